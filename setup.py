@@ -1,8 +1,8 @@
 """Extensions and shared files only: all metadata is in pyproject.toml.
 
-ALIGNUP_ANNOTATE=1 writes Cython's annotated HTML beside each module; ALIGNUP_TRACE=1 builds with line tracing.
-Debug information is left out, which is four fifths of the size, unless ALIGNUP_DEBUG=1, tracing or a -g in CFLAGS asks
-for it.
+ALIGNUP_ANNOTATE=1 writes Cython's annotated HTML beside each module; ALIGNUP_TRACE=1 builds with
+line tracing. Debug information is left out, which is four fifths of the size, unless
+ALIGNUP_DEBUG=1, tracing or a -g in CFLAGS asks for it.
 """
 
 import os

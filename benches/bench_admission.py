@@ -23,7 +23,9 @@ def busy(numa_nodes: int) -> tuple[Node, Pod]:
     """Return a node of which every other NUMA node is in use, and the pod that is to come."""
     node = Node.from_dict(scenario(numa_nodes))
     for index in range(numa_nodes // 2):
-        assert node.admit(Demand(14, 24, {"example.com/gpu": 2, "example.com/nic": 2}).manifest(f"p{index}")).admitted
+        assert node.admit(
+            Demand(14, 24, {"example.com/gpu": 2, "example.com/nic": 2}).manifest(f"p{index}")
+        ).admitted
     return node, read_pod(ONE_NODE.manifest("pod"))
 
 
@@ -59,7 +61,9 @@ def test_admit(benchmark, promise, numa_nodes, state):
     if state is fresh:
         half = 8 * numa_nodes
         assert summary(got) == (*FIRST[:2], FIRST[2].format(half + 1, half + 2), FIRST[3])
-    benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=ROUNDS, warmup_rounds=100)
+    benchmark.pedantic(
+        node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=ROUNDS, warmup_rounds=100
+    )
     node.remove("pod")
     for name, micros in with_collector(node, pod).items():
         benchmark.extra_info[f"{name}_with_gc_us"] = round(micros, 2)

@@ -1,7 +1,7 @@
 """Many nodes: one pod on 10,000 nodes of 8 NUMA nodes and 4 resources, over policies, loads, demands and strategies.
 
-The nodes are `Node` objects with pods on them, so that every answer is exact. Each sweep notes its worst case
-(`worst_case`, `worst_us`), and that one is timed and compared with the yardstick.
+The nodes are `Node` objects with pods on them, so that every answer is exact. Each sweep notes its
+worst case (`worst_case`, `worst_us`), and that one is timed and compared with the yardstick.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ DEMANDS = {
 """What the containers of a pod ask for, and the microseconds that are promised at worst."""
 
 POLICIES = [
-    policy if policy == "restricted" else pytest.param(policy, marks=pytest.mark.slow) for policy in TOPOLOGY_POLICIES
+    policy if policy == "restricted" else pytest.param(policy, marks=pytest.mark.slow)
+    for policy in TOPOLOGY_POLICIES
 ]
 """To make the nodes of a policy takes seconds, of their own shapes minutes: most are slow benchmarks."""
 
@@ -67,7 +68,10 @@ def described(policy: str, pages: int = 0) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def empty_nodes(policy: str, shapes: str) -> list[Node]:
     """Return nodes without pods: one, or as many as a cluster has, each of its own shape."""
-    return [Node.from_dict(described(policy, pages)) for pages in range(1 if shapes == "one-shape" else NODES)]
+    return [
+        Node.from_dict(described(policy, pages))
+        for pages in range(1 if shapes == "one-shape" else NODES)
+    ]
 
 
 @lru_cache(maxsize=len(LOADS))
@@ -93,7 +97,10 @@ def check(cluster: Cluster, pod: Pod, strategy: str) -> None:
     assert answer.exact.all()
     for index in range(0, len(cluster), len(cluster) // 20):
         own = cluster.nodes[index].try_admit(pod)
-        assert (bool(answer.admitted[index]), REASONS[answer.reason[index]]) == (own.admitted, own.reason)
+        assert (bool(answer.admitted[index]), REASONS[answer.reason[index]]) == (
+            own.admitted,
+            own.reason,
+        )
 
 
 def best_of(function: Any, rounds: int = 3) -> float:
@@ -108,13 +115,16 @@ def best_of(function: Any, rounds: int = 3) -> float:
 
 @pytest.mark.parametrize("name", DEMANDS)  # varies fastest, so that each cluster is made once
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("shapes", ["one-shape", pytest.param("own-shapes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "shapes", ["one-shape", pytest.param("own-shapes", marks=pytest.mark.slow)]
+)
 @pytest.mark.benchmark(group="cluster: 10,000 nodes of 8 NUMA nodes and 4 resources")
 def test_evaluate(benchmark, promise, name, policy, shapes):
     """One pod on 10,000 nodes, one core: the worst of all loads and strategies, timed and gated on a tenth of them.
 
-    The states of 10,000 nodes fill most of the cache that all cores of a host share: the same code takes 2 ms or 9,
-    as other machines of the host need that cache. The time of all nodes is noted; what is asserted of it is loose.
+    The states of 10,000 nodes fill most of the cache that all cores of a host share: the same code
+    takes 2 ms or 9, as other machines of the host need that cache. The time of all nodes is noted;
+    what is asserted of it is loose.
     """
     demands, limit = DEMANDS[name]
     pod = pod_of(demands)
@@ -178,16 +188,27 @@ def topology(number: int) -> dict[str, Any]:
     """Return what an exporter publishes of a node with 8 NUMA nodes, 4 resources and costs; 5.6 kB of JSON."""
     zones = []
     for node in range(NUMA_NODES):
-        amounts = {"cpu": 16, "memory": (32 << 30) - (number << 12), "example.com/gpu": 2, "example.com/nic": 2}
+        amounts = {
+            "cpu": 16,
+            "memory": (32 << 30) - (number << 12),
+            "example.com/gpu": 2,
+            "example.com/nic": 2,
+        }
         zones.append(
             {
                 "name": f"node-{node}",
                 "type": "Node",
                 "costs": [
-                    {"name": f"node-{other}", "value": 10 if other == node else 20} for other in range(NUMA_NODES)
+                    {"name": f"node-{other}", "value": 10 if other == node else 20}
+                    for other in range(NUMA_NODES)
                 ],
                 "resources": [
-                    {"name": name, "capacity": str(amount), "allocatable": str(amount), "available": str(amount)}
+                    {
+                        "name": name,
+                        "capacity": str(amount),
+                        "allocatable": str(amount),
+                        "available": str(amount),
+                    }
                     for name, amount in amounts.items()
                 ],
             }
@@ -207,7 +228,10 @@ def test_update_of_an_object(benchmark, promise, kind, limit):
     """What one node publishes anew, in a cluster of 10,000: 15 us of text, 25 us of plain objects, mostly reading."""
     names = [topology(number) for number in range(100)]
     cluster = read_node_resource_topologies(
-        [{**names[number % 100], "metadata": {"name": f"worker-{number}"}} for number in range(NODES)]
+        [
+            {**names[number % 100], "metadata": {"name": f"worker-{number}"}}
+            for number in range(NODES)
+        ]
     )
     anew = names[5] if kind == "plain" else msgspec.Raw(json.dumps(names[5]).encode())
 

@@ -1,7 +1,7 @@
 """Making room: 100 waiting pods on 1,000 nodes at 85 %, beside one evaluation of a pod on all of these nodes.
 
-And what a plan brings: 50 pods that wait on 200 nodes of a fleet, without evictions, by evicting the cheapest pods, and
-as planned.
+And what a plan brings: 50 pods that wait on 200 nodes of a fleet, without evictions, by evicting
+the cheapest pods, and as planned.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def test_plan(benchmark):
     random = Random(0)
     nodes = {}
     for number in range(NODES):
-        node = nodes[f"node-{number}"] = Node.from_dict({"machine": MACHINE, "kubelet": KUBELET, "devices": {}})
+        node = nodes[f"node-{number}"] = Node.from_dict(
+            {"machine": MACHINE, "kubelet": KUBELET, "devices": {}}
+        )
         for tried in range(40):
             if len(node.cpu.free_cpus) < 0.15 * 31:
                 break
@@ -79,7 +81,9 @@ def fleet(random: Random) -> tuple[dict[str, Node], list[Pod]]:
     nodes = {}
     for number in range(FLEET):
         described = fleet_node(number, random)
-        described["kubelet"]["topologyManagerPolicy"] = random.choice(["single-numa-node", "restricted"])
+        described["kubelet"]["topologyManagerPolicy"] = random.choice(
+            ["single-numa-node", "restricted"]
+        )
         node = nodes[described.pop("name")] = without(Node.from_dict(described), ())
         there = len(node.cpu.free_cpus)
         for tried in range(there):
@@ -100,8 +104,8 @@ def fleet(random: Random) -> tuple[dict[str, Node], list[Pod]]:
 def evicting_the_cheapest(nodes: dict[str, Node], waiting: list[Pod]) -> tuple[int, int, int]:
     """Return how many pods are placed, evicted, and of these find no other place.
 
-    For each pod, the pods with the fewest CPUs of each node go one after the other until it is admitted there; the node
-    is one on which fewest go.
+    For each pod, the pods with the fewest CPUs of each node go one after the other until it is
+    admitted there; the node is one on which fewest go.
     """
 
     def cheapest(node: Node, count: int) -> list[Pod]:
@@ -111,7 +115,9 @@ def evicting_the_cheapest(nodes: dict[str, Node], waiting: list[Pod]) -> tuple[i
     most = max(len(node.pods) for node in nodes.values())
     # all nodes without so many of their pods, judged at once
     fewer = [
-        Cluster.from_nodes({name: without(node, cheapest(node, count)) for name, node in now.items()})
+        Cluster.from_nodes(
+            {name: without(node, cheapest(node, count)) for name, node in now.items()}
+        )
         for count in range(most + 1)
     ]
     placed, evicted = 0, []
@@ -131,7 +137,11 @@ def evicting_the_cheapest(nodes: dict[str, Node], waiting: list[Pod]) -> tuple[i
         placed += bool(now[name].admit(one))
         for number, cluster in enumerate(fewer):
             cluster.update(name, without(now[name], cheapest(now[name], number)))
-    lost = [one for one in evicted if not any(node.admit(one) for node in now.values() if admits(node, one))]
+    lost = [
+        one
+        for one in evicted
+        if not any(node.admit(one) for node in now.values() if admits(node, one))
+    ]
     return placed, len(evicted), len(lost)
 
 

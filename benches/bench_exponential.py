@@ -25,8 +25,15 @@ def hardest(count: int) -> list[dict[str, Any]]:
 
 def every_list(step: dict[str, Any]) -> list[list[Any] | None]:
     """Return all lists of hints that a step shows."""
-    asked = [got.get("hints", {}) for got in step["containers"].values()] + [step.get("podHints", {})]
-    return [hints for providers in asked for resources in providers.values() for hints in (resources or {}).values()]
+    asked = [got.get("hints", {}) for got in step["containers"].values()] + [
+        step.get("podHints", {})
+    ]
+    return [
+        hints
+        for providers in asked
+        for resources in providers.values()
+        for hints in (resources or {}).values()
+    ]
 
 
 @pytest.mark.parametrize("rank", range(3), ids=["hardest", "second", "third"])

@@ -57,13 +57,16 @@ def asked_about(connection, one: dict, names: list[str]) -> Asked:
     scoring = msgspec.json.encode({"Pod": one, "Nodes": None, "NodeNames": passed})
     scored = answer_to(connection, "prioritize", scoring)
     assert [score["Host"] for score in msgspec.json.decode(scored)] == passed
-    return Asked({"filter": filtering, "prioritize": scoring}, {"filter": filtered, "prioritize": scored})
+    return Asked(
+        {"filter": filtering, "prioritize": scoring}, {"filter": filtered, "prioritize": scored}
+    )
 
 
 def test_filter_and_prioritize_on_the_wire(benchmark, connection, promise) -> None:
     """Each answer is checked against the nodes themselves before anything is timed, and against itself then.
 
-    Timed is what a scheduler waits for: from the first byte of the question to the last of the answer.
+    Timed is what a scheduler waits for: from the first byte of the question to the last of the
+    answer.
     """
     random = Random(2)
     state = made_state(NODES)

@@ -1,7 +1,8 @@
 """The real kubelet beside alignup, in one run: merges and admissions of the same cases, answers compared.
 
-Runs when ALIGNUP_KUBELET_BENCH=1 and Go is there; the first build of kubelet/ downloads and compiles for minutes. The
-kubelet's device manager writes under /var/lib/kubelet/device-plugins, and empties it: not for a machine with a kubelet.
+Runs when ALIGNUP_KUBELET_BENCH=1 and Go is there; the first build of kubelet/ downloads and
+compiles for minutes. The kubelet's device manager writes under /var/lib/kubelet/device-plugins, and
+empties it: not for a machine with a kubelet.
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ SECONDS = 1.0
 ASKED = os.environ.get("ALIGNUP_KUBELET_BENCH") == "1"
 
 pytestmark = [
-    pytest.mark.skipif(not ASKED, reason="set ALIGNUP_KUBELET_BENCH=1 to time the real kubelet (builds for minutes)"),
-    pytest.mark.skipif(shutil.which("go") is None, reason="the real kubelet needs Go, which is not installed"),
+    pytest.mark.skipif(
+        not ASKED,
+        reason="set ALIGNUP_KUBELET_BENCH=1 to time the real kubelet (builds for minutes)",
+    ),
+    pytest.mark.skipif(
+        shutil.which("go") is None, reason="the real kubelet needs Go, which is not installed"
+    ),
 ]
 
 
@@ -36,7 +42,9 @@ def kubelet(tmp_path_factory):
     subprocess.run(["go", "build", "-mod=mod", "-o", program, "."], cwd=SOURCES, check=True)  # noqa: S603, S607 - the user's Go
 
     def run(case: dict[str, Any]) -> dict[str, Any]:
-        done = subprocess.run([program], input=json.dumps(case), capture_output=True, text=True, check=False)  # noqa: S603 - built above
+        done = subprocess.run(  # noqa: S603 - built above
+            [program], input=json.dumps(case), capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -67,16 +75,23 @@ def test_merge(benchmark, kubelet, name, lists):
             "numaNodes": 8,
             "policy": "restricted",
             "seconds": SECONDS,
-            "lists": [[{"mask": mask, "preferred": preferred} for mask, preferred in hints] for hints in pairs],
+            "lists": [
+                [{"mask": mask, "preferred": preferred} for mask, preferred in hints]
+                for hints in pairs
+            ],
         }
     )
     best, admit = benchmark(make_policy("restricted", 8).merge, providers_of(pairs))
-    assert (int(best.affinity), best.preferred, admit) == (*theirs["best"].values(), theirs["admit"])
+    assert (int(best.affinity), best.preferred, admit) == (
+        *theirs["best"].values(),
+        theirs["admit"],
+    )
     note(benchmark, theirs["timing"])
 
 
 @pytest.mark.parametrize(
-    ("policy", "numa_nodes"), [("single-numa-node", 8), ("single-numa-node", 2), ("restricted", 2), ("restricted", 4)]
+    ("policy", "numa_nodes"),
+    [("single-numa-node", 8), ("single-numa-node", 2), ("restricted", 2), ("restricted", 4)],
 )
 @pytest.mark.benchmark(group="kubelet: admission")
 def test_admission(benchmark, kubelet, policy, numa_nodes):
@@ -85,7 +100,14 @@ def test_admission(benchmark, kubelet, policy, numa_nodes):
     case["kubelet"]["topologyManagerPolicyOptions"] = {}
     manifest = ONE_NODE.manifest("pod")
     theirs = kubelet(
-        {"kind": "admission", "name": policy, "seconds": SECONDS, "pod": manifest, "container": "c0", **case}
+        {
+            "kind": "admission",
+            "name": policy,
+            "seconds": SECONDS,
+            "pod": manifest,
+            "container": "c0",
+            **case,
+        }
     )
     node, pod = Node.from_dict(case), read_pod(manifest)
     mask, preferred, cpus, devices = summary(node.admit(pod).containers["c0"])
@@ -93,8 +115,12 @@ def test_admission(benchmark, kubelet, policy, numa_nodes):
     assert theirs["admitted"]
     assert (mask, preferred, cpus) == (affinity["mask"], affinity["preferred"], theirs["cpus"])
     # Which of two equal devices it is, the kubelet leaves to chance.
-    assert {r: len(ids) for r, ids in devices.items()} == {r: len(ids) for r, ids in theirs["devices"].items()}
-    benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=2000, warmup_rounds=100)
+    assert {r: len(ids) for r, ids in devices.items()} == {
+        r: len(ids) for r, ids in theirs["devices"].items()
+    }
+    benchmark.pedantic(
+        node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=2000, warmup_rounds=100
+    )
     note(benchmark, theirs["timing"])
 
 
@@ -108,11 +134,20 @@ def test_admission_restricted_with_three_lists(benchmark, kubelet):
     limits = manifest["spec"]["containers"][0]["resources"]["limits"]
     del limits["example.com/nic"]
     theirs = kubelet(
-        {"kind": "admission", "name": "three", "seconds": SECONDS, "pod": manifest, "container": "c0", **case}
+        {
+            "kind": "admission",
+            "name": "three",
+            "seconds": SECONDS,
+            "pod": manifest,
+            "container": "c0",
+            **case,
+        }
     )
     node, pod = Node.from_dict(case), read_pod(manifest)
     mask, preferred, cpus, _ = summary(node.admit(pod).containers["c0"])
     assert theirs["admitted"]
     assert (mask, preferred, cpus) == (*theirs["affinity"].values(), theirs["cpus"])
-    benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=2000, warmup_rounds=100)
+    benchmark.pedantic(
+        node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=2000, warmup_rounds=100
+    )
     note(benchmark, theirs["timing"])

@@ -21,7 +21,10 @@ def sources(tmp_path_factory):
     folder = tmp_path_factory.mktemp("node")
     root = write_root(folder / "root", server(sockets=2, cores=64, nodes=8, memory=64 << 20))
     node = Node(read_machine(root), CONFIG, GPUS)
-    pods = [guaranteed(f"p{number}", (1, 2, *([1] if number % 4 == 0 else []))) for number in range(PODS)]
+    pods = [
+        guaranteed(f"p{number}", (1, 2, *([1] if number % 4 == 0 else [])))
+        for number in range(PODS)
+    ]
     assert all(node.admit(pod) for pod in pods)
     write_node(root, node, pods)
     collect(FolderFiles(root), folder / "node.tar.xz")

@@ -11,7 +11,11 @@ from alignup.core.merge import Merger
 from alignup.topology_manager.policy import flatten, make_policy
 from cases import HARD, pairs_of, providers_of
 
-ANSWERS = {"preferred-exists": (1, True), "none-in-common": (1, False), "every-mask-none-preferred": (1, False)}
+ANSWERS = {
+    "preferred-exists": (1, True),
+    "none-in-common": (1, False),
+    "every-mask-none-preferred": (1, False),
+}
 
 
 @pytest.mark.parametrize("lists", [2, 3, 4])
@@ -24,7 +28,10 @@ def test_merge(benchmark, promise, name, lists):
     best, admit = policy.merge(providers)
     assert (int(best.affinity), best.preferred) == ANSWERS[name]
     assert (int(best.affinity), best.preferred, admit) == model.merge(
-        "restricted", 8, providers, best_of=model.best_of_product if lists == 2 else model.best_of_folding
+        "restricted",
+        8,
+        providers,
+        best_of=model.best_of_product if lists == 2 else model.best_of_folding,
     )
     benchmark(policy.merge, providers)
     promise(20)
@@ -35,8 +42,9 @@ def test_merge(benchmark, promise, name, lists):
 def test_kernel(benchmark, promise, lists):
     """Under 5 us in the kernel, for the worst case: what `merge` takes more than for one list of one hint.
 
-    The compiled door is called with either; what it does around the kernel (checks, making a hint) is the same, and
-    so the difference, `kernel_us`, is the kernel with the copy of the lists, less the kernel on next to nothing.
+    The compiled door is called with either; what it does around the kernel (checks, making a hint)
+    is the same, and so the difference, `kernel_us`, is the kernel with the copy of the lists, less
+    the kernel on next to nothing.
     """
     merger = Merger(8)
     packed = flatten(providers_of(pairs_of("every-mask-none-preferred", lists)))
@@ -73,7 +81,9 @@ def test_merge_many(benchmark, promise):
     masks, preferred, exact = merger.merge_many(groups)
     alone = [merger.merge(group) for group in groups]
     assert masks.tolist() == [int(best.affinity) for best in alone]
-    assert preferred.tolist() == [best.preferred for best in alone] == [False] * (GROUPS - 1) + [True]
+    assert (
+        preferred.tolist() == [best.preferred for best in alone] == [False] * (GROUPS - 1) + [True]
+    )
     assert exact.all()
     benchmark(merger.merge_many, groups)
     promise(2000)

@@ -1,7 +1,8 @@
 """What is promised of speed, as ratios within one run, so that it holds on any machine; nothing is allowed beyond it.
 
-At 8 NUMA nodes the yardstick is plain_product.py (two lists of 255 hints), at start an empty interpreter. The
-quickest of what is timed counts, as other processes come and go; medians and percentiles are of the quietest stretch.
+At 8 NUMA nodes the yardstick is plain_product.py (two lists of 255 hints), at start an empty
+interpreter. The quickest of what is timed counts, as other processes come and go; medians and
+percentiles are of the quietest stretch.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ STARTS = {
 }
 """What is started, and how many empty interpreters it may take."""
 
-PLAIN = compile(Path(__file__).with_name("plain_product.py").read_text(encoding="utf-8"), "plain_product.py", "exec")
+PLAIN = compile(
+    Path(__file__).with_name("plain_product.py").read_text(encoding="utf-8"),
+    "plain_product.py",
+    "exec",
+)
 
 
 def walk() -> None:
@@ -65,7 +70,9 @@ def part(benchmark):
             return
         plain = min(before, *(timed(walk) for _ in range(WALKS)))
         benchmark.extra_info[name] = f"1/{plain / seconds:.0f}, promised 1/{promised}"
-        assert plain / seconds >= promised or seconds <= enough, f"{name}: {benchmark.extra_info[name]}"
+        assert plain / seconds >= promised or seconds <= enough, (
+            f"{name}: {benchmark.extra_info[name]}"
+        )
 
     return check
 
@@ -73,7 +80,10 @@ def part(benchmark):
 @pytest.mark.benchmark(group="promises")
 def test_merge(benchmark, part):
     """Four lists of 255 hints, none preferred: 1/7500."""
-    providers, policy = providers_of(pairs_of("every-mask-none-preferred", 4)), make_policy("restricted", 8)
+    providers, policy = (
+        providers_of(pairs_of("every-mask-none-preferred", 4)),
+        make_policy("restricted", 8),
+    )
     best, admit = benchmark(policy.merge, providers)
     assert (int(best.affinity), best.preferred, admit) == (1, False, False)
     part("merge", benchmark.disabled or benchmark.stats["min"], 7500)
@@ -118,10 +128,14 @@ def test_evaluate(benchmark, part):
     random = Random(1)
     states = []
     for number in range(60):
-        node = Node.from_dict(scenario(8, ("best-effort", "restricted", "single-numa-node")[number % 3]))
+        node = Node.from_dict(
+            scenario(8, ("best-effort", "restricted", "single-numa-node")[number % 3])
+        )
         for one in range(number % 4):
             cpus = random.choice([4, 8, 16])
-            node.admit(Demand(cpus, 9, {"example.com/gpu": random.randint(0, 2)}).manifest(f"old-{one}"))
+            node.admit(
+                Demand(cpus, 9, {"example.com/gpu": random.randint(0, 2)}).manifest(f"old-{one}")
+            )
         states.append(node)
     cluster = Cluster.from_nodes(states[number % len(states)].copy() for number in range(NODES))
     pods = []
@@ -129,7 +143,9 @@ def test_evaluate(benchmark, part):
         pod = pod_of([Demand(cpus, 9, {"example.com/gpu": gpus, "example.com/nic": 1})])
         answer = cluster.evaluate(pod, "least-allocated")
         assert answer.exact.all()
-        assert [bool(one) for one in answer.admitted[:60]] == [node.try_admit(pod).admitted for node in states]
+        assert [bool(one) for one in answer.admitted[:60]] == [
+            node.try_admit(pod).admitted for node in states
+        ]
         pods.append(pod)
     best = [float("inf")] * len(pods)
     for _ in range(TURNS):
@@ -144,8 +160,8 @@ def test_evaluate(benchmark, part):
 def seconds(tmp_path_factory):
     """Return a function that says how much processor time a Python with some arguments takes.
 
-    User and system time, which other processes disturb less than the clock. Bytecode is kept between the interpreters,
-    as it is wherever a package is installed.
+    User and system time, which other processes disturb less than the clock. Bytecode is kept
+    between the interpreters, as it is wherever a package is installed.
     """
     kept = {
         **os.environ,

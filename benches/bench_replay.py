@@ -30,7 +30,14 @@ def trace() -> dict[str, Any]:
         limits = {"cpu": str(cpus), "memory": f"{random.choice([1, 2, 4]) * cpus}Gi", **gpus}
         live.append(f"p{number}")
         containers = [{"name": "c0", "resources": {"limits": limits}}]
-        steps.append({"admit": {"metadata": {"name": live[-1], "uid": live[-1]}, "spec": {"containers": containers}}})
+        steps.append(
+            {
+                "admit": {
+                    "metadata": {"name": live[-1], "uid": live[-1]},
+                    "spec": {"containers": containers},
+                }
+            }
+        )
     kubelet = {
         "topologyManagerPolicy": "restricted",
         "cpuManagerPolicy": "static",

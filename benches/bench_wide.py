@@ -72,7 +72,9 @@ def test_64_fragmented_nodes(benchmark, promise, closest):
     assert admission.admitted
     assert admission.exact
     assert not admission.containers["c0"].affinity.preferred
-    benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=300, warmup_rounds=10)
+    benchmark.pedantic(
+        node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=300, warmup_rounds=10
+    )
     promise(5000)
 
 
@@ -86,7 +88,9 @@ def test_fold_written_lists(benchmark, promise, hints):
     merger = Merger(40)
     best = merger.merge(lists)
     wanted = max(min(mask.bit_count() for mask in masks.tolist()) for masks in arrays)
-    sizes = {mask.bit_count() for mask in np.unique(arrays[0][:500, None] & arrays[1][:500]).tolist()}
+    sizes = {
+        mask.bit_count() for mask in np.unique(arrays[0][:500, None] & arrays[1][:500]).tolist()
+    }
     assert best.exact
     assert max(size for size in sizes if size <= wanted) <= best.affinity.count() <= wanted
     benchmark.pedantic(merger.merge, (lists,), rounds=20, warmup_rounds=1)
@@ -106,4 +110,6 @@ def come_and_go(benchmark, node: Node, pod: Pod, admitted: bool, mask: int | Non
     assert got[0] == mask
     assert got[1] in {True, None}
     assert len(admission.containers["c0"].cpus) == pod.exclusive_cpus
-    benchmark.pedantic(node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=300, warmup_rounds=10)
+    benchmark.pedantic(
+        node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=300, warmup_rounds=10
+    )

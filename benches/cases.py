@@ -25,8 +25,8 @@ catches a regression on any machine are compare.py and instructions.py."""
 EVERY_MASK = range(1, 256)
 STRETCHES = 20
 
-# What makes a merge hard at 8 nodes: who prefers which of all 255 masks. The third is the worst for everybody who
-# walks the product, because every permutation is looked at and none ends it.
+# What makes a merge hard at 8 nodes: who prefers which of all 255 masks. The third is the worst for
+# everybody who walks the product, because every permutation is looked at and none ends it.
 HARD = {
     "preferred-exists": lambda provider: lambda mask: mask.bit_count() == 1,  # noqa: ARG005 - all alike
     "none-in-common": lambda provider: lambda mask: mask == 1 << provider,
@@ -36,7 +36,9 @@ HARD = {
 
 def pairs_of(name: str, lists: int) -> list[list[model.Hint]]:
     """Return a list of all 255 hints for each of so many providers."""
-    return [[(mask, HARD[name](provider)(mask)) for mask in EVERY_MASK] for provider in range(lists)]
+    return [
+        [(mask, HARD[name](provider)(mask)) for mask in EVERY_MASK] for provider in range(lists)
+    ]
 
 
 def providers_of(pairs: Sequence[Sequence[model.Hint]]) -> list[dict[str, HintList]]:
@@ -54,9 +56,20 @@ class Demand:
 
     def manifest(self, uid: str) -> dict[str, Any]:
         """Return a Guaranteed pod of one container."""
-        limits = {"cpu": str(self.cpus), "memory": f"{self.gibi}Gi", **{r: str(n) for r, n in self.devices.items()}}
-        container = {"name": "c0", "image": "i", "resources": {"limits": limits, "requests": limits}}
-        return {"metadata": {"uid": uid, "name": uid, "namespace": "default"}, "spec": {"containers": [container]}}
+        limits = {
+            "cpu": str(self.cpus),
+            "memory": f"{self.gibi}Gi",
+            **{r: str(n) for r, n in self.devices.items()},
+        }
+        container = {
+            "name": "c0",
+            "image": "i",
+            "resources": {"limits": limits, "requests": limits},
+        }
+        return {
+            "metadata": {"uid": uid, "name": uid, "namespace": "default"},
+            "spec": {"containers": [container]},
+        }
 
 
 ONE_NODE = Demand(4, 8, {"example.com/gpu": 1, "example.com/nic": 1})
@@ -75,7 +88,9 @@ def scenario(numa_nodes: int, policy: str = "restricted", cores: int = 8) -> dic
             "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
         },
         "devices": {
-            f"example.com/{kind}": [{"id": f"{kind}{n:02}", "numa": [n // 2]} for n in range(2 * numa_nodes)]
+            f"example.com/{kind}": [
+                {"id": f"{kind}{n:02}", "numa": [n // 2]} for n in range(2 * numa_nodes)
+            ]
             for kind in ("gpu", "nic")
         },
     }
@@ -85,7 +100,8 @@ def pod_of(demands: list[Demand], uid: str = "pod") -> Pod:
     """Return a pod with a container for each demand."""
     manifest = demands[0].manifest(uid)
     manifest["spec"]["containers"] = [
-        {**demand.manifest(uid)["spec"]["containers"][0], "name": f"c{number}"} for number, demand in enumerate(demands)
+        {**demand.manifest(uid)["spec"]["containers"][0], "name": f"c{number}"}
+        for number, demand in enumerate(demands)
     ]
     return read_pod(manifest)
 
@@ -95,7 +111,9 @@ def loaded(node: Node, load: float, random: Random) -> Node:
     for number in range(round(2 * len(node.machine.numa_nodes) * load)):
         cpus = random.choice([4, 6, 8, 8])
         demand = Demand(
-            cpus, random.choice([4, 12, 16]), {f"example.com/{kind}": random.randint(0, 2) for kind in ("gpu", "nic")}
+            cpus,
+            random.choice([4, 12, 16]),
+            {f"example.com/{kind}": random.randint(0, 2) for kind in ("gpu", "nic")},
         )
         node.admit(demand.manifest(f"old-{number}"))
     return node
@@ -116,11 +134,16 @@ def big_scenario(policy: str, *, closest: bool) -> dict[str, Any]:
             "id": node,
             "memory": 8 * GIBI,
             "distances": [bank(node, other) for other in range(64)],
-            "cores": [{"cpus": [4 * node + cpu, 4 * node + cpu + 1], "socket": 2 * node + cpu // 2} for cpu in (0, 2)],
+            "cores": [
+                {"cpus": [4 * node + cpu, 4 * node + cpu + 1], "socket": 2 * node + cpu // 2}
+                for cpu in (0, 2)
+            ],
         }
         for node in range(64)
     ]
-    options = {"max-allowable-numa-nodes": "64"} | ({"prefer-closest-numa-nodes": "true"} if closest else {})
+    options = {"max-allowable-numa-nodes": "64"} | (
+        {"prefer-closest-numa-nodes": "true"} if closest else {}
+    )
     return {
         "machine": {"numaNodes": nodes},
         "kubelet": {
@@ -130,11 +153,15 @@ def big_scenario(policy: str, *, closest: bool) -> dict[str, Any]:
             "memoryManagerPolicy": "Static",
             "reservedMemory": [{"numaNode": 63, "limits": {"memory": "1Gi"}}],
         },
-        "devices": {"example.com/nic": [{"id": f"nic{node:02}", "numa": [node]} for node in range(64)]},
+        "devices": {
+            "example.com/nic": [{"id": f"nic{node:02}", "numa": [node]} for node in range(64)]
+        },
     }
 
 
-def summary(got: ContainerAllocation) -> tuple[int | None, bool | None, str, dict[str, tuple[str, ...]]]:
+def summary(
+    got: ContainerAllocation,
+) -> tuple[int | None, bool | None, str, dict[str, tuple[str, ...]]]:
     """Return what a container got: mask, preferred, CPUs, devices."""
     affinity = got.affinity
     mask = None if affinity is None or affinity.affinity is None else int(affinity.affinity)
@@ -144,5 +171,8 @@ def summary(got: ContainerAllocation) -> tuple[int | None, bool | None, str, dic
 def quietest(seconds: list[float], part: float) -> float:
     """Return a quantile of the quietest of 20 stretches: other processes come and go, what we do stays."""
     length = max(len(seconds) // STRETCHES, 1)
-    stretches = [sorted(seconds[start : start + length]) for start in range(0, len(seconds) - length + 1, length)]
+    stretches = [
+        sorted(seconds[start : start + length])
+        for start in range(0, len(seconds) - length + 1, length)
+    ]
     return min(stretch[int(length * part)] for stretch in stretches)

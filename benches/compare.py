@@ -4,10 +4,11 @@
     ... --slow FILE                     # writes the names of the slower ones, a line each, to run these again
     ... --history FILE                  # appends the ratios of the change, which the site draws (docs/curves.md)
 
-The files are reports of pytest-benchmark, best of runs in turns on one machine (`.ci/run benchmarks_of_both`). A run
-counts by its quickest round. A benchmark is slower where the quickest run of the change takes 15 % more than the
-slowest run of the base: whatever lies between the runs of the base is their spread. Prints a table in Markdown. What
-only one side has is listed and not judged; so where a benchmark times something else, give it another name.
+The files are reports of pytest-benchmark, best of runs in turns on one machine (`.ci/run
+benchmarks_of_both`). A run counts by its quickest round. A benchmark is slower where the quickest
+run of the change takes 15 % more than the slowest run of the base: whatever lies between the runs
+of the base is their spread. Prints a table in Markdown. What only one side has is listed and not
+judged; so where a benchmark times something else, give it another name.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ def runs_of(reports: list[dict[str, Any]]) -> Runs:
 
 def slower(base: Runs, change: Runs) -> list[str]:
     """Return the benchmarks that are slower beyond the spread of the base."""
-    return [name for name in sorted(base.keys() & change.keys()) if min(change[name]) > max(base[name]) * MOST]
+    return [
+        name
+        for name in sorted(base.keys() & change.keys())
+        if min(change[name]) > max(base[name]) * MOST
+    ]
 
 
 def table(base: Runs, change: Runs, slow: list[str]) -> str:
@@ -47,9 +52,14 @@ def table(base: Runs, change: Runs, slow: list[str]) -> str:
     for name in sorted(base.keys() | change.keys(), key=lambda name: (name not in slow, name)):
         before, now = base.get(name), change.get(name)
         spread = f"{max(before) / min(before) - 1:.0%}" if before else ""
-        difference = f"{min(now) / min(before) - 1:+.0%}" if before and now else "new" if now else "gone"
+        difference = (
+            f"{min(now) / min(before) - 1:+.0%}" if before and now else "new" if now else "gone"
+        )
         mark = f"**{difference}**" if name in slow else difference
-        lines.append(f"| {name.removeprefix('benches/')} | {took(before)} | {spread} | {took(now)} | {mark} |")
+        lines.append(
+            f"| {name.removeprefix('benches/')} | {took(before)} | {spread} | {took(now)} | "
+            f"{mark} |"
+        )
     return "\n".join(lines)
 
 
@@ -71,22 +81,30 @@ def note(history: Path, reports: list[dict[str, Any]]) -> None:
             name, ratio = bench["fullname"], bench["extra_info"]["ratio"]
             ratios[name] = max(ratio, ratios.get(name, ratio))
     command = ["git", "log", "-1", "--format=%h %cs"]
-    done = subprocess.run(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603  # ours
+    done = subprocess.run(  # noqa: S603  # ours
+        command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True, check=True
+    )
     commit, date = done.stdout.split()
     with history.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"commit": commit, "date": date, "ratios": dict(sorted(ratios.items()))}) + "\n")
+        file.write(
+            json.dumps({"commit": commit, "date": date, "ratios": dict(sorted(ratios.items()))})
+            + "\n"
+        )
 
 
 def main(arguments: list[str]) -> int:
     """Compare; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--base", nargs="+", type=Path, required=True, metavar="REPORT")
     parser.add_argument("--change", nargs="+", type=Path, required=True, metavar="REPORT")
     parser.add_argument("--slow", type=Path, metavar="FILE")
     parser.add_argument("--history", type=Path, metavar="FILE")
     asked = parser.parse_args(arguments)
     before, after = (
-        [json.loads(path.read_text(encoding="utf-8")) for path in paths] for paths in (asked.base, asked.change)
+        [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        for paths in (asked.base, asked.change)
     )
     base, change = runs_of(before), runs_of(after)
     slow = slower(base, change)
@@ -96,7 +114,10 @@ def main(arguments: list[str]) -> int:
         print("no benchmark was run on both sides")
         return 1
     print(table(base, change, slow), "", sep="\n")
-    print(f"{len(slow)} of {len(base.keys() & change.keys())} benchmarks are {MOST - 1:.0%} slower beyond the spread")
+    print(
+        f"{len(slow)} of {len(base.keys() & change.keys())} benchmarks are {MOST - 1:.0%} slower "
+        "beyond the spread"
+    )
     if asked.history and not slow:
         note(asked.history, after)
     return 1 if slow else 0

@@ -19,9 +19,10 @@ ROUNDS = 3
 class Yardstick:
     """The plain product in Python of two lists of 255 hints: 65,025 permutations, in 255 pieces of 255.
 
-    The time of the whole is the sum of the quickest times of its pieces. A piece takes a fraction of a millisecond, so
-    that it fits between the turns of other processes, as a benchmark of microseconds does: both are then as quick as
-    on a quiet machine. Longer products are never extrapolated: three lists would take minutes, four hours.
+    The time of the whole is the sum of the quickest times of its pieces. A piece takes a fraction
+    of a millisecond, so that it fits between the turns of other processes, as a benchmark of
+    microseconds does: both are then as quick as on a quiet machine. Longer products are never
+    extrapolated: three lists would take minutes, four hours.
     """
 
     def __init__(self) -> None:
@@ -76,14 +77,15 @@ def ratio(plain: float, mine: float) -> float:
 def promise(benchmark, yardstick):
     """Return a function that notes the ratio to the yardstick, and asserts what the README promises.
 
-    It takes microseconds: for the median, and where there is such a promise for the 99th percentile. Both are noted of
-    all rounds, and asserted of the quietest stretch of them. They may be exceeded by FACTOR, because machines differ,
-    and by as much as the yardstick is slower than where nothing else runs; what catches a regression on any machine is
-    check_ratios.py.
+    It takes microseconds: for the median, and where there is such a promise for the 99th
+    percentile. Both are noted of all rounds, and asserted of the quietest stretch of them. They may
+    be exceeded by FACTOR, because machines differ, and by as much as the yardstick is slower than
+    where nothing else runs; what catches a regression on any machine is check_ratios.py.
     """
 
     def check(median: float, ninety_ninth: float | None = None) -> None:
-        if benchmark.stats is None:  # --benchmark-disable: the answers are checked, nothing is timed
+        # --benchmark-disable: the answers are checked, nothing is timed
+        if benchmark.stats is None:
             return
         seconds = list(benchmark.stats.stats.data)
         taken = sorted(seconds)

@@ -2,9 +2,10 @@
 
     python benches/extender_lives.py [PODS]
 
-plays a scheduler, its API server and 100 kubelets of the policy single-numa-node beside one `alignup extender`: each
-pod is asked for, scored, bound, reported, runs and ends; nodes are nearly full, and each pod that waits is asked for
-again whenever a pod is bound, when it ends, before its node reports that, and afterwards.
+plays a scheduler, its API server and 100 kubelets of the policy single-numa-node beside one
+`alignup extender`: each pod is asked for, scored, bound, reported, runs and ends; nodes are nearly
+full, and each pod that waits is asked for again whenever a pod is bound, when it ends, before its
+node reports that, and afterwards.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ MOMENT = 0.004
 class Play:
     """A scheduler, and what it looks at."""
 
-    def __init__(self, stub: ApiStub, url: str, session: aiohttp.ClientSession, fleet: dict[str, FleetNode]) -> None:
+    def __init__(
+        self, stub: ApiStub, url: str, session: aiohttp.ClientSession, fleet: dict[str, FleetNode]
+    ) -> None:
         self.stub, self.url, self.session, self.fleet = stub, url, session, fleet
         self.running: list[tuple[dict[str, Any], str]] = []
         self.waiting: list[dict[str, Any]] = []
@@ -60,7 +63,12 @@ class Play:
         scores = await self.ask("prioritize", {**args, "NodeNames": passed})
         name = max(scores, key=lambda one: one["Score"])["Host"]
         metadata = pod["metadata"]
-        binding = {"PodName": metadata["name"], "PodNamespace": "default", "PodUID": metadata["uid"], "Node": name}
+        binding = {
+            "PodName": metadata["name"],
+            "PodNamespace": "default",
+            "PodUID": metadata["uid"],
+            "Node": name,
+        }
         assert (await self.ask("bind", binding))["Error"] == ""
         assert self.fleet[name].admit(read_pod(pod)) is None
         await self.report(name)
@@ -71,7 +79,9 @@ class Play:
     async def status(self, pod: dict[str, Any], phase: str) -> None:
         """Let the kubelet write a phase of a pod."""
         there = self.stub.get(PODS, pod["metadata"]["name"], "default")
-        await self.stub.put(PODS, {**there, "status": {"phase": phase, "startTime": "2026-01-02T03:04:05Z"}})
+        await self.stub.put(
+            PODS, {**there, "status": {"phase": phase, "startTime": "2026-01-02T03:04:05Z"}}
+        )
         await asyncio.sleep(MOMENT)
 
     async def report(self, name: str) -> None:
@@ -97,7 +107,8 @@ class Play:
         for pod in pods:
             await self.stub.put(PODS, pod)
             while self.running and (
-                len(self.waiting) >= WAITING or sum(cpus_of(one) for one, _ in self.running) + cpus_of(pod) > most
+                len(self.waiting) >= WAITING
+                or sum(cpus_of(one) for one, _ in self.running) + cpus_of(pod) > most
             ):
                 await self.end_oldest()
             if await self.place(pod):
@@ -112,19 +123,35 @@ async def measured(pods: int, folder: Path) -> tuple[float, int]:
     described = described[::3]
     for one in described:
         one["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
-        one["devices"]["example.com/gpu"] = [{"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)]
-    fleet = {one.name: one for one in read_fleet("\n".join(map(json.dumps, described)).encode(), "nodes")}
+        one["devices"]["example.com/gpu"] = [
+            {"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)
+        ]
+    fleet = {
+        one.name: one for one in read_fleet("\n".join(map(json.dumps, described)).encode(), "nodes")
+    }
     for one in fleet.values():
-        one.node.whole_verdict = False  # what nodes have in total is the scheduler's to count, and none does here
+        # what nodes have in total is the scheduler's to count, and none does here
+        one.node.whole_verdict = False
     stub = ApiStub()
     for one in asked:
         one["metadata"]["uid"] = f"uid-{one['metadata']['name']}"
     for name, one in fleet.items():
         await stub.put(NODES, {"metadata": {"name": name, "labels": {}}})
         await stub.put(TOPOLOGIES, one.report(with_holdings=True))
-    async with served(stub) as api, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(600)) as session:
+    async with (
+        served(stub) as api,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(600)) as session,
+    ):
         port = int(str(api._configuration.host).rpartition(":")[2])  # noqa: SLF001  # where the stub is served
-        words = ["-m", "alignup", "extender", "--kubeconfig", str(kubeconfig(folder, port)), "--listen", "127.0.0.1:0"]
+        words = [
+            "-m",
+            "alignup",
+            "extender",
+            "--kubeconfig",
+            str(kubeconfig(folder, port)),
+            "--listen",
+            "127.0.0.1:0",
+        ]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-u", *words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -145,7 +172,9 @@ def main(pods: int = 600) -> None:
     """Print what one pod takes."""
     with tempfile.TemporaryDirectory() as folder:
         took, asked = asyncio.run(measured(pods, Path(folder)))
-        print(json.dumps({"processor ms a pod": 1000 * took / pods, "questions a pod": asked / pods}))
+        print(
+            json.dumps({"processor ms a pod": 1000 * took / pods, "questions a pod": asked / pods})
+        )
 
 
 if __name__ == "__main__":

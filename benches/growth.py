@@ -2,8 +2,9 @@
 
     python benches/growth.py
 
-Each figure is the quickest of many: of one admission, or of one pod that is judged on a whole cluster. One in bold is a
-knee: from the size before, costs grew by a steeper power of the size than before.
+Each figure is the quickest of many: of one admission, or of one pod that is judged on a whole
+cluster. One in bold is a knee: from the size before, costs grew by a steeper power of the size than
+before.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def wide(numa_nodes: int) -> Node:
     """Return a node that may have so many NUMA nodes."""
     found = scenario(numa_nodes)
     if numa_nodes > 8:
-        found["kubelet"]["topologyManagerPolicyOptions"] = {"max-allowable-numa-nodes": str(numa_nodes)}
+        found["kubelet"]["topologyManagerPolicyOptions"] = {
+            "max-allowable-numa-nodes": str(numa_nodes)
+        }
     return Node.from_dict(found)
 
 
@@ -62,7 +65,9 @@ def by_devices() -> Iterator[tuple[int, float]]:
     """A pod of all but one of them."""
     for count in (2, 8, 32, 64, 128, 256, 512):
         found = scenario(8, "best-effort")
-        found["devices"] = {GPU: [{"id": f"g{number}", "numa": [number % 8]} for number in range(count)]}
+        found["devices"] = {
+            GPU: [{"id": f"g{number}", "numa": [number % 8]} for number in range(count)]
+        }
         yield count, admitting(Node.from_dict(found), pod_of([Demand(4, 8, {GPU: count - 1})]))
 
 
@@ -79,7 +84,9 @@ def by_pods() -> Iterator[tuple[int, float]]:
         for number in range(held, count):
             name, requests = f"p{number}", {"cpu": "10m", "memory": "16Mi"}
             containers = [{"name": "c", "image": "i", "resources": {"requests": requests}}]
-            assert node.admit({"metadata": {"name": name, "uid": name}, "spec": {"containers": containers}})
+            assert node.admit(
+                {"metadata": {"name": name, "uid": name}, "spec": {"containers": containers}}
+            )
         held = count
         yield count, admitting(node, pod)
 

@@ -1,8 +1,8 @@
 """The six paths that users wait for, so that instructions.py can count what each of them takes.
 
-Runs under `valgrind --tool=callgrind --dump-before=getppid`, which writes down what was counted at every call of
-`os.getppid`: each path is run between two of them, after the same work has been done once. A line on standard output
-names the path and says how often it was run.
+Runs under `valgrind --tool=callgrind --dump-before=getppid`, which writes down what was counted at
+every call of `os.getppid`: each path is run between two of them, after the same work has been done
+once. A line on standard output names the path and says how often it was run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ def one_node() -> None:
 
 def merge() -> None:
     """Four lists of 255 hints, none of them preferred."""
-    providers, policy = providers_of(pairs_of("every-mask-none-preferred", 4)), make_policy("restricted", 8)
+    providers, policy = (
+        providers_of(pairs_of("every-mask-none-preferred", 4)),
+        make_policy("restricted", 8),
+    )
 
     def run() -> None:
         for _ in range(TIMES):

@@ -1,12 +1,13 @@
 """Counts the instructions of the hot paths, which no load of the machine changes, and fails where one takes 3 % more.
 
-    python benches/instructions.py                 # compares with instructions.json
-    python benches/instructions.py --record        # writes instructions.json anew, after a change that is meant
-    python benches/instructions.py --base PYTHON FOLDER    # compares with another commit: its interpreter, its tree
+    python benches/instructions.py                 # compares with instructions.json python
+    benches/instructions.py --record        # writes instructions.json anew, after a change that is
+    meant python benches/instructions.py --base PYTHON FOLDER    # compares with another commit: its
+    interpreter, its tree
 
-A count holds for one interpreter, compiler and kind of processor (`key`): each has figures of its own in
-instructions.json. Where there are none, and where there is no valgrind, the reason is printed and the status is 77, as
-of a step that was skipped; `--base` needs no recorded figures.
+A count holds for one interpreter, compiler and kind of processor (`key`): each has figures of its
+own in instructions.json. Where there are none, and where there is no valgrind, the reason is
+printed and the status is 77, as of a step that was skipped; `--base` needs no recorded figures.
 """
 
 from __future__ import annotations
@@ -38,9 +39,14 @@ def key() -> str:
     code = Path(merge.__file__).read_bytes()
     compiler = re.search(rb"(GCC): \([^)]*\) (\d+)|(clang) version (\d+)", code)
     cython = re.search(rb"_cython_(\d+_\d+)", code)
-    made_by = b" ".join(filter(None, compiler.groups())).decode() if compiler else "an unknown compiler"
+    made_by = (
+        b" ".join(filter(None, compiler.groups())).decode() if compiler else "an unknown compiler"
+    )
     version = cython[1].decode().replace("_", ".") if cython else "unknown"
-    return f"Python {platform.python_version().rpartition('.')[0]}, {platform.machine()}, {made_by}, Cython {version}"
+    return (
+        f"Python {platform.python_version().rpartition('.')[0]}, {platform.machine()}, "
+        f"{made_by}, Cython {version}"
+    )
 
 
 def counted(python: str = sys.executable, root: Path = ROOT) -> Counts:
@@ -48,10 +54,18 @@ def counted(python: str = sys.executable, root: Path = ROOT) -> Counts:
 
     Hashes are fixed, and of the environment only what finds programs is passed on.
     """
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
+    kept = {
+        name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ
+    }
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        valgrind = ["valgrind", "-q", "--tool=callgrind", "--dump-before=getppid", f"--callgrind-out-file={out}"]
+        valgrind = [
+            "valgrind",
+            "-q",
+            "--tool=callgrind",
+            "--dump-before=getppid",
+            f"--callgrind-out-file={out}",
+        ]
         done = subprocess.run(  # noqa: S603  # our own
             [*valgrind, python, "-s", "benches/hot_paths.py"],
             cwd=root,
@@ -60,13 +74,18 @@ def counted(python: str = sys.executable, root: Path = ROOT) -> Counts:
             text=True,
             check=True,
         )
-        totals = [total(file) for file in sorted(Path(folder).glob("out.*"), key=lambda file: int(file.suffix[1:]))]
+        totals = [
+            total(file)
+            for file in sorted(Path(folder).glob("out.*"), key=lambda file: int(file.suffix[1:]))
+        ]
     return counts_of(done.stdout, totals)
 
 
 def total(file: Path) -> int:
     """Return all instructions that a file of callgrind counts."""
-    [line] = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("totals:")]
+    [line] = [
+        line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("totals:")
+    ]
     return int(line.split()[1])
 
 
@@ -74,15 +93,22 @@ def counts_of(printed: str, totals: list[int]) -> Counts:
     """Return instructions by path: of the parts that the marks divide a run into, every second is a path's."""
     lines = [line.rpartition(" ") for line in printed.splitlines()]
     if len(totals) != 2 * len(lines):
-        raise ValueError(f"expected two marks around each of {len(lines)} paths, got {len(totals)} marks")
-    return {name: round(part / int(times)) for (name, _, times), part in zip(lines, totals[1::2], strict=True)}
+        raise ValueError(
+            f"expected two marks around each of {len(lines)} paths, got {len(totals)} marks"
+        )
+    return {
+        name: round(part / int(times))
+        for (name, _, times), part in zip(lines, totals[1::2], strict=True)
+    }
 
 
 def complaints(now: Counts, before: Counts) -> list[str]:
     """Return a line for each path that takes too many instructions, or was not counted."""
     lines = []
     for name, allowed in before.items():
-        expected = f"{name}: expected at most {round(allowed * MOST):,} instructions ({allowed:,} before)"
+        expected = (
+            f"{name}: expected at most {round(allowed * MOST):,} instructions ({allowed:,} before)"
+        )
         if name not in now:
             lines.append(f"{expected}, but it was not counted")
         elif now[name] > allowed * MOST:
@@ -126,7 +152,9 @@ def main(arguments: list[str]) -> int:
     elif here in recorded:
         before = recorded[here]
     else:
-        print(f"skipped: nothing is recorded for {here}, only for {'; '.join(recorded) or 'nothing'}")
+        print(
+            f"skipped: nothing is recorded for {here}, only for {'; '.join(recorded) or 'nothing'}"
+        )
         return SKIPPED
     now = counted()
     print(table(now, before), "", sep="\n")

@@ -2,9 +2,9 @@
 
     python benches/whole_cluster.py FOLDER [NODES] [PODS]
 
-serves lists of a made-up cluster from a process of its own, which keeps them as bytes, and starts `alignup extender`.
-Nodes have 2, 4 and 8 NUMA nodes, publish their holdings, and have pods of 3.4 kB as an API server sends them, of whom
-up to three on a node hold CPUs, memory and devices.
+serves lists of a made-up cluster from a process of its own, which keeps them as bytes, and starts
+`alignup extender`. Nodes have 2, 4 and 8 NUMA nodes, publish their holdings, and have pods of 3.4
+kB as an API server sends them, of whom up to three on a node hold CPUs, memory and devices.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ SIZE = 3_400
 WORKLOADS = 400
 
 
-def pod_object(number: int, name: str, containers: list[dict[str, Any]], random: Random) -> dict[str, Any]:
+def pod_object(
+    number: int, name: str, containers: list[dict[str, Any]], random: Random
+) -> dict[str, Any]:
     """Return a pod of a Deployment as an API server sends it."""
     app, moment = f"app-{random.randrange(WORKLOADS)}", "2026-01-02T03:04:05Z"
     uid = f"{random.getrandbits(128):032x}"
@@ -97,7 +99,10 @@ def pod_object(number: int, name: str, containers: list[dict[str, Any]], random:
 
 def shared(random: Random) -> list[dict[str, Any]]:
     """Return the containers of a pod that holds nothing of its own."""
-    requests = {"cpu": f"{random.choice([50, 100, 250, 500])}m", "memory": f"{random.choice([128, 256, 512])}Mi"}
+    requests = {
+        "cpu": f"{random.choice([50, 100, 250, 500])}m",
+        "memory": f"{random.choice([128, 256, 512])}Mi",
+    }
     return [{"name": "main", "image": "none", "resources": {"requests": requests}}]
 
 
@@ -105,12 +110,24 @@ def write(folder: Path, nodes: int, pods: int) -> None:
     """Write the pages of all lists of a cluster."""
     random = Random(1)
     found: dict[str, list[bytes]] = {NODES: [], PODS: [], TOPOLOGIES: []}
-    for one in read_fleet("\n".join(json.dumps(node(number, random)) for number in range(nodes)).encode(), "nodes"):
-        labels = {"kubernetes.io/hostname": one.name, "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "a"}
-        found[NODES].append(msgspec.json.encode({"metadata": {"name": one.name, "labels": labels, "uid": one.name}}))
+    for one in read_fleet(
+        "\n".join(json.dumps(node(number, random)) for number in range(nodes)).encode(), "nodes"
+    ):
+        labels = {
+            "kubernetes.io/hostname": one.name,
+            "kubernetes.io/os": "linux",
+            "topology.kubernetes.io/zone": "a",
+        }
+        found[NODES].append(
+            msgspec.json.encode({"metadata": {"name": one.name, "labels": labels, "uid": one.name}})
+        )
         holding = random.randint(0, 3)
         for number in range(pods // nodes):
-            containers = pod(number, 1.0, random)["spec"]["containers"] if number < holding else shared(random)
+            containers = (
+                pod(number, 1.0, random)["spec"]["containers"]
+                if number < holding
+                else shared(random)
+            )
             made = pod_object(len(found[PODS]), one.name, containers, random)
             one.admit(read_pod(made))
             found[PODS].append(msgspec.json.encode(made))
@@ -118,10 +135,15 @@ def write(folder: Path, nodes: int, pods: int) -> None:
     for path, items in found.items():
         for start in range(0, len(items), PAGE):
             more = str(start + PAGE) if start + PAGE < len(items) else ""
-            head = json.dumps({"kind": "List", "metadata": {"resourceVersion": "1000000", "continue": more}})[:-1]
+            head = json.dumps(
+                {"kind": "List", "metadata": {"resourceVersion": "1000000", "continue": more}}
+            )[:-1]
             text = head.encode() + b', "items": [' + b",".join(items[start : start + PAGE]) + b"]}"
             (folder / f"{path.rpartition('/')[2]}-{start}").write_bytes(text)
-    sizes = {path.rpartition("/")[2]: sum(map(len, items)) // max(len(items), 1) for path, items in found.items()}
+    sizes = {
+        path.rpartition("/")[2]: sum(map(len, items)) // max(len(items), 1)
+        for path, items in found.items()
+    }
     print(json.dumps({"bytes an object": sizes}))
 
 
@@ -133,11 +155,20 @@ async def serve(folder: Path) -> None:
             url = urlsplit(head.split(b" ", 2)[1].decode())
             query = parse_qs(url.query)
             if "watch" in query:
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+                )
                 await asyncio.sleep(3600)
             page = folder / f"{url.path.rpartition('/')[2]}-{query.get('continue', ['0'])[0]}"
-            body = page.read_bytes() if page.exists() else b'{"metadata": {"resourceVersion": "1"}, "items": []}'
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body))
+            body = (
+                page.read_bytes()
+                if page.exists()
+                else b'{"metadata": {"resourceVersion": "1"}, "items": []}'
+            )
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                % len(body)
+            )
             writer.write(body)
             await writer.drain()
 
@@ -183,24 +214,47 @@ def processor_seconds(pid: int) -> float:
 
 def measure(folder: Path) -> dict[str, float]:
     """Start an extender, wait until it is ready, and return what it took."""
-    stub = subprocess.Popen([sys.executable, __file__, "serve", str(folder)], stdout=subprocess.PIPE, text=True)  # noqa: S603
+    stub = subprocess.Popen(  # noqa: S603
+        [sys.executable, __file__, "serve", str(folder)], stdout=subprocess.PIPE, text=True
+    )
     port = int(stub.stdout.readline())
-    command = [sys.executable, "-m", "alignup", "extender", "--kubeconfig", str(kubeconfig(folder, port)), "--listen"]
+    command = [
+        sys.executable,
+        "-m",
+        "alignup",
+        "extender",
+        "--kubeconfig",
+        str(kubeconfig(folder, port)),
+        "--listen",
+    ]
     start = time.monotonic()
     process = subprocess.Popen(  # noqa: S603
-        [*command, "127.0.0.1:0"], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+        [*command, "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     try:
         address = process.stdout.readline().rpartition(" ")[2].strip()
         while True:
             with urlopen(f"http://{address}/metrics") as answer:
-                lines = dict(one.rsplit(" ", 1) for one in answer.read().decode().splitlines() if one[0] != "#")
+                lines = dict(
+                    one.rsplit(" ", 1)
+                    for one in answer.read().decode().splitlines()
+                    if one[0] != "#"
+                )
             if float(lines["alignup_extender_lists"]) >= 6:
                 break
             time.sleep(0.05)
-        ready = {"seconds": time.monotonic() - start, "processor seconds": processor_seconds(process.pid)}
+        ready = {
+            "seconds": time.monotonic() - start,
+            "processor seconds": processor_seconds(process.pid),
+        }
         memory = status_of(process.pid)
-        known = {key: float(lines[f"alignup_extender_{key}"]) for key in ("pods", 'nodes{known_by="holdings"}')}
+        known = {
+            key: float(lines[f"alignup_extender_{key}"])
+            for key in ("pods", 'nodes{known_by="holdings"}')
+        }
         return {**known, **ready, "MiB": memory["VmRSS"] >> 10, "most MiB": memory["VmHWM"] >> 10}
     finally:
         process.terminate()

@@ -33,7 +33,10 @@ WHOLE = 100
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the commands and the curves where a page asks for them (a hook of MkDocs)."""
     for place, lines in (
-        ("<!-- commands -->", lambda: described(program, click.Context(program, info_name="alignup"))),
+        (
+            "<!-- commands -->",
+            lambda: described(program, click.Context(program, info_name="alignup")),
+        ),
         ("<!-- curves -->", curves),
     ):
         if place in markdown:
@@ -43,13 +46,22 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def curves() -> Iterator[str]:
     """Yield a picture for each module of benchmarks: a curve for each benchmark, with its name where a mouse rests."""
-    runs = [json.loads(line) for line in HISTORY.read_text("utf-8").splitlines()] if HISTORY.exists() else []
+    runs = (
+        [json.loads(line) for line in HISTORY.read_text("utf-8").splitlines()]
+        if HISTORY.exists()
+        else []
+    )
     if not runs:
-        yield "*The history of the workflow was not fetched (`.ci/history`) before this page was built.*"
+        yield (
+            "*The history of the workflow was not fetched (`.ci/history`) before this page was "
+            "built.*"
+        )
     names = sorted({name for run in runs for name in run["ratios"]})
     for module in sorted({name.partition("::")[0] for name in names}):
         found = {
-            name: [(at, run["ratios"][name]) for at, run in enumerate(runs) if name in run["ratios"]]
+            name: [
+                (at, run["ratios"][name]) for at, run in enumerate(runs) if name in run["ratios"]
+            ]
             for name in names
             if name.startswith(f"{module}::")
         }
@@ -67,10 +79,17 @@ def picture(found: dict[str, list[tuple[int, float]]], runs: list[dict[str, Any]
 
     def words(spot: str, text: str, anchor: str) -> str:
         x, y = spot.split(",")
-        return f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="12" fill="currentColor">{text}</text>'
+        return (
+            f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="12" '
+            f'fill="currentColor">{text}</text>'
+        )
 
     parts = [
-        words(f"{LEFT - 8},{place(0, some).split(',')[1]}", f"{some:,.{0 if some >= WHOLE else 1}f}", "end")
+        words(
+            f"{LEFT - 8},{place(0, some).split(',')[1]}",
+            f"{some:,.{0 if some >= WHOLE else 1}f}",
+            "end",
+        )
         for some in (min(ratios), max(ratios))
     ]
     parts += [
@@ -80,20 +99,31 @@ def picture(found: dict[str, list[tuple[int, float]]], runs: list[dict[str, Any]
     for name, curve in found.items():
         title = f"<title>{escape(name.partition('::')[2])}: {curve[-1][1]:g}</title>"
         line = " ".join(place(*point) for point in curve)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="#5470c6" stroke-width="1.5">{title}</polyline>')
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" style="width:100%;max-width:560px">{"".join(parts)}</svg>'
+        parts.append(
+            f'<polyline points="{line}" fill="none" stroke="#5470c6" '
+            f'stroke-width="1.5">{title}</polyline>'
+        )
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'style="width:100%;max-width:560px">{"".join(parts)}</svg>'
+    )
 
 
 def described(command: click.Command, context: click.Context) -> Iterator[str]:
     """Yield the lines of a command and of those below it: what its `--help` says, as Markdown."""
     if context.parent is not None:
-        yield from (f"## {context.command_path}\n", f"    {context.command_path} {usage(command, context)}\n")
+        yield from (
+            f"## {context.command_path}\n",
+            f"    {context.command_path} {usage(command, context)}\n",
+        )
         summary, examples, *description = help_paragraphs(command)
         yield from (f"{one}\n" for one in (escaped(summary), examples, *map(escaped, description)))
         options = [one for one in command.params if isinstance(one, click.Option)]
         yield from ("| option | |", "|---|---|")
         for section in SECTIONS:
-            records = [one.get_help_record(context) for one in options if section_of(one) == section]
+            records = [
+                one.get_help_record(context) for one in options if section_of(one) == section
+            ]
             if records:
                 yield f"| **{section}** | |"
             yield from (f"| `{words}` | {cell(text)} |" for words, text in filter(None, records))
@@ -126,7 +156,9 @@ def default_of(field: Any, default: object) -> str:
         return repr(field.default_factory())
     if isinstance(default, Record):
         return f"{type(default).__name__}()"
-    return f"{type(default).__name__}.{default.name}" if isinstance(default, Enum) else repr(default)
+    return (
+        f"{type(default).__name__}.{default.name}" if isinstance(default, Enum) else repr(default)
+    )
 
 
 class CompiledDocstrings(griffe.Extension):
@@ -149,7 +181,9 @@ class CompiledDocstrings(griffe.Extension):
             )
             for name, one in signature(found).parameters.items()
         ]
-        made = griffe.Function("__init__", parameters=griffe.Parameters(griffe.Parameter("self"), *parameters))
+        made = griffe.Function(
+            "__init__", parameters=griffe.Parameters(griffe.Parameter("self"), *parameters)
+        )
         cls.set_member("__init__", made)
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:

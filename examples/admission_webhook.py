@@ -3,8 +3,9 @@
 
     admission_webhook.py nodes.jsonl --listen 0.0.0.0:8443 --certificate tls.crt --key tls.key
 
-`kubectl apply` prints the warning; the pod is created all the same. Register it as a ValidatingWebhookConfiguration
-with `failurePolicy: Ignore`, for CREATE of pods and of what makes them.
+`kubectl apply` prints the warning; the pod is created all the same. Register it as a
+ValidatingWebhookConfiguration with `failurePolicy: Ignore`, for CREATE of pods and of what makes
+them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def warning(cluster: Cluster, manifest: dict[str, Any]) -> str:
         pod = read_pod({**found, "metadata": {**found.get("metadata", {}), "name": "pod"}})
         if len(cluster.evaluate(pod).best(1)):
             return ""
-        return f"alignup: no node can align it; {explain(cluster.nodes[0], pod, suggest=False).cause}"[:LONGEST]
+        return (
+            f"alignup: no node can align it; {explain(cluster.nodes[0], pod, suggest=False).cause}"[
+                :LONGEST
+            ]
+        )
     except AlignupError as error:
         return f"alignup: {error}"[:LONGEST]
 
@@ -39,7 +44,11 @@ def warning(cluster: Cluster, manifest: dict[str, Any]) -> str:
 def reviewed(cluster: Cluster, review: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to an AdmissionReview."""
     said = warning(cluster, review["request"].get("object") or {})
-    response = {"uid": review["request"]["uid"], "allowed": True, **({"warnings": [said]} if said else {})}
+    response = {
+        "uid": review["request"]["uid"],
+        "allowed": True,
+        **({"warnings": [said]} if said else {}),
+    }
     return {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}
 
 
@@ -65,14 +74,18 @@ def made_server(cluster: Cluster, host: str, port: int) -> ThreadingHTTPServer:
 
 def main() -> None:
     """Serve until interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("nodes")
     parser.add_argument("--listen", default="127.0.0.1:8443")
     parser.add_argument("--certificate")
     parser.add_argument("--key")
     chosen = parser.parse_args()
     host, _, port = chosen.listen.rpartition(":")
-    server = made_server(Cluster.from_json_lines(Path(chosen.nodes).read_bytes(), chosen.nodes), host, int(port))
+    server = made_server(
+        Cluster.from_json_lines(Path(chosen.nodes).read_bytes(), chosen.nodes), host, int(port)
+    )
     if chosen.certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(chosen.certificate, chosen.key)

@@ -3,9 +3,10 @@
 
     gpu_nic_pairs.py
 
-NUMA nodes are too coarse if a node has several switches: the kubelet takes any free NIC of the node. A plugin may say
-which devices it prefers (GetPreferredAllocation). This one serves both resources, and gives the second resource what
-lies behind the switches of the first. Two pods are admitted without it and with it.
+NUMA nodes are too coarse if a node has several switches: the kubelet takes any free NIC of the
+node. A plugin may say which devices it prefers (GetPreferredAllocation). This one serves both
+resources, and gives the second resource what lies behind the switches of the first. Two pods are
+admitted without it and with it.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ class Pairs:
     def of(self, resource: str) -> Callable[[Sequence[str], Sequence[str], int], list[str]]:
         """Return the preference for one of the resources."""
 
-        def preferred(available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
+        def preferred(
+            available: Sequence[str], must_include: Sequence[str], size: int
+        ) -> list[str]:
             other, near = self.last
             follows = near if other != resource else set()
-            chosen = sorted(available, key=lambda one: (one not in must_include, self.switches[one] not in follows))[
-                :size
-            ]
+            chosen = sorted(
+                available,
+                key=lambda one: (one not in must_include, self.switches[one] not in follows),
+            )[:size]
             self.last = (resource, {self.switches[one] for one in chosen})
             return chosen
 
@@ -74,7 +78,9 @@ def placed(node: Node) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     for words, pairs in (("without", None), ("with", Pairs(SWITCHES))):
         pods = placed(make_node(pairs))
         paired = sum(SWITCHES[gpu] == SWITCHES[nic] for gpu, nic in pods)

@@ -4,9 +4,10 @@
     launch.py torchrun 8 -- python train.py
     launch.py mpirun 8 -- ./solver
 
-The launcher starts `alignup run` once for each rank; `--part auto` reads its local rank from the environment, cuts the
-machine into as many equal parts as there are ranks, and takes the rank's own. Binding is left to alignup alone. On
-several hosts start this on each of them, as torchrun is: parts are those of one machine.
+The launcher starts `alignup run` once for each rank; `--part auto` reads its local rank from the
+environment, cuts the machine into as many equal parts as there are ranks, and takes the rank's own.
+Binding is left to alignup alone. On several hosts start this on each of them, as torchrun is: parts
+are those of one machine.
 """
 
 import argparse
@@ -23,13 +24,19 @@ LAUNCHERS = {
 def command_line(launcher: str, ranks: int, command: list[str], gpus: int) -> list[str]:
     """Return the words that start the ranks; `gpus` is the number for each of them."""
     start = [word.format(ranks=ranks) for word in LAUNCHERS[launcher]]
-    gpu = ["--device", f"nvidia.com/gpu={gpus}", "--device-resource", "nvidia.com/gpu=10de:*"] if gpus else []
+    gpu = (
+        ["--device", f"nvidia.com/gpu={gpus}", "--device-resource", "nvidia.com/gpu=10de:*"]
+        if gpus
+        else []
+    )
     return [*start, "alignup", "run", "--part", "auto", *gpu, "--", *command]
 
 
 def main() -> None:
     """Read the command line and become the launcher."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("launcher", choices=LAUNCHERS)
     parser.add_argument("ranks", type=int)
     parser.add_argument("command", nargs="+")

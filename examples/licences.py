@@ -3,8 +3,8 @@
 
     licences.py
 
-A node asks it as it asks its own managers. Pods request licences like devices, and a refusal names them. Three pods are
-admitted on the catalog machine `xeon-2s` until there are too few licences.
+A node asks it as it asks its own managers. Pods request licences like devices, and a refusal names
+them. Three pods are admitted on the catalog machine `xeon-2s` until there are too few licences.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class Licences:
     free: list[int]
     held: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
 
-    def topology_hints(self, _pod: Pod, container: Container) -> dict[str, list[TopologyHint]] | None:
+    def topology_hints(
+        self, _pod: Pod, container: Container
+    ) -> dict[str, list[TopologyHint]] | None:
         """Offer each NUMA node that has enough, and all together where none has."""
         return self.hints(dict(container.devices).get(RESOURCE, 0))
 
@@ -36,7 +38,11 @@ class Licences:
         """Return the hints; None where no licence is asked for, and no hints at all where there are too few."""
         if not wanted:
             return None
-        found = [TopologyHint(BitMask([node]), True) for node, free in enumerate(self.free) if free >= wanted]
+        found = [
+            TopologyHint(BitMask([node]), True)
+            for node, free in enumerate(self.free)
+            if free >= wanted
+        ]
         if sum(self.free) >= wanted:
             found.append(TopologyHint(BitMask(range(len(self.free))), len(self.free) == 1))
         return {RESOURCE: found}
@@ -74,11 +80,16 @@ class Licences:
 def pod(name: str, cpus: int, licences: int) -> dict:
     """Return the manifest of a pod."""
     limits = {"cpu": str(cpus), "memory": "1Gi", RESOURCE: licences}
-    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
+    }
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
     node = Node(read_machine("xeon-2s"), kubelet, providers=[Licences([1, 3])])
     for name, licences in (("first", 2), ("second", 1), ("third", 2)):

@@ -29,7 +29,8 @@ def eventually(wanted):
 def running_agent(folder, site=None, **options):
     """Run an agent whose file, socket and plugins are in a folder with a short path."""
     said = []
-    options.setdefault("cgroups", "cgroup" in options)  # those of the tests' own commands stay as they are
+    # those of the tests' own commands stay as they are
+    options.setdefault("cgroups", "cgroup" in options)
     file = LeaseFile(folder / "leases.json", said.append)
     chosen = site or leasing.site()
     path = folder / "agent.sock"

@@ -101,7 +101,9 @@ class ApiStub:
 
     # What tests do to the cluster.
 
-    async def put(self, kind: str, found: dict[str, Any], *, silently: bool = False) -> dict[str, Any]:
+    async def put(
+        self, kind: str, found: dict[str, Any], *, silently: bool = False
+    ) -> dict[str, Any]:
         """Create or replace an object; silently: no watch is told."""
         metadata = found.setdefault("metadata", {})
         key = metadata.get("namespace", ""), metadata["name"]
@@ -118,7 +120,9 @@ class ApiStub:
             self.changed.notify_all()
         return found
 
-    async def delete(self, kind: str, name: str, namespace: str = "", *, silently: bool = False) -> None:
+    async def delete(
+        self, kind: str, name: str, namespace: str = "", *, silently: bool = False
+    ) -> None:
         """Delete an object."""
         async with self.changed:
             found = self.objects[kind].pop((namespace, name))
@@ -178,7 +182,9 @@ class ApiStub:
             return web.json_response(await self.put(kind, body), status=201)
         return await self.one(request.method, kind, (namespace, parts[1]), parts[2:], body)
 
-    async def one(self, method: str, kind: str, key: tuple[str, str], sub: list[str], body: Any) -> web.StreamResponse:
+    async def one(
+        self, method: str, kind: str, key: tuple[str, str], sub: list[str], body: Any
+    ) -> web.StreamResponse:
         """Answer a request about one object."""
         found = self.objects.get(kind, {}).get(key)
         if found is None:
@@ -189,27 +195,38 @@ class ApiStub:
             return await (self.bind if sub == ["binding"] else self.evict)(kind, key, found, body)
         if method in {"PATCH", "PUT"}:
             made = merge(found, body) if method == "PATCH" else body
-            if made["metadata"].get("resourceVersion") not in {None, found["metadata"]["resourceVersion"]}:
+            if made["metadata"].get("resourceVersion") not in {
+                None,
+                found["metadata"]["resourceVersion"],
+            }:
                 return self.status(409, "the object has been modified")
             return web.json_response(await self.put(kind, made))
         if method == "DELETE":
-            wanted = ((body or {}).get("preconditions") or {}).get("uid", found["metadata"].get("uid"))
+            wanted = ((body or {}).get("preconditions") or {}).get(
+                "uid", found["metadata"].get("uid")
+            )
             if wanted != found["metadata"].get("uid"):
                 return self.status(409, "the uid in the precondition is not that of the object")
             await self.delete(kind, key[1], key[0])
         return web.json_response(found)
 
-    async def bind(self, kind: str, key: tuple[str, str], found: dict[str, Any], body: Any) -> web.Response:
+    async def bind(
+        self, kind: str, key: tuple[str, str], found: dict[str, Any], body: Any
+    ) -> web.Response:
         """Bind a pod."""
         if found["spec"].get("nodeName"):
             return self.status(409, f"pod {key[1]} is already assigned to node")
         await self.put(kind, merge(found, {"spec": {"nodeName": body["target"]["name"]}}))
         return self.status(500 if self.binds_then_fails else 201, "")
 
-    async def evict(self, kind: str, key: tuple[str, str], found: dict[str, Any], body: Any) -> web.Response:
+    async def evict(
+        self, kind: str, key: tuple[str, str], found: dict[str, Any], body: Any
+    ) -> web.Response:
         """Evict a pod, unless it is protected."""
         if key[1] in self.protected:
-            return self.status(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+            return self.status(
+                429, "Cannot evict pod as it would violate the pod's disruption budget."
+            )
         assert body["deleteOptions"]["preconditions"]["uid"] == found["metadata"]["uid"]
         self.evicted.append(key[1])
         await self.delete(kind, key[1], key[0])
@@ -222,11 +239,15 @@ class ApiStub:
         items = [
             one
             for one in self.objects.get(kind, {}).values()
-            if selected(one, selector) and (not key or (one["metadata"].get("labels") or {}).get(key) == value)
+            if selected(one, selector)
+            and (not key or (one["metadata"].get("labels") or {}).get(key) == value)
         ]
         start = int(request.query.get("continue") or 0)
         stop = start + min(self.page, int(request.query.get("limit") or self.page))
-        metadata = {"resourceVersion": str(self.version), "continue": str(stop) if stop < len(items) else ""}
+        metadata = {
+            "resourceVersion": str(self.version),
+            "continue": str(stop) if stop < len(items) else "",
+        }
         found = {"kind": "List", "metadata": metadata, "items": items[start:stop]}
         return web.json_response(text=self.encoded(found))
 
@@ -240,7 +261,10 @@ class ApiStub:
         await response.prepare(request)
         while generation == self.generation:
             if seen < self.compacted:
-                error = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+                error = {
+                    "type": "ERROR",
+                    "object": {"kind": "Status", "code": 410, "message": "too old"},
+                }
                 await response.write(json.dumps(error).encode() + b"\n")
                 return response
             for version, of, word, found, before in list(self.events):
@@ -251,7 +275,11 @@ class ApiStub:
             async with self.changed:
                 if self.version == seen and generation == self.generation:
                     await self.changed.wait()
-            seen = max(seen, self.version if not self.pending(seen) else seen) if seen >= self.compacted else seen
+            seen = (
+                max(seen, self.version if not self.pending(seen) else seen)
+                if seen >= self.compacted
+                else seen
+            )
         if request.transport is not None:
             request.transport.close()
         return response
@@ -260,11 +288,15 @@ class ApiStub:
         """Return whether there are events after a version."""
         return any(version > seen for version, *_ in self.events) or self.compacted > seen
 
-    async def tell(self, response: web.StreamResponse, word: str, found: Any, before: Any, selector: str) -> None:
+    async def tell(
+        self, response: web.StreamResponse, word: str, found: Any, before: Any, selector: str
+    ) -> None:
         """Send one event, as a client with this selector sees it."""
         was = before is not None and selected(before, selector)
         now = word != "DELETED" and selected(found, selector)
-        kind = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}.get((was, now))
+        kind = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}.get(
+            (was, now)
+        )
         if kind is not None:
             await response.write(self.encoded({"type": kind, "object": found}).encode() + b"\n")
 

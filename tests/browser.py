@@ -74,7 +74,13 @@ def browser() -> str:
 
 def run(page: Path, *options: str) -> str:
     """Show a page without a window, and return the standard output."""
-    words = [browser(), "--headless", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={page.parent}/profile"]
+    words = [
+        browser(),
+        "--headless",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={page.parent}/profile",
+    ]
     if os.geteuid() == 0:
         words.append("--no-sandbox")  # it refuses to run as root with one
     done = subprocess.run(  # noqa: S603  # a browser on a page of ours

@@ -11,10 +11,35 @@ if TYPE_CHECKING:
 
 def certificate(folder: Path, name: str, issuer: str = "") -> None:
     """Make a key and a certificate in a folder: of an authority, or of one that an authority has issued."""
-    subject = ["-subj", f"/CN={name}", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    subject = [
+        "-subj",
+        f"/CN={name}",
+        "-nodes",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+    ]
     files = ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
-    signed = ["-CA", f"{issuer}.crt", "-CAkey", f"{issuer}.key", "-addext", "subjectAltName=IP:127.0.0.1"]
+    signed = [
+        "-CA",
+        f"{issuer}.crt",
+        "-CAkey",
+        f"{issuer}.key",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]
     signed += ["-addext", "basicConstraints=critical,CA:FALSE"]
-    authority = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]  # which Python 3.13 wants of what may sign
-    words = ["openssl", "req", "-x509", "-days", "2", *subject, *files, *(signed if issuer else authority)]
+    # which Python 3.13 wants of what may sign
+    authority = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-days",
+        "2",
+        *subject,
+        *files,
+        *(signed if issuer else authority),
+    ]
     subprocess.run(words, cwd=folder, check=True, capture_output=True)  # noqa: S603  # of our own making

@@ -54,7 +54,9 @@ def scenario(random: Random, name: str, *, release: str = "1.37") -> dict[str, A
     for driver in drivers:
         slices += pool(random, driver, NODE, lists=lists, plain=release == "1.35")
         if random.random() < 0.2 and release != "1.35":
-            slices += pool(random, driver, random.choice(("node-b", "fabric")), lists=lists, plain=False)
+            slices += pool(
+                random, driver, random.choice(("node-b", "fabric")), lists=lists, plain=False
+            )
     return {
         "name": name,
         "release": release,
@@ -63,13 +65,17 @@ def scenario(random: Random, name: str, *, release: str = "1.37") -> dict[str, A
         "slices": slices,
         "classes": [
             *(
-                {"metadata": {"name": driver}, "spec": {"selectors": [_cel(f'device.driver == "{driver}"')]}}
+                {
+                    "metadata": {"name": driver},
+                    "spec": {"selectors": [_cel(f'device.driver == "{driver}"')]},
+                }
                 for driver in DRIVERS
             ),
             {"metadata": {"name": "any"}, "spec": {}},
         ],
         "claims": [
-            claim(random, number, drivers, plain=release == "1.35") for number in range(random.choice((1, 1, 2, 3)))
+            claim(random, number, drivers, plain=release == "1.35")
+            for number in range(random.choice((1, 1, 2, 3)))
         ],
         "allocated": held(random, slices),
     }
@@ -79,7 +85,9 @@ def _cel(expression: str) -> dict[str, Any]:
     return {"cel": {"expression": expression}}
 
 
-def pool(random: Random, driver: str, name: str, *, lists: bool, plain: bool) -> list[dict[str, Any]]:
+def pool(
+    random: Random, driver: str, name: str, *, lists: bool, plain: bool
+) -> list[dict[str, Any]]:
     """Return the slices of a pool."""
     counters = ("x", "y")[: random.randint(1, 2)] if random.random() < 0.25 and not plain else ()
     count = random.randint(1, 2)
@@ -117,15 +125,27 @@ def pool(random: Random, driver: str, name: str, *, lists: bool, plain: bool) ->
             spec["pool"]["resourceSliceCount"] += 1
         if random.random() < 0.03 and not plain:
             spec["pool"]["generation"] = 2
-        slices.append({"metadata": {"name": f"{driver}-{name}-{random.randint(0, 99)}-{number}"}, "spec": spec})
+        slices.append(
+            {
+                "metadata": {"name": f"{driver}-{name}-{random.randint(0, 99)}-{number}"},
+                "spec": spec,
+            }
+        )
     if counters:
         shared = [
-            {"name": one, "counters": {key: {"value": str(random.randint(0, 9))} for key in ("slices", "memory")}}
+            {
+                "name": one,
+                "counters": {
+                    key: {"value": str(random.randint(0, 9))} for key in ("slices", "memory")
+                },
+            }
             for one in counters
         ]
         spec = {"driver": driver, "pool": dict(slices[0]["spec"]["pool"]), "sharedCounters": shared}
         spec |= {
-            key: value for key, value in slices[0]["spec"].items() if key in ("nodeName", "allNodes", "nodeSelector")
+            key: value
+            for key, value in slices[0]["spec"].items()
+            if key in ("nodeName", "allNodes", "nodeSelector")
         }
         if "perDeviceNodeSelection" in slices[0]["spec"]:
             spec["allNodes"] = True
@@ -137,7 +157,11 @@ def pool(random: Random, driver: str, name: str, *, lists: bool, plain: bool) ->
 def _zone(random: Random) -> dict[str, Any]:
     operator = random.choice(("In", "NotIn", "Exists"))
     values = {} if operator == "Exists" else {"values": [random.choice("ab")]}
-    return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": operator, **values}]}]}
+    return {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": operator, **values}]}
+        ]
+    }
 
 
 def device(
@@ -147,7 +171,9 @@ def device(
     one: dict[str, Any] = {"name": name}
     attributes: dict[str, Any] = {}
     if random.random() < 0.9:
-        attributes["model" if random.random() < 0.8 else f"{driver}/model"] = {"string": random.choice("ab")}
+        attributes["model" if random.random() < 0.8 else f"{driver}/model"] = {
+            "string": random.choice("ab")
+        }
     if random.random() < 0.9:
         if lists and random.random() < 0.5:
             attributes[NUMA] = {"ints": random.sample(range(3), random.randint(1, 3))}
@@ -163,7 +189,9 @@ def device(
     if random.random() < 0.3:
         one["allowMultipleAllocations"] = True
     if random.random() < 0.1:
-        one["taints"] = [{"key": "bad", "effect": random.choice(("NoSchedule", "NoExecute", "None"))}]
+        one["taints"] = [
+            {"key": "bad", "effect": random.choice(("NoSchedule", "NoExecute", "None"))}
+        ]
     if counters and random.random() < 0.8:
         one["consumesCounters"] = [
             {
@@ -193,7 +221,10 @@ def claim(random: Random, number: int, drivers: list[str], *, plain: bool) -> di
     requests = []
     for index in range(random.choice((1, 1, 2, 2, 3))):
         if random.random() < 0.25:
-            ways = [{"name": f"w{way}", **asked(random, drivers, plain=plain)} for way in range(random.randint(1, 3))]
+            ways = [
+                {"name": f"w{way}", **asked(random, drivers, plain=plain)}
+                for way in range(random.randint(1, 3))
+            ]
             requests.append({"name": f"r{index}", "firstAvailable": ways})
         else:
             exactly = asked(random, drivers, plain=plain)
@@ -207,12 +238,17 @@ def claim(random: Random, number: int, drivers: list[str], *, plain: bool) -> di
         one: dict[str, Any] = {kind: random.choice((ROOT, NUMA, f"{drivers[0]}/model"))}
         if random.random() < 0.4:
             names = [request["name"] for request in requests]
-            names += [f"{request['name']}/w0" for request in requests if "firstAvailable" in request]
+            names += [
+                f"{request['name']}/w0" for request in requests if "firstAvailable" in request
+            ]
             one["requests"] = random.sample(names, random.randint(1, len(names)))
         constraints.append(one)
     if constraints:
         devices["constraints"] = constraints
-    return {"metadata": {"name": f"claim-{number}", "namespace": "default"}, "spec": {"devices": devices}}
+    return {
+        "metadata": {"name": f"claim-{number}", "namespace": "default"},
+        "spec": {"devices": devices},
+    }
 
 
 def asked(random: Random, drivers: list[str], *, plain: bool) -> dict[str, Any]:
@@ -254,7 +290,9 @@ def held(random: Random, slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "metadata": {"name": "held", "namespace": "default"},
-            "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}},
+            "spec": {
+                "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}
+            },
             "status": {"allocation": {"devices": {"results": results}}},
         }
     ]
@@ -264,7 +302,9 @@ DRIVER = "gpu.example.com"
 GROUP = "resource.k8s.io/v1"
 
 
-def slice_of(nodes: Sequence[int | None], *, node: str = "n", driver: str = DRIVER) -> dict[str, Any]:
+def slice_of(
+    nodes: Sequence[int | None], *, node: str = "n", driver: str = DRIVER
+) -> dict[str, Any]:
     """Return a slice with a device near each of these NUMA nodes; None: it does not say."""
     return {
         "kind": "ResourceSlice",
@@ -284,17 +324,30 @@ def slice_of(nodes: Sequence[int | None], *, node: str = "n", driver: str = DRIV
 
 def class_of(driver: str = DRIVER) -> dict[str, Any]:
     selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
-    return {"kind": "DeviceClass", "apiVersion": GROUP, "metadata": {"name": driver}, "spec": {"selectors": [selector]}}
+    return {
+        "kind": "DeviceClass",
+        "apiVersion": GROUP,
+        "metadata": {"name": driver},
+        "spec": {"selectors": [selector]},
+    }
 
 
 def template(count: int = 1, *drivers: str, name: str = "t", **exactly: Any) -> dict[str, Any]:
     requests = [
-        {"name": driver.partition(".")[0], "exactly": {"deviceClassName": driver, "count": count, **exactly}}
+        {
+            "name": driver.partition(".")[0],
+            "exactly": {"deviceClassName": driver, "count": count, **exactly},
+        }
         for driver in drivers or (DRIVER,)
     ]
     spec = {"spec": {"devices": {"requests": requests}}}
     metadata = {"name": name, "namespace": "default"}
-    return {"kind": "ResourceClaimTemplate", "apiVersion": GROUP, "metadata": metadata, "spec": spec}
+    return {
+        "kind": "ResourceClaimTemplate",
+        "apiVersion": GROUP,
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def claim_named(name: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Fresh questions about claims in the form of the vectors' lines, wider than those of `claims_cases`.
 
-A cluster's hardware is drawn first: what drivers offer (whole devices, partitions of cards, shares of links, CPUs), in
-how many pools and slices, under which names. Then what others hold of it, and what a pod asks for.
+A cluster's hardware is drawn first: what drivers offer (whole devices, partitions of cards, shares
+of links, CPUs), in how many pools and slices, under which names. Then what others hold of it, and
+what a pod asks for.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 STANDARD = "resource.kubernetes.io"
 ROOT, NUMA, BUS = f"{STANDARD}/pcieRoot", f"{STANDARD}/numaNode", f"{STANDARD}/pciBusID"
 DRIVERS = ("gpu.example.com", "dra.cpu", "dra.net", "tpu.example.org", "fpga.lab", "a.b")
-# Gates that a question may set otherwise than by default, and how often. `settable` says which a release has.
+# Gates that a question may set otherwise than by default, and how often. `settable` says which a
+# release has.
 GATES = {
     "DRAListTypeAttributes": (True, 0.2),
     "DRAPartitionableDevices": (False, 0.03),
@@ -50,18 +52,24 @@ def classes_of(case: dict[str, Any]) -> set[str]:
     requests = [one for claim in case["claims"] for one in claim["spec"]["devices"]["requests"]]
     ways = [way for one in requests for way in one.get("firstAvailable", (one.get("exactly"),))]
     devices = [device for one in case["slices"] for device in one["spec"].get("devices", ())]
-    constraints = [one for claim in case["claims"] for one in claim["spec"]["devices"].get("constraints", ())]
+    constraints = [
+        one for claim in case["claims"] for one in claim["spec"]["devices"].get("constraints", ())
+    ]
     pools = {(one["spec"]["driver"], one["spec"]["pool"]["name"]) for one in case["slices"]}
     specs = [one["spec"] for one in (*case["classes"], *(claim for claim in case["claims"]))]
     found = {
         "several pools": len(pools) > 1,
         "several slices a pool": len(case["slices"]) > len(pools),
         "slices by node selector": any("nodeSelector" in one["spec"] for one in case["slices"]),
-        "devices by node selector": any("perDeviceNodeSelection" in one["spec"] for one in case["slices"]),
+        "devices by node selector": any(
+            "perDeviceNodeSelection" in one["spec"] for one in case["slices"]
+        ),
         "two generations": len({str(one["spec"]["pool"]) for one in case["slices"]}) > len(pools),
         "shared counters": any("sharedCounters" in one["spec"] for one in case["slices"]),
         "shareable devices": any(one.get("allowMultipleAllocations") for one in devices),
-        "request policies": any("requestPolicy" in one for device in devices for one in _values(device, "capacity")),
+        "request policies": any(
+            "requestPolicy" in one for device in devices for one in _values(device, "capacity")
+        ),
         "requests of capacity": any("capacity" in way for way in ways),
         "taints": any(device.get("taints") for device in devices),
         "tolerations": any(way.get("tolerations") for way in ways),
@@ -72,11 +80,16 @@ def classes_of(case: dict[str, Any]) -> set[str]:
         "allocationMode All": any(way.get("allocationMode") == "All" for way in ways),
         "selectors": any(way.get("selectors") for way in ways),
         "lists of attributes": any(
-            key.endswith("s") for device in devices for one in _values(device, "attributes") for key in one
+            key.endswith("s")
+            for device in devices
+            for one in _values(device, "attributes")
+            for key in one
         ),
         "config": any(one.get("config") or one.get("devices", {}).get("config") for one in specs),
         "several claims": len(case["claims"]) > 1,
-        "claims that hold devices": any(one["status"]["allocation"]["devices"]["results"] for one in case["allocated"]),
+        "claims that hold devices": any(
+            one["status"]["allocation"]["devices"]["results"] for one in case["allocated"]
+        ),
         "binding conditions": any(device.get("bindingConditions") for device in devices),
         "more than 32 devices": sum(way.get("count", 1) for way in ways) > 32,
         "gates off their defaults": bool(case["features"]),
@@ -93,20 +106,29 @@ class _Drawing:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.features = {name: value for name, (value, share) in GATES.items() if random.random() < share}
+        self.features = {
+            name: value for name, (value, share) in GATES.items() if random.random() < share
+        }
         self.has_lists = "DRAListTypeAttributes" in self.features
         self.node = random.choice(("node-a", "node-10", "worker.example.com", "n"))
         self.labels = {"zone": random.choice("abc"), "rack": str(random.randint(1, 12))}
         self.drivers = random.sample(DRIVERS, random.choice((1, 1, 2, 2, 3, 4)))
-        self.is_single = not {"DRAConsumableCapacity", "DRADeviceBindingConditions"} - self.features.keys()
+        self.is_single = (
+            not {"DRAConsumableCapacity", "DRADeviceBindingConditions"} - self.features.keys()
+        )
         if self.is_single:
             # without these gates an allocator may be chosen that tries pools in no order
             self.drivers = self.drivers[:1]
         # what a driver's devices may be told apart by, for selectors and constraints
-        self.models = {one: random.sample(("a100", "h100", "x", "B", "10"), random.randint(1, 3)) for one in DRIVERS}
+        self.models = {
+            one: random.sample(("a100", "h100", "x", "B", "10"), random.randint(1, 3))
+            for one in DRIVERS
+        }
         self.prefixed = {one: random.random() < 0.2 for one in DRIVERS}
         self.kinds = {
-            one: random.choice(("whole", "whole", "cards", "cards", "links", "cpus", "mixed", "mixed"))
+            one: random.choice(
+                ("whole", "whole", "cards", "cards", "links", "cpus", "mixed", "mixed")
+            )
             for one in DRIVERS
         }
         self.spread = random.randint(1, 4)
@@ -127,7 +149,9 @@ class _Drawing:
                 slices += self.slices(driver, pool)
         random.shuffle(slices)
         count = random.choice((1, 1, 1, 1, 1, 2, 2, 3) if self.trouble < 1 else (1, 1, 2, 3, 4))
-        claims = [self.claim(f"{random.choice(('c', 'b', 'claim'))}-{number}") for number in range(count)]
+        claims = [
+            self.claim(f"{random.choice(('c', 'b', 'claim'))}-{number}") for number in range(count)
+        ]
         return {
             "name": name,
             "features": self.features,
@@ -150,26 +174,42 @@ class _Drawing:
         sets, devices = self.devices(driver)
         parts = random.choice((1, 1, 2, 3))
         cuts = sorted(random.randint(0, len(devices)) for _ in range(parts - 1))
-        dealt = [devices[start:end] for start, end in zip([0, *cuts], [*cuts, len(devices)], strict=True)]
+        dealt = [
+            devices[start:end] for start, end in zip([0, *cuts], [*cuts, len(devices)], strict=True)
+        ]
         tell: dict[str, Any] = {"generation": random.randint(1, 12)}
         tell["resourceSliceCount"] = parts + bool(sets)
         if self.goes_wrong(0.04):
             tell["resourceSliceCount"] += random.choice((-1, 1)) if parts > 1 else 1
         made = [{"devices": some, **self.reach(pool, some)} for some in dealt]
         if sets:
-            reach = {key: value for key, value in made[0].items() if key not in ("devices", "perDeviceNodeSelection")}
+            reach = {
+                key: value
+                for key, value in made[0].items()
+                if key not in ("devices", "perDeviceNodeSelection")
+            }
             made.append({"sharedCounters": sets, **(reach or {"allNodes": True})})
         if self.chance(0.08):
-            # the driver has published anew, and an old slice is still there; or a new one is there already
+            # the driver has published anew, and an old slice is still there; or a new one is there
+            # already
             odd = random.choice((-1, 1 if self.chance(0.3) else -1))
-            older = [{**one, "name": f"old-{one['name']}"} for one in random.sample(devices, min(2, len(devices)))]
+            older = [
+                {**one, "name": f"old-{one['name']}"}
+                for one in random.sample(devices, min(2, len(devices)))
+            ]
             made.append({"devices": older, **self.reach(pool, older), "odd": odd})
         names = random.sample(range(1000), len(made))
         found = []
         for number, one in zip(names, made, strict=True):
             odd = one.pop("odd", 0)
-            spec = {"driver": driver, "pool": {"name": pool, **tell, "generation": tell["generation"] + odd}, **one}
-            found.append({"metadata": {"name": f"{random.choice('abz')}{number}-{driver}"}, "spec": spec})
+            spec = {
+                "driver": driver,
+                "pool": {"name": pool, **tell, "generation": tell["generation"] + odd},
+                **one,
+            }
+            found.append(
+                {"metadata": {"name": f"{random.choice('abz')}{number}-{driver}"}, "spec": spec}
+            )
         return found
 
     def reach(self, pool: str, devices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -212,7 +252,9 @@ class _Drawing:
         )
         term: dict[str, Any] = {"matchExpressions": [needs]}
         if self.chance(0.2):
-            term["matchFields"] = [{"key": "metadata.name", "operator": "In", "values": [self.node]}]
+            term["matchFields"] = [
+                {"key": "metadata.name", "operator": "In", "values": [self.node]}
+            ]
         return {"nodeSelectorTerms": [term]}
 
     def devices(self, driver: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -224,7 +266,9 @@ class _Drawing:
             for card in range(random.randint(1, 3)):
                 own, parts = self.card(f"card-{card}", random.choice((2, 4)))
                 sets += own
-                found += [self.described(driver, part, random.randrange(self.spread)) for part in parts]
+                found += [
+                    self.described(driver, part, random.randrange(self.spread)) for part in parts
+                ]
         if kind in ("whole", "mixed"):
             prefix = random.choice(("gpu-", "d", "x"))
             most = 40 if self.chance(0.05) else 8
@@ -285,14 +329,19 @@ class _Drawing:
         default = f"{random.choice((least, least, whole))}{suffix}"
         if self.chance(0.35):
             values = sorted({least, 2 * least, whole // 2, whole})
-            return {"default": f"{values[0]}{suffix}", "validValues": [f"{one}{suffix}" for one in values]}
+            return {
+                "default": f"{values[0]}{suffix}",
+                "validValues": [f"{one}{suffix}" for one in values],
+            }
         limits: dict[str, Any] = {"min": f"{least}{suffix}"}
         if self.chance(0.2) and not suffix:
             limits["min"] = default = random.choice(("500m", "100m", "1500m"))
         if self.chance(0.5):
             limits["max"] = f"{max(whole // random.choice((1, 2)), least)}{suffix}"
         if self.chance(0.6):
-            limits["step"] = random.choice((f"1{suffix}", f"2{suffix}", "500m" if not suffix else f"1{suffix}"))
+            limits["step"] = random.choice(
+                (f"1{suffix}", f"2{suffix}", "500m" if not suffix else f"1{suffix}")
+            )
         return {"validRange": limits} | ({"default": default} if self.chance(0.8) else {})
 
     def attributes(self, driver: str, place: int) -> dict[str, Any]:
@@ -329,7 +378,10 @@ class _Drawing:
         if self.goes_wrong(0.12):
             one["taints"] = [self.taint() for _ in range(random.choice((1, 1, 2)))]
         if self.chance(0.04):
-            one |= {"bindingConditions": ["example.com/ready"], "bindingFailureConditions": ["example.com/failed"]}
+            one |= {
+                "bindingConditions": ["example.com/ready"],
+                "bindingFailureConditions": ["example.com/failed"],
+            }
         if self.chance(0.05):
             one["bindsToNode"] = True
         return one
@@ -338,11 +390,14 @@ class _Drawing:
         random = self.random
         effect = random.choice(("NoSchedule", "NoSchedule", "NoExecute", "None"))
         key = random.choice(("example.com/unhealthy", "example.com/reserved"))
-        return {"key": key, "effect": effect} | ({"value": random.choice(("hot", "cold"))} if self.chance(0.5) else {})
+        return {"key": key, "effect": effect} | (
+            {"value": random.choice(("hot", "cold"))} if self.chance(0.5) else {}
+        )
 
     def classes(self) -> list[dict[str, Any]]:
         found = [
-            {"metadata": {"name": one}, "spec": {"selectors": [cel(f"device.driver == '{one}'")]}} for one in DRIVERS
+            {"metadata": {"name": one}, "spec": {"selectors": [cel(f"device.driver == '{one}'")]}}
+            for one in DRIVERS
         ]
         found.append({"metadata": {"name": "any"}, "spec": {}})
         own, domain = self.drivers[0], self.drivers[0]
@@ -364,7 +419,9 @@ class _Drawing:
     def claim(self, name: str) -> dict[str, Any]:
         random = self.random
         requests = []
-        for number in range(random.choice((1, 1, 1, 2, 2, 2) if self.trouble < 1 else (1, 1, 2, 3, 4))):
+        for number in range(
+            random.choice((1, 1, 1, 2, 2, 2) if self.trouble < 1 else (1, 1, 2, 3, 4))
+        ):
             own = f"{random.choice(('r', 'gpu', 'a'))}{number}"
             if self.chance(0.25):
                 ways = [{"name": f"w{way}", **self.way()} for way in range(random.randint(1, 4))]
@@ -381,7 +438,10 @@ class _Drawing:
         if self.chance(0.1):
             parameters = {"apiVersion": "example.com/v1", "kind": "Mode", "mode": "own"}
             devices["config"] = [
-                {"requests": [requests[0]["name"]], "opaque": {"driver": self.drivers[0], "parameters": parameters}}
+                {
+                    "requests": [requests[0]["name"]],
+                    "opaque": {"driver": self.drivers[0], "parameters": parameters},
+                }
             ]
         return {"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": devices}}
 
@@ -394,7 +454,11 @@ class _Drawing:
         one: dict[str, Any] = {kind: random.choice(names)}
         if self.chance(0.4):
             known = [request["name"] for request in requests]
-            known += [f"{it['name']}/{way['name']}" for it in requests for way in it.get("firstAvailable", ())]
+            known += [
+                f"{it['name']}/{way['name']}"
+                for it in requests
+                for way in it.get("firstAvailable", ())
+            ]
             one["requests"] = random.sample(known, random.randint(1, len(known)))
         return one
 
@@ -412,7 +476,9 @@ class _Drawing:
             if self.goes_wrong(0.06):
                 one["count"] = random.choice((6, 8, 20, 32, 33))
         if self.chance(0.25):
-            one["selectors"] = [cel(self.expression(driver)) for _ in range(random.choice((1, 1, 1, 2)))]
+            one["selectors"] = [
+                cel(self.expression(driver)) for _ in range(random.choice((1, 1, 1, 2)))
+            ]
         if self.chance(0.2):
             one["tolerations"] = [self.toleration() for _ in range(random.choice((1, 1, 2)))]
         is_shared = self.kinds[driver] in ("links", "cpus")
@@ -428,7 +494,9 @@ class _Drawing:
             known = ("bandwidth", "none")
         chosen = known[:1] if self.chance(0.8) else known
         units = ("", "00m") if self.trouble < 1 else ("", "G", "Gi", "000m", "00m")
-        return {one: f"{random.choice((1, 1, 2, 3, 4, 5, 8))}{random.choice(units)}" for one in chosen}
+        return {
+            one: f"{random.choice((1, 1, 2, 3, 4, 5, 8))}{random.choice(units)}" for one in chosen
+        }
 
     def toleration(self) -> dict[str, Any]:
         random = self.random
@@ -478,8 +546,17 @@ class _Drawing:
         if self.has_lists and self.chance(0.3):
             text = f"{everybody}.numaNode.includes({random.randint(0, 3)})"
         if self.goes_wrong(0.1):
-            failing = ("device.none", "1 / 0 == 1", "device.driver", f"{own}.absent == 1", f"{own}.healthy")
-            others = (f"{everybody}.numaNode <= 1", f'{capacity}.memory.isGreaterThan(quantity("10Gi"))')
+            failing = (
+                "device.none",
+                "1 / 0 == 1",
+                "device.driver",
+                f"{own}.absent == 1",
+                f"{own}.healthy",
+            )
+            others = (
+                f"{everybody}.numaNode <= 1",
+                f'{capacity}.memory.isGreaterThan(quantity("10Gi"))',
+            )
             text = random.choice((*failing, *others))
         return text
 
@@ -511,7 +588,9 @@ class _Drawing:
                     if not is_shareable:
                         break
         if self.chance(0.05):
-            found[0].append({"request": "r", "driver": self.drivers[0], "pool": "gone", "device": "gone"})
+            found[0].append(
+                {"request": "r", "driver": self.drivers[0], "pool": "gone", "device": "gone"}
+            )
         asked = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}}
         return [
             {

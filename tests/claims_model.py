@@ -1,6 +1,7 @@
 """A plain allocator: the scheduler's walk with nothing left out. The model of `alignup.core.claims.search`.
 
-It reads the tables of a `Problem`, tries every device at every step, and keeps lists where the search keeps bits.
+It reads the tables of a `Problem`, tries every device at every step, and keeps lists where the
+search keeps bits.
 """
 
 from __future__ import annotations
@@ -82,7 +83,12 @@ class _Model:
             return False
         if count >= way.count:
             return self.request(claim, request + 1)
-        if sum(self.problem.ways[one].claim == claim for one, _ in self.results) + way.count - count > MOST_RESULTS:
+        if (
+            sum(self.problem.ways[one].claim == claim for one, _ in self.results)
+            + way.count
+            - count
+            > MOST_RESULTS
+        ):
             raise TooManyError
         if way.everything is not None:
             return self.next_of_all(claim, request, number, count, way.everything[count])
@@ -106,7 +112,9 @@ class _Model:
             raise FatalError("constraint", [(number, device)])
         return outcome == "taken" and self.go_on(claim, request, number, count, 0, device)
 
-    def go_on(self, claim: int, request: int, number: int, count: int, start: int, device: int) -> bool:
+    def go_on(
+        self, claim: int, request: int, number: int, count: int, start: int, device: int
+    ) -> bool:
         """Walk on with a device, and give it back if that led nowhere."""
         try:
             if self.way(claim, request, number, count + 1, start):
@@ -128,12 +136,16 @@ class _Model:
         taken = [*self.shares[device], self.problem.needs[number][device]]
         return all(
             sum(amounts) <= room
-            for amounts, room in zip(zip(*taken, strict=True), self.problem.room[device], strict=True)
+            for amounts, room in zip(
+                zip(*taken, strict=True), self.problem.room[device], strict=True
+            )
         )
 
     def pays(self, device: int) -> bool:
         """Whether the first share of a device, or its only one, takes from counters."""
-        return not self.problem.is_shareable[device] or not (self.problem.is_shared[device] or self.shares[device])
+        return not self.problem.is_shareable[device] or not (
+            self.problem.is_shared[device] or self.shares[device]
+        )
 
     def take(self, claim: int, number: int, device: int) -> str:
         problem = self.problem

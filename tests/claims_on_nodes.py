@@ -24,7 +24,9 @@ CAPACITY = ("3", "1", "1500m")
 def amount(random: Random, name: str, most: int = 4) -> str:
     """Return an amount of a resource, often one that others add up to."""
     if name == "cpu":
-        return random.choice((f"{random.randint(1, most)}", f"{random.randint(1, 2 * most) * 500}m", f"{most}001m"))
+        return random.choice(
+            (f"{random.randint(1, most)}", f"{random.randint(1, 2 * most) * 500}m", f"{most}001m")
+        )
     if name == "memory":
         return random.choice((f"{random.randint(1, most)}Gi", f"{random.randint(1, most) * 512}Mi"))
     return f"{random.randint(1, most) * 2}Mi"
@@ -38,14 +40,28 @@ def drawn_pod(random: Random) -> dict[str, Any]:
         mine, devices = devices[: random.randint(1, 2)], devices[2:]
         results = []
         for one in mine:
-            result: dict[str, Any] = {"request": "r", "driver": DRIVER, "pool": NODE, "device": one["name"]}
+            result: dict[str, Any] = {
+                "request": "r",
+                "driver": DRIVER,
+                "pool": NODE,
+                "device": one["name"],
+            }
             if "capacity" in one and random.random() < 0.9:
-                result["consumedCapacity"] = {KEY: random.choice(CAPACITY)} if random.random() < 0.9 else {}
+                result["consumedCapacity"] = (
+                    {KEY: random.choice(CAPACITY)} if random.random() < 0.9 else {}
+                )
             results.append(result)
         requests = [{"name": "r", "exactly": {"deviceClassName": DRIVER}}]
         metadata = {"name": f"c{number}", "namespace": "default", "uid": f"u{number}"}
         status = {"allocation": {"devices": {"results": results}}}
-        claims.append({"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": status, "of": mine})
+        claims.append(
+            {
+                "metadata": metadata,
+                "spec": {"devices": {"requests": requests}},
+                "status": status,
+                "of": mine,
+            }
+        )
     offered = [one for claim in claims for one in claim.pop("of")] + devices
     pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
     part = {
@@ -55,7 +71,12 @@ def drawn_pod(random: Random) -> dict[str, Any]:
     named = [{"name": f"a{number}", "resourceClaimName": f"c{number}"} for number in names]
     if random.random() < 0.1:
         named.append({"name": "again", "resourceClaimName": f"c{names[0]}"})
-    return {"pod": _pod(random, named), "node": {"metadata": {"name": NODE}}, "slices": [part], "claims": claims}
+    return {
+        "pod": _pod(random, named),
+        "node": {"metadata": {"name": NODE}},
+        "slices": [part],
+        "claims": claims,
+    }
 
 
 def _device(random: Random, name: str) -> dict[str, Any]:
@@ -79,10 +100,17 @@ def _device(random: Random, name: str) -> dict[str, Any]:
 
 
 def _pod(random: Random, claims: list[dict[str, Any]]) -> dict[str, Any]:
-    # where little is requested and the pod requests much, limits are what claims can be too much for
+    # where little is requested and the pod requests much, limits are what claims can be too much
+    # for
     is_lavish = random.random() < 0.5
-    containers = [_container(random, f"m{number}", claims, is_lavish) for number in range(random.randint(1, 3))]
-    inits = [_container(random, f"i{number}", claims, is_lavish) for number in range(random.choice((0, 0, 1, 2)))]
+    containers = [
+        _container(random, f"m{number}", claims, is_lavish)
+        for number in range(random.randint(1, 3))
+    ]
+    inits = [
+        _container(random, f"i{number}", claims, is_lavish)
+        for number in range(random.choice((0, 0, 1, 2)))
+    ]
     for one in inits:
         if random.random() < 0.4:
             one["restartPolicy"] = "Always"
@@ -104,7 +132,9 @@ def _pod(random: Random, claims: list[dict[str, Any]]) -> dict[str, Any]:
     return {"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "spec": spec}
 
 
-def _container(random: Random, name: str, claims: list[dict[str, Any]], is_lavish: bool) -> dict[str, Any]:
+def _container(
+    random: Random, name: str, claims: list[dict[str, Any]], is_lavish: bool
+) -> dict[str, Any]:
     requests, limits = {}, {}
     for resource in RESOURCES:
         value = amount(random, resource)
@@ -120,7 +150,11 @@ def _container(random: Random, name: str, claims: list[dict[str, Any]], is_lavis
     used = [one["name"] for one in claims if random.random() < 0.6]
     resources: dict[str, Any] = {"requests": requests, "limits": limits}
     resources["claims"] = [{"name": one} for one in used]
-    return {"name": name, "image": "none", "resources": {key: value for key, value in resources.items() if value}}
+    return {
+        "name": name,
+        "image": "none",
+        "resources": {key: value for key, value in resources.items() if value},
+    }
 
 
 def outcome(question: dict[str, Any]) -> tuple[str, dict[str, int]]:
@@ -138,9 +172,14 @@ def outcome(question: dict[str, Any]) -> tuple[str, dict[str, int]]:
         {
             "machine": "xeon-2s",
             "kubeletVersion": "1.37",
-            "kubelet": {"topologyManagerPolicy": "none", "featureGates": {"DRANodeAllocatableResources": True}},
+            "kubelet": {
+                "topologyManagerPolicy": "none",
+                "featureGates": {"DRANodeAllocatableResources": True},
+            },
             "devices": {},
-            "resources": [{**group, "kind": kind, **one} for kind, key in kinds for one in question[key]],
+            "resources": [
+                {**group, "kind": kind, **one} for kind, key in kinds for one in question[key]
+            ],
             "nodeObject": {"kind": "Node", **question["node"]},
         }
     )
@@ -159,4 +198,6 @@ def is_told(answer: dict[str, Any], refusal: str, requests: dict[str, int]) -> b
         # errors name the claim in several ways
         words = refusal.split(": ", 1)[-1]
         return bool(refusal) and any(one.endswith(words) for one in answer["refusals"])
-    return not refusal and requests == {name: amount for name, amount in answer["requests"].items() if amount}
+    return not refusal and requests == {
+        name: amount for name, amount in answer["requests"].items() if amount
+    }

@@ -21,7 +21,8 @@ def random_tables(random: Random) -> SimpleNamespace:
     number = len(tables.ways)
     shareable = [random.random() < 0.2 for _ in range(KINDS)]
     capacities = [
-        [random.randint(1, 4) for _ in range(random.randint(0, 2) * shareable[kind])] for kind in range(KINDS)
+        [random.randint(1, 4) for _ in range(random.randint(0, 2) * shareable[kind])]
+        for kind in range(KINDS)
     ]
 
     def by_kind(values: list[Any]) -> list[Any]:
@@ -38,14 +39,21 @@ def random_tables(random: Random) -> SimpleNamespace:
         for device in way.everything or ():
             row[device] = 1
     tables.blocked = by_way_and_kind(lambda _: random.random() < 0.05)
-    tables.amounts = by_way_and_kind(lambda kind: None if shareable[kind] and random.random() < 0.1 else {})
-    tables.needs = by_way_and_kind(lambda kind: tuple(random.randint(0, 2) for _ in capacities[kind]))
+    tables.amounts = by_way_and_kind(
+        lambda kind: None if shareable[kind] and random.random() < 0.1 else {}
+    )
+    tables.needs = by_way_and_kind(
+        lambda kind: tuple(random.randint(0, 2) for _ in capacities[kind])
+    )
     counters = random.choice((0, 0, 2, 3))
     tables.counters = [random.randint(0, 9) for _ in range(counters)]
     tables.families = [counter // 2 for counter in range(counters)]
     tables.uses = by_kind(
         [
-            [(counter, random.randint(0, 3)) for counter in sorted(random.sample(range(counters), min(counters, 2)))]
+            [
+                (counter, random.randint(0, 3))
+                for counter in sorted(random.sample(range(counters), min(counters, 2)))
+            ]
             for _ in range(KINDS)
         ]
     )
@@ -86,12 +94,16 @@ def _requests(random: Random, devices: int) -> dict[str, Any]:
 
 
 def _add_constraints(random: Random, tables: Any) -> None:
-    owners = sorted(random.randrange(len(tables.claims)) for _ in range(random.choice((0, 0, 1, 2))))
+    owners = sorted(
+        random.randrange(len(tables.claims)) for _ in range(random.choice((0, 0, 1, 2)))
+    )
     highest = random.choice((2, 4, 70))
     kinds = [[1 << random.randrange(highest) for _ in range(KINDS)] for _ in owners]
     tables.constraints = [(owner, None) for owner in owners]
     tables.is_distinct = [random.random() < 0.4 for _ in owners]
-    tables.covers = [[way.claim == owner and random.random() < 0.8 for way in tables.ways] for owner in owners]
+    tables.covers = [
+        [way.claim == owner and random.random() < 0.8 for way in tables.ways] for owner in owners
+    ]
     tables.values = [
         [
             random.choice((row[kind], row[kind], row[kind] | 1 << random.randrange(highest), 0))
@@ -106,11 +118,22 @@ def _add_constraints(random: Random, tables: Any) -> None:
 def _number_classes(tables: Any) -> None:
     """Give devices that nothing tells apart one number."""
     by_device = [tables.taken, tables.is_shareable, tables.is_shared, tables.room, tables.uses]
-    for table in (tables.matches, tables.blocked, tables.amounts, tables.needs, tables.values, tables.is_alone):
+    for table in (
+        tables.matches,
+        tables.blocked,
+        tables.amounts,
+        tables.needs,
+        tables.values,
+        tables.is_alone,
+    ):
         by_device += table
     for way in tables.ways:
         # their order decides between an error and a refusal
         everything = way.everything or []
-        by_device.append([device if device in everything else None for device in range(len(tables.devices))])
+        by_device.append(
+            [device if device in everything else None for device in range(len(tables.devices))]
+        )
     numbers: dict[str, int] = {}
-    tables.classes = [numbers.setdefault(repr(key), len(numbers)) for key in zip(*by_device, strict=True)]
+    tables.classes = [
+        numbers.setdefault(repr(key), len(numbers)) for key in zip(*by_device, strict=True)
+    ]

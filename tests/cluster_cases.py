@@ -38,15 +38,26 @@ def machine_of(random: Random) -> dict[str, Any]:
     bare = random.randrange(count) if count > 1 and random.random() < 0.1 else -1
     nodes, cpu = [], 0
     for position, node in enumerate(ids):
-        described: dict[str, Any] = {"id": node, "memory": random.choice([4, 8, 16]) * GIBI, "cores": []}
+        described: dict[str, Any] = {
+            "id": node,
+            "memory": random.choice([4, 8, 16]) * GIBI,
+            "cores": [],
+        }
         for _ in range(0 if position == bare else cores - (uneven and random.choice([0, 0, 1]))):
             size = threads - (uneven and threads > 1 and random.random() < 0.3)
             described["cores"].append(
-                {"cpus": list(range(cpu, cpu + size)), "socket": position * sockets // count, "l3": position}
+                {
+                    "cpus": list(range(cpu, cpu + size)),
+                    "socket": position * sockets // count,
+                    "l3": position,
+                }
             )
             cpu += size
         if pages:
-            described["hugepages"] = {"2Mi": random.choice([0, 256, 512]), "1Gi": random.choice([0, 1, 2])}
+            described["hugepages"] = {
+                "2Mi": random.choice([0, 256, 512]),
+                "1Gi": random.choice([0, 1, 2]),
+            }
         nodes.append(described)
     near = [[10 if a == b else 12 if a * sockets // count == b * sockets // count else 31
              for b in range(count)] for a in range(count)]  # fmt: skip
@@ -57,7 +68,9 @@ def machine_of(random: Random) -> dict[str, Any]:
 
 def kubelet_of(random: Random, machine: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration with any policy, scope and options."""
-    policy = random.choice(["none", "best-effort", "best-effort", "restricted", "restricted", "single-numa-node"])
+    policy = random.choice(
+        ["none", "best-effort", "best-effort", "restricted", "restricted", "single-numa-node"]
+    )
     options = {"max-allowable-numa-nodes": "16"}
     if random.random() < 0.3:
         options["prefer-closest-numa-nodes"] = "true"
@@ -70,7 +83,9 @@ def kubelet_of(random: Random, machine: dict[str, Any]) -> dict[str, Any]:
     if random.random() < 0.9:
         config["cpuManagerPolicy"] = "static"
         config["cpuManagerPolicyOptions"] = random.choice(_CPU_OPTIONS)
-        config["reservedSystemCPUs"] = ",".join(map(str, random.choice([cpus[:1], cpus[:2], cpus[1:3]])))
+        config["reservedSystemCPUs"] = ",".join(
+            map(str, random.choice([cpus[:1], cpus[:2], cpus[1:3]]))
+        )
     if random.random() < 0.7:
         config["memoryManagerPolicy"] = "Static"
         first = machine["numaNodes"][0]["id"]
@@ -101,14 +116,18 @@ def devices_of(random: Random, machine: dict[str, Any]) -> tuple[dict[str, Any],
     return inventory, sets
 
 
-def pod_of(random: Random, uid: str, machine: dict[str, Any], inventory: dict[str, Any]) -> dict[str, Any]:
+def pod_of(
+    random: Random, uid: str, machine: dict[str, Any], inventory: dict[str, Any]
+) -> dict[str, Any]:
     """Return a pod of one or several containers, some of them init containers or sidecars."""
     total = sum(len(core["cpus"]) for node in machine["numaNodes"] for core in node["cores"])
     per_node = max(1, total // len(machine["numaNodes"]))
     quality = random.choices(["guaranteed", "burstable", "fractional"], [10, 1, 1])[0]
 
     def container(name: str) -> dict[str, Any]:
-        cpus = random.randint(1, max(1, min(total, random.choice([2, per_node, per_node + 2, 2 * per_node]))))
+        cpus = random.randint(
+            1, max(1, min(total, random.choice([2, per_node, per_node + 2, 2 * per_node])))
+        )
         limits = {
             "cpu": "1500m" if quality == "fractional" else str(cpus),
             "memory": random.choice(["256Mi", "1Gi", "2Gi", "5Gi", "9Gi"]),
@@ -127,7 +146,9 @@ def pod_of(random: Random, uid: str, machine: dict[str, Any], inventory: dict[st
     for init in inits:
         if random.random() < 0.3:
             init["restartPolicy"] = "Always"
-    containers = [container(f"c{index}") for index in range(random.choices([1, 2, 3], [6, 3, 1])[0])]
+    containers = [
+        container(f"c{index}") for index in range(random.choices([1, 2, 3], [6, 3, 1])[0])
+    ]
     return {
         "metadata": {"name": uid, "uid": uid, "annotations": annotations_of(random)},
         "spec": {"initContainers": inits, "containers": containers},
@@ -139,7 +160,10 @@ def annotations_of(random: Random) -> dict[str, str]:
     if random.random() < 0.8:
         return {}
     policy = random.choice(["", "SingleNUMANode", "SingleNUMANode", "Restricted", "BestEffort"])
-    spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": random.choice(["", "Required", "Preferred"])}
+    spec = {
+        "numaTopologyPolicy": policy,
+        "singleNUMANodeExclusive": random.choice(["", "Required", "Preferred"]),
+    }
     return {"scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)}
 
 

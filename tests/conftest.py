@@ -20,19 +20,24 @@ from strategies import QUICK
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-# read when grpc is imported, whose handlers of forks end the children of a process with threads of grpc
+# read when grpc is imported, whose handlers of forks end the children of a process with threads of
+# grpc
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
-# no test speaks to a server that this machine's authorities certify, and each client would read all of them
+# no test speaks to a server that this machine's authorities certify, and each client would read all
+# of them
 os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
 
-# each process that imports numpy would start threads that look for work for some hundredths of a second
+# each process that imports numpy would start threads that look for work for some hundredths of a
+# second
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-# the width of the window from which the tests are started; workers of pytest-xdist get one that nobody has
+# the width of the window from which the tests are started; workers of pytest-xdist get one that
+# nobody has
 os.environ.pop("COLUMNS", None)
 
-# tests write tens of thousands of small files, many of which are synchronized with a disk, where there is one
+# tests write tens of thousands of small files, many of which are synchronized with a disk, where
+# there is one
 MEMORY = Path("/dev/shm")  # noqa: S108 - tempfile makes a folder of our own there
 if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
     there = os.statvfs(MEMORY)
@@ -43,7 +48,9 @@ if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-settings.register_profile("any load", max_examples=QUICK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any load", max_examples=QUICK, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("nightly", settings.get_profile("any load"), max_examples=60 * QUICK)
 settings.register_profile("emulated", settings.get_profile("any load"), max_examples=QUICK // 3)
 settings.load_profile("any load")
@@ -77,15 +84,21 @@ LONGEST = (
 def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     """Make thousands of tests without looking for garbage among them, then and later.
 
-    The garbage of tests is young: what they keep, such as thousands of recorded scenarios, is hardly looked through.
-    Each process that shares the work begins elsewhere, so that in a new clone each file is compiled by one of them.
+    The garbage of tests is young: what they keep, such as thousands of recorded scenarios, is
+    hardly looked through. Each process that shares the work begins elsewhere, so that in a new
+    clone each file is compiled by one of them.
     """
     config = session.config
     if hasattr(config, "workerinput") and config.args == config.getini("testpaths"):
         files = sorted(str(path) for path in Path(__file__).parent.rglob("test_*.py"))
-        begin = len(files) * int(config.workerinput["workerid"][2:]) // config.workerinput["workercount"]
+        begin = (
+            len(files)
+            * int(config.workerinput["workerid"][2:])
+            // config.workerinput["workercount"]
+        )
         config.args = files[begin:] + files[:begin]
-    # hypothesis makes its generator of random numbers now: it would not find who refers to it among frozen objects
+    # hypothesis makes its generator of random numbers now: it would not find who refers to it among
+    # frozen objects
     settings(max_examples=1, database=None)(given(none())(lambda _: None))()
     gc.disable()
     try:
@@ -119,7 +132,8 @@ def place_of(item: pytest.Item) -> tuple[bool, int, str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, where several processes share the work, and mix the others.
 
-    Files of one folder are alike: where all processes have tests that wait, as those of servers do, the cores idle.
+    Files of one folder are alike: where all processes have tests that wait, as those of servers do,
+    the cores idle.
     """
     if hasattr(config, "workerinput"):
         items.sort(key=place_of)
@@ -135,8 +149,9 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep the tests of a file in one process, unless the command line says otherwise.
 
-    Examples of the README go on where those above them ended. The option `--dist=loadfile` among those in
-    pyproject.toml would do the same, but pytest-benchmark takes it for a run in several processes and measures nothing.
+    Examples of the README go on where those above them ended. The option `--dist=loadfile` among
+    those in pyproject.toml would do the same, but pytest-benchmark takes it for a run in several
+    processes and measures nothing.
     """
     if config.getoption("dist") != "load":
         return None

@@ -18,7 +18,9 @@ def machine_of(nodes: Iterable[Sequence[Core]], ids: Sequence[int] | None = None
     """Return the machine whose NUMA nodes have these cores."""
     made = [list(cores) for cores in nodes]
     numbers = list(ids) if ids is not None else list(range(len(made)))
-    return Machine(tuple(NumaNode(i, MEMORY, tuple(cores)) for i, cores in zip(numbers, made, strict=True)))
+    return Machine(
+        tuple(NumaNode(i, MEMORY, tuple(cores)) for i, cores in zip(numbers, made, strict=True))
+    )
 
 
 def grid(
@@ -33,8 +35,8 @@ def grid(
 ) -> Machine:
     """Return a machine of equal NUMA nodes with `cores` cores of `smt` CPUs each.
 
-    `split` numbers all first siblings, then all second ones; otherwise siblings are neighbours. Sockets hold
-    neighbouring nodes, or, when there are more of them, neighbouring cores.
+    `split` numbers all first siblings, then all second ones; otherwise siblings are neighbours.
+    Sockets hold neighbouring nodes, or, when there are more of them, neighbouring cores.
     """
     total = nodes * cores
 
@@ -78,14 +80,20 @@ def machines(draw: st.DrawFn, *, even: bool = False) -> Machine:
 def odd_machines(draw: st.DrawFn) -> Machine:
     """Draw a machine on which nothing is regular.
 
-    Cores of one to four CPUs; sockets and L3 groups across nodes, or several in a node; nodes without CPUs; CPUs
-    numbered from 0, or far apart, up to 65535.
+    Cores of one to four CPUs; sockets and L3 groups across nodes, or several in a node; nodes
+    without CPUs; CPUs numbered from 0, or far apart, up to 65535.
     """
     nodes = draw(st.integers(1, 6))
-    sizes = draw(st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=nodes, max_size=nodes).filter(any))
+    sizes = draw(
+        st.lists(st.lists(st.integers(1, 4), max_size=6), min_size=nodes, max_size=nodes).filter(
+            any
+        )
+    )
     count = sum(map(sum, sizes))
     highest = draw(st.sampled_from([count - 1, 4 * count, 65535]))
-    numbers = iter(draw(st.lists(st.integers(0, highest), min_size=count, max_size=count, unique=True)))
+    numbers = iter(
+        draw(st.lists(st.integers(0, highest), min_size=count, max_size=count, unique=True))
+    )
     sockets, l3_groups = draw(st.integers(1, 8)), draw(st.integers(0, 8))
     crossed = draw(st.booleans())
     made = []

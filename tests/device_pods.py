@@ -28,7 +28,9 @@ def gpus(*places):
 
 
 def wish(name, count, *, init=False, sidecar=False, resource=GPU):
-    return Container(name, is_init=init or sidecar, is_sidecar=sidecar, devices=((resource, count),))
+    return Container(
+        name, is_init=init or sidecar, is_sidecar=sidecar, devices=((resource, count),)
+    )
 
 
 def pod(*containers, uid="u", devices=()):

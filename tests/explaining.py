@@ -32,7 +32,9 @@ CPU_OPTIONS = (
 def article() -> Node:
     """Return the node of the article's example."""
     entry = catalog_entries()["align-up-article"]
-    return Node.from_dict({"machine": entry.machine.to_dict(), "kubelet": entry.kubelet, "devices": entry.devices})
+    return Node.from_dict(
+        {"machine": entry.machine.to_dict(), "kubelet": entry.kubelet, "devices": entry.devices}
+    )
 
 
 def wish(uid: str, **limits: str) -> dict[str, Any]:
@@ -62,12 +64,18 @@ KUBELET = {
 
 def node_of(nodes: int = 2, cores: int = 4, **changes: Any) -> Node:
     """Return a node with two GPUs a NUMA node, under single-numa-node unless the changes say otherwise."""
-    devices = {EXAMPLE_GPU: [{"id": f"g{number}", "numa": [number // 2]} for number in range(2 * nodes)]}
+    devices = {
+        EXAMPLE_GPU: [{"id": f"g{number}", "numa": [number // 2]} for number in range(2 * nodes)]
+    }
     kubelet = {name: value for name, value in {**KUBELET, **changes}.items() if value is not None}
-    return Node.from_dict({"machine": machine_of(nodes, cores), "kubelet": kubelet, "devices": devices})
+    return Node.from_dict(
+        {"machine": machine_of(nodes, cores), "kubelet": kubelet, "devices": devices}
+    )
 
 
-def gpu_pod(uid: str, *, gpus: int = 0, requests: dict[str, str] | None = None, **limits: str) -> dict[str, Any]:
+def gpu_pod(
+    uid: str, *, gpus: int = 0, requests: dict[str, str] | None = None, **limits: str
+) -> dict[str, Any]:
     """Return a pod of one container for such a node, Guaranteed unless it requests less than its limits."""
     more = {EXAMPLE_GPU: str(gpus)} if gpus else {}
     resources: dict[str, Any] = {"limits": {"memory": "1Gi", **limits, **more}}
@@ -123,9 +131,15 @@ class Story:
         elif node.admit(step["admit"]):
             self.pods.append(step["admit"])
 
-    def confirms(self, attempt: dict[str, Any], manifest: dict[str, Any], after: str | None = None) -> bool:
+    def confirms(
+        self, attempt: dict[str, Any], manifest: dict[str, Any], after: str | None = None
+    ) -> bool:
         """Return whether the pod is admitted under a suggested change, replayed as the documentation says."""
-        assert len(attempt.keys() & {"pod", "kubelet", "remove", "excludeTopology"}) == len(attempt) == 1
+        assert (
+            len(attempt.keys() & {"pod", "kubelet", "remove", "excludeTopology"})
+            == len(attempt)
+            == 1
+        )
         node = self.now()
         if after == "restart":
             again = restarted(node, self.node(**attempt["kubelet"]).config)
@@ -142,7 +156,9 @@ class Story:
         return node.admit(attempt.get("pod", manifest)).admitted
 
 
-def random_story(chance: random.Random, most_nodes: int = 8, overlay: Mapping[str, Any] | None = None) -> Story | None:
+def random_story(
+    chance: random.Random, most_nodes: int = 8, overlay: Mapping[str, Any] | None = None
+) -> Story | None:
     """Return a node on which some pods came and went; None where a kubelet would not start.
 
     `overlay` is laid over the configuration that is drawn.
@@ -156,7 +172,14 @@ def random_story(chance: random.Random, most_nodes: int = 8, overlay: Mapping[st
     memory_manager = "Static" if chance.random() < 0.6 else "None"
     kubelet: dict[str, Any] = {
         "topologyManagerPolicy": chance.choice(
-            ("none", "best-effort", "restricted", "restricted", "single-numa-node", "single-numa-node")
+            (
+                "none",
+                "best-effort",
+                "restricted",
+                "restricted",
+                "single-numa-node",
+                "single-numa-node",
+            )
         ),
         "topologyManagerScope": chance.choice(("container", "pod")),
         "cpuManagerPolicy": cpu_manager,
@@ -197,7 +220,9 @@ def _places(chance: random.Random, nodes: int) -> list[int] | None:
     return sorted(chance.sample(range(nodes), min(nodes, 1 if chance.random() < 0.85 else 2)))
 
 
-def random_pod(chance: random.Random, node: Node, uid: str, *, large: bool = False) -> dict[str, Any]:
+def random_pod(
+    chance: random.Random, node: Node, uid: str, *, large: bool = False
+) -> dict[str, Any]:
     """Return a manifest, mostly of a Guaranteed pod, with a few containers of any kind."""
     spec: dict[str, Any] = {
         "containers": [
@@ -211,7 +236,9 @@ def random_pod(chance: random.Random, node: Node, uid: str, *, large: bool = Fal
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": uid, "uid": uid}, "spec": spec}
 
 
-def random_container(chance: random.Random, node: Node, name: str, *, large: bool = False) -> dict[str, Any]:
+def random_container(
+    chance: random.Random, node: Node, name: str, *, large: bool = False
+) -> dict[str, Any]:
     """Return a container that asks for some of everything."""
     per_node = max(1, node.machine.cpu_count // len(node.machine.numa_nodes))
     most = node.machine.cpu_count if large else per_node

@@ -21,7 +21,8 @@ def machine(random: Random) -> dict[str, Any]:
                 "id": node,
                 "memory": random.choice([16, 24, 32]) * GIBI,
                 "distances": [
-                    10 if node == other else (near if node // 4 == other // 4 else far) for other in range(NODES)
+                    10 if node == other else (near if node // 4 == other // 4 else far)
+                    for other in range(NODES)
                 ],
                 "cores": [
                     {"cpus": [core, core + total], "socket": node // 4}
@@ -35,7 +36,11 @@ def machine(random: Random) -> dict[str, Any]:
 
 def kubelet(random: Random) -> dict[str, Any]:
     """Return a configuration under which four lists of hints are merged."""
-    closest = {"topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "true"}} if random.random() < 0.4 else {}
+    closest = (
+        {"topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "true"}}
+        if random.random() < 0.4
+        else {}
+    )
     return {
         "topologyManagerPolicy": random.choice(["restricted", "best-effort"]),
         "topologyManagerScope": random.choice(["container", "pod"]),

@@ -43,7 +43,9 @@ def report(*ids, healthy=True, nodes=None):
                 ID=identity,
                 health="Healthy" if healthy else "Unhealthy",
                 topology=wire.TopologyInfo(
-                    nodes=[wire.NUMANode(ID=node) for node in ([index % 2] if nodes is None else nodes)]
+                    nodes=[
+                        wire.NUMANode(ID=node) for node in ([index % 2] if nodes is None else nodes)
+                    ]
                 ),
             )
             for index, identity in enumerate(ids)
@@ -64,7 +66,9 @@ class FakePlugin(DevicePluginServicer):
         self.reports = queue.SimpleQueue()
         self.hangs = set()
         """The names of calls that are not answered."""
-        self.preference = lambda request: list(request.available_deviceIDs)[-request.allocation_size :]
+        self.preference = lambda request: list(request.available_deviceIDs)[
+            -request.allocation_size :
+        ]
         self.answer = lambda ids: wire.AllocateResponse(
             container_responses=[wire.ContainerAllocateResponse(envs={"NICS": ",".join(ids)})]
         )
@@ -112,7 +116,9 @@ class FakePlugin(DevicePluginServicer):
         (asked,) = request.container_requests
         self._note("GetPreferredAllocation", context, asked)
         return wire.PreferredAllocationResponse(
-            container_responses=[wire.ContainerPreferredAllocationResponse(deviceIDs=self.preference(asked))]
+            container_responses=[
+                wire.ContainerPreferredAllocationResponse(deviceIDs=self.preference(asked))
+            ]
         )
 
     def Allocate(self, request, context):  # noqa: N802

@@ -56,7 +56,9 @@ class Licences:
     name: str = "licences"
     fails_for: str | None = None
     """The container for which `allocate` fails, with `error`."""
-    error: BaseException = field(default_factory=lambda: AllocationError("the licence server is down"))
+    error: BaseException = field(
+        default_factory=lambda: AllocationError("the licence server is down")
+    )
     held: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def hints(self) -> dict[str, list[TopologyHint]]:

@@ -21,7 +21,8 @@ class ForkedRun:
 
     def __init__(self, arguments, err, out=None, variables=None):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # the threads of pytest-xdist only wait
+            # the threads of pytest-xdist only wait
+            warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:
             status = 70
@@ -30,7 +31,8 @@ class ForkedRun:
                     os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
                 sys.stdout, sys.stderr = (
-                    io.TextIOWrapper(io.FileIO(number, "w"), write_through=True) for number in (1, 2)
+                    io.TextIOWrapper(io.FileIO(number, "w"), write_through=True)
+                    for number in (1, 2)
                 )
                 os.environ.update(variables or {})
                 sys.argv = ["alignup", *arguments]

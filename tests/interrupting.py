@@ -41,7 +41,10 @@ def container(name: str, cpu: str = "2", memory: str = GIB, gpus: int = 1) -> di
 
 def pod(uid: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
     metadata = {"name": uid, "uid": uid, **spec.pop("metadata", {})}
-    return {"metadata": metadata, "spec": {"containers": list(containers or (container("c"),)), **spec}}
+    return {
+        "metadata": metadata,
+        "spec": {"containers": list(containers or (container("c"),)), **spec},
+    }
 
 
 def state(node: Node) -> tuple[object, ...]:
@@ -55,7 +58,10 @@ def state(node: Node) -> tuple[object, ...]:
         {resource: pool.ledger.given for resource, pool in node.pools.items()},
         ledger and (ledger.free, ledger.groups, ledger.alone, ledger.unused),
         {one.uid: dict(node.manager.affinities(one.uid)) for one in node.pods},
-        {one.uid: [node.allocation(one.uid, each.name) for each in one.all_containers] for one in node.pods},
+        {
+            one.uid: [node.allocation(one.uid, each.name) for each in one.all_containers]
+            for one in node.pods
+        },
         node.occupancy,
     )
 
@@ -75,7 +81,9 @@ def interrupt_at_random(seed: int) -> None:
         if there and draw.random() < 0.4:
             node.remove(draw.choice(there))
             return
-        asked = pod(uid, container("c", draw.choice(["1", "2", "4", "70"]), gpus=draw.choice([0, 1, 2])))
+        asked = pod(
+            uid, container("c", draw.choice(["1", "2", "4", "70"]), gpus=draw.choice([0, 1, 2]))
+        )
         (node.try_admit if draw.random() < 0.2 else node.admit)(asked)
 
     was = signal.signal(signal.SIGALRM, handle)
@@ -85,7 +93,9 @@ def interrupt_at_random(seed: int) -> None:
             there = [one.uid for one in node.pods]
             try:
                 # once, or again and again while what the first one interrupted is being undone
-                signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-6, 4e-4), draw.choice([0, 0, 0, 5e-5]))
+                signal.setitimer(
+                    signal.ITIMER_REAL, draw.uniform(1e-6, 4e-4), draw.choice([0, 0, 0, 5e-5])
+                )
                 operate(f"p{number}", there)
             except Interrupted:
                 interruptions += 1

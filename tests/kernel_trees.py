@@ -30,7 +30,8 @@ def server(sockets=2, cores=2, threads=2, nodes=None, memory=8 << 20):
     files = {f"{CPU}/online": f"0-{total * threads - 1}\n", f"{NODE}/online": f"0-{nodes - 1}\n"}
     files["proc/meminfo"] = f"MemTotal: {memory * nodes} kB\n"
     by_socket = [
-        [c + t * total for t in range(threads) for c in range(s * cores, (s + 1) * cores)] for s in range(sockets)
+        [c + t * total for t in range(threads) for c in range(s * cores, (s + 1) * cores)]
+        for s in range(sockets)
     ]
     for cpu in range(total * threads):
         core = cpu % total
@@ -56,8 +57,12 @@ def server(sockets=2, cores=2, threads=2, nodes=None, memory=8 << 20):
         cpus = [c + t * total for t in range(threads) for c in range(node * per, (node + 1) * per)]
         folder = f"{NODE}/node{node}"
         files[f"{folder}/cpumap"] = mask(cpus)
-        files[f"{folder}/meminfo"] = f"Node {node} MemTotal:       {memory} kB\nNode {node} MemFree: 1 kB\n"
-        files[f"{folder}/distance"] = " ".join("10" if other == node else "21" for other in range(nodes)) + "\n"
+        files[f"{folder}/meminfo"] = (
+            f"Node {node} MemTotal:       {memory} kB\nNode {node} MemFree: 1 kB\n"
+        )
+        files[f"{folder}/distance"] = (
+            " ".join("10" if other == node else "21" for other in range(nodes)) + "\n"
+        )
         files[f"{folder}/hugepages/hugepages-2048kB/nr_hugepages"] = "4\n"
     return files
 

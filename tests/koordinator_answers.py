@@ -1,7 +1,7 @@
 """Answers Koordinator conformance cases: a case as decoded JSON in, the answer in the shape of `expect` out.
 
-`merge_case` is about the merging of hints, `filter_case` about the whole way of a pod past a node. Nothing is decided
-here, but in `alignup.koordinator.merging` and `alignup.koordinator.scheduling`.
+`merge_case` is about the merging of hints, `filter_case` about the whole way of a pod past a node.
+Nothing is decided here, but in `alignup.koordinator.merging` and `alignup.koordinator.scheduling`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.koordinator.effective import BEST_EFFORT, NUMA_TOPOLOGY_SPEC, RESTRICTED, SINGLE_NUMA_NODE, Occupancy
+from alignup.koordinator.effective import (
+    BEST_EFFORT,
+    NUMA_TOPOLOGY_SPEC,
+    RESTRICTED,
+    SINGLE_NUMA_NODE,
+    Occupancy,
+)
 from alignup.koordinator.merging import ScoredHint, merge
 from alignup.koordinator.scheduling import (
     Demand,
@@ -36,7 +42,11 @@ __all__ = ["filter_case", "merge_case"]
 _MEBIBYTE: Final = 1 << 20
 
 
-KUBELET_POLICIES = {"BestEffort": BEST_EFFORT, "Restricted": RESTRICTED, "SingleNUMANodePodLevel": SINGLE_NUMA_NODE}
+KUBELET_POLICIES = {
+    "BestEffort": BEST_EFFORT,
+    "Restricted": RESTRICTED,
+    "SingleNUMANodePodLevel": SINGLE_NUMA_NODE,
+}
 """The entries of a reported kubelet policy list that count; Koordinator's scheduler ignores all others."""
 
 
@@ -44,8 +54,13 @@ def _occupancy(states: Sequence[str]) -> Occupancy:
     """Return the occupancy that Koordinator's words, one a NUMA node, describe."""
     for position, name in enumerate(states):
         if name not in ("idle", "single", "shared"):
-            raise InputError.at(f"node_states[{position}]", "one of 'idle', 'single', 'shared'", name)
-    single, multi = (sum(1 << i for i, state in enumerate(states) if state == word) for word in ("single", "shared"))
+            raise InputError.at(
+                f"node_states[{position}]", "one of 'idle', 'single', 'shared'", name
+            )
+    single, multi = (
+        sum(1 << i for i, state in enumerate(states) if state == word)
+        for word in ("single", "shared")
+    )
     return Occupancy(single, multi)
 
 
@@ -60,12 +75,13 @@ def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to one case of `merge.jsonl.gz`, which is about the profile `scheduler`.
 
     Args:
-        case: `policy`, `numa_nodes` (ids), `exclusive`, `node_states` (by node id), and `providers`: each
-            null, {} or {resource: null | list of hints}; a hint is {`nodes` (ids or null), `preferred`,
-            `unsatisfied`, `score`}.
+        case: `policy`, `numa_nodes` (ids), `exclusive`, `node_states` (by node id), and
+            `providers`: each null, {} or {resource: null | list of hints}; a hint is {`nodes` (ids
+            or null), `preferred`, `unsatisfied`, `score`}.
 
     Returns:
-        {`admit`, `hint`: {`nodes`, `preferred`, `unsatisfied`, `score`}, `reasons` (sorted), `status`}.
+        {`admit`, `hint`: {`nodes`, `preferred`, `unsatisfied`, `score`}, `reasons` (sorted),
+        `status`}.
 
     Raises:
         InputError: The case is not of this shape, or the policy or a node state is unknown.
@@ -78,7 +94,9 @@ def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
     exclusivity = Exclusivity(asked.exclusive, _occupancy(asked.node_states))
     providers = [None if hints is None else _scored(hints) for hints in asked.providers]
     profile = SchedulerProfile()
-    merged = merge(asked.policy, providers, all_nodes, lambda mask: profile.violates(mask, exclusivity))
+    merged = merge(
+        asked.policy, providers, all_nodes, lambda mask: profile.violates(mask, exclusivity)
+    )
     status = "Success" if merged.admitted else "Unschedulable"
     return {
         "admit": merged.admitted,
@@ -92,25 +110,29 @@ def filter_case(case: Mapping[str, Any], profile: str = "scheduler") -> dict[str
     """Return the answer to one case of `filter.jsonl.gz` or `matrix.jsonl.gz`.
 
     Args:
-        case: `node_label`, `kubelet_policies`, `numa` (list of {`cpus`, `memory_mib`}), `pods` on the node
-            ({`cpuset`, `numa`: list of {`node`, `cpu_milli`, `memory_mib`}}, and for the document's profile
-            `numa_spec`), `released` (indexes of pods that are gone), `pod` ({`numa_spec`: text of the
-            annotation or null, `cpu_milli`, `memory_mib`}).
+        case: `node_label`, `kubelet_policies`, `numa` (list of {`cpus`, `memory_mib`}), `pods` on
+            the node ({`cpuset`, `numa`: list of {`node`, `cpu_milli`, `memory_mib`}}, and for the
+            document's profile `numa_spec`), `released` (indexes of pods that are gone), `pod`
+            ({`numa_spec`: text of the annotation or null, `cpu_milli`, `memory_mib`}).
         profile: `scheduler` or `document`.
 
     Returns:
-        {`node_states`, `effective_policy`, `prefilter`, `filter` and `reserve` ({`code`, `reasons`} or null),
-        `hints`, `affinity_after_filter`, `affinity`, `allocation`}.
+        {`node_states`, `effective_policy`, `prefilter`, `filter` and `reserve` ({`code`, `reasons`}
+        or null), `hints`, `affinity_after_filter`, `affinity`, `allocation`}.
 
     Raises:
-        InputError: The case is not of this shape, there is no such profile, or the effective policy is one
-            that does not exist (Koordinator's scheduler crashes on it).
+        InputError: The case is not of this shape, there is no such profile, or the effective policy
+            is one that does not exist (Koordinator's scheduler crashes on it).
     """
     rules = make_profile(profile)
     asked = decoded(case, FilterCase)
     present = [pod for index, pod in enumerate(asked.pods) if index not in asked.released]
-    occupancy = reduce(or_, (rules.holds(_placed(pod, asked, rules)) for pod in present), Occupancy())
-    reported = (KUBELET_POLICIES[name] for name in asked.kubelet_policies if name in KUBELET_POLICIES)
+    occupancy = reduce(
+        or_, (rules.holds(_placed(pod, asked, rules)) for pod in present), Occupancy()
+    )
+    reported = (
+        KUBELET_POLICIES[name] for name in asked.kubelet_policies if name in KUBELET_POLICIES
+    )
     policy = asked.node_label or next(reported, "")
     node = NodeView(policy, len(asked.numa), occupancy)
     annotations = {} if asked.pod.numa_spec is None else {NUMA_TOPOLOGY_SPEC: asked.pod.numa_spec}
@@ -121,11 +143,20 @@ def filter_case(case: Mapping[str, Any], profile: str = "scheduler") -> dict[str
         "prefilter": _status_json(verdict.prefilter),
         "filter": _status_json(verdict.filter),
         "reserve": _status_json(verdict.reserve),
-        "hints": {resource: [_hint_json(hint) for hint in hints] for resource, hints in verdict.hints.items()},
-        "affinity_after_filter": _hint_json(None if verdict.policy == BEST_EFFORT else verdict.affinity),
+        "hints": {
+            resource: [_hint_json(hint) for hint in hints]
+            for resource, hints in verdict.hints.items()
+        },
+        "affinity_after_filter": _hint_json(
+            None if verdict.policy == BEST_EFFORT else verdict.affinity
+        ),
         "affinity": _hint_json(verdict.affinity),
         "allocation": [
-            {"node": node_id, "cpu_milli": amounts.get("cpu", 0), "memory_bytes": amounts.get("memory", 0)}
+            {
+                "node": node_id,
+                "cpu_milli": amounts.get("cpu", 0),
+                "memory_bytes": amounts.get("memory", 0),
+            }
             for node_id, amounts in verdict.allocation.items()
         ],
     }
@@ -168,7 +199,9 @@ def _demands(case: FilterCase, present: list[PodOnNode]) -> tuple[Demand, Demand
         memory_free[used.node] -= used.memory_mib * _MEBIBYTE
     return (
         Demand("cpu", cpu_capacity, _not_below_zero(cpu_free), case.pod.cpu_milli),
-        Demand("memory", memory_capacity, _not_below_zero(memory_free), case.pod.memory_mib * _MEBIBYTE),
+        Demand(
+            "memory", memory_capacity, _not_below_zero(memory_free), case.pod.memory_mib * _MEBIBYTE
+        ),
     )
 
 
@@ -185,7 +218,12 @@ def _hint_json(hint: ScoredHint | None) -> dict[str, Any] | None:
         return None
     mask = hint.mask
     nodes = None if mask is None else [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
-    return {"nodes": nodes, "preferred": hint.preferred, "unsatisfied": hint.unsatisfied, "score": hint.score}
+    return {
+        "nodes": nodes,
+        "preferred": hint.preferred,
+        "unsatisfied": hint.unsatisfied,
+        "score": hint.score,
+    }
 
 
 def _status_json(status: Status | None) -> dict[str, Any] | None:

@@ -91,4 +91,6 @@ def decoded(case: Mapping[str, object], shape: type[Case]) -> Case:
     try:
         return msgspec.convert(case, shape)
     except msgspec.ValidationError as error:
-        raise InputError(f"expected a case as the conformance vectors have them: {error}") from error
+        raise InputError(
+            f"expected a case as the conformance vectors have them: {error}"
+        ) from error

@@ -12,12 +12,17 @@ def check_attempt(case: dict[str, Any], attempt: int) -> None:
     """Replay a scenario and compare every step."""
     answers = replay_following(case, attempt)
     refused: dict[str, dict[str, Any]] = {}
-    for index, (asked, step, expected) in enumerate(zip(case["steps"], answers, case["expect"], strict=True)):
+    for index, (asked, step, expected) in enumerate(
+        zip(case["steps"], answers, case["expect"], strict=True)
+    ):
         if "admit" in asked:
             refused[asked["admit"]["metadata"]["uid"]] = {} if expected["admitted"] else expected
-        # the program that records passes over the start of a pod that is not there; no kubelet is asked
+        # the program that records passes over the start of a pod that is not there; no kubelet is
+        # asked
         not_there = refused.get(asked.get("start", ""), {})
-        told = {key: not_there[key] for key in ("admitted", "reason", "message") if key in not_there}
+        told = {
+            key: not_there[key] for key in ("admitted", "reason", "message") if key in not_there
+        }
         try:
             check_step(case, step, {**expected, **told})
         except AssertionError as error:

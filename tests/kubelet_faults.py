@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FAULTS", "Place", "mixed_groups"]
 
-CPU, MEMORY, DEVICES = ("cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint")
+CPU, MEMORY, DEVICES = (
+    "cpu_manager_state",
+    "memory_manager_state",
+    "device-plugins/kubelet_internal_checkpoint",
+)
 KINDS = {CPU: "cpu", MEMORY: "memory", DEVICES: "devices"}
 GONE = "deadbeef-0000-4000-8000-000000000001"
 
@@ -40,7 +44,9 @@ class Place:
 
     def configure(self, **fields):
         document = {**json.loads(self.config.read_text()), **fields}
-        self.config.write_text(json.dumps({key: value for key, value in document.items() if value is not None}))
+        self.config.write_text(
+            json.dumps({key: value for key, value in document.items() if value is not None})
+        )
 
 
 def wrong_checksum(name):
@@ -173,7 +179,9 @@ def mixed_groups(place, others=0):
         alone = [{"numaAffinity": [0], "type": "memory", "size": 0}]
         document["entries"] |= {f"{GONE}-{number}": {"c0": alone} for number in range(others)}
         document["machineState"]["0"]["numberOfAssignments"] += others
-        document["entries"][GONE] = {"c0": [{"numaAffinity": [0, 1], "type": "memory", "size": 2**30}]}
+        document["entries"][GONE] = {
+            "c0": [{"numaAffinity": [0, 1], "type": "memory", "size": 2**30}]
+        }
         for node in document["machineState"].values():
             if not node["numberOfAssignments"]:
                 node["cells"] = [0, 1]
@@ -209,7 +217,10 @@ def foreign_owner(place):
 
 
 def other_reserved_memory(place):
-    place.configure(reservedMemory=[{"numaNode": 0, "limits": {"memory": "2Gi"}}], systemReserved={"memory": "1948Mi"})
+    place.configure(
+        reservedMemory=[{"numaNode": 0, "limits": {"memory": "2Gi"}}],
+        systemReserved={"memory": "1948Mi"},
+    )
 
 
 FAULTS = {
@@ -227,13 +238,21 @@ FAULTS = {
     "empty file of CPUs": (emptied(CPU), {"cpu-file-damaged"}, False),
     "newer format": (newer_format, {"newer-format"}, False),
     "foreign owner": (foreign_owner, {"owner"}, True),
-    "more reserved CPUs": (lambda place: place.configure(reservedSystemCPUs="0-3"), {"reserved-cpus"}, False),
+    "more reserved CPUs": (
+        lambda place: place.configure(reservedSystemCPUs="0-3"),
+        {"reserved-cpus"},
+        False,
+    ),
     "strict reservation": (
         lambda place: place.configure(cpuManagerPolicyOptions={"strict-cpu-reservation": "true"}),
         {"reserved-cpus", "cpus-changed"},
         False,
     ),
-    "other CPU policy": (lambda place: place.configure(cpuManagerPolicy="none"), {"cpu-policy"}, False),
+    "other CPU policy": (
+        lambda place: place.configure(cpuManagerPolicy="none"),
+        {"cpu-policy"},
+        False,
+    ),
     "other memory policy": (
         lambda place: place.configure(memoryManagerPolicy="None", reservedMemory=None),
         {"memory-policy"},

@@ -38,7 +38,11 @@ def guaranteed(name, *wishes, init=(), node_name="node-a"):
         amounts = {"cpu": str(wish[0]), "memory": f"{wish[1]}Gi"}
         if len(wish) > 2:
             amounts["nvidia.com/gpu"] = str(wish[2])
-        return {"name": f"{prefix}{number}", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
+        return {
+            "name": f"{prefix}{number}",
+            "image": "none",
+            "resources": {"requests": amounts, "limits": amounts},
+        }
 
     return {
         "apiVersion": "v1",
@@ -55,7 +59,9 @@ def guaranteed(name, *wishes, init=(), node_name="node-a"):
 
 def signed(document, kind):
     """Return a checkpoint's text with the checksum that a kubelet would give it."""
-    read = {"cpu": read_cpu_state, "memory": read_memory_state, "devices": read_device_checkpoint}[kind]
+    read = {"cpu": read_cpu_state, "memory": read_memory_state, "devices": read_device_checkpoint}[
+        kind
+    ]
     key = "Checksum" if kind == "devices" else "checksum"
     document = {**document, key: 0}
     document[key] = read(json.dumps(document).encode()).expected_checksum
@@ -81,7 +87,8 @@ def memory_document(node):
     ids = node.machine.numa_node_ids
     blocks = {
         (pod.uid, one.name): [
-            {"numaAffinity": list(block.numa_nodes), "type": block.type, "size": block.size} for block in held
+            {"numaAffinity": list(block.numa_nodes), "type": block.type, "size": block.size}
+            for block in held
         ]
         for pod in node.pods
         for one in pod.all_containers
@@ -90,10 +97,16 @@ def memory_document(node):
     entries = {}
     for (uid, name), held in blocks.items():
         entries.setdefault(uid, {})[name] = held
-    reserved = {(entry.numa_node, kind): size for entry in node.config.reserved_memory for kind, size in entry.limits}
+    reserved = {
+        (entry.numa_node, kind): size
+        for entry in node.config.reserved_memory
+        for kind, size in entry.limits
+    }
     machine_state = {}
     for position, numa_id in enumerate(ids):
-        mine = [block for held in blocks.values() for block in held if numa_id in block["numaAffinity"]]
+        mine = [
+            block for held in blocks.values() for block in held if numa_id in block["numaAffinity"]
+        ]
         tables = {}
         for kind, there in node.memory.allocatable.items():
             free, kept = node.memory.free[kind][position], reserved.get((numa_id, kind), 0)
@@ -110,7 +123,11 @@ def memory_document(node):
                 "free": free,
             }
         cells = next((block["numaAffinity"] for block in mine), [numa_id])
-        machine_state[str(numa_id)] = {"numberOfAssignments": len(mine), "memoryMap": tables, "cells": cells}
+        machine_state[str(numa_id)] = {
+            "numberOfAssignments": len(mine),
+            "memoryMap": tables,
+            "cells": cells,
+        }
     return {"policyName": "Static", "machineState": machine_state, "entries": entries}
 
 
@@ -133,7 +150,9 @@ def device_document(node):
                         "AllocResp": base64.b64encode(b"\n\x06\n\x01A\x12\x01B").decode(),
                     }
                 )
-    registered = {resource: [one.id for one in pool.devices] for resource, pool in node.devices.pools.items()}
+    registered = {
+        resource: [one.id for one in pool.devices] for resource, pool in node.devices.pools.items()
+    }
     return {"Data": {"PodDeviceEntries": entries or None, "RegisteredDevices": registered}}
 
 
@@ -153,11 +172,16 @@ def answers(node):
                     "name": one.name,
                     "cpu_ids": [str(cpu) for cpu in held.cpus or ()],
                     "memory": [
-                        {"memory_type": b.type, "size": str(b.size), "topology": topology(b.numa_nodes)}
+                        {
+                            "memory_type": b.type,
+                            "size": str(b.size),
+                            "topology": topology(b.numa_nodes),
+                        }
                         for b in held.memory
                     ],
                     "devices": [
-                        {"resource_name": resource, "device_ids": list(ids)} for resource, ids in held.devices.items()
+                        {"resource_name": resource, "device_ids": list(ids)}
+                        for resource, ids in held.devices.items()
                     ],
                 }
             )
@@ -172,14 +196,24 @@ def answers(node):
         for device in pool.devices
         if device.healthy
     ]
-    allocatable = {"devices": devices, "cpu_ids": [str(cpu) for cpu in node.cpu.allocatable_cpus] if node.cpu else []}
+    allocatable = {
+        "devices": devices,
+        "cpu_ids": [str(cpu) for cpu in node.cpu.allocatable_cpus] if node.cpu else [],
+    }
     return {"pod_resources": listed}, allocatable
 
 
 def write_root(root, files=None):
     """Write a machine and a kubelet's configuration beneath a folder, without the caches of single cores."""
     files = files or server()
-    write(root, {path: text for path, text in files.items() if "/index0/" not in path and "/index1/" not in path})
+    write(
+        root,
+        {
+            path: text
+            for path, text in files.items()
+            if "/index0/" not in path and "/index1/" not in path
+        },
+    )
     state = root / "var/lib/kubelet"
     (state / "device-plugins").mkdir(parents=True)
     (root / "podresources").mkdir()
@@ -199,5 +233,7 @@ def write_node(root, node, manifests):
     listed, allocatable = answers(node)
     (root / "podresources/list.json").write_text(json.dumps(listed))
     (root / "podresources/allocatable.json").write_text(json.dumps(allocatable))
-    (root / "pods.json").write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": list(manifests)}))
+    (root / "pods.json").write_text(
+        json.dumps({"kind": "PodList", "apiVersion": "v1", "items": list(manifests)})
+    )
     return root

@@ -28,7 +28,11 @@ FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")
 MACHINE = machine_of(FILES)
 STATE = {CPU_STATE: "cpu", MEMORY_STATE: "memory", DEVICE_CHECKPOINT: "devices"}
 PATHS = (*STATE, *STATE, CONFIG, LIST, ALLOCATABLE, PODS, NODE)
-NODE_OBJECT = {"kind": "Node", "metadata": {"name": "n"}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.3"}}}
+NODE_OBJECT = {
+    "kind": "Node",
+    "metadata": {"name": "n"},
+    "status": {"nodeInfo": {"kubeletVersion": "v1.36.3"}},
+}
 
 
 class HeldFiles:

@@ -44,7 +44,8 @@ class KubeletRig(Kubelet):
     def read(self) -> KubeletNode:
         """Return the node as it is read from the kubelet's files, at a moment when it holds still.
 
-        Its answers and its files are read one after the other, and in between it may free what a refused pod was given.
+        Its answers and its files are read one after the other, and in between it may free what a
+        refused pod was given.
         """
         for _ in range(READINGS):
             root = self.record()
@@ -53,4 +54,6 @@ class KubeletRig(Kubelet):
             after = self.ask("list")
             if unordered(before) == unordered(after):
                 return read
-        raise RuntimeError(f"what PodResources lists changed {READINGS} times while the files were read")
+        raise RuntimeError(
+            f"what PodResources lists changed {READINGS} times while the files were read"
+        )

@@ -49,7 +49,10 @@ def expected_hints(providers: dict[str, Any] | None) -> dict[str, Any]:
     return {
         name: None
         if resources is None
-        else {r: None if hints is None else sorted(starmap(mask_order, hints)) for r, hints in resources.items()}
+        else {
+            r: None if hints is None else sorted(starmap(mask_order, hints))
+            for r, hints in resources.items()
+        }
         for name, resources in (providers or {}).items()
     }
 
@@ -58,7 +61,8 @@ def where(case: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return, by resource and device id, the NUMA set that a device is near."""
     return {
         resource: {
-            device["id"]: "any" if device["numa"] is None else ",".join(map(str, device["numa"])) for device in devices
+            device["id"]: "any" if device["numa"] is None else ",".join(map(str, device["numa"]))
+            for device in devices
         }
         for resource, devices in case.get("devices", {}).items()
     }
@@ -74,7 +78,9 @@ def compact_container(case: dict[str, Any], got: dict[str, Any]) -> dict[str, An
             counts.setdefault(resource, {})[place] = counts.get(resource, {}).get(place, 0) + 1
     affinity = got["affinity"]
     return {
-        "affinity": None if affinity is None else [mask_of(affinity["numaNodes"]), int(affinity["preferred"])],
+        "affinity": None
+        if affinity is None
+        else [mask_of(affinity["numaNodes"]), int(affinity["preferred"])],
         "cpus": got["cpus"],
         "memory": sorted(
             ({"numa": b["numaNodes"], "type": b["type"], "size": b["size"]} for b in got["memory"]),
@@ -114,10 +120,10 @@ def check_step(case: dict[str, Any], step: dict[str, Any], expected: dict[str, A
 class Picks:
     """Answers as a device plugin with the ids that the kubelet happened to pick.
 
-    Where more devices are as good as each other than are needed the kubelet takes them from an unordered set, so
-    that its pick differs from run to run, and all that follows with it. Any pick is right; the recorded one is
-    handed to our device manager the way a plugin would, and everything else must then agree. Where none is
-    recorded the pick is drawn from `random`.
+    Where more devices are as good as each other than are needed the kubelet takes them from an
+    unordered set, so that its pick differs from run to run, and all that follows with it. Any pick
+    is right; the recorded one is handed to our device manager the way a plugin would, and
+    everything else must then agree. Where none is recorded the pick is drawn from `random`.
     """
 
     def __init__(self, case: dict[str, Any], attempt: int) -> None:
@@ -127,7 +133,9 @@ class Picks:
         self.container = ""
 
     def plugin(self, resource: str) -> Callable[..., list[str]]:
-        def preferred_allocation(available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
+        def preferred_allocation(
+            available: Sequence[str], must_include: Sequence[str], size: int
+        ) -> list[str]:
             wanted = self.expected.get(self.container, {})
             if resource in wanted.get("deviceIds", {}):
                 return wanted["deviceIds"][resource]
@@ -153,11 +161,15 @@ class Following(RecordingProvider):
         super().allocate(pod, container, affinity)
 
 
-def following_node(case: dict[str, Any], attempt: int) -> tuple[Picks, Node, list[tuple[str, RecordingProvider]]]:
+def following_node(
+    case: dict[str, Any], attempt: int
+) -> tuple[Picks, Node, list[tuple[str, RecordingProvider]]]:
     """Return a node with the kubelet's arbitrary picks of devices, who makes them, and what records the hints."""
     picks = Picks(case, attempt)
     if attempt:
-        shuffled = {r: picks.random.sample(devices, len(devices)) for r, devices in case["devices"].items()}
+        shuffled = {
+            r: picks.random.sample(devices, len(devices)) for r, devices in case["devices"].items()
+        }
         case = {**case, "devices": shuffled}
     recorders: list[tuple[str, RecordingProvider]] = []
 
@@ -167,7 +179,9 @@ def following_node(case: dict[str, Any], attempt: int) -> tuple[Picks, Node, lis
         recorders.append((provider.name, recorder))
         return recorder
 
-    node = Node.from_dict(case, plugins={r: picks.plugin(r) for r in case.get("devices", {})}, wrap=follow)
+    node = Node.from_dict(
+        case, plugins={r: picks.plugin(r) for r in case.get("devices", {})}, wrap=follow
+    )
     return picks, node, recorders
 
 

@@ -35,7 +35,12 @@ def machine(nodes=2, cores=4, threads=2, memory=16 * GI, ids=None):
                     "memory": memory,
                     "distances": [10 if i == k else 20 + abs(i - k) for k in range(nodes)],
                     "cores": [
-                        {"cpus": [i * cores + core + total * thread for thread in range(threads)], "socket": i}
+                        {
+                            "cpus": [
+                                i * cores + core + total * thread for thread in range(threads)
+                            ],
+                            "socket": i,
+                        }
                         for core in range(cores)
                     ],
                 }
@@ -59,14 +64,18 @@ def site(made=None, devices=GPUS, *, preferred_sets=None, is_here=False):
 
 def record(name="one", *, pid=None, **fields):
     """Return a lease of this process, or of another."""
-    return LeaseRecord(id=f"id of {name}", name=name, process=identify(pid or os.getpid()), **fields)
+    return LeaseRecord(
+        id=f"id of {name}", name=name, process=identify(pid or os.getpid()), **fields
+    )
 
 
 def put(file, *leases, waiting=(), machine=None):
     """Add leases and waiters to a file."""
     with file.change() as change:
         table = change.table
-        change.table = LeaseTable(machine or table.machine, (*table.leases, *leases), (*table.waiting, *waiting))
+        change.table = LeaseTable(
+            machine or table.machine, (*table.leases, *leases), (*table.waiting, *waiting)
+        )
 
 
 @cache

@@ -1,7 +1,8 @@
 """Small machines in the shapes of real ones, as facts from which both kernel files and what they mean are written.
 
-The kernel says the same in many ways: lists or masks only, NUL bytes at the end, folders of nodes that are offline,
-system-wide pages only. Each shape has one real machine's way, with a handful of CPUs.
+The kernel says the same in many ways: lists or masks only, NUL bytes at the end, folders of nodes
+that are offline, system-wide pages only. Each shape has one real machine's way, with a handful of
+CPUs.
 """
 
 from __future__ import annotations
@@ -58,9 +59,17 @@ class Shape:
             if self.nodes:
                 files[f"{NODE}/online"] = cpulist(self.nodes)
         for address, facts in self.pci.items():
-            near = {"numa_node": facts["node"]} if "node" in facts else {"local_cpus": mask(facts["near"]).strip()}
+            near = (
+                {"numa_node": facts["node"]}
+                if "node" in facts
+                else {"local_cpus": mask(facts["near"]).strip()}
+            )
             files |= pci(address, f"0x{facts['class']}00", **near)
-        return {path: text.rstrip("\n") + "\n\0" for path, text in files.items()} if self.nul else files
+        return (
+            {path: text.rstrip("\n") + "\n\0" for path, text in files.items()}
+            if self.nul
+            else files
+        )
 
     def cpu_files(self) -> dict[str, str]:
         """Return the files of the CPUs."""
@@ -72,12 +81,18 @@ class Shape:
                 files |= self.told(f"{topology}/thread_siblings", cpus, "", "_list")
                 files |= self.told(f"{topology}/core_siblings", together, "", "_list")
                 files[f"{topology}/physical_package_id"] = f"{package}\n"
-                files[f"{topology}/core_id"] = f"{(self.core_ids or range(len(self.cores)))[number]}\n"
+                files[f"{topology}/core_id"] = (
+                    f"{(self.core_ids or range(len(self.cores)))[number]}\n"
+                )
                 for shared in self.l3:
                     if cpu in shared:
                         cache = f"{CPU}/cpu{cpu}/cache/index3"
                         files |= self.told(f"{cache}/shared_cpu_", shared, "map", "list")
-                        files |= {f"{cache}/level": "3\n", f"{cache}/type": "Unified\n", f"{cache}/size": "8K\n"}
+                        files |= {
+                            f"{cache}/level": "3\n",
+                            f"{cache}/type": "Unified\n",
+                            f"{cache}/size": "8K\n",
+                        }
         return files
 
     def told(self, path: str, cpus: list[int], as_mask: str, as_list: str) -> dict[str, str]:
@@ -97,13 +112,17 @@ class Shape:
                     "os_index": node,
                     "cpus": sorted(set(cpus) & set(self.online)),
                     "memory_bytes": self.kib(node) * KIB,
-                    "hugepages": {str(size * KIB): count for size, count in pages.get(node, {}).items()},
+                    "hugepages": {
+                        str(size * KIB): count for size, count in pages.get(node, {}).items()
+                    },
                 }
                 for node, cpus in nodes.items()
             ],
             "distances": {"matrix": self.distances},
             "cores": [{"cpus": cpus} for cpus, _ in self.cores],
-            "packages": [{"os_index": package, "cpus": cpus} for package, cpus in self.packages.items()],
+            "packages": [
+                {"os_index": package, "cpus": cpus} for package, cpus in self.packages.items()
+            ],
             "l3": [{"cpus": cpus} for cpus in self.l3],
             "cpus_offline": self.offline,
             "pci": [
@@ -144,14 +163,20 @@ class Shape:
 def rows(count: int, near: int = 1, far: int = 21) -> list[list[int]]:
     """Return distances: 10 to itself, 11 within groups of `near` nodes, else `far`."""
     return [
-        [10 if one == other else 11 if one // near == other // near else far for other in range(count)]
+        [
+            10 if one == other else 11 if one // near == other // near else far
+            for other in range(count)
+        ]
         for one in range(count)
     ]
 
 
 SHAPES = {
     "no node folder, pages system-wide": Shape(
-        cores=[([0, 1], 0)], nodes={}, memory={0: 400 << 30}, system_hugepages={2048: 3, 16 << 20: 1}
+        cores=[([0, 1], 0)],
+        nodes={},
+        memory={0: 400 << 30},
+        system_hugepages={2048: 3, 16 << 20: 1},
     ),
     "CPU numbers interleaved over nodes, L3 across two": Shape(
         cores=[([cpu, cpu + 8], cpu % 2) for cpu in range(8)],
@@ -180,7 +205,11 @@ SHAPES = {
         distances=rows(8, near=1, far=80),
         l3=[list(range(first, first + 4)) for first in (0, 4, 88, 92)],
         pci={
-            f"000{bus}:01:00.0": {"class": "0302", "near": list(range(first, first + 8)), "home": home}
+            f"000{bus}:01:00.0": {
+                "class": "0302",
+                "near": list(range(first, first + 8)),
+                "home": home,
+            }
             for bus, first, home in ((4, 0, 0), (5, 88, 8))
         },
     ),
@@ -189,7 +218,10 @@ SHAPES = {
         nodes={node: [2 * node, 2 * node + 1] for node in range(4)},
         distances=rows(4, near=2, far=20),
         memory={0: 4 << 20},
-        hugepages={0: {64: 0, 2048: 5, 32768: 0, 1 << 20: 2}, 3: {64: 7, 2048: 0, 32768: 1, 1 << 20: 0}},
+        hugepages={
+            0: {64: 0, 2048: 5, 32768: 0, 1 << 20: 2},
+            3: {64: 7, 2048: 0, 32768: 1, 1 << 20: 0},
+        },
         nul=True,
     ),
     "node 0 and its CPUs offline, CPUs with no node": Shape(

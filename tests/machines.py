@@ -42,7 +42,8 @@ def busy_node(numa_nodes: int = 4, cores: int = 4) -> Node:
             },
             "devices": {
                 f"example.com/{kind}": [
-                    {"id": f"{kind}{index}", "numa": [index // 2]} for index in range(2 * numa_nodes)
+                    {"id": f"{kind}{index}", "numa": [index // 2]}
+                    for index in range(2 * numa_nodes)
                 ]
                 for kind in ("gpu", "nic")
             },
@@ -52,7 +53,12 @@ def busy_node(numa_nodes: int = 4, cores: int = 4) -> Node:
 
 def manifest(uid: str, cpus: int, gibi: int, devices: int) -> dict[str, Any]:
     """Return a Guaranteed pod with one container."""
-    limits = {"cpu": str(cpus), "memory": f"{gibi}Gi", "example.com/gpu": str(devices), "example.com/nic": str(devices)}
+    limits = {
+        "cpu": str(cpus),
+        "memory": f"{gibi}Gi",
+        "example.com/gpu": str(devices),
+        "example.com/nic": str(devices),
+    }
     return {
         "metadata": {"uid": uid, "name": uid},
         "spec": {"containers": [{"name": "c0", "image": "i", "resources": {"limits": limits}}]},

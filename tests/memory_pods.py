@@ -17,8 +17,15 @@ def machine(*gibibytes, ids=None, pages=0):
     """Nodes with so much memory each, hugepages included."""
     return Machine(
         tuple(
-            NumaNode(node_id, size * GI, (Core((i,), 0),), (HugePages.of_bytes(2 << 20, pages),) if pages else ())
-            for i, (node_id, size) in enumerate(zip(ids or range(len(gibibytes)), gibibytes, strict=True))
+            NumaNode(
+                node_id,
+                size * GI,
+                (Core((i,), 0),),
+                (HugePages.of_bytes(2 << 20, pages),) if pages else (),
+            )
+            for i, (node_id, size) in enumerate(
+                zip(ids or range(len(gibibytes)), gibibytes, strict=True)
+            )
         )
     )
 
@@ -41,7 +48,14 @@ def container(name, gibibytes, *, init=False, sidecar=False, pages=0):
 def pod(uid, *containers, memory=()):
     inits = tuple(c for c in containers if c.is_init)
     apps = tuple(c for c in containers if not c.is_init)
-    return Pod(uid, uid, init_containers=inits, containers=apps, memory=memory, all_containers=(*inits, *apps))
+    return Pod(
+        uid,
+        uid,
+        init_containers=inits,
+        containers=apps,
+        memory=memory,
+        all_containers=(*inits, *apps),
+    )
 
 
 def on(*nodes, preferred=True):

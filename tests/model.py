@@ -1,8 +1,8 @@
 """The obvious code: the Topology Manager's merge as a literal walk of the product, and hints by enumeration.
 
-Written for reading, used by tests and benchmarks only, and never shipped. Masks are ints, a hint is a pair
-(mask or None for any node, preferred), and nothing here is clever. Tests call `merged`, which asks both the
-product and the compiled merge, and compares.
+Written for reading, used by tests and benchmarks only, and never shipped. Masks are ints, a hint is
+a pair (mask or None for any node, preferred), and nothing here is clever. Tests call `merged`,
+which asks both the product and the compiled merge, and compares.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def apart(mask: int, distances: Distances) -> int:
     return sum(distances[one][other] for one in nodes_of(mask) for other in nodes_of(mask))
 
 
-def is_better(new: tuple[int, bool], best: tuple[int, bool], wanted: int, distances: Distances | None) -> bool:
+def is_better(
+    new: tuple[int, bool], best: tuple[int, bool], wanted: int, distances: Distances | None
+) -> bool:
     """Return whether a result replaces the best one so far, `wanted` being the size to come near to."""
     (mask, preferred), (best_mask, best_preferred) = new, best
     if preferred != best_preferred:
@@ -103,8 +105,8 @@ def best_of_folding(
 ) -> tuple[int, bool]:
     """Return the same as `best_of_product` where the product is too long to walk; the tests compare the two.
 
-    Preferred results are masks that every list prefers. All others are what sets of masks come to, list by
-    list: permutations that have the same nodes in common need not be told apart.
+    Preferred results are masks that every list prefers. All others are what sets of masks come to,
+    list by list: permutations that have the same nodes in common need not be told apart.
     """
     every_node = (1 << numa_nodes) - 1
     sets = [set(hints) for hints in lists]
@@ -131,7 +133,11 @@ def best_of_folding(
 def single_nodes(lists: Iterable[Iterable[Hint]]) -> list[list[Hint]]:
     """Return the preferred hints of one node or of any node."""
     return [
-        [(mask, preferred) for mask, preferred in hints if preferred and (mask is None or mask.bit_count() == 1)]
+        [
+            (mask, preferred)
+            for mask, preferred in hints
+            if preferred and (mask is None or mask.bit_count() == 1)
+        ]
         for hints in lists
     ]
 
@@ -161,11 +167,17 @@ def hint_list(pairs: Iterable[Hint] | None) -> list[TopologyHint] | None:
     """Return the hints that pairs stand for."""
     if pairs is None:
         return None
-    return [TopologyHint(None if mask is None else BitMask.from_int(mask), preferred) for mask, preferred in pairs]
+    return [
+        TopologyHint(None if mask is None else BitMask.from_int(mask), preferred)
+        for mask, preferred in pairs
+    ]
 
 
 def compiled(
-    policy: str, numa_nodes: int, providers: Sequence[Mapping[str, Any] | None], distances: Distances | None = None
+    policy: str,
+    numa_nodes: int,
+    providers: Sequence[Mapping[str, Any] | None],
+    distances: Distances | None = None,
 ) -> tuple[int | None, bool, bool]:
     """Return what the compiled merge says, in the form of `merge`."""
     options = {"max-allowable-numa-nodes": "64"}
@@ -190,17 +202,25 @@ def merged(
 
 
 def merged_lists(
-    policy: str, numa_nodes: int, lists: Iterable[Sequence[Hint]], distances: Distances | None = None
+    policy: str,
+    numa_nodes: int,
+    lists: Iterable[Sequence[Hint]],
+    distances: Distances | None = None,
 ) -> tuple[int | None, bool, bool]:
     """Return the same for lists of pairs, each from a provider of its own."""
-    return merged(policy, numa_nodes, [{"resource": hint_list(hints)} for hints in lists], distances)
+    return merged(
+        policy, numa_nodes, [{"resource": hint_list(hints)} for hints in lists], distances
+    )
 
 
 def holds(mask: int, demands: Iterable[Demand]) -> bool:
     """Return whether the amounts that a mask touches are enough for every demand."""
     for places, amounts, request in demands:
         near = places if places is not None else [1 << node for node in range(len(amounts))]
-        if sum(amount for place, amount in zip(near, amounts, strict=True) if place & mask) < request:
+        if (
+            sum(amount for place, amount in zip(near, amounts, strict=True) if place & mask)
+            < request
+        ):
             return False
     return True
 
@@ -232,7 +252,11 @@ def feasible(
 
 def smallest(numa_nodes: int, demands: Sequence[Demand], universe: int) -> int:
     """Return the size of the smallest subset of `universe` that holds every demand, 0 if none does."""
-    sizes = [mask.bit_count() for mask in range(1, 1 << numa_nodes) if not mask & ~universe and holds(mask, demands)]
+    sizes = [
+        mask.bit_count()
+        for mask in range(1, 1 << numa_nodes)
+        if not mask & ~universe and holds(mask, demands)
+    ]
     return min(sizes, default=0)
 
 

@@ -1,7 +1,7 @@
 """How CPUs are chosen on any machine and with every option, with Python's ints, sorted lists and generators.
 
-Written after the kubelet's cpu_assignment.go; `model_cpus.pack` says it once more, with sets, for machines of equal
-sockets and cores.
+Written after the kubelet's cpu_assignment.go; `model_cpus.pack` says it once more, with sets, for
+machines of equal sockets and cores.
 """
 
 from __future__ import annotations
@@ -37,20 +37,30 @@ class Pick:
         self.needed -= count
 
 
-def pack(topology: CpuTopology, free: int, count: int, held: int, *, spread: bool = False, by_l3: bool = False) -> int:
+def pack(
+    topology: CpuTopology,
+    free: int,
+    count: int,
+    held: int,
+    *,
+    spread: bool = False,
+    by_l3: bool = False,
+) -> int:
     """Return `count` of the free CPUs, on as few groups as possible; 0 when there are not so many.
 
-    On a machine whose sockets, or cores, differ in size the result may include CPUs that are not free: a group larger
-    than the average counts as wholly free, and is taken whole, when as many of its CPUs are free as an average group
-    has. This follows the kubelet, which may thereby give away reserved CPUs or another container's, or count CPUs twice
-    and give too few. Here the result may include reserved CPUs at most.
+    On a machine whose sockets, or cores, differ in size the result may include CPUs that are not
+    free: a group larger than the average counts as wholly free, and is taken whole, when as many of
+    its CPUs are free as an average group has. This follows the kubelet, which may thereby give away
+    reserved CPUs or another container's, or count CPUs twice and give too few. Here the result may
+    include reserved CPUs at most.
 
     Args:
         topology: the machine.
         free: the CPUs to choose from.
         count: how many.
         held: the CPUs that must not be taken whatever happens.
-        spread: single CPUs only, by ascending number within a socket (distribute-cpus-across-cores).
+        spread: single CPUs only, by ascending number within a socket
+            (distribute-cpus-across-cores).
         by_l3: after sockets and nodes, prefer L3 groups (prefer-align-cpus-by-uncorecache).
     """
     if not 0 < count <= free.bit_count():
@@ -94,7 +104,11 @@ def _fewest_free_first(groups: Iterable[CpuGroup], free: int, within: int) -> li
 
     The groups must come by ascending id.
     """
-    found = [((free & group.cpus).bit_count(), group.id, group) for group in groups if within & group.cpus]
+    found = [
+        ((free & group.cpus).bit_count(), group.id, group)
+        for group in groups
+        if within & group.cpus
+    ]
     if len(found) > 1:
         found.sort()
     return [group for _, _, group in found]
@@ -173,7 +187,8 @@ def _take_l3_groups(pick: Pick, topology: CpuTopology) -> None:
 def _rest_in_l3_group(pick: Pick, group: CpuGroup, topology: CpuTopology) -> int:
     """Return the free CPUs of as many cores as are needed, the lowest cores of the group first.
 
-    Where an odd number is needed and cores have several CPUs, one CPU too many is left out; no more than one.
+    Where an odd number is needed and cores have several CPUs, one CPU too many is left out; no more
+    than one.
     """
     cores = -(-pick.needed // topology.cpus_per_core)
     cpus = 0

@@ -1,7 +1,8 @@
 """A cluster with the extender in events instead of processes: each delay is drawn, so that a seed says what happens.
 
-Pods come, the extender is asked as a scheduler asks it, simulated kubelets admit them and end them. What happens on a
-node becomes known to the extender some time later: pods in the order in which they changed, reports likewise.
+Pods come, the extender is asked as a scheduler asks it, simulated kubelets admit them and end them.
+What happens on a node becomes known to the extender some time later: pods in the order in which
+they changed, reports likewise.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class ModelCluster:
     def _at(self, moment: float, happen: Callable[[float], None]) -> None:
         heapq.heappush(self._events, (moment, next(self._numbers), happen))
 
-    def _later(self, now: float, delay: float, happen: Callable[[float], None], stream: str = "") -> None:
+    def _later(
+        self, now: float, delay: float, happen: Callable[[float], None], stream: str = ""
+    ) -> None:
         """Let something happen after a delay, and after what came earlier in the same stream."""
         moment = now + self.random.expovariate(1 / delay)
         if stream:
@@ -123,7 +126,9 @@ class ModelCluster:
         """Ask for a pod as a scheduler does: of the nodes with enough in total, the best that passes."""
         metadata = {**given["metadata"], "uid": given["metadata"]["name"]}
         pod = READER.read(decode_pod(msgspec.json.encode({**given, "metadata": metadata})))
-        passed = self.answers.filter(pod, [name for name in self.nodes if self._fits(pod, name)], now).passed
+        passed = self.answers.filter(
+            pod, [name for name in self.nodes if self._fits(pod, name)], now
+        ).passed
         if not passed:
             self._at(now + RETRY * (1 + self.random.random()), partial(self._ask, given))
             return
@@ -141,7 +146,8 @@ class ModelCluster:
     def _fits(self, pod: WatchedPod, name: str) -> bool:
         there = [requests_of(one.pod) for one in self.bound[name]]
         return all(
-            amount + sum(one.get(resource, 0) for one in there) <= self.nodes[name].allocatable.get(resource, 0)
+            amount + sum(one.get(resource, 0) for one in there)
+            <= self.nodes[name].allocatable.get(resource, 0)
             for resource, amount in requests_of(pod.pod).items()
         )
 
@@ -183,7 +189,9 @@ class ModelCluster:
 
     def _publish(self, node: FleetNode, now: float) -> None:
         self._to_report.discard(node.name)
-        self._later(now, self.delays.watch, partial(self.state.report_seen, self._report(node)), "reports")
+        self._later(
+            now, self.delays.watch, partial(self.state.report_seen, self._report(node)), "reports"
+        )
 
     def _report(self, node: FleetNode) -> Report:
         return decode_report(msgspec.json.encode(node.report(with_holdings=self.with_holdings)))

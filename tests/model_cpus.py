@@ -22,9 +22,15 @@ class Layout:
         for node in machine.numa_nodes:
             for core in node.cores:
                 for cpu in core.cpus:
-                    self.node[cpu], self.socket[cpu], self.core[cpu] = node.id, core.socket, min(core.cpus)
+                    self.node[cpu], self.socket[cpu], self.core[cpu] = (
+                        node.id,
+                        core.socket,
+                        min(core.cpus),
+                    )
         sockets_larger = len(set(self.node.values())) > len(set(self.socket.values()))
-        self.outer, self.inner = (self.socket, self.node) if sockets_larger else (self.node, self.socket)
+        self.outer, self.inner = (
+            (self.socket, self.node) if sockets_larger else (self.node, self.socket)
+        )
 
     def order(self, free: set[int]) -> list[int]:
         """Return the free CPUs in the order in which single ones are taken."""
@@ -55,10 +61,19 @@ def pack(machine: Machine, free: set[int], count: int) -> set[int]:
 def deviation(values: Sequence[int]) -> float:
     """Return the standard deviation, mean and result rounded to three places."""
     mean = math.floor(sum(values) / len(values) * 1000 + 0.5) / 1000
-    return math.floor(math.sqrt(sum((x - mean) ** 2 for x in values) / len(values)) * 1000 + 0.5) / 1000
+    return (
+        math.floor(math.sqrt(sum((x - mean) ** 2 for x in values) / len(values)) * 1000 + 0.5)
+        / 1000
+    )
 
 
-def best_of(pool: Sequence[int], sizes: Iterable[int], score: Callable[[tuple[int, ...]], float | None], *, stop: bool):
+def best_of(
+    pool: Sequence[int],
+    sizes: Iterable[int],
+    score: Callable[[tuple[int, ...]], float | None],
+    *,
+    stop: bool,
+):
     """Return the lowest score and, as the kubelet remembers it, the first choice that has it.
 
     What it remembers is the last choice tried that begins with the same 1, 2, 3, 5 or 9 members.
@@ -105,7 +120,9 @@ def plan(left: Sequence[int], size: int, count: int, group_size: int):
             return None if rest else deviation(final)
 
         able = [i for i in chosen if after[i] >= group_size]
-        lowest, _, remainders[chosen] = best_of(able, range(len(able), 0, -1), score_remainder, stop=False)
+        lowest, _, remainders[chosen] = best_of(
+            able, range(len(able), 0, -1), score_remainder, stop=False
+        )
         return lowest
 
     lowest, best, remembered = best_of(range(len(left)), [size], score, stop=True)

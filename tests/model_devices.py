@@ -1,6 +1,7 @@
 """The devices of one resource as plain Python keeps them: sets are ints, bit i is the i-th device of the inventory.
 
-Written after the kubelet's device manager. Where it picks from an unordered set, the device listed first is taken.
+Written after the kubelet's device manager. Where it picks from an unordered set, the device listed
+first is taken.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def first(devices: int, count: int) -> int:
 class Devices:
     """Places are masks of NUMA nodes by device; None: the plugin reported no topology, 0: near to no node."""
 
-    def __init__(self, nodes: int, places: Sequence[int | None], healthy: int, reported: int) -> None:
+    def __init__(
+        self, nodes: int, places: Sequence[int | None], healthy: int, reported: int
+    ) -> None:
         self.nodes = nodes
         self.places = list(places)
         self.healthy = healthy
@@ -40,10 +43,14 @@ class Devices:
     def near(self, devices: int, mask: int) -> int:
         """Return those of the devices that are near to one of the nodes."""
         return sum(
-            1 << index for index, place in enumerate(self.places) if devices >> index & 1 and place and place & mask
+            1 << index
+            for index, place in enumerate(self.places)
+            if devices >> index & 1 and place and place & mask
         )
 
-    def hints(self, request: int, reusable: int = 0, held: int | None = None) -> dict[int, bool] | None:
+    def hints(
+        self, request: int, reusable: int = 0, held: int | None = None
+    ) -> dict[int, bool] | None:
         """Return every mask near which enough devices are, and whether it is as small as is possible."""
         if not self.universe:
             return None
@@ -52,7 +59,11 @@ class Devices:
         if pool.bit_count() < request:
             return {}
         masks = [mask for mask in range(1, 1 << self.nodes) if not mask & ~self.universe]
-        sizes = [mask.bit_count() for mask in masks if self.near(self.present, mask).bit_count() >= request]
+        sizes = [
+            mask.bit_count()
+            for mask in masks
+            if self.near(self.present, mask).bit_count() >= request
+        ]
         size = min(sizes, default=self.universe.bit_count())
         return {
             mask: mask.bit_count() == size
@@ -62,10 +73,18 @@ class Devices:
 
     def reaches(self, mask: int, reusable: int) -> bool:
         """Return whether the mask is near to each of the devices; those without a topology do not count."""
-        return all(place is None or place & mask for index, place in enumerate(self.places) if reusable >> index & 1)
+        return all(
+            place is None or place & mask
+            for index, place in enumerate(self.places)
+            if reusable >> index & 1
+        )
 
     def choose(
-        self, request: int, reusable: int, mask: int | None, advise: Callable[[int, int, int], int] | None = None
+        self,
+        request: int,
+        reusable: int,
+        mask: int | None,
+        advise: Callable[[int, int, int], int] | None = None,
     ) -> int | str:
         """Return the devices that a container gets, or why it gets none."""
         if not self.healthy:

@@ -1,7 +1,7 @@
 """A machine's memory as plain Python keeps it: every mask is looked at, nothing is remembered.
 
-Written after the memory manager's static policy (the group rule is that of KEP-1769). A holding is a mask and, by
-type, what was taken from each of its nodes.
+Written after the memory manager's static policy (the group rule is that of KEP-1769). A holding is
+a mask and, by type, what was taken from each of its nodes.
 """
 
 from __future__ import annotations
@@ -45,11 +45,14 @@ class Held:
 class Memory:
     """The memory of one machine.
 
-    Without `checks_groups` as kubelets up to 1.31 keep it: groups may mix, the last container that came decides what a
-    node is bound to, and what is released goes to the lowest nodes on which anything is taken.
+    Without `checks_groups` as kubelets up to 1.31 keep it: groups may mix, the last container that
+    came decides what a node is bound to, and what is released goes to the lowest nodes on which
+    anything is taken.
     """
 
-    def __init__(self, allocatable: Mapping[str, Sequence[int]], *, checks_groups: bool = True) -> None:
+    def __init__(
+        self, allocatable: Mapping[str, Sequence[int]], *, checks_groups: bool = True
+    ) -> None:
         self.checks_groups = checks_groups
         self.allocatable = {kind: list(amounts) for kind, amounts in allocatable.items()}
         self.free = {kind: list(amounts) for kind, amounts in allocatable.items()}
@@ -72,7 +75,8 @@ class Memory:
         return [
             mask
             for mask in dict.fromkeys(self.bound)
-            if mask.bit_count() > 1 and all(not self.users[node] or self.bound[node] == mask for node in nodes_of(mask))
+            if mask.bit_count() > 1
+            and all(not self.users[node] or self.bound[node] == mask for node in nodes_of(mask))
         ]
 
     def allows(self, mask: int) -> bool:
@@ -81,7 +85,9 @@ class Memory:
             return True
         return bool(mask & self.alone) if mask.bit_count() == 1 else mask in self.groups
 
-    def suffices(self, mask: int, requests: Iterable[tuple[str, int]], donors: Sequence[Held] = ()) -> bool:
+    def suffices(
+        self, mask: int, requests: Iterable[tuple[str, int]], donors: Sequence[Held] = ()
+    ) -> bool:
         """Return whether the nodes have so much free, with what init containers hold on exactly these nodes."""
         for kind, amount in requests:
             if kind not in self.free:
@@ -106,16 +112,23 @@ class Memory:
 
     def best(self, hints: Mapping[int, bool], inner: int) -> tuple[int, bool] | None:
         """Return the best hint that includes some nodes: preferred, then few nodes, then low ones."""
-        found = [(not preferred, mask.bit_count(), mask) for mask, preferred in hints.items() if mask & inner == inner]
+        found = [
+            (not preferred, mask.bit_count(), mask)
+            for mask, preferred in hints.items()
+            if mask & inner == inner
+        ]
         if not found:
             return None
         not_preferred, _, mask = min(found)
         return mask, not not_preferred
 
-    def choose(self, requests: Requests, donors: Sequence[Held], mask: int | None, *, preferred: bool) -> int | str:
+    def choose(
+        self, requests: Requests, donors: Sequence[Held], mask: int | None, *, preferred: bool
+    ) -> int | str:
         """Return the nodes to take from, or why there are none.
 
-        Without an affinity they are the best hint. Where the nodes have too little, the best hint that includes them.
+        Without an affinity they are the best hint. Where the nodes have too little, the best hint
+        that includes them.
         """
         chosen = mask or 0
         for _ in range(2):
@@ -131,7 +144,9 @@ class Memory:
             chosen, preferred = found
         return chosen
 
-    def allocate(self, requests: Requests, donors: Sequence[Held], mask: int | None, *, preferred: bool) -> Held | str:
+    def allocate(
+        self, requests: Requests, donors: Sequence[Held], mask: int | None, *, preferred: bool
+    ) -> Held | str:
         """Take the requests on the nodes, or on more; return why not where they cannot be had."""
         chosen = self.choose(requests, donors, mask, preferred=preferred)
         if isinstance(chosen, str):
@@ -172,7 +187,9 @@ class Memory:
         for node in nodes_of(held.mask):
             self.users[node].remove(held)
             sits_alone = any(user.mask == 1 << node for user in self.users[node])
-            if not self.users[node] or (self.checks_groups and (sits_alone or self.bound[node] == 1 << node)):
+            if not self.users[node] or (
+                self.checks_groups and (sits_alone or self.bound[node] == 1 << node)
+            ):
                 self.bound[node] = 1 << node
             elif self.checks_groups:
                 self.bound[node] = self.last_group[node]

@@ -9,19 +9,131 @@ import math
 __all__ = ["mutated_bytes", "mutated_document", "mutated_files"]
 
 ODD_VALUES = (
-    *(None, True, False, -1, 0, 1, 2, 63, 64, 65, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, -(2**63), 10**40),
+    *(
+        None,
+        True,
+        False,
+        -1,
+        0,
+        1,
+        2,
+        63,
+        64,
+        65,
+        2**31,
+        2**32,
+        2**63 - 1,
+        2**63,
+        2**64,
+        -(2**63),
+        10**40,
+    ),
     *(0.5, -0.0, 1e308, math.inf, math.nan),
-    *("", " ", "0", "-1", "1e400", "9" * 5000, "0" * 100, "0.1", "1n", "16Ei", "-1Gi", "1Ki1", "NaN", "a\nb"),
-    *("0-3", "3-0", "0-65535", "0-65535:2," * 40 + "1", "65536", ",", "0-1,", "auto", "none", "static", "\udc80"),
-    *("memory", "hugepages-2Mi", "hugepages-0", "cpu", "x" * 4000, "$(PATH)", "\0", "é", "\U0001f600"),
+    *(
+        "",
+        " ",
+        "0",
+        "-1",
+        "1e400",
+        "9" * 5000,
+        "0" * 100,
+        "0.1",
+        "1n",
+        "16Ei",
+        "-1Gi",
+        "1Ki1",
+        "NaN",
+        "a\nb",
+    ),
+    *(
+        "0-3",
+        "3-0",
+        "0-65535",
+        "0-65535:2," * 40 + "1",
+        "65536",
+        ",",
+        "0-1,",
+        "auto",
+        "none",
+        "static",
+        "\udc80",
+    ),
+    *(
+        "memory",
+        "hugepages-2Mi",
+        "hugepages-0",
+        "cpu",
+        "x" * 4000,
+        "$(PATH)",
+        "\0",
+        "é",
+        "\U0001f600",
+    ),
     *([], {}, [[]], {"": None}, [None] * 300, [{}] * 50, {"a": {"b": {"c": []}}}),
 )
 PIECES = (
-    *(b"", b"\0", b"\n", b"\r\n", b" ", b"\t", b",", b":", b"-", b"0", b"9" * 400, b"-1", b"\xff", b"\xef\xbb\xbf"),
-    *(b"[", b"]", b"{", b"}", b'"', b"'", b"<", b">", b"&", b"&amp;", b"&#0;", b"<!ENTITY a 'b'>", b"%"),
-    *(b"!!bool x", b"!!int _", b"!!float x", b"!!timestamp 2020-13-45", b"!!binary x", b"!!set {a}", b"!!python/x y"),
-    *(b"&a [*a]", b"*a", b"<<: *a", b"? ", b"|", b">", b"---\n", b"...\n", b"%YAML 9.9\n", b"0x", b"1e999", b".nan"),
-    *(b"0-65535", b"0-65535:2,", b"0xffffffff,", b"\x80" + b"\xff" * 11, b"-0000001000\0", b"ustar"),
+    *(
+        b"",
+        b"\0",
+        b"\n",
+        b"\r\n",
+        b" ",
+        b"\t",
+        b",",
+        b":",
+        b"-",
+        b"0",
+        b"9" * 400,
+        b"-1",
+        b"\xff",
+        b"\xef\xbb\xbf",
+    ),
+    *(
+        b"[",
+        b"]",
+        b"{",
+        b"}",
+        b'"',
+        b"'",
+        b"<",
+        b">",
+        b"&",
+        b"&amp;",
+        b"&#0;",
+        b"<!ENTITY a 'b'>",
+        b"%",
+    ),
+    *(
+        b"!!bool x",
+        b"!!int _",
+        b"!!float x",
+        b"!!timestamp 2020-13-45",
+        b"!!binary x",
+        b"!!set {a}",
+        b"!!python/x y",
+    ),
+    *(
+        b"&a [*a]",
+        b"*a",
+        b"<<: *a",
+        b"? ",
+        b"|",
+        b">",
+        b"---\n",
+        b"...\n",
+        b"%YAML 9.9\n",
+        b"0x",
+        b"1e999",
+        b".nan",
+    ),
+    *(
+        b"0-65535",
+        b"0-65535:2,",
+        b"0xffffffff,",
+        b"\x80" + b"\xff" * 11,
+        b"-0000001000\0",
+        b"ustar",
+    ),
     *(b"null", b"true", b"\\u0000", b"\\ud800", b"1.5", b"_", b"=", b"/", b"../", b"->/dev/zero"),
 )
 DEEP = 5000
@@ -67,7 +179,9 @@ def _change(holder, key, places, rng):
     elif way == 4 and isinstance(holder[key], int):
         holder[key] += rng.choice([-1, 1, 1 << 31, 1 << 62])
     elif way == 5 and isinstance(holder[key], str):
-        holder[key] = mutated_bytes(holder[key].encode(errors="replace"), rng).decode(errors="replace")
+        holder[key] = mutated_bytes(holder[key].encode(errors="replace"), rng).decode(
+            errors="replace"
+        )
     else:
         holder[key] = copy.deepcopy(rng.choice(ODD_VALUES))
 
@@ -104,7 +218,9 @@ def mutated_files(files, rng):
             changed.pop(path, None)
         elif way == 1:
             number = str(rng.choice([0, 1, 63, 64, 8191, 65535, 65536, 99999]))
-            changed["".join(number if letter.isdigit() else letter for letter in path)] = changed.get(path, "")
+            changed["".join(number if letter.isdigit() else letter for letter in path)] = (
+                changed.get(path, "")
+            )
         elif way == 2:
             changed[path] = changed.get(rng.choice(sorted(files)), "")
         else:

@@ -22,7 +22,14 @@ HOSTILE = '<script>alert("&amp;")</script>\x00\x1b[31m\ud800漢字' + "x" * 300
 
 
 def machine(
-    numa_nodes: int, cpus: int, *, smt: int = 1, sockets: int = 1, l3: int = 0, first_id: int = 0, gap: int = 1
+    numa_nodes: int,
+    cpus: int,
+    *,
+    smt: int = 1,
+    sockets: int = 1,
+    l3: int = 0,
+    first_id: int = 0,
+    gap: int = 1,
 ) -> Machine:
     """Return a machine of so many NUMA nodes with equal numbers of CPUs.
 
@@ -69,7 +76,11 @@ def odd_machine() -> Machine:
 
 
 ODD_DEVICES = {
-    "example.com/gpu": (Device("gpu0", (0,)), Device("gpu1", (0, 8)), Device("gpu2", None, healthy=False)),
+    "example.com/gpu": (
+        Device("gpu0", (0,)),
+        Device("gpu1", (0, 8)),
+        Device("gpu2", None, healthy=False),
+    ),
     "example.com/vf": tuple(Device(f"vf{number}", (8,)) for number in range(100)),
 }
 
@@ -89,7 +100,11 @@ MACHINES = {
 
 def pod(name: str, cpus: int, gib: int = 1, **devices: int) -> dict[str, Any]:
     """Return a manifest of one container that asks for whole CPUs, memory and devices of `example.com`."""
-    limits = {"cpu": str(cpus), "memory": f"{gib}Gi", **{f"example.com/{one}": str(n) for one, n in devices.items()}}
+    limits = {
+        "cpu": str(cpus),
+        "memory": f"{gib}Gi",
+        **{f"example.com/{one}": str(n) for one, n in devices.items()},
+    }
     containers = [{"name": "c0", "resources": {"limits": limits}}]
     return {"metadata": {"name": name, "uid": name}, "spec": {"containers": containers}}
 
@@ -152,7 +167,9 @@ class PageReader(HTMLParser):
 
     def handle_starttag(self, tag, attrs) -> None:
         self.tags.append(tag)
-        self.addresses += [value for name, value in attrs if name in {"src", "href"} or "://" in (value or "")]
+        self.addresses += [
+            value for name, value in attrs if name in {"src", "href"} or "://" in (value or "")
+        ]
 
     def handle_data(self, data) -> None:
         self.text += data

@@ -20,4 +20,6 @@ def why_no_namespaces():
 
 
 WHY_NOT = why_no_namespaces()
-needs_namespaces = pytest.mark.skipif(bool(WHY_NOT), reason=f"no PID namespace can be made: {WHY_NOT}")
+needs_namespaces = pytest.mark.skipif(
+    bool(WHY_NOT), reason=f"no PID namespace can be made: {WHY_NOT}"
+)

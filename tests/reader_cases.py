@@ -45,7 +45,10 @@ POD["spec"]["initContainers"] = [
     {
         "name": "i",
         "restartPolicy": "Always",
-        "resources": {"requests": {"cpu": "500m", "hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}},
+        "resources": {
+            "requests": {"cpu": "500m", "hugepages-2Mi": "4Mi"},
+            "limits": {"hugepages-2Mi": "4Mi"},
+        },
     }
 ]
 POD["spec"]["resources"] = {"limits": {"cpu": "8", "memory": "4Gi", "hugepages-2Mi": "4Mi"}}
@@ -70,7 +73,13 @@ CONFIG = {
     "featureGates": {"CPUManagerPolicyAlphaOptions": True},
 }
 MACHINE = leasing.machine(cores=2).to_dict()
-DEVICES = {"example.com/gpu": [{"id": "a", "numa": [0]}, {"id": "b", "numa": [1], "healthy": True}, {"id": "c"}]}
+DEVICES = {
+    "example.com/gpu": [
+        {"id": "a", "numa": [0]},
+        {"id": "b", "numa": [1], "healthy": True},
+        {"id": "c"},
+    ]
+}
 API_NODE = {
     "kind": "Node",
     "metadata": {"name": "worker-a", "labels": {"zone": "z"}},
@@ -79,13 +88,19 @@ API_NODE = {
 SCENARIO = {
     "name": "s",
     "machine": MACHINE,
-    "kubelet": {key: CONFIG[key] for key in CONFIG if key.startswith(("topology", "cpu", "memory", "reserved"))},
+    "kubelet": {
+        key: CONFIG[key]
+        for key in CONFIG
+        if key.startswith(("topology", "cpu", "memory", "reserved"))
+    },
     "devices": DEVICES,
     "preferredSets": {"example.com/gpu": [["a", "b"]]},
     "nodeObject": API_NODE,
     "steps": [{"admit": POD}, {"admit": pod_manifest("two", gpu=1)}, {"remove": "one"}],
 }
-NODES = [json.loads(node_line(name, cores=2, pods=[pod_manifest("x", cpus=1)])) for name in ("n", "m")]
+NODES = [
+    json.loads(node_line(name, cores=2, pods=[pod_manifest("x", cpus=1)])) for name in ("n", "m")
+]
 TOPOLOGIES = yaml.safe_load(TOPOLOGY)
 TOPOLOGIES["items"].append(API_NODE)
 TRACE = [{"time": 0, "admit": POD, "duration": 2.5}, {"time": 1.5, "remove": "one"}]
@@ -105,7 +120,18 @@ HWLOC = b"""<?xml version="1.0" encoding="UTF-8"?><topology version="2.0">
 <distances nbobjs="2" relative_depth="1" latency_base="10.0"><latency value="1"/><latency value="2.1"/>
 <latency value="2.1"/><latency value="1"/></distances></topology>"""
 LISTS = (b"0-3,8", b"0-31:2,64-95", b"0", b"", b"0-65535", b"7,3,1-2\n")
-QUANTITIES = ("500m", "4Gi", "1e3", "0.5", "12345678901234567890", "-1", "1.5Ki", "+2", "2E", "1e-9")
+QUANTITIES = (
+    "500m",
+    "4Gi",
+    "1e3",
+    "0.5",
+    "12345678901234567890",
+    "-1",
+    "1.5Ki",
+    "+2",
+    "2E",
+    "1e-9",
+)
 
 
 def json_of(document):
@@ -118,7 +144,10 @@ def json_lines_of(documents):
 
     def make(rng):
         lines = [mutated_document(one, rng) if rng.random() < 0.6 else one for one in documents]
-        return b"\n".join(as_json(line, rng) if rng.random() < 0.9 else json.dumps(line).encode() for line in lines)
+        return b"\n".join(
+            as_json(line, rng) if rng.random() < 0.9 else json.dumps(line).encode()
+            for line in lines
+        )
 
     return make
 
@@ -154,14 +183,18 @@ def an_archive(rng):
             member.size = len(data)
             if rng.random() < 0.02:
                 member.pax_headers = {
-                    rng.choice(["size", "GNU.sparse.size", "path", "x"]): rng.choice(["-9", "abc", "9" * 99])
+                    rng.choice(["size", "GNU.sparse.size", "path", "x"]): rng.choice(
+                        ["-9", "abc", "9" * 99]
+                    )
                 }
             archive.addfile(member, io.BytesIO(data))
     data = packed.getvalue()
     if rng.random() < 0.7:
         data = mutated_bytes(data[: 512 * rng.randint(1, 40)], rng)
     way = rng.randrange(4)
-    packed = gzip.compress(data, 1) if way == 0 else lzma.compress(data, preset=0) if way == 1 else data
+    packed = (
+        gzip.compress(data, 1) if way == 0 else lzma.compress(data, preset=0) if way == 1 else data
+    )
     return mutated_bytes(packed, rng) if rng.random() < 0.2 else packed
 
 
@@ -170,7 +203,10 @@ def a_lease_file(rng):
     mine = leasing.record("one").process
     table = LeaseTable(
         MachineIdentity("m", "a machine"),
-        (leasing.record("one", cpus=CPUSet([0, 1]), devices={"x/y": ("a",)}), leasing.record("two", keeper=mine)),
+        (
+            leasing.record("one", cpus=CPUSet([0, 1]), devices={"x/y": ("a",)}),
+            leasing.record("two", keeper=mine),
+        ),
         (Waiter("w", mine, ("cpu",)),),
     )
     text = encode_table(table)
@@ -235,9 +271,18 @@ def evaluated(data):
 READERS = {
     "pods": (yaml_of(POD), with_pods),
     "configuration": (yaml_of(CONFIG), lambda data: load_config(data, "f")),
-    "inventory": (yaml_of(DEVICES), lambda data: decode_inventory(one_mapping(data), Machine.from_dict(MACHINE))),
-    "machine": (json_of(MACHINE), File(lambda path: node_on(load_machine(str(path)).machine), "m.json")),
-    "scenario": (json_of(SCENARIO), lambda data: replay(decode_json(data, "a scenario"), with_hints=True)),
+    "inventory": (
+        yaml_of(DEVICES),
+        lambda data: decode_inventory(one_mapping(data), Machine.from_dict(MACHINE)),
+    ),
+    "machine": (
+        json_of(MACHINE),
+        File(lambda path: node_on(load_machine(str(path)).machine), "m.json"),
+    ),
+    "scenario": (
+        json_of(SCENARIO),
+        lambda data: replay(decode_json(data, "a scenario"), with_hints=True),
+    ),
     "nodes": (json_lines_of(NODES), evaluated),
     "trace": (json_lines_of(TRACE), lambda data: read_trace(data, "f")),
     "topologies": (
@@ -245,7 +290,10 @@ READERS = {
         lambda data: read_node_resource_topologies(data).evaluate(POD) and read_topologies(data),
     ),
     "hwloc": (bytes_of(HWLOC), lambda data: node_on(machine_from_hwloc_xml(data))),
-    "sysfs": (lambda rng: mutated_files(FILES, rng), lambda files: node_on(describe(MemoryTree("t", files)))),
+    "sysfs": (
+        lambda rng: mutated_files(FILES, rng),
+        lambda files: node_on(describe(MemoryTree("t", files))),
+    ),
     "snapshot": (an_archive, File(lambda path: node_on(describe(load_snapshot(path))), "s.tar")),
     "cpulist": (bytes_of(*LISTS), lambda data: str(CPUSet.parse(data.decode(errors="replace")))),
     "quantity": (

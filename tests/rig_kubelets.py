@@ -64,7 +64,9 @@ class RealKubelet(Kubelet):
     def will_start(self) -> bool:
         """Whether the kubelet will take its own files when it is started again: its books of memory can differ."""
         with tempfile.TemporaryDirectory() as folder:
-            found = check_node(FolderFiles(self.copy(Path(folder, "root"))), {"config": self.config_file})
+            found = check_node(
+                FolderFiles(self.copy(Path(folder, "root"))), {"config": self.config_file}
+            )
         return not any("does not start" in one.effect for one in found)
 
     def restart_with(self, **changes: Any) -> None:
@@ -87,7 +89,11 @@ class RealKubelet(Kubelet):
             if said["denied"]:
                 found.append(("DENY", said["denied"].rpartition("/")[2]))
             else:
-                found += [(said["word"], pod.strip('"').rpartition("/")[2]) for pod in said["pods"].split(",") if pod]
+                found += [
+                    (said["word"], pod.strip('"').rpartition("/")[2])
+                    for pod in said["pods"].split(",")
+                    if pod
+                ]
         return found
 
 
@@ -112,7 +118,11 @@ def misses(kubelet: RealKubelet, bound: list[str]) -> list[str]:
     """
     said = kubelet.said()
     added = [name for word, name in said if word == "ADD"]
-    order = "as bound" if added == [name for name in bound if name in set(added)] else "in another order"
+    order = (
+        "as bound"
+        if added == [name for name in bound if name in set(added)]
+        else "in another order"
+    )
     found = []
     for place, (word, name) in enumerate(said):
         if word == "DENY":

@@ -132,7 +132,10 @@ class Outcome:
         stop = max((one.created for one in pods), default=0.0)
         start = min(sum(one.seconds for one in pods) / max(len(pods), 1), stop / 2)
         used = sum(
-            one.cpus * max(0.0, min(stop, stop if one.ended is None else one.ended) - max(start, one.running))
+            one.cpus
+            * max(
+                0.0, min(stop, stop if one.ended is None else one.ended) - max(start, one.running)
+            )
             for one in pods
             if one.running is not None
         )
@@ -149,8 +152,12 @@ class Outcome:
             "never placed": sum(one.bound is None for one in pods),
             "CPUs in use": self.in_use(),
             "created to running": percentiles([one.running - one.created for one in ran]),
-            "of these, placed at once": percentiles([one.running - one.created for one in ran if not one.waited]),
-            "of these, waited for room": percentiles([one.running - one.created for one in ran if one.waited]),
+            "of these, placed at once": percentiles(
+                [one.running - one.created for one in ran if not one.waited]
+            ),
+            "of these, waited for room": percentiles(
+                [one.running - one.created for one in ran if one.waited]
+            ),
             "bound to running": percentiles([one.running - one.bound for one in ran]),
             "seconds": round(self.now()),
         }
@@ -172,7 +179,8 @@ async def play(
         span: seconds.
         outcome: where it is noted what becomes of them.
         patience: seconds after the last has come.
-        real: nodes whose kubelets do not know of durations; pods there are deleted when their time is up.
+        real: nodes whose kubelets do not know of durations; pods there are deleted when their time
+            is up.
     """
     random = Random(7)  # arrivals, not secrets
     moments = sorted(random.uniform(0, span) for _ in pods)
@@ -189,7 +197,11 @@ async def play(
 
 
 async def play_gangs(
-    kubeconfig: str, gangs: list[list[dict[str, Any]]], disturb: Callable[[], None], outcome: Outcome, patience: float
+    kubeconfig: str,
+    gangs: list[list[dict[str, Any]]],
+    disturb: Callable[[], None],
+    outcome: Outcome,
+    patience: float,
 ) -> None:
     """Create the pods of each gang at once, call `disturb` as soon as one of them is bound, and go on with the next.
 

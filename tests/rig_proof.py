@@ -45,7 +45,8 @@ def run(
         extender: let the scheduler ask the extender.
         overlay: fields of the configuration of a scheduler that asks none.
         gates: feature gates of the scheduler.
-        single: let all nodes have two NUMA nodes with two GPUs each, and the policy single-numa-node.
+        single: let all nodes have two NUMA nodes with two GPUs each, and the policy
+            single-numa-node.
         amounts_only: let nodes publish the amounts of their NUMA nodes only, as other exporters do.
         seconds: for which pods run, on average.
         load: the part of all CPUs that pods ask for.
@@ -56,7 +57,9 @@ def run(
     described = described[::3] if single else described
     for one in described if single else ():
         one["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
-        one["devices"]["example.com/gpu"] = [{"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)]
+        one["devices"]["example.com/gpu"] = [
+            {"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)
+        ]
     path = write_nodes(plane.folder, described)
     outcome = Outcome(allocatable=allocatable(described))
     listen = ("--kubeconfig", plane.kubeconfig, "--listen")
@@ -71,11 +74,27 @@ def run(
     with alignup("fleet", *listen, *words, ready=f"http://{here}/healthz") as fleet:
         if not extender:
             plane.schedule(overlay or {})
-            asyncio.run(play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience))
+            asyncio.run(
+                play(
+                    plane.kubeconfig,
+                    asked,
+                    span,
+                    outcome,
+                    6 * seconds if patience is None else patience,
+                )
+            )
             return {**became(), **processor_time(plane, fleet=fleet.pid), **cycles(plane)}
         with alignup("extender", *listen, there, ready=f"http://{there}/healthz") as server:
             plane.schedule_with(there)
-            asyncio.run(play(plane.kubeconfig, asked, span, outcome, 6 * seconds if patience is None else patience))
+            asyncio.run(
+                play(
+                    plane.kubeconfig,
+                    asked,
+                    span,
+                    outcome,
+                    6 * seconds if patience is None else patience,
+                )
+            )
             taken = processor_time(plane, fleet=fleet.pid, extender=server.pid)
             return {**taken, **cycles(plane), "questions": questions(there), **became()}
 
@@ -93,32 +112,45 @@ def processor_time(plane: ControlPlane, **ours: int) -> dict[str, dict[str, floa
 def cycles(plane: ControlPlane) -> dict[str, object]:
     """Return how often the scheduler looked for a node and took one, how long that took on average, and what for.
 
-    It looks for one pod at a time, and lets bindings be done meanwhile. Pods come to its queue, or from a place to wait
-    in it to another one, by events.
+    It looks for one pod at a time, and lets bindings be done meanwhile. Pods come to its queue, or
+    from a place to wait in it to another one, by events.
     """
     context = ssl._create_unverified_context()  # noqa: S323  # its certificate is its own
-    with urllib.request.urlopen(f"https://{plane.scheduler_address}/metrics", timeout=5, context=context) as response:
+    with urllib.request.urlopen(
+        f"https://{plane.scheduler_address}/metrics", timeout=5, context=context
+    ) as response:
         text = response.read().decode()
 
     def counted(name: str) -> tuple[float, float]:
-        one, two = (re.findall(rf"^{name}_{part}(?:{{.*}})? (\S+)$", text, re.MULTILINE) for part in ("count", "sum"))
+        one, two = (
+            re.findall(rf"^{name}_{part}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
+            for part in ("count", "sum")
+        )
         return float(one[0]), float(two[0])
 
     count, total = counted("scheduler_scheduling_algorithm_duration_seconds")
     placed, tries = counted("scheduler_pod_scheduling_attempts")
-    moves = re.findall(r'^scheduler_queue_incoming_pods_total{event="(.*?)",queue="(.*?)"} (\S+)$', text, re.MULTILINE)
+    moves = re.findall(
+        r'^scheduler_queue_incoming_pods_total{event="(.*?)",queue="(.*?)"} (\S+)$',
+        text,
+        re.MULTILINE,
+    )
     return {
         "choices": int(count),
         "ms a choice": 1000 * total / max(count, 1),
         "tries of a placed pod": tries / max(placed, 1),
-        "to its queues": {f"{event} to {queue}": int(float(number)) for event, queue, number in moves},
+        "to its queues": {
+            f"{event} to {queue}": int(float(number)) for event, queue, number in moves
+        },
     }
 
 
 def questions(address: str) -> dict[str, str]:
     """Return how often the extender was asked, and how long it took on average."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response:
-        lines = dict(line.rsplit(" ", 1) for line in response.read().decode().splitlines() if line[0] != "#")
+        lines = dict(
+            line.rsplit(" ", 1) for line in response.read().decode().splitlines() if line[0] != "#"
+        )
     name = "alignup_extender_request_seconds"
     found = {}
     for verb in ("filter", "prioritize", "bind"):

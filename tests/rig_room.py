@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from rig_outcome import Seen
 
 
-def waits_beside_room(path: Path, asked: list[dict[str, Any]], seen: dict[str, Seen]) -> list[float]:
+def waits_beside_room(
+    path: Path, asked: list[dict[str, Any]], seen: dict[str, Seen]
+) -> list[float]:
     """Return, of each pod that waited for room and ran, the seconds from when some node had room for it until it ran.
 
-    Room that another pod took does not count: it is the time since when some node, any, would have admitted it.
+    Room that another pod took does not count: it is the time since when some node, any, would have
+    admitted it.
 
     Args:
         path: the nodes, as lines of JSON.
@@ -51,7 +54,8 @@ def waits_beside_room(path: Path, asked: list[dict[str, Any]], seen: dict[str, S
         if what == "bound":
             waiting.pop(name, None)
             began = since.pop(name, None)
-            if one.waited and one.running is not None:  # without a beginning, a place got free in that very moment
+            # without a beginning, a place got free in that very moment
+            if one.waited and one.running is not None:
                 found.append(one.running - min(moment, one.running if began is None else began))
             nodes[one.node].admit(pods[name])
         else:

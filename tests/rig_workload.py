@@ -37,7 +37,8 @@ def node(number: int, random: Random) -> dict[str, Any]:
                 for cpu in range(one * CPUS // 2, (one + 1) * CPUS // 2)
             ],
             "distances": [
-                10 if one == other else 12 if one * 2 // count == other * 2 // count else 32 for other in range(count)
+                10 if one == other else 12 if one * 2 // count == other * 2 // count else 32
+                for other in range(count)
             ],
         }
         for one in range(count)
@@ -62,7 +63,10 @@ def node(number: int, random: Random) -> dict[str, Any]:
 
 def container(name: str, random: Random) -> dict[str, Any]:
     """Return a container that asks for a part of a NUMA node, or for a little more than one."""
-    amounts = {"cpu": str(random.choice([1, 2, 2, 3, 4, 4, 6, 8])), "memory": f"{random.choice([1, 4, 8, 16])}Gi"}
+    amounts = {
+        "cpu": str(random.choice([1, 2, 2, 3, 4, 4, 6, 8])),
+        "memory": f"{random.choice([1, 4, 8, 16])}Gi",
+    }
     if random.random() < 0.35:
         amounts["example.com/gpu"] = str(random.choice([1, 1, 1, 2]))
     if random.random() < 0.1:
@@ -95,13 +99,19 @@ def cpus_of(found: dict[str, Any]) -> float:
     return sum(float(text[:-1]) / 1000 if text.endswith("m") else float(text) for text in texts)
 
 
-def workload(nodes: int, pods: int, seconds: float, seed: int = 1) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def workload(
+    nodes: int, pods: int, seconds: float, seed: int = 1
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return nodes and pods; pods run for so many seconds on average."""
     random = Random(seed)  # as above
-    return [node(one, random) for one in range(nodes)], [pod(one, seconds, random) for one in range(pods)]
+    return [node(one, random) for one in range(nodes)], [
+        pod(one, seconds, random) for one in range(pods)
+    ]
 
 
-def span_for(nodes: list[dict[str, Any]], pods: list[dict[str, Any]], seconds: float, load: float) -> float:
+def span_for(
+    nodes: list[dict[str, Any]], pods: list[dict[str, Any]], seconds: float, load: float
+) -> float:
     """Return the time within which pods have to come so that they ask for a part of all CPUs."""
     return sum(map(cpus_of, pods)) * seconds / (load * allocatable(nodes))
 

@@ -59,7 +59,9 @@ class Server:
         """Return the status of the answer; `kind` is the Content-Type, None that of JSON or of a merge patch."""
         return self.asked(method, path, body, token, kind)[0]
 
-    def asked(self, method: str, path: str, body: Any = None, token: str = "", kind: str = "") -> tuple[int, Any]:
+    def asked(
+        self, method: str, path: str, body: Any = None, token: str = "", kind: str = ""
+    ) -> tuple[int, Any]:
         """Return the status of the answer, and what it says."""
         usual = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Authorization": f"Bearer {token or self.token}", "Content-Type": kind or usual}
@@ -71,7 +73,9 @@ class Server:
                 return response.status, json.loads(response.read().partition(b"\n")[0] or b"{}")
         except urllib.error.HTTPError as error:
             text = error.read()
-            return error.code, json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
+            return error.code, json.loads(text) if text.startswith(b"{") else {
+                "message": text.decode()
+            }
 
     def token_of(self, namespace: str, account: str, pod: str = "") -> str:
         """Return a token of a service account, such as the kubelet gets for one of its pods."""
@@ -83,7 +87,9 @@ class Server:
 
     def get(self, path: str) -> Any:
         """Return an object or a list; an empty one if it is not there."""
-        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.token}"})  # noqa: S310  # ours
+        request = urllib.request.Request(  # noqa: S310  # ours
+            self.url + path, headers={"Authorization": f"Bearer {self.token}"}
+        )
         try:
             with urllib.request.urlopen(request, context=self.context, timeout=30) as response:  # noqa: S310  # ours
                 return json.loads(response.read())
@@ -100,7 +106,11 @@ class Server:
 
     def deployed(self) -> None:
         """Apply accounts, rights and policies of deploy/."""
-        for path in (DEPLOY / "namespace.yaml", *sorted(DEPLOY.glob("*-rbac.yaml")), DEPLOY / "admission.yaml"):
+        for path in (
+            DEPLOY / "namespace.yaml",
+            *sorted(DEPLOY.glob("*-rbac.yaml")),
+            DEPLOY / "admission.yaml",
+        ):
             for document in yaml.safe_load_all(path.read_text()):
                 self.apply(document)
 
@@ -121,7 +131,9 @@ def control_plane(scheduler: Path = BIN / "kube-scheduler") -> Iterator[ControlP
 
 
 @contextmanager
-def alignup(*words: object, ready: str, tls: ssl.SSLContext | None = None) -> Iterator[subprocess.Popen[str]]:
+def alignup(
+    *words: object, ready: str, tls: ssl.SSLContext | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """Run a server of ours until the block ends; `ready` is a URL that answers 200 when it is ready."""
     log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed below
     command = [*ALIGNUP, *map(str, words)]
@@ -138,7 +150,9 @@ def alignup(*words: object, ready: str, tls: ssl.SSLContext | None = None) -> It
         assert "Traceback" not in said, said[-5000:]
 
 
-def wait_for(url: str, process: subprocess.Popen[str], log: Any, tls: ssl.SSLContext | None) -> None:
+def wait_for(
+    url: str, process: subprocess.Popen[str], log: Any, tls: ssl.SSLContext | None
+) -> None:
     """Wait until a server is ready."""
     deadline = time.monotonic() + 120
     while True:
@@ -157,7 +171,11 @@ def wait_for_metric(server: str, name: str, value: float) -> None:
     deadline = time.monotonic() + 60
     while True:
         with urllib.request.urlopen(f"http://{server}/metrics", timeout=5) as response:
-            lines = dict(line.rsplit(" ", 1) for line in response.read().decode().splitlines() if line[0] != "#")
+            lines = dict(
+                line.rsplit(" ", 1)
+                for line in response.read().decode().splitlines()
+                if line[0] != "#"
+            )
         if float(lines[name]) == value:
             return
         assert time.monotonic() < deadline, lines[name]

@@ -11,7 +11,10 @@ from alignup.claims.selectors.values import Type
 
 # What a selector may begin with, by type.
 VALUES = {
-    "int": "0 1 -1 2 3 7 10 64 -5 100 1000 9223372036854775807 -9223372036854775808 {A}.index {B}.x.size()",
+    "int": (
+        "0 1 -1 2 3 7 10 64 -5 100 1000 9223372036854775807 -9223372036854775808 {A}.index "
+        "{B}.x.size()"
+    ),
     "uint": "0u 1u 3u 7u 18446744073709551615u uint({A}.index)",
     "double": "0.0 -0.0 1.0 1.5 -2.25 0.1 1e300 -1e-7 1e6 123456.789 double('inf') double('nan')",
     "string": """'' 'a' 'abc' 'ABC' 'a,b,c' ',' 'b' 'Éé' '😀x' '1' '-12' '1.5' 'true' '1.2.3' 'v1.2' '1.2.3-rc.1'
@@ -26,7 +29,9 @@ VALUES = {
     {A}.driverVersion""",
     "google.protobuf.Timestamp": """timestamp(0) timestamp('2020-02-29T23:59:59.999999999Z')
     timestamp('2019-12-31T23:00:00-02:00')""",
-    "google.protobuf.Duration": "duration('0s') duration('1h1m1.001s') duration('-90m') duration('999ns')",
+    "google.protobuf.Duration": (
+        "duration('0s') duration('1h1m1.001s') duration('-90m') duration('999ns')"
+    ),
     "kubernetes.Quantity": """quantity('0') quantity('1') quantity('1000m') quantity('1.5Gi') quantity('-3k')
     quantity('1e3') device.capacity['gpu.example.com'].memory device.capacity['gpu.example.com'].half""",
     "kubernetes.Semver": "semver('1.2.3') semver('1.2.3-rc.1') semver('v2',true) {A}.driverVersion",
@@ -40,7 +45,11 @@ VALUES = {
 }
 PLACES = {
     f"{{{letter}}}": f"device.attributes['{domain}']"
-    for letter, domain in (("A", "gpu.example.com"), ("B", "other.com"), ("C", "resource.kubernetes.io"))
+    for letter, domain in (
+        ("A", "gpu.example.com"),
+        ("B", "other.com"),
+        ("C", "resource.kubernetes.io"),
+    )
 }
 OPERATORS = {
     "_[_]": "{0}[{1}]",
@@ -84,12 +93,17 @@ class Expressions:
             return self._value(kind, depth)
         if random.random() < 0.25:
             return self._macro(kind, depth - 1)
-        made = self._made.get(kind.name, []) + [one for letter in "ABV" for one in self._made.get(letter, [])]
+        made = self._made.get(kind.name, []) + [
+            one for letter in "ABV" for one in self._made.get(letter, [])
+        ]
         choices = [
             one
             for one in made
             if (one[0].name == "@in" or "@" not in one[0].name)
-            and all(a == b or a.is_variable for a, b in zip(one[1].result.parameters, kind.parameters, strict=False))
+            and all(
+                a == b or a.is_variable
+                for a, b in zip(one[1].result.parameters, kind.parameters, strict=False)
+            )
         ]
         if not choices:
             return self._value(kind, depth)
@@ -99,11 +113,16 @@ class Expressions:
         random = self._random
         inner = (*kind.parameters, Type(random.choice(SIMPLE)), Type("int"))
         if kind.name == "list" and random.random() < 0.9:
-            return f"[{', '.join(self.of(inner[0], depth - 1) for _ in range(random.randint(0, 3)))}]"
+            return (
+                f"[{', '.join(self.of(inner[0], depth - 1) for _ in range(random.randint(0, 3)))}]"
+            )
         if kind.name == "map" and random.random() < 0.8:
             # cel-go panics where a constant map has a key of bytes
             key = inner[0] if inner[0].name in ("int", "uint", "bool") else Type("string")
-            entries = (f"{self._value(key, 0)}: {self.of(inner[1], depth - 1)}" for _ in range(random.randint(0, 2)))
+            entries = (
+                f"{self._value(key, 0)}: {self.of(inner[1], depth - 1)}"
+                for _ in range(random.randint(0, 2))
+            )
             return f"{{{', '.join(entries)}}}"
         if kind.name == "optional_type" and random.random() < 0.7:
             return f"optional.of({self.of(inner[0], depth - 1)})"
@@ -112,7 +131,9 @@ class Expressions:
 
     def _call(self, function: Function, overload: Overload, kind: Type, depth: int) -> str:
         """Make a call whose variables of types are those of the result, or some."""
-        bound = dict(zip([one.name for one in overload.result.parameters], kind.parameters, strict=False))
+        bound = dict(
+            zip([one.name for one in overload.result.parameters], kind.parameters, strict=False)
+        )
         simple = {name: Type(self._random.choice(SIMPLE)) for name in "ABV"} | {
             k: v for k, v in bound.items() if len(k) == 1
         }
@@ -120,7 +141,11 @@ class Expressions:
             simple[overload.result.name] = kind
 
         def filled(one: Type) -> Type:
-            return simple[one.name] if one.is_variable else Type(one.name, tuple(map(filled, one.parameters)))
+            return (
+                simple[one.name]
+                if one.is_variable
+                else Type(one.name, tuple(map(filled, one.parameters)))
+            )
 
         parts = [self.of(filled(one), depth) for one in overload.parameters]
         return self._written(function.name, parts, is_method=overload.is_method)
@@ -139,11 +164,18 @@ class Expressions:
         over = self.of(Type("list", (inner,)), depth)
         before = self._variables
         self._variables = [*before, (name, inner)]
-        test, body = self.of(Type("bool"), depth), self.of(kind.parameters[0] if kind.parameters else kind, depth)
+        test, body = (
+            self.of(Type("bool"), depth),
+            self.of(kind.parameters[0] if kind.parameters else kind, depth),
+        )
         self._variables = before
         if kind.name == "bool":
             macro = random.choice(("all", "exists", "exists_one"))
-            found = f"{over}.{macro}({name}, {test})" if random.random() < 0.6 else f"{over}.{macro}(i, {name}, {test})"
+            found = (
+                f"{over}.{macro}({name}, {test})"
+                if random.random() < 0.6
+                else f"{over}.{macro}(i, {name}, {test})"
+            )
         elif kind.name == "list":
             found = random.choice(
                 (
@@ -156,7 +188,10 @@ class Expressions:
             )
         elif kind.name == "map":
             found = random.choice(
-                (f"{over}.transformMap(i, {name}, {body})", f"{over}.transformMapEntry(i, {name}, {{i: {body}}})")
+                (
+                    f"{over}.transformMap(i, {name}, {body})",
+                    f"{over}.transformMapEntry(i, {name}, {{i: {body}}})",
+                )
             )
         elif kind.name == "optional_type":
             found = f"optional.of({self.of(inner, depth)}).optMap({name}, {body})"

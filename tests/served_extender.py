@@ -30,7 +30,9 @@ EMPTY = Description().template(json.dumps(description()), {})
 class Asked:
     """An extender that is served, the cluster behind it, and a client."""
 
-    def __init__(self, stub: ApiStub, extender: Extender, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, stub: ApiStub, extender: Extender, url: str, session: aiohttp.ClientSession
+    ) -> None:
         self.stub, self.extender, self.url, self.session = stub, extender, url, session
 
     async def ask(self, verb: str, **fields: Any) -> Any:
@@ -47,7 +49,9 @@ class Asked:
             return await response.text()
 
     async def bind(self, name: str, node: str) -> str:
-        found = await self.ask("bind", PodName=name, PodNamespace="default", PodUID=f"uid-{name}", Node=node)
+        found = await self.ask(
+            "bind", PodName=name, PodNamespace="default", PodUID=f"uid-{name}", Node=node
+        )
         return found["Error"]
 
 

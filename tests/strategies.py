@@ -17,7 +17,9 @@ QUICK = 20
 
 def examples(count: int) -> settings:
     """Try a property with a third of `count` examples in the plain suite, and with 20 times `count` by night."""
-    return settings(max_examples=count * settings.default.max_examples // (3 * QUICK), deadline=None)
+    return settings(
+        max_examples=count * settings.default.max_examples // (3 * QUICK), deadline=None
+    )
 
 
 def seeds(few: int, many: int) -> list[Any]:
@@ -74,7 +76,9 @@ def requests(draw: st.DrawFn, numa_nodes: int) -> tuple[list[Any], dict[str, Any
         options["touching"] = draw(st.lists(masks(numa_nodes), max_size=2))
     if draw(st.booleans()):
         width = draw(st.integers(1, 4))
-        options["sockets"] = [everything & ((1 << width) - 1) << start for start in range(0, numa_nodes, width)]
+        options["sockets"] = [
+            everything & ((1 << width) - 1) << start for start in range(0, numa_nodes, width)
+        ]
         options["preferred_sockets"] = draw(st.integers(-1, 2))
     if draw(st.booleans()):
         options["alone"] = draw(st.integers(0, everything))

@@ -33,14 +33,24 @@ def examples_of(name: str) -> list[doctest.DocTest]:
     found = [test for test in finder.find(module, name, globs=names) if test.examples]
     if not found:  # doctest takes nothing of a compiled module for its own
         own = [one for one in vars(module).values() if getattr(one, "__module__", None) == name]
-        found = [test for one in own for test in finder.find(one, one.__name__, globs=names) if test.examples]
+        found = [
+            test
+            for one in own
+            for test in finder.find(one, one.__name__, globs=names)
+            if test.examples
+        ]
     return found
 
 
 def classes_of_the_reference() -> list[type]:
     """Return the classes that the page of the Python API describes."""
-    names = re.findall(r"^::: ([\w.]+)", (ROOT / "docs" / "reference" / "python.md").read_text(), re.MULTILINE)
-    found = [getattr(importlib.import_module(path.rpartition(".")[0]), path.rpartition(".")[2]) for path in names]
+    names = re.findall(
+        r"^::: ([\w.]+)", (ROOT / "docs" / "reference" / "python.md").read_text(), re.MULTILINE
+    )
+    found = [
+        getattr(importlib.import_module(path.rpartition(".")[0]), path.rpartition(".")[2])
+        for path in names
+    ]
     return [one for one in found if isinstance(one, type)]
 
 

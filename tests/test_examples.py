@@ -40,7 +40,9 @@ def printed(*words: object, **environment: str) -> str:
     """Run a program, and return what it prints."""
     path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
     found = {**os.environ, "PATH": path, "PYTHONIOENCODING": "utf-8", **environment}
-    done = subprocess.run([sys.executable, *map(str, words)], env=found, capture_output=True, text=True, check=False)  # noqa: S603  # ours
+    done = subprocess.run(  # noqa: S603  # ours
+        [sys.executable, *map(str, words)], env=found, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -103,7 +105,9 @@ def test_ranks_are_on_parts_of_their_own(tmp_path, launcher, rank, size) -> None
 def snippet(title: str) -> dict:
     """Run a file that the page about ranks shows, and return its names."""
     page = (EXAMPLES.parent / "docs" / "questions" / "ranks.md").read_text("utf-8")
-    text = re.search(rf'^```py title="{re.escape(title)}"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE)[1]
+    text = re.search(
+        rf'^```py title="{re.escape(title)}"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE
+    )[1]
     names: dict = {}
     exec(compile(text, title, "exec"), names)  # noqa: S102  # that is what it is for
     return names
@@ -152,7 +156,14 @@ def test_the_notebook_runs_to_its_end(tmp_path) -> None:
     shown = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
     assert sum("image/svg+xml" in data for data in shown) == 2
     table = next("".join(data["text/markdown"]) for data in shown if "text/markdown" in data)
-    assert len(re.findall(r"^\| (?:none|best-effort|restricted|single-numa-node) \| \d+ ", table, re.MULTILINE)) == 4
+    assert (
+        len(
+            re.findall(
+                r"^\| (?:none|best-effort|restricted|single-numa-node) \| \d+ ", table, re.MULTILINE
+            )
+        )
+        == 4
+    )
 
 
 def test_the_scheduler_binds_what_fits_and_keeps_the_rest_waiting() -> None:
@@ -167,7 +178,9 @@ def test_the_scheduler_binds_what_fits_and_keeps_the_rest_waiting() -> None:
     async def scenario() -> None:
         stub = ApiStub()
         async with served(stub) as api, client.ApiClient(api._configuration) as made:
-            scheduler = module("scheduler").Scheduler(Cluster.from_json_lines(NODES), client.CoreV1Api(made))
+            scheduler = module("scheduler").Scheduler(
+                Cluster.from_json_lines(NODES), client.CoreV1Api(made)
+            )
             async with running(scheduler.run()):
                 for name in ("one", "two", "three"):
                     await stub.put(PODS, pod(name, 40, schedulerName="aligned"))
@@ -180,7 +193,9 @@ def test_the_scheduler_binds_what_fits_and_keeps_the_rest_waiting() -> None:
                 ]
                 assert bound == ["one", "two"]
                 await stub.delete(PODS, "one", "default")
-                await until(lambda: stub.get(PODS, "three", "default")["spec"].get("nodeName") == "a")
+                await until(
+                    lambda: stub.get(PODS, "three", "default")["spec"].get("nodeName") == "a"
+                )
 
     asyncio.run(scenario())
 
@@ -204,11 +219,16 @@ def test_the_webhook_warns_of_what_no_node_can_align() -> None:
     try:
         assert asked(pod("small", 8)) == {"uid": "u", "allowed": True}
         assert asked({"kind": "ConfigMap"}) == {"uid": "u", "allowed": True}
-        deployment = {"kind": "Deployment", "spec": {"template": {"spec": pod("large", 200)["spec"]}}}
+        deployment = {
+            "kind": "Deployment",
+            "spec": {"template": {"spec": pod("large", 200)["spec"]}},
+        }
         for found in (pod("large", 200), deployment):
             answer = asked(found)
             assert answer["allowed"] is True
-            assert "never fits this node: 200 cpu asked, the machine has 128" in answer["warnings"][0]
+            assert (
+                "never fits this node: 200 cpu asked, the machine has 128" in answer["warnings"][0]
+            )
     finally:
         server.shutdown()
         server.server_close()

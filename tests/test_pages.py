@@ -1,8 +1,8 @@
 """Every command and program in the README and on the pages of the site does what the page shows.
 
-A block of a page is a file where it has a title (```yaml title="pod.yaml"), a session of commands with what they print
-(console), or a program that checks itself by assertions (python). Other blocks (sh, py) need what a test has not: a
-cluster, a GPU, root.
+A block of a page is a file where it has a title (```yaml title="pod.yaml"), a session of commands
+with what they print (console), or a program that checks itself by assertions (python). Other blocks
+(sh, py) need what a test has not: a cluster, a GPU, root.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def blocks() -> list[Any]:
     """Return page, language, title and text of every block that is run, as parameters of a test."""
     found = []
     for page in PAGES:
-        for number, (language, title, text) in enumerate(BLOCK.findall((ROOT / page).read_text("utf-8")), 1):
+        for number, (language, title, text) in enumerate(
+            BLOCK.findall((ROOT / page).read_text("utf-8")), 1
+        ):
             if title or language in {"console", "python"}:
                 found.append(pytest.param(page, language, title, text, id=f"{page}-{number}"))
     return found
@@ -107,7 +109,9 @@ def run(command: str, shown: str, folder: Path) -> None:
         words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
     refused = any(sign in shown for sign in ("✗", "refused, ", "would not start"))
-    assert done.returncode == (1 if refused else 0), f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == (1 if refused else 0), (
+        f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    )
     assert matches(shown, done.stdout), f"{command}\n{done.stdout}{done.stderr}"
 
 
@@ -123,7 +127,9 @@ def test_pictures_are_what_the_commands_draw(readers) -> None:
     drawn = [path for folder, _ in readers.values() for path in folder.glob("*.svg")]
     assert drawn
     for path in drawn:
-        assert path.read_text("utf-8") == (ROOT / "docs" / "pictures" / path.name).read_text("utf-8"), path.name
+        assert path.read_text("utf-8") == (ROOT / "docs" / "pictures" / path.name).read_text(
+            "utf-8"
+        ), path.name
 
 
 def test_the_two_commands_are_one_line_each() -> None:

@@ -25,8 +25,12 @@ def scenario(seed: int, steps: int = 60, policy: str = "restricted", **keys: Any
         if live and random.random() < 0.35:
             found.append({"remove": live.pop(random.randrange(len(live)))})
             continue
-        devices = {"gpu": 1} if random.random() < 0.4 else {"any": 1} if random.random() < 0.2 else {}
-        manifest = pod(f"pod-{number}", random.choice([1, 1, 2, 3, 4]), random.choice([1, 2, 4]), **devices)
+        devices = (
+            {"gpu": 1} if random.random() < 0.4 else {"any": 1} if random.random() < 0.2 else {}
+        )
+        manifest = pod(
+            f"pod-{number}", random.choice([1, 1, 2, 3, 4]), random.choice([1, 2, 4]), **devices
+        )
         live.append(manifest["metadata"]["uid"])
         found.append({"admit": manifest})
     devices = {

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_pod
-from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, Report, decode_report, holdings_of
+from alignup.kubelet.node_resource_topology.report import (
+    HOLDINGS,
+    NODE,
+    Report,
+    decode_report,
+    holdings_of,
+)
 
 if TYPE_CHECKING:
     from alignup.node import Node
@@ -46,7 +52,10 @@ def topology(
 ) -> dict[str, Any]:
     """Return a NodeResourceTopology object of the same node; `free` has the free amounts by zone, as in cpu=[3, 4]."""
     totals = {"cpu": [3, 4], "memory": [7 * GIBI, 8 * GIBI], "example.com/gpu": [1, 1]}
-    available = {**totals, **{key.replace("gpu", "example.com/gpu"): value for key, value in free.items()}}
+    available = {
+        **totals,
+        **{key.replace("gpu", "example.com/gpu"): value for key, value in free.items()},
+    }
     zones = [
         {
             "name": f"node-{zone}",
@@ -90,12 +99,20 @@ def pod_object(name: str, node: str = "", priority: int = 0, **limits: Any) -> d
     amounts = {"cpu": "1", "memory": "1Gi", **{key: str(value) for key, value in limits.items()}}
     if "gpu" in amounts:
         amounts["example.com/gpu"] = amounts.pop("gpu")
-    container = {"name": "main", "image": "none", "resources": {"limits": amounts, "requests": amounts}}
+    container = {
+        "name": "main",
+        "image": "none",
+        "resources": {"limits": amounts, "requests": amounts},
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
-        "spec": {"containers": [container], "priority": priority, **({"nodeName": node} if node else {})},
+        "spec": {
+            "containers": [container],
+            "priority": priority,
+            **({"nodeName": node} if node else {}),
+        },
         "status": {"phase": "Pending"},
     }
 

@@ -1,13 +1,15 @@
 """The same pods on the same simulated kubelets, under kube-scheduler alone, with the extender, and under a peer.
 
-    python benches/cluster                                    # 600 pods on 100 nodes, default and extender
-    python benches/cluster --nodes 10 --pods 60               # in two minutes
+    python benches/cluster                                    # 600 pods on 100 nodes, default and
+    extender python benches/cluster --nodes 10 --pods 60               # in two minutes
     python benches/cluster --ways default,extender,peer-shared --rounds 3
-    python benches/cluster --mixed --at-once --nodes 200 --pods 2000 --seconds 200 --load 1 --patience 1200
+    python benches/cluster --mixed --at-once --nodes 200 --pods 2000 --seconds 200 --load 1
+    --patience 1200
 
-etcd, kube-apiserver and kube-scheduler are real (`tests/rig`; they are built when they are missing, which takes Go).
-The ways take turns in each round, on a fresh control plane each, so that a busy machine is as busy for all. Prints a
-line of JSON for each run to standard error, and then a table of the medians of all rounds.
+etcd, kube-apiserver and kube-scheduler are real (`tests/rig`; they are built when they are missing,
+which takes Go). The ways take turns in each round, on a fresh control plane each, so that a busy
+machine is as busy for all. Prints a line of JSON for each run to standard error, and then a table
+of the medians of all rounds.
 """
 
 from __future__ import annotations
@@ -82,7 +84,12 @@ COLUMNS = {
 
 def once(way: str, chosen: argparse.Namespace) -> dict[str, float]:
     """Run one way on a control plane of its own, and return its columns."""
-    how = {"seconds": chosen.seconds, "load": chosen.load, "patience": chosen.patience, "single": not chosen.mixed}
+    how = {
+        "seconds": chosen.seconds,
+        "load": chosen.load,
+        "patience": chosen.patience,
+        "single": not chosen.mixed,
+    }
     with control_plane(PEER if way.startswith("peer") else BIN / "kube-scheduler") as plane:
         found = run(plane, chosen.nodes, chosen.pods, **how, **WAYS[way])
     print(json.dumps({"way": way, **found}), file=sys.stderr, flush=True)
@@ -94,21 +101,35 @@ def table(rounds: dict[str, list[dict[str, float]]]) -> str:
     lines = [["", *COLUMNS], ["---"] * (1 + len(COLUMNS))]
     for way, some in rounds.items():
         medians = (median(one[name] for one in some) for name in COLUMNS)
-        lines.append([way, *(f"{number:.4g}" if number < 1 else f"{number:.3g}" for number in medians)])
+        lines.append(
+            [way, *(f"{number:.4g}" if number < 1 else f"{number:.3g}" for number in medians)]
+        )
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def arguments() -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(prog="benches/cluster", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--ways", default="default,extender", help=f"some of {', '.join(WAYS)} (%(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="benches/cluster", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "--ways", default="default,extender", help=f"some of {', '.join(WAYS)} (%(default)s)"
+    )
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--pods", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=15.0, help="that a pod runs, on average (%(default)s)")
-    parser.add_argument("--load", type=float, default=0.9, help="part of all CPUs that pods ask for (%(default)s)")
-    parser.add_argument("--patience", type=float, default=30.0, help="seconds after the last pod came (%(default)s)")
-    parser.add_argument("--mixed", action="store_true", help="nodes of 2 to 8 NUMA nodes under all policies")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="that a pod runs, on average (%(default)s)"
+    )
+    parser.add_argument(
+        "--load", type=float, default=0.9, help="part of all CPUs that pods ask for (%(default)s)"
+    )
+    parser.add_argument(
+        "--patience", type=float, default=30.0, help="seconds after the last pod came (%(default)s)"
+    )
+    parser.add_argument(
+        "--mixed", action="store_true", help="nodes of 2 to 8 NUMA nodes under all policies"
+    )
     parser.add_argument("--at-once", action="store_true", help="run all ways at the same time")
     chosen = parser.parse_args()
     chosen.ways = chosen.ways.split(",")
@@ -128,7 +149,9 @@ def main() -> None:
     rounds: dict[str, list[dict[str, float]]] = {way: [] for way in chosen.ways}
     with ThreadPoolExecutor(len(rounds) if chosen.at_once else 1) as pool:
         for _ in range(chosen.rounds):
-            for way, found in zip(rounds, pool.map(lambda way: once(way, chosen), rounds), strict=True):
+            for way, found in zip(
+                rounds, pool.map(lambda way: once(way, chosen), rounds), strict=True
+            ):
                 rounds[way].append(found)
     print(table(rounds))
 

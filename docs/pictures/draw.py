@@ -1,6 +1,7 @@
 """Draws the pictures of docs/concepts beside itself: python docs/pictures/draw.py; a test draws them again.
 
-What they show is computed: hints are those that a node of the article's machine offers, results those of the merge.
+What they show is computed: hints are those that a node of the article's machine offers, results
+those of the merge.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ WIDTH = 420
 INK, SOFT, LINE = "#1b1f3b", "#5b6070", "#c9cddb"
 FILL = {"preferred": "#bfe3c0", "other": "#f3e3b0", "none": "#f4f4f7"}
 HINTS = {
-    name: [TopologyHint(BitMask([0]), True), TopologyHint(BitMask([1]), True), TopologyHint(BitMask([0, 1]), False)]
+    name: [
+        TopologyHint(BitMask([0]), True),
+        TopologyHint(BitMask([1]), True),
+        TopologyHint(BitMask([0, 1]), False),
+    ]
     for name in ("CPU", "GPU", "NIC")
 }
 """What each resource of the article's pod offers: a CPU pair, a GPU and a NIC are on either NUMA node."""
@@ -28,7 +33,13 @@ def bits(mask: BitMask) -> str:
 
 
 def text(
-    x: float, y: float, words: str, size: int = 13, fill: str = INK, anchor: str = "middle", weight: int = 400
+    x: float,
+    y: float,
+    words: str,
+    size: int = 13,
+    fill: str = INK,
+    anchor: str = "middle",
+    weight: int = 400,
 ) -> str:
     """Return one line of text."""
     place = f'x="{x:g}" y="{y:g}" font-size="{size}" fill="{fill}"'
@@ -37,14 +48,27 @@ def text(
 
 def box(x: float, y: float, width: float, height: float, fill: str, stroke: str = LINE) -> str:
     """Return a rectangle."""
-    return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" fill="{fill}" stroke="{stroke}"/>'
+    return (
+        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" fill="{fill}" '
+        f'stroke="{stroke}"/>'
+    )
 
 
 def drawn(height: int, title: str, parts: list[str]) -> str:
     """Return the file of a picture."""
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        f'width="{WIDTH}" height="{height}"'
+    )
     ground = f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>'
-    return "\n".join((f'{head} font-family="sans-serif" role="img"><title>{title}</title>', ground, *parts, "</svg>\n"))
+    return "\n".join(
+        (
+            f'{head} font-family="sans-serif" role="img"><title>{title}</title>',
+            ground,
+            *parts,
+            "</svg>\n",
+        )
+    )
 
 
 def cross_product() -> str:
@@ -56,10 +80,21 @@ def cross_product() -> str:
         words = f"NIC {bits(nic.affinity)}{'' if nic.preferred else ' (not preferred)'}"
         parts.append(text(left + 1.5 * wide, y - 30, words, weight=600))
         for column, gpu in enumerate(HINTS["GPU"]):
-            parts.append(text(left + (column + 0.5) * wide, y - 8, f"GPU {bits(gpu.affinity)}", 12, SOFT))
+            parts.append(
+                text(left + (column + 0.5) * wide, y - 8, f"GPU {bits(gpu.affinity)}", 12, SOFT)
+            )
             for row, cpu in enumerate(HINTS["CPU"]):
                 if column == 0:
-                    parts.append(text(left - 10, y + (row + 0.6) * high, f"CPU {bits(cpu.affinity)}", 12, SOFT, "end"))
+                    parts.append(
+                        text(
+                            left - 10,
+                            y + (row + 0.6) * high,
+                            f"CPU {bits(cpu.affinity)}",
+                            12,
+                            SOFT,
+                            "end",
+                        )
+                    )
                 mask = cpu.affinity & gpu.affinity & nic.affinity
                 equal = cpu.affinity == gpu.affinity == nic.affinity
                 kind = "none" if not mask else "preferred" if equal and cpu.preferred else "other"
@@ -91,13 +126,18 @@ def cross_product() -> str:
 
 def chosen() -> TopologyHint:
     """Return the hint that the Topology Manager chooses."""
-    best, _ = make_policy("restricted", numa_nodes=2).merge([{name: hints} for name, hints in HINTS.items()])
+    best, _ = make_policy("restricted", numa_nodes=2).merge(
+        [{name: hints} for name, hints in HINTS.items()]
+    )
     return best
 
 
 def sums_over_supersets() -> str:
     """Return the counts of hints that include each mask, their products, and how many rows give exactly the mask."""
-    including = [[sum(mask & hint.affinity == mask for hint in hints) for mask in MASKS] for hints in HINTS.values()]
+    including = [
+        [sum(mask & hint.affinity == mask for hint in hints) for mask in MASKS]
+        for hints in HINTS.values()
+    ]
     rows = [prod(counts) for counts in zip(*including, strict=True)]
     exactly = [
         sum(
@@ -110,7 +150,10 @@ def sums_over_supersets() -> str:
     walked = [a.affinity & b.affinity & c.affinity for a, b, c in product(*HINTS.values())]
     assert exactly == [walked.count(mask) for mask in MASKS]  # noqa: S101  # what the picture claims
     parts, left, wide, high = [], 16, 97, 34
-    lines = [(f"{name} hints that include the mask", counts) for name, counts in zip(HINTS, including, strict=True)]
+    lines = [
+        (f"{name} hints that include the mask", counts)
+        for name, counts in zip(HINTS, including, strict=True)
+    ]
     lines.append(("multiplied: rows that include the mask", rows))
     lines.append(("less those of its supersets: rows that give exactly the mask", exactly))
     for column, mask in enumerate(MASKS):
@@ -120,7 +163,15 @@ def sums_over_supersets() -> str:
         parts.append(text(left + 3, y - 6, words, 12, SOFT, "start"))
         for column, count in enumerate(counts):
             reached = counts is exactly and column > 0
-            parts.append(box(left + column * wide + 3, y, wide - 6, high, FILL["other" if reached else "none"]))
+            parts.append(
+                box(
+                    left + column * wide + 3,
+                    y,
+                    wide - 6,
+                    high,
+                    FILL["other" if reached else "none"],
+                )
+            )
             x, weight = left + (column + 0.5) * wide, 700 if reached else 400
             parts.append(text(x, y + 0.68 * high, str(count), 15, weight=weight))
     return drawn(356, "Counting which masks a product of lists reaches", parts)

@@ -3,19 +3,20 @@
 Public names are imported on first use, so that `import alignup` is fast:
 
     BitMask, TopologyHint, HintList         sets of NUMA nodes, and hints over them
-    Merger                                  the merge alone, of one group of hint lists or of many at once
-    make_policy, TopologyManager            the Topology Manager itself
-    HintProvider, Observer                  protocols: a provider of your own, and what is told about every admission
-    Machine, Pod, KubeletConfig, Node       a machine, a pod, a configuration, and the node they make
-    read_machine, read_pod, read_kubelet_node   these read them: from this machine, files, manifests, a kubelet
-    Admission, ContainerAllocation          the result of admitting a pod, and the allocation of a container
-    explain, Explanation, Suggestion        why a pod is admitted or refused, and what would help
-    bind, split, Part                       equal parts of a machine, one for each rank, and a rank bound to its own
-    draw, Drawing                           pictures and pages, for notebooks and files
-    Cluster, Evaluation                     one pod evaluated on thousands of nodes
-    plan_room, RoomPlan                     the fewest evictions after which waiting pods are admitted
-    lease, Lease                            CPUs, memory and devices of this machine for a while
-    AlignupError, AlignupWarning            the base of all errors, and of what is ignored
+    Merger                                  the merge alone, of one group of hint lists or of many
+    at once make_policy, TopologyManager            the Topology Manager itself
+    HintProvider, Observer                  protocols: a provider of your own, and what is told
+    about every admission Machine, Pod, KubeletConfig, Node       a machine, a pod, a configuration,
+    and the node they make read_machine, read_pod, read_kubelet_node   these read them: from this
+    machine, files, manifests, a kubelet Admission, ContainerAllocation          the result of
+    admitting a pod, and the allocation of a container explain, Explanation, Suggestion        why a
+    pod is admitted or refused, and what would help bind, split, Part                       equal
+    parts of a machine, one for each rank, and a rank bound to its own draw, Drawing
+    pictures and pages, for notebooks and files Cluster, Evaluation                     one pod
+    evaluated on thousands of nodes
+    plan_room, RoomPlan                     the fewest evictions after which waiting pods are
+    admitted lease, Lease                            CPUs, memory and devices of this machine for a
+    while AlignupError, AlignupWarning            the base of all errors, and of what is ignored
 """
 
 from __future__ import annotations

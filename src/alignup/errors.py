@@ -1,7 +1,8 @@
 """The errors that alignup raises on purpose, and the warning that it issues.
 
-Each error derives from the builtin exception that a caller would already catch. A message names the expected value, the
-actual one and the place; it is lower case, without a final stop, and shows values by repr.
+Each error derives from the builtin exception that a caller would already catch. A message names the
+expected value, the actual one and the place; it is lower case, without a final stop, and shows
+values by repr.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ class AlignupWarning(UserWarning):
 def warn(sentence: str) -> None:
     """Issue an `AlignupWarning` about the caller of this package; by default Python shows each sentence once."""
     level, frame = 1, sys._getframe()  # noqa: SLF001  # as `warnings` itself; `skip_file_prefixes` is of Python 3.12
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__", "").partition(".")[0] == __package__
+    ):
         level, frame = level + 1, frame.f_back
     warnings.warn(sentence_of(sentence), AlignupWarning, stacklevel=level)
 
@@ -166,12 +170,17 @@ class AllocationError(AlignupError, RuntimeError):
     >>> error.reason, error.resources
     ('UnexpectedAdmissionError', ('example.com/licence',))
 
-    `reason` is the reason in the pod's status (`UnexpectedAdmissionError`, `SMTAlignmentError`), `detail` a sentence
-    about the cause, and `resources` those of which too little is left, as far as the provider tells.
+    `reason` is the reason in the pod's status (`UnexpectedAdmissionError`, `SMTAlignmentError`),
+    `detail` a sentence about the cause, and `resources` those of which too little is left, as far
+    as the provider tells.
     """
 
     def __init__(
-        self, detail: str, reason: str = "UnexpectedAdmissionError", *, resources: tuple[str, ...] = ()
+        self,
+        detail: str,
+        reason: str = "UnexpectedAdmissionError",
+        *,
+        resources: tuple[str, ...] = (),
     ) -> None:
         super().__init__(detail)
         self.detail = sentence_of(detail)

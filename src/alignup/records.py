@@ -1,8 +1,8 @@
 """Records: small classes with slots that are frozen, compared and hashed by their fields.
 
-To their users they are dataclasses (`dataclasses.replace`, `fields` and `asdict` work, and so does `copy.replace`),
-without what makes these slow to import: no code is compiled before the first record of a class is made, and the module
-`dataclasses`, with `inspect` behind it, is not imported.
+To their users they are dataclasses (`dataclasses.replace`, `fields` and `asdict` work, and so does
+`copy.replace`), without what makes these slow to import: no code is compiled before the first
+record of a class is made, and the module `dataclasses`, with `inspect` behind it, is not imported.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class _Fields:
 
         made = []
         for name, one in owner.__record_fields__.items():
-            options = {option: value for option, value in one._asdict().items() if value is not _NONE}
+            options = {
+                option: value for option, value in one._asdict().items() if value is not _NONE
+            }
             made.append((name, owner.__record_types__[name], dataclasses.field(**options)))
         alike: Any = dataclasses.make_dataclass(owner.__name__, made, eq=False)
         fields: dict[str, dataclasses.Field[Any]] = alike.__dataclass_fields__
@@ -74,14 +76,24 @@ class _RecordType(type):
     __match_args__: tuple[str, ...]
 
     def __new__(
-        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, eq: bool = True, frozen: bool = True
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        eq: bool = True,
+        frozen: bool = True,
     ) -> _RecordType:
         fields: dict[str, _Field] = {}
         types: dict[str, str] = {}
         for base in reversed(bases):
             fields |= getattr(base, "__record_fields__", {})
             types |= getattr(base, "__record_types__", {})
-        own = [key for key, kind in namespace.get("__annotations__", {}).items() if not kind.startswith("ClassVar")]
+        own = [
+            key
+            for key, kind in namespace.get("__annotations__", {}).items()
+            if not kind.startswith("ClassVar")
+        ]
         for key in own:
             default = namespace.pop(key, _NONE)
             fields[key] = default if isinstance(default, _Field) else _Field(default)
@@ -91,7 +103,9 @@ class _RecordType(type):
         namespace["__record_fields__"] = fields
         # the class is among them so that one alone comes in a tuple too
         namespace["__record_values__"] = attrgetter(*namespace["__match_args__"], "__class__")
-        namespace["__record_places__"] = {key: place for place, key in enumerate(namespace["__match_args__"])}
+        namespace["__record_places__"] = {
+            key: place for place, key in enumerate(namespace["__match_args__"])
+        }
         namespace["__record_types__"] = types
         compared = [key for key, one in fields.items() if one.compare]
         hashed = [key for key in compared if fields[key].hash is not False]
@@ -135,27 +149,35 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
         value, default = key if one.init else f"_default_{key}", f"_default_{key}"
         if one.default_factory is not _NONE:
             names[f"_make_{key}"] = one.default_factory
-            value, default = f"_make_{key}() if {key} is _none else {key}" if one.init else f"_make_{key}()", "_none"
+            value, default = (
+                f"_make_{key}() if {key} is _none else {key}" if one.init else f"_make_{key}()",
+                "_none",
+            )
         has_default = one.default is not _NONE or one.default_factory is not _NONE
         if one.init:
             arguments.append(f"{key}={default}" if has_default else key)
         if one.init or has_default:
             is_plain = "__setattr__" in owner.__dict__  # of a class that is not frozen
-            body.append(f"    self.{key} = {value}\n" if is_plain else f"    _set_{key}(self, {value})\n")
+            body.append(
+                f"    self.{key} = {value}\n" if is_plain else f"    _set_{key}(self, {value})\n"
+            )
     if hasattr(owner, "__post_init__"):
         body.append("    self.__post_init__()\n")
     exec(f"def __init__({', '.join(arguments)}):\n{''.join(body) or '    pass'}", names)  # noqa: S102 - our own text
     made: Callable[..., None] = names["__init__"]
     made.__qualname__ = f"{owner.__qualname__}.__init__"
     made.__module__ = owner.__module__
-    made.__annotations__ = {key: owner.__record_types__[key] for key in owner.__match_args__} | {"return": None}
+    made.__annotations__ = {key: owner.__record_types__[key] for key in owner.__match_args__} | {
+        "return": None
+    }
     return made
 
 
 class Record(metaclass=_RecordType):
     """The base of records; a class declares its fields as a frozen dataclass with slots would.
 
-    The class argument `eq=False` compares by identity, `frozen=False` makes fields that can be assigned.
+    The class argument `eq=False` compares by identity, `frozen=False` makes fields that can be
+    assigned.
     """
 
     if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
     python tests/campaign/agent_campaign.py load|soak|kill|beside SECONDS
 
-Prints one JSON object; the exit status is 1 if anything was held twice, leaked or forgotten. This process makes no
-thread and no connection of grpc: all others are copies of it, and start at once.
+Prints one JSON object; the exit status is 1 if anything was held twice, leaked or forgotten. This
+process makes no thread and no connection of grpc: all others are copies of it, and start at once.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class Campaign:
             cgroups=self.cgroup is not None,
             cgroup=self.cgroup,
         )
-        pid = forked(lambda: run_agent(LeaseFile(self.folder / "leases.json", self.say), self.site, options))
+        pid = forked(
+            lambda: run_agent(LeaseFile(self.folder / "leases.json", self.say), self.site, options)
+        )
         self.source().overview()
         return pid
 
@@ -120,7 +122,9 @@ def commands(campaign, seconds):
     me, took, source, end = identify(os.getpid()), [], campaign.source(), time.monotonic() + seconds
     while time.monotonic() < end:
         start = time.perf_counter()
-        lease = source.acquire(LeaseRequest(make_request(cpus=2), me, command="load", name="x")).lease
+        lease = source.acquire(
+            LeaseRequest(make_request(cpus=2), me, command="load", name="x")
+        ).lease
         took.append(time.perf_counter() - start)
         source.give_back(lease)
     (campaign.folder / f"took-{INNOCENT}").write_text(json.dumps(took))
@@ -137,7 +141,9 @@ def loading(campaign, number, seconds):
             count += 1
             lease_id = f"{number:08}{count:08}"
             start = time.perf_counter()
-            reply = exchange(connection, stream, Ask(lease_id, me, "load", "x", cpus=2, memory=1 << 30))
+            reply = exchange(
+                connection, stream, Ask(lease_id, me, "load", "x", cpus=2, memory=1 << 30)
+            )
             took.append(time.perf_counter() - start)
             if type(reply).__name__ != "Grant":
                 campaign.wrong(f"refused: {reply}")
@@ -152,7 +158,11 @@ def in_process(campaign):
     for _ in range(5):
         start = time.perf_counter()
         for number in range(count):
-            ledger.keep(ledger.ask(LeaseRequest(request, me, command="load", name="x", id=str(number), uid=0)).id)
+            ledger.keep(
+                ledger.ask(
+                    LeaseRequest(request, me, command="load", name="x", id=str(number), uid=0)
+                ).id
+            )
             ledger.free(str(number))
         best = min(best, time.perf_counter() - start)
     return round(count / best)
@@ -168,7 +178,9 @@ def load(campaign, seconds):
             os.waitpid(pid, 0)
         ended(agent)
         took = sorted(
-            time_ for number in range(CLIENTS) for time_ in json.loads((campaign.folder / f"took-{number}").read_text())
+            time_
+            for number in range(CLIENTS)
+            for time_ in json.loads((campaign.folder / f"took-{number}").read_text())
         )
         found["with fsync" if durable else "without fsync"] = {
             "placements a second": round(len(took) / seconds),
@@ -198,7 +210,9 @@ def asking(campaign, resources):
     for number, resource in enumerate(4 * resources):
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(str(campaign.folder / "agent.sock"))
-        connection.sendall(frame(Ask(f"hang{number:012}", me, "hang", "x", devices={resource: 1}, wait=-1.0)))
+        connection.sendall(
+            frame(Ask(f"hang{number:012}", me, "hang", "x", devices={resource: 1}, wait=-1.0))
+        )
         connections.append(connection)
     time.sleep(10 * LONG)
 
@@ -293,8 +307,13 @@ class Held:
 
     def __init__(self, campaign, lease):
         self.files = []
-        for name in [*(f"cpu-{cpu}" for cpu in lease.cpus), *(f"nic-{one}" for one in lease.devices.get(NIC, ()))]:
-            descriptor = os.open(campaign.folder / "held" / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        for name in [
+            *(f"cpu-{cpu}" for cpu in lease.cpus),
+            *(f"nic-{one}" for one in lease.devices.get(NIC, ())),
+        ]:
+            descriptor = os.open(
+                campaign.folder / "held" / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            )
             self.files.append(descriptor)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -309,7 +328,11 @@ class Held:
 
 def claiming(campaign, number, seconds, plugins):
     """Take, hold and give back leases, and see that nobody else has anything of them, and that they are known."""
-    chance, source, me = random.Random(f"{number} {time.time()}"), campaign.source(), identify(os.getpid())
+    chance, source, me = (
+        random.Random(f"{number} {time.time()}"),
+        campaign.source(),
+        identify(os.getpid()),
+    )
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         wishes = {"cpus": chance.randrange(1, 60), "memory": chance.choice([0, 1 << 30])}
@@ -327,7 +350,9 @@ def claiming(campaign, number, seconds, plugins):
             continue
         held = Held(campaign, lease)
         time.sleep(chance.random() * 0.05)
-        if chance.random() < 0.2 and lease.id not in {known.lease.id for known in source.overview().leases}:
+        if chance.random() < 0.2 and lease.id not in {
+            known.lease.id for known in source.overview().leases
+        }:
             campaign.wrong(f"forgotten: {lease}")
         held.close()
         source.give_back(lease)
@@ -367,7 +392,9 @@ def all_free(campaign):
 def size_of(pid):
     """Return the resident kilobytes and the open files of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
-    kilobytes = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+    kilobytes = next(
+        int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")
+    )
     return kilobytes, sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
@@ -378,7 +405,11 @@ def commanding(campaign, seconds):
         go, said = os.pipe(), os.pipe()
         command, keeper = forked(leaving_a_daemon, go, said), forked(time.sleep, LONG)
         request = LeaseRequest(
-            make_request(cpus=1), identify(command), command="daemon", name="d", keeper=identify(keeper)
+            make_request(cpus=1),
+            identify(command),
+            command="daemon",
+            name="d",
+            keeper=identify(keeper),
         )
         try:
             lease = source.acquire(request, 5.0).lease
@@ -485,7 +516,9 @@ def main():
     if mount is not None and os.access(mount, os.W_OK):
         campaign.cgroup = mount / f"alignup-{folder.name}"
     try:
-        found = {"load": load, "soak": soak, "kill": kill, "beside": beside}[mode](campaign, seconds)
+        found = {"load": load, "soak": soak, "kill": kill, "beside": beside}[mode](
+            campaign, seconds
+        )
         problems = campaign.problems.read_text().splitlines()
         sys.stdout.write(f"{json.dumps({**found, 'problems': problems[:20]})}\n")
         sys.exit(bool(problems))

@@ -2,9 +2,10 @@
 
     python tests/campaign/interruptions.py SECONDS [THREADS]
 
-SIGALRM comes at random moments, once or again and again, while pods are admitted, tried, resized and removed, and a
-cluster is updated and asked; other threads use the same nodes meanwhile. Every fifty operations all pods are removed: a
-node that has not all it had, or a cluster that disagrees with its nodes, ends it.
+SIGALRM comes at random moments, once or again and again, while pods are admitted, tried, resized
+and removed, and a cluster is updated and asked; other threads use the same nodes meanwhile. Every
+fifty operations all pods are removed: a node that has not all it had, or a cluster that disagrees
+with its nodes, ends it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ KUBELET = {
     "reservedSystemCPUs": "0-1",
     "featureGates": {"InPlacePodVerticalScalingExclusiveCPUs": True},
 }
-RESERVED = {"memoryManagerPolicy": "Static", "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]}
+RESERVED = {
+    "memoryManagerPolicy": "Static",
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+}
 ROUND = 50
 
 
@@ -37,14 +41,21 @@ class Interrupted(BaseException):
 
 def node_of(kubelet):
     devices = {GPU: [{"id": f"g{i}", "numa": i % 2} for i in range(8)]}
-    document = {"machine": "xeon-2s", "kubelet": kubelet, "devices": devices, "kubeletVersion": "1.33"}
+    document = {
+        "machine": "xeon-2s",
+        "kubelet": kubelet,
+        "devices": devices,
+        "kubeletVersion": "1.33",
+    }
     return Node.from_dict(document)
 
 
 def pod(uid, *amounts):
     containers = [
         {"name": f"c{i}", "resources": {"requests": one, "limits": one}}
-        for i, one in enumerate({"cpu": str(cpus), "memory": "1Gi", GPU: str(gpus)} for cpus, gpus in amounts)
+        for i, one in enumerate(
+            {"cpu": str(cpus), "memory": "1Gi", GPU: str(gpus)} for cpus, gpus in amounts
+        )
     ]
     return {"metadata": {"name": uid, "uid": uid}, "spec": {"containers": containers}}
 
@@ -52,7 +63,11 @@ def pod(uid, *amounts):
 def held(node):
     """Return what is given out, as each ledger counts it."""
     memory = None if node.memory is None else node.memory.ledger.free
-    return node.cpu.ledger.given, {name: pool.ledger.given for name, pool in node.pools.items()}, memory
+    return (
+        node.cpu.ledger.given,
+        {name: pool.ledger.given for name, pool in node.pools.items()},
+        memory,
+    )
 
 
 class Operations:
@@ -108,7 +123,8 @@ class Operations:
         self.done[kind] += 1
         try:
             moment = self.random.uniform(1e-6, self.random.choice([1e-4, 1e-3, 1e-2]))
-            self.again = self.random.choice([0, 0, 0, 1, 5])  # while what the first one interrupted is being undone
+            # while what the first one interrupted is being undone
+            self.again = self.random.choice([0, 0, 0, 1, 5])
             signal.setitimer(signal.ITIMER_REAL, moment)
             self.operate(kind, node, f"main{self.number}", there)
         except Interrupted:
@@ -123,7 +139,9 @@ class Operations:
                 node.remove(one.uid)
         assert [held(node) for node in self.nodes] == self.empty
         admitted = self.cluster.evaluate(pod("new", (4, 1))).admitted.tolist()
-        assert admitted == [node.try_admit(pod("new", (4, 1))).admitted for node in self.cluster.nodes]
+        assert admitted == [
+            node.try_admit(pod("new", (4, 1))).admitted for node in self.cluster.nodes
+        ]
 
 
 def come_and_go(nodes, seed, is_over, barrier):
@@ -141,12 +159,16 @@ def come_and_go(nodes, seed, is_over, barrier):
 
 def main(seconds, threads):
     sys.setswitchinterval(1e-4)
-    sys.unraisablehook = lambda _: None  # Python itself drops what is raised while a generator is closed
+    # Python itself drops what is raised while a generator is closed
+    sys.unraisablehook = lambda _: None
     tried, over, barrier = Operations(1), Event(), Barrier(threads)
     signal.signal(signal.SIGALRM, tried.handle)
     stop = time.monotonic() + seconds
     with ThreadPoolExecutor(threads) as pool:
-        others = [pool.submit(come_and_go, tried.nodes, seed, over.is_set, barrier) for seed in range(1, threads)]
+        others = [
+            pool.submit(come_and_go, tried.nodes, seed, over.is_set, barrier)
+            for seed in range(1, threads)
+        ]
         try:
             while not over.is_set():
                 for _ in range(ROUND):
@@ -163,7 +185,10 @@ def main(seconds, threads):
         for one in others:
             one.result()
     done, interrupted = sum(tried.done.values()), sum(tried.interrupted.values())
-    sys.stdout.write(f"interruptions, {threads} threads: {done} operations, {interrupted} interrupted: nothing found\n")
+    sys.stdout.write(
+        f"interruptions, {threads} threads: {done} operations, {interrupted} interrupted: nothing "
+        "found\n"
+    )
     sys.stdout.write(f"interrupted by kind: {dict(sorted(tried.interrupted.items()))}\n")
     assert all(tried.interrupted[kind] for kind in tried.done), tried.interrupted
 

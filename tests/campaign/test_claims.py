@@ -1,8 +1,9 @@
 """Fresh claims beside the allocators of kube-scheduler, and fresh pods whose claims count as resources of their node.
 
-`ALIGNUP_ALLOCATORS` names a folder with a folder for each release (1.36 or 1.37), such as `1.37.2`, in which
-`tests/rig/build OUT/1.37.2 1.37.2 allocator` has built its program. `ALIGNUP_CLAIMS` says how many questions (2,000),
-`ALIGNUP_SEED` from which seed. What differs is kept in the test's folder.
+`ALIGNUP_ALLOCATORS` names a folder with a folder for each release (1.36 or 1.37), such as `1.37.2`,
+in which `tests/rig/build OUT/1.37.2 1.37.2 allocator` has built its program. `ALIGNUP_CLAIMS` says
+how many questions (2,000), `ALIGNUP_SEED` from which seed. What differs is kept in the test's
+folder.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from conformance.test_claims import devices
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PROGRAMS = sorted(Path(os.environ.get("ALIGNUP_ALLOCATORS") or "/nowhere").glob("1.3[67].*/allocator"))
+PROGRAMS = sorted(
+    Path(os.environ.get("ALIGNUP_ALLOCATORS") or "/nowhere").glob("1.3[67].*/allocator")
+)
 COUNT = int(os.environ.get("ALIGNUP_CLAIMS", "2000"))
 SEED = int(os.environ.get("ALIGNUP_SEED") or random.SystemRandom().randrange(10**6, 10**9))
 # What a search may take there; where it is given up, nothing is compared.
@@ -35,11 +38,15 @@ LIMIT = "2s"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not PROGRAMS, reason="ALIGNUP_ALLOCATORS names no folder with allocators of 1.36 or 1.37"),
+    pytest.mark.skipif(
+        not PROGRAMS, reason="ALIGNUP_ALLOCATORS names no folder with allocators of 1.36 or 1.37"
+    ),
 ]
 
 
-def asked(program: Path, questions: Sequence[dict[str, Any]], *options: str) -> list[dict[str, Any]]:
+def asked(
+    program: Path, questions: Sequence[dict[str, Any]], *options: str
+) -> list[dict[str, Any]]:
     text = "".join(f"{json.dumps(one)}\n" for one in questions)
     command = [program, *options]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)  # noqa: S603  # ours
@@ -56,7 +63,9 @@ def told(answer: dict[str, Any]) -> object:
 def test_devices_are_the_allocators(program: Path, tmp_path: Path) -> None:
     release = program.parent.name.rpartition(".")[0]
     cases = [drawn(random.Random(seed), f"case-{seed}") for seed in range(SEED, SEED + COUNT)]
-    cases = [{**one, "release": release, "features": settable(one["features"], release)} for one in cases]
+    cases = [
+        {**one, "release": release, "features": settable(one["features"], release)} for one in cases
+    ]
     answers = asked(program, cases, "-limit", LIMIT)
     outcomes, kinds, wrong = Counter[str](), Counter[str](), []
     for case, answer in zip(cases, answers, strict=True):
@@ -71,7 +80,8 @@ def test_devices_are_the_allocators(program: Path, tmp_path: Path) -> None:
             with (tmp_path / "different.jsonl").open("a") as file:
                 file.write(json.dumps({**case, "expect": answer, "mine": mine}) + "\n")
     sys.stdout.write(
-        f"allocator of {program.parent.name}, seed {SEED}: {dict(outcomes)}, {len(wrong)} differ; {tmp_path}\n"
+        f"allocator of {program.parent.name}, seed {SEED}: {dict(outcomes)}, {len(wrong)} differ; "
+        f"{tmp_path}\n"
         f"compared by kind: {dict(sorted(kinds.items()))}\n"
     )
     assert outcomes["gates"] == 0
@@ -84,15 +94,25 @@ def test_what_claims_count_as_is_the_schedulers(program: Path, tmp_path: Path) -
         pytest.skip("the scheduler of 1.36 is asked for nothing of this")
     questions = [drawn_pod(random.Random(seed)) for seed in range(SEED, SEED + COUNT)]
     outcomes, wrong = Counter[str](), []
-    for number, (question, answer) in enumerate(zip(questions, asked(program, questions, "-counted"), strict=True)):
+    for number, (question, answer) in enumerate(
+        zip(questions, asked(program, questions, "-counted"), strict=True)
+    ):
         try:
             refusal, requests = outcome(question)
         except InputError:
             outcomes["refused by the API server"] += 1
             continue
-        outcomes[" ".join(refusal.split()[:3]) if refusal.startswith("pod level") else refusal and "error"] += 1
+        outcomes[
+            " ".join(refusal.split()[:3])
+            if refusal.startswith("pod level")
+            else refusal and "error"
+        ] += 1
         if not is_told(answer, refusal, requests):
             wrong.append((SEED + number, answer["refusals"], refusal))
-            (tmp_path / f"{SEED + number}.json").write_text(json.dumps({**question, "expect": answer}))
-    sys.stdout.write(f"counted by {program.parent.name}, seed {SEED}: {dict(outcomes)}, {len(wrong)} differ\n")
+            (tmp_path / f"{SEED + number}.json").write_text(
+                json.dumps({**question, "expect": answer})
+            )
+    sys.stdout.write(
+        f"counted by {program.parent.name}, seed {SEED}: {dict(outcomes)}, {len(wrong)} differ\n"
+    )
     assert not wrong

@@ -1,7 +1,8 @@
 """Device plugins that are programs of others register, are asked, and come back after a restart.
 
-`ALIGNUP_PLUGIN_PROGRAMS` names a folder with `device-plugin`, which offers the devices of a file and logs its calls as
-JSON lines, and `sample-device-plugin` of Kubernetes; without it there is nothing to try.
+`ALIGNUP_PLUGIN_PROGRAMS` names a folder with `device-plugin`, which offers the devices of a file
+and logs its calls as JSON lines, and `sample-device-plugin` of Kubernetes; without it there is
+nothing to try.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ GPU, SAMPLE = "nvidia.com/gpu", "example.com/resource"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.rig,
-    pytest.mark.skipif("ALIGNUP_PLUGIN_PROGRAMS" not in os.environ, reason="ALIGNUP_PLUGIN_PROGRAMS is not set"),
+    pytest.mark.skipif(
+        "ALIGNUP_PLUGIN_PROGRAMS" not in os.environ, reason="ALIGNUP_PLUGIN_PROGRAMS is not set"
+    ),
 ]
 
 
@@ -56,16 +59,25 @@ def folder():
 
 def offer(folder, **health):
     """Write the inventory that the plugin offers; it looks at it twice a second."""
-    devices = [{"id": f"gpu{i}", "numa": [i // 2], "healthy": health.get(f"gpu{i}", True)} for i in range(4)]
+    devices = [
+        {"id": f"gpu{i}", "numa": [i // 2], "healthy": health.get(f"gpu{i}", True)}
+        for i in range(4)
+    ]
     path = folder / "gpu.json"
-    path.write_text(json.dumps({"resource": GPU, "devices": devices, "preferred": True, "prestart": True}))
+    path.write_text(
+        json.dumps({"resource": GPU, "devices": devices, "preferred": True, "prestart": True})
+    )
     return path
 
 
 def calls(folder):
     """Return the calls that the plugin has logged, without those before a container came."""
     lines = map(json.loads, (folder / "log").read_text().splitlines())
-    return [(line["call"], line["request"]) for line in lines if line["call"] not in {"Register", "ListAndWatch"}]
+    return [
+        (line["call"], line["request"])
+        for line in lines
+        if line["call"] not in {"Register", "ListAndWatch"}
+    ]
 
 
 def pod(resource, count, uid="pod"):
@@ -118,7 +130,9 @@ def test_a_program_registers_again_after_a_restart(folder):
 
 
 KUBELET = "/var/lib/kubelet/device-plugins"
-AT_THE_KUBELETS = f"mount -t tmpfs none /var/lib && mkdir -p {KUBELET} && mount --bind $1 {KUBELET} && exec $2"
+AT_THE_KUBELETS = (
+    f"mount -t tmpfs none /var/lib && mkdir -p {KUBELET} && mount --bind $1 {KUBELET} && exec $2"
+)
 """The sample plugin registers in the kubelet's folder only: in its own mount namespace that is another one."""
 
 
@@ -136,9 +150,14 @@ def test_an_agent_gives_the_devices_of_the_sample_plugin(folder):
         str(sockets),
         str(PROGRAMS / "sample-device-plugin"),
     )
-    with running_agent(folder, device_plugins=sockets), program(*words, PLUGIN_SOCK_DIR=f"{KUBELET}/"):
+    with (
+        running_agent(folder, device_plugins=sockets),
+        program(*words, PLUGIN_SOCK_DIR=f"{KUBELET}/"),
+    ):
         source = client(folder)
-        request = LeaseRequest(make_request(devices={SAMPLE: 1}), identify(os.getpid()), command="", name="x")
+        request = LeaseRequest(
+            make_request(devices={SAMPLE: 1}), identify(os.getpid()), command="", name="x"
+        )
         end = time.monotonic() + LONG
         while True:
             try:

@@ -34,13 +34,27 @@ def questions() -> Iterator[tuple[str, bytes]]:
     """Yield questions that take long, one at a time."""
     labels = ",".join(f'"label-{number}.example.com/x":"value-{number}"' for number in range(60))
     conditions = ",".join(['{"type":"Ready","lastHeartbeatTime":"2026-01-01T00:00:00Z"}'] * 40)
-    node = '{"metadata":{"name":"node-%05d","labels":{' + labels + '}},"status":{"conditions":[' + conditions + "]}}"
+    node = (
+        '{"metadata":{"name":"node-%05d","labels":{'
+        + labels
+        + '}},"status":{"conditions":['
+        + conditions
+        + "]}}"
+    )
     items = ",".join(node % number for number in range(10_000))
     yield "10,000 whole nodes", f'{{{POD},"Nodes":{{"items":[{items}]}}}}'.encode()
     yield "names", filled(f'{{{POD},"NodeNames":[', '"a"', "]}")
     yield "brackets", filled(f'{{{POD},"NodeNames":["a"],"x":[', "[]", "]}")
-    yield "containers", filled('{"Pod":{"metadata":{},"spec":{"containers":[', '{"name":"c"}', ']}},"NodeNames":["a"]}')
-    yield "keys of another case", filled(f'{{{POD.lower()},"nodes":{{"items":[', '{"metadata":{"name":"n"}}', "]}}")
+    yield (
+        "containers",
+        filled(
+            '{"Pod":{"metadata":{},"spec":{"containers":[', '{"name":"c"}', ']}},"NodeNames":["a"]}'
+        ),
+    )
+    yield (
+        "keys of another case",
+        filled(f'{{{POD.lower()},"nodes":{{"items":[', '{"metadata":{"name":"n"}}', "]}}"),
+    )
 
 
 @pytest.mark.slow
@@ -57,7 +71,9 @@ def test_health_beside_the_largest_questions() -> None:
                 for name, body in questions():
                     took = []
                     start = time.perf_counter()
-                    asking = asyncio.ensure_future(session.post(f"{url}/filter", data=io.BytesIO(body)))
+                    asking = asyncio.ensure_future(
+                        session.post(f"{url}/filter", data=io.BytesIO(body))
+                    )
                     while not asking.done():
                         asked = time.perf_counter()
                         async with session.get(f"{url}/healthz") as response:
@@ -69,7 +85,8 @@ def test_health_beside_the_largest_questions() -> None:
                     took.sort()
                     answered, p99 = time.perf_counter() - start, took[len(took) * 99 // 100]
                     sys.stdout.write(
-                        f"{name}: {len(body) >> 20} MiB, answer {status} after {answered:.1f} s; health after "
+                        f"{name}: {len(body) >> 20} MiB, answer {status} after {answered:.1f} s; "
+                        "health after "
                         f"{p99 * 1000:.0f} ms in 99 of 100, {took[-1] * 1000:.0f} ms at most\n"
                     )
             await runner.cleanup()

@@ -1,8 +1,9 @@
 """Fresh random scenarios, decided by the managers of a kubelet's release and by `alignup`.
 
-`ALIGNUP_MANAGERS` names a folder with a folder for each release, such as `1.35.4`, in which `tests/rig/build` has built
-`managers`. `ALIGNUP_FRESH` says how many scenarios (300), `ALIGNUP_SEED` from which seed, `ALIGNUP_PATIENCE` how many
-seconds a kubelet has for one. What differs, and what a kubelet does not answer, is kept in the test's folder.
+`ALIGNUP_MANAGERS` names a folder with a folder for each release, such as `1.35.4`, in which
+`tests/rig/build` has built `managers`. `ALIGNUP_FRESH` says how many scenarios (300),
+`ALIGNUP_SEED` from which seed, `ALIGNUP_PATIENCE` how many seconds a kubelet has for one. What
+differs, and what a kubelet does not answer, is kept in the test's folder.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ COUNT = int(os.environ.get("ALIGNUP_FRESH", "300"))
 SEED = int(os.environ.get("ALIGNUP_SEED") or random.SystemRandom().randrange(10**6, 10**9))
 PATIENCE = float(os.environ.get("ALIGNUP_PATIENCE", "5"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not() or "they can be asked")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "they can be asked"),
+]
 
 
 def faults_on_the_way(case: dict[str, Any]) -> set[str]:
@@ -70,7 +74,8 @@ def test_all_end_as_in_the_kubelet(program: Path, tmp_path: Path) -> None:
             with (tmp_path / "different.jsonl").open("a") as file:
                 file.write(json.dumps(vector) + "\n")
     sys.stdout.write(
-        f"kubelet {program.parent.name}, seed {SEED}: {compared} compared ({steps} steps), {len(wrong)} differ, "
+        f"kubelet {program.parent.name}, seed {SEED}: {compared} compared ({steps} steps), "
+        f"{len(wrong)} differ, "
         f"{unstable} unstable, {unanswered} unanswered; {tmp_path}\n"
     )
     assert not wrong, "\n".join(wrong[:10])

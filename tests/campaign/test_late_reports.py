@@ -53,7 +53,10 @@ def test_what_nobody_could_know_is_the_only_cause_of_a_miss(played) -> None:
 def test_few_are_rejected_where_only_amounts_are_known(delays, most, played) -> None:
     """Amounts do not say which NUMA nodes are tied by memory: a best-effort node then fails to allocate."""
     ran, misses = played(delays, with_holdings=False)
-    assert {miss.rejection.reason for miss in misses} <= {"TopologyAffinityError", "UnexpectedAdmissionError"}
+    assert {miss.rejection.reason for miss in misses} <= {
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+    }
     unexpected = [miss for miss in misses if miss.rejection.reason == "UnexpectedAdmissionError"]
     assert all("memory" in miss.rejection.message for miss in unexpected)
     assert len(misses) <= most * ran

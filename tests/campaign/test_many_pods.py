@@ -31,14 +31,21 @@ async def answer(request: web.Request) -> web.StreamResponse:
     stop = min(start + PAGE, COUNT) if request.path.endswith("/pods") else start
     items = [one(number) for number in range(start, stop)]
     more = str(stop) if request.path.endswith("/pods") and stop < COUNT else ""
-    return web.json_response({"metadata": {"resourceVersion": "1", "continue": more}, "items": items})
+    return web.json_response(
+        {"metadata": {"resourceVersion": "1", "continue": more}, "items": items}
+    )
 
 
 def one(number: int) -> dict:
     """Return a pod as large as an API server's usually are, one of a few kinds."""
     found = pod_object(f"pod-{number}", f"node-{number % 1000}", cpu=1 + number % KINDS)
-    found["metadata"]["labels"] = {f"label-{place}": f"value-{number}-{place}" for place in range(10)}
-    found["status"] = {"phase": "Running", "conditions": [{"type": str(place), "status": "True"} for place in range(5)]}
+    found["metadata"]["labels"] = {
+        f"label-{place}": f"value-{number}-{place}" for place in range(10)
+    }
+    found["status"] = {
+        "phase": "Running",
+        "conditions": [{"type": str(place), "status": "True"} for place in range(5)],
+    }
     return found
 
 
@@ -63,7 +70,16 @@ def test_a_hundred_thousand_pods_take_less_than_a_gibibyte(tmp_path, capsys) -> 
             )
         )
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "alignup", "extender", "--kubeconfig", str(config), "--listen", "127.0.0.1:0"),
+            *(
+                sys.executable,
+                "-m",
+                "alignup",
+                "extender",
+                "--kubeconfig",
+                str(config),
+                "--listen",
+                "127.0.0.1:0",
+            ),
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
@@ -95,4 +111,6 @@ async def all_are_known(port: str) -> None:
 def peak_of(pid: int) -> int:
     """Return the most bytes of memory that a process has had."""
     status = Path(f"/proc/{pid}/status").read_text()
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+    return 1024 * int(
+        next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]
+    )

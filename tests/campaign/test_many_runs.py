@@ -37,7 +37,8 @@ def started_run(arguments, said):
 class Campaign:
     """Rounds of commands that claim what they were given.
 
-    Each round starts them in one of two ways; forked ones begin so fast that they all meet at the lock.
+    Each round starts them in one of two ways; forked ones begin so fast that they all meet at the
+    lock.
     """
 
     def __init__(self, folder, seed):
@@ -57,7 +58,14 @@ class Campaign:
     def arguments(self, number):
         """Return the arguments of one command, with a request of its own."""
         cpus, gpus = self.random.choice([1, 2, 8, 24, 60]), self.random.choice([0, 0, 1, 2])
-        wish = ["--cpus", str(cpus), "--device", f"nvidia.com/gpu={gpus}", "--state", str(self.state)]
+        wish = [
+            "--cpus",
+            str(cpus),
+            "--device",
+            f"nvidia.com/gpu={gpus}",
+            "--state",
+            str(self.state),
+        ]
         if self.random.random() < 0.3:
             wish += ["--memory", f"{self.random.choice([1, 200, 900])}Gi"]
         wish += ["--policy", self.random.choice(["best-effort", "restricted", "single-numa-node"])]
@@ -93,7 +101,9 @@ class Campaign:
             return
         text = self.random.choice(self.earlier[-50:])
         beside = self.folder / "beside"
-        beside.write_bytes(text if what == "put back" else text[: self.random.randint(30, len(text))])
+        beside.write_bytes(
+            text if what == "put back" else text[: self.random.randint(30, len(text))]
+        )
         beside.replace(self.state)
 
     def round(self, start, pause, at_once=AT_ONCE):
@@ -113,7 +123,9 @@ class Campaign:
     def await_orphans(self):
         """Wait for the commands whose waiting processes were killed."""
         deadline = time.monotonic() + LIMIT
-        while any(joint_liveness(lease.processes) is Liveness.RUNNING for lease in self.file.read().leases):
+        while any(
+            joint_liveness(lease.processes) is Liveness.RUNNING for lease in self.file.read().leases
+        ):
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -151,9 +163,15 @@ def campaign(folder, rounds, seed, forks=AT_ONCE, programs=AT_ONCE):
     made.finish()
     granted = len((folder / "granted").read_text().splitlines())
     usual = (": refused: ", "was damaged", "was removed or replaced", "waiting for the lock")
-    said = [line for line in (folder / "said").read_text().splitlines() if not any(words in line for words in usual)]
+    said = [
+        line
+        for line in (folder / "said").read_text().splitlines()
+        if not any(words in line for words in usual)
+    ]
     assert not said, said[-20:]
-    assert set(made.statuses) <= {0, 125, -signal.SIGKILL, 128 + signal.SIGKILL}, sorted(set(made.statuses))
+    assert set(made.statuses) <= {0, 125, -signal.SIGKILL, 128 + signal.SIGKILL}, sorted(
+        set(made.statuses)
+    )
     counts = f"{granted} granted, {made.statuses.count(125)} refused, {made.killed} killed"
     print(f"{rounds} rounds: {counts}, {made.tampered} times tampered")  # noqa: T201  # shown with -s
     assert granted

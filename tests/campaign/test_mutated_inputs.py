@@ -1,7 +1,8 @@
 """Mutated inputs for every reader: each is read, or refused in one line, within seconds and some hundred megabytes.
 
-ALIGNUP_FUZZ_INPUTS (100,000) and ALIGNUP_FUZZ_SECONDS (300) bound the campaign, whichever is reached first;
-ALIGNUP_FUZZ_SEED chooses other inputs. An input depends on the seed, the reader's name and its number alone.
+ALIGNUP_FUZZ_INPUTS (100,000) and ALIGNUP_FUZZ_SECONDS (300) bound the campaign, whichever is
+reached first; ALIGNUP_FUZZ_SEED chooses other inputs. An input depends on the seed, the reader's
+name and its number alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ INPUTS = int(os.environ.get("ALIGNUP_FUZZ_INPUTS", "100000"))
 SECONDS = float(os.environ.get("ALIGNUP_FUZZ_SECONDS", "300"))
 CPU_SECONDS = 5
 MEMORY = 500 << 20
-WEIGHTS = {"cpulist": 4, "quantity": 4, "inventory": 2, "trace": 2, "snapshot": 0.5, "lease files": 0.2}
+WEIGHTS = {
+    "cpulist": 4,
+    "quantity": 4,
+    "inventory": 2,
+    "trace": 2,
+    "snapshot": 0.5,
+    "lease files": 0.2,
+}
 
 
 class TooSlowError(BaseException):

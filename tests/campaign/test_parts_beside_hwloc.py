@@ -1,7 +1,7 @@
 """Parts of machines, whose CPUs, cores and NUMA nodes are those that hwloc-calc finds in the same files.
 
-The machines are the small ones of `machine_shapes`, and the real ones in `shared/machines` beside the repository where
-there is such a folder.
+The machines are the small ones of `machine_shapes`, and the real ones in `shared/machines` beside
+the repository where there is such a folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from machine_shapes import SHAPES
 ARCHIVES = sorted((Path(__file__).parents[2].parent / "shared" / "machines").glob("*.tar.xz"))
 HWLOC_CALC = shutil.which("hwloc-calc")
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(HWLOC_CALC is None, reason="hwloc-calc is not installed")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(HWLOC_CALC is None, reason="hwloc-calc is not installed"),
+]
 
 
 def mask(cpus: CPUSet) -> str:
@@ -42,7 +45,9 @@ def unpacked(machine: str | Path, folder: Path) -> Path:
     return next(folder.iterdir())
 
 
-@pytest.mark.parametrize("named", [*SHAPES, *ARCHIVES], ids=lambda named: getattr(named, "name", named))
+@pytest.mark.parametrize(
+    "named", [*SHAPES, *ARCHIVES], ids=lambda named: getattr(named, "name", named)
+)
 def test_parts_are_whole_cores_of_the_nodes_that_hwloc_names(named, tmp_path) -> None:
     root = unpacked(named, tmp_path)
     environment = {**os.environ, "HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop"}
@@ -61,4 +66,6 @@ def test_parts_are_whole_cores_of_the_nodes_that_hwloc_names(named, tmp_path) ->
             if cores:
                 of_cores = calc("--po", "-I", "pu", *(f"core:{number}" for number in cores))
                 assert of_cores == set(part.cpus)
-            assert set(part.numa_nodes) <= calc("--po", "-I", "numa", own) or len(part.numa_nodes) == 1
+            assert (
+                set(part.numa_nodes) <= calc("--po", "-I", "numa", own) or len(part.numa_nodes) == 1
+            )

@@ -1,6 +1,7 @@
 """What the managers of each release log about random pods, explained: which it refused and why, and its merges again.
 
-`ALIGNUP_MANAGERS` names the programs, as for test_fresh_scenarios.py; `ALIGNUP_FRESH` says how many scenarios (300).
+`ALIGNUP_MANAGERS` names the programs, as for test_fresh_scenarios.py; `ALIGNUP_FRESH` says how many
+scenarios (300).
 """
 
 from __future__ import annotations
@@ -32,10 +33,15 @@ BY_MERGE = "TopologyAffinityError"
 DENIED = "Pod admission denied"
 """What kubelets from 1.31 on write of each refused pod."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not() or "they can be asked")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "they can be asked"),
+]
 
 
-def offered(told: dict[str, Any], container: str | None) -> list[dict[str, list[LoggedHint] | None]]:
+def offered(
+    told: dict[str, Any], container: str | None
+) -> list[dict[str, list[LoggedHint] | None]]:
     """Return what each provider offered for a container or the pod, as the program has it, in an order of its own."""
     hints = told["podHints"] if container is None else told["containers"][container]["hints"]
     return [
@@ -55,7 +61,8 @@ def mask_of(nodes: list[int] | None) -> int | None:
 def in_order(hints: list[dict[str, list[LoggedHint] | None]]) -> list[str]:
     """Return the same in one order."""
     return sorted(
-        json.dumps({name: some and sorted(some, key=repr) for name, some in sorted(given.items())}) for given in hints
+        json.dumps({name: some and sorted(some, key=repr) for name, some in sorted(given.items())})
+        for given in hints
     )
 
 
@@ -70,9 +77,13 @@ def refusals(case: dict[str, Any], answer: dict[str, Any]) -> dict[str, dict[str
 
 def read(answer: dict[str, Any], *, denied: bool) -> KubeletLog:
     """Return what a scenario's log says, with or without the line that tells why a pod was refused."""
-    lines = "".join(step.get("log", "") for step in answer["expect"]).encode().splitlines(keepends=True)
+    lines = (
+        "".join(step.get("log", "") for step in answer["expect"]).encode().splitlines(keepends=True)
+    )
     try:
-        return read_log((one for one in lines if denied or log_line(one.decode())[1] != DENIED), "LOG")
+        return read_log(
+            (one for one in lines if denied or log_line(one.decode())[1] != DENIED), "LOG"
+        )
     except InputError:  # the topology manager was asked nothing
         return KubeletLog()
 
@@ -83,7 +94,10 @@ def differences(
     """Yield what an explanation of a refused pod says otherwise than the program."""
     kubelet = case["kubelet"]
     if found.reason != told["reason"] or found.log["message"] not in {told["message"], ""}:
-        yield f"{found.reason}: {found.log['message']}, the kubelet: {told['reason']}: {told['message']}"
+        yield (
+            f"{found.reason}: {found.log['message']}, the kubelet: {told['reason']}: "
+            f"{told['message']}"
+        )
     if found.cause_kind == "unknown":
         yield f"no cause of {told['reason']}: {told['message']}"
     if found.policy != kubelet["topologyManagerPolicy"]:
@@ -92,7 +106,9 @@ def differences(
         hints = offered(told, one.container)
         if in_order(one.hints) != in_order(hints):
             yield f"hints {one.hints}, the kubelet: {hints}"
-    closest = kubelet.get("topologyManagerPolicyOptions", {}).get("prefer-closest-numa-nodes") == "true"
+    closest = (
+        kubelet.get("topologyManagerPolicyOptions", {}).get("prefer-closest-numa-nodes") == "true"
+    )
     if found.log["agrees"] is not (None if closest or not found.steps else True):
         yield f"merged {found.log['merged']}, the kubelet: {found.log['best']}"
 
@@ -113,13 +129,22 @@ def test_the_log_tells_what_the_managers_decided(program: Path, form: str, tmp_p
             said, log = refusals(case, answer), read(answer, denied=denied)
             said = {pod: told for pod, told in said.items() if denied or told["reason"] == BY_MERGE}
             if {*log.refusals} != {*said}:
-                wrong.append(f"{case['name']}: refused {sorted(log.refusals)}, by the kubelet {sorted(said)}")
+                wrong.append(
+                    f"{case['name']}: refused {sorted(log.refusals)}, by the kubelet {sorted(said)}"
+                )
             for pod in log.refusals.keys() & said.keys():
-                found, decisions = explain_logged(log, log.refusals[pod]), log.refusals[pod].decisions
+                found, decisions = (
+                    explain_logged(log, log.refusals[pod]),
+                    log.refusals[pod].decisions,
+                )
                 refused, merges = refused + 1, merges + (found.log["agrees"] is True)
-                wrong += [f"{case['name']}, {pod}: {one}" for one in differences(case, said[pod], found, decisions)]
+                wrong += [
+                    f"{case['name']}, {pod}: {one}"
+                    for one in differences(case, said[pod], found, decisions)
+                ]
     sys.stdout.write(
-        f"kubelet {release}, {form}, seed {SEED}: {refused} refusals read from logs, {merges} merges replayed, "
+        f"kubelet {release}, {form}, seed {SEED}: {refused} refusals read from logs, {merges} "
+        "merges replayed, "
         f"{len(wrong)} differ, {silent} scenarios that it does not start with or answer\n"
     )
     assert refused

@@ -46,7 +46,10 @@ def why_not() -> str:
     return "" if len(CPUS) > 1 else "there is one CPU, of which no two parts can be cut"
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be started")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "it can be started"),
+]
 
 
 def free_ports(count: int) -> list[int]:
@@ -76,7 +79,11 @@ class Slurm:
     def __init__(self, folder: Path, task_plugins: str) -> None:
         host = socket.gethostname().partition(".")[0]
         self.folder, self._processes = folder, list[subprocess.Popen[bytes]]()
-        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PYTHONWARNINGS": "default"}
+        self.environment = {
+            **os.environ,
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "PYTHONWARNINGS": "default",
+        }
         for name in ("state", "spool"):
             (folder / name).mkdir()
         (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
@@ -94,7 +101,9 @@ class Slurm:
             "SlurmdPidFile": f"{folder}/slurmd.pid",
             "StateSaveLocation": f"{folder}/state",
             "SlurmdSpoolDir": f"{folder}/spool",
-            "ProctrackType": "proctrack/cgroup" if "cgroup" in task_plugins else "proctrack/linuxproc",
+            "ProctrackType": "proctrack/cgroup"
+            if "cgroup" in task_plugins
+            else "proctrack/linuxproc",
             "TaskPlugin": task_plugins,
             "SelectType": "select/cons_tres",
             "SelectTypeParameters": "CR_CPU",
@@ -113,12 +122,19 @@ class Slurm:
     def _start(self, name: str, *options: str | Path) -> None:
         with (self.folder / f"{name}.out").open("wb") as log:
             words = [shutil.which(name) or name, *map(str, options)]
-            self._processes.append(subprocess.Popen(words, stdout=log, stderr=log, env=self.environment))  # noqa: S603  # ours
+            self._processes.append(
+                subprocess.Popen(words, stdout=log, stderr=log, env=self.environment)  # noqa: S603  # ours
+            )
 
     def _asked(self, name: str, *options: str) -> str:
         words = [shutil.which(name) or name, *options]
         done = subprocess.run(  # noqa: S603  # ours
-            words, env=self.environment, capture_output=True, text=True, timeout=PATIENCE * 4, check=name == "srun"
+            words,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE * 4,
+            check=name == "srun",
         )
         return done.stdout
 
@@ -144,9 +160,13 @@ class Slurm:
 
 
 @pytest.fixture(scope="module", params=["task/affinity", "task/affinity,task/cgroup"])
-def slurm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+def slurm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Slurm]:
     if "cgroup" in request.param and not has_cpusets():
-        pytest.skip("there is no cgroup v1 hierarchy of cpusets, with which Slurm 22.05 confines steps")
+        pytest.skip(
+            "there is no cgroup v1 hierarchy of cpusets, with which Slurm 22.05 confines steps"
+        )
     made = Slurm(tmp_path_factory.mktemp("slurm"), request.param)
     try:
         if trouble := made.wait_until_up():
@@ -172,7 +192,8 @@ def test_four_ranks_share_what_the_step_was_granted(slurm) -> None:
         assert all(parts)
         assert len(set.union(*parts)) == sum(map(len, parts))
         return
-    # there are fewer CPUs than ranks: all say so, and none that another option of srun would give more
+    # there are fewer CPUs than ranks: all say so, and none that another option of srun would give
+    # more
     assert all("parts are too many for the" in one["error"] for one in found)
     assert not any("start the ranks with" in one["error"] for one in found)
 

@@ -2,9 +2,10 @@
 
     python tests/campaign/threads.py SECONDS [SCENARIO...]
 
-Each scenario is one of the sentences of `docs/threads.md`; without names, all are tried. Answers are looked at too: one
-that is torn apart ends it. A cluster of nodes that change reads their amounts without a lock, and again if they changed
-meanwhile: the sanitizer does not know such sequence locks, and is not to be asked about that scenario.
+Each scenario is one of the sentences of `docs/threads.md`; without names, all are tried. Answers
+are looked at too: one that is torn apart ends it. A cluster of nodes that change reads their
+amounts without a lock, and again if they changed meanwhile: the sanitizer does not know such
+sequence locks, and is not to be asked about that scenario.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ CONFIG = {
 def pod(number, cpus):
     amounts = {"cpu": str(cpus), "memory": "1Gi"}
     container = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
-    return {"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "spec": {"containers": [container]}}
+    return {
+        "metadata": {"name": f"p{number}", "uid": f"u{number}"},
+        "spec": {"containers": [container]},
+    }
 
 
 def come_and_go(node, seed, is_over):
@@ -78,10 +82,14 @@ def changing_cluster(pool, is_over):
     cluster = Cluster.from_nodes([Node(MACHINE, CONFIG) for _ in range(NODES)])
     half = THREADS // 2
     asking = [pool.submit(judge, cluster, seed, is_over) for seed in range(half)]
-    return asking + [pool.submit(come_and_go, cluster.nodes[seed], seed, is_over) for seed in range(half)]
+    return asking + [
+        pool.submit(come_and_go, cluster.nodes[seed], seed, is_over) for seed in range(half)
+    ]
 
 
-SCENARIOS = {scenario.__name__: scenario for scenario in (own_nodes, one_node, one_cluster, changing_cluster)}
+SCENARIOS = {
+    scenario.__name__: scenario for scenario in (own_nodes, one_node, one_cluster, changing_cluster)
+}
 
 
 def main(seconds, names):

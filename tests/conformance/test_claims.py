@@ -43,7 +43,8 @@ def devices(result: list[dict[str, Any]] | None) -> object:
             {
                 **device,
                 "consumedCapacity": {
-                    name: parse_quantity(amount) for name, amount in device.get("consumedCapacity", {}).items()
+                    name: parse_quantity(amount)
+                    for name, amount in device.get("consumedCapacity", {}).items()
                 },
             }
             for device in claim["devices"]
@@ -66,7 +67,9 @@ def test_devices_are_the_schedulers() -> None:
     recorded = lines("dra.jsonl.gz")
     assert len(recorded) >= 252
     known = [line for line in recorded if line["expect"]["result"] != "unknown"]
-    check_each(assert_answer, [(line["name"], (line, line["expect"], line["release"])) for line in known])
+    check_each(
+        assert_answer, [(line["name"], (line, line["expect"], line["release"])) for line in known]
+    )
 
 
 def test_devices_are_those_of_the_scheduler_of_1_36() -> None:
@@ -103,7 +106,10 @@ def test_selectors_say_and_cost_what_they_do_in_the_scheduler(name) -> None:
                 break
             assert kind_of(answer) == expected[0], line["expression"]
             assert re.search(r"(?:attributes|\])\.exists\(", line["expression"])
-            for values in (line["device"].get("attributes", {}), line["device"].get("capacity", {})):
+            for values in (
+                line["device"].get("attributes", {}),
+                line["device"].get("capacity", {}),
+            ):
                 pairs = random.sample(list(values.items()), len(values))
                 values.clear()
                 values.update(pairs)
@@ -116,7 +122,9 @@ def compare(seeds: range) -> int:
     searched = 0
     for seed in seeds:
         random = Random(seed)
-        line = scenario(random, f"case-{seed}", release=random.choice(("1.37", "1.37", "1.36", "1.35")))
+        line = scenario(
+            random, f"case-{seed}", release=random.choice(("1.37", "1.37", "1.36", "1.35"))
+        )
         gates = gates_of(line["release"], line["features"])
         allocated = [read_claim(one, "allocated") for one in line["allocated"]]
         try:
@@ -152,13 +160,31 @@ def test_the_search_leaves_out_nothing_in_thousands_of_cases() -> None:
 @pytest.mark.parametrize(
     ("requests", "error"),
     [
-        ({"r": [33]}, "request r: adding 33 devices exceeds the claim limit of 32, with 0 already accounted for"),
+        (
+            {"r": [33]},
+            (
+                "request r: adding 33 devices exceeds the claim limit of 32, with 0 already accounted "
+                "for"
+            ),
+        ),
         (
             {"a": [20], "b": [20]},
-            "request b: adding 20 devices exceeds the claim limit of 32, with 20 already accounted for",
+            (
+                "request b: adding 20 devices exceeds the claim limit of 32, with 20 already "
+                "accounted for"
+            ),
         ),
-        ({"a": [1], "b": [2**63 - 1]}, f"request b: adding {2**63 - 1} devices exceeds the claim limit of 32, with 1"),
-        ({"a": [40, 33]}, "request a: adding 33 devices exceeds the claim limit of 32, with 0 already accounted for"),
+        (
+            {"a": [1], "b": [2**63 - 1]},
+            f"request b: adding {2**63 - 1} devices exceeds the claim limit of 32, with 1",
+        ),
+        (
+            {"a": [40, 33]},
+            (
+                "request a: adding 33 devices exceeds the claim limit of 32, with 0 already accounted "
+                "for"
+            ),
+        ),
         ({"r": [32]}, None),
         ({"a": [33, 2]}, None),
         ({"a": [20], "b": [13, 12]}, None),
@@ -169,7 +195,10 @@ def test_a_claim_has_32_devices_at_most_in_the_words_of_1_37_2(requests, error) 
     listed = [
         {"name": name, "exactly": {**wanted, "count": counts[0]}}
         if len(counts) == 1
-        else {"name": name, "firstAvailable": [{**wanted, "name": f"s{count}", "count": count} for count in counts]}
+        else {
+            "name": name,
+            "firstAvailable": [{**wanted, "name": f"s{count}", "count": count} for count in counts],
+        }
         for name, counts in requests.items()
     ]
     devices = [{"name": f"d{number}"} for number in range(40)]
@@ -180,10 +209,15 @@ def test_a_claim_has_32_devices_at_most_in_the_words_of_1_37_2(requests, error) 
         "features": {},
         "node": {"metadata": {"name": "n"}},
         "slices": [
-            {"metadata": {"name": "s"}, "spec": {"driver": "d.e", "nodeName": "n", "pool": pool, "devices": devices}}
+            {
+                "metadata": {"name": "s"},
+                "spec": {"driver": "d.e", "nodeName": "n", "pool": pool, "devices": devices},
+            }
         ],
         "classes": [{"metadata": {"name": "c"}, "spec": {}}],
-        "claims": [{"metadata": {"name": "c", "namespace": "n"}, "spec": {"devices": {"requests": listed}}}],
+        "claims": [
+            {"metadata": {"name": "c", "namespace": "n"}, "spec": {"devices": {"requests": listed}}}
+        ],
         "allocated": [],
     }
     answer = answer_scenario(line, "line")
@@ -199,7 +233,9 @@ def test_a_claim_has_32_devices_at_most_in_the_words_of_1_37_2(requests, error) 
         ("1.37", "b.example", ["plain", "d0"]),
     ],
 )
-def test_in_1_36_a_pool_whose_counters_are_overdrawn_takes_those_of_its_name_with_it(release, first, found) -> None:
+def test_in_1_36_a_pool_whose_counters_are_overdrawn_takes_those_of_its_name_with_it(
+    release, first, found
+) -> None:
     """Its allocator looks at the counters of the pool that it comes to first, for all pools of that name."""
     line = two_pools_of_one_name(first) | {"release": release}
     answer = answer_scenario(line, "line")
@@ -210,36 +246,62 @@ def test_in_1_36_a_pool_whose_counters_are_overdrawn_takes_those_of_its_name_wit
 def two_pools_of_one_name(first: str) -> dict[str, Any]:
     """Return a question about two drivers, of which `b.example` has given out more than it has of a counter.
 
-    The first request is for the driver `first`, the second for `a.example`; both have a device without counters.
+    The first request is for the driver `first`, the second for `a.example`; both have a device
+    without counters.
     """
     slices = []
     for driver, there in (("a.example", "4"), ("b.example", "1")):
         devices = [
-            {"name": name, "consumesCounters": [{"counterSet": "s", "counters": {counter: {"value": "1"}}}]}
+            {
+                "name": name,
+                "consumesCounters": [{"counterSet": "s", "counters": {counter: {"value": "1"}}}],
+            }
             for name, counter in (("d0", "plenty"), ("d1", "scarce"), ("d2", "scarce"))
         ]
         pool = {"name": "n", "generation": 1, "resourceSliceCount": 2}
         spec = {"driver": driver, "nodeName": "n", "pool": pool}
-        counters = [{"name": "s", "counters": {"plenty": {"value": "4"}, "scarce": {"value": there}}}]
-        slices += [
-            {"metadata": {"name": driver}, "spec": {**spec, "devices": [*devices, {"name": "plain"}]}},
-            {"metadata": {"name": f"{driver}-counters"}, "spec": {**spec, "sharedCounters": counters}},
+        counters = [
+            {"name": "s", "counters": {"plenty": {"value": "4"}, "scarce": {"value": there}}}
         ]
-    results = [{"request": "r", "driver": "b.example", "pool": "n", "device": name} for name in ("d1", "d2")]
+        slices += [
+            {
+                "metadata": {"name": driver},
+                "spec": {**spec, "devices": [*devices, {"name": "plain"}]},
+            },
+            {
+                "metadata": {"name": f"{driver}-counters"},
+                "spec": {**spec, "sharedCounters": counters},
+            },
+        ]
+    results = [
+        {"request": "r", "driver": "b.example", "pool": "n", "device": name}
+        for name in ("d1", "d2")
+    ]
     requests = [
         {"name": name, "exactly": {"deviceClassName": driver, "count": count}}
         for name, driver, count in (("r0", first, 1), ("r1", "a.example", 1))
     ]
-    held = {"metadata": {"name": "held", "namespace": "n"}, "status": {"allocation": {"devices": {"results": results}}}}
+    held = {
+        "metadata": {"name": "held", "namespace": "n"},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
     return {
         "name": "two",
         "features": {},
         "node": {"metadata": {"name": "n"}},
         "slices": slices,
         "classes": [
-            {"metadata": {"name": one}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{one}'"}}]}}
+            {
+                "metadata": {"name": one},
+                "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{one}'"}}]},
+            }
             for one in ("a.example", "b.example")
         ],
-        "claims": [{"metadata": {"name": "c", "namespace": "n"}, "spec": {"devices": {"requests": requests}}}],
+        "claims": [
+            {
+                "metadata": {"name": "c", "namespace": "n"},
+                "spec": {"devices": {"requests": requests}},
+            }
+        ],
         "allocated": [held],
     }

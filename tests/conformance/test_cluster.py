@@ -48,7 +48,9 @@ def follow(case: dict[str, Any], attempt: int | None) -> None:
         if picks is not None:
             picks.expected = expected.get("containers", {})
         if "admit" in step:
-            assert foreseen(cluster, step["admit"]) == recorded(expected), f"{case['name']} step {index}"
+            assert foreseen(cluster, step["admit"]) == recorded(expected), (
+                f"{case['name']} step {index}"
+            )
         check_step(case, next(answers), expected if picks else without_hints(expected))
 
 
@@ -85,7 +87,9 @@ def follow_some_picks(case: dict[str, Any]) -> None:
             return
 
 
-@pytest.mark.parametrize("rest", [0, *(pytest.param(rest, marks=pytest.mark.slow) for rest in (1, 2, 3))])
+@pytest.mark.parametrize(
+    "rest", [0, *(pytest.param(rest, marks=pytest.mark.slow) for rest in (1, 2, 3))]
+)
 @pytest.mark.parametrize("name", ["admission", "wide"])
 def test_a_cluster_foresees_every_admission(name: str, rest: int) -> None:
     """Most scenarios without the kubelet's arbitrary picks of devices, the others with them; slow: three quarters."""

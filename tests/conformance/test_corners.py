@@ -1,8 +1,9 @@
 """Corner scenarios in which kubelet and alignup parted once: now as the kubelet, or as `docs/deviations.md` says.
 
-`recorded_deviations.json` holds, by scenario and step, each field of our answer that is not the kubelet's: all else
-must be the kubelet's to the letter. Scenarios that are not recorded there (`ALIGNUP_VECTORS` may bring others) may
-differ where a row of the table is about machines or pods like theirs.
+`recorded_deviations.json` holds, by scenario and step, each field of our answer that is not the
+kubelet's: all else must be the kubelet's to the letter. Scenarios that are not recorded there
+(`ALIGNUP_VECTORS` may bring others) may differ where a row of the table is about machines or pods
+like theirs.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ RECORDED: dict[str, Any] = json.loads(
 
 CASES = {case["name"]: case for case in corner_cases()}
 PLAIN = {
-    name: case for name, case in CASES.items() if "expect" in case and "scenario_as_the_kubelet_sees_it" not in case
+    name: case
+    for name, case in CASES.items()
+    if "expect" in case and "scenario_as_the_kubelet_sees_it" not in case
 }
 
 
@@ -64,7 +67,8 @@ def deviations_of(case: dict[str, Any]) -> set[str]:
     found = {
         "sizes": sizes_differ(scenario["machine"]),
         "sockets": nodes_cross_sockets(scenario["machine"]),
-        "strict": sizes_differ(scenario["machine"]) and options.get("strict-cpu-reservation") == "true",
+        "strict": sizes_differ(scenario["machine"])
+        and options.get("strict-cpu-reservation") == "true",
         "uid": len(uids) > len(set(uids)),
         "panic": any("panic" in step for step in case["expect"]),
     }
@@ -83,7 +87,10 @@ def summary(step: dict[str, Any], containers: dict[str, Any]) -> dict[str, Any]:
     """Return what an answer says of the verdict and of what an admitted pod got, in one form for both."""
     got = {}
     for name, one in containers.items() if step["admitted"] else ():
-        blocks = [(tuple(b.get("numa", b.get("numaNodes"))), b["type"], b["size"]) for b in one["memory"] or ()]
+        blocks = [
+            (tuple(b.get("numa", b.get("numaNodes"))), b["type"], b["size"])
+            for b in one["memory"] or ()
+        ]
         got[name] = (one["cpus"], sorted(blocks, key=lambda block: block[1]), one["devices"] or {})
     return {
         "admitted": step["admitted"],
@@ -102,7 +109,10 @@ def plain_hints(hints: dict[str, Any] | None) -> dict[str, Any] | None:
         and {
             resource: listed
             if listed is None
-            else sorted(([one.get("numa", one.get("numaNodes")), one["preferred"]] for one in listed), key=str)
+            else sorted(
+                ([one.get("numa", one.get("numaNodes")), one["preferred"]] for one in listed),
+                key=str,
+            )
             for resource, listed in found.items()
         }
         for provider, found in hints.items()
@@ -113,7 +123,10 @@ def whole(step: dict[str, Any]) -> dict[str, Any]:
     """Return all that an answer says but for sentences, hints included, in one form for both, and as JSON has it."""
     containers = step.get("containers") or {}
     found = summary(step, containers) | {"podHints": plain_hints(step.get("podHints"))}
-    found |= {f"hints of {name}": plain_hints(one.get("hints")) for name, one in sorted(containers.items())}
+    found |= {
+        f"hints of {name}": plain_hints(one.get("hints"))
+        for name, one in sorted(containers.items())
+    }
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
 
@@ -176,7 +189,9 @@ def test_a_recorded_corner_is_the_kubelets_but_for_what_is_recorded() -> None:
 
 
 def test_the_table_names_each_recorded_deviation_and_no_other() -> None:
-    rows = re.findall(r"^\| `([\w-]+)` \| \[[^]]+\]\(#(\w+)\) \| ([\d, ]+) \|", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([\w-]+)` \| \[[^]]+\]\(#(\w+)\) \| ([\d, ]+) \|", PAGE.read_text(), re.MULTILINE
+    )
     assert {name: (row, steps) for name, row, steps in rows} == {
         name: (one["row"], ", ".join(one["steps"])) for name, one in RECORDED.items()
     }
@@ -187,7 +202,9 @@ def test_no_cpu_is_given_twice_in_any_corner() -> None:
     for name, case in PLAIN.items():
         for held in held_at_once(case["scenario"]):
             for (one, cpus), (other, others) in combinations(held, 2):
-                assert not int(cpus) & int(others), f"{name}: {one} and {other} share {cpus} and {others}"
+                assert not int(cpus) & int(others), (
+                    f"{name}: {one} and {other} share {cpus} and {others}"
+                )
 
 
 @pytest.mark.parametrize("name", ["hand-memory-512m", "hand-device-on-node-minus-one"])

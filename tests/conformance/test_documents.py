@@ -47,7 +47,8 @@ ALIGNING = ["best-effort", "restricted", "single-numa-node"]
 def hints(pairs):
     """Return hints from masks as the documents print them, the lowest NUMA node last; None: no mask."""
     return [
-        TopologyHint(None if mask is None else BitMask.from_int(int(mask, 2)), preferred) for mask, preferred in pairs
+        TopologyHint(None if mask is None else BitMask.from_int(int(mask, 2)), preferred)
+        for mask, preferred in pairs
     ]
 
 
@@ -62,7 +63,9 @@ def merged(policy, *lists, numa_nodes=2):
 def test_the_articles_cross_product_has_its_twelve_rows():
     rows = []
     for cpu, gpu, nic in product(CPU, GPU, NIC):
-        mask, preferred = merged_permutation([(int(mask, 2), is_best) for mask, is_best in (cpu, gpu, nic)], 0b11)
+        mask, preferred = merged_permutation(
+            [(int(mask, 2), is_best) for mask, is_best in (cpu, gpu, nic)], 0b11
+        )
         rows.append((cpu[0], gpu[0], nic[0], f"{mask:02b}", preferred and mask != 0))
     assert rows == TWELVE_ROWS
 
@@ -76,14 +79,18 @@ def test_all_policies_admit_the_articles_example(policy):
 def test_the_kubelets_hints_of_the_article_make_27_rows():
     """Its device manager offers {11: False} too, by the article's own rule of one hint for every possible mask."""
     loaded = load_machine("align-up-article")
-    node = Node(loaded.machine, {**loaded.kubelet, "topologyManagerPolicy": "restricted"}, loaded.devices)
+    node = Node(
+        loaded.machine, {**loaded.kubelet, "topologyManagerPolicy": "restricted"}, loaded.devices
+    )
     pod = read_pod(loaded.pods[0])
     lists = [
         offered
         for provider in node.manager.providers
         for offered in (provider.topology_hints(pod, pod.containers[0]) or {}).values()
     ]
-    assert [[pair(hint) for hint in one] for one in lists] == [[(1, True), (2, True), (3, False)]] * 3
+    assert [[pair(hint) for hint in one] for one in lists] == [
+        [(1, True), (2, True), (3, False)]
+    ] * 3
     assert prod(len(one) for one in lists) == 27
     best, admit = make_policy("restricted", 2).merge([{str(i): one for i, one in enumerate(lists)}])
     assert (pair(best), admit) == ((1, True), True)
@@ -93,7 +100,10 @@ def test_the_article_allocates_container_by_container():
     """Container0 gets {cpu: {0, 1}, gpu: 0, nic: 0}, Container1 {cpu: {4, 5}, gpu: 1, nic: 1}."""
     loaded = load_machine("align-up-article")
     admission = Node(loaded.machine, loaded.kubelet, loaded.devices).admit(loaded.pods[0])
-    got = [(str(one.cpus), *(ids for (ids,) in one.devices.values())) for one in admission.containers.values()]
+    got = [
+        (str(one.cpus), *(ids for (ids,) in one.devices.values()))
+        for one in admission.containers.values()
+    ]
     assert got == [("0-1", "nic0", "gpu0"), ("4-5", "nic1", "gpu1")]
 
 
@@ -136,14 +146,19 @@ def test_packed_lists_say_the_same():
 
 def article_pod(requests, limits=None, annotation=None, devices=None):
     """Return a pod of one container."""
-    resources = {"requests": {**requests, **(devices or {})}, "limits": {**(limits or {}), **(devices or {})}}
+    resources = {
+        "requests": {**requests, **(devices or {})},
+        "limits": {**(limits or {}), **(devices or {})},
+    }
     metadata = {"name": "p"}
     if annotation is not None:
         metadata["annotations"] = {"scheduling.koordinator.sh/numa-topology-spec": annotation}
     return {"metadata": metadata, "spec": {"containers": [{"name": "c", "resources": resources}]}}
 
 
-@pytest.mark.parametrize(("release", "other"), [("1.29", 3), ("1.35", 3), ("1.36", 0)], ids=["1.29", "1.35", "1.36"])
+@pytest.mark.parametrize(
+    ("release", "other"), [("1.29", 3), ("1.35", 3), ("1.36", 0)], ids=["1.29", "1.35", "1.36"]
+)
 def test_the_articles_four_hints_by_release(release, other):
     node = Node.from_dict(
         {
@@ -153,7 +168,10 @@ def test_the_articles_four_hints_by_release(release, other):
             "kubeletVersion": release,
         }
     )
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": {"a/b": "2"}}}]}}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"a/b": "2"}}}]},
+    }
     [part] = explain(node, pod, suggest=False).resources
     assert part.offered.preferred == ((0, 1),)
     assert part.offered.other == ((0, 1, 2), (0, 1, 3), (0, 1, 2, 3))[:other]
@@ -165,7 +183,10 @@ def test_the_keps_example_has_no_limits_and_so_no_cpus_of_its_own():
 
     spec = {
         "containers": [container("appContainer1", 2, "1G"), container("appContainer2", 1, "1G")],
-        "initContainers": [container("initContainer1", 2, "1G"), container("initContainer2", 2, "3G")],
+        "initContainers": [
+            container("initContainer1", 2, "1G"),
+            container("initContainer2", 2, "3G"),
+        ],
     }
     pod = read_pod({"metadata": {"name": "example"}, "spec": spec})
     assert requests_of(pod) == {"cpu": 3000, "memory": 3 * 10**9}
@@ -174,7 +195,9 @@ def test_the_keps_example_has_no_limits_and_so_no_cpus_of_its_own():
 
 def test_one_provider_is_enough_to_refuse():
     kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
-    node = Node.from_dict({"machine": machine_of(2, 2), "kubelet": {**kubelet, "reservedSystemCPUs": "0"}})
+    node = Node.from_dict(
+        {"machine": machine_of(2, 2), "kubelet": {**kubelet, "reservedSystemCPUs": "0"}}
+    )
     amounts = {"cpu": "5", "memory": "1Gi"}
     assert node.admit(article_pod(amounts, amounts)).reason == "TopologyAffinityError"
 
@@ -182,7 +205,9 @@ def test_one_provider_is_enough_to_refuse():
 @pytest.mark.parametrize("release", ["1.29", "1.36"])
 def test_there_is_no_gate_topology_manager(release):
     with pytest.raises(ConfigError, match="unrecognized feature gate: TopologyManager"):
-        KubeletConfig.from_dict({"featureGates": {"TopologyManager": True}}, version=release, option_gates_on=False)
+        KubeletConfig.from_dict(
+            {"featureGates": {"TopologyManager": True}}, version=release, option_gates_on=False
+        )
 
 
 def test_a_cpu_that_two_numa_nodes_list_belongs_to_the_first():
@@ -212,11 +237,15 @@ def test_koordinators_first_example_has_no_memory_and_so_no_cpu_of_its_own():
 
 def test_koordinators_third_example_aligns_its_gpu_only():
     gpu = {"nvidia.com/gpu": 1}
-    [got] = koordinated().admit(article_pod({"cpu": 1}, {"cpu": 1}, SINGLE, gpu)).containers.values()
+    [got] = (
+        koordinated().admit(article_pod({"cpu": 1}, {"cpu": 1}, SINGLE, gpu)).containers.values()
+    )
     assert (got.cpus, len(got.devices["nvidia.com/gpu"])) == (None, 1)
     assert got.affinity.affinity.count() == 1
 
 
 def test_koordinators_trailing_comma_is_an_error():
     with pytest.raises(InputError, match="trailing comma"):
-        koordinated().admit(article_pod({"cpu": 1}, {"cpu": 1}, '{"numaTopologyPolicy": "SingleNUMANode",}'))
+        koordinated().admit(
+            article_pod({"cpu": 1}, {"cpu": 1}, '{"numaTopologyPolicy": "SingleNUMANode",}')
+        )

@@ -1,8 +1,8 @@
 """Scenarios that the kubelet cannot finish in two seconds end here, and as its rules say they must.
 
-Its merge walks the product of all hints: a hundred and more of each of four or five resources. The answers are
-compared with a plain model of the same merge that folds list by list; providers are compared with the kubelet on
-scenarios that it does finish.
+Its merge walks the product of all hints: a hundred and more of each of four or five resources. The
+answers are compared with a plain model of the same merge that folds list by list; providers are
+compared with the kubelet on scenarios that it does finish.
 """
 
 from __future__ import annotations
@@ -23,23 +23,34 @@ TOO_MANY = 10**7
 
 def offered(hints: dict[str, Any]) -> list[dict[str, Any] | None]:
     """Return the hints of all providers, in the form that merges take."""
-    return [resources and {name: pairs(found) for name, found in resources.items()} for resources in hints.values()]
+    return [
+        resources and {name: pairs(found) for name, found in resources.items()}
+        for resources in hints.values()
+    ]
 
 
 def pairs(hints: list[dict[str, Any]] | None) -> Any:
     if hints is None:
         return None
     return hint_list(
-        (None if h["numaNodes"] is None else sum(1 << node for node in h["numaNodes"]), h["preferred"]) for h in hints
+        (
+            None if h["numaNodes"] is None else sum(1 << node for node in h["numaNodes"]),
+            h["preferred"],
+        )
+        for h in hints
     )
 
 
 def permutations(providers: list[dict[str, Any] | None]) -> int:
     """Return how many permutations of hints there are."""
-    return prod(len(hints or (None,)) for resources in providers for hints in (resources or {}).values())
+    return prod(
+        len(hints or (None,)) for resources in providers for hints in (resources or {}).values()
+    )
 
 
-def decisions(case: dict[str, Any], step: dict[str, Any]) -> list[tuple[list[Any], dict[str, Any] | None]]:
+def decisions(
+    case: dict[str, Any], step: dict[str, Any]
+) -> list[tuple[list[Any], dict[str, Any] | None]]:
     """Return what each merge of a step had to go by, and what came out if the pod was admitted."""
     containers = step["containers"]
     if case["kubelet"]["topologyManagerScope"] == "pod":
@@ -60,7 +71,9 @@ def check(case: dict[str, Any]) -> int:
         merges = decisions(case, answer)
         for index, (providers, affinity) in enumerate(merges):
             most = max(most, permutations(providers))
-            mask, preferred, admit = merge(kubelet["topologyManagerPolicy"], 8, providers, distances, best_of_folding)
+            mask, preferred, admit = merge(
+                kubelet["topologyManagerPolicy"], 8, providers, distances, best_of_folding
+            )
             if affinity is not None:
                 nodes = [node for node in range(8) if mask is not None and mask >> node & 1]
                 assert (nodes, preferred) == (affinity["numaNodes"], affinity["preferred"])

@@ -21,7 +21,11 @@ def disagreements(name, answer):
 def answers_agree(given, expected):
     """A decoder's message is its own: of a PreFilter error only the code is compared."""
     if expected.get("prefilter", {}).get("code") == "Error":
-        given = given | {"prefilter": expected["prefilter"]} if given["prefilter"]["code"] == "Error" else given
+        given = (
+            given | {"prefilter": expected["prefilter"]}
+            if given["prefilter"]["code"] == "Error"
+            else given
+        )
     return given == expected
 
 

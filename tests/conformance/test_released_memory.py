@@ -1,7 +1,8 @@
 """Where the memory of a container goes that shared a group of NUMA nodes: row `release` of docs/deviations.md.
 
-Kubelets give it back to the lowest nodes of the group, so that a later container can be given one of them alone. Up to
-1.31 they are followed; since then each byte comes back to the node that it came from.
+Kubelets give it back to the lowest nodes of the group, so that a later container can be given one
+of them alone. Up to 1.31 they are followed; since then each byte comes back to the node that it
+came from.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ NAMES = [f"{case['name']}-{case['kubeletVersion']}" for case in CASES]
 def nodes_of(step: dict[str, Any]) -> list[list[int]]:
     """Return the NUMA nodes of each container's memory."""
     containers = step.get("containers", {}).values()
-    return [block.get("numa", block.get("numaNodes")) for one in containers for block in one.get("memory", ())]
+    return [
+        block.get("numa", block.get("numaNodes"))
+        for one in containers
+        for block in one.get("memory", ())
+    ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -31,7 +36,9 @@ def test_a_later_container_stays_in_the_group_but_for_older_kubelets(case: dict[
         check_case(case)
         return
     ours = replay(case)["steps"]
-    pairs = [(nodes_of(one), nodes_of(wanted)) for one, wanted in zip(ours, case["expect"], strict=True)]
+    pairs = [
+        (nodes_of(one), nodes_of(wanted)) for one, wanted in zip(ours, case["expect"], strict=True)
+    ]
     same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
     check_case({**case, "steps": case["steps"][:same], "expect": case["expect"][:same]})
     assert pairs[same] == ([[0, 1]], [[0]])

@@ -35,7 +35,9 @@ def test_every_scenario_ends_as_in_that_release(version: str) -> None:
         try:
             check_case(case)
             if "configError" in case:
-                assert replay(case)["configError"].startswith('unknown CPU Manager Policy option: "')
+                assert replay(case)["configError"].startswith(
+                    'unknown CPU Manager Policy option: "'
+                )
         except AssertionError as error:
             failures.append(str(error)[:2000])
 
@@ -78,7 +80,10 @@ def test_a_cluster_of_mixed_releases_judges_as_each_of_them() -> None:
             got = admission_dict(node, pod, admission)["containers"]
             if expected["admitted"]:
                 assert int(answer.affinity[0]) == union_of(node, expected), case["name"]
-            if any(not is_same(case, got.get(name), one) for name, one in expected.get("containers", {}).items()):
+            if any(
+                not is_same(case, got.get(name), one)
+                for name, one in expected.get("containers", {}).items()
+            ):
                 break
     assert compared > 1000
 
@@ -89,7 +94,9 @@ def union_of(node: Node, expected: dict[str, Any]) -> int:
     for container in expected["containers"].values():
         mask = (container.get("affinity") or [None])[0] or 0
         union |= sum(
-            1 << position for position, identity in enumerate(node.machine.numa_node_ids) if mask >> identity & 1
+            1 << position
+            for position, identity in enumerate(node.machine.numa_node_ids)
+            if mask >> identity & 1
         )
     return union
 
@@ -108,7 +115,10 @@ def is_same(case: dict[str, Any], got: dict[str, Any] | None, wanted: dict[str, 
 
 def test_pods_with_resources_or_a_status_of_their_own_are_read_as_in_that_release() -> None:
     """By Node, hints included; and a cluster of nodes foresees each verdict."""
-    check_each(decides_as_its_release, [(case["name"], (case,)) for case in vectors("versions/pods", own=True)])
+    check_each(
+        decides_as_its_release,
+        [(case["name"], (case,)) for case in vectors("versions/pods", own=True)],
+    )
 
 
 def decides_as_its_release(case: dict[str, Any]) -> None:

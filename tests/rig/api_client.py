@@ -21,7 +21,9 @@ class ApiClient:
         self._token = config["users"][0]["user"]["token"]
         self._tls = ssl._create_unverified_context()  # noqa: S323  # our own server on loopback
 
-    def request(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
+    def request(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json"
+    ) -> tuple[int, Any]:
         """Return the status of an answer, and the object in it; `kind` is the body's Content-Type."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
@@ -31,7 +33,9 @@ class ApiClient:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             text = error.read()
-            return error.code, json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
+            return error.code, json.loads(text) if text.startswith(b"{") else {
+                "message": text.decode()
+            }
 
     def get(self, path: str) -> Any:
         """Return an object or a list; None: it is not there."""

@@ -1,6 +1,7 @@
 """A real etcd, kube-apiserver and kube-scheduler on free ports of loopback, without a controller manager.
 
-So nobody evicts, taints, recreates or collects garbage, and nodes stay as their kubelets have left them.
+So nobody evicts, taints, recreates or collects garbage, and nodes stay as their kubelets have left
+them.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class ControlPlane:
         self.kubeconfig = str(folder / "kubeconfig")
         self.processes = Processes(folder / "log")
         self._scheduler = scheduler
-        self._etcd, self._peers, self._server, self.scheduler_address = (free_address() for _ in range(4))
+        self._etcd, self._peers, self._server, self.scheduler_address = (
+            free_address() for _ in range(4)
+        )
         self._overlay: dict[str, Any] = {}
         self.gates: dict[str, bool] = {}
         """Feature gates of the scheduler, from its next start on."""
@@ -72,7 +75,13 @@ class ControlPlane:
             "current-context": "rig",
             "contexts": [{"name": "rig", "context": {"cluster": "rig", "user": "admin"}}],
             "clusters": [
-                {"name": "rig", "cluster": {"server": f"https://{self._server}", "certificate-authority": certificate}}
+                {
+                    "name": "rig",
+                    "cluster": {
+                        "server": f"https://{self._server}",
+                        "certificate-authority": certificate,
+                    },
+                }
             ],
             "users": [{"name": "admin", "user": {"token": token}}],
         }
@@ -112,14 +121,18 @@ class ControlPlane:
             "httpTimeout": "10s",
             "nodeCacheCapable": True,
         }
-        self.schedule({} if address is None else {"extenders": [extender], "percentageOfNodesToScore": 100})
+        self.schedule(
+            {} if address is None else {"extenders": [extender], "percentageOfNodesToScore": 100}
+        )
 
     def add_topology_kind(self) -> None:
         """Let the API server serve NodeResourceTopology objects."""
         status, answer = self.client.request("POST", PATH, DEFINITION)
         assert status == 201, answer
         served = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
-        self.processes.wait_for("kube-apiserver", "the kind is served", lambda: self.client.get(served))
+        self.processes.wait_for(
+            "kube-apiserver", "the kind is served", lambda: self.client.get(served)
+        )
 
     def _start_etcd(self) -> None:
         clients, peers = f"http://{self._etcd}", f"http://{self._peers}"
@@ -156,9 +169,13 @@ class ControlPlane:
             "disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
         }
         self._start(BIN / "kube-apiserver", words)
-        self.processes.wait_for("kube-apiserver", "it is ready", lambda: says_ok(f"https://{self._server}/readyz"))
+        self.processes.wait_for(
+            "kube-apiserver", "it is ready", lambda: says_ok(f"https://{self._server}/readyz")
+        )
         namespace = "/api/v1/namespaces/default"  # which it makes itself, a moment later
-        self.processes.wait_for("kube-apiserver", "it has a namespace", lambda: self.client.get(namespace))
+        self.processes.wait_for(
+            "kube-apiserver", "it has a namespace", lambda: self.client.get(namespace)
+        )
 
     def _start_scheduler(self) -> None:
         config = {
@@ -181,7 +198,9 @@ class ControlPlane:
             "v": 2,
         }
         if self.gates:
-            words["feature-gates"] = ",".join(f"{name}={str(is_on).lower()}" for name, is_on in self.gates.items())
+            words["feature-gates"] = ",".join(
+                f"{name}={str(is_on).lower()}" for name, is_on in self.gates.items()
+            )
         self._start(self._scheduler, words, "kube-scheduler")
         url = f"https://{self.scheduler_address}/readyz"
         self.processes.wait_for("kube-scheduler", "it is ready", lambda: says_ok(url))

@@ -1,8 +1,8 @@
 """A real kubelet on a machine that is not there, with device plugins, and a runtime that runs nothing.
 
-It runs in a mount namespace of its own, in which the machine's files, its state folder and its logs lie where it looks
-for them. It needs root and cgroups. Of the machine that it runs on, nothing changes but that the empty folder
-/var/lib/kubelet is made.
+It runs in a mount namespace of its own, in which the machine's files, its state folder and its logs
+lie where it looks for them. It needs root and cgroups. Of the machine that it runs on, nothing
+changes but that the empty folder /var/lib/kubelet is made.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Kubelet:
         files: the machine's files, by path; x86 only, with at most 8 NUMA nodes.
         overlay: fields of its configuration; None takes one away.
         devices: by resource, devices such as `{"id": "gpu0", "numa": [0]}`.
-        plane: the control plane where it is a node; None: it stands alone, and its pods are static ones.
+        plane: the control plane where it is a node; None: it stands alone, and its pods are static
+            ones.
         name: of the node.
     """
 
@@ -71,7 +72,9 @@ class Kubelet:
         for made in (self.state, folder / "var-log", folder / "static", folder / "empty"):
             made.mkdir(parents=True)
         fields = {**self._usual(), **(overlay or {})}
-        self.config_file.write_text(json.dumps({key: value for key, value in fields.items() if value is not None}))
+        self.config_file.write_text(
+            json.dumps({key: value for key, value in fields.items() if value is not None})
+        )
 
     def _usual(self) -> dict[str, Any]:
         """Return the configuration: managers that allocate, and what lets it run here."""
@@ -151,7 +154,9 @@ class Kubelet:
         command += [*self._mounts(), "--", BIN / "kubelet", *options]
         self.processes.start("kubelet", command, self.folder / "empty")
         socket = self.state / "device-plugins/kubelet.sock"
-        self.processes.wait_for("kubelet", "it is healthy", lambda: self._is_healthy() and socket.exists())
+        self.processes.wait_for(
+            "kubelet", "it is healthy", lambda: self._is_healthy() and socket.exists()
+        )
         if self._plane is not None:
             self.processes.wait_for("kubelet", "its node is ready", self._is_ready)
 
@@ -163,7 +168,9 @@ class Kubelet:
         """Stop and start the kubelet; its plugins register again by themselves."""
         self.stop()
         self.start()
-        expected = {(resource, one["id"]) for resource, devices in self._devices.items() for one in devices}
+        expected = {
+            (resource, one["id"]) for resource, devices in self._devices.items() for one in devices
+        }
         self._until(lambda: self._listed_devices() == expected, "its devices have not come back")
 
     def _mounts(self) -> list[Path]:
@@ -171,7 +178,11 @@ class Kubelet:
         state = Path("/var/lib/kubelet")
         state.mkdir(parents=True, exist_ok=True)
         found = []
-        for source, target in (*mounts(self.root), (self.state, state), (self.folder / "var-log", Path("/var/log"))):
+        for source, target in (
+            *mounts(self.root),
+            (self.state, state),
+            (self.folder / "var-log", Path("/var/log")),
+        ):
             if target.exists():
                 found += [source, target]
             elif source.is_dir() and any(source.iterdir()):
@@ -185,7 +196,9 @@ class Kubelet:
         inventory.write_text(json.dumps({"resource": resource, "devices": devices}))
         words = ["-folder", self.state / "device-plugins", "-inventory", inventory, "-log", calls]
         self.processes.start(name, [BIN / "device-plugin", *words])
-        self.processes.wait_for(name, "it was asked for devices", lambda: "ListAndWatch" in calls.read_text())
+        self.processes.wait_for(
+            name, "it was asked for devices", lambda: "ListAndWatch" in calls.read_text()
+        )
 
     @property
     def config(self) -> dict[str, Any]:
@@ -200,7 +213,9 @@ class Kubelet:
     @property
     def version(self) -> str:
         """Such as `v1.36.3`."""
-        said = subprocess.run([BIN / "kubelet", "--version"], capture_output=True, text=True, check=True)  # noqa: S603  # ours
+        said = subprocess.run(  # noqa: S603  # ours
+            [BIN / "kubelet", "--version"], capture_output=True, text=True, check=True
+        )
         return said.stdout.split()[-1]
 
     def ask(self, *question: str) -> Any:
@@ -227,7 +242,9 @@ class Kubelet:
         if self._plane is not None:
             found = self._plane.client.get(f"{PODS}/{name}")
             return None if found is None else found["status"]
-        statuses = {one["metadata"]["name"]: one["status"] for one in self.pods().get("items") or []}
+        statuses = {
+            one["metadata"]["name"]: one["status"] for one in self.pods().get("items") or []
+        }
         return statuses.get(f"{name}-{self.name}")
 
     def admit(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -246,7 +263,11 @@ class Kubelet:
 
         def verdict() -> dict[str, Any] | None:
             status = self.status(name)
-            return status if status is not None and status.get("phase") in {"Running", "Failed"} else None
+            return (
+                status
+                if status is not None and status.get("phase") in {"Running", "Failed"}
+                else None
+            )
 
         return self._until(verdict, f"no verdict on {name}")
 
@@ -283,7 +304,9 @@ class Kubelet:
         return self.record(root)
 
     def _is_healthy(self) -> bool:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.config['healthzPort']}/healthz", timeout=2) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.config['healthzPort']}/healthz", timeout=2
+        ) as answer:
             return answer.status == 200
 
     def _is_ready(self) -> bool:

@@ -27,11 +27,19 @@ def why_not() -> str:
     """Return why no managers can be asked here; empty: they can."""
     if not PROGRAMS:
         return "ALIGNUP_MANAGERS names no folder with managers of a release"
-    return "" if os.geteuid() == 0 and shutil.which("unshare") else "managers are run by root, by unshare"
+    return (
+        ""
+        if os.geteuid() == 0 and shutil.which("unshare")
+        else "managers are run by root, by unshare"
+    )
 
 
 def answers(
-    program: Path, cases: Iterable[dict[str, Any]], private: Path, patience: float = 2, options: Iterable[str] = ()
+    program: Path,
+    cases: Iterable[dict[str, Any]],
+    private: Path,
+    patience: float = 2,
+    options: Iterable[str] = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield what the program answers to each scenario; where it does not in time, or dies, the key is `unanswered`.
 
@@ -58,7 +66,9 @@ def answers(
             except (queue.Empty, BrokenPipeError):
                 line = b""
             found = json.loads(line) if line else {"unanswered": True}
-            yield {key: found[key] for key in ("expect", "configError", "unanswered") if key in found}
+            yield {
+                key: found[key] for key in ("expect", "configError", "unanswered") if key in found
+            }
             if not line:
                 _stop(process)
                 process = None
@@ -74,7 +84,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _started(program: Path, private: Path, *options: str) -> tuple[subprocess.Popen[bytes], queue.Queue[bytes]]:
+def _started(
+    program: Path, private: Path, *options: str
+) -> tuple[subprocess.Popen[bytes], queue.Queue[bytes]]:
     shell = f"mount --bind {private} {PLUGINS} && exec {' '.join([str(program), *options])}"
     process = subprocess.Popen(  # noqa: S603  # ours
         ["unshare", "--mount", "sh", "-c", shell],  # noqa: S607  # on PATH
@@ -98,7 +110,8 @@ def _read(process: subprocess.Popen[bytes], lines: queue.Queue[bytes]) -> None:
 def compacted(case: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return a scenario with what a release answers, as vectors have it; None: its runs disagree.
 
-    Devices are counts by NUMA nodes, and their ids are there only where all runs have the same ones.
+    Devices are counts by NUMA nodes, and their ids are there only where all runs have the same
+    ones.
 
     Args:
         case: the scenario.
@@ -107,11 +120,15 @@ def compacted(case: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any
     if any("configError" in run for run in runs):
         return {**case, **runs[0]} if all("configError" in run for run in runs) else None
     near = {
-        resource: {one["id"]: "any" if one["numa"] is None else ",".join(map(str, one["numa"])) for one in some}
+        resource: {
+            one["id"]: "any" if one["numa"] is None else ",".join(map(str, one["numa"]))
+            for one in some
+        }
         for resource, some in (case.get("devices") or {}).items()
     }
     made = [
-        [_step(asked, told, near) for asked, told in zip(case["steps"], run["expect"], strict=True)] for run in runs
+        [_step(asked, told, near) for asked, told in zip(case["steps"], run["expect"], strict=True)]
+        for run in runs
     ]
     for steps in zip(*made, strict=True):
         for name in steps[0].get("containers", {}):
@@ -122,7 +139,9 @@ def compacted(case: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any
     return None if any(one != made[0] for one in made) else {**case, "expect": made[0]}
 
 
-def _step(asked: dict[str, Any], told: dict[str, Any], near: dict[str, dict[str, str]]) -> dict[str, Any]:
+def _step(
+    asked: dict[str, Any], told: dict[str, Any], near: dict[str, dict[str, str]]
+) -> dict[str, Any]:
     found = {"admitted": told["admitted"], "sharedCpus": told["sharedCpus"]}
     if "admit" not in asked:
         return found | {key: told[key] for key in ("message",) if told.get(key)}
@@ -135,11 +154,21 @@ def _step(asked: dict[str, Any], told: dict[str, Any], near: dict[str, dict[str,
         one: dict[str, Any] = {"hints": _hints(got["hints"])} if got.get("hints") else {}
         if told["admitted"]:
             if got["affinity"] is not None:
-                one["affinity"] = [_mask(got["affinity"]["numa"]), int(got["affinity"]["preferred"])]
-            ids = {resource: sorted(some) for resource, some in sorted((got["devices"] or {}).items())}
-            places = {resource: [near[resource][id_] for id_ in some] for resource, some in ids.items()}
+                one["affinity"] = [
+                    _mask(got["affinity"]["numa"]),
+                    int(got["affinity"]["preferred"]),
+                ]
+            ids = {
+                resource: sorted(some) for resource, some in sorted((got["devices"] or {}).items())
+            }
+            places = {
+                resource: [near[resource][id_] for id_ in some] for resource, some in ids.items()
+            }
             one |= {"cpus": got["cpus"], "memory": got["memory"] or []}
-            one["devices"] = {name: {at: some.count(at) for at in sorted({*some})} for name, some in places.items()}
+            one["devices"] = {
+                name: {at: some.count(at) for at in sorted({*some})}
+                for name, some in places.items()
+            }
             one |= {"deviceIds": ids} if ids else {}
         if one:
             containers[name] = one

@@ -35,7 +35,9 @@ def files_of(described: Mapping[str, Any]) -> dict[str, str]:
             caches.setdefault(core["l3"], []).extend(core["cpus"])
     return Shape(
         cores=[(core["cpus"], core["socket"]) for core in cores],
-        nodes={node["id"]: [cpu for core in node["cores"] for cpu in core["cpus"]] for node in nodes},
+        nodes={
+            node["id"]: [cpu for core in node["cores"] for cpu in core["cpus"]] for node in nodes
+        },
         memory={node["id"]: node["memory"] // 1024 for node in nodes},
         distances=[distances(node, nodes) for node in nodes],
         l3=list(caches.values()),
@@ -51,7 +53,9 @@ def distances(node: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> li
 
 def lay_out(root: Path, files: Mapping[str, str]) -> Path:
     """Write a machine's files, with what a kubelet reads besides, and return the root."""
-    cpus = sorted({int(found[1]) for path in files if (found := re.match(rf"{CPU}/cpu(\d+)/topology/", path))})
+    cpus = sorted(
+        {int(found[1]) for path in files if (found := re.match(rf"{CPU}/cpu(\d+)/topology/", path))}
+    )
     total = files["proc/meminfo"].split()[1]
     added = {
         "proc/meminfo": f"MemTotal: {total} kB\nMemFree: {total} kB\nMemAvailable: {total} kB\n"
@@ -64,7 +68,8 @@ def lay_out(root: Path, files: Mapping[str, str]) -> Path:
     write(root, {**files, **added})
     (root / "sys/kernel/mm/hugepages").mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
-        if found := re.fullmatch(rf"({NODE}/node\d+)/cpumap", path):  # it follows the links, not the map
+        # it follows the links, not the map
+        if found := re.fullmatch(rf"({NODE}/node\d+)/cpumap", path):
             mask = int(text.strip("\n\0").replace(",", ""), 16)
             for cpu in (one for one in cpus if mask >> one & 1):
                 (root / found[1] / f"cpu{cpu}").symlink_to(f"../../cpu/cpu{cpu}")

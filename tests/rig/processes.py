@@ -36,7 +36,11 @@ class Processes:
         self.stop(name)
         with self.log_of(name).open("wb") as log:
             self._running[name] = subprocess.Popen(  # noqa: S603  # of the rig
-                list(map(str, command)), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                list(map(str, command)),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
 
     def stop(self, name: str, *, kill: bool = False) -> None:
@@ -64,13 +68,17 @@ class Processes:
     @property
     def pids(self) -> dict[str, int]:
         """The process ids of the programs that run, by name."""
-        return {name: process.pid for name, process in self._running.items() if process.poll() is None}
+        return {
+            name: process.pid for name, process in self._running.items() if process.poll() is None
+        }
 
     def log_of(self, name: str) -> Path:
         """Return the file of what a program has said since it was started last."""
         return self._logs / f"{name}.log"
 
-    def wait_for(self, name: str, what: str, probe: Callable[[], _Found], seconds: float = 60) -> _Found:
+    def wait_for(
+        self, name: str, what: str, probe: Callable[[], _Found], seconds: float = 60
+    ) -> _Found:
         """Return what a probe finds, once that is true; an OSError is nothing.
 
         Raises:
@@ -87,5 +95,8 @@ class Processes:
                     return found
             if not self.is_running(name) or time.monotonic() > deadline:
                 end = self.log_of(name).read_text(errors="replace")[-3000:]
-                raise RigError(f"{name} {'took too long' if self.is_running(name) else 'ended'} before {what}:\n{end}")
+                raise RigError(
+                    f"{name} {'took too long' if self.is_running(name) else 'ended'} before "
+                    f"{what}:\n{end}"
+                )
             time.sleep(0.1)

@@ -1,7 +1,7 @@
 """The programs of the rig: real components of Kubernetes, and small ones of `cmd`.
 
-They are those in the folder `ALIGNUP_RIG_BIN`. By default that is `alignup-rig` among temporary files, where `build`
-puts what is missing; that takes Go, and minutes once.
+They are those in the folder `ALIGNUP_RIG_BIN`. By default that is `alignup-rig` among temporary
+files, where `build` puts what is missing; that takes Go, and minutes once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def why_not(*names: str) -> str:
     if "kubelet" in names and os.geteuid() != 0:
         return "a kubelet needs root"
     if missing(*names) and shutil.which("go") is None:
-        return f"{', '.join(missing(*names))} missing in {BIN} (ALIGNUP_RIG_BIN), and Go to build them"
+        return (
+            f"{', '.join(missing(*names))} missing in {BIN} (ALIGNUP_RIG_BIN), and Go to build them"
+        )
     return ""
 
 

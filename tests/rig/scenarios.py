@@ -1,7 +1,7 @@
 """Random scenarios for the managers of a kubelet, in the form of docs/scenarios.md, from a seed.
 
-Machines have cores and sockets of one size, and every uid is used once: what kubelets decide otherwise on others is in
-the table of docs/deviations.md.
+Machines have cores and sockets of one size, and every uid is used once: what kubelets decide
+otherwise on others is in the table of docs/deviations.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ def scenario(seed: int) -> dict[str, Any]:
         "devices": devices,
         "steps": list(_steps(rng, machine, devices)),
     }
-    preferred = {name: _preferred(rng, some) for name, some in devices.items() if len(some) > 3 and rng.random() < 0.25}
+    preferred = {
+        name: _preferred(rng, some)
+        for name, some in devices.items()
+        if len(some) > 3 and rng.random() < 0.25
+    }
     return made | ({"preferredSets": preferred} if preferred else {})
 
 
@@ -61,32 +65,49 @@ def _machine(rng: Random) -> dict[str, Any]:
             distances[other_id] = 10 if place == other else far
         node: dict[str, Any] = {
             "id": id_,
-            "memory": rng.choice([2, 4, 8, 16]) * GIBI + (3 * GIBI if sizes else 0) + rng.choice([0, 0, 4096]),
+            "memory": rng.choice([2, 4, 8, 16]) * GIBI
+            + (3 * GIBI if sizes else 0)
+            + rng.choice([0, 0, 4096]),
             "distances": distances,
             "cores": [
                 {
                     "id": number,
                     "socket": place * sockets // count,
-                    "cpus": [number * threads + k if adjacent else number + k * total for k in range(threads)],
+                    "cpus": [
+                        number * threads + k if adjacent else number + k * total
+                        for k in range(threads)
+                    ],
                     **({"l3": place * caches + rank * caches // cores} if caches else {}),
                 }
                 for rank, number in enumerate(own)
             ],
         }
         if sizes:
-            node["hugepages"] = {size: rng.choice([0, 1, 2, 256] if size == "2Mi" else [0, 1, 2]) for size in sizes}
+            node["hugepages"] = {
+                size: rng.choice([0, 1, 2, 256] if size == "2Mi" else [0, 1, 2]) for size in sizes
+            }
         nodes.append(node)
     return {"numaNodes": nodes}
 
 
 def _cpus(machine: dict[str, Any]) -> list[int]:
-    return sorted(cpu for node in machine["numaNodes"] for core in node["cores"] for cpu in core["cpus"])
+    return sorted(
+        cpu for node in machine["numaNodes"] for core in node["cores"] for cpu in core["cpus"]
+    )
 
 
 def _kubelet(rng: Random, machine: dict[str, Any]) -> dict[str, Any]:
     nodes, cpus = machine["numaNodes"], _cpus(machine)
     policy = rng.choice(
-        ["none", "best-effort", "best-effort", "restricted", "restricted", "single-numa-node", "single-numa-node"]
+        [
+            "none",
+            "best-effort",
+            "best-effort",
+            "restricted",
+            "restricted",
+            "single-numa-node",
+            "single-numa-node",
+        ]
     )
     found: dict[str, Any] = {
         "topologyManagerPolicy": policy,
@@ -103,12 +124,18 @@ def _kubelet(rng: Random, machine: dict[str, Any]) -> dict[str, Any]:
         if options:
             found["cpuManagerPolicyOptions"] = dict.fromkeys(options, "true")
         first = nodes[0]["cores"][0]["cpus"]
-        reserved = rng.choice([cpus[:1], first, sorted(rng.sample(cpus, min(len(cpus), rng.choice([1, 2, 3]))))])
+        reserved = rng.choice(
+            [cpus[:1], first, sorted(rng.sample(cpus, min(len(cpus), rng.choice([1, 2, 3]))))]
+        )
         found["reservedSystemCPUs"] = ",".join(map(str, reserved))
     if found["memoryManagerPolicy"] == "Static":
-        where = sorted(rng.sample(nodes, rng.choice([1, 1, 2]) if len(nodes) > 1 else 1), key=lambda node: node["id"])
+        where = sorted(
+            rng.sample(nodes, rng.choice([1, 1, 2]) if len(nodes) > 1 else 1),
+            key=lambda node: node["id"],
+        )
         found["reservedMemory"] = [
-            {"numaNode": node["id"], "limits": {"memory": rng.choice(["256Mi", "512Mi", "1Gi"])}} for node in where
+            {"numaNode": node["id"], "limits": {"memory": rng.choice(["256Mi", "512Mi", "1Gi"])}}
+            for node in where
         ]
     return found
 
@@ -116,14 +143,22 @@ def _kubelet(rng: Random, machine: dict[str, Any]) -> dict[str, Any]:
 def _devices(rng: Random, machine: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     ids, found = [node["id"] for node in machine["numaNodes"]], {}
     for name in rng.sample(RESOURCES, rng.choice([0, 1, 1, 2, 3])):
-        kind, count = rng.choice(["one", "one", "one", "several", "none", "mixed"]), rng.choice([1, 2, 4, 4, 8])
+        kind, count = (
+            rng.choice(["one", "one", "one", "several", "none", "mixed"]),
+            rng.choice([1, 2, 4, 4, 8]),
+        )
         some = []
         for place in range(count):
             home = {rng.choice(ids) if rng.random() < 0.2 else ids[place * len(ids) // count]}
             if kind == "several":
                 home.add(rng.choice(ids))
             unknown = kind == "none" or (kind == "mixed" and rng.random() < 0.3)
-            some.append({"id": f"{name.partition('/')[2]}-{place}", "numa": None if unknown else sorted(home)})
+            some.append(
+                {
+                    "id": f"{name.partition('/')[2]}-{place}",
+                    "numa": None if unknown else sorted(home),
+                }
+            )
         found[name] = some
     return found
 
@@ -160,7 +195,9 @@ def _pod(rng: Random, uid: str, machine: dict[str, Any], devices: dict[str, Any]
     return {"metadata": {"name": f"p-{uid}", "namespace": "default", "uid": uid}, "spec": spec}
 
 
-def _container(rng: Random, name: str, kind: str, machine: dict[str, Any], devices: dict[str, Any]) -> dict[str, Any]:
+def _container(
+    rng: Random, name: str, kind: str, machine: dict[str, Any], devices: dict[str, Any]
+) -> dict[str, Any]:
     if kind == "best effort":
         return {"name": name, "image": "x"}
     cpus, nodes = len(_cpus(machine)), machine["numaNodes"]
@@ -171,10 +208,14 @@ def _container(rng: Random, name: str, kind: str, machine: dict[str, Any], devic
     }
     for resource, some in devices.items():
         if rng.random() < 0.5:
-            amounts[resource] = str(rng.randint(0 if rng.random() < 0.1 else 1, max(1, len(some) // 2)))
+            amounts[resource] = str(
+                rng.randint(0 if rng.random() < 0.1 else 1, max(1, len(some) // 2))
+            )
     for size in nodes[0].get("hugepages", ()):
         if rng.random() < 0.3:
-            amounts[f"hugepages-{size}"] = rng.choice(["0", "2Mi", "64Mi", "512Mi"]) if size == "2Mi" else "1Gi"
+            amounts[f"hugepages-{size}"] = (
+                rng.choice(["0", "2Mi", "64Mi", "512Mi"]) if size == "2Mi" else "1Gi"
+            )
     requests = dict(amounts)
     if kind == "burstable":
         requests |= {"cpu": "500m", "memory": "64Mi"}

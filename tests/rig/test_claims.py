@@ -21,7 +21,11 @@ from rig_proof import EXTENDER
 from rig_workload import node
 from rigged import Server, alignup, control_plane, need_rig, wait_for_metric
 
-pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rig,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root"),
+]
 
 PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 60)
 GROUP = "/apis/resource.k8s.io/v1"
@@ -53,13 +57,21 @@ class Cluster:
         path = self.folder / "pod.json"
         path.write_text(json.dumps(pod))
         kubelet.record()
-        pods = [one for one in self.server.get(POD_LIST)["items"] if one["spec"].get("nodeName") == name]
-        (kubelet.root / "pods.json").write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods}))
-        (kubelet.root / "node.json").write_text(json.dumps(self.server.get(f"/api/v1/nodes/{name}")))
+        pods = [
+            one for one in self.server.get(POD_LIST)["items"] if one["spec"].get("nodeName") == name
+        ]
+        (kubelet.root / "pods.json").write_text(
+            json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods})
+        )
+        (kubelet.root / "node.json").write_text(
+            json.dumps(self.server.get(f"/api/v1/nodes/{name}"))
+        )
         words = ["admit", "--node", kubelet.root, "--config", kubelet.config_file, "--json", path]
         told = io.StringIO()
         with redirect_stdout(told):
-            program.main([*map(str, words), "--resources", str(self.resources)], standalone_mode=False)
+            program.main(
+                [*map(str, words), "--resources", str(self.resources)], standalone_mode=False
+            )
         return json.loads(told.getvalue())
 
     def create(self, claim, pod):
@@ -83,7 +95,9 @@ class Cluster:
     def held(self, at, name):
         """Return the CPUs by container, and the devices of its claims, that a pod has."""
         answer = self.kubelets[at].ask("get", "default", name)["pod_resources"]
-        cpus = {one["name"]: sorted(map(int, one.get("cpu_ids", []))) for one in answer["containers"]}
+        cpus = {
+            one["name"]: sorted(map(int, one.get("cpu_ids", []))) for one in answer["containers"]
+        }
         devices = {
             (one["pool_name"], one["device_name"])
             for container in answer["containers"]
@@ -106,13 +120,20 @@ class Cluster:
         spec = self.server.get(f"{POD_LIST}/{name}")["spec"]
         own = dict(zip(machine.numa_node_ids, machine.node_cpus, strict=True))
         return all(
-            near <= {numa for numa, those in own.items() if any(those >> cpu & 1 for cpu in cpus[one["name"]])}
+            near
+            <= {
+                numa
+                for numa, those in own.items()
+                if any(those >> cpu & 1 for cpu in cpus[one["name"]])
+            }
             for one in spec["containers"]
             if one["resources"].get("claims")
         )
 
     def allocated(self, namespace, name):
-        status = self.server.get(f"{GROUP}/namespaces/{namespace}/resourceclaims/{name}").get("status", {})
+        status = self.server.get(f"{GROUP}/namespaces/{namespace}/resourceclaims/{name}").get(
+            "status", {}
+        )
         return status.get("allocation", {}).get("devices", {}).get("results", [])
 
     def remove(self, name):
@@ -122,7 +143,11 @@ class Cluster:
         uid = self.server.get(f"{CLAIMS}/{name}")["metadata"]["uid"]
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            listed = {one["name"] for one in self.kubelets[at].ask("list").get("pod_resources", [])} if at else set()
+            listed = (
+                {one["name"] for one in self.kubelets[at].ask("list").get("pod_resources", [])}
+                if at
+                else set()
+            )
             is_prepared = at and uid in self.drivers[at].prepared
             if name not in listed and not is_prepared and not self.server.get(f"{POD_LIST}/{name}"):
                 break
@@ -157,7 +182,12 @@ def cluster(tmp_path_factory):
         for described in nodes:
             count = len(described["machine"]["numaNodes"])
             places = [random.randrange(count) for _ in range(2 * count)]
-            assert server.ask("POST", f"{GROUP}/resourceslices", slice_of(places, node=described["name"])) == 201
+            assert (
+                server.ask(
+                    "POST", f"{GROUP}/resourceslices", slice_of(places, node=described["name"])
+                )
+                == 201
+            )
         yield made
 
 
@@ -170,7 +200,10 @@ def drawn(random, name):
             asked["selectors"] = [
                 {
                     "cel": {
-                        "expression": f'device.attributes["resource.kubernetes.io"].numaNode == {random.randrange(3)}'
+                        "expression": (
+                            'device.attributes["resource.kubernetes.io"].numaNode == '
+                            f"{random.randrange(3)}"
+                        )
                     }
                 }
             ]
@@ -181,7 +214,10 @@ def drawn(random, name):
     claim["spec"] = {"devices": {"requests": requests, "constraints": constraints}}
     containers = []
     for number in range(random.choice((1, 1, 2))):
-        amounts = {"cpu": str(random.choice((1, 2, 2, 3, 4, 6, 8))), "memory": f"{random.choice((1, 2, 4, 8))}Gi"}
+        amounts = {
+            "cpu": str(random.choice((1, 2, 2, 3, 4, 6, 8))),
+            "memory": f"{random.choice((1, 2, 4, 8))}Gi",
+        }
         uses = {"claims": [{"name": "c"}]} if not number or random.random() < 0.5 else {}
         resources = {"limits": amounts, "requests": amounts, **uses}
         containers.append({"name": f"m{number}", "image": "none", "resources": resources})
@@ -194,7 +230,11 @@ def drawn(random, name):
 
 
 def test_devices_and_cpus_are_those_that_admit_foretells(cluster, capsys) -> None:
-    random, there, counts = Random(27), [], {"admitted": 0, "refused by a kubelet": 0, "unschedulable": 0, "far": 0}
+    random, there, counts = (
+        Random(27),
+        [],
+        {"admitted": 0, "refused by a kubelet": 0, "unschedulable": 0, "far": 0},
+    )
     cluster.plane.schedule_with(None)
     for number in range(PODS):
         name = f"p{number}"
@@ -205,7 +245,11 @@ def test_devices_and_cpus_are_those_that_admit_foretells(cluster, capsys) -> Non
         assert cluster.server.ask("POST", POD_LIST, pod) == 201
         at, phase = cluster.decided(name)
         if not at:
-            assert not [one for one, said in foretold.items() if said["admitted"]], (name, phase, foretold)
+            assert not [one for one, said in foretold.items() if said["admitted"]], (
+                name,
+                phase,
+                foretold,
+            )
             counts["unschedulable"] += 1
             cluster.remove(name)
             for _ in range(min(2, len(there))):
@@ -219,7 +263,10 @@ def test_devices_and_cpus_are_those_that_admit_foretells(cluster, capsys) -> Non
         if said["admitted"]:
             assert {(one["pool"], one["device"]) for one in said["claims"]["devices"]} == given
             cpus, devices = cluster.held(at, name)
-            assert cpus == {one: list(CPUSet.parse(got["cpus"] or "")) for one, got in said["containers"].items()}
+            assert cpus == {
+                one: list(CPUSet.parse(got["cpus"] or ""))
+                for one, got in said["containers"].items()
+            }
             assert devices == given
             counts["far"] += said["claims"]["meet"] is False
         while there and (phase == "Failed" or random.random() < 0.35 or len(there) > 12):
@@ -234,16 +281,26 @@ def test_devices_and_cpus_are_those_that_admit_foretells(cluster, capsys) -> Non
 
 def test_with_the_extender_pods_get_devices_near_their_cpus(cluster, capsys) -> None:
     random, there, counts = Random(28), [], {"near": 0, "nowhere": 0}
-    words = ("--kubeconfig", cluster.plane.kubeconfig, "--listen", EXTENDER, "--require-dra-alignment")
+    words = (
+        "--kubeconfig",
+        cluster.plane.kubeconfig,
+        "--listen",
+        EXTENDER,
+        "--require-dra-alignment",
+    )
     with alignup("extender", *words, ready=f"http://{EXTENDER}/healthz"):
-        wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(cluster.kubelets)))
+        wait_for_metric(
+            EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(cluster.kubelets))
+        )
         cluster.plane.schedule_with(EXTENDER)
         for number in range(PODS // 3):
             name = f"q{number}"
             cluster.create(*drawn(random, name))
             at, phase = cluster.decided(name)
             assert (
-                phase == "Running" if at else "devices of its claims" in phase or "NUMA" in phase or "cannot" in phase
+                phase == "Running"
+                if at
+                else "devices of its claims" in phase or "NUMA" in phase or "cannot" in phase
             )
             counts["near" if at else "nowhere"] += 1
             if at:

@@ -32,8 +32,8 @@ def test_no_simulated_kubelet_rejects_what_the_extender_let_pass(capsys) -> None
 def test_few_are_rejected_where_nodes_publish_amounts_only(capsys) -> None:
     """A yes is an upper bound there: amounts do not tell which NUMA nodes are tied by memory.
 
-    A kubelet with the policy best-effort then goes on, and fails to allocate. That hangs on when pods come and end, so
-    that most runs have no such pod.
+    A kubelet with the policy best-effort then goes on, and fails to allocate. That hangs on when
+    pods come and end, so that most runs have no such pod.
     """
     with control_plane() as plane:
         found = run(plane, 24, 150, extender=True, amounts_only=True, seconds=SECONDS, load=0.7)

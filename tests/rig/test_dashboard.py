@@ -89,7 +89,10 @@ def ask(url: str, query: str) -> list[tuple[dict[str, str], float]]:
     """Return the labels and values of an answer; none while Prometheus does not answer."""
     try:
         with urllib.request.urlopen(f"{url}?{urlencode({'query': query})}", timeout=30) as response:  # noqa: S310  # ours
-            return [(one["metric"], float(one["value"][1])) for one in json.load(response)["data"]["result"]]
+            return [
+                (one["metric"], float(one["value"][1]))
+                for one in json.load(response)["data"]["result"]
+            ]
     except OSError:
         return []
 
@@ -110,7 +113,14 @@ def test_every_panel_has_an_answer(capsys, tmp_path: Path) -> None:
     with (
         control_plane() as plane,
         real_kubelets(plane, nodes) as (kubelet,),
-        alignup("extender", "--kubeconfig", plane.kubeconfig, "--listen", EXTENDER, ready=f"http://{EXTENDER}/healthz"),
+        alignup(
+            "extender",
+            "--kubeconfig",
+            plane.kubeconfig,
+            "--listen",
+            EXTENDER,
+            ready=f"http://{EXTENDER}/healthz",
+        ),
         exported(kubelet) as exporter,
     ):
         server = Server(plane.kubeconfig)
@@ -129,7 +139,9 @@ def test_every_panel_has_an_answer(capsys, tmp_path: Path) -> None:
         ) as url:
             deadline = time.monotonic() + 180
             while len(ask(url, "alignup_extender_pods")) == 0:
-                assert time.monotonic() < deadline, (tmp_path / "prometheus.log").read_text()[-2000:]
+                assert time.monotonic() < deadline, (tmp_path / "prometheus.log").read_text()[
+                    -2000:
+                ]
                 time.sleep(0.5)
             for number, cpu in enumerate([2, 5]):  # the second one waits: no NUMA node has so many
                 pod = pod_object(f"pod-{number}", cpu=cpu)
@@ -137,7 +149,9 @@ def test_every_panel_has_an_answer(capsys, tmp_path: Path) -> None:
                 assert server.ask("POST", PODS, pod) == 201
             while True:
                 answers = {title: ask(url, query) for title, query in queries().items()}
-                asked = {labels["verb"] for labels, _ in answers["Time to answer, 99th percentile (A)"]}
+                asked = {
+                    labels["verb"] for labels, _ in answers["Time to answer, 99th percentile (A)"]
+                }
                 waiting = [value for _, value in answers["Pods that no node could take (A)"]]
                 if all(answers.values()) and {"filter", "bind"} <= asked and waiting == [1.0]:
                     break
@@ -146,5 +160,9 @@ def test_every_panel_has_an_answer(capsys, tmp_path: Path) -> None:
             resources = ask(url, "count by (resource) (alignup_node_resource_free)")
     with capsys.disabled():
         print(json.dumps(answers))  # noqa: T201  # what the panels show
-    assert [title for title, some in answers.items() if not all(math.isfinite(value) for _, value in some)] == []
+    assert [
+        title
+        for title, some in answers.items()
+        if not all(math.isfinite(value) for _, value in some)
+    ] == []
     assert {labels["resource"] for labels, _ in resources} >= {"cpu", "memory", "example.com/gpu"}

@@ -26,7 +26,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.rig]
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
-OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "uid-rs", "controller": True}
+OWNER = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "name": "rs",
+    "uid": "uid-rs",
+    "controller": True,
+}
 
 
 def ask(plane: ControlPlane, *words: str) -> tuple[int, list[dict[str, Any]]]:
@@ -71,7 +77,15 @@ def runs(server: Server, *names: str) -> bool:
 
 @contextmanager
 def simulated_kubelets(plane: ControlPlane, nodes: list[dict[str, Any]]) -> Iterator[None]:
-    words = ("fleet", "--kubeconfig", plane.kubeconfig, "--listen", FLEET, "--nodes", write_nodes(plane.folder, nodes))
+    words = (
+        "fleet",
+        "--kubeconfig",
+        plane.kubeconfig,
+        "--listen",
+        FLEET,
+        "--nodes",
+        write_nodes(plane.folder, nodes),
+    )
     with alignup(*words, ready=f"http://{FLEET}/healthz"):
         yield
 
@@ -88,7 +102,14 @@ def test_waiting_pods_run_after_the_planned_evictions_and_nothing_is_rejected(ku
     with (
         control_plane() as plane,
         kubelets(plane, nodes),
-        alignup("extender", "--kubeconfig", plane.kubeconfig, "--listen", EXTENDER, ready=f"http://{EXTENDER}/healthz"),
+        alignup(
+            "extender",
+            "--kubeconfig",
+            plane.kubeconfig,
+            "--listen",
+            EXTENDER,
+            ready=f"http://{EXTENDER}/healthz",
+        ),
     ):
         server = Server(plane.kubeconfig)
         wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(nodes)))
@@ -104,7 +125,9 @@ def test_waiting_pods_run_after_the_planned_evictions_and_nothing_is_rejected(ku
         assert (status, why["admitting"], why["room"]["evictions"]) == (1, 0, 1)
         planned = why["room"]["steps"][0]["pod"]
         work = subprocess.Popen(  # noqa: S603  # ours
-            [*ALIGNUP, "rebalance", "--kubeconfig", plane.kubeconfig, "--apply"], stdout=subprocess.PIPE, text=True
+            [*ALIGNUP, "rebalance", "--kubeconfig", plane.kubeconfig, "--apply"],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         until(lambda: not get(server, planned).get("spec"))
         out, _ = work.communicate(timeout=150)

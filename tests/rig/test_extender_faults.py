@@ -71,11 +71,15 @@ def test_killed_in_the_middle_of_gangs_it_lets_no_pod_be_rejected(capsys) -> Non
     with control_plane() as plane, ExitStack() as stack, ExitStack() as running:
         listen = ("--kubeconfig", plane.kubeconfig, "--listen")
         path = write_nodes(plane.folder, nodes)
-        stack.enter_context(alignup("fleet", *listen, fleet, "--nodes", path, ready=f"http://{fleet}/healthz"))
+        stack.enter_context(
+            alignup("fleet", *listen, fleet, "--nodes", path, ready=f"http://{fleet}/healthz")
+        )
         plane.schedule_with(extender)
 
         def start() -> subprocess.Popen[str]:
-            return running.enter_context(alignup("extender", *listen, extender, ready=f"http://{extender}/healthz"))
+            return running.enter_context(
+                alignup("extender", *listen, extender, ready=f"http://{extender}/healthz")
+            )
 
         def kill() -> None:
             nonlocal process
@@ -86,9 +90,11 @@ def test_killed_in_the_middle_of_gangs_it_lets_no_pod_be_rejected(capsys) -> Non
         process = start()
         gangs = [pods[number : number + GANG] for number in range(0, len(pods), GANG)]
         asyncio.run(play_gangs(plane.kubeconfig, gangs, kill, outcome, 600))
+
     found = outcome.summary()
     with capsys.disabled():
         print(json.dumps(found))  # noqa: T201  # a campaign tells its numbers
+
     assert found["rejected"] == {}
     assert found["never placed"] == 0
 
@@ -103,7 +109,14 @@ def page_block(first: str) -> str:
 def shell(kubeconfig: str, commands: str) -> None:
     """Run commands in the root of the repository, as who administers a cluster."""
     here = {**os.environ, "KUBECONFIG": kubeconfig}
-    done = subprocess.run(["bash", "-ec", commands], cwd=ROOT, env=here, capture_output=True, text=True, check=False)  # noqa: S603, S607  # a page's
+    done = subprocess.run(  # noqa: S603  # a page's
+        ["bash", "-ec", commands],  # noqa: S607  # a page's
+        cwd=ROOT,
+        env=here,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -116,29 +129,45 @@ def test_the_page_about_a_cluster_lets_the_scheduler_ask_over_tls_and_nobody_els
     with control_plane() as plane, ExitStack() as stack:
         listen = ("--kubeconfig", plane.kubeconfig, "--listen")
         path = write_nodes(plane.folder, nodes)
-        stack.enter_context(alignup("fleet", *listen, fleet, "--nodes", path, ready=f"http://{fleet}/healthz"))
+        stack.enter_context(
+            alignup("fleet", *listen, fleet, "--nodes", path, ready=f"http://{fleet}/healthz")
+        )
         install = page_block("# the kind").splitlines()
-        applied = [line for line in install if line.startswith(("kubectl kustomize", "deploy/certificates"))]
+        applied = [
+            line
+            for line in install
+            if line.startswith(("kubectl kustomize", "deploy/certificates"))
+        ]
         assert len(applied) == 2
         shell(plane.kubeconfig, "\n".join(applied))
         fetch = page_block("mkdir")
         for whose in ("scheduler", "extender"):
             into = fetch.replace("/etc/kubernetes/alignup", str(tmp_path / whose))
             shell(plane.kubeconfig, into.replace("alignup-scheduler-tls", f"alignup-{whose}-tls"))
+
         files = ("--tls-cert", "tls.crt", "--tls-key", "tls.key", "--client-ca", "ca.crt")
         words = [word if word.startswith("--") else tmp_path / "extender" / word for word in files]
         stranger = ssl.create_default_context(cafile=str(tmp_path / "extender/ca.crt"))
         stranger.check_hostname = False
         ready = f"https://{extender}/healthz"
-        stack.enter_context(alignup("extender", *listen, extender, *words, ready=ready, tls=stranger))
+        stack.enter_context(
+            alignup("extender", *listen, extender, *words, ready=ready, tls=stranger)
+        )
         stanza = (ROOT / "deploy/scheduler-configuration.yaml").read_text()
-        overlay = yaml.safe_load(stanza.replace("/etc/kubernetes/alignup", str(tmp_path / "scheduler")))
+        overlay = yaml.safe_load(
+            stanza.replace("/etc/kubernetes/alignup", str(tmp_path / "scheduler"))
+        )
         overlay["extenders"][0]["urlPrefix"] = f"https://{extender}"
-        plane.schedule({key: value for key, value in overlay.items() if key not in {"apiVersion", "kind"}})
+        plane.schedule(
+            {key: value for key, value in overlay.items() if key not in {"apiVersion", "kind"}}
+        )
         asyncio.run(play(plane.kubeconfig, pods, span_for(nodes, pods, SECONDS, 0.5), outcome, 90))
         for verb in ("filter", "prioritize", "preempt", "bind"):
             with pytest.raises(urllib.error.HTTPError, match="403"):
-                urllib.request.urlopen(f"https://{extender}/{verb}", b"{}", timeout=30, context=stranger)
+                urllib.request.urlopen(
+                    f"https://{extender}/{verb}", b"{}", timeout=30, context=stranger
+                )
+
     found = outcome.summary()
     assert found["ran"] == 30
     assert found["rejected"] == {}
@@ -151,13 +180,31 @@ def test_one_extender_leads_and_another_takes_over(tmp_path) -> None:
         server = Server(plane.kubeconfig)
         server.deployed()
         fleet = free_address()
-        words = ("fleet", "--kubeconfig", plane.kubeconfig, "--nodes", tmp_path / "nodes.jsonl", "--listen", fleet)
+        words = (
+            "fleet",
+            "--kubeconfig",
+            plane.kubeconfig,
+            "--nodes",
+            tmp_path / "nodes.jsonl",
+            "--listen",
+            fleet,
+        )
         stack.enter_context(alignup(*words, ready=f"http://{fleet}/healthz"))
         processes: dict[str, subprocess.Popen[str]] = {}
         for _ in range(3):
             address = free_address()
-            words = ("extender", "--kubeconfig", plane.kubeconfig, "--listen", address, "--leader-elect")
-            processes[address] = stack.enter_context(alignup(*words, ready=f"http://{address}/healthz"))
+            words = (
+                "extender",
+                "--kubeconfig",
+                plane.kubeconfig,
+                "--listen",
+                address,
+                "--leader-elect",
+            )
+            processes[address] = stack.enter_context(
+                alignup(*words, ready=f"http://{address}/healthz")
+            )
+
         first = leading(list(processes), 60)
         others = [one for one in processes if one != first]
         assert all("stands by" in filtered(one) for one in others)
@@ -167,9 +214,12 @@ def test_one_extender_leads_and_another_takes_over(tmp_path) -> None:
         os.kill(processes[second].pid, signal.SIGSTOP)
         try:
             assert leading([third], GAP) == third
-            assert server.ask("POST", "/api/v1/namespaces/default/pods", pod_object("p", cpu=1)) == 201
+            assert (
+                server.ask("POST", "/api/v1/namespaces/default/pods", pod_object("p", cpu=1)) == 201
+            )
         finally:
             os.kill(processes[second].pid, signal.SIGCONT)
+
         assert "stands by" in bound(second, "p")
         assert filtered(third) == ""
 
@@ -218,18 +268,29 @@ def test_a_leader_cut_off_from_the_api_server_makes_way(tmp_path) -> None:
         server = Server(plane.kubeconfig)
         server.deployed()
         fleet = free_address()
-        words = ("fleet", "--kubeconfig", plane.kubeconfig, "--nodes", tmp_path / "nodes.jsonl", "--listen", fleet)
+        words = (
+            "fleet",
+            "--kubeconfig",
+            plane.kubeconfig,
+            "--nodes",
+            tmp_path / "nodes.jsonl",
+            "--listen",
+            fleet,
+        )
         stack.enter_context(alignup(*words, ready=f"http://{fleet}/healthz"))
         cables: dict[str, Cable] = {}
         for number in range(2):
             cable = Cable(server.url.removeprefix("https://"))
             stack.callback(cable.close)
             kubeconfig = tmp_path / f"kubeconfig-{number}"
-            kubeconfig.write_text(Path(plane.kubeconfig).read_text().replace(server.url, f"https://{cable.address}"))
+            kubeconfig.write_text(
+                Path(plane.kubeconfig).read_text().replace(server.url, f"https://{cable.address}")
+            )
             address = free_address()
             words = ("extender", "--kubeconfig", kubeconfig, "--listen", address, "--leader-elect")
             stack.enter_context(alignup(*words, ready=f"http://{address}/healthz"))
             cables[address] = cable
+
         first = leading(list(cables), 60)
         (second,) = [one for one in cables if one != first]
         cables[first].is_cut = True

@@ -18,7 +18,11 @@ from kubelet_files import guaranteed
 from kubelet_rig import KubeletRig, why_not
 from rig.processes import RigError
 
-pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rig,
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
 
 GPUS = [{"id": f"gpu{i}", "numa": [i % 2]} for i in range(4)]
 STOPS = "the kubelet does not start: "
@@ -29,14 +33,18 @@ def rig():
     """A kubelet with three pods, stopped; the copies that each test starts from are beside it."""
     folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))  # sockets need a short path
     files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
-    with KubeletRig(folder, files, {"topologyManagerPolicy": "restricted"}, {"nvidia.com/gpu": GPUS}) as made:
+    with KubeletRig(
+        folder, files, {"topologyManagerPolicy": "restricted"}, {"nvidia.com/gpu": GPUS}
+    ) as made:
         for name, wish in (("a", (2, 2, 1)), ("b", (3, 4)), ("c", (2, 1, 1))):
             pod = guaranteed(name, wish)
             pod["metadata"].pop("uid")
             assert made.admit(pod)["phase"] == "Running"
         made.record()
         made.stop()
-        shutil.copytree(made.root, folder / "good", symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+        shutil.copytree(
+            made.root, folder / "good", symlinks=True, ignore=shutil.ignore_patterns("*.sock")
+        )
         shutil.copy(made.config_file, folder / "good.json")
         yield made
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Koordinator's policies in a cluster: labels of nodes, annotations of pods, and exclusivity, by the extender.
 
-The rules are checked once more here, on what the nodes publish: by the CPUs that pods hold, and not by our code.
+The rules are checked once more here, on what the nodes publish: by the CPUs that pods hold, and not
+by our code.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Watch:
             for one in nodes
         }
         self.specs = {
-            one["metadata"]["name"]: json.loads(one["metadata"]["annotations"].get(SPEC, "{}")) for one in pods
+            one["metadata"]["name"]: json.loads(one["metadata"]["annotations"].get(SPEC, "{}"))
+            for one in pods
         }
         self.wrong: set[str] = set()
         self.seen: set[str] = set()
@@ -75,7 +77,11 @@ class Watch:
             single = spec.get("numaTopologyPolicy") == "SingleNUMANode"
             if single and len(set().union(*zones)) > 1:
                 self.wrong.add(f"{node}: {one['name']} is on several NUMA nodes")
-            held = set().union(*zones) if single else set().union(*(some for some in zones if len(some) > 1))
+            held = (
+                set().union(*zones)
+                if single
+                else set().union(*(some for some in zones if len(some) > 1))
+            )
             if spec.get("singleNUMANodeExclusive") == "Required":
                 self.seen.add(one["name"])
                 for other, kind, mask in earlier:
@@ -97,7 +103,9 @@ def narrow(pod) -> None:
             amounts["example.com/gpu"] = "1"
 
 
-@pytest.mark.parametrize("profile", [(), ("--koordinator-profile", "document")], ids=["kubelets", "document"])
+@pytest.mark.parametrize(
+    "profile", [(), ("--koordinator-profile", "document")], ids=["kubelets", "document"]
+)
 def test_policies_and_exclusivity_hold_on_watched_state(profile, capsys) -> None:
     nodes, pods = workload(NODES, PODS, SECONDS, seed=2)
     for number, node in enumerate(nodes):

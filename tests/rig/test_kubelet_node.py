@@ -21,7 +21,11 @@ from alignup.kubelet.read import read_kubelet
 from kernel_trees import server
 from kubelet_rig import NODE_NAME, KubeletRig, why_not
 
-pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rig,
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
 
 PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 40)
 PATIENCE = 5
@@ -63,7 +67,12 @@ def wish(rng, *, small=False):
 
 
 def container(name, amounts, **more):
-    return {"name": name, "image": "none", "resources": {"requests": amounts, "limits": amounts}, **more}
+    return {
+        "name": name,
+        "image": "none",
+        "resources": {"requests": amounts, "limits": amounts},
+        **more,
+    }
 
 
 def random_pod(rng, number, nodes=2):
@@ -106,7 +115,8 @@ def check_holdings(read):
 def agreed(rig):
     """Return the node when it holds what PodResources says.
 
-    The kubelet frees what a refused pod was given first in memory, then in its files, which a busy disk holds up.
+    The kubelet frees what a refused pod was given first in memory, then in its files, which a busy
+    disk holds up.
     """
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -127,13 +137,19 @@ def judge(rig, manifest):
     mine = read.node.try_admit(manifest)
     status = rig.admit(manifest)
     reason = status.get("reason") or ""
-    # the kubelet's own fit check comes after its managers; for a static pod it then looks for others to preempt
+    # the kubelet's own fit check comes after its managers; for a static pod it then looks for
+    # others to preempt
     if reason.startswith("OutOf") or "preemption" in status.get("message", ""):
         assert mine.admitted
         return False
-    assert (mine.admitted, mine.reason) == (status["phase"] == "Running", reason), (status, manifest)
+    assert (mine.admitted, mine.reason) == (status["phase"] == "Running", reason), (
+        status,
+        manifest,
+    )
     if mine.admitted:
-        told = {pod.name: pod for pod in rig.read().records.listed}[f"{manifest['metadata']['name']}-{NODE_NAME}"]
+        told = {pod.name: pod for pod in rig.read().records.listed}[
+            f"{manifest['metadata']['name']}-{NODE_NAME}"
+        ]
         for one in told.containers:
             got = mine.containers[one.name]
             assert set(got.cpus or ()) == set(one.cpus)
@@ -146,8 +162,9 @@ def judge(rig, manifest):
 def will_start(rig):
     """Return whether the kubelet will take its own files at a restart.
 
-    Where containers on one NUMA node and on several mix, its books of memory can come to differ from what it works out
-    of its entries when it starts; then it does not start, or at some starts. `alignup node check` says so beforehand.
+    Where containers on one NUMA node and on several mix, its books of memory can come to differ
+    from what it works out of its entries when it starts; then it does not start, or at some starts.
+    `alignup node check` says so beforehand.
     """
     files = FolderFiles(rig.record())
     found = check_node(files, {"config": rig.config_file})
@@ -157,8 +174,9 @@ def will_start(rig):
 def settled(rig, running):
     """Restart the kubelet; return the pods that still run.
 
-    It takes pods up again before its plugins have registered, and refuses those with devices that must be allocated
-    again, such as an init container's that has ended. What they held is free when they are terminated.
+    It takes pods up again before its plugins have registered, and refuses those with devices that
+    must be allocated again, such as an init container's that has ended. What they held is free when
+    they are terminated.
     """
     rig.restart()
     failed = {name for name in running if rig.decided(name)["phase"] == "Failed"}
@@ -172,7 +190,9 @@ def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
     overlay, shape = CASES[nodes]
     rng = random.Random(nodes)
     running, refused, restarted = [], [], False
-    with KubeletRig(folder, server(memory=16 << 20, **shape), overlay, {"nvidia.com/gpu": gpus(nodes)}) as rig:
+    with KubeletRig(
+        folder, server(memory=16 << 20, **shape), overlay, {"nvidia.com/gpu": gpus(nodes)}
+    ) as rig:
         for number in range(PODS):
             if number >= PODS // 2 and not restarted and will_start(rig):
                 running, restarted = settled(rig, running), True

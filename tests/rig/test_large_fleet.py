@@ -1,6 +1,7 @@
 """Many simulated kubelets in one process on a real API server, and many pods that are bound to them all at once.
 
-100 nodes and 1,000 pods by default; `ALIGNUP_FLEET_NODES=1000` and `ALIGNUP_FLEET_PODS=10000` are the whole campaign.
+100 nodes and 1,000 pods by default; `ALIGNUP_FLEET_NODES=1000` and `ALIGNUP_FLEET_PODS=10000` are
+the whole campaign.
 """
 
 from __future__ import annotations
@@ -45,7 +46,13 @@ def pod(number: int, node: str) -> dict:
         "metadata": {"name": f"pod-{number:05}", "namespace": "default"},
         "spec": {
             "nodeName": node,
-            "containers": [{"name": "a", "image": "none", "resources": {"limits": amounts, "requests": amounts}}],
+            "containers": [
+                {
+                    "name": "a",
+                    "image": "none",
+                    "resources": {"limits": amounts, "requests": amounts},
+                }
+            ],
         },
     }
 
@@ -106,7 +113,9 @@ def test_many_nodes_and_pods_in_one_process(capsys) -> None:
                 "pods": len(pods),
                 "seconds until registered": round(registered, 1),
                 "seconds until all ran": round(outcome.now(), 1),
-                "bound to running": percentiles([one.running - one.bound for one in outcome.pods.values()]),
+                "bound to running": percentiles(
+                    [one.running - one.bound for one in outcome.pods.values()]
+                ),
                 "oldest lease": f"{max(ages):.0f} s",
                 "memory": f"{int(status.partition('VmHWM:')[2].split()[0]) * 1024 // MEBI} MiB",
                 **processor_time(plane, fleet=fleet.pid),

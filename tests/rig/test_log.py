@@ -15,7 +15,11 @@ from kernel_trees import server
 from kubelet_files import guaranteed
 from kubelet_rig import NODE_NAME, KubeletRig, why_not
 
-pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rig,
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
 
 GPUS = [{"id": f"gpu{i}", "numa": [i % 2]} for i in range(6)]
 
@@ -23,7 +27,12 @@ GPUS = [{"id": f"gpu{i}", "numa": [i % 2]} for i in range(6)]
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize(
     ("policy", "scope"),
-    [("none", "container"), ("best-effort", "container"), ("restricted", "container"), ("single-numa-node", "pod")],
+    [
+        ("none", "container"),
+        ("best-effort", "container"),
+        ("restricted", "container"),
+        ("single-numa-node", "pod"),
+    ],
 )
 def test_the_log_tells_what_the_kubelet_said(policy, scope, form):
     chance = random.Random(f"{policy}{form}")
@@ -39,9 +48,14 @@ def test_the_log_tells_what_the_kubelet_said(policy, scope, form):
     with KubeletRig(folder, files, overlay, {"nvidia.com/gpu": GPUS}) as rig:
         for number in range(16):
             wish = (chance.randint(1, 20), chance.choice((1, 2, 4, 9, 20)), chance.randint(0, 4))
-            status = rig.admit(guaranteed(f"p{number}", wish, *([wish] if chance.random() < 0.2 else [])))
+            status = rig.admit(
+                guaranteed(f"p{number}", wish, *([wish] if chance.random() < 0.2 else []))
+            )
             if status["phase"] == "Failed":
-                said[f"p{number}"] = status["reason"], status["message"].removeprefix("Pod was rejected: ")
+                said[f"p{number}"] = (
+                    status["reason"],
+                    status["message"].removeprefix("Pod was rejected: "),
+                )
         lines = rig.log.encode().splitlines(keepends=True)
     shutil.rmtree(folder, ignore_errors=True)
     log = read_log(lines, "LOG")

@@ -2,7 +2,8 @@
 
 And what `alignup node collect` packs of one of them with the pods that the API server lists.
 
-50 nodes and 160 pods by default; `ALIGNUP_RIG_NODES=200` and `ALIGNUP_RIG_PODS=2000` are the whole campaign.
+50 nodes and 160 pods by default; `ALIGNUP_RIG_NODES=200` and `ALIGNUP_RIG_PODS=2000` are the whole
+campaign.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ from rig_proof import EXTENDER, FLEET, cycles, questions
 from rig_workload import allocatable, span_for, workload, write_nodes
 from rigged import ALIGNUP, alignup, control_plane, need_rig, wait_for_metric
 
-pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rig,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root"),
+]
 
 NODES = int(os.environ.get("ALIGNUP_RIG_NODES") or 50)
 PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 160)
@@ -56,7 +61,10 @@ def kubelets(plane, nodes):
 
 def spans(pod):
     """Return whether a container asks for two GPUs, for which only one of the real kubelets would have a place."""
-    return any(one["resources"]["requests"].get("example.com/gpu") == "2" for one in pod["spec"]["containers"])
+    return any(
+        one["resources"]["requests"].get("example.com/gpu") == "2"
+        for one in pod["spec"]["containers"]
+    )
 
 
 def on_real_nodes(pod):
@@ -77,7 +85,9 @@ def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -
     path = write_nodes(plane.folder, nodes[REAL:])
     with ExitStack() as stack:
         for name, where, *words in (("fleet", FLEET, "--nodes", path), ("extender", EXTENDER)):
-            stack.enter_context(alignup(name, *listen, where, *words, ready=f"http://{where}/healthz"))
+            stack.enter_context(
+                alignup(name, *listen, where, *words, ready=f"http://{where}/healthz")
+            )
         wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(NODES))
         plane.schedule_with(EXTENDER)
         span = span_for(nodes[:REAL], busy, SECONDS, 0.9)
@@ -86,7 +96,11 @@ def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -
         asked = {"questions": questions(EXTENDER), **cycles(plane)}
     placed = {one.name: outcome.bound_to(one.name) for one in kubelets}
     found = [miss for one in kubelets for miss in misses(one, placed[one.name])]
-    numbers = {**outcome.summary(), **asked, "on real kubelets": {name: len(one) for name, one in placed.items()}}
+    numbers = {
+        **outcome.summary(),
+        **asked,
+        "on real kubelets": {name: len(one) for name, one in placed.items()},
+    }
     with capsys.disabled():
         print(json.dumps(numbers))  # noqa: T201  # a campaign tells its numbers
     assert found == []
@@ -96,7 +110,10 @@ def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -
 
 def asking(name, **amounts):
     """Return a pod of two containers alike."""
-    containers = [{"name": one, "image": "none", "resources": {"limits": amounts, "requests": amounts}} for one in "ab"]
+    containers = [
+        {"name": one, "image": "none", "resources": {"limits": amounts, "requests": amounts}}
+        for one in "ab"
+    ]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -123,18 +140,22 @@ def test_a_node_is_collected_with_its_pods_from_the_api_server(plane, kubelets, 
     held = {one.name: one for one in holdings_of(found.node).pods if one.name in {"kept", "other"}}
     for name in ("kept", "other"):
         told = kubelet.ask("get", "default", name)["pod_resources"]["containers"]
-        assert {one: set(CPUSet.parse(given.cpus)) for one, given in held[name].containers.items()} == {
-            one["name"]: set(map(int, one["cpu_ids"])) for one in told
-        }
+        assert {
+            one: set(CPUSet.parse(given.cpus)) for one, given in held[name].containers.items()
+        } == {one["name"]: set(map(int, one["cpu_ids"])) for one in told}
     assert str(found.node.config.version) == "1.36"
     with tarfile.open(target) as archive:
         files = {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}
     assert json.loads(files["node.json"])["metadata"]["name"] == kubelet.name
-    assert {one["spec"]["nodeName"] for one in json.loads(files["pods.json"])["items"]} == {kubelet.name}
+    assert {one["spec"]["nodeName"] for one in json.loads(files["pods.json"])["items"]} == {
+        kubelet.name
+    }
     assert not any(b"hunter2" in content for content in files.values())
 
 
-def test_a_node_that_the_cluster_does_not_know_is_refused_in_one_line(plane, kubelets, tmp_path) -> None:
+def test_a_node_that_the_cluster_does_not_know_is_refused_in_one_line(
+    plane, kubelets, tmp_path
+) -> None:
     done = collect(plane, kubelets[0], tmp_path / "node.tar.xz", "nobody")
     assert done.returncode != 0
     assert done.stderr.count("\n") == 1

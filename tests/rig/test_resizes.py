@@ -1,7 +1,8 @@
 """Resizes in place, drawn at random: what a real kubelet says to them, word for word, and what is held afterwards.
 
-A few by default; `ALIGNUP_RIG_RESIZES=60` is the whole campaign. `ALIGNUP_RIG_BIN` chooses the release. The kubelet
-gets a tree of cgroups of its own, without which it ends at the first resize that it allows.
+A few by default; `ALIGNUP_RIG_RESIZES=60` is the whole campaign. `ALIGNUP_RIG_BIN` chooses the
+release. The kubelet gets a tree of cgroups of its own, without which it ends at the first resize
+that it allows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from kubelet_rig import NODE_NAME, KubeletRig, why_not
 from rig.pretend_machine import files_of
 from rigged import control_plane
 
-pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rig,
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
 
 RESIZES = int(os.environ.get("ALIGNUP_RIG_RESIZES") or 12)
 SECONDS = 60
@@ -33,7 +38,10 @@ ROUNDS = (
     {},
     {"featureGates": BOTH, "topologyManagerPolicy": "best-effort"},
     {"featureGates": {"PodLevelResourceManagers": True}, "topologyManagerScope": "pod"},
-    {"featureGates": {**BOTH, "PodLevelResourceManagers": True}, "topologyManagerPolicy": "restricted"},
+    {
+        "featureGates": {**BOTH, "PodLevelResourceManagers": True},
+        "topologyManagerPolicy": "restricted",
+    },
     {"topologyManagerPolicy": "none"},
 )
 
@@ -42,7 +50,10 @@ ROUNDS = (
 def cgroups():
     """Make a tree of cgroups in every hierarchy, and remove it afterwards; yield its name."""
     mounted = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    tops = {kind: [Path(folder) for folder, one in mounted if one == kind] for kind in ("cgroup", "cgroup2")}
+    tops = {
+        kind: [Path(folder) for folder, one in mounted if one == kind]
+        for kind in ("cgroup", "cgroup2")
+    }
     name = f"alignup-rig-{os.getpid()}"
     for top in tops["cgroup"] or tops["cgroup2"]:
         (top / name).mkdir(exist_ok=True)
@@ -128,19 +139,30 @@ def drawn(rng, number, *, pod_level):
     """Return a pod: Guaranteed with whole CPUs or a fraction, Burstable, or with resources as a whole."""
 
     def wish(cpu, memory):
-        return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}
+        return {
+            "requests": {"cpu": cpu, "memory": memory},
+            "limits": {"cpu": cpu, "memory": memory},
+        }
 
     kind = rng.choice(["whole", "whole", "fraction", "burstable", *(["level"] * pod_level)])
     spec = {}
-    some = [wish(str(rng.randrange(1, 4)), f"{rng.randrange(1, 4)}Gi") for _ in range(rng.choice([1, 1, 2]))]
+    some = [
+        wish(str(rng.randrange(1, 4)), f"{rng.randrange(1, 4)}Gi")
+        for _ in range(rng.choice([1, 1, 2]))
+    ]
     if kind == "fraction":
         some[0] = wish("1500m", "1Gi")
     elif kind == "burstable":
-        some[0] = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "20", "memory": "8Gi"}}
+        some[0] = {
+            "requests": {"cpu": "1", "memory": "1Gi"},
+            "limits": {"cpu": "20", "memory": "8Gi"},
+        }
     elif kind == "level":
         spec["resources"] = wish("6", "8Gi")
         some = [some[0], {}]
-    containers = [{"name": f"c{i}", "image": "none", "resources": one} for i, one in enumerate(some)]
+    containers = [
+        {"name": f"c{i}", "image": "none", "resources": one} for i, one in enumerate(some)
+    ]
     metadata = {"name": f"p{number:03}", "namespace": "default"}
     spec.update(nodeName=NODE_NAME, terminationGracePeriodSeconds=0, containers=containers)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -156,13 +178,21 @@ def change(rng, manifest):
     old = container["resources"]
     new = {}
     if rng.random() < 0.75:
-        new["cpu"] = rng.choice(sorted({"1", "2", "4", "2500m", "6", "15", "100"} - {old["requests"]["cpu"]}))
+        new["cpu"] = rng.choice(
+            sorted({"1", "2", "4", "2500m", "6", "15", "100"} - {old["requests"]["cpu"]})
+        )
     if not new or rng.random() < 0.4:
-        new["memory"] = rng.choice(sorted({"1Gi", "2Gi", "5Gi", "60Gi"} - {old["requests"]["memory"]}))
+        new["memory"] = rng.choice(
+            sorted({"1Gi", "2Gi", "5Gi", "60Gi"} - {old["requests"]["memory"]})
+        )
     both = old["requests"] == old["limits"]
     if not both:
-        new = {key: value for key, value in new.items() if value not in {"100", "60Gi"}} or {"cpu": "750m"}
-    return {container["name"]: {"requests": new, "limits": new} if both else {"requests": new}}, None
+        new = {key: value for key, value in new.items() if value not in {"100", "60Gi"}} or {
+            "cpu": "750m"
+        }
+    return {
+        container["name"]: {"requests": new, "limits": new} if both else {"requests": new}
+    }, None
 
 
 def holdings(node):
@@ -208,14 +238,23 @@ def test_a_resize_is_answered_as_the_kubelet_answers_it(number):
     overlay = ROUNDS[number]
     statuses = []
     with cgroups() as group, control_plane() as plane:
-        fields = {"cgroupsPerQOS": True, "cgroupRoot": f"/{group}", "enforceNodeAllocatable": [], **overlay}
+        fields = {
+            "cgroupsPerQOS": True,
+            "cgroupRoot": f"/{group}",
+            "enforceNodeAllocatable": [],
+            **overlay,
+        }
         with KubeletRig(plane.folder / "k", files_of(MACHINE), fields, plane=plane) as kubelet:
             cluster = Cluster(plane, kubelet)
             there = []
             for index in range(max(1, RESIZES // len(ROUNDS))):
                 while len(there) > 2:
                     cluster.remove(there.pop(rng.randrange(len(there))))
-                manifest = drawn(rng, index, pod_level="PodLevelResourceManagers" in overlay.get("featureGates", {}))
+                manifest = drawn(
+                    rng,
+                    index,
+                    pod_level="PodLevelResourceManagers" in overlay.get("featureGates", {}),
+                )
                 uid, phase = cluster.admit(manifest)
                 if phase == "Failed":
                     cluster.remove(manifest["metadata"]["name"])
@@ -232,7 +271,11 @@ MACHINE = {
             "id": node,
             "memory": 24 << 30,
             "cores": [
-                {"id": core, "socket": node, "cpus": [16 * node + 2 * core, 16 * node + 2 * core + 1]}
+                {
+                    "id": core,
+                    "socket": node,
+                    "cpus": [16 * node + 2 * core, 16 * node + 2 * core + 1],
+                }
                 for core in range(8)
             ],
             "distances": [10, 21] if node == 0 else [21, 10],

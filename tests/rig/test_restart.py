@@ -1,6 +1,7 @@
 """Restarts of a real kubelet, foretold pod by pod from its files; and suggestions, carried out on it with a restart.
 
-Twelve suggestions by default; `ALIGNUP_RIG_SUGGESTIONS=40` is the whole campaign, `ALIGNUP_SEED` another one.
+Twelve suggestions by default; `ALIGNUP_RIG_SUGGESTIONS=40` is the whole campaign, `ALIGNUP_SEED`
+another one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from kubelet_files import guaranteed
 from kubelet_rig import NODE_NAME, KubeletRig, why_not
 from rig.processes import RigError
 
-pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rig,
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
 
 GPUS = [{"id": f"gpu{i}", "numa": [i % 2]} for i in range(6)]
 NAMES = "abcdefgh"
@@ -34,7 +39,12 @@ ALPHA = {"CPUManagerPolicyAlphaOptions": True}
 def change(chance):
     """Return fields to start the kubelet with; none: the same."""
     policies = ("none", "best-effort", "restricted", "single-numa-node")
-    options = ({}, {"full-pcpus-only": "true"}, {"distribute-cpus-across-numa": "true"}, {"full-pcpus-only": "true"})
+    options = (
+        {},
+        {"full-pcpus-only": "true"},
+        {"distribute-cpus-across-numa": "true"},
+        {"full-pcpus-only": "true"},
+    )
     return chance.choice(
         (
             {},
@@ -44,9 +54,15 @@ def change(chance):
                 "topologyManagerScope": chance.choice(("container", "pod")),
             },
             {"cpuManagerPolicyOptions": chance.choice(options)},
-            {"cpuManagerPolicyOptions": chance.choice(options), "topologyManagerPolicy": chance.choice(policies)},
+            {
+                "cpuManagerPolicyOptions": chance.choice(options),
+                "topologyManagerPolicy": chance.choice(policies),
+            },
             {"reservedSystemCPUs": chance.choice(("0", "0-1", "0,8", "0-3", "0,64"))},
-            {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "2Gi"}}], "systemReserved": {"memory": "1948Mi"}},
+            {
+                "reservedMemory": [{"numaNode": 0, "limits": {"memory": "2Gi"}}],
+                "systemReserved": {"memory": "1948Mi"},
+            },
             {"cpuManagerPolicy": "none", "cpuManagerPolicyOptions": None},
             {"cpuManagerPolicyOptions": {"strict-cpu-reservation": "true"}},
         )
@@ -97,7 +113,9 @@ def test_a_restart_does_what_was_foretold(seed):
             rig.stop()
             before = rig.config
             fields = {**before, **change(chance)}
-            rig.config_file.write_text(json.dumps({key: one for key, one in fields.items() if one is not None}))
+            rig.config_file.write_text(
+                json.dumps({key: one for key, one in fields.items() if one is not None})
+            )
             options = {"config": rig.config_file, "kubelet_version": rig.version}
             found = foretell(FolderFiles(rig.root), options)
             # by a new one it is known that the kubelet has come so far
@@ -112,15 +130,24 @@ def test_a_restart_does_what_was_foretold(seed):
                 continue
             assert not found.faults, (number, found.faults)
             expected = {
-                one.pod.name.removesuffix(f"-{NODE_NAME}"): "" if one.refusal is None else one.refusal.reason
+                one.pod.name.removesuffix(f"-{NODE_NAME}"): ""
+                if one.refusal is None
+                else one.refusal.reason
                 for one in found.outcomes
             }
             seen = {name: rig.decided(name).get("reason", "") for name in running}
-            assert seen == expected, (number, {key: fields[key] for key in fields if before.get(key) != fields[key]})
+            assert seen == expected, (
+                number,
+                {key: fields[key] for key in fields if before.get(key) != fields[key]},
+            )
             cpus = listed_cpus(rig)
             for one in found.outcomes:
                 for holding in one.holds:
-                    if one.refusal is None and holding.cpus and (one.pod.name, holding.container) in cpus:
+                    if (
+                        one.refusal is None
+                        and holding.cpus
+                        and (one.pod.name, holding.container) in cpus
+                    ):
                         assert set(holding.cpus) == cpus[one.pod.name, holding.container]
             for name, reason in seen.items():
                 told[reason or "stays"] = told.get(reason or "stays", 0) + 1
@@ -134,7 +161,9 @@ def test_a_restart_does_what_was_foretold(seed):
 def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
     folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
     files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
-    with KubeletRig(folder, files, {"topologyManagerPolicy": "restricted"}, {"nvidia.com/gpu": GPUS}) as rig:
+    with KubeletRig(
+        folder, files, {"topologyManagerPolicy": "restricted"}, {"nvidia.com/gpu": GPUS}
+    ) as rig:
         for name, *wish in (("with", 2, 1, 2), ("without", 2, 1)):
             pod = guaranteed(name, wish)
             pod["metadata"].pop("uid")
@@ -144,16 +173,26 @@ def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
         path = rig.state / "device-plugins/kubelet_internal_checkpoint"
         text = path.read_text()
         path.write_text(text[:90] if is_torn else text.replace('"Checksum":', '"Checksum":1'))
-        found = foretell(FolderFiles(rig.root), {"config": rig.config_file, "kubelet_version": rig.version})
-        forgotten = {one.pod.name.removesuffix(f"-{NODE_NAME}"): one.forgotten for one in found.outcomes}
+        found = foretell(
+            FolderFiles(rig.root), {"config": rig.config_file, "kubelet_version": rig.version}
+        )
+        forgotten = {
+            one.pod.name.removesuffix(f"-{NODE_NAME}"): one.forgotten for one in found.outcomes
+        }
         assert forgotten == {"with": ("nvidia.com/gpu",), "without": ()}
         assert [one.refusal for one in found.outcomes] == [None, None]
         (rig.state / "device-plugins/kubelet.sock").unlink(missing_ok=True)
         rig.restart()
         assert "Continue after failing to read checkpoint file" in rig.log
-        assert [rig.decided(name)["phase"] for name in ("with", "without")] == ["Running", "Running"]
+        assert [rig.decided(name)["phase"] for name in ("with", "without")] == [
+            "Running",
+            "Running",
+        ]
         held = [
-            one for pod in rig.ask("list")["pod_resources"] for one in pod.get("containers", ()) if one.get("devices")
+            one
+            for pod in rig.ask("list")["pod_resources"]
+            for one in pod.get("containers", ())
+            if one.get("devices")
         ]
         assert held == []
         assert rig.admit(guaranteed("next", (2, 1, 2)))["phase"] == "Running"
@@ -176,13 +215,17 @@ def carry_out(rig, one, manifest, names):  # noqa: C901  # a step each
         for uid in attempt["remove"]:
             rig.remove(there[uid].removesuffix(f"-{NODE_NAME}"))
     if "kubelet" in attempt:
-        files = {name: json.loads((rig.folder / "static" / f"{name}.json").read_text()) for name in names}
+        files = {
+            name: json.loads((rig.folder / "static" / f"{name}.json").read_text()) for name in names
+        }
         if one.after == "drain":
             for name in files:
                 rig.remove(name)
         rig.stop()
         fields = {**rig.config, **attempt["kubelet"]}
-        rig.config_file.write_text(json.dumps({key: value for key, value in fields.items() if value is not None}))
+        rig.config_file.write_text(
+            json.dumps({key: value for key, value in fields.items() if value is not None})
+        )
         if one.after == "drain":
             for path in rig.state.glob("*_manager_state"):
                 if path.name in one.text:
@@ -208,13 +251,19 @@ def test_what_is_suggested_holds_on_the_kubelet():
             come_and_go(chance, rig)
             tried += 1
             manifest = guaranteed(
-                f"new{tried}", (chance.choice((6, 8, 10, 12, 14)), chance.choice((1, 4, 12)), chance.choice((1, 2)))
+                f"new{tried}",
+                (
+                    chance.choice((6, 8, 10, 12, 14)),
+                    chance.choice((1, 4, 12)),
+                    chance.choice((1, 2)),
+                ),
             )
             manifest["metadata"].pop("uid")
             refused = rig.admit(manifest)["phase"] == "Failed"
             rig.remove(f"new{tried}")
             node = rig.read().node
-            node.whole_verdict = True  # as `admit --node` has it: the kubelet counts the memory of the node, too
+            # as `admit --node` has it: the kubelet counts the memory of the node, too
+            node.whole_verdict = True
             suggestions = explain(node, manifest).suggestions if refused else ()
             if suggestions:
                 one = chance.choice(suggestions)
@@ -227,7 +276,9 @@ def test_what_is_suggested_holds_on_the_kubelet():
                     done += 1
                     kind = f"{'+'.join(sorted(one.attempt))} after {one.after or 'nothing'}"
                     kinds[kind] = kinds.get(kind, 0) + 1
-                    logging.getLogger(__name__).info("%d of %d refused pods: %s", done, tried, one.text)
+                    logging.getLogger(__name__).info(
+                        "%d of %d refused pods: %s", done, tried, one.text
+                    )
             if rig.config_file.read_text() != usual:
                 for name in NAMES:
                     if rig.status(name) is not None:

@@ -1,7 +1,7 @@
 """Every token of deploy/ on a real API server: what its program's work takes goes through, and nothing else does.
 
-What is tried is drawn from the roles of deploy/ and from what the server says of itself in OpenAPI: every verb of every
-kind, every subresource, and every field of each kind that a token may write.
+What is tried is drawn from the roles of deploy/ and from what the server says of itself in OpenAPI:
+every verb of every kind, every subresource, and every field of each kind that a token may write.
 """
 
 from __future__ import annotations
@@ -34,8 +34,20 @@ VERBS = {"post": "create", "put": "update"}
 """Verbs of rights by the actions of OpenAPI; all others have the same name."""
 ANYBODY = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
 """Kinds that the server lets everybody ask about themselves."""
-CONFINED = {"securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}}
-OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "11", "controller": True}
+CONFINED = {
+    "securityContext": {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+}
+OWNER = {
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
+    "name": "set",
+    "uid": "11",
+    "controller": True,
+}
 WELL_FORMED: dict[str, Any] = {
     "metadata.finalizers": ["example.com/held"],
     "metadata.ownerReferences": [OWNER],
@@ -51,7 +63,14 @@ WELL_FORMED: dict[str, Any] = {
     "spec.schedulingGates": [{"name": "example.com/a"}],
 }
 """Values that the server itself would take; of other fields a value is made by its type."""
-KEPT_BY_SERVER = {"resourceVersion", "managedFields", "generation", "creationTimestamp", "uid", "selfLink"}
+KEPT_BY_SERVER = {
+    "resourceVersion",
+    "managedFields",
+    "generation",
+    "creationTimestamp",
+    "uid",
+    "selfLink",
+}
 
 
 class Work(NamedTuple):
@@ -81,7 +100,13 @@ def pod(name: str, namespace: str, account: str = "default", **more: Any) -> dic
 
 def event(component: str) -> dict[str, Any]:
     """Return an Event as a program of ours writes it."""
-    about = {"kind": "Pod", "apiVersion": "v1", "namespace": "default", "name": "pending", "uid": "1"}
+    about = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "namespace": "default",
+        "name": "pending",
+        "uid": "1",
+    }
     return {
         "metadata": {"generateName": "pending.", "namespace": "default"},
         "involvedObject": about,
@@ -94,8 +119,21 @@ def event(component: str) -> dict[str, Any]:
 
 
 EVENT_FIELDS = frozenset(
-    {"count", "firstTimestamp", "lastTimestamp", "eventTime", "message", "reason", "reportingInstance"}
-    | {"involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.fieldPath"}
+    {
+        "count",
+        "firstTimestamp",
+        "lastTimestamp",
+        "eventTime",
+        "message",
+        "reason",
+        "reportingInstance",
+    }
+    | {
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.fieldPath",
+    }
     | {"involvedObject.resourceVersion", "source.host", "metadata.generateName", "metadata.name"}
 )
 
@@ -120,7 +158,10 @@ def documents(*kinds: str) -> list[dict[str, Any]]:
 def rights_of(account: str) -> set[tuple[str, str]]:
     """Return the resources and verbs that the roles of an account name."""
     rules = [
-        rule for one in documents("Role", "ClusterRole") if one["metadata"]["name"] == account for rule in one["rules"]
+        rule
+        for one in documents("Role", "ClusterRole")
+        if one["metadata"]["name"] == account
+        for rule in one["rules"]
     ]
     return {(kind, verb) for rule in rules for kind in rule["resources"] for verb in rule["verbs"]}
 
@@ -137,16 +178,27 @@ def reads(account: str) -> list[Work]:
                 if "list" in rule["verbs"]:
                     found.append(Work((kind, "list"), "GET", f"{root}/{kind}"))
                 if "watch" in rule["verbs"]:
-                    found.append(Work((kind, "watch"), "GET", f"{root}/{kind}?watch=1&timeoutSeconds=1"))
+                    found.append(
+                        Work((kind, "watch"), "GET", f"{root}/{kind}?watch=1&timeoutSeconds=1")
+                    )
     return found
 
 
 POD = "/api/v1/namespaces/{}/pods/{}"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/alignup/leases"
-LEASE = {"metadata": {"name": "alignup-extender", "namespace": "alignup"}, "spec": {"holderIdentity": "x"}}
+LEASE = {
+    "metadata": {"name": "alignup-extender", "namespace": "alignup"},
+    "spec": {"holderIdentity": "x"},
+}
 LEASE_FIELDS = frozenset(
     f"spec.{name}"
-    for name in ("acquireTime", "holderIdentity", "leaseDurationSeconds", "leaseTransitions", "renewTime")
+    for name in (
+        "acquireTime",
+        "holderIdentity",
+        "leaseDurationSeconds",
+        "leaseTransitions",
+        "renewTime",
+    )
 )
 EVENTS = "/api/v1/namespaces/default/events"
 BINDING = {
@@ -166,15 +218,35 @@ WRITES = {
         Work(("leases", "create"), "POST", LEASES, LEASE, LEASE_FIELDS),
         Work(("leases", "get"), "GET", f"{LEASES}/alignup-extender"),
         Work(("leases", "update"), "PUT", f"{LEASES}/alignup-extender", LEASE, LEASE_FIELDS),
-        Work(("nodes", "patch"), "PATCH", f"{NODES}/a", {"metadata": {"annotations": {WOKEN: "now"}}}),
-        Work(("pods", "patch"), "PATCH", POD.format("alignup", "other"), {"metadata": {"labels": {LEADER: None}}}),
-        Work(("pods", "patch"), "PATCH", POD.format("alignup", "own"), {"metadata": {"labels": {LEADER: "true"}}}),
+        Work(
+            ("nodes", "patch"), "PATCH", f"{NODES}/a", {"metadata": {"annotations": {WOKEN: "now"}}}
+        ),
+        Work(
+            ("pods", "patch"),
+            "PATCH",
+            POD.format("alignup", "other"),
+            {"metadata": {"labels": {LEADER: None}}},
+        ),
+        Work(
+            ("pods", "patch"),
+            "PATCH",
+            POD.format("alignup", "own"),
+            {"metadata": {"labels": {LEADER: "true"}}},
+        ),
         Work(
             ("pods/binding", "create"),
             "POST",
             POD.format("default", "pending") + "/binding",
             BINDING,
-            frozenset({"target.name", "target.uid", "target.apiVersion", "target.namespace", "target.fieldPath"})
+            frozenset(
+                {
+                    "target.name",
+                    "target.uid",
+                    "target.apiVersion",
+                    "target.namespace",
+                    "target.fieldPath",
+                }
+            )
             | {"target.resourceVersion", "metadata.generateName"},
         ),
     ],
@@ -208,7 +280,9 @@ WRITES = {
             POD.format("default", "moved") + "/eviction",
             EVICTION,
             # a name in the path wins; the server ignores other metadata, and takes a trial for one
-            frozenset({"deleteOptions.preconditions", "deleteOptions.dryRun", "metadata.generateName"}),
+            frozenset(
+                {"deleteOptions.preconditions", "deleteOptions.dryRun", "metadata.generateName"}
+            ),
         ),
     ],
     "alignup-asking": [Work(("pods", "get"), "GET", POD.format("default", "pending"))],
@@ -219,7 +293,9 @@ HOME = {"alignup-extender": "alignup", "alignup-asking": "default"}
 def whole(schema: Any, schemas: Any) -> Any:
     """Return a schema, where another one is referred to."""
     while "$ref" in schema or "allOf" in schema:
-        schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema["allOf"][0]
+        schema = (
+            schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema["allOf"][0]
+        )
     return schema
 
 
@@ -230,9 +306,15 @@ def value(schema: Any, schemas: Any, level: int = 0) -> Any:
     if kind == "object" and "properties" in schema:
         names = schema.get("required") or list(schema["properties"])[:1]
         properties = schema["properties"]
-        return {name: value(properties[name], schemas, level + 1) for name in names} if level < 6 else {}
+        return (
+            {name: value(properties[name], schemas, level + 1) for name in names}
+            if level < 6
+            else {}
+        )
     if kind == "object":
-        return {"example.com/a": value(schema.get("additionalProperties") or {}, schemas, level + 1)}
+        return {
+            "example.com/a": value(schema.get("additionalProperties") or {}, schemas, level + 1)
+        }
     if kind == "array":
         return [value(schema["items"], schemas, level + 1)]
     moments = {"date-time": "2030-01-01T00:00:00Z", "micro-time": "2030-01-01T00:00:00.000000Z"}
@@ -260,14 +342,30 @@ class Cluster:
         }
         server.apply(asking)
         subject = {"kind": "ServiceAccount", "name": "alignup-asking", "namespace": "default"}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "alignup-asking"}
+        role = {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "alignup-asking",
+        }
         binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}
-        server.apply({**binding, "metadata": {"name": "asking"}, "roleRef": role, "subjects": [subject]})
+        server.apply(
+            {**binding, "metadata": {"name": "asking"}, "roleRef": role, "subjects": [subject]}
+        )
         for name in ("a", "b"):
             metadata = {"name": name, "labels": {"zone": "x"}, "annotations": {"kept": "1"}}
-            assert server.ask("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata}) == 201
+            assert (
+                server.ask(
+                    "POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+                )
+                == 201
+            )
         self.create(pod("other", "alignup", "alignup-extender"))
-        assert server.ask("PATCH", POD.format("alignup", "other"), {"metadata": {"labels": {LEADER: "true"}}}) == 200
+        assert (
+            server.ask(
+                "PATCH", POD.format("alignup", "other"), {"metadata": {"labels": {LEADER: "true"}}}
+            )
+            == 200
+        )
         self.create(pod("stranger", "alignup"))
         for account in WRITES:
             home = HOME.get(account, account)
@@ -296,7 +394,9 @@ class Cluster:
 
     def wait_for_policies(self) -> None:
         """Wait until each policy is seen: one denies what the one that was applied last forbids."""
-        bad = event("alignup-extender") | {"involvedObject": {"kind": "Node", "name": "a", "namespace": "default"}}
+        bad = event("alignup-extender") | {
+            "involvedObject": {"kind": "Node", "name": "a", "namespace": "default"}
+        }
         deadline = time.monotonic() + 60
         while self.server.ask("POST", EVENTS, bad, self.tokens["alignup-extender"]) != 422:
             assert time.monotonic() < deadline
@@ -312,11 +412,21 @@ class Cluster:
         uid = self.server.get(path.rpartition("/")[0])["metadata"]["uid"]
         return json.loads(json.dumps(body).replace('"UID"', json.dumps(uid)))
 
-    def ask(self, account: str, method: str, path: str, body: Any = None, kind: str = "") -> tuple[int, Any]:
+    def ask(
+        self, account: str, method: str, path: str, body: Any = None, kind: str = ""
+    ) -> tuple[int, Any]:
         """Ask with the token of an account, and note the answer."""
-        status, found = self.server.asked(method, path, self.filled(method, path, body), self.tokens[account], kind)
+        status, found = self.server.asked(
+            method, path, self.filled(method, path, body), self.tokens[account], kind
+        )
         message = str(found.get("message", "")) if isinstance(found, dict) else ""
-        by = "policy" if "ValidatingAdmissionPolicy" in message else "RBAC" if status == 403 else "the API"
+        by = (
+            "policy"
+            if "ValidatingAdmissionPolicy" in message
+            else "RBAC"
+            if status == 403
+            else "the API"
+        )
         self.answers[account, method, "allowed" if status < 300 else f"refused by {by}"] += 1
         return status, found
 
@@ -327,7 +437,8 @@ class Cluster:
                 continue
             for path, methods in self.spec(name)["paths"].items():
                 match = re.search(
-                    r"/(?:v\w+)/(?:watch/)?(?:namespaces/\{namespace\}/)?([a-z]+)(?:/\{name\}((?:/\w+)?))?", path
+                    r"/(?:v\w+)/(?:watch/)?(?:namespaces/\{namespace\}/)?([a-z]+)(?:/\{name\}((?:/\w+)?))?",
+                    path,
                 )
                 if match is None or "{path}" in path or "/watch/" in path:
                     continue
@@ -415,7 +526,8 @@ def unfinished_work(cluster: Cluster, account: str, works: list[Work]) -> Iterat
     """Yield what does not go through of an account's work, and the rights that no work of it takes."""
     everything = [*reads(account), *works]
     for one in everything:
-        if one.right in {("leases", "create"), ("noderesourcetopologies", "create")}:  # it is there by now
+        # it is there by now
+        if one.right in {("leases", "create"), ("noderesourcetopologies", "create")}:
             cluster.server.ask("DELETE", f"{one.path}/{one.body['metadata']['name']}")
         status, found = cluster.ask(account, one.method, one.path, one.body)
         if status not in {200, 201}:
@@ -430,7 +542,9 @@ def offered_beside(cluster: Cluster, account: str) -> Iterator[Any]:
         if (resource, verb) in rights or resource in ANYBODY:
             continue
         method, path = request.replace("{namespace}", home).replace("{name}", "x").split(" ")
-        status, found = cluster.ask(account, method, path, {"metadata": {}} if method[0] == "P" else None)
+        status, found = cluster.ask(
+            account, method, path, {"metadata": {}} if method[0] == "P" else None
+        )
         if status != 403:
             yield account, resource, verb, request, status, found
 
@@ -441,7 +555,9 @@ def changed_fields(cluster: Cluster, account: str, works: list[Work]) -> Iterato
         if one.method not in {"POST", "PUT", "PATCH"}:
             continue
         if one.method != "POST":  # on what is there
-            cluster.server.ask("POST", one.path.rpartition("/")[0], one.body, cluster.tokens[account])
+            cluster.server.ask(
+                "POST", one.path.rpartition("/")[0], one.body, cluster.tokens[account]
+            )
         before = cluster.server.get(one.path) if one.method != "POST" else one.body
         for path, value in cluster.fields(*KINDS[one.right[0]]).items():
             # of another name it is another object, of which ATTACKS has some
@@ -450,7 +566,9 @@ def changed_fields(cluster: Cluster, account: str, works: list[Work]) -> Iterato
             body = put(one.body, path, value)
             status, found = cluster.ask(account, one.method, one.path, body)
             told = at_path(found, path) if status < 300 else None
-            took = told is not None and told == at_path(body, path) and at_path(before, path) != told
+            took = (
+                told is not None and told == at_path(body, path) and at_path(before, path) != told
+            )
             if took:
                 yield account, one.right, path, status, found
             if one.method == "POST" and status == 201 and one.right[0] != "events":
@@ -486,11 +604,20 @@ ATTACKS: dict[str, list[tuple[Any, ...]]] = {
     "alignup-extender": [
         ("PATCH", POD.format("alignup", "own"), IMAGE, JSON_PATCH),
         ("PATCH", POD.format("alignup", "other"), IMAGE, JSON_PATCH),
-        ("PATCH", POD.format("alignup", "own"), {"spec": {"containers": [{"name": "c", "image": "evil"}]}}, STRATEGIC),
+        (
+            "PATCH",
+            POD.format("alignup", "own"),
+            {"spec": {"containers": [{"name": "c", "image": "evil"}]}},
+            STRATEGIC,
+        ),
         (
             "PATCH",
             POD.format("alignup", "own") + "?fieldManager=x&force=true",
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "own", "finalizers": ["a.b/c"]}},
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "own", "finalizers": ["a.b/c"]},
+            },
             APPLY,
         ),
         ("PATCH", POD.format("alignup", "other"), {"metadata": {"labels": {LEADER: "yes"}}}),
@@ -506,7 +633,11 @@ ATTACKS: dict[str, list[tuple[Any, ...]]] = {
         ("PATCH", f"{NODES}/a/status", {"status": {"conditions": []}}),
         ("POST", LEASES, {**LEASE, "metadata": {"name": "another"}}),
         ("POST", LEASES.replace("alignup", "kube-system"), LEASE),
-        ("POST", POD.format("default", "pending") + "/binding", put(BINDING, "metadata.annotations", {"a": "b"})),
+        (
+            "POST",
+            POD.format("default", "pending") + "/binding",
+            put(BINDING, "metadata.annotations", {"a": "b"}),
+        ),
         ("POST", POD.format("default", "pending") + "/binding", put(BINDING, "target.kind", "Pod")),
         ("POST", POD.format("default", "pending") + "/binding", put(BINDING, "metadata.uid", None)),
         ("POST", EVENTS, event("kubelet")),
@@ -530,8 +661,16 @@ ATTACKS: dict[str, list[tuple[Any, ...]]] = {
         ("POST", EVENTS, event("alignup-publish")),
     ],
     "alignup-rebalance": [
-        ("POST", POD.format("default", "moved") + "/eviction", put(EVICTION, "deleteOptions.gracePeriodSeconds", 0)),
-        ("POST", POD.format("default", "moved") + "/eviction", put(EVICTION, "deleteOptions", {"preconditions": None})),
+        (
+            "POST",
+            POD.format("default", "moved") + "/eviction",
+            put(EVICTION, "deleteOptions.gracePeriodSeconds", 0),
+        ),
+        (
+            "POST",
+            POD.format("default", "moved") + "/eviction",
+            put(EVICTION, "deleteOptions", {"preconditions": None}),
+        ),
         ("DELETE", POD.format("default", "moved"), None),
     ],
     "alignup-asking": [
@@ -569,5 +708,9 @@ def test_what_is_applied_twice_is_unchanged_the_second_time() -> None:
             versions.append(Server(plane.kubeconfig).get(budget)["metadata"]["resourceVersion"])
     first, second = said
     assert [line for line in first if not line.endswith(" created")] == []
-    assert [line for line in second if not line.endswith(" unchanged") and "poddisruptionbudget" not in line] == []
+    assert [
+        line
+        for line in second
+        if not line.endswith(" unchanged") and "poddisruptionbudget" not in line
+    ] == []
     assert versions[0] == versions[1]

@@ -1,7 +1,8 @@
 """Three real kubelets and whatever befalls them: the extender's yes is their yes, and its no is their no.
 
-Names, init containers, sidecars, pods that end, static pods, deletions, restarts and changes of the configuration are
-drawn at random. 60 pods by default; `ALIGNUP_RIG_PODS=300` is the whole campaign, `ALIGNUP_RIG_SEED` another one.
+Names, init containers, sidecars, pods that end, static pods, deletions, restarts and changes of the
+configuration are drawn at random. 60 pods by default; `ALIGNUP_RIG_PODS=300` is the whole campaign,
+`ALIGNUP_RIG_SEED` another one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from rig_proof import EXTENDER
 from rig_workload import node
 from rigged import ControlPlane, Server, alignup, control_plane, need_rig, wait_for_metric
 
-pytestmark = [pytest.mark.slow, pytest.mark.rig, pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rig,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root"),
+]
 
 PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 60)
 SEED = int(os.environ.get("ALIGNUP_RIG_SEED") or 1)
@@ -39,12 +44,20 @@ GPU = "example.com/gpu"
 
 
 def container(random: Random, name: str, **more: Any) -> dict[str, Any]:
-    amounts = {"cpu": str(random.choice([1, 1, 2, 2, 3, 4])), "memory": f"{random.choice([1, 1, 4, 12])}Gi"}
+    amounts = {
+        "cpu": str(random.choice([1, 1, 2, 2, 3, 4])),
+        "memory": f"{random.choice([1, 1, 4, 12])}Gi",
+    }
     if random.random() < 0.1:
         amounts["cpu"] = "1500m"
     if random.random() < 0.3:
         amounts[GPU] = "1"
-    return {"name": name, "image": "none", "resources": {"requests": amounts, "limits": amounts}, **more}
+    return {
+        "name": name,
+        "image": "none",
+        "resources": {"requests": amounts, "limits": amounts},
+        **more,
+    }
 
 
 def drawn(random: Random, number: int) -> dict[str, Any]:
@@ -53,16 +66,25 @@ def drawn(random: Random, number: int) -> dict[str, Any]:
     containers = [container(random, names[one]) for one in range(random.choice([1, 1, 1, 2]))]
     inits = []
     if random.random() < 0.3:
-        inits = [container(random, names[2 + one], command=["true"]) for one in range(random.choice([1, 1, 2]))]
+        inits = [
+            container(random, names[2 + one], command=["true"])
+            for one in range(random.choice([1, 1, 2]))
+        ]
     if random.random() < 0.15:
-        inits.insert(random.randrange(len(inits) + 1), container(random, names[4], restartPolicy="Always"))
+        inits.insert(
+            random.randrange(len(inits) + 1), container(random, names[4], restartPolicy="Always")
+        )
     ends = random.random() < 0.15
     if ends:
         containers[0]["command"] = ["true"]
     if random.random() < 0.1:
         containers[0]["resources"] = {"requests": {"cpu": "500m", "memory": "1Gi"}}
     name = "-".join(
-        ["p", str(number), *(random.choice(["web", "db.0", "x" * 40, "9"]) for _ in range(random.randrange(3)))]
+        [
+            "p",
+            str(number),
+            *(random.choice(["web", "db.0", "x" * 40, "9"]) for _ in range(random.randrange(3))),
+        ]
     )
     return {
         "apiVersion": "v1",
@@ -103,7 +125,11 @@ class Campaign:
         for name, one in there.items():
             status = one.get("status", {})
             is_new = name in self.made and name not in self.ran and name not in self.rejected
-            seen = one["spec"].get("nodeName", ""), status.get("phase", ""), "deletionTimestamp" in one["metadata"]
+            seen = (
+                one["spec"].get("nodeName", ""),
+                status.get("phase", ""),
+                "deletionTimestamp" in one["metadata"],
+            )
             if self._seen.get(name) != seen and seen[0]:
                 self._seen[name] = seen
                 self.note(f"{seen[0]}: {name} {seen[1]}{', leaves' if seen[2] else ''}")
@@ -120,12 +146,23 @@ class Campaign:
         where = one["spec"]["nodeName"]
         (kubelet,) = (found for found in self.kubelets if found.name == where)
         said = kubelet.said()
-        at = next((place for place, (word, pod) in enumerate(said) if word == "DENY" and pod == name), len(said))
-        report = self.server.get(f"{TOPOLOGIES}/{where}")["metadata"]["annotations"]["alignup.dev/holdings"]
+        at = next(
+            (place for place, (word, pod) in enumerate(said) if word == "DENY" and pod == name),
+            len(said),
+        )
+        report = self.server.get(f"{TOPOLOGIES}/{where}")["metadata"]["annotations"][
+            "alignup.dev/holdings"
+        ]
         before = [line for line in self.story if where in line][-25:]
         containers = [*one["spec"].get("initContainers", ()), *one["spec"]["containers"]]
         asked = [(each["name"], each["resources"]) for each in containers]
-        return [f"{where}: {one['status']['reason']}", str(asked), str(said[max(0, at - 12) : at]), report, *before]
+        return [
+            f"{where}: {one['status']['reason']}",
+            str(asked),
+            str(said[max(0, at - 12) : at]),
+            report,
+            *before,
+        ]
 
     def note(self, line: str) -> None:
         self.story.append(f"{time.monotonic() % 10_000:.2f} {line}")
@@ -161,7 +198,11 @@ class Campaign:
         """Let something happen to a kubelet that nobody schedules to meanwhile, as its administrator would."""
         kubelet = self.random.choice(self.kubelets)
         self.cordon(kubelet, unschedulable=True)
-        self.wait_until(lambda: all(self.is_settled(one) for one in self.look().values() if on(one, kubelet.name)))
+        self.wait_until(
+            lambda: all(
+                self.is_settled(one) for one in self.look().values() if on(one, kubelet.name)
+            )
+        )
         what = self.random.choice(["static", "static", "restart", "configuration", "delete all"])
         self.note(f"{kubelet.name}: {what}")
         if what == "static":
@@ -181,8 +222,16 @@ class Campaign:
                 if on(one, kubelet.name) and name in self.made:
                     self.server.ask("DELETE", f"{PATH}/{name}")
         elif kubelet.will_start:
-            changes = {"topologyManagerPolicy": self.random.choice(POLICIES)} if what == "configuration" else {}
-            changes |= {"topologyManagerScope": self.random.choice(["pod", "container"])} if changes else {}
+            changes = (
+                {"topologyManagerPolicy": self.random.choice(POLICIES)}
+                if what == "configuration"
+                else {}
+            )
+            changes |= (
+                {"topologyManagerScope": self.random.choice(["pod", "container"])}
+                if changes
+                else {}
+            )
             kubelet.restart_with(**changes)
             self.rest(1.0)
         else:
@@ -198,24 +247,45 @@ class Campaign:
 
     def is_settled(self, one: dict[str, Any]) -> bool:
         """Return whether a kubelet has decided on a pod, and is not about to end it."""
-        return one.get("status", {}).get("phase") != "Pending" and "deletionTimestamp" not in one["metadata"]
+        return (
+            one.get("status", {}).get("phase") != "Pending"
+            and "deletionTimestamp" not in one["metadata"]
+        )
 
     def is_reported(self, kubelet: RealKubelet) -> bool:
         """Return whether what a kubelet publishes has its configuration, and all pods that run there and no others.
 
-        A pod that holds nothing for itself is in none of its files: none has to be told of, and a static one stays.
+        A pod that holds nothing for itself is in none of its files: none has to be told of, and a
+        static one stays.
         """
-        annotations = self.server.get(f"{TOPOLOGIES}/{kubelet.name}").get("metadata", {}).get("annotations", {})
-        described, holdings = (json.loads(annotations.get(f"alignup.dev/{key}", "{}")) for key in ("node", "holdings"))
+        annotations = (
+            self.server.get(f"{TOPOLOGIES}/{kubelet.name}")
+            .get("metadata", {})
+            .get("annotations", {})
+        )
+        described, holdings = (
+            json.loads(annotations.get(f"alignup.dev/{key}", "{}")) for key in ("node", "holdings")
+        )
         config = kubelet.config
         told = {pod["name"]: pod for pod in holdings.get("pods", ())}
         there = {name: one for name, one in self.look().items() if on(one, kubelet.name)}
-        runs = {name for name, one in there.items() if one.get("status", {}).get("phase") in {"Running", "Pending"}}
+        runs = {
+            name
+            for name, one in there.items()
+            if one.get("status", {}).get("phase") in {"Running", "Pending"}
+        }
         keys = ("topologyManagerPolicy", "topologyManagerScope")
         self.differs = [
-            f"{kubelet.name}: {name}: published {told.get(name)}, on the server {described_status(there.get(name))}"
-            for name in sorted((told.keys() - runs) | {name for name in runs - told.keys() if holds(there[name])})
-        ] + [f"{kubelet.name}: {key}" for key in keys if described["kubelet"].get(key) != config[key]]
+            (
+                f"{kubelet.name}: {name}: published {told.get(name)}, on the server "
+                f"{described_status(there.get(name))}"
+            )
+            for name in sorted(
+                (told.keys() - runs) | {name for name in runs - told.keys() if holds(there[name])}
+            )
+        ] + [
+            f"{kubelet.name}: {key}" for key in keys if described["kubelet"].get(key) != config[key]
+        ]
         return not self.differs
 
     def wait_until(self, holds: Any) -> None:
@@ -237,7 +307,8 @@ class Campaign:
         while time.monotonic() - calm < 12:
             there = self.look()
             now = {
-                name: (one["spec"].get("nodeName"), one.get("status", {}).get("phase")) for name, one in there.items()
+                name: (one["spec"].get("nodeName"), one.get("status", {}).get("phase"))
+                for name, one in there.items()
             }
             if now != last or not all(map(self.is_reported, self.kubelets)):
                 calm, last = time.monotonic(), now
@@ -255,7 +326,9 @@ class Campaign:
                 phase = kubelet.admit(pod)["phase"]
                 self.server.ask("DELETE", f"{PATH}/{pod['metadata']['name']}?gracePeriodSeconds=0")
                 if phase == "Running":
-                    why = self.server.get(f"{PATH}/{name}")["status"]["conditions"][0].get("message")
+                    why = self.server.get(f"{PATH}/{name}")["status"]["conditions"][0].get(
+                        "message"
+                    )
                     taken.append(f"{name} on {kubelet.name}: {why}: {pod['spec']}")
                 self.wait_until(lambda: self.is_reported(kubelet))  # noqa: B023  # called at once
         return taken
@@ -288,16 +361,25 @@ def on(one: dict[str, Any], name: str) -> bool:
 def test_the_extenders_yes_and_no_are_the_kubelets(capsys) -> None:
     need_rig(*PROGRAMS)
     random = Random(SEED)
-    with control_plane() as plane, real_kubelets(plane, [node(number, random) for number in MACHINES]) as kubelets:
+    with (
+        control_plane() as plane,
+        real_kubelets(plane, [node(number, random) for number in MACHINES]) as kubelets,
+    ):
         words = ("extender", "--kubeconfig", plane.kubeconfig, "--listen", EXTENDER)
         with alignup(*words, ready=f"http://{EXTENDER}/healthz"):
-            wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(MACHINES)))
+            wait_for_metric(
+                EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(MACHINES))
+            )
             plane.schedule_with(EXTENDER)
             campaign = Campaign(plane, kubelets, random)
             campaign.run(PODS)
             waiting = campaign.quiet()
             taken = campaign.taken_past_the_scheduler(waiting)
-    numbers = {"pods": PODS, "ran": len(campaign.ran & campaign.made.keys()), "waited to the end": len(waiting)}
+    numbers = {
+        "pods": PODS,
+        "ran": len(campaign.ran & campaign.made.keys()),
+        "waited to the end": len(waiting),
+    }
     with capsys.disabled():
         print(json.dumps(numbers | dict(campaign.did) | {"rejected": campaign.rejected}))  # noqa: T201  # a campaign
     assert campaign.rejected == {}

@@ -1,8 +1,9 @@
 """The chart is upgraded by a real helm, and the extender's replicas are replaced, while pods come all the time.
 
-There is no container runtime here: the replicas of the Deployment are processes, each with the token and the Pod object
-of one replica, and are replaced as the Deployment says: a new one is ready before an old one gets SIGTERM. What stands
-for the Service takes each connection to the pod that has the label of the leader.
+There is no container runtime here: the replicas of the Deployment are processes, each with the
+token and the Pod object of one replica, and are replaced as the Deployment says: a new one is ready
+before an old one gets SIGTERM. What stands for the Service takes each connection to the pod that
+has the label of the leader.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ HELM = shutil.which("helm", path=str(BIN)) or shutil.which("helm")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.rig,
-    pytest.mark.skipif(HELM is None, reason=f"needs helm, in {BIN} (ALIGNUP_RIG_BIN) or on the path"),
+    pytest.mark.skipif(
+        HELM is None, reason=f"needs helm, in {BIN} (ALIGNUP_RIG_BIN) or on the path"
+    ),
 ]
 
 NODES, PODS, SECONDS, LOAD = 24, 300, 30.0, 0.5
@@ -69,7 +72,10 @@ class Service:
         with suppress(OSError, KeyError), closing(writer):
             host, _, port = self.addresses[self.leader].rpartition(":")
             there, out = await asyncio.open_connection(host, int(port))
-            both = [asyncio.create_task(carry(reader, out)), asyncio.create_task(carry(there, writer))]
+            both = [
+                asyncio.create_task(carry(reader, out)),
+                asyncio.create_task(carry(there, writer)),
+            ]
             with closing(out):
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
 
@@ -121,7 +127,9 @@ class Replicas:
         # never placed: it stands for the pod of this process
         spec = {**template["spec"], "schedulerName": "nobody"}
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        status, answer = self.server.asked("POST", pods, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+        status, answer = self.server.asked(
+            "POST", pods, {"metadata": {"name": name, "labels": labels}, "spec": spec}
+        )
         assert status == 201, answer
         config = yaml.safe_load((self.folder / "kubeconfig").read_text())
         config["users"][0]["user"] = {"token": self.server.token_of(NAMESPACE, NAME, name)}
@@ -137,7 +145,9 @@ class Replicas:
         name, start = f"{NAME}-{number}", time.monotonic()
         self.running.pop(name).close()
         took = time.monotonic() - start
-        self.server.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", {"gracePeriodSeconds": 0})
+        self.server.ask(
+            "DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", {"gracePeriodSeconds": 0}
+        )
         return took
 
     def stop_all(self) -> None:

@@ -43,7 +43,11 @@ OVERLAYS = {
     },
 }
 MACHINE = {**server(**SHAPE), "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "8\n"}
-LABELS = {"kubernetes.io/hostname": NODE_NAME, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+LABELS = {
+    "kubernetes.io/hostname": NODE_NAME,
+    "kubernetes.io/os": "linux",
+    "kubernetes.io/arch": "amd64",
+}
 
 
 @pytest.fixture
@@ -64,9 +68,15 @@ def random_pod(rng, number, *, bound):
     if rng.random() < 0.1:
         requirement = {"key": "disk", "operator": rng.choice(["DoesNotExist", "Exists"])}
         terms = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        spec["affinity"] = {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+        }
     if rng.random() < 0.2:
-        port = {"containerPort": 80, "hostPort": rng.choice([80, 81]), "protocol": rng.choice(["TCP", "UDP"])}
+        port = {
+            "containerPort": 80,
+            "hostPort": rng.choice([80, 81]),
+            "protocol": rng.choice(["TCP", "UDP"]),
+        }
         containers[0]["ports"] = [port]
     if rng.random() < 0.05:
         spec["os"] = {"name": "windows"}
@@ -79,9 +89,15 @@ def random_pod(rng, number, *, bound):
 
 
 def container(rng, name):
-    cpu, memory = (rng.choice(["100m", "500m", "1", "1500m", "2", "3"]), rng.choice(["64Mi", "1Gi", "2Gi", "5Gi"]))
+    cpu, memory = (
+        rng.choice(["100m", "500m", "1", "1500m", "2", "3"]),
+        rng.choice(["64Mi", "1Gi", "2Gi", "5Gi"]),
+    )
     if rng.random() < LARGE:
-        cpu, memory = rng.choice(["7", "20", "5000", cpu]), rng.choice(["9Gi", "30Gi", "900Gi", memory])
+        cpu, memory = (
+            rng.choice(["7", "20", "5000", cpu]),
+            rng.choice(["9Gi", "30Gi", "900Gi", memory]),
+        )
     amounts = {"cpu": cpu, "memory": memory}
     kind = rng.random()
     if kind < 0.1:
@@ -103,7 +119,11 @@ def node_of(kubelet, described):
 
 def compare(mine, phase, reason, message, told):
     """The verdict is the kubelet's; where its own checks refused, its message too."""
-    assert (mine.admitted, mine.reason) == (phase == "Running", reason), (message, mine.message, told)
+    assert (mine.admitted, mine.reason) == (phase == "Running", reason), (
+        message,
+        mine.message,
+        told,
+    )
     if mine.refusal is not None and mine.refusal.provider == "kubelet":
         assert f"Pod was rejected: {mine.message}" == message, told
 
@@ -125,7 +145,9 @@ def test_static_pods(folder, case):
             status = rig.admit(manifest)
             manifest["metadata"]["annotations"] = {"kubernetes.io/config.source": "file"}
             mine = node.admit(manifest)
-            compare(mine, status["phase"], status.get("reason") or "", status.get("message"), manifest)
+            compare(
+                mine, status["phase"], status.get("reason") or "", status.get("message"), manifest
+            )
             reasons.append(mine.reason)
             if mine.admitted:
                 started(node, manifest)
@@ -159,11 +181,16 @@ class Api:
 
     def preempted(self):
         """Return the names of the pods that the kubelet has evicted; those of the rig's runtime end with success."""
-        pods = [one for one in self._client.get("/api/v1/namespaces/default/pods")["items"] if one.get("status")]
+        pods = [
+            one
+            for one in self._client.get("/api/v1/namespaces/default/pods")["items"]
+            if one.get("status")
+        ]
         return {
             one["metadata"]["name"]
             for one in pods
-            if one["status"].get("reason") == "Preempting" or one["status"].get("phase") == "Succeeded"
+            if one["status"].get("reason") == "Preempting"
+            or one["status"].get("phase") == "Succeeded"
         }
 
 
@@ -173,7 +200,10 @@ def test_bound_pods(folder, case):
     """Pods that no scheduler looked at, some of them critical: the same pods are evicted for them."""
     rng = random.Random(f"bound {case}")
     reasons, evicted = [], 0
-    with control_plane() as plane, KubeletRig(folder, MACHINE, OVERLAYS[case], plane=plane) as kubelet:
+    with (
+        control_plane() as plane,
+        KubeletRig(folder, MACHINE, OVERLAYS[case], plane=plane) as kubelet,
+    ):
         api = Api(plane.client)
         node = node_of(kubelet, plane.client.get(f"/api/v1/nodes/{NODE_NAME}"))
         for number in range(PODS):
@@ -184,7 +214,9 @@ def test_bound_pods(folder, case):
             manifest = random_pod(rng, number, bound=True)
             status = kubelet.admit(manifest)
             mine = node.admit(manifest)
-            compare(mine, status["phase"], status.get("reason") or "", status.get("message"), manifest)
+            compare(
+                mine, status["phase"], status.get("reason") or "", status.get("message"), manifest
+            )
             reasons.append(mine.reason)
             names = {one.partition("/")[2] for one in mine.preempted}
             deadline = time.monotonic() + PATIENCE

@@ -12,15 +12,22 @@ QUANTITY = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-in
 
 def listed(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema of a list of objects; what it does not name is dropped."""
-    item = {"type": "object", "required": list(required), "properties": {**required, **(optional or {})}}
+    item = {
+        "type": "object",
+        "required": list(required),
+        "properties": {**required, **(optional or {})},
+    }
     return {"type": "array", "items": item}
 
 
 ATTRIBUTES = listed({"name": TEXT, "value": TEXT})
-RESOURCES = listed({"name": TEXT, "capacity": QUANTITY, "allocatable": QUANTITY, "available": QUANTITY})
+RESOURCES = listed(
+    {"name": TEXT, "capacity": QUANTITY, "allocatable": QUANTITY, "available": QUANTITY}
+)
 COSTS = listed({"name": TEXT, "value": {"type": "integer", "format": "int64"}})
 ZONES = listed(
-    {"name": TEXT, "type": TEXT}, {"parent": TEXT, "costs": COSTS, "attributes": ATTRIBUTES, "resources": RESOURCES}
+    {"name": TEXT, "type": TEXT},
+    {"parent": TEXT, "costs": COSTS, "attributes": ATTRIBUTES, "resources": RESOURCES},
 )
 SCHEMA = {
     "type": "object",
@@ -41,7 +48,9 @@ DEFINITION = {
     "metadata": {
         "name": "noderesourcetopologies.topology.node.k8s.io",
         # groups below k8s.io need one
-        "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/1870"},
+        "annotations": {
+            "api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/1870"
+        },
     },
     "spec": {
         "group": "topology.node.k8s.io",
@@ -52,6 +61,13 @@ DEFINITION = {
             "plural": "noderesourcetopologies",
             "singular": "noderesourcetopology",
         },
-        "versions": [{"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": SCHEMA}}],
+        "versions": [
+            {
+                "name": "v1alpha2",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": SCHEMA},
+            }
+        ],
     },
 }

@@ -2,17 +2,21 @@
 
 What holds always, for every policy, scope and option:
 
-- a CPU, a byte and a device belong to one pod; inside a pod they are shared only with init containers that are done;
-- given and free together are what there was to give: CPUs, each device, memory of each type on each NUMA node;
-- a pod that is refused leaves what is free, the shared pool, and what CPUs and devices would offer as it was;
+- a CPU, a byte and a device belong to one pod; inside a pod they are shared only with init
+  containers that are done;
+- given and free together are what there was to give: CPUs, each device, memory of each type on each
+  NUMA node;
+- a pod that is refused leaves what is free, the shared pool, and what CPUs and devices would offer
+  as it was;
 - the same pod on an equal node, with all mappings in another order, gets the same;
 - when all pods are gone everything is as in the beginning, what providers would offer included.
 
-Two habits of the kubelet are kept on purpose, and bounded here. Where sockets or cores differ in size,
-distribute-cpus-across-numa may give away reserved CPUs, so that reserved CPUs are checked on even machines
-only. And a NUMA node on which a container sat alone stays out of its memory group while anybody uses it, even if
-that container was refused: so that what memory would offer is compared after a refusal only where the node is told to
-leave no such trace (`keepRefusedBindings`, every other node).
+Two habits of the kubelet are kept on purpose, and bounded here. Where sockets or cores differ in
+size, distribute-cpus-across-numa may give away reserved CPUs, so that reserved CPUs are checked on
+even machines only. And a NUMA node on which a container sat alone stays out of its memory group
+while anybody uses it, even if that container was refused: so that what memory would offer is
+compared after a refusal only where the node is told to leave no such trace (`keepRefusedBindings`,
+every other node).
 """
 
 from __future__ import annotations
@@ -64,7 +68,8 @@ def machines(draw: st.DrawFn) -> dict[str, Any]:
     ids = draw(st.sampled_from([list(range(count)), list(range(1, 3 * count, 3))]))
     threads = draw(st.sampled_from([1, 2, 2, 4]))
     a_node = draw(
-        st.lists(st.integers(0, 4), min_size=count, max_size=count) | st.just([draw(st.integers(1, 4))] * count)
+        st.lists(st.integers(0, 4), min_size=count, max_size=count)
+        | st.just([draw(st.integers(1, 4))] * count)
     )
     assume(sum(a_node))
     sockets = draw(st.sampled_from([1, 2, count]))
@@ -91,7 +96,8 @@ def machines(draw: st.DrawFn) -> dict[str, Any]:
         }
         if distances is not None:
             node["distances"] = [
-                10 if other == position else distances + abs(other - position) for other in range(count)
+                10 if other == position else distances + abs(other - position)
+                for other in range(count)
             ]
         nodes.append(node)
     return {"numaNodes": nodes}
@@ -102,7 +108,9 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
     """Everything that `Node.from_dict` takes."""
     machine = draw(machines())
     ids = [node["id"] for node in machine["numaNodes"]]
-    cpus = sorted(cpu for node in machine["numaNodes"] for core in node["cores"] for cpu in core["cpus"])
+    cpus = sorted(
+        cpu for node in machine["numaNodes"] for core in node["cores"] for cpu in core["cpus"]
+    )
     kubelet: dict[str, Any] = {
         "topologyManagerPolicy": draw(st.sampled_from(POLICIES)),
         "topologyManagerScope": draw(st.sampled_from(["container", "pod"])),
@@ -112,14 +120,24 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.integers(0, 4)):
         kubelet["cpuManagerPolicy"] = "static"
         kubelet["cpuManagerPolicyOptions"] = draw(st.sampled_from(CPU_OPTIONS))
-        kubelet["reservedSystemCPUs"] = ",".join(map(str, draw(st.sets(st.sampled_from(cpus), min_size=1, max_size=2))))
+        kubelet["reservedSystemCPUs"] = ",".join(
+            map(str, draw(st.sets(st.sampled_from(cpus), min_size=1, max_size=2)))
+        )
     if draw(st.integers(0, 4)):
         kubelet["memoryManagerPolicy"] = "Static"
-        kubelet["reservedMemory"] = [{"numaNode": draw(st.sampled_from(ids)), "limits": {"memory": "100Mi"}}]
-    places = st.none() | st.lists(st.sampled_from(ids), min_size=1, max_size=2, unique=True).map(sorted)
+        kubelet["reservedMemory"] = [
+            {"numaNode": draw(st.sampled_from(ids)), "limits": {"memory": "100Mi"}}
+        ]
+    places = st.none() | st.lists(st.sampled_from(ids), min_size=1, max_size=2, unique=True).map(
+        sorted
+    )
     devices = {}
     for resource in RESOURCES[: draw(st.integers(0, 2))]:
-        found = draw(st.lists(st.tuples(places, st.sampled_from([True] * 5 + [False])), min_size=1, max_size=6))
+        found = draw(
+            st.lists(
+                st.tuples(places, st.sampled_from([True] * 5 + [False])), min_size=1, max_size=6
+            )
+        )
         devices[resource] = [
             {"id": f"{resource[-3:]}{number}", "numa": numa, "healthy": healthy}
             for number, (numa, healthy) in enumerate(found)
@@ -180,7 +198,8 @@ class NodeMachine(RuleBasedStateMachine):
             assume(False)
         # of which each provider is asked, where the other places pods in one call
         self.twin = Node.from_dict(
-            {**reordered(data), "keepRefusedBindings": bindings_stay}, wrap=lambda provider: provider
+            {**reordered(data), "keepRefusedBindings": bindings_stay},
+            wrap=lambda provider: provider,
         )
         self.bindings_stay = bindings_stay
         self.probe = read_pod({**probe, "metadata": {"name": "probe"}})
@@ -197,9 +216,12 @@ class NodeMachine(RuleBasedStateMachine):
         for provider in self.node.manager.providers:
             if provider.name in names:
                 hints = [provider.topology_hints(self.probe, c) for c in self.probe.all_containers]
-                for number, resources in enumerate([*hints, provider.pod_topology_hints(self.probe)]):
+                for number, resources in enumerate(
+                    [*hints, provider.pod_topology_hints(self.probe)]
+                ):
                     found[f"{provider.name}{number}"] = resources and {
-                        resource: offered and list(offered) for resource, offered in resources.items()
+                        resource: offered and list(offered)
+                        for resource, offered in resources.items()
                     }
         return found
 
@@ -223,7 +245,10 @@ class NodeMachine(RuleBasedStateMachine):
 
         admission = self.node.admit(manifest)
 
-        assert (admission, admission.message) == (other := self.twin.admit(reordered(manifest)), other.message)
+        assert (admission, admission.message) == (
+            other := self.twin.admit(reordered(manifest)),
+            other.message,
+        )
         if admission.admitted:
             self.live[uid] = read_pod(manifest)
             self.check_policy(admission)
@@ -259,7 +284,9 @@ class NodeMachine(RuleBasedStateMachine):
             return
         by_pod = []
         for uid, pod in self.live.items():
-            self.check_inside(pod, {c.name: set(cpu.cpus(uid, c.name) or ()) for c in pod.all_containers})
+            self.check_inside(
+                pod, {c.name: set(cpu.cpus(uid, c.name) or ()) for c in pod.all_containers}
+            )
             by_pod.append({one for c in pod.all_containers for one in cpu.cpus(uid, c.name) or ()})
         given = set().union(*by_pod)
         assert len(given) == sum(map(len, by_pod))
@@ -271,7 +298,9 @@ class NodeMachine(RuleBasedStateMachine):
     def check_inside(self, pod: Pod, held: dict[str, set[Any]]) -> None:
         """Containers that run at the same time have nothing in common."""
         running = [c.name for c in pod.all_containers if c.is_sidecar or not c.is_init]
-        assert sum(len(held[name]) for name in running) == len(set().union(*(held[name] for name in running)))
+        assert sum(len(held[name]) for name in running) == len(
+            set().union(*(held[name] for name in running))
+        )
 
     @invariant()
     def memory_adds_up(self) -> None:
@@ -287,7 +316,9 @@ class NodeMachine(RuleBasedStateMachine):
                     given.update({(kind, numa_id): size for numa_id, size in shares.items()})
                 blocks = memory.blocks(uid, container.name)
                 if not container.is_init:
-                    assert sorted((block.type, block.size) for block in blocks) == sorted(container.memory)
+                    assert sorted((block.type, block.size) for block in blocks) == sorted(
+                        container.memory
+                    )
         for kind, free in memory.free.items():
             for numa_id, left, most in zip(ids, free, memory.allocatable[kind], strict=True):
                 assert 0 <= left <= most
@@ -302,7 +333,10 @@ class NodeMachine(RuleBasedStateMachine):
         for resource, devices in self.inventory().items():
             by_pod = []
             for uid, pod in self.live.items():
-                held = {c.name: set(provider.devices(uid, c.name).get(resource, ())) for c in pod.all_containers}
+                held = {
+                    c.name: set(provider.devices(uid, c.name).get(resource, ()))
+                    for c in pod.all_containers
+                }
                 self.check_inside(pod, held)
                 by_pod.append(set().union(*held.values()))
             given = set().union(*by_pod)
@@ -333,7 +367,11 @@ def test_nodes_neither_lose_nor_give_twice() -> None:
     run_state_machine_as_test(
         NodeMachine,
         settings=settings(
-            max_examples=12, stateful_step_count=10, deadline=None, suppress_health_check=QUIET, derandomize=True
+            max_examples=12,
+            stateful_step_count=10,
+            deadline=None,
+            suppress_health_check=QUIET,
+            derandomize=True,
         ),
     )
 
@@ -343,5 +381,7 @@ def test_nodes_never_lose_nor_give_twice() -> None:
     """The same, for long."""
     run_state_machine_as_test(
         NodeMachine,
-        settings=settings(max_examples=1500, stateful_step_count=25, deadline=None, suppress_health_check=QUIET),
+        settings=settings(
+            max_examples=1500, stateful_step_count=25, deadline=None, suppress_health_check=QUIET
+        ),
     )

@@ -23,7 +23,11 @@ def run(tmp_path):
         for number, seconds in enumerate(runs):
             path = tmp_path / f"{side}-{number}.json"
             benches = [
-                {"fullname": f"benches/{name}", "stats": {"min": taken}, "extra_info": {"ratio": 1 / taken}}
+                {
+                    "fullname": f"benches/{name}",
+                    "stats": {"min": taken},
+                    "extra_info": {"ratio": 1 / taken},
+                }
                 for name, taken in seconds.items()
             ]
             path.write_text(json.dumps({"benchmarks": benches}), encoding="utf-8")
@@ -31,7 +35,9 @@ def run(tmp_path):
         return paths
 
     def compared(base: list[dict[str, float]], change: list[dict[str, float]], *words: str) -> int:
-        return compare.main(["--base", *reports("base", base), "--change", *reports("change", change), *words])
+        return compare.main(
+            ["--base", *reports("base", base), "--change", *reports("change", change), *words]
+        )
 
     return compared
 

@@ -49,25 +49,39 @@ def test_what_only_some_runs_decide_otherwise_is_not_a_difference(release):
 
 def test_what_a_start_is_refused_for_is_recorded():
     """A container can start without the devices that its pod was admitted without, or fail for want of them."""
-    case = {"name": "s", "steps": [{"start": "a", "container": "c"}, {"start": "a", "container": "d"}]}
-    told = [{"admitted": True, "sharedCpus": "0-3", "message": words} for words in ("devices unavailable", "")]
+    case = {
+        "name": "s",
+        "steps": [{"start": "a", "container": "c"}, {"start": "a", "container": "d"}],
+    }
+    told = [
+        {"admitted": True, "sharedCpus": "0-3", "message": words}
+        for words in ("devices unavailable", "")
+    ]
     found = compacted(case, [{"expect": told}])["expect"]
     assert [step.get("message") for step in found] == ["devices unavailable", None]
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="programs are run by root, by unshare")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("unshare"), reason="programs are run by root, by unshare"
+)
 def test_a_program_that_dies_of_a_scenario_ends_the_comparison_with_its_words(release, tmp_path):
     program = tmp_path / "managers"
-    program.write_text("#!/bin/sh\necho 'panic: nothing to pass as topologymanager.HintProvider' >&2\nexit 2\n")
+    program.write_text(
+        "#!/bin/sh\necho 'panic: nothing to pass as topologymanager.HintProvider' >&2\nexit 2\n"
+    )
     program.chmod(0o755)
     cases = [{"kubelet": {"cpuManagerPolicy": "static", "memoryManagerPolicy": "Static"}}]
-    with pytest.raises(SystemExit, match=r"managers of 1\.38\.0 end without an answer: panic: nothing to pass as"):
+    with pytest.raises(
+        SystemExit, match=r"managers of 1\.38\.0 end without an answer: panic: nothing to pass as"
+    ):
         release["try_out"]("1.38.0", program, cases, tmp_path / "var")
 
 
 def test_without_the_package_it_says_which_environment_to_use(tmp_path):
     (tmp_path / "alignup").mkdir()
-    (tmp_path / "alignup/__init__.py").write_text("raise ModuleNotFoundError('none', name='alignup')")
+    (tmp_path / "alignup/__init__.py").write_text(
+        "raise ModuleNotFoundError('none', name='alignup')"
+    )
     ended = subprocess.run(  # noqa: S603  # ours
         [sys.executable, ROOT / ".ci/release", "1.36.3", "1.37.2"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},

@@ -47,7 +47,13 @@ CONTAINERS = [one for found in WORKLOADS for one in found["spec"]["template"]["s
 
 
 def test_every_manifest_is_in_the_kustomization() -> None:
-    others = {"alerts.yaml", "certificates.yaml", "krew.yaml", "kustomization.yaml", "monitors.yaml"}
+    others = {
+        "alerts.yaml",
+        "certificates.yaml",
+        "krew.yaml",
+        "kustomization.yaml",
+        "monitors.yaml",
+    }
     others |= {"scheduler-configuration.yaml", "Chart.yaml", "values.yaml"}
     assert {path.name for path in DEPLOY.glob("*.yaml")} - others == set(MANIFESTS)
 
@@ -63,11 +69,16 @@ def rendered(*options: str) -> list[dict[str, Any]]:
 
 
 def named(objects: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
-    return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in objects}
+    return {
+        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
+        for one in objects
+    }
 
 
 def test_the_chart_is_of_this_version_and_its_values_name_all_workloads() -> None:
-    chart, values = (yaml.safe_load((DEPLOY / name).read_text()) for name in ("Chart.yaml", "values.yaml"))
+    chart, values = (
+        yaml.safe_load((DEPLOY / name).read_text()) for name in ("Chart.yaml", "values.yaml")
+    )
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
     assert {one["metadata"]["name"].removeprefix("alignup-") for one in WORKLOADS} <= set(values)
 
@@ -82,7 +93,12 @@ def test_the_chart_has_the_objects_of_the_kustomization() -> None:
 
 
 def test_values_of_the_chart_are_followed() -> None:
-    values = ["publish.enabled=false", "monitors.enabled=true", "extender.replicas=3", "image.repository=r/x"]
+    values = [
+        "publish.enabled=false",
+        "monitors.enabled=true",
+        "extender.replicas=3",
+        "image.repository=r/x",
+    ]
     values += [
         "image.digest=sha256:0",
         "extender.args={--strategy=least-allocated}",
@@ -115,11 +131,14 @@ def check_words(words: list[str], given: set[str]) -> None:
         found = command.get_command(context, words[0])
         assert found is not None, words[0]
         command, words = found, words[1:]
+
     needed = [one for one in command.params if one.required and one.envvar not in given]
     prefilled = bool(set(command.params) - set(needed))
     command.make_context(command.name, words, parent=context, resilient_parsing=prefilled)
     known = {option for parameter in command.params for option in parameter.opts}
-    assert [word for word in words if word.startswith("--") and word.partition("=")[0] not in known] == []
+    assert [
+        word for word in words if word.startswith("--") and word.partition("=")[0] not in known
+    ] == []
     assert not [one.name for one in needed if not any(option in words for option in one.opts)]
 
 
@@ -130,7 +149,11 @@ def test_selectors_accounts_and_volumes_fit_together(workload) -> None:
     accounts = {one["metadata"]["name"] for one in of_kind("ServiceAccount")}
     assert template["spec"]["serviceAccountName"] in accounts
     volumes = {one["name"] for one in template["spec"].get("volumes", ())}
-    mounts = {one["name"] for found in template["spec"]["containers"] for one in found.get("volumeMounts", ())}
+    mounts = {
+        one["name"]
+        for found in template["spec"]["containers"]
+        for one in found.get("volumeMounts", ())
+    }
     assert mounts == volumes
 
 
@@ -139,12 +162,16 @@ def labels_of(workload: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("container", [one for one in CONTAINERS if "ports" in one], ids=lambda one: one["name"])
+@pytest.mark.parametrize(
+    "container", [one for one in CONTAINERS if "ports" in one], ids=lambda one: one["name"]
+)
 def test_what_serves_is_probed_by_a_path_that_it_serves(container) -> None:
     """A process that starts is given longer than the cluster takes to be listed; one that hangs is started again."""
     ports = {one["name"] for one in container["ports"]}
     probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
-    assert {(one["httpGet"]["path"], one["httpGet"]["scheme"]) for one in probes} == {("/healthz", "HTTPS")}
+    assert {(one["httpGet"]["path"], one["httpGet"]["scheme"]) for one in probes} == {
+        ("/healthz", "HTTPS")
+    }
     assert {one["httpGet"]["port"] for one in probes} <= ports
     startup, _, liveness = (one["periodSeconds"] * one.get("failureThreshold", 3) for one in probes)
     assert startup >= 300 > liveness >= 60
@@ -161,12 +188,16 @@ def test_of_several_pods_one_stays_while_nodes_are_drained() -> None:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one["metadata"]["name"])
-def test_every_program_has_a_priority_requests_a_limit_and_a_policy_of_its_network(workload) -> None:
+def test_every_program_has_a_priority_requests_a_limit_and_a_policy_of_its_network(
+    workload,
+) -> None:
     spec = workload["spec"]["template"]["spec"]
     known = {one["metadata"]["name"] for one in of_kind("PriorityClass")}
     assert spec["priorityClassName"] in known | {"system-node-critical", "system-cluster-critical"}
     for container in spec["containers"]:
-        least, most = (mebibytes(container["resources"][kind]["memory"]) for kind in ("requests", "limits"))
+        least, most = (
+            mebibytes(container["resources"][kind]["memory"]) for kind in ("requests", "limits")
+        )
         assert 100 < least < most
         served = [one["name"] for one in container.get("ports", ())]
         (policy,) = (
@@ -176,8 +207,13 @@ def test_every_program_has_a_priority_requests_a_limit_and_a_policy_of_its_netwo
         )
         assert policy["podSelector"] == {}
         assert policy["policyTypes"] == ["Ingress", "Egress"]
-        assert [port["port"] for rule in policy.get("ingress", ()) for port in rule["ports"]] == served
-        assert policy["egress"] == [{"ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]}]
+        assert [
+            port["port"] for rule in policy.get("ingress", ()) for port in rule["ports"]
+        ] == served
+        assert policy["egress"] == [
+            {"ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]}
+        ]
+
     assert spec.get("terminationGracePeriodSeconds", 30) > GRACE
 
 
@@ -187,7 +223,9 @@ def mebibytes(text: str) -> int:
 
 def test_prometheus_finds_the_pods_and_their_port() -> None:
     (monitor,) = documents("monitors.yaml")
-    (extender,) = (one for one in WORKLOADS if one["metadata"]["name"] == monitor["metadata"]["name"])
+    (extender,) = (
+        one for one in WORKLOADS if one["metadata"]["name"] == monitor["metadata"]["name"]
+    )
     assert monitor["metadata"]["namespace"] == extender["metadata"]["namespace"]
     assert monitor["spec"]["selector"]["matchLabels"] == labels_of(extender)
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
@@ -199,20 +237,29 @@ def test_prometheus_finds_the_pods_and_their_port() -> None:
 
 
 def test_every_account_is_bound_to_its_role() -> None:
-    accounts = {(one["metadata"]["name"], one["metadata"]["namespace"]) for one in of_kind("ServiceAccount")}
+    accounts = {
+        (one["metadata"]["name"], one["metadata"]["namespace"]) for one in of_kind("ServiceAccount")
+    }
     roles = {one["metadata"]["name"] for one in of_kind("ClusterRole")}
     roles |= {one["metadata"]["name"] for one in of_kind("Role")}
     for binding in of_kind("ClusterRoleBinding", "RoleBinding"):
         assert binding["roleRef"]["name"] in roles
         (subject,) = binding["subjects"]
         assert (subject["name"], subject["namespace"]) in accounts
-    bound = {one["name"] for binding in of_kind("ClusterRoleBinding") for one in binding["subjects"]}
+    bound = {
+        one["name"] for binding in of_kind("ClusterRoleBinding") for one in binding["subjects"]
+    }
     assert bound == {one["metadata"]["name"] for one in of_kind("ServiceAccount")}
 
 
 def rights(role: str, kind: str = "ClusterRole") -> set[tuple[str, str]]:
     found = next(one for one in of_kind(kind) if one["metadata"]["name"] == role)
-    return {(resource, verb) for rule in found["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    return {
+        (resource, verb)
+        for rule in found["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> None:
@@ -232,7 +279,10 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         ("events", "create"),
         (topologies, "get"),
     }
-    asking = {*((kind, "list") for kind in ("pods", "nodes", topologies, "poddisruptionbudgets")), ("pods", "get")}
+    asking = {
+        *((kind, "list") for kind in ("pods", "nodes", topologies, "poddisruptionbudgets")),
+        ("pods", "get"),
+    }
     assert rights("alignup-asking") == asking
     assert rights("alignup-rebalance") == {*asking, ("pods/eviction", "create")}
     assert rights("alignup-extender", "Role") == {
@@ -250,13 +300,18 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
     """By the names under which prometheus_client shows them."""
     panels = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
     rules = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"][0]["rules"]
-    asked = [target["expr"] for panel in panels for target in panel["targets"]] + [rule["expr"] for rule in rules]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]] + [
+        rule["expr"] for rule in rules
+    ]
     names = {name for one in asked for name in re.findall(r"(?:alignup|kubelet)_[a-z_]+", one)}
     sources = "".join(path.read_text() for path in (ROOT / "src" / "alignup").rglob("*.py"))
     for name in names:
         stem = re.sub(r"_(total|bucket)$", "", name)
         kinds = ("alignup_node_resource_", "kubelet_topology_manager_admission")
-        assert stem in sources or any(stem.startswith(kind) and kind in sources for kind in kinds), name
+        assert stem in sources or any(
+            stem.startswith(kind) and kind in sources for kind in kinds
+        ), name
+
     assert len({panel["id"] for panel in panels}) == len(panels) > 5
 
 
@@ -264,35 +319,63 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
 def test_the_alerts_ring_when_they_should(tmp_path) -> None:
     shutil.copy(DEPLOY / "alerts.yaml", tmp_path)
     test = shutil.copy(ROOT / "tests" / "alerts_test.yaml", tmp_path)
-    done = subprocess.run(["promtool", "test", "rules", test], check=False, capture_output=True, text=True)  # noqa: S603, S607
+    done = subprocess.run(  # noqa: S603
+        ["promtool", "test", "rules", test],  # noqa: S607
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool asks what the dashboard asks")
+@pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool asks what the dashboard asks"
+)
 def test_the_latency_of_what_nobody_asks_has_no_line(tmp_path) -> None:
     """Not NaN, which `histogram_quantile` makes of a rate of zero."""
     panels = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
-    (query,) = [target["expr"] for panel in panels for target in panel["targets"] if "quantile" in target["expr"]]
+    (query,) = [
+        target["expr"]
+        for panel in panels
+        for target in panel["targets"]
+        if "quantile" in target["expr"]
+    ]
     series = "alignup_extender_request_seconds_bucket"
     played = {
         "input_series": [
             {"series": f'{series}{{verb="filter",le="{le}"}}', "values": f"0+{count}x20"}
             for le, count in (("0.1", 0), ("0.5", 50), ("+Inf", 50))
         ]
-        + [{"series": f'{series}{{verb="bind",le="{le}"}}', "values": "7x20"} for le in ("0.1", "+Inf")],
+        + [
+            {"series": f'{series}{{verb="bind",le="{le}"}}', "values": "7x20"}
+            for le in ("0.1", "+Inf")
+        ],
         "promql_expr_test": [
-            {"expr": query, "eval_time": "20m", "exp_samples": [{"labels": '{verb="filter"}', "value": 0.496}]}
+            {
+                "expr": query,
+                "eval_time": "20m",
+                "exp_samples": [{"labels": '{verb="filter"}', "value": 0.496}],
+            }
         ],
     }
     test = tmp_path / "test.yaml"
-    test.write_text(json.dumps({"evaluation_interval": "1m", "tests": [{"interval": "1m", **played}]}))
-    done = subprocess.run(["promtool", "test", "rules", test], check=False, capture_output=True, text=True)  # noqa: S603, S607
+    test.write_text(
+        json.dumps({"evaluation_interval": "1m", "tests": [{"interval": "1m", **played}]})
+    )
+    done = subprocess.run(  # noqa: S603
+        ["promtool", "test", "rules", test],  # noqa: S607
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_what_rbac_cannot_say_a_policy_does() -> None:
     """Each account is bound to a policy for each kind that it may write."""
-    policies = {one["metadata"]["name"]: one["spec"] for one in of_kind("ValidatingAdmissionPolicy")}
+    policies = {
+        one["metadata"]["name"]: one["spec"] for one in of_kind("ValidatingAdmissionPolicy")
+    }
     bindings = of_kind("ValidatingAdmissionPolicyBinding")
     assert {one["spec"]["policyName"] for one in bindings} == policies.keys()
     assert all(one["spec"]["validationActions"] == ["Deny"] for one in bindings)
@@ -303,7 +386,8 @@ def test_what_rbac_cannot_say_a_policy_does() -> None:
         judged = {
             (resource, operation)
             for one in policies.values()
-            if f"'system:serviceaccount:{namespace}:{name}'" in one["matchConditions"][0]["expression"]
+            if f"'system:serviceaccount:{namespace}:{name}'"
+            in one["matchConditions"][0]["expression"]
             for rule in one["matchConstraints"]["resourceRules"]
             for resource in rule["resources"]
             for operation in rule["operations"]
@@ -362,15 +446,19 @@ def test_the_publishing_workflow_names_every_image_by_its_digest(tmp_path) -> No
     assert ".ci/pin-images" in workflow
 
 
-def test_the_publishing_workflow_names_every_archive_of_the_plugin_by_its_checksum(tmp_path) -> None:
+def test_the_publishing_workflow_names_every_archive_of_the_plugin_by_its_checksum(
+    tmp_path,
+) -> None:
     for folder in ("deploy", ".ci"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
+
     address, tag = "https://forge.example/team/alignup", "v1.2.3"
     before = yaml.safe_load((DEPLOY / "krew.yaml").read_text())["spec"]
     assert before["version"] == f"v{VERSION}"
     archives = [tmp_path / one["uri"].rpartition("/")[2] for one in before["platforms"]]
     for archive in archives:
         archive.write_bytes(archive.name.encode())
+
     pin = [tmp_path / ".ci" / "pin-plugin", address, tag]
     assert subprocess.run([*pin, archives[0]], check=False, capture_output=True).returncode != 0  # noqa: S603  # not all
     subprocess.run([*pin, *archives], check=True)  # noqa: S603  # ours
@@ -381,6 +469,7 @@ def test_the_publishing_workflow_names_every_archive_of_the_plugin_by_its_checks
         assert one["uri"] == f"{address}/releases/download/{tag}/{archive.name}"
         assert one["sha256"] == hashlib.sha256(archive.name.encode()).hexdigest()
         assert one["bin"] == "kubectl-alignup"
+
     assert "example.invalid" not in text
     assert subprocess.run([*pin, *archives], check=False, capture_output=True).returncode != 0  # noqa: S603  # done
     workflow = (ROOT / ".github" / "workflows" / "image.yml").read_text()
@@ -393,16 +482,25 @@ def test_the_publishing_workflow_names_every_archive_of_the_plugin_by_its_checks
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_the_certificates_of_the_script_are_what_the_manifests_want(tmp_path) -> None:
     done = subprocess.run([DEPLOY / "certificates"], check=True, capture_output=True)  # noqa: S603  # ours
-    secrets = {one["metadata"]["name"]: one["data"] for one in read_documents(done.stdout, "certificates") if one}
+    secrets = {
+        one["metadata"]["name"]: one["data"]
+        for one in read_documents(done.stdout, "certificates")
+        if one
+    }
     extender = next(one for one in WORKLOADS if one["metadata"]["name"] == "alignup-extender")
     (volume,) = extender["spec"]["template"]["spec"]["volumes"]
     assert secrets.keys() == {volume["secret"]["secretName"], "alignup-scheduler-tls"}
     for name, files in secrets.items():
         for file, data in files.items():
             (tmp_path / f"{name}.{file}").write_bytes(base64.b64decode(data))
-    context = tls_context(*(str(tmp_path / f"alignup-extender-tls.{one}") for one in ("tls.crt", "tls.key", "ca.crt")))
+
+    context = tls_context(
+        *(str(tmp_path / f"alignup-extender-tls.{one}") for one in ("tls.crt", "tls.key", "ca.crt"))
+    )
     client = ssl.create_default_context(cafile=str(tmp_path / "alignup-scheduler-tls.ca.crt"))
-    client.load_cert_chain(*(tmp_path / f"alignup-scheduler-tls.{one}" for one in ("tls.crt", "tls.key")))
+    client.load_cert_chain(
+        *(tmp_path / f"alignup-scheduler-tls.{one}" for one in ("tls.crt", "tls.key"))
+    )
     sides = [(ssl.MemoryBIO(), ssl.MemoryBIO())] * 2
     there, here = sides[0]
     ends = [
@@ -413,6 +511,7 @@ def test_the_certificates_of_the_script_are_what_the_manifests_want(tmp_path) ->
         for end in ends:
             with suppress(ssl.SSLWantReadError):
                 end.do_handshake()
+
     assert ends[1].getpeercert()["subject"] == ((("commonName", "kube-scheduler"),),)
 
 
@@ -425,7 +524,9 @@ def test_the_scheduler_asks_where_the_extender_answers() -> None:
     assert extender["enableHTTPS"]
     tls = extender["tlsConfig"]
     assert tls.keys() == {"caFile", "certFile", "keyFile", "serverName"}
-    assert tls["serverName"] == f"{name}.{namespace}.svc"  # of the certificate, also where an address is asked
+    assert (
+        tls["serverName"] == f"{name}.{namespace}.svc"
+    )  # of the certificate, also where an address is asked
     assert {extender[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt", "bind")} == {
         "filter",
         "prioritize",
@@ -444,7 +545,11 @@ def test_the_scheduler_asks_where_the_extender_answers() -> None:
 
 def test_the_container_file_copies_what_the_build_needs() -> None:
     text = (DEPLOY / "Containerfile").read_text()
-    copied = [word for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for word in line.split()[:-1]]
+    copied = [
+        word
+        for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE)
+        for word in line.split()[:-1]
+    ]
     assert [word for word in copied if not (ROOT / word).exists()] == []
     assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "cython", "src"} <= set(copied)
     assert 'ENTRYPOINT ["alignup"]' in text
@@ -466,7 +571,9 @@ def test_the_unit_fits_the_program() -> None:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
 @pytest.mark.parametrize(
-    "words", [("verify",), ("security", "--offline=true", "--threshold=25")], ids=lambda words: words[0]
+    "words",
+    [("verify",), ("security", "--offline=true", "--threshold=25")],
+    ids=lambda words: words[0],
 )
 def test_systemd_finds_nothing_in_the_unit(words) -> None:
     """Neither what it does not know, nor an exposure above 2.5 of 10."""

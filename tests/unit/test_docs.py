@@ -54,7 +54,9 @@ def test_files_that_are_named_alone_are_in_a_folder_named_before() -> None:
         for block in re.split(r"\n\n|\n(?=[-|\d])", section):
             folders |= folders_in(block)
             names = re.findall(r"`(\w+\.(?:py|pyx|pxd|json))`", block)
-            lost += [name for name in names if not any((folder / name).exists() for folder in folders)]
+            lost += [
+                name for name in names if not any((folder / name).exists() for folder in folders)
+            ]
     assert lost == []
 
 
@@ -65,7 +67,9 @@ def test_every_room_of_the_package_is_on_the_map(page: str) -> None:
     if page != PAGES[0]:
         assert PAGES[0] in text
         return
-    rooms = {path.name for path in (ROOT / "src" / "alignup").iterdir() if path.is_dir()} - {"__pycache__"}
+    rooms = {path.name for path in (ROOT / "src" / "alignup").iterdir() if path.is_dir()} - {
+        "__pycache__"
+    }
     assert [room for room in sorted(rooms) if f"src/alignup/{room}" not in text] == []
 
 
@@ -74,8 +78,14 @@ def test_the_support_page_names_the_interpreters_that_wheels_are_built_for() -> 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     page = (ROOT / "docs/support.md").read_text("utf-8")
     named = re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE)
-    classified = [one.rpartition(" ")[2] for one in project["project"]["classifiers"] if re.search(r":: 3\.\d+$", one)]
-    built = [f"3.{one[3:]}" for one in re.findall(r"cp3\d+", project["tool"]["cibuildwheel"]["build"])]
+    classified = [
+        one.rpartition(" ")[2]
+        for one in project["project"]["classifiers"]
+        if re.search(r":: 3\.\d+$", one)
+    ]
+    built = [
+        f"3.{one[3:]}" for one in re.findall(r"cp3\d+", project["tool"]["cibuildwheel"]["build"])
+    ]
     assert named == classified == built
     assert project["project"]["requires-python"] == f">={named[0]}"
     workflow = (ROOT / ".github/workflows/wheels.yml").read_text("utf-8")
@@ -105,5 +115,7 @@ def test_links_lead_to_files(page: str) -> None:
 
 def test_the_manual_page_is_what_the_program_says_of_its_commands_and_options() -> None:
     page = (ROOT / "share/man/man1/alignup.1").read_text("utf-8")
-    assert page == runpy.run_path(str(ROOT / ".ci/generate-manual"))["manual"](), "run .ci/generate-manual"
+    assert page == runpy.run_path(str(ROOT / ".ci/generate-manual"))["manual"](), (
+        "run .ci/generate-manual"
+    )
     assert [name for name in SUBCOMMANDS if f".SS alignup {name}\n" not in page] == []

@@ -25,7 +25,10 @@ def module_of(path, suffix):
 @pytest.mark.parametrize("path", PROTOS, ids=str)
 def test_the_stubs_are_those_of_the_proto_file(path, tmp_path):
     made = tmp_path / "set"
-    assert protoc.main(["protoc", f"-I{SOURCES}", f"--descriptor_set_out={made}", f"{path}.proto"]) == 0
+    assert (
+        protoc.main(["protoc", f"-I{SOURCES}", f"--descriptor_set_out={made}", f"{path}.proto"])
+        == 0
+    )
     (expected,) = descriptor_pb2.FileDescriptorSet.FromString(made.read_bytes()).file
     found = descriptor_pb2.FileDescriptorProto()
     module_of(path, "_pb2").DESCRIPTOR.CopyToProto(found)
@@ -45,7 +48,9 @@ def test_the_stubs_name_every_method(path):
     if not methods:  # messages only, for which there is no module of services
         assert not (SOURCES / path).with_name(f"{path.name}_pb2_grpc.py").exists()
         return
-    text = Path(sys.modules[module_of(path, "_pb2_grpc").__name__].__file__).read_text(encoding="utf-8")
+    text = Path(sys.modules[module_of(path, "_pb2_grpc").__name__].__file__).read_text(
+        encoding="utf-8"
+    )
     assert set(re.findall(r"'(/[\w.]+/\w+)'", text)) == methods
 
 

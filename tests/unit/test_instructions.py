@@ -26,7 +26,10 @@ def recorded(tmp_path, monkeypatch):
 
 def test_every_second_part_of_a_run_is_a_path() -> None:
     """The other parts set the next path up; a path that was run often counts once."""
-    assert instructions.counts_of(PRINTED, [7, 1050, 9, 77]) == {"admit": 10, "10,000 nodes, 1 container": 77}
+    assert instructions.counts_of(PRINTED, [7, 1050, 9, 77]) == {
+        "admit": 10,
+        "10,000 nodes, 1 container": 77,
+    }
     with pytest.raises(ValueError, match="two marks around each of 2 paths, got 3"):
         instructions.counts_of(PRINTED, [7, 1050, 9])
 
@@ -41,8 +44,16 @@ def test_all_parts_of_a_profile_are_one_total(tmp_path) -> None:
     ("now", "status", "last"),
     [
         ({"a": 1030, "b": 1000}, 0, "no path takes more than 3% more instructions"),
-        ({"a": 1031, "b": 2000}, 1, "a: expected at most 1,030 instructions (1,000 before), got 1,031"),
-        ({"a": 1000}, 1, "b: expected at most 2,060 instructions (2,000 before), but it was not counted"),
+        (
+            {"a": 1031, "b": 2000},
+            1,
+            "a: expected at most 1,030 instructions (1,000 before), got 1,031",
+        ),
+        (
+            {"a": 1000},
+            1,
+            "b: expected at most 2,060 instructions (2,000 before), but it was not counted",
+        ),
         ({"a": 1000, "b": 2000, "c": 9}, 0, "no path takes more than 3% more instructions"),
     ],
 )
@@ -59,15 +70,22 @@ def test_recording_keeps_the_figures_of_other_machines(recorded, monkeypatch) ->
     recorded.write_text('{"another": {"a": 1}}', encoding="utf-8")
     monkeypatch.setattr(instructions, "counted", lambda: {"a": 5})
     assert instructions.main(["--record"]) == 0
-    assert json.loads(recorded.read_text(encoding="utf-8")) == {"another": {"a": 1}, instructions.key(): {"a": 5}}
+    assert json.loads(recorded.read_text(encoding="utf-8")) == {
+        "another": {"a": 1},
+        instructions.key(): {"a": 5},
+    }
     assert instructions.main([]) == 0
 
 
-def test_what_cannot_be_compared_is_skipped_with_the_reason(recorded, tmp_path, monkeypatch, capsys) -> None:
+def test_what_cannot_be_compared_is_skipped_with_the_reason(
+    recorded, tmp_path, monkeypatch, capsys
+) -> None:
     """No figures for this interpreter, a base without the program, no valgrind."""
     recorded.write_text('{"another": {"a": 1}}', encoding="utf-8")
     assert instructions.main([]) == instructions.SKIPPED
-    assert f"nothing is recorded for {instructions.key()}, only for another" in capsys.readouterr().out
+    assert (
+        f"nothing is recorded for {instructions.key()}, only for another" in capsys.readouterr().out
+    )
     assert instructions.main(["--base", sys.executable, str(tmp_path)]) == instructions.SKIPPED
     assert "the base has no benches/hot_paths.py" in capsys.readouterr().out
     monkeypatch.setattr(shutil, "which", lambda name: None)  # noqa: ARG005  # nothing is found

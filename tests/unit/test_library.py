@@ -91,7 +91,10 @@ def test_devices_may_be_mappings() -> None:
         lambda: Node(machine_of(1, 1), {"nonsense": 1}),
         lambda: Node.from_dict({"machine": machine_of(1, 1), "kublet": {}}),
         lambda: read_pod(
-            {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "x"}]}}
+            {
+                "metadata": {"name": "p"},
+                "spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "x"}]},
+            }
         ),
         lambda: Node({**machine_of(1, 1), "kubelet": {"maxPods": 1}}),
     ],

@@ -81,7 +81,8 @@ def test_importing_imports_nothing_else() -> None:
     """Neither numpy nor msgspec nor our own modules, until a name is used."""
     code = (
         "import sys; before = set(sys.modules); import alignup; "
-        "print(sorted(m for m in set(sys.modules) - before if 'alignup' in m or m in ('numpy', 'msgspec')))"
+        "print(sorted(m for m in set(sys.modules) - before if 'alignup' in m or m in ('numpy', "
+        "'msgspec')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - this interpreter
 
@@ -92,9 +93,16 @@ def test_the_example_of_the_contract() -> None:
     """A node from plain data, a manifest, and what the container got."""
     machine = alignup.read_machine("align-up-article")
     node = alignup.Node.from_dict(
-        {"machine": machine.to_dict(), "kubelet": {"topologyManagerPolicy": "restricted"}, "devices": {}}
+        {
+            "machine": machine.to_dict(),
+            "kubelet": {"topologyManagerPolicy": "restricted"},
+            "devices": {},
+        }
     )
-    manifest = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c0", "image": "i"}]}}
+    manifest = {
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": {"containers": [{"name": "c0", "image": "i"}]},
+    }
     admission = node.admit(alignup.read_pod(manifest))
 
     assert isinstance(admission, alignup.Admission)

@@ -78,7 +78,11 @@ class Own(Record, eq=False):
 
 ARGUMENTS = st.fixed_dictionaries(
     {"x": st.integers(0, 2)},
-    optional={"y": st.integers(0, 2), "seen": st.lists(st.integers(0, 1), max_size=1), "note": st.sampled_from("ab")},
+    optional={
+        "y": st.integers(0, 2),
+        "seen": st.lists(st.integers(0, 1), max_size=1),
+        "note": st.sampled_from("ab"),
+    },
 )
 
 
@@ -113,7 +117,14 @@ def test_arguments_are_by_place_and_by_name() -> None:
 
 def test_fields_are_inherited_and_classes_differ() -> None:
     assert repr(Deeper(1, z=2)) == "Deeper(x=1, y=3, seen=[], total=4, z=2)"
-    assert [one.name for one in dataclasses.fields(Deeper(1))] == ["x", "y", "seen", "note", "total", "z"]
+    assert [one.name for one in dataclasses.fields(Deeper(1))] == [
+        "x",
+        "y",
+        "seen",
+        "note",
+        "total",
+        "z",
+    ]
     assert Deeper(1) != Point(1)
 
 
@@ -146,8 +157,21 @@ def test_identity_is_asked_for_and_there_is_no_order() -> None:
 
 def test_a_node_is_imported_without_what_is_slow() -> None:
     """Nor are a pod and a machine; documents bring msgspec and PyYAML."""
-    slow = ("numpy", "msgspec", "dataclasses", "inspect", "pathlib", "yaml", "importlib.metadata", "click", "rich")
-    code = f"from alignup import Machine, Node, Pod, make_policy; import sys; print(set({slow}) & set(sys.modules))"
+    slow = (
+        "numpy",
+        "msgspec",
+        "dataclasses",
+        "inspect",
+        "pathlib",
+        "yaml",
+        "importlib.metadata",
+        "click",
+        "rich",
+    )
+    code = (
+        f"from alignup import Machine, Node, Pod, make_policy; import sys; print(set({slow}) & "
+        "set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - ours
 
     assert done.stdout == "set()\n"

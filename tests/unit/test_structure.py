@@ -52,7 +52,10 @@ ORDER = (
 """The rooms from the lowest to the highest; rooms of one set know nothing of each other, or in one direction only."""
 
 UPWARDS = {
-    ("cluster", "kubelet.node_resource_topology.read"): "`alignup.cluster` exports what reads a cluster of objects",
+    (
+        "cluster",
+        "kubelet.node_resource_topology.read",
+    ): "`alignup.cluster` exports what reads a cluster of objects",
     ("kubelet.verify", "host.leases.record"): "leases are verified as containers are",
 }
 """The imports against the order, of modules that close no circle."""
@@ -111,7 +114,11 @@ def import_statements(name: str) -> list[tuple[ast.Import | ast.ImportFrom, str]
             found.append((node, kind))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             kind = "function"
-        types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        types = (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        )
         for field in BLOCKS:
             for child in getattr(node, field, ()):
                 walk(child, "types" if types and field == "body" else kind)
@@ -122,7 +129,11 @@ def import_statements(name: str) -> list[tuple[ast.Import | ast.ImportFrom, str]
 
 def imports_of(name: str) -> list[Import]:
     """Return what a module imports from this package."""
-    return [Import(name, target, kind) for node, kind in import_statements(name) for target in targets(node)]
+    return [
+        Import(name, target, kind)
+        for node, kind in import_statements(name)
+        for target in targets(node)
+    ]
 
 
 def targets(node: ast.AST) -> set[str]:
@@ -180,7 +191,11 @@ def test_every_room_has_its_place() -> None:
 
 
 def test_no_import_points_upwards() -> None:
-    upward = {(found.module, found.target) for found in imports() if rank(found.target) > rank(found.module)}
+    upward = {
+        (found.module, found.target)
+        for found in imports()
+        if rank(found.target) > rank(found.module)
+    }
     assert upward == UPWARDS.keys()
 
 
@@ -218,16 +233,31 @@ def test_the_package_has_few_entries() -> None:
 def test_no_entry_hides_a_public_function() -> None:
     """A module `alignup.explain`, once imported, would take the place of the function of that name."""
     for name in MODULES:
-        if not name.rpartition(".")[2].startswith("__main__") and not name.endswith(("_pb2", "_pb2_grpc")):
+        if not name.rpartition(".")[2].startswith("__main__") and not name.endswith(
+            ("_pb2", "_pb2_grpc")
+        ):
             importlib.import_module(f"alignup.{name}" if name else "alignup")
     functions = [name for name in alignup.__all__ if name.islower()]
-    assert {"explain", "split", "draw", "lease", "read_machine", "read_pod", "read_kubelet_node"} <= set(functions)
+    assert {
+        "explain",
+        "split",
+        "draw",
+        "lease",
+        "read_machine",
+        "read_pod",
+        "read_kubelet_node",
+    } <= set(functions)
     assert [name for name in functions if not callable(getattr(alignup, name))] == []
 
 
 def imported_first(name: str) -> str:
     """Return why a module cannot be the first of the package that a program imports; empty: it can."""
-    done = subprocess.run([sys.executable, "-c", f"import alignup.{name}"], check=False, capture_output=True, text=True)  # noqa: S603  # ours
+    done = subprocess.run(  # noqa: S603  # ours
+        [sys.executable, "-c", f"import alignup.{name}"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     return done.stderr
 
 
@@ -238,7 +268,9 @@ def test_a_module_is_imported_first(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(name for name in MODULES if name and not name.endswith("__main__")))
+@pytest.mark.parametrize(
+    "name", sorted(name for name in MODULES if name and not name.endswith("__main__"))
+)
 def test_any_module_is_imported_first(name: str) -> None:
     assert imported_first(name) == ""
 
@@ -270,7 +302,11 @@ def compiled_imports() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for path in sorted([*COMPILED.rglob("*.pyx"), *COMPILED.rglob("*.pxd")]):
         name = ".".join(path.relative_to(COMPILED).with_suffix("").parts)
-        found = re.findall(r"^\s*(?:from|cimport)\s+(alignup[\w.]*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        found = re.findall(
+            r"^\s*(?:from|cimport)\s+(alignup[\w.]*)",
+            path.read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
         graph.setdefault(name, set()).update(set(found) - {name})
     return graph
 
@@ -280,14 +316,21 @@ def test_compiled_modules_import_each_other_without_circles() -> None:
     graph = compiled_imports()
     assert circle(graph) == []
     assert {
-        target for targets in graph.values() for target in targets if not target.startswith("alignup.core")
+        target
+        for targets in graph.values()
+        for target in targets
+        if not target.startswith("alignup.core")
     } == set()
 
 
 def test_narrow_and_wide_know_nothing_of_amounts() -> None:
     graph = compiled_imports()
-    machines = [name for name in graph if name.startswith(("alignup.core.narrow", "alignup.core.wide"))]
-    assert [name for name in machines if any("core.amounts" in target for target in graph[name])] == []
+    machines = [
+        name for name in graph if name.startswith(("alignup.core.narrow", "alignup.core.wide"))
+    ]
+    assert [
+        name for name in machines if any("core.amounts" in target for target in graph[name])
+    ] == []
 
 
 def test_modules_are_few() -> None:

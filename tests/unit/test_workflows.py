@@ -28,21 +28,35 @@ def test_workflows_run_steps_and_programs_that_exist(path: Path) -> None:
         for program, words in re.findall(r"(\.ci/[\w-]+)((?: \w+)*)", command):
             assert os.access(ROOT / program, os.X_OK)
             if program == ".ci/run":
-                assert [name for name in words.split() if not re.search(rf"^{name}\(\)", STEPS, re.MULTILINE)] == []
+                assert [
+                    name
+                    for name in words.split()
+                    if not re.search(rf"^{name}\(\)", STEPS, re.MULTILINE)
+                ] == []
 
 
 def test_the_suite_runs_on_every_python_and_on_both_architectures() -> None:
-    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["classifiers"]
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "classifiers"
+    ]
     matrix = workflow("ci")["jobs"]["suite"]["strategy"]["matrix"]
-    assert matrix["python"] == [one.rpartition(" ")[2] for one in classifiers if re.search(r":: 3\.\d+$", one)]
+    assert matrix["python"] == [
+        one.rpartition(" ")[2] for one in classifiers if re.search(r":: 3\.\d+$", one)
+    ]
     assert matrix["include"] == [{"runner": "ubuntu-24.04-arm", "python": "3.13"}]
     assert workflow("ci")[True] == {"push": None, "pull_request": None}  # `on` is true in YAML 1.1
 
 
-def test_the_image_is_built_for_the_architectures_of_the_plugin_under_a_lower_case_name(tmp_path) -> None:
+def test_the_image_is_built_for_the_architectures_of_the_plugin_under_a_lower_case_name(
+    tmp_path,
+) -> None:
     """A registry takes no capitals, which an owner's name may have."""
     jobs = workflow("image")["jobs"]
-    [build] = [step["with"] for step in jobs["image"]["steps"] if "build-push-action" in step.get("uses", "")]
+    [build] = [
+        step["with"]
+        for step in jobs["image"]["steps"]
+        if "build-push-action" in step.get("uses", "")
+    ]
     arches = [one["arch"] for one in jobs["plugin"]["strategy"]["matrix"]["include"]]
     assert build["platforms"] == ",".join(f"linux/{arch}" for arch in arches)
     [name] = [step["run"] for step in jobs["image"]["steps"] if "IMAGE=" in step.get("run", "")]
@@ -69,7 +83,9 @@ def test_the_history_of_the_last_run_is_fetched(tmp_path) -> None:
 
     def fetch(script: str) -> int:
         env = answering(tmp_path, script)
-        return subprocess.run([ROOT / ".ci/history", history], env=env, check=False, capture_output=True).returncode  # noqa: S603  # ours
+        return subprocess.run(  # noqa: S603  # ours
+            [ROOT / ".ci/history", history], env=env, check=False, capture_output=True
+        ).returncode
 
     assert fetch("[ $1 = api ]") == 0
     assert not history.exists()

@@ -1,6 +1,7 @@
 """The objects of `resource.k8s.io` as far as they decide which devices a claim gets; quantities in billionths.
 
-Names of fields are the API's in lower case with underscores. `alignup.claims.read` makes these records of documents.
+Names of fields are the API's in lower case with underscores. `alignup.claims.read` makes these
+records of documents.
 """
 
 from __future__ import annotations
@@ -80,7 +81,12 @@ class AttributeValue(Wire, frozen=True):
     @property
     def is_list(self) -> bool:
         """Whether it is one of the list forms."""
-        return not (self.ints is None and self.bools is None and self.strings is None and self.versions is None)
+        return not (
+            self.ints is None
+            and self.bools is None
+            and self.strings is None
+            and self.versions is None
+        )
 
     @property
     def kind(self) -> str:
@@ -214,7 +220,9 @@ class Slice(Wire, frozen=True):
     @property
     def uses_compatibility_groups(self) -> bool:
         """Whether a device of it declares some."""
-        return any(use.compatibility_groups for device in self.devices for use in device.consumes_counters)
+        return any(
+            use.compatibility_groups for device in self.devices for use in device.consumes_counters
+        )
 
 
 class Cel(Wire, frozen=True):
@@ -248,7 +256,9 @@ class Toleration(Wire, frozen=True):
         """Return whether it tolerates a taint; source: `resourceclaim/devicetoleration.go`."""
         if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
             return False
-        return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
+        return self.operator == "Exists" or (
+            self.operator in ("", "Equal") and self.value == taint.value
+        )
 
 
 class Capacities(Wire, frozen=True):

@@ -1,7 +1,8 @@
 """The claims of pods on one node: which devices they get, and whether those meet the pods' CPUs and memory.
 
-The scheduler chooses the devices of claims before the kubelet chooses CPUs and memory, and neither looks at the other.
-`ClaimProvider` allocates as they do, or gives hints, as the device manager does for the devices of plugins.
+The scheduler chooses the devices of claims before the kubelet chooses CPUs and memory, and neither
+looks at the other. `ClaimProvider` allocates as they do, or gives hints, as the device manager does
+for the devices of plugins.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import Admission, ContainerAllocation
     from alignup.topology_manager.provider import HintProvider, ResourceHints
 
-# The reason of a pod that no scheduler sends to the node, since its claims cannot be allocated there.
+# The reason of a pod that no scheduler sends to the node, since its claims cannot be allocated
+# there.
 UNSCHEDULABLE: Final = "Unschedulable"
 CPU_DRIVER: Final = "dra.cpu"
 _BILLION: Final = 10**9
@@ -62,7 +64,12 @@ _ADDRESS: Final = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]
 
 def pci_address_of(driver: str, device: objects.Device) -> str:
     """Return the PCI address that a device publishes; empty: none."""
-    for name in (PCI_ADDRESS, f"{driver}/pciBusID", f"{driver}/pciAddress", f"{driver}/pciBusAddress"):
+    for name in (
+        PCI_ADDRESS,
+        f"{driver}/pciBusID",
+        f"{driver}/pciAddress",
+        f"{driver}/pciBusAddress",
+    ):
         value = attribute_of(device, driver, name)
         if value is not None and value.values and isinstance(value.values[0], str):
             address = value.values[0].lower()
@@ -71,7 +78,9 @@ def pci_address_of(driver: str, device: objects.Device) -> str:
     return ""
 
 
-def numa_nodes_of(driver: str, device: objects.Device, by_address: Mapping[str, int]) -> tuple[int, ...]:
+def numa_nodes_of(
+    driver: str, device: objects.Device, by_address: Mapping[str, int]
+) -> tuple[int, ...]:
     """Return the NUMA nodes of a device; empty: not known.
 
     Of a list, the first is the node that the device is near; the others are of the same socket.
@@ -111,7 +120,12 @@ class ClaimedDevice(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the device in JSON's types."""
-        return {"claim": self.claim, "request": self.request, **self.id._asdict(), "numaNodes": list(self.numa_nodes)}
+        return {
+            "claim": self.claim,
+            "request": self.request,
+            **self.id._asdict(),
+            "numaNodes": list(self.numa_nodes),
+        }
 
 
 def node_resources(
@@ -125,16 +139,24 @@ def node_resources(
         users: how many containers use the claim.
 
     Raises:
-        AllocationError: a device counts by a capacity, and the allocation does not tell what it takes.
+        AllocationError: a device counts by a capacity, and the allocation does not tell what it
+            takes.
     """
     found: Counter[str] = Counter()
     for one in claim.allocated or ():
-        for name, how in devices[one.id].node_allocatable_resources.items() if one.id in devices else ():
+        for name, how in (
+            devices[one.id].node_allocatable_resources.items() if one.id in devices else ()
+        ):
             found[name] += how.overhead.per_pod + users * how.overhead.per_container
             if how.mapping is not None and (key := how.mapping.capacity_key):
                 if one.consumed_capacity is None:
-                    wrong = f"ConsumedCapacity is nil, but Capacity key '{key}' is set in NodeAllocatableResources"
-                    raise AllocationError(f"claim {claim}, device {one.device}: {wrong} for resource {name}")
+                    wrong = (
+                        f"ConsumedCapacity is nil, but Capacity key '{key}' is set in "
+                        "NodeAllocatableResources"
+                    )
+                    raise AllocationError(
+                        f"claim {claim}, device {one.device}: {wrong} for resource {name}"
+                    )
                 taken = one.consumed_capacity.get(key, 0)
                 found[name] += -(-taken * how.mapping.capacity_multiplier // _BILLION)
             elif how.mapping is not None:
@@ -147,11 +169,12 @@ class ClaimProvider:
 
     Args:
         machine: the node's, which knows where PCI devices are.
-        resources: the cluster's slices, classes, claims and templates; claims with an allocation hold their devices.
+        resources: the cluster's slices, classes, claims and templates; claims with an allocation
+            hold their devices.
         node: its name and labels.
         gates: of the scheduler; None: those of the newest release.
-        gives_hints: give hints, and devices near the NUMA nodes that were chosen; False: as today, the scheduler's
-            devices whatever the kubelet chooses.
+        gives_hints: give hints, and devices near the NUMA nodes that were chosen; False: as today,
+            the scheduler's devices whatever the kubelet chooses.
     """
 
     name = "claims"
@@ -171,7 +194,9 @@ class ClaimProvider:
         self._node = node
         self._gates = gates or gates_of()
         self.held: dict[str, dict[str, objects.Claim]] = {}
-        by_address = {one.address: one.numa_node for one in machine.pci_devices if one.numa_node is not None}
+        by_address = {
+            one.address: one.numa_node for one in machine.pci_devices if one.numa_node is not None
+        }
         # The NUMA nodes of each device that the node reaches, as in `ClaimedDevice`.
         self.near: dict[objects.DeviceId, tuple[int, ...]] = {}
         # The attributes by which devices tell their NUMA node.
@@ -186,11 +211,14 @@ class ClaimProvider:
                     self.near[id_] = tuple(one for one in nodes if one in machine.numa_node_ids)
                     self.attributes.add(numa_attribute_of(part.driver, device))
         self.attributes.discard("")
-        # what a device counts as is told by any slice for the node, of a pool that is being updated as well
+        # what a device counts as is told by any slice for the node, of a pool that is being updated
+        # as well
         for part in self.slices:
             for device in part.devices:
                 if is_for(device if part.per_device_node_selection else part, node):
-                    self._devices.setdefault(objects.DeviceId(part.driver, part.pool.name, device.name), device)
+                    self._devices.setdefault(
+                        objects.DeviceId(part.driver, part.pool.name, device.name), device
+                    )
 
     def copy(self, resources: Resources | None = None) -> ClaimProvider:
         """Return an independent provider with the same holdings, and perhaps with other claims and templates."""
@@ -216,7 +244,9 @@ class ClaimProvider:
         except AllocationError as error:
             return str(error)
         refusal = why_not(self._question(waiting.values(), None))
-        return f"{refusal.where}: {refusal.text}" + "".join(f"; would help: {one}" for one in refusal.helps)
+        return f"{refusal.where}: {refusal.text}" + "".join(
+            f"; would help: {one}" for one in refusal.helps
+        )
 
     def claims(self, pod: Pod, container: Container | None = None) -> dict[str, objects.Claim]:
         """Return the claims of a pod or of one container by the pod's names for them, allocated where they are.
@@ -225,26 +255,36 @@ class ClaimProvider:
         """
         first = pod.all_containers[0].name
         found = {}
-        for one, claim in zip(pod.constraints.claims, claims_of_pod(pod, self.resources), strict=True):
+        for one, claim in zip(
+            pod.constraints.claims, claims_of_pod(pod, self.resources), strict=True
+        ):
             if container is not None and container.name not in (one.containers or (first,)):
                 continue
             # a claim that is there by itself may be another pod's, too
             holders = self.held.values() if one.claim else [self.held.get(pod.uid, {})]
-            known = (other for held in holders for other in held.values() if str(other) == str(claim))
+            known = (
+                other for held in holders for other in held.values() if str(other) == str(claim)
+            )
             found[one.name] = next(known, claim)
         return found
 
-    def _question(self, claims: Iterable[objects.Claim], mask: int | None, used: InUse | None = None) -> Question:
+    def _question(
+        self, claims: Iterable[objects.Claim], mask: int | None, used: InUse | None = None
+    ) -> Question:
         if used is None:
             held = {id(claim): claim for one in self.held.values() for claim in one.values()}
             used = in_use([*self.resources.claims, *held.values()], self._gates)
         excluded = [] if mask is None else [one for one in self.near if self._bits([one]) & ~mask]
         classes = self.resources.classes
-        return Question(self._node, self.slices, classes, tuple(claims), used, self._gates, frozenset(excluded))
+        return Question(
+            self._node, self.slices, classes, tuple(claims), used, self._gates, frozenset(excluded)
+        )
 
     def _bits(self, devices: Iterable[objects.DeviceId]) -> int:
         """Return the nearest NUMA nodes of devices as bits, by position."""
-        return bit_set(self.machine.position(node) for one in devices for node in self.near.get(one, ())[:1])
+        return bit_set(
+            self.machine.position(node) for one in devices for node in self.near.get(one, ())[:1]
+        )
 
     def _solved(
         self, claims: Mapping[str, objects.Claim], mask: int | None, used: InUse | None = None
@@ -262,8 +302,8 @@ class ClaimProvider:
     def are_aligned(self, pod: Pod, containers: Mapping[str, ContainerAllocation]) -> bool | None:
         """Return whether each container's claimed devices are near NUMA nodes of its CPUs, and of its memory.
 
-        None: that cannot be told, since its CPUs are shared and its memory is not pinned, or no device tells where it
-        is.
+        None: that cannot be told, since its CPUs are shared and its memory is not pinned, or no
+        device tells where it is.
 
         Args:
             pod: a pod that was admitted.
@@ -272,8 +312,16 @@ class ClaimProvider:
         known, claims = False, self.claims(pod)
         for one in pod.constraints.claims:
             claim = str(claims[one.name])
-            near = {it.numa_nodes[0] for it in self.devices(pod.uid) if it.claim == claim and it.numa_nodes}
-            for got in [containers[name] for name in one.containers or containers if name in containers and near]:
+            near = {
+                it.numa_nodes[0]
+                for it in self.devices(pod.uid)
+                if it.claim == claim and it.numa_nodes
+            }
+            for got in [
+                containers[name]
+                for name in one.containers or containers
+                if name in containers and near
+            ]:
                 own = overlapping(self.machine.node_cpus, int(got.cpus or 0))
                 cpus = set(ids_of(own, self.machine.numa_node_ids))
                 memory = {node for block in got.memory if block.size for node in block.numa_nodes}
@@ -300,11 +348,18 @@ class ClaimProvider:
         if not now:
             return {"claims": []}
         # as the device manager does, the smallest set counts that would do if nobody held anything
-        size = max(1, _smallest(there, fixed, lambda mask: self._can(waiting, mask, InUse()))[0].bit_count())
+        size = max(
+            1,
+            _smallest(there, fixed, lambda mask: self._can(waiting, mask, InUse()))[0].bit_count(),
+        )
         count = len(self.machine.numa_nodes)
         masks = range(1, 1 << count) if count <= _MOST_LISTED else list(_subsets(range(count)))[1:]
         wide = (mask for mask in masks if any(one & ~mask == 0 for one in now))
-        return {"claims": HintList(TopologyHint(BitMask.from_int(mask), mask.bit_count() == size) for mask in wide)}
+        return {
+            "claims": HintList(
+                TopologyHint(BitMask.from_int(mask), mask.bit_count() == size) for mask in wide
+            )
+        }
 
     def _can(self, claims: Mapping[str, objects.Claim], mask: int, used: InUse | None) -> bool:
         try:
@@ -322,13 +377,17 @@ class ClaimProvider:
         if not pod.constraints.claims or (held and not self.gives_hints):
             return
         claims = self.claims(pod, container if self.gives_hints else None)
-        mask = int(affinity.affinity) if self.gives_hints and affinity.affinity is not None else None
+        mask = (
+            int(affinity.affinity) if self.gives_hints and affinity.affinity is not None else None
+        )
         try:
             found = self._solved(_waiting(claims), mask)
             if found is None and mask is not None:
                 found = self._solved(_waiting(claims), None)
         except AllocationError as error:
-            raise NotAllocatedError(f"cannot allocate all claims: {error}", UNSCHEDULABLE) from error
+            raise NotAllocatedError(
+                f"cannot allocate all claims: {error}", UNSCHEDULABLE
+            ) from error
         if found is None:
             raise NotAllocatedError("cannot allocate all claims", UNSCHEDULABLE)
         self.held[pod.uid] = {**held, **claims, **found}
@@ -339,16 +398,23 @@ class ClaimProvider:
         """Refuse what the scheduler does not let count on the node; source: `nodeallocatabledynamicresources.go`.
 
         Raises:
-            AllocationError: another pod has a claim that counts, or the pod as a whole requests less than counts.
+            AllocationError: another pod has a claim that counts, or the pod as a whole requests
+                less than counts.
         """
-        others = {str(one) for uid, held in self.held.items() if uid != pod.uid for one in held.values()}
+        others = {
+            str(one) for uid, held in self.held.items() if uid != pod.uid for one in held.values()
+        }
         for claim in self.held[pod.uid].values():
             try:
                 node_resources(claim, self._devices, 0)
             except AllocationError as error:
                 raise NotAllocatedError(str(error), UNSCHEDULABLE) from error
-            how = [self._devices[one.id] for one in claim.allocated or () if one.id in self._devices]
-            is_mapped = any(one.mapping for device in how for one in device.node_allocatable_resources.values())
+            how = [
+                self._devices[one.id] for one in claim.allocated or () if one.id in self._devices
+            ]
+            is_mapped = any(
+                one.mapping for device in how for one in device.node_allocatable_resources.values()
+            )
             if is_mapped and str(claim) in others:
                 what = f"node allocatable resource claim {claim.name} has a mapped device"
                 raise NotAllocatedError(f"{what} and cannot be shared across pods", UNSCHEDULABLE)
@@ -391,13 +457,20 @@ class ClaimProvider:
         Raises:
             AllocationError: another pod has one of them.
         """
-        held = [one for claims in self.held.values() for claim in claims.values() for one in claim.allocated or ()]
+        held = [
+            one
+            for claims in self.held.values()
+            for claim in claims.values()
+            for one in claim.allocated or ()
+        ]
         taken = {str(one.id) for one in held}
         twice = sorted(taken.intersection(one for ids in devices.values() for one in ids))
         if twice:
             raise NotAllocatedError(f"another pod has {', '.join(twice)}", UNSCHEDULABLE)
         self.held[pod_uid] = {
-            name: objects.Claim(name, allocated=tuple(objects.Allocated(*_parts_of_id(one)) for one in ids))
+            name: objects.Claim(
+                name, allocated=tuple(objects.Allocated(*_parts_of_id(one)) for one in ids)
+            )
             for name, ids in devices.items()
         }
 
@@ -471,7 +544,11 @@ class ClaimsOutcome(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in JSON's types."""
-        told = {"devices": [one.to_dict() for one in self.devices], "meet": self.meet, "helps": list(self.helps)}
+        told = {
+            "devices": [one.to_dict() for one in self.devices],
+            "meet": self.meet,
+            "helps": list(self.helps),
+        }
         return told | ({"refusal": self.refusal} if self.refusal else {})
 
 
@@ -489,17 +566,25 @@ def preview_claims(node: _Node, pod: Pod, *, suggest: bool = True) -> ClaimsOutc
     admitted, meet = _tried(node, pod, provider)
     if not admitted:
         return ClaimsOutcome(refusal=node.claims.why_not(pod))
-    helps = what_helps(node.claims, pod, lambda *how: _tried(node, *how)[1]) if suggest and meet is False else ()
+    helps = (
+        what_helps(node.claims, pod, lambda *how: _tried(node, *how)[1])
+        if suggest and meet is False
+        else ()
+    )
     return ClaimsOutcome(provider.devices(pod.uid), meet, tuple(helps))
 
 
 def _tried(node: _Node, pod: Pod, provider: ClaimProvider) -> tuple[bool, bool | None]:
     """Return whether a node would admit a pod with claims as a provider has them, and whether they would be aligned."""
-    admission = node.copy(wrap=lambda one: provider if isinstance(one, ClaimProvider) else one).admit(pod)
+    admission = node.copy(
+        wrap=lambda one: provider if isinstance(one, ClaimProvider) else one
+    ).admit(pod)
     return bool(admission), provider.are_aligned(pod, admission.containers) if admission else None
 
 
-def what_helps(provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimProvider], bool | None]) -> Iterator[str]:
+def what_helps(
+    provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimProvider], bool | None]
+) -> Iterator[str]:
     """Yield changes with which the pod's devices, CPUs and memory meet, each tried.
 
     Args:
@@ -518,8 +603,17 @@ def what_helps(provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimPro
             if tried(change):
                 yield f"{words} {named}"
                 break
-    asked = [one.exactly.wanted for claim in claims for one in claim.requests if one.exactly is not None]
-    fewer = next((count for count in range(max(asked, default=1) - 1, 0, -1) if tried(partial(_at_most, count))), 0)
+    asked = [
+        one.exactly.wanted for claim in claims for one in claim.requests if one.exactly is not None
+    ]
+    fewer = next(
+        (
+            count
+            for count in range(max(asked, default=1) - 1, 0, -1)
+            if tried(partial(_at_most, count))
+        ),
+        0,
+    )
     if fewer:
         yield f"ask for at most {fewer} devices a request {named}"
     for container in pod.all_containers:
@@ -549,29 +643,46 @@ def _from_cpu_driver(
     words = f"{count} devices"
     if cpus[0].allow_multiple_allocations and cpus[0].capacity:  # each is many CPUs
         capacity = next(iter(cpus[0].capacity))
-        asked = changed(asked, count=1, capacity=objects.Capacities({capacity: objects.Amount(count * _BILLION)}))
+        asked = changed(
+            asked,
+            count=1,
+            capacity=objects.Capacities({capacity: objects.Amount(count * _BILLION)}),
+        )
         words = f"a device with capacity {capacity} of {count}"
     inits, mains = (
-        tuple(replace(one, exclusive_cpus=0) for one in some) for some in (pod.init_containers, pod.containers)
+        tuple(replace(one, exclusive_cpus=0) for one in some)
+        for some in (pod.init_containers, pod.containers)
     )
-    bare = replace(pod, exclusive_cpus=0, containers=mains, init_containers=inits, all_containers=inits + mains)
-    for name in sorted({one.name for one in provider.resources.classes}, key=lambda name: (name != CPU_DRIVER, name)):
+    bare = replace(
+        pod, exclusive_cpus=0, containers=mains, init_containers=inits, all_containers=inits + mains
+    )
+    for name in sorted(
+        {one.name for one in provider.resources.classes},
+        key=lambda name: (name != CPU_DRIVER, name),
+    ):
         request = objects.Request("cpus", changed(asked, device_class_name=name))
         for attribute in sorted(provider.attributes):
             change = partial(_constrained, attribute, further=(request,))
             trial = provider.copy(_changed(provider.resources, pod, change))
             if meets(bare, trial) is not False and trial.devices(pod.uid):
-                added = f"add a request for {words} of class {name} and the constraint matchAttribute {attribute}"
+                added = (
+                    f"add a request for {words} of class {name} and the constraint "
+                    f"matchAttribute {attribute}"
+                )
                 place = f"take the CPUs from the driver {CPU_DRIVER} in place of the CPU manager"
                 yield f"{place}: {added} in {waiting[0]}"
                 return
 
 
-def _changed(known: Resources, pod: Pod, change: Callable[[objects.Claim], objects.Claim]) -> Resources:
+def _changed(
+    known: Resources, pod: Pod, change: Callable[[objects.Claim], objects.Claim]
+) -> Resources:
     """Return the resources with the pod's claims changed."""
 
     def of(claims: tuple[objects.Claim, ...], names: set[str]) -> tuple[objects.Claim, ...]:
-        return tuple(change(one) if one.name in names and one.allocated is None else one for one in claims)
+        return tuple(
+            change(one) if one.name in names and one.allocated is None else one for one in claims
+        )
 
     asked = pod.constraints.claims
     return replace(
@@ -589,10 +700,15 @@ def _constraints(
     domain, _, name = attribute.rpartition("/")
     for node in nodes:
         expression = f'device.attributes["{domain}"].{name} == {node}'
-        yield partial(_selecting, objects.Selector(objects.Cel(expression))), f"add the selector {expression}"
+        yield (
+            partial(_selecting, objects.Selector(objects.Cel(expression))),
+            f"add the selector {expression}",
+        )
 
 
-def _constrained(attribute: str, claim: objects.Claim, further: tuple[objects.Request, ...] = ()) -> objects.Claim:
+def _constrained(
+    attribute: str, claim: objects.Claim, further: tuple[objects.Request, ...] = ()
+) -> objects.Claim:
     constraints = (*claim.constraints, objects.Constraint(match_attribute=attribute))
     return changed(claim, requests=claim.requests + further, constraints=constraints)
 
@@ -605,6 +721,8 @@ def _at_most(count: int, claim: objects.Claim) -> objects.Claim:
     return _each(claim, lambda one: changed(one, count=min(one.wanted, count)))
 
 
-def _each(claim: objects.Claim, change: Callable[[objects.Subrequest], objects.Subrequest]) -> objects.Claim:
+def _each(
+    claim: objects.Claim, change: Callable[[objects.Subrequest], objects.Subrequest]
+) -> objects.Claim:
     """Return a claim with each way to serve each request changed."""
     return changed(claim, requests=tuple(all_ways(one, change) for one in claim.requests))

@@ -48,10 +48,16 @@ def gather_pools(slices: Sequence[Slice], node: NodeObject, gates: Gates) -> lis
         return gates.is_before_37 and bool(one.shared_counters)
 
     # the node's own slices come first; 1.36 takes the counters of a pool wherever they are
-    near = slices if is_stable else sorted(slices, key=lambda one: not one.node_name or is_hoisted(one))
+    near = (
+        slices
+        if is_stable
+        else sorted(slices, key=lambda one: not one.node_name or is_hoisted(one))
+    )
     found: dict[tuple[str, str], list[Slice]] = {}
     for one in near:
-        if _is_hidden(one, gates) or not _is_near(one, node, is_stable=is_stable, is_old=gates.is_before_37):
+        if _is_hidden(one, gates) or not _is_near(
+            one, node, is_stable=is_stable, is_old=gates.is_before_37
+        ):
             continue
         parts = found.setdefault((one.driver, one.pool.name), [])
         if parts and one.pool.generation < parts[0].pool.generation:
@@ -59,14 +65,20 @@ def gather_pools(slices: Sequence[Slice], node: NodeObject, gates: Gates) -> lis
         if parts and one.pool.generation > parts[0].pool.generation:
             parts.clear()
         parts.append(one)
-    pools = [pool for key, parts in found.items() if (pool := _pool(key, parts, slices, gates)) is not None]
+    pools = [
+        pool
+        for key, parts in found.items()
+        if (pool := _pool(key, parts, slices, gates)) is not None
+    ]
     if not is_stable:
         pools.sort(key=lambda pool: (_binds(pool), pool.driver.encode(), pool.name.encode()))
     return pools
 
 
 def _is_hidden(one: Slice, gates: Gates) -> bool:
-    if not gates.partitionable_devices and (one.per_device_node_selection is not None or one.shared_counters):
+    if not gates.partitionable_devices and (
+        one.per_device_node_selection is not None or one.shared_counters
+    ):
         return True
     return one.uses_compatibility_groups and not gates.is_before_37
 
@@ -76,10 +88,14 @@ def _is_near(one: Slice, node: NodeObject, *, is_stable: bool, is_old: bool) -> 
         return True
     if one.node_name or one.all_nodes or one.node_selector is not None:
         return is_for(one, node)
-    return bool(one.per_device_node_selection) and any(is_for(device, node) for device in one.devices)
+    return bool(one.per_device_node_selection) and any(
+        is_for(device, node) for device in one.devices
+    )
 
 
-def _pool(key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gates: Gates) -> PoolOnNode | None:
+def _pool(
+    key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gates: Gates
+) -> PoolOnNode | None:
     """Return a pool of the slices that the node sees; None: a newer generation takes its place."""
     generation, wanted = near[0].pool.generation, near[0].pool.resource_slice_count
     whole = near
@@ -104,7 +120,11 @@ def _pool(key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gate
     invalid = f"duplicate device name {twice}" if twice else invalid
     if invalid:
         return PoolOnNode(*key, invalid=invalid)
-    flat = tuple((shared, name, value) for shared, values in counters.items() for name, value in values.items())
+    flat = tuple(
+        (shared, name, value)
+        for shared, values in counters.items()
+        for name, value in values.items()
+    )
     return PoolOnNode(*key, slices=here, elsewhere=elsewhere, counters=flat)
 
 
@@ -128,7 +148,12 @@ def _counters(
     counters: dict[str, dict[str, int]] = {
         one.name: {name: counter.value for name, counter in one.counters.items()} for one in shared
     }
-    for use in [use for one in (*here, *elsewhere) for device in one.devices for use in device.consumes_counters]:
+    for use in [
+        use
+        for one in (*here, *elsewhere)
+        for device in one.devices
+        for use in device.consumes_counters
+    ]:
         if use.counter_set not in counters:
             return {}, f"counter set {use.counter_set} not found"
         if missing := use.counters.keys() - counters[use.counter_set].keys():
@@ -137,21 +162,31 @@ def _counters(
 
 
 def _binds(pool: PoolOnNode) -> bool:
-    return any(device.binding_conditions is not None for one in pool.slices for device in one.devices)
+    return any(
+        device.binding_conditions is not None for one in pool.slices for device in one.devices
+    )
 
 
 def is_for(owner: Slice | Device, node: NodeObject) -> bool:
     """Return whether a slice, or a device that selects nodes itself, is for a node."""
     if owner.node_name:
         return owner.node_name == node.name
-    return owner.all_nodes or (owner.node_selector is not None and selects(owner.node_selector, node))
+    return owner.all_nodes or (
+        owner.node_selector is not None and selects(owner.node_selector, node)
+    )
 
 
 def selects(selector: NodeSelector, node: NodeObject) -> bool:
     """Return whether a selector matches a node."""
     return any(
-        all(meets(node.labels.get(one.key), one.operator, one.values) for one in term.match_expressions)
-        and all(one.key == FIELD_NAME and meets(node.name, one.operator, one.values) for one in term.match_fields)
+        all(
+            meets(node.labels.get(one.key), one.operator, one.values)
+            for one in term.match_expressions
+        )
+        and all(
+            one.key == FIELD_NAME and meets(node.name, one.operator, one.values)
+            for one in term.match_fields
+        )
         for term in selector.node_selector_terms
         if term.match_expressions or term.match_fields
     )

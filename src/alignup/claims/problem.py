@@ -1,10 +1,11 @@
 """Turns claims, pools and what is in use into the tables of the search; says what the allocator refuses at once.
 
-Everything that does not change during the search is decided here: which device matches which request, what it would
-take of its capacities, which values it has for constraints, which devices are interchangeable. `allocate` then asks the
-search, and returns devices as the scheduler does.
+Everything that does not change during the search is decided here: which device matches which
+request, what it would take of its capacities, which values it has for constraints, which devices
+are interchangeable. `allocate` then asks the search, and returns devices as the scheduler does.
 
-Source of the rules about capacities: `consumable_capacity.go`, where amounts are in billionths of their unit.
+Source of the rules about capacities: `consumable_capacity.go`, where amounts are in billionths of
+their unit.
 """
 
 from __future__ import annotations
@@ -101,10 +102,14 @@ class Question(Record):
     excluded: frozenset[objects.DeviceId] = frozenset()
 
 
-def question_of(node: NodeObject, resources: Resources, claims: Sequence[objects.Claim], gates: Gates) -> Question:
+def question_of(
+    node: NodeObject, resources: Resources, claims: Sequence[objects.Claim], gates: Gates
+) -> Question:
     """Return what is asked for the claims of a pod, where the resources' claims hold what they have."""
     waiting = tuple(claim for claim in claims if claim.allocated is None)
-    return Question(node, resources.slices, resources.classes, waiting, in_use(resources.claims, gates), gates)
+    return Question(
+        node, resources.slices, resources.classes, waiting, in_use(resources.claims, gates), gates
+    )
 
 
 class Candidate(Record, eq=False):
@@ -165,7 +170,9 @@ class Problem:
     def __init__(self, question: Question) -> None:
         self.claims, self.gates = question.claims, question.gates
         if len(self.claims) > _MOST_CLAIMS:
-            raise InputError(f"expected at most {_MOST_CLAIMS} claims of a pod, got {len(self.claims)}")
+            raise InputError(
+                f"expected at most {_MOST_CLAIMS} claims of a pod, got {len(self.claims)}"
+            )
         self.pools = gather_pools(question.slices, question.node, question.gates)
         # Those that may be allocated, in the order in which they are tried.
         self.devices = [
@@ -184,7 +191,8 @@ class Problem:
         self.has_alternatives: list[bool] = []
         # By way and device: 0 no, 1 yes; below 0 an error, the place in `errors` from -1 down.
         self.matches: list[list[int]] = []
-        # By way and device: a matching one that is refused: tainted, or in counters that are overdrawn.
+        # By way and device: a matching one that is refused: tainted, or in counters that are
+        # overdrawn.
         self.blocked: list[list[bool]] = []
         self.errors: list[AllocationError] = []
         # By device: of a shareable one, what is left of each capacity.
@@ -219,7 +227,11 @@ class Problem:
 
     def is_free(self, way: int, device: int) -> bool:
         """Return whether a way can have a device, counters apart."""
-        return self.matches[way][device] == 1 and not self.taken[device] and not self.blocked[way][device]
+        return (
+            self.matches[way][device] == 1
+            and not self.taken[device]
+            and not self.blocked[way][device]
+        )
 
     def _read_requests(self) -> None:
         """Check the requests in the allocator's order, and list the devices of allocation mode All."""
@@ -238,10 +250,14 @@ class Problem:
             if total > MOST_RESULTS:
                 raise AllocationError(f"claim {claim}: number of requested devices {total} {limit}")
             for index, constraint in enumerate(claim.constraints):
-                has_distinct = constraint.distinct_attribute is not None and self.gates.allocator != "stable"
+                has_distinct = (
+                    constraint.distinct_attribute is not None and self.gates.allocator != "stable"
+                )
                 if constraint.match_attribute is None and not has_distinct:
                     where = f"claim {claim}, constraint #{index}"
-                    raise AllocationError(f"{where}: empty constraint (unsupported constraint type?)")
+                    raise AllocationError(
+                        f"{where}: empty constraint (unsupported constraint type?)"
+                    )
         self.first_request.append(len(self.has_alternatives))
         self.first_way.append(len(self.ways))
 
@@ -250,30 +266,48 @@ class Problem:
         gates, where = self.gates, f"claim {claim}, request {request.name}"
         choices = request.first_available
         if choices and not gates.prioritized_list:
-            raise AllocationError(f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled")
+            raise AllocationError(
+                f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled"
+            )
         wanted = choices or ((request.exactly,) if request.exactly is not None else ())
         if not wanted:
             raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
         for one in wanted:
-            if one.capacity is not None and not gates.consumable_capacity and gates.allocator != "stable":
+            if (
+                one.capacity is not None
+                and not gates.consumable_capacity
+                and gates.allocator != "stable"
+            ):
                 which = f"claim {claim}, subrequest {one.name}" if choices else where
                 off = "has capacity requests, but the DRAConsumableCapacity feature is disabled"
                 raise AllocationError(f"{which}: {off}")
         first = len(self.ways)
         for one in wanted:
-            full, short = (f"{request.name}/{one.name}", one.name) if choices else (request.name, request.name)
+            full, short = (
+                (f"{request.name}/{one.name}", one.name)
+                if choices
+                else (request.name, request.name)
+            )
             self.ways.append(self._way(number, claim, one, full, short))
         return min(way.count for way in self.ways[first:])
 
-    def _way(self, number: int, claim: objects.Claim, wanted: objects.Subrequest, full: str, short: str) -> Way:
+    def _way(
+        self, number: int, claim: objects.Claim, wanted: objects.Subrequest, full: str, short: str
+    ) -> Way:
         where = f"claim {claim}, request {short}"
         if wanted.derived_attributes:
-            raise AllocationError(f"{where}: cannot handle request with derived attributes, the feature is disabled")
+            raise AllocationError(
+                f"{where}: cannot handle request with derived attributes, the feature is disabled"
+            )
         for index, selector in enumerate(wanted.selectors):
             if selector.cel is None:
-                raise AllocationError(f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)")
+                raise AllocationError(
+                    f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
+                )
         if wanted.admin_access is not None and "/" not in full and not self.gates.admin_access:
-            raise AllocationError(f"{where}: admin access is requested, but the feature is disabled")
+            raise AllocationError(
+                f"{where}: admin access is requested, but the feature is disabled"
+            )
         name = wanted.device_class_name
         if not name:
             raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
@@ -294,17 +328,24 @@ class Problem:
     def _everything(self, way: Way, where: str) -> list[int]:
         """Return the devices of allocation mode All: whatever matches, free or not."""
         found = []
-        by_pool = {place: list(some) for place, some in groupby(enumerate(self.devices), lambda one: one[1].pool)}
+        by_pool = {
+            place: list(some)
+            for place, some in groupby(enumerate(self.devices), lambda one: one[1].pool)
+        }
         for place, pool in enumerate(self.pools):
             if pool.is_incomplete or pool.invalid:
                 state = "invalid" if pool.invalid else "being updated"
-                raise AllocationError(f"{where}: asks for all devices, but resource pool {pool} is currently {state}")
+                raise AllocationError(
+                    f"{where}: asks for all devices, but resource pool {pool} is currently {state}"
+                )
             for index, _ in by_pool.get(place, ()):
                 if not self._matches(way, index):
                     continue
                 if self.gates.consumable_capacity:
                     amounts = self._amounts(way, index)
-                    if amounts is None or (self.gates.is_before_37 and not self._has_room(index, amounts)):
+                    if amounts is None or (
+                        self.gates.is_before_37 and not self._has_room(index, amounts)
+                    ):
                         continue
                 found.append(index)
         return found
@@ -323,7 +364,9 @@ class Problem:
             (f"claim {self.claims[way.claim]}", way.wanted.selectors),
         ):
             for number, selector in enumerate(selectors):
-                answer = self._answer(selector.cel.expression if selector.cel is not None else "", index)
+                answer = self._answer(
+                    selector.cel.expression if selector.cel is not None else "", index
+                )
                 if isinstance(answer, Exception):
                     raise self._error(answer, f"{owner}: selector #{number}", candidate)
                 if not answer:
@@ -339,7 +382,8 @@ class Problem:
         hint = ""
         if "no such key:" in str(error) and not self.gates.is_before_37:
             hint = (
-                ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() "
+                ". consider using CEL optional chaining (.? followed by orValue()) or guarding "
+                "the check with has() "
                 "for optional fields"
             )
         return AllocationError(f"{where}{on}: CEL runtime error: {error}{hint}")
@@ -366,7 +410,9 @@ class Problem:
             EvaluationError: they cannot read it.
         """
         candidate = self.devices[index]
-        if not self.gates.list_selectors and any(value.is_list for value in candidate.device.attributes.values()):
+        if not self.gates.list_selectors and any(
+            value.is_list for value in candidate.device.attributes.values()
+        ):
             raise EvaluationError("unsupported attribute value")
         if index not in self._variables:
             self._variables[index] = variables_of(candidate.id.driver, candidate.device)
@@ -383,12 +429,16 @@ class Problem:
         try:
             return consumed(requests, candidate.device.capacity, self.gates)
         except CapacityError as error:
-            raise AllocationError(f"{way.where}: checking capacity for device {candidate.id}: {error}") from error
+            raise AllocationError(
+                f"{way.where}: checking capacity for device {candidate.id}: {error}"
+            ) from error
 
     def _has_room(self, index: int, amounts: Mapping[str, int]) -> bool:
         candidate = self.devices[index]
         held, there = self._used.capacity.get(candidate.id, {}), candidate.device.capacity
-        return all(held.get(name, 0) + amount <= there[name].value for name, amount in amounts.items())
+        return all(
+            held.get(name, 0) + amount <= there[name].value for name, amount in amounts.items()
+        )
 
     def _read_devices(self) -> None:
         """Fill what is known of each device, and of each way and device."""
@@ -397,14 +447,20 @@ class Problem:
         # By device: in use by other claims.
         self.taken = [one.id in used.devices | self._excluded for one in self.devices]
         shares = gates.consumable_capacity
-        self.is_shareable = [shares and one.device.allow_multiple_allocations for one in self.devices]
+        self.is_shareable = [
+            shares and one.device.allow_multiple_allocations for one in self.devices
+        ]
         # By device: other claims have shares of it, so that its counters are paid.
-        self.is_shared = [self.is_shareable[index] and one.id in held for index, one in enumerate(self.devices)]
+        self.is_shared = [
+            self.is_shareable[index] and one.id in held for index, one in enumerate(self.devices)
+        ]
         # The pools in which some counters are overdrawn.
         self._overdrawn = self._counters()
         for way in self.ways:
             self._way_on_devices(way)
-        self._block({index for index, one in enumerate(self.devices) if one.pool in self._overdrawn})
+        self._block(
+            {index for index, one in enumerate(self.devices) if one.pool in self._overdrawn}
+        )
         self._scale_capacity()
 
     def _way_on_devices(self, way: Way) -> None:
@@ -434,17 +490,28 @@ class Problem:
         gates = self.gates
         unpaid = [
             bool(one.device.consumes_counters)
-            and (not gates.partitionable_devices or (index in overdrawn and not self.is_shared[index]))
+            and (
+                not gates.partitionable_devices
+                or (index in overdrawn and not self.is_shared[index])
+            )
             for index, one in enumerate(self.devices)
         ]
 
         effects = ("NoSchedule", "NoExecute") if gates.device_taints else ()
-        hard = [[taint for taint in one.device.taints if taint.effect in effects] for one in self.devices]
+        hard = [
+            [taint for taint in one.device.taints if taint.effect in effects]
+            for one in self.devices
+        ]
 
         def is_refused(way: Way, taints: Sequence[objects.Taint]) -> bool:
-            return any(not any(one.tolerates(taint) for one in way.wanted.tolerations) for taint in taints)
+            return any(
+                not any(one.tolerates(taint) for one in way.wanted.tolerations) for taint in taints
+            )
 
-        self.blocked = [[unpaid[at] or is_refused(way, taints) for at, taints in enumerate(hard)] for way in self.ways]
+        self.blocked = [
+            [unpaid[at] or is_refused(way, taints) for at, taints in enumerate(hard)]
+            for way in self.ways
+        ]
 
     def _counters(self) -> set[int]:
         """Fill what is left of counters; return the pools in which some are overdrawn."""
@@ -454,34 +521,49 @@ class Problem:
         if not self.gates.partitionable_devices:
             return set()
         rows = [(place, one) for place, pool in enumerate(self.pools) for one in pool.counters]
-        numbers = {(place, shared, name): row for row, (place, (shared, name, _)) in enumerate(rows)}
+        numbers = {
+            (place, shared, name): row for row, (place, (shared, name, _)) in enumerate(rows)
+        }
         raw = [value for _, (_, _, value) in rows]
         for place, pool in enumerate(self.pools):
             for one in (*pool.slices, *pool.elsewhere):
                 for device in one.devices:
                     name_of = objects.DeviceId(one.driver, one.pool.name, device.name)
-                    if name_of in used.devices or name_of in used.shared or name_of in used.capacity:
+                    if (
+                        name_of in used.devices
+                        or name_of in used.shared
+                        or name_of in used.capacity
+                    ):
                         for number, amount in _uses(device, place, numbers).items():
                             raw[number] -= amount
         uses = [_uses(candidate.device, candidate.pool, numbers) for candidate in self.devices]
         self._counter_names = list(numbers)
         # in 1.36, pools of one name share counters
-        keys = [(self.pools[place].name if self.gates.is_before_37 else place, name) for place, _, name in numbers]
+        keys = [
+            (self.pools[place].name if self.gates.is_before_37 else place, name)
+            for place, _, name in numbers
+        ]
         names = {key: family for family, key in enumerate(dict.fromkeys(keys))}
         self.families = [names[key] for key in keys]
         units = [0] * len(names)
         for number, amount in chain(enumerate(raw), *(use.items() for use in uses)):
             units[self.families[number]] = gcd(units[self.families[number]], amount)
         unit_of = [units[family] for family in self.families]
-        self.counters = [_scaled(max(left, 0), unit) for left, unit in zip(raw, unit_of, strict=True)]
-        self.uses = [[(number, _scaled(amount, unit_of[number])) for number, amount in use.items()] for use in uses]
+        self.counters = [
+            _scaled(max(left, 0), unit) for left, unit in zip(raw, unit_of, strict=True)
+        ]
+        self.uses = [
+            [(number, _scaled(amount, unit_of[number])) for number, amount in use.items()]
+            for use in uses
+        ]
         return {place for (place, _, _), number in numbers.items() if raw[number] < 0}
 
     def _share_counters(self) -> None:
         """Let pools of one name have counters of one name in common, as 1.36 does by a fault.
 
-        It looks at the counters of the pool that it comes to first, and adds up what devices of all of them take; if
-        some of these counters are overdrawn, no device of all of them is to be had.
+        It looks at the counters of the pool that it comes to first, and adds up what devices of all
+        of them take; if some of these counters are overdrawn, no device of all of them is to be
+        had.
         """
         names = self._counter_names
         places: dict[str, set[int]] = {}
@@ -490,19 +572,34 @@ class Problem:
         waiting = {name for name, found in places.items() if len(found) > 1}
         decides = {one.pool: one.pool for one in self.devices}
         while waiting:
-            watch = [bool(self.uses[index]) and one.id.pool in waiting for index, one in enumerate(self.devices)]
+            watch = [
+                bool(self.uses[index]) and one.id.pool in waiting
+                for index, one in enumerate(self.devices)
+            ]
             outcome, pairs, _ = search(self, prune=False, most_steps=_WATCHED_STEPS, watch=watch)
             if outcome != "touched":
                 return
             first = self.devices[pairs[0][1]]
             waiting.remove(first.id.pool)
-            numbers = {(shared, name): at for at, (place, shared, name) in enumerate(names) if place == first.pool}
+            numbers = {
+                (shared, name): at
+                for at, (place, shared, name) in enumerate(names)
+                if place == first.pool
+            }
             for index, candidate in enumerate(self.devices):
                 if candidate.id.pool == first.id.pool:
                     used = ((names[number][1:], amount) for number, amount in self.uses[index])
-                    self.uses[index] = [(numbers[name], amount) for name, amount in used if name in numbers]
+                    self.uses[index] = [
+                        (numbers[name], amount) for name, amount in used if name in numbers
+                    ]
                     decides[candidate.pool] = first.pool
-            self._block({index for index, one in enumerate(self.devices) if decides[one.pool] in self._overdrawn})
+            self._block(
+                {
+                    index
+                    for index, one in enumerate(self.devices)
+                    if decides[one.pool] in self._overdrawn
+                }
+            )
             self._number_classes()
 
     def _scale_capacity(self) -> None:
@@ -514,7 +611,11 @@ class Problem:
             if not self.is_shareable[index]:
                 continue
             held = self._used.capacity.get(candidate.id, {})
-            rows = [(way, row[index]) for way, row in enumerate(self.amounts) if self.matches[way][index] == 1]
+            rows = [
+                (way, row[index])
+                for way, row in enumerate(self.amounts)
+                if self.matches[way][index] == 1
+            ]
             amounts = {way: needed for way, needed in rows if needed}
             for name, capacity in candidate.device.capacity.items():
                 left = capacity.value - held.get(name, 0)
@@ -535,12 +636,15 @@ class Problem:
                 self.constraints.append((number, constraint))
                 self.is_distinct.append(name is None)
                 is_covered = [not covered or not covered.isdisjoint(own) for own in names]
-                self.covers.append([one.claim == number and is_covered[way] for way, one in enumerate(self.ways)])
+                self.covers.append(
+                    [one.claim == number and is_covered[way] for way, one in enumerate(self.ways)]
+                )
                 values, alone = self._values(name or constraint.distinct_attribute or "")
                 self.values.append(values)
                 self.is_alone.append(alone)
 
-        # distinctAttribute remembers the last device of each request only, and none that was taken back (1.36).
+        # distinctAttribute remembers the last device of each request only, and none that was taken
+        # back (1.36).
         self.forgets = self.gates.is_before_37 and any(
             is_distinct and is_covered and way.count > 1
             for is_distinct, row in zip(self.is_distinct, self.covers, strict=True)
@@ -556,7 +660,11 @@ class Problem:
             is_alone = found is not None and found.is_list and not self.gates.list_attributes
             keys: set[tuple[object, ...]] = set()
             if found is not None and found.kind:
-                keys = {("alone", candidate.id)} if is_alone else {(found.kind, value) for value in found.values}
+                keys = (
+                    {("alone", candidate.id)}
+                    if is_alone
+                    else {(found.kind, value) for value in found.values}
+                )
             values.append(bit_set([bits.setdefault(key, len(bits)) for key in keys]))
             alone.append(is_alone)
         return values, alone
@@ -577,7 +685,11 @@ class Problem:
             self.is_shareable,
             self.is_shared,
             *([tuple(row) for row in rows] for rows in (self.room, self.uses)),
-            *(row for rows in (self.matches, self.blocked, self.needs, self.values) for row in rows),
+            *(
+                row
+                for rows in (self.matches, self.blocked, self.needs, self.values)
+                for row in rows
+            ),
             *([one is None for one in row] for row in self.amounts),
             *([index in devices for index in range(len(self.devices))] for devices in everything),
             *self.is_alone,
@@ -590,10 +702,15 @@ class Problem:
 
 def _has_no_faults(device: objects.Device) -> bool:
     """Return whether each attribute is such that every selector can read the device."""
-    return all(value.kind not in ("", "version") and not value.is_list for value in device.attributes.values())
+    return all(
+        value.kind not in ("", "version") and not value.is_list
+        for value in device.attributes.values()
+    )
 
 
-def _uses(device: objects.Device, pool: int, numbers: Mapping[tuple[int, str, str], int]) -> dict[int, int]:
+def _uses(
+    device: objects.Device, pool: int, numbers: Mapping[tuple[int, str, str], int]
+) -> dict[int, int]:
     """Return what a device takes of each counter.
 
     Raises:
@@ -614,7 +731,9 @@ def _scaled(amount: int, unit: int, most: int = _MOST_AMOUNT) -> int:
     if scaled > most:
         scaled = most + 1
     if scaled > _MOST_AMOUNT:
-        raise InputError(f"expected amounts that 64 bits can compare, got {amount} billionths in steps of {unit}")
+        raise InputError(
+            f"expected amounts that 64 bits can compare, got {amount} billionths in steps of {unit}"
+        )
     return scaled
 
 
@@ -627,13 +746,16 @@ class CapacityError(Exception):
     """A request that the scheduler gives up the pod for."""
 
 
-def consumed(requests: Mapping[str, int], capacities: Mapping[str, Capacity], gates: Gates) -> dict[str, int] | None:
+def consumed(
+    requests: Mapping[str, int], capacities: Mapping[str, Capacity], gates: Gates
+) -> dict[str, int] | None:
     """Return what a request takes of each capacity; None: the device cannot serve it.
 
     Args:
         requests: amounts by name; a capacity that is not named is taken by its default, or whole.
         capacities: the device's.
-        gates: of the scheduler; 1.36 has no errors, and is content with amounts that it cannot compute.
+        gates: of the scheduler; 1.36 has no errors, and is content with amounts that it cannot
+            compute.
 
     Raises:
         CapacityError: an amount cannot be represented, or is negative.
@@ -646,7 +768,10 @@ def consumed(requests: Mapping[str, int], capacities: Mapping[str, Capacity], ga
         if amount < 0 and not gates.is_before_37:
             raise CapacityError(f'capacity "{name}": capacity value is negative')
         taken[name] = amount
-    refused = any(taken[name] > one.value or _violates(taken[name], one, gates) for name, one in capacities.items())
+    refused = any(
+        taken[name] > one.value or _violates(taken[name], one, gates)
+        for name, one in capacities.items()
+    )
     return None if refused else taken
 
 
@@ -662,9 +787,15 @@ def _taken(requested: int | None, capacity: Capacity, gates: Gates) -> int:
             return max(requested, limits.min)
         unit = _unit(limits, gates)
         start, step = _in(limits.min, unit), _in(limits.step, unit)
-        rounded = start + -(-(_in(requested, unit) - start) // step) * step if step > 0 else requested
-        if not gates.is_before_37 and ((unit == _MILLI and requested % _MILLI) or rounded > _LARGEST):
-            raise CapacityError("capacity request cannot be represented in the device's range arithmetic")
+        rounded = (
+            start + -(-(_in(requested, unit) - start) // step) * step if step > 0 else requested
+        )
+        if not gates.is_before_37 and (
+            (unit == _MILLI and requested % _MILLI) or rounded > _LARGEST
+        ):
+            raise CapacityError(
+                "capacity request cannot be represented in the device's range arithmetic"
+            )
         return rounded * unit if step > 0 else requested
     if policy.valid_values is not None:
         return next((value for value in policy.valid_values if requested <= value), requested)
@@ -716,15 +847,17 @@ def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, .
         most_steps: the bound of the search.
 
     Raises:
-        AllocationError: the scheduler would fail, for this node or for the pod; or the bound was hit; or a selector was
-            not understood.
+        AllocationError: the scheduler would fail, for this node or for the pod; or the bound was
+            hit; or a selector was not understood.
         InputError: there are more claims than a pod may have, or amounts that cannot be compared.
     """
     problem = Problem(question)
     return results_of(problem, question.node.name, solve(problem, most_steps))
 
 
-def solve(problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True) -> list[tuple[int, int]] | None:
+def solve(
+    problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True
+) -> list[tuple[int, int]] | None:
     """Return ways and devices in order; None: there is no solution.
 
     Raises:
@@ -746,7 +879,9 @@ def solve(problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True)
     return None
 
 
-def results_of(problem: Problem, node: str, pairs: list[tuple[int, int]] | None) -> tuple[Claim, ...] | None:
+def results_of(
+    problem: Problem, node: str, pairs: list[tuple[int, int]] | None
+) -> tuple[Claim, ...] | None:
     """Return the claims with their devices in the scheduler's order, and the nodes that can use these."""
     if pairs is None:
         return None
@@ -759,8 +894,12 @@ def results_of(problem: Problem, node: str, pairs: list[tuple[int, int]] | None)
         candidates[way.claim].append(candidate)
         share = str(candidate.id) if is_shared else None
         taken = {name: Amount(amount) for name, amount in amounts.items()} or None
-        conditions = (candidate.device.binding_conditions or ()) if problem.gates.binding_conditions else ()
-        found[way.claim].append(Allocated(*candidate.id, way.name, way.is_admin, share, taken, conditions))
+        conditions = (
+            (candidate.device.binding_conditions or ()) if problem.gates.binding_conditions else ()
+        )
+        found[way.claim].append(
+            Allocated(*candidate.id, way.name, way.is_admin, share, taken, conditions)
+        )
     return tuple(
         changed(claim, allocated=tuple(devices), allocated_nodes=_nodes(chosen, node))
         for claim, devices, chosen in zip(problem.claims, found, candidates, strict=True)
@@ -774,10 +913,15 @@ def _nodes(chosen: list[Candidate], node: str) -> NodeSelector | None:
     for candidate in chosen:
         owner = candidate.device if candidate.slice.per_device_node_selection else candidate.slice
         if owner.node_name or candidate.device.binds_to_node:
-            return NodeSelector((Term(match_fields=(Requirement("metadata.name", "In", (node,)),)),))
+            return NodeSelector(
+                (Term(match_fields=(Requirement("metadata.name", "In", (node,)),)),)
+            )
         selector: NodeSelector | None = owner.node_selector
         for term in selector.node_selector_terms[:1] if selector is not None else ():
-            for listed, known in ((term.match_fields, fields), (term.match_expressions, expressions)):
+            for listed, known in (
+                (term.match_fields, fields),
+                (term.match_expressions, expressions),
+            ):
                 for one in listed:
                     known.setdefault((one.key, one.operator, frozenset(one.values)), one)
     if not expressions and not fields:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.claims.objects import Allocated, Amount, Claim, Constraint, DeviceClass, NodeSelector, Request, Slice, Wire
+from alignup.claims.objects import (
+    Allocated,
+    Amount,
+    Claim,
+    Constraint,
+    DeviceClass,
+    NodeSelector,
+    Request,
+    Slice,
+    Wire,
+)
 from alignup.errors import InputError, warn
 from alignup.kubernetes.manifest import IGNORED_CLAIMS, read_pod
 from alignup.kubernetes.node_fit import NodeObject
@@ -32,7 +42,8 @@ class Resources(Record):
 
     Attributes:
         templates: resourceClaimTemplates, each as the claim that it makes, under its own name.
-        by_node: by the name of a node, all slices of the pools that are for it; by no name, those for several nodes.
+        by_node: by the name of a node, all slices of the pools that are for it; by no name, those
+            for several nodes.
     """
 
     slices: tuple[Slice, ...] = ()
@@ -40,10 +51,14 @@ class Resources(Record):
     claims: tuple[Claim, ...] = ()
     templates: tuple[Claim, ...] = ()
     pods: tuple[Pod, ...] = ()
-    by_node: dict[str, list[Slice]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    by_node: dict[str, list[Slice]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __add__(self, other: Resources) -> Resources:
-        return Resources(*(getattr(self, name) + getattr(other, name) for name in self.__match_args__))
+        return Resources(
+            *(getattr(self, name) + getattr(other, name) for name in self.__match_args__)
+        )
 
     def __post_init__(self) -> None:
         pools: dict[tuple[str, str], list[Slice]] = {}
@@ -68,7 +83,10 @@ class Resources(Record):
         names = sorted({one.node_name for one in self.slices if one.node_name})
         if len(names) != 1:
             some = ", ".join(names[:5]) or "no node"
-            raise InputError(f"expected the name of a node, or ResourceSlices of one node only; these are of {some}")
+            raise InputError(
+                "expected the name of a node, or ResourceSlices of one node only; these are of "
+                f"{some}"
+            )
         return NodeObject(names[0], {"kubernetes.io/hostname": names[0]})
 
 
@@ -111,7 +129,8 @@ class _Devices(Wire, frozen=True):
 def read_resources(text: str | bytes, source: str) -> Resources:
     """Return the objects in a text; kinds that decide nothing here are ignored.
 
-    A DeviceTaintRule is ignored with a warning, but for one without a selector, which is for no device.
+    A DeviceTaintRule is ignored with a warning, but for one without a selector, which is for no
+    device.
 
     Args:
         text: YAML or JSON as kubectl prints it: objects, Lists, or documents of both.
@@ -133,7 +152,11 @@ def resources_of(documents: Sequence[object], source: str) -> Resources:
     for place, document in _objects(documents, source):
         kind = document.get("kind")
         spec = document.get("spec")
-        if kind == "DeviceTaintRule" and isinstance(spec, Mapping) and spec.get("deviceSelector") is not None:
+        if (
+            kind == "DeviceTaintRule"
+            and isinstance(spec, Mapping)
+            and spec.get("deviceSelector") is not None
+        ):
             warn(f"the DeviceTaintRule at {place} is ignored: put its taint into the devices")
         if kind == "Pod":
             with warnings.catch_warnings():
@@ -142,7 +165,9 @@ def resources_of(documents: Sequence[object], source: str) -> Resources:
         elif isinstance(kind, str) and kind in _READERS:
             version = document.get("apiVersion")
             if version not in [f"{_GROUP}{one}" for one in _VERSIONS]:
-                raise InputError.at(f"{place}.apiVersion", f"{_GROUP}{' or '.join(_VERSIONS)}", version)
+                raise InputError.at(
+                    f"{place}.apiVersion", f"{_GROUP}{' or '.join(_VERSIONS)}", version
+                )
             found[kind].append(_READERS[kind](document, place))
     return Resources(*map(tuple, found.values()))
 
@@ -159,8 +184,14 @@ def _objects(documents: Sequence[object], source: str) -> Iterator[tuple[str, Ma
             yield place, document
             continue
         # kubectl leaves these out of the items of a typed list
-        typed = {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")} if kind != "List" else {}
-        for index, item in enumerate(decode(document.get("items") or [], list[dict[str, Any]], f"items of {place}")):
+        typed = (
+            {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
+            if kind != "List"
+            else {}
+        )
+        for index, item in enumerate(
+            decode(document.get("items") or [], list[dict[str, Any]], f"items of {place}")
+        ):
             yield f"items[{index}] of {place}", {**typed, **item}
 
 
@@ -186,8 +217,12 @@ def read_slice(document: object, place: str) -> Slice:
     devices = found.spec.get("devices", [])
     if isinstance(devices, list):
         # v1beta1 has what a device is made of under a key of its own
-        devices = [{**one, **one["basic"]} if _has_mapping(one, "basic") else one for one in devices]
-    return decode({**found.spec, "devices": devices, "name": found.name}, Slice, f"{place}: spec", own=Amount)
+        devices = [
+            {**one, **one["basic"]} if _has_mapping(one, "basic") else one for one in devices
+        ]
+    return decode(
+        {**found.spec, "devices": devices, "name": found.name}, Slice, f"{place}: spec", own=Amount
+    )
 
 
 def _has_mapping(record: object, key: str) -> bool:
@@ -218,7 +253,10 @@ def _claim(found: _Object, place: str) -> Claim:
     if isinstance(asked, Mapping) and isinstance(asked.get("requests"), list):
         # v1beta1 has what is asked for beside the name
         requests = [
-            {"name": one.get("name"), "exactly": {key: value for key, value in one.items() if key != "name"}}
+            {
+                "name": one.get("name"),
+                "exactly": {key: value for key, value in one.items() if key != "name"},
+            }
             if isinstance(one, Mapping) and not {"exactly", "firstAvailable"} & one.keys()
             else one
             for one in asked["requests"]
@@ -238,7 +276,10 @@ def _claim(found: _Object, place: str) -> Claim:
 
 def _template(document: object, place: str) -> Claim:
     found = _object(document, place)
-    return _claim(_Object(found.metadata, decode(found.spec, _Object, f"{place}: spec").spec), f"{place}: spec")
+    return _claim(
+        _Object(found.metadata, decode(found.spec, _Object, f"{place}: spec").spec),
+        f"{place}: spec",
+    )
 
 
 # In the order of the fields of `Resources`.
@@ -255,8 +296,14 @@ def without_nulls(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         raise InputError(f"expected an object of at most {_DEEPEST} levels, got more")
     if isinstance(value, Mapping):
-        return {key: without_nulls(inner, depth + 1) for key, inner in value.items() if inner is not None}
-    return [without_nulls(inner, depth + 1) for inner in value] if isinstance(value, list) else value
+        return {
+            key: without_nulls(inner, depth + 1)
+            for key, inner in value.items()
+            if inner is not None
+        }
+    return (
+        [without_nulls(inner, depth + 1) for inner in value] if isinstance(value, list) else value
+    )
 
 
 def claims_of_pod(pod: Pod, resources: Resources) -> tuple[Claim, ...]:
@@ -273,8 +320,19 @@ def claims_of_pod(pod: Pod, resources: Resources) -> tuple[Claim, ...]:
         where = f"the pod: spec.resourceClaims[{number}]"
         if not name:
             raise InputError.at(where, "resourceClaimName or resourceClaimTemplateName", one.name)
-        claim = next((it for it in known if it.name == name and (it.namespace or "default") == pod.namespace), None)
+        claim = next(
+            (
+                it
+                for it in known
+                if it.name == name and (it.namespace or "default") == pod.namespace
+            ),
+            None,
+        )
         if claim is None:
-            raise InputError(f"expected the {kind} {name!r} among the resources, which is missing ({where})")
-        claims.append(claim if one.claim else msgspec.structs.replace(claim, name=f"{pod.name}-{one.name}"))
+            raise InputError(
+                f"expected the {kind} {name!r} among the resources, which is missing ({where})"
+            )
+        claims.append(
+            claim if one.claim else msgspec.structs.replace(claim, name=f"{pod.name}-{one.name}")
+        )
     return tuple(claims)

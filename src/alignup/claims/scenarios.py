@@ -54,9 +54,13 @@ def answer_scenario(line: object, place: str) -> dict[str, Any]:
     gates = gates_of(wire.release, wire.features)
     node = node_object({"kind": "Node", **wire.node}, f"{place}: node")
     slices = [read_slice(one, f"{place}: slices[{index}]") for index, one in enumerate(wire.slices)]
-    classes = [read_class(one, f"{place}: classes[{index}]") for index, one in enumerate(wire.classes)]
+    classes = [
+        read_class(one, f"{place}: classes[{index}]") for index, one in enumerate(wire.classes)
+    ]
     claims = [read_claim(one, f"{place}: claims[{index}]") for index, one in enumerate(wire.claims)]
-    allocated = [read_claim(one, f"{place}: allocated[{index}]") for index, one in enumerate(wire.allocated)]
+    allocated = [
+        read_claim(one, f"{place}: allocated[{index}]") for index, one in enumerate(wire.allocated)
+    ]
     answer: dict[str, Any] = {"name": wire.name, "result": None}
     start = time.perf_counter()
     try:
@@ -73,7 +77,10 @@ def answer_of(claims: Sequence[Claim] | None) -> list[dict[str, Any]] | None:
         return None
     found = []
     for claim in claims:
-        one: dict[str, Any] = {"claim": str(claim), "devices": [_device(device) for device in claim.allocated or ()]}
+        one: dict[str, Any] = {
+            "claim": str(claim),
+            "devices": [_device(device) for device in claim.allocated or ()],
+        }
         if claim.allocated_nodes is not None:
             one["nodeSelector"] = _plain(claim.allocated_nodes)
         found.append(one)

@@ -1,7 +1,8 @@
 """Which feature gates a scheduler of some release has on, and which of its allocators they choose.
 
-Sources: `pkg/features/kube_features.go` and `structured/allocator.go` of Kubernetes 1.34 to 1.37. The allocator of 1.34
-and 1.35 tries pools in no order: where two of them match, nobody can say which device its clusters will give.
+Sources: `pkg/features/kube_features.go` and `structured/allocator.go` of Kubernetes 1.34 to 1.37.
+The allocator of 1.34 and 1.35 tries pools in no order: where two of them match, nobody can say
+which device its clusters will give.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from alignup.records import Record
 RELEASES: Final = ("1.34", "1.35", "1.36", "1.37")
 NEWEST: Final = "1.37"
 NODE_RESOURCES: Final = "DRANodeAllocatableResources"
-_UNSUPPORTED: Final = ("DRAOptionalNodeOperations", "DRADerivedAttributes", "DRADeviceCompatibilityGroups")
+_UNSUPPORTED: Final = (
+    "DRAOptionalNodeOperations",
+    "DRADerivedAttributes",
+    "DRADeviceCompatibilityGroups",
+)
 
 
 class Gates(Record):
@@ -57,7 +62,9 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
         raise InputError.at("release", f"one of {', '.join(RELEASES)}", release)
 
     known = release_of(KubeletVersion(int(release[2:]))).gates
-    is_set = {name: stage.is_on for name, stage in known.items() if name.startswith("DRA")} | dict(features or {})
+    is_set = {name: stage.is_on for name, stage in known.items() if name.startswith("DRA")} | dict(
+        features or {}
+    )
 
     def is_on(name: str) -> bool:
         return is_set.get(name, False)
@@ -65,7 +72,9 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
     # devices of 1.36 say otherwise how they count, in fields that 1.37 has given up
     for name in (*_UNSUPPORTED, *((NODE_RESOURCES,) if release != NEWEST else ())):
         if is_on(name):
-            raise InputError(f"the rules of the feature gate {name} are not modelled: switch it off")
+            raise InputError(
+                f"the rules of the feature gate {name} are not modelled: switch it off"
+            )
     old = release == "1.36"
     binding = is_on("DRADeviceBindingConditions") and is_on("DRAResourceClaimDeviceStatus")
     lists = is_on("DRAListTypeAttributes")

@@ -1,7 +1,8 @@
 """Says why claims cannot be allocated: which request, which constraint, what was free, and what would help.
 
-The scheduler says "cannot allocate all claims" only. Here the question is asked again with less in it: one request
-alone, a claim without one constraint, the claims before. Every suggestion was tried.
+The scheduler says "cannot allocate all claims" only. Here the question is asked again with less in
+it: one request alone, a claim without one constraint, the claims before. Every suggestion was
+tried.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def why_not(question: Question) -> Refusal:
             return Refusal(str(claim), "", "", text, _if_released(question))
         names = ", ".join(request.name for request in claim.requests)
         text = f"each of the requests {names} can be served alone, but not all of them together"
-        return Refusal(str(claim), "", "", text, (*_fewer(question, claim, before), *_if_released(question)))
+        return Refusal(
+            str(claim), "", "", text, (*_fewer(question, claim, before), *_if_released(question))
+        )
     return Refusal("", "", "", "the search was given up before all was tried", ())
 
 
@@ -96,13 +99,21 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
 def _state(problem: Problem, number: int) -> str:
     """Return what there is for one way to serve a request."""
     way = problem.ways[number]
-    asks = "all devices" if way.wanted.allocation_mode == ALL else f"{way.count} of class {way.device_class.name}"
+    asks = (
+        "all devices"
+        if way.wanted.allocation_mode == ALL
+        else f"{way.count} of class {way.device_class.name}"
+    )
     if not problem.devices:
         broken = [pool for pool in problem.pools if pool.invalid or pool.is_incomplete]
-        listed = ", ".join(f"{pool} is {'invalid' if pool.invalid else 'incomplete'}" for pool in broken)
+        listed = ", ".join(
+            f"{pool} is {'invalid' if pool.invalid else 'incomplete'}" for pool in broken
+        )
         why = f" ({listed})" if broken else ""
         return f"{way.name} asks for {asks}: the node reaches no devices{why}"
-    counts = dict.fromkeys(("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0)
+    counts = dict.fromkeys(
+        ("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0
+    )
     for index in range(len(problem.devices)):
         is_short = any(amount > problem.counters[one] for one, amount in problem.uses[index])
         if problem.taken[index] and not way.is_admin:
@@ -127,15 +138,24 @@ def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> 
         name = constraint.match_attribute or constraint.distinct_attribute or ""
         kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
         problem = Problem(replace(question, claims=(*before, claim)))
-        text = f"without the constraint {kind} {name} there would be devices; {_values(problem, claim, constraint)}"
-        helps = (f"leave out {kind} {name}", *_fewer(question, claim, before), *_if_released(question))
+        text = (
+            f"without the constraint {kind} {name} there would be devices; "
+            f"{_values(problem, claim, constraint)}"
+        )
+        helps = (
+            f"leave out {kind} {name}",
+            *_fewer(question, claim, before),
+            *_if_released(question),
+        )
         return Refusal(str(claim), "", f"{kind} {name}", text, helps)
     return None
 
 
 def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
     """Return how many free devices each request has by value of the constraint's attribute."""
-    known = [(problem.claims[owner] is claim, one is constraint) for owner, one in problem.constraints]
+    known = [
+        (problem.claims[owner] is claim, one is constraint) for owner, one in problem.constraints
+    ]
     number = max(place for place, same in enumerate(known) if all(same))
     masks = problem.values[number]
     told = []
@@ -144,14 +164,20 @@ def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
         for place, way in enumerate(problem.ways):
             if not problem.covers[number][place]:
                 continue
-            free = sum(mask >> bit & problem.is_free(place, index) for index, mask in enumerate(masks))
+            free = sum(
+                mask >> bit & problem.is_free(place, index) for index, mask in enumerate(masks)
+            )
             counts.append(f"{way.name} {free} of {way.count}")
         example = next(index for index, mask in enumerate(masks) if mask >> bit & 1)
         told.append(f"{_shown(problem, number, example, bit)}: {', '.join(counts)}")
     missing = sum(not mask for mask in masks)
     more = f", and {len(told) - _MOST_SHOWN} more values" if len(told) > _MOST_SHOWN else ""
     lacking = f"; {missing} devices lack it" if missing else ""
-    return "free by value: " + "; ".join(told[:_MOST_SHOWN]) + more + lacking if told else f"no device has it{lacking}"
+    return (
+        "free by value: " + "; ".join(told[:_MOST_SHOWN]) + more + lacking
+        if told
+        else f"no device has it{lacking}"
+    )
 
 
 def _shown(problem: Problem, number: int, index: int, bit: int) -> str:
@@ -162,17 +188,27 @@ def _shown(problem: Problem, number: int, index: int, bit: int) -> str:
     return f"value {bit + 1}" if value is None or value.is_list else str(value.values[0])
 
 
-def _tolerations(question: Question, claim: Claim, request: Request, before: tuple[Claim, ...]) -> tuple[str, ...]:
+def _tolerations(
+    question: Question, claim: Claim, request: Request, before: tuple[Claim, ...]
+) -> tuple[str, ...]:
     """Return whether it would help to tolerate the taints of devices."""
-    tolerant = all_ways(request, lambda one: changed(one, tolerations=(Toleration(operator="Exists"),)))
+    tolerant = all_ways(
+        request, lambda one: changed(one, tolerations=(Toleration(operator="Exists"),))
+    )
     alone = changed(claim, requests=(tolerant,), constraints=())
-    return ("tolerate the taints of the devices",) if _works(question, claims=(*before, alone)) else ()
+    return (
+        ("tolerate the taints of the devices",) if _works(question, claims=(*before, alone)) else ()
+    )
 
 
 def all_ways(request: Request, change: Callable[[Subrequest], Subrequest]) -> Request:
     """Return a request with each way to serve it changed."""
     exactly = None if request.exactly is None else change(request.exactly)
-    return changed(request, exactly=exactly, first_available=tuple(change(one) for one in request.first_available))
+    return changed(
+        request,
+        exactly=exactly,
+        first_available=tuple(change(one) for one in request.first_available),
+    )
 
 
 def _fewer(question: Question, claim: Claim, before: tuple[Claim, ...]) -> tuple[str, ...]:

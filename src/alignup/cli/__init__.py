@@ -1,7 +1,7 @@
 """The command line: `alignup.cli.program` knows the subcommands, and each has a module of its name.
 
-Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input (125 for failures of `run` itself);
-130 interrupted; 141 nobody read the output. Warnings of the library go to standard error.
+Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input (125 for failures of `run`
+itself); 130 interrupted; 141 nobody read the output. Warnings of the library go to standard error.
 """
 
 from __future__ import annotations
@@ -41,4 +41,5 @@ def complete_for_kubectl() -> None:
     found = ShellComplete(program, {}, "alignup", "_ALIGNUP_COMPLETE").get_completions(words, last)
     lines = [one.value for one in found if one.type == "plain"]
     wants_files = len(lines) < len(found)
-    sys.stdout.write("\n".join([*lines, f":{0 if wants_files else 4}", ""]))  # cobra's directives: default, no files
+    # cobra's directives: default, no files
+    sys.stdout.write("\n".join([*lines, f":{0 if wants_files else 4}", ""]))

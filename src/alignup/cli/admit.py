@@ -40,7 +40,8 @@ def command(
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
     with_hints: bool = options.flag("Show the hints of each provider, too.", "--hints"),
     resizes: bool = options.flag(
-        "Ask whether the kubelet of --node would resize pods in place. The files hold pods of that node with their new "
+        "Ask whether the kubelet of --node would resize pods in place. The files hold pods of "
+        "that node with their new "
         "resources. Exit status 1 if a resize is not allocated.",
         "--resize",
     ),
@@ -52,11 +53,12 @@ def command(
         alignup admit --machine xeon-2s --config kubelet.yaml pod.yaml
         alignup admit --node node1.tar.xz pod.yaml
 
-    Manifests are what `kubectl apply -f` takes: Pods, Lists of them, Deployments, Jobs and other objects with a pod
-    template. `-` reads standard input. Without a manifest, the example pods of a catalog machine are admitted.
+    Manifests are what `kubectl apply -f` takes: Pods, Lists of them, Deployments, Jobs and other
+    objects with a pod template. `-` reads standard input. Without a manifest, the example pods of a
+    catalog machine are admitted.
 
-    Objects without a pod template and pods that have ended are ignored. With --node, pods that are already on the node
-    are listed separately.
+    Objects without a pod template and pods that have ended are ignored. With --node, pods that are
+    already on the node are listed separately.
     """
     if resizes:
         if with_hints or len(versions) > 1:
@@ -83,7 +85,9 @@ def command(
     if as_json:
         print_json(*there)
         for pod, admission, hints, outcome in answers:
-            print_json(answer_dict(node, pod, admission, hints) | claims_dict(outcome) | faults[pod.uid])
+            print_json(
+                answer_dict(node, pod, admission, hints) | claims_dict(outcome) | faults[pod.uid]
+            )
     else:
         show(node, loaded.title, answers, asked.there)
     return 0 if all(admission.admitted for _, admission, *_ in answers) else 1
@@ -128,14 +132,20 @@ def outcome_lines(outcome: ClaimsOutcome | None) -> Iterator[str]:
     yield from (f"would help: {one}" for one in outcome.helps)
 
 
-def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Sequence[str], *, as_json: bool) -> bool:
+def compare(
+    source: NodeSource, versions: tuple[KubeletVersion, ...], names: Sequence[str], *, as_json: bool
+) -> bool:
     """Print what several releases decide; return whether every one of them starts and admits every pod."""
     from alignup.kubernetes.policy_options import set_options
     from alignup.kubernetes.versions import release_of
 
     if "-" in (source.config, source.inventory):
-        raise click.UsageError("several versions read every file anew, and standard input is read only once")
-    found: dict[KubeletVersion, dict[str, Any]] = {one: {"kubeletVersion": str(one)} for one in versions}
+        raise click.UsageError(
+            "several versions read every file anew, and standard input is read only once"
+        )
+    found: dict[KubeletVersion, dict[str, Any]] = {
+        one: {"kubeletVersion": str(one)} for one in versions
+    }
     pods: Sequence[Pod] | None = None
     options: set[str] = set()
     for version, answers in found.items():
@@ -148,18 +158,26 @@ def compare(source: NodeSource, versions: tuple[KubeletVersion, ...], names: Seq
         pods = asked_pods(names, source, loaded).pods if pods is None else pods
         options.update(set_options(config.topology_manager_policy_options))
         options.update(set_options(config.cpu_manager_policy_options))
-        answers["pods"] = [fault_of(node, pod) | answer_dict(node, pod, node.admit(pod)) for pod in pods]
+        answers["pods"] = [
+            fault_of(node, pod) | answer_dict(node, pod, node.admit(pod)) for pod in pods
+        ]
     for version, answers in found.items():
         stages = {**release_of(version).cpu_options, **release_of(version).topology_options}
-        answers["options"] = {name: stages.get(name) for name in sorted(options)}  # None: the release does not know it
+        # None: the release does not know it
+        answers["options"] = {name: stages.get(name) for name in sorted(options)}
     if as_json:
         print_json(*found.values())
     else:
         show_comparison(found, pods or (), sorted(options))
-    return all("pods" in one and all(answer["admitted"] for answer in one["pods"]) for one in found.values())
+    return all(
+        "pods" in one and all(answer["admitted"] for answer in one["pods"])
+        for one in found.values()
+    )
 
 
-def show_comparison(found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequence[Pod], options: list[str]) -> None:
+def show_comparison(
+    found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequence[Pod], options: list[str]
+) -> None:
     """Print where the releases part."""
     from alignup.cli.replay import answer_text, difference_lines
 
@@ -171,11 +189,17 @@ def show_comparison(found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequen
         if len(set(texts.values())) > 1:
             click.echo("\n".join(difference_lines(f"option {name}", texts)))
     for index, pod in enumerate(pods):
-        texts = {version: answer_text(one["pods"][index]) for version, one in found.items() if "pods" in one}
+        texts = {
+            version: answer_text(one["pods"][index])
+            for version, one in found.items()
+            if "pods" in one
+        }
         click.echo("\n".join(difference_lines(pod.namespaced_name, texts)))
 
 
-def resize(source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, as_json: bool) -> int:
+def resize(
+    source: NodeSource, versions: Sequence[KubeletVersion], names: Sequence[str], *, as_json: bool
+) -> int:
     """Resize pods one after the other, print the kubelet's answers, and return the exit status."""
     from alignup.replay.scenario import resized
 
@@ -190,7 +214,9 @@ def resize(source: NodeSource, versions: Sequence[KubeletVersion], names: Sequen
             print_json(answer_dict(node, pod, admission))
             continue
         label = safe(pod.namespaced_name)
-        console.print(f"{mark(console, good=admission.admitted)} {label} resize: [bold]{admission.reason}[/]")
+        console.print(
+            f"{mark(console, good=admission.admitted)} {label} resize: [bold]{admission.reason}[/]"
+        )
         if admission.message:
             console.print(f"  {safe(admission.message)}")
         show_containers(console, node, admission)
@@ -204,19 +230,43 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import POLICIES
 
-    if source.kubelet_node and loaded.node.whole_verdict and pods and loaded.node.node_object is None:
-        complain("no Node object (node.json): the node's labels and taints are unknown, and were not checked")
-    asked = {resource for pod in pods for one in pod.all_containers for resource, count in one.devices if count}
+    if (
+        source.kubelet_node
+        and loaded.node.whole_verdict
+        and pods
+        and loaded.node.node_object is None
+    ):
+        complain(
+            "no Node object (node.json): the node's labels and taints are unknown, and were not "
+            "checked"
+        )
+    asked = {
+        resource
+        for pod in pods
+        for one in pod.all_containers
+        for resource, count in one.devices
+        if count
+    }
     for resource in sorted(asked.difference(loaded.node.pools)):
-        complain(f"{resource} is not on this machine; ignored, as a kubelet does{meant_words(resource, loaded)}")
+        complain(
+            f"{resource} is not on this machine; ignored, as a kubelet "
+            f"does{meant_words(resource, loaded)}"
+        )
     for pod in pods:
         if POLICIES in (pod.annotations or ()) and not loaded.node.beyond_kubelet:
-            complain(f"{pod.namespaced_name}: {POLICIES} is ignored, as by a kubelet; see --beyond-kubelet")
+            complain(
+                f"{pod.namespaced_name}: {POLICIES} is ignored, as by a kubelet; see "
+                "--beyond-kubelet"
+            )
         if pod.constraints.os == "windows" and not loaded.node.whole_verdict:
             complain(f"{pod.namespaced_name} is a Windows pod, which a kubelet on Linux refuses")
     is_configured = source.config or source.kubelet_node
-    if not is_configured and loaded.node.config == KubeletConfig(version=loaded.node.config.version):
-        complain("no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing")
+    if not is_configured and loaded.node.config == KubeletConfig(
+        version=loaded.node.config.version
+    ):
+        complain(
+            "no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing"
+        )
 
 
 def meant_words(resource: str, loaded: LoadedNode) -> str:
@@ -237,12 +287,16 @@ def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
     for pod in pods:
         asked = requests_of(pod)
         if short := [name for name in words if asked.get(name, 0) > there[name]]:
-            amounts = " and ".join(f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short)
+            amounts = " and ".join(
+                f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short
+            )
             verdict = "a kubelet refuses it, but --managers-only leaves out that check"
             yield f"{pod.namespaced_name} requests {amounts}: {verdict}"
 
 
-def answer_dict(node: Node, pod: Pod, admission: Admission, hints: Hints | None = None) -> dict[str, Any]:
+def answer_dict(
+    node: Node, pod: Pod, admission: Admission, hints: Hints | None = None
+) -> dict[str, Any]:
     """Return the answer for one pod in JSON's types, with the hints where `alignup replay --hints` has them."""
     from alignup.replay.scenario import admission_dict, with_hints_of
     from alignup.topology_manager.refusal_message import refusal_dict
@@ -262,7 +316,11 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
     if there:
         cells = ((pod, row) for pod in there for row in container_rows(node, node.admission(pod)))
         rows = ((f"{pod.namespaced_name}/{name}", *held) for pod, (name, _, _, *held) in cells)
-        print_whole(console, Table("on the node already", "CPUs", "memory", "devices", rows=rows), below=True)
+        print_whole(
+            console,
+            Table("on the node already", "CPUs", "memory", "devices", rows=rows),
+            below=True,
+        )
     for same in runs(answers, same_refusal):
         pod, admission, hints, outcome = same[0]
         console.print()
@@ -271,7 +329,9 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
             console.print(f"  {safe(line)}")
         if len(same) > 1:
             more = counted(len(same) - 1, "more pod")
-            console.print(f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}")
+            console.print(
+                f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}"
+            )
         if hints is not None:
             show_hints(console, hints, node.machine.numa_node_ids)
     if node.shared_cpus is not None:
@@ -291,10 +351,17 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"{mark(console, good=False)} {label} refused: [bold]{admission.reason}[/]")
         console.print(f"  {safe(admission.message)}")
         return
-    limit = "" if admission.exact else " (the search for the best alignment reached its limit; this is the best found)"
+    limit = (
+        ""
+        if admission.exact
+        else " (the search for the best alignment reached its limit; this is the best found)"
+    )
     evicted, gone = "", admission.preempted
     if gone:
-        evicted = f", after {counted(len(gone), 'pod')} {'is' if len(gone) == 1 else 'are'} evicted: {', '.join(gone)}"
+        evicted = (
+            f", after {counted(len(gone), 'pod')} {'is' if len(gone) == 1 else 'are'} "
+            f"evicted: {', '.join(gone)}"
+        )
     console.print(f"{mark(console, good=True)} {label} admitted{limit}{safe(evicted)}")
     show_containers(console, node, admission)
     for line in sharing_lines(node, pod):
@@ -349,8 +416,13 @@ def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> 
         for resources in offered.values():
             for resource, listed_hints in (resources or {}).items():
                 seen = view_of(resource, listed_hints, numa_node_ids)
-                cells = ("any" if seen.anywhere else preferred_sets(seen) or "-", other_sets(seen) or "-")
-                table.add_row("the whole pod" if name is None else safe(name), safe(resource), *cells)
+                cells = (
+                    "any" if seen.anywhere else preferred_sets(seen) or "-",
+                    other_sets(seen) or "-",
+                )
+                table.add_row(
+                    "the whole pod" if name is None else safe(name), safe(resource), *cells
+                )
     if table.rows:
         print_whole(console, table, below=True)
     else:

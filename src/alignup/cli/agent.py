@@ -35,28 +35,39 @@ class Serving(options.Gathered):
     """How the agent is to run."""
 
     socket: Path | None = options.path(
-        "The socket where commands ask for leases.  [default: alignup/agent.sock in /run or $XDG_RUNTIME_DIR]"
+        "The socket where commands ask for leases.  [default: alignup/agent.sock in /run or "
+        "$XDG_RUNTIME_DIR]"
     )
-    group: str = options.value("The group whose members may ask for leases.", default="", metavar="GROUP")
+    group: str = options.value(
+        "The group whose members may ask for leases.", default="", metavar="GROUP"
+    )
     device_plugins: Path | None = options.path(
-        "The folder where device plugins register, such as /var/lib/kubelet/device-plugins if no kubelet runs.  "
+        "The folder where device plugins register, such as /var/lib/kubelet/device-plugins if no "
+        "kubelet runs.  "
         "[default: device-plugins beside the socket]",
         metavar="DIR",
     )
     no_device_plugins: bool = options.flag("Serve no device plugins.")
-    podresources: Path | None = options.path("Serve PodResources (v1) on this socket.", metavar="PATH")
+    podresources: Path | None = options.path(
+        "Serve PodResources (v1) on this socket.", metavar="PATH"
+    )
     metrics: str = options.value(
-        "Serve metrics for Prometheus; with a port alone, on loopback.", default="", metavar="[ADDRESS:]PORT|PATH"
+        "Serve metrics for Prometheus; with a port alone, on loopback.",
+        default="",
+        metavar="[ADDRESS:]PORT|PATH",
     )
     limits: tuple[str, ...] = options.several(
-        "The most that each user except root may hold. WHAT is cpus, memory, leases, waiting or a device resource.",
+        "The most that each user except root may hold. WHAT is cpus, memory, leases, waiting or a "
+        "device resource.",
         *("WHAT=N", "--limit"),
     )
     no_fsync: bool = options.flag(
-        "Do not fsync the journal. Leases then survive the end of the agent, but not a crash of the machine."
+        "Do not fsync the journal. Leases then survive the end of the agent, but not a crash of "
+        "the machine."
     )
     cgroup: Path | None = options.path(
-        "Put each command into its own cgroup (v2) below this one.  [default: below the command's current cgroup, if "
+        "Put each command into its own cgroup (v2) below this one.  [default: below the command's "
+        "current cgroup, if "
         "the agent may]",
         metavar="DIR",
     )
@@ -78,7 +89,11 @@ class Serving(options.Gathered):
         path = (self.socket or default_socket()).absolute()
         if self.cgroup is not None:
             check_text(self.cgroup, "--cgroup")
-        plugins = None if self.no_device_plugins else self.device_plugins or path.parent / "device-plugins"
+        plugins = (
+            None
+            if self.no_device_plugins
+            else self.device_plugins or path.parent / "device-plugins"
+        )
         return AgentOptions(
             path, self.group, limits_of(self.limits), plugins, self.podresources, self.metrics, version=version,
             cgroups=not self.no_cgroups, cgroup=self.cgroup and self.cgroup.absolute(), durable=not self.no_fsync,
@@ -96,7 +111,9 @@ def command(
         "Show which leases of a damaged journal are known and what a repair would do, and end."
     ),
     yes: bool = options.flag("With --repair: do the repair."),
-    as_json: bool = options.flag("With --repair or --hand-back: print one JSON object, and nothing else.", "--json"),
+    as_json: bool = options.flag(
+        "With --repair or --hand-back: print one JSON object, and nothing else.", "--json"
+    ),
     site: SiteSource = options.all_of(SiteSource),
     version: KubeletVersion | None = options.kubelet_version,
     state: Path | None = options.state,
@@ -105,8 +122,9 @@ def command(
 
         alignup agent --group hpc --limit cpus=16
 
-    The agent takes over the file of leases. `alignup run`, `ps`, `release` and `split` then ask it, and fail or wait
-    while it is down. Leases outlive the agent: it can be ended, killed and upgraded at any time.
+    The agent takes over the file of leases. `alignup run`, `ps`, `release` and `split` then ask it,
+    and fail or wait while it is down. Leases outlive the agent: it can be ended, killed and
+    upgraded at any time.
     """
     need_extra("agent")
     from alignup.host.agent.agent import run_agent
@@ -116,7 +134,9 @@ def command(
     if yes and not repair:
         raise click.UsageError("--yes needs --repair")
     if as_json and not (repair or hand_back):
-        raise click.UsageError("--json needs --repair or --hand-back; the log has --log-format json")
+        raise click.UsageError(
+            "--json needs --repair or --hand-back; the log has --log-format json"
+        )
     if repair:
         repair_journal(file, writes=yes, as_json=as_json)
         return 0
@@ -125,7 +145,9 @@ def command(
         return 0
     options = serving.options(version)
     start_logging(logs.log_format, logs.log_level)
-    return run_agent(file, site.load(all_resources=True, tell=logging.getLogger(__name__).warning), options)
+    return run_agent(
+        file, site.load(all_resources=True, tell=logging.getLogger(__name__).warning), options
+    )
 
 
 def default_socket() -> Path:
@@ -152,12 +174,24 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
     amounts: dict[str, int] = {}
     for text in texts:
         what, found, amount = text.rpartition("=")
-        if not found or not what or not (what == "memory" or (amount.isascii() and amount.isdigit())):
+        if (
+            not found
+            or not what
+            or not (what == "memory" or (amount.isascii() and amount.isdigit()))
+        ):
             raise InputError.at("--limit", "WHAT=N such as cpus=4 or memory=8Gi", text)
         amounts[what] = parse_memory(amount, "--limit memory") if what == "memory" else int(amount)
-    known = {name: amounts.pop(name) for name in ("cpus", "memory", "leases", "waiting") if name in amounts}
+    known = {
+        name: amounts.pop(name)
+        for name in ("cpus", "memory", "leases", "waiting")
+        if name in amounts
+    }
     if strange := [name for name in amounts if "/" not in name]:
-        raise InputError.at("--limit", "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu", strange[0])
+        raise InputError.at(
+            "--limit",
+            "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu",
+            strange[0],
+        )
     return Limits(**known, devices=amounts)
 
 
@@ -174,7 +208,9 @@ def repair_journal(file: LeaseFile, *, writes: bool, as_json: bool) -> None:
     kept = [KnownLease(lease, lease_liveness(lease).value) for lease in known.table.leases]
     if as_json:
         leases = [lease_dict(one.lease, one.state) for one in kept]
-        print_json({"leases": leases, "lost": known.lost or None, "repaired": bool(known.lost and writes)})
+        print_json(
+            {"leases": leases, "lost": known.lost or None, "repaired": bool(known.lost and writes)}
+        )
         return
     show_leases(kept)
     if not known.lost:
@@ -183,7 +219,8 @@ def repair_journal(file: LeaseFile, *, writes: bool, as_json: bool) -> None:
         click.echo("the agent keeps these leases; everything else is free")
     else:
         click.echo(
-            f"{known.lost}. No running process shows this lease: its process has ended, or does not show it. "
+            f"{known.lost}. No running process shows this lease: its process has ended, or does "
+            "not show it. "
             "With --yes the agent keeps only these leases, and treats everything else as free."
         )
 
@@ -201,12 +238,17 @@ def give_back(file: LeaseFile, *, as_json: bool) -> None:
         if socket:
             remove(Path(socket))
         else:
-            complain(f"no agent kept the leases of {file.path}; --state names the file of another one")
+            complain(
+                f"no agent kept the leases of {file.path}; --state names the file of another one"
+            )
     count = len(table.leases)
     words = f"{counted(count, 'lease')} {'is' if count == 1 else 'are'} in {file.path}"
     click.echo(json.dumps({"leases": count, "file": str(file.path)}) if as_json else words)
     if table.leases and file.path != default_state():
-        complain(f"commands without --state {file.path} do not see these leases, and may grant the same again")
+        complain(
+            f"commands without --state {file.path} do not see these leases, and may grant the "
+            "same again"
+        )
 
 
 # ---- the log, of the agent and of the other programs that run on
@@ -219,7 +261,13 @@ _SILENCE: Final = 10.0
 # With fewer, a program that serves has none left for what it is asked.
 _DESCRIPTORS: Final = 64
 # The least levels of syslog's priorities.
-_PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
+_PRIORITIES: Final = (
+    (logging.CRITICAL, 2),
+    (logging.ERROR, 3),
+    (logging.WARNING, 4),
+    (logging.INFO, 6),
+    (0, 7),
+)
 
 
 class JSONFormatter(logging.Formatter):
@@ -256,15 +304,17 @@ class JournalFormatter(logging.Formatter):
 class _WithoutTraceback(logging.Filter):
     """Puts what a client did wrong, or the system refuses, into one line, and that not many times a second.
 
-    The HTTP server and the event loop log it with a traceback of their own code, the latter whenever it cannot accept
-    a connection.
+    The HTTP server and the event loop log it with a traceback of their own code, the latter
+    whenever it cannot accept a connection.
     """
 
     _last = "", 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        is_ours = record.name != "aiohttp.server" and not (record.name == "asyncio" and isinstance(error, OSError))
+        is_ours = record.name != "aiohttp.server" and not (
+            record.name == "asyncio" and isinstance(error, OSError)
+        )
         if error is None or is_ours:
             return True
         told = f"{record.getMessage()}: {type(error).__name__}: {error}"
@@ -291,7 +341,9 @@ def start_logging(form: str, level: str) -> Callable[[str], None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     handler = logging.StreamHandler()
     handler.addFilter(_WithoutTraceback())
-    formatter = JSONFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s")
+    formatter = (
+        JSONFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s")
+    )
     handler.setFormatter(JournalFormatter(formatter) if _is_journal() else formatter)
     for name in ("alignup", "aiohttp", "asyncio"):
         logger = logging.getLogger(name)
@@ -302,7 +354,8 @@ def start_logging(form: str, level: str) -> Callable[[str], None]:
     def tell(sentence: str) -> None:
         _LOG.warning("%s", sentence_of(sentence))
 
-    say = lru_cache(64)(tell)  # not again while it is remembered: some come with each look at a machine
+    # not again while it is remembered: some come with each look at a machine
+    say = lru_cache(64)(tell)
     warnings.showwarning = lambda message, *_args, **_more: say(str(message))
     return tell
 

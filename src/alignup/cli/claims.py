@@ -22,26 +22,35 @@ if TYPE_CHECKING:
     from alignup.kubernetes.node_fit import NodeObject
 
 
-@options.subcommand("claims", "0 if all claims are allocated, or once the lines were answered; 1 if not")
+@options.subcommand(
+    "claims", "0 if all claims are allocated, or once the lines were answered; 1 if not"
+)
 def command(
     *,
     resources: tuple[str, ...] = options.resources,
     root: str | None = options.file(
-        "The node: the root of its files, or an archive of `alignup node collect`. It tells labels, NUMA nodes of PCI "
+        "The node: the root of its files, or an archive of `alignup node collect`. It tells "
+        "labels, NUMA nodes of PCI "
         "devices and, without --resources, the collected objects of claims.",
         "--node",
         metavar="ROOT|ARCHIVE",
     ),
-    node_object: str | None = options.file("The Node object as kubectl prints it.", metavar="NODE.yaml"),
+    node_object: str | None = options.file(
+        "The Node object as kubectl prints it.", metavar="NODE.yaml"
+    ),
     release: str | None = options.value(
         "The scheduler's release, 1.34 to 1.37.  [default: 1.37]",
         metavar="1.N",
         shell_complete=options.complete_versions,
     ),
     gates: tuple[str, ...] = options.several(
-        "A feature gate of the scheduler that differs from the release's default.", "NAME=true|false", "--feature-gate"
+        "A feature gate of the scheduler that differs from the release's default.",
+        "NAME=true|false",
+        "--feature-gate",
     ),
-    scenarios: str | None = options.file("Answer recorded questions, one a line. Needs --json.", metavar="FILE.jsonl"),
+    scenarios: str | None = options.file(
+        "Answer recorded questions, one a line. Needs --json.", metavar="FILE.jsonl"
+    ),
     selectors: str | None = options.file(
         "Answer questions about selectors, one a line. Needs --json.", metavar="FILE.jsonl"
     ),
@@ -52,8 +61,8 @@ def command(
 
         alignup claims --resources resources.yaml --node-object node.yaml pod.yaml
 
-    The claims of one pod are allocated together, in the pod's order. Devices come in the order in which the scheduler
-    chooses them.
+    The claims of one pod are allocated together, in the pod's order. Devices come in the order in
+    which the scheduler chooses them.
     """
     from alignup.claims.on_node import node_resources
     from alignup.claims.problem import AllocationError, Problem, question_of, results_of, solve
@@ -69,7 +78,9 @@ def command(
     node_files = None if root is None else open_node(root)
     collected = None if node_files is None or resources else node_files.read(CLAIMS)
     if not files or not (resources or collected):
-        raise click.UsageError("needs --resources, or a --node with objects of claims, and a CLAIM.yaml or POD.yaml")
+        raise click.UsageError(
+            "needs --resources, or a --node with objects of claims, and a CLAIM.yaml or POD.yaml"
+        )
     known = read_resources(resources)
     if node_files is not None and collected:
         known = read_claims({node_files.place(CLAIMS): collected})
@@ -79,19 +90,31 @@ def command(
     if not claims:
         raise InputError.at(", ".join(files), "a ResourceClaim, or a Pod with claims", "none")
     node, addresses = _node(node_files, node_object, known)
-    question = question_of(node, known, claims, gates_of(release or NEWEST, dict(_gate(text) for text in gates)))
+    question = question_of(
+        node, known, claims, gates_of(release or NEWEST, dict(_gate(text) for text in gates))
+    )
     results = None
     try:
         problem = Problem(question)
         results = results_of(problem, node.name, solve(problem))
         devices = {one.id: one.device for one in problem.devices}
-        users = [len(one.containers) for pod in asked.pods for one in pod.constraints.claims] or [0] * len(claims)
+        users = [len(one.containers) for pod in asked.pods for one in pod.constraints.claims] or [
+            0
+        ] * len(claims)
         given = zip(results or (), users, strict=False)
         counts_too = question.gates.node_resources
-        counts = [node_resources(claim, devices, count) if counts_too else {} for claim, count in given]
-        told, said = _refused(question) if results is None else _allocated(results, devices, addresses, counts)
+        counts = [
+            node_resources(claim, devices, count) if counts_too else {} for claim, count in given
+        ]
+        told, said = (
+            _refused(question)
+            if results is None
+            else _allocated(results, devices, addresses, counts)
+        )
     except AllocationError as error:
-        where = {"node": "on this node", "timeout": "here", "notUnderstood": "here"}.get(error.kind, "on any node")
+        where = {"node": "on this node", "timeout": "here", "notUnderstood": "here"}.get(
+            error.kind, "on any node"
+        )
         results, told = None, {"error": str(error), "class": error.kind}
         said = [f"no devices {where}: {error}"]
     if as_json:
@@ -105,7 +128,9 @@ def _answer_lines(name: str, *, is_selectors: bool) -> None:
     from alignup.claims.scenarios import answer_scenario, answer_selector
     from alignup.text.json_text import decode_json, numbered_lines
 
-    answer: Callable[[object, str], Mapping[str, Any]] = answer_selector if is_selectors else answer_scenario
+    answer: Callable[[object, str], Mapping[str, Any]] = (
+        answer_selector if is_selectors else answer_scenario
+    )
     for place, line in numbered_lines(read_bytes(name), name):
         question: object = decode_json(line, "one JSON object a line", place)
         if not isinstance(question, dict):
@@ -122,7 +147,9 @@ def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
     return claims_of_pod(asked.pods[0], known) if asked.pods else (*asked.claims, *asked.templates)
 
 
-def _node(files: NodeFiles | None, node_file: str | None, known: Resources) -> tuple[NodeObject, dict[str, int]]:
+def _node(
+    files: NodeFiles | None, node_file: str | None, known: Resources
+) -> tuple[NodeObject, dict[str, int]]:
     """Return the node, and the NUMA nodes of its PCI devices by address."""
     from alignup.kubelet.layout import NODE
     from alignup.kubelet.read import machine_of, read_node_object
@@ -173,7 +200,9 @@ def _allocated(
     answer = answer_of(claims) or []
     for claim, one, amounts in zip(claims, answer, counts, strict=True):
         if amounts:
-            one["nodeAllocatableResources"] = {name: quantity_text(amount) for name, amount in amounts.items()}
+            one["nodeAllocatableResources"] = {
+                name: quantity_text(amount) for name, amount in amounts.items()
+            }
         for device, told in zip(claim.allocated or (), one["devices"], strict=True):
             if nodes := numa_nodes_of(device.driver, devices[device.id], addresses):
                 told["numaNodes"] = list(nodes)
@@ -182,10 +211,15 @@ def _allocated(
         lines.append(f"claim {one['claim']}: allocated")
         for told in one["devices"]:
             near = f", NUMA node {told['numaNodes'][0]}" if "numaNodes" in told else ""
-            takes = "".join(f", {name} {amount}" for name, amount in told.get("consumedCapacity", {}).items())
+            takes = "".join(
+                f", {name} {amount}" for name, amount in told.get("consumedCapacity", {}).items()
+            )
             extra = ", with admin access" if told.get("adminAccess") else ""
             name = f"{told['driver']}/{told['pool']}/{told['device']}"
             lines.append(f"  {told['request']}: {name}{near}{takes}{extra}")
         if counts_as := one.get("nodeAllocatableResources"):
-            lines.append(f"  counts on the node as {', '.join(f'{name} {text}' for name, text in counts_as.items())}")
+            lines.append(
+                "  counts on the node as "
+                f"{', '.join(f'{name} {text}' for name, text in counts_as.items())}"
+            )
     return {"result": answer}, lines

@@ -35,7 +35,9 @@ _THRESHOLDS: Final = gc.get_threshold()
 _YOUNG_OBJECTS: Final = 1_000_000
 
 
-def run_in_cluster(kubeconfig: str | None, work: Callable[[Api], Awaitable[None]], logs: options.Logs) -> None:
+def run_in_cluster(
+    kubeconfig: str | None, work: Callable[[Api], Awaitable[None]], logs: options.Logs
+) -> None:
     """Do some work with connections to an API server, and log as the options say."""
     need_extra("cluster")
     from alignup.cli.agent import start_logging
@@ -54,24 +56,30 @@ class Serving(options.Gathered):
     strategy: str = options.strategy
     koordinator_profile: str | None = options.koordinator_profile
     fail: str = options.choice(
-        "Accept nodes that publish nothing (open), or refuse them (closed).", ("open", "closed"), default="open"
+        "Accept nodes that publish nothing (open), or refuse them (closed).",
+        ("open", "closed"),
+        default="open",
     )
     require_dra_alignment: bool = options.require_dra_alignment
     tls_cert: str | None = options.file("Serve HTTPS with this certificate.")
     tls_key: str | None = options.file("The key of the certificate.")
     client_ca: str | None = options.file(
-        "Answer only clients with a certificate of these authorities, except on /healthz and /metrics."
+        "Answer only clients with a certificate of these authorities, except on /healthz and "
+        "/metrics."
     )
     insecure_bind: bool = options.flag(
         "Accept /bind from any client that reaches --listen, even without loopback or --client-ca."
     )
-    leader_elect: bool = options.flag("Answer only while this process holds a Lease; other replicas stand by.")
+    leader_elect: bool = options.flag(
+        "Answer only while this process holds a Lease; other replicas stand by."
+    )
     lease: str = options.value(
         "The Lease of --leader-elect.", default="alignup/alignup-extender", metavar="NAMESPACE/NAME"
     )
     no_events: bool = options.flag("Write no Events on pods that no node takes.")
     pod: str | None = options.value(
-        "The pod of this process, in the Lease's namespace; labelled alignup.dev/leader=true while it leads.  "
+        "The pod of this process, in the Lease's namespace; labelled alignup.dev/leader=true "
+        "while it leads.  "
         "[default: $POD_NAME]",
         envvar="POD_NAME",
         metavar="NAME",
@@ -79,16 +87,21 @@ class Serving(options.Gathered):
 
 
 @options.subcommand("extender")
-def extender(*, serving: Serving = options.all_of(Serving), logs: options.Logs = options.all_of(options.Logs)) -> None:
+def extender(
+    *, serving: Serving = options.all_of(Serving), logs: options.Logs = options.all_of(options.Logs)
+) -> None:
     """Serve kube-scheduler: filter and score nodes for a pod, pick victims of a preemption, and bind the pod.
 
         alignup extender --kubeconfig ~/.kube/config --listen 127.0.0.1:8080
 
-    It watches nodes, pods and NodeResourceTopology objects. It judges a node that publishes its holdings (`alignup node
-    publish`) as the node's kubelet would, and other nodes by totals. It shuts down cleanly on SIGTERM.
+    It watches nodes, pods and NodeResourceTopology objects. It judges a node that publishes its
+    holdings (`alignup node publish`) as the node's kubelet would, and other nodes by totals. It
+    shuts down cleanly on SIGTERM.
     """
     if serving.strategy not in options.STRATEGIES:
-        raise InputError.at("--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy)
+        raise InputError.at(
+            "--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy
+        )
     # what is imported and listed first stays, and collections over it would find nothing
     gc.set_threshold(_YOUNG_OBJECTS)
     run_in_cluster(serving.kubeconfig, partial(serve_extender, serving), logs)
@@ -120,7 +133,12 @@ async def serve_extender(how: Serving, api: Api) -> None:
     state = ClusterState(how.strategy, how.koordinator_profile or "")
     answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
     extender = Extender(
-        api, answers, synced=keep_from_collection, leader=leader, led=led, writes_events=not how.no_events
+        api,
+        answers,
+        synced=keep_from_collection,
+        leader=leader,
+        led=led,
+        writes_events=not how.no_events,
     )
     ends = dict if served is None else served.ends
     app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds, ends=ends)
@@ -130,7 +148,9 @@ async def serve_extender(how: Serving, api: Api) -> None:
         api.complain("/bind is not answered: see --client-ca and --insecure-bind")
     keeping = None if served is None else asyncio.create_task(served.keep())
     try:
-        await serving.run_until_told(extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}"))
+        await serving.run_until_told(
+            extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}")
+        )
     finally:
         if keeping is not None:
             keeping.cancel()
@@ -140,8 +160,8 @@ async def serve_extender(how: Serving, api: Api) -> None:
 def keep_from_collection() -> None:
     """Exclude all objects so far from garbage collection, and let it run as often as Python does.
 
-    The objects of thousands of nodes stay, and a collection over them takes tens of milliseconds, for which a scheduler
-    would wait.
+    The objects of thousands of nodes stay, and a collection over them takes tens of milliseconds,
+    for which a scheduler would wait.
     """
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
@@ -151,10 +171,16 @@ def keep_from_collection() -> None:
 def fleet(
     *,
     kubeconfig: str | None = options.kubeconfig,
-    nodes: str | None = options.file("Nodes as JSON lines; see `alignup rank`.", *("--nodes", "-n")),
-    machine: str | None = options.a_machine("A machine of the catalog, in place of --nodes.", "NAME"),
+    nodes: str | None = options.file(
+        "Nodes as JSON lines; see `alignup rank`.", *("--nodes", "-n")
+    ),
+    machine: str | None = options.a_machine(
+        "A machine of the catalog, in place of --nodes.", "NAME"
+    ),
     count: int = options.number("Register N nodes of --machine.", most=100_000, default=1),
-    labels: tuple[str, ...] = options.several("A label of all Node objects.", "KEY=VALUE", "--label"),
+    labels: tuple[str, ...] = options.several(
+        "A label of all Node objects.", "KEY=VALUE", "--label"
+    ),
     duration: float | None = options.seconds(
         "End pods after this time, unless their annotation alignup.dev/duration gives another."
     ),
@@ -163,7 +189,8 @@ def fleet(
         "Serve the state of the nodes over HTTP: /nodes, /nodes/NAME.", metavar="HOST:PORT"
     ),
     podresources_dir: Path | None = options.path(
-        "Serve PodResources (v1) of each node, like its kubelet, on a socket DIR/NODE.sock.", metavar="DIR"
+        "Serve PodResources (v1) of each node, like its kubelet, on a socket DIR/NODE.sock.",
+        metavar="DIR",
     ),
     logs: options.Logs = options.all_of(options.Logs),
 ) -> None:
@@ -171,8 +198,9 @@ def fleet(
 
         alignup fleet --kubeconfig ~/.kube/config --machine dgx-h100 --count 100
 
-    For planning, and to test schedulers. Each node decides exactly as a kubelet of its machine and configuration would.
-    Containers do not run. Leases, Node status and NodeResourceTopology objects are kept current until SIGTERM.
+    For planning, and to test schedulers. Each node decides exactly as a kubelet of its machine and
+    configuration would. Containers do not run. Leases, Node status and NodeResourceTopology objects
+    are kept current until SIGTERM.
     """
     need_extra("cluster")
     if podresources_dir is not None:
@@ -191,7 +219,11 @@ def fleet(
     where = None if listen is None else address(listen)
     if (nodes is None) == (machine is None):
         raise click.UsageError("give either --nodes or --machine")
-    found = catalog_nodes(machine, count) if machine is not None else read_fleet(read_bytes(str(nodes)), str(nodes))
+    found = (
+        catalog_nodes(machine, count)
+        if machine is not None
+        else read_fleet(read_bytes(str(nodes)), str(nodes))
+    )
     sockets = {} if podresources_dir is None else sockets_of(found, podresources_dir)
     how = {"labels": named, "duration": duration, "with_holdings": not amounts_only}
     run_in_cluster(kubeconfig, partial(serve_fleet, where, found, sockets, how), logs)
@@ -211,7 +243,11 @@ def sockets_of(nodes: list[FleetNode], folder: Path) -> dict[Path, FleetNode]:
 
 
 async def serve_fleet(
-    where: tuple[str, int] | None, nodes: list[FleetNode], sockets: dict[Path, FleetNode], how: dict[str, Any], api: Api
+    where: tuple[str, int] | None,
+    nodes: list[FleetNode],
+    sockets: dict[Path, FleetNode],
+    how: dict[str, Any],
+    api: Api,
 ) -> None:
     """Be the kubelets until told to end; `how` is what `Fleet` takes."""
     from alignup.control_plane.publishers.fleet import Fleet, make_app
@@ -237,10 +273,14 @@ def reconcile(
     *,
     kubeconfig: str | None = options.kubeconfig,
     reasons: tuple[str, ...] = options.several(
-        "The status.reason of pods to delete.", "REASON", "--reason", default=("TopologyAffinityError",)
+        "The status.reason of pods to delete.",
+        "REASON",
+        "--reason",
+        default=("TopologyAffinityError",),
     ),
     backoff: float = options.seconds(
-        "The wait before the first pod of a controller is deleted. It doubles each time.", default=10.0
+        "The wait before the first pod of a controller is deleted. It doubles each time.",
+        default=10.0,
     ),
     longest: float = options.seconds("The longest wait before a pod is deleted.", default=300.0),
     limit: int = options.number("Delete at most N pods of one controller an hour.", default=20),
@@ -252,8 +292,8 @@ def reconcile(
 
         alignup reconcile --kubeconfig ~/.kube/config --dry-run
 
-    Pods without a controller stay. A ReplicaSet whose pods fit nowhere keeps making new ones; only the extender
-    prevents that. Runs until SIGTERM.
+    Pods without a controller stay. A ReplicaSet whose pods fit nowhere keeps making new ones; only
+    the extender prevents that. Runs until SIGTERM.
     """
     need_extra("cluster")
     from alignup.control_plane.scheduler.reconcile import Reconciler, Rules
@@ -262,19 +302,25 @@ def reconcile(
     rules = Rules(frozenset(reasons), backoff, longest, limit)
 
     async def run(api: Api) -> None:
-        reconciler = Reconciler(api, rules, say=click.echo, dry=dry_run, writes_events=not (no_events or dry_run))
+        reconciler = Reconciler(
+            api, rules, say=click.echo, dry=dry_run, writes_events=not (no_events or dry_run)
+        )
         await run_until_told(reconciler.run())
 
     run_in_cluster(kubeconfig, run, logs)
 
 
-@options.subcommand("rebalance", "0 if all waiting pods get a place; 1 if some do not, or a plan came to nothing")
+@options.subcommand(
+    "rebalance", "0 if all waiting pods get a place; 1 if some do not, or a plan came to nothing"
+)
 def rebalance(
     *,
     nodes: str | None = options.nodes_or_cluster,
     kubeconfig: str | None = options.asked_kubeconfig,
     version: KubeletVersion | None = options.kubelet_version,
-    apply: bool = options.flag("Carry out the plan: evict pods of the cluster and wait for the planned placements."),
+    apply: bool = options.flag(
+        "Carry out the plan: evict pods of the cluster and wait for the planned placements."
+    ),
     patience: float = options.seconds("Wait this long for a pod to be bound.", default=120.0),
     continuous: bool = options.flag("With --apply: keep making room until SIGTERM."),
     interval: float = options.seconds("With --continuous: look this often.", default=30.0),
@@ -287,16 +333,18 @@ def rebalance(
         alignup rebalance --kubeconfig ~/.kube/config
         alignup rebalance --nodes nodes.jsonl pod.yaml
 
-    Every evicted pod gets a place in the plan, aligned as well as before. Without --apply nothing is evicted.
+    Every evicted pod gets a place in the plan, aligned as well as before. Without --apply nothing
+    is evicted.
 
-    With --nodes, the pods in the files wait, and every pod on the nodes may move. In a cluster, its pending pods wait.
-    A pod is evicted only if a controller replaces it, if it is no more important than the pod that needs its place,
-    and if PodDisruptionBudgets allow it.
+    With --nodes, the pods in the files wait, and every pod on the nodes may move. In a cluster, its
+    pending pods wait. A pod is evicted only if a controller replaces it, if it is no more important
+    than the pod that needs its place, and if PodDisruptionBudgets allow it.
     """
     if nodes is not None:
         if kubeconfig is not None or apply or continuous or not pods:
             raise click.UsageError(
-                "--nodes goes with files of pods, and without --kubeconfig, --apply and --continuous"
+                "--nodes goes with files of pods, and without --kubeconfig, --apply and "
+                "--continuous"
             )
         from alignup.cluster.evictions import plan_room
         from alignup.kubernetes.pod_documents import expanded, live_pods
@@ -309,18 +357,28 @@ def rebalance(
         raise click.UsageError("POD.yaml files need --nodes; --continuous needs --apply")
     need_extra("cluster")
     from alignup.control_plane.scheduler.ask import ask
-    from alignup.control_plane.scheduler.rebalance import apply_plan, plan_cluster, rebalance_for_ever
+    from alignup.control_plane.scheduler.rebalance import (
+        apply_plan,
+        plan_cluster,
+        rebalance_for_ever,
+    )
     from alignup.control_plane.serving import run_until_told
 
     async def work(api: Api) -> bool:
         if continuous:
-            say: Callable[[str], None] = (lambda line: print_json({"message": line})) if as_json else click.echo
-            forever = rebalance_for_ever(api, per_hour=per_hour, interval=interval, patience=patience, say=say)
+            say: Callable[[str], None] = (
+                (lambda line: print_json({"message": line})) if as_json else click.echo
+            )
+            forever = rebalance_for_ever(
+                api, per_hour=per_hour, interval=interval, patience=patience, say=say
+            )
             await run_until_told(forever)
             return True
         plan = await plan_cluster(api)
         print_plan(plan, as_json=as_json)
-        done = not apply or await apply_plan(api, plan, lambda line: click.echo(line, err=as_json), patience)
+        done = not apply or await apply_plan(
+            api, plan, lambda line: click.echo(line, err=as_json), patience
+        )
         return done and not plan.left_out
 
     return 0 if ask(kubeconfig, work) else 1
@@ -339,7 +397,9 @@ def print_plan(plan: RoomPlan, *, as_json: bool) -> None:
     if plan.steps:
         print_whole(console, table)
     fewest = ", the fewest there can be" if plan.proven else ", not proven to be the fewest"
-    words = f"{counted(len(plan.placements), 'pod')} placed, {counted(len(plan.evictions), 'eviction')}"
+    words = (
+        f"{counted(len(plan.placements), 'pod')} placed, {counted(len(plan.evictions), 'eviction')}"
+    )
     console.print(f"{words}{fewest if plan.evictions else ''}")
     for pod in plan.left_out:
         console.print(f"no place for {safe(pod.namespaced_name)}")

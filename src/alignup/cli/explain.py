@@ -1,7 +1,7 @@
 """`alignup explain` and `why`: say why pods are admitted or refused, on a machine or in a cluster, and what would help.
 
-`explain --pod` does the same as `why` where neither a node nor a file is given. `alignup.cli.explain_view` prints an
-explanation.
+`explain --pod` does the same as `why` where neither a node nor a file is given.
+`alignup.cli.explain_view` prints an explanation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from alignup.cli import inputs, options
-from alignup.cli.admit import claims_dict, claims_on, fault_of, outcome_lines, same_refusal, say_what_is_ignored
+from alignup.cli.admit import (
+    claims_dict,
+    claims_on,
+    fault_of,
+    outcome_lines,
+    same_refusal,
+    say_what_is_ignored,
+)
 from alignup.cli.explain_view import View, explanation_dict, show_explanation, show_note
 from alignup.cli.failures import need_extra
 from alignup.cli.terminal import print_json
@@ -39,18 +46,22 @@ def command(
     source: inputs.NodeSource = options.all_of(inputs.NodeSource),
     version: KubeletVersion | None = options.kubelet_version,
     chosen: str | None = options.value(
-        "Explain only this pod, after the pods before it in the input. Without an input, a pod of the cluster that "
+        "Explain only this pod, after the pods before it in the input. Without an input, a pod of "
+        "the cluster that "
         "kubectl uses (see `alignup why`).",
         "--pod",
         metavar="NAMESPACE/NAME",
     ),
     nodes: str | None = options.file(
-        "Other nodes, in the formats of `alignup rank`. Of a pod that is refused, or far from the devices of its "
+        "Other nodes, in the formats of `alignup rank`. Of a pod that is refused, or far from the "
+        "devices of its "
         "claims, say which of them would take it now.",
         *("--nodes", "-n"),
     ),
     log: str | None = options.file("The log of a kubelet: explain what it refused.", "--log"),
-    resize: bool = options.flag("Explain resizes in place; the input is that of `alignup admit --resize`."),
+    resize: bool = options.flag(
+        "Explain resizes in place; the input is that of `alignup admit --resize`."
+    ),
     view: View = options.all_of(View),
     as_json: bool = options.json("pod"),
     pictures: inputs.Pictures = options.all_of(inputs.Pictures),
@@ -61,28 +72,40 @@ def command(
         alignup explain --node node1.tar.xz
         alignup explain --machine xeon-2s --config kubelet.yaml pod.yaml
 
-    Each pod is explained in turn, and admitted if it fits. With --node and without a file, the pods that this node's
-    kubelet rejected are explained, newest first. Each suggested change was tried.
+    Each pod is explained in turn, and admitted if it fits. With --node and without a file, the pods
+    that this node's kubelet rejected are explained, newest first. Each suggested change was tried.
 
-    --log, without other inputs, explains each refused pod from a kubelet's log: the hints of each provider, what they
-    merge into, the cause, and what no log says. `journalctl -u kubelet | alignup explain --log -`
+    --log, without other inputs, explains each refused pod from a kubelet's log: the hints of each
+    provider, what they merge into, the cause, and what no log says. `journalctl -u kubelet |
+    alignup explain --log -`
 
-    Manifests are those of `alignup admit`; `-` reads standard input. A pod that its kubelet has rejected (phase Failed,
-    a reason such as TopologyAffinityError) is explained after all others, against the node as it is now: why it was
-    rejected, and whether there is room by now. --svg draws the first pod that is refused, or else the last pod; --html
-    shows all pods.
+    Manifests are those of `alignup admit`; `-` reads standard input. A pod that its kubelet has
+    rejected (phase Failed, a reason such as TopologyAffinityError) is explained after all others,
+    against the node as it is now: why it was rejected, and whether there is room by now. --svg
+    draws the first pod that is refused, or else the last pod; --html shows all pods.
     """
     if log is not None:
         from alignup.cli.explain_log import explain_log
 
         return explain_log(log, chosen, view, (*pods, nodes, source.kubelet_node), as_json=as_json)
-    if chosen is not None and not pods and source.kubelet_node is None and source.machine == inputs.HERE:
+    if (
+        chosen is not None
+        and not pods
+        and source.kubelet_node is None
+        and source.machine == inputs.HERE
+    ):
         need_extra("cluster")
         given = {"kubeconfig": source.kubeconfig, "node_name": source.node_name}
-        return answer_question(Question(pod=chosen, **given, as_json=as_json, product=view.product, tables=view.tables))
+        return answer_question(
+            Question(pod=chosen, **given, as_json=as_json, product=view.product, tables=view.tables)
+        )
     loaded = inputs.load_node(source, version)
     if resize:
-        return 0 if explain_resizes(loaded, inputs.asked_resizes(pods, source, loaded), as_json=as_json) else 1
+        return (
+            0
+            if explain_resizes(loaded, inputs.asked_resizes(pods, source, loaded), as_json=as_json)
+            else 1
+        )
     asked = inputs.asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
     say_what_is_ignored(loaded, [*asked.pods, *(one.pod for one in asked.rejected)], source)
     others = None if nodes is None else OtherNodes(nodes, version, source.resources)
@@ -104,7 +127,9 @@ def command(
 
         drawn = next((one for one in found if not one), found[-1])
         title = "Why pods are admitted or refused"
-        pictures.write(lambda: drawing_of(explanation_scene(drawn)), lambda: explanations_page(title, found))
+        pictures.write(
+            lambda: drawing_of(explanation_scene(drawn)), lambda: explanations_page(title, found)
+        )
     return 0 if all(found) else 1
 
 
@@ -133,7 +158,8 @@ class Explained(NamedTuple):
     """A pod and its explanation.
 
     Attributes:
-        is_alike: it differs from the pod before in its name only, and is refused for the same words.
+        is_alike: it differs from the pod before in its name only, and is refused for the same
+            words.
         was: the pod's document, if its kubelet has rejected it before.
         outcome: what its claims come to.
         fault: the known fault that its kubelet comes upon, as JSON has it.
@@ -155,10 +181,14 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     for pod in asked.before:
         node.admit(pod)
     for pod in asked.pods:
-        alike = last if last is not None and same_refusal(last, (pod, node.try_admit(pod))) else None
+        alike = (
+            last if last is not None and same_refusal(last, (pod, node.try_admit(pod))) else None
+        )
         explanation = explain(node, pod) if alike is None else alike[2].of_alike(pod)
         fault = fault_of(node, pod)
-        yield Explained(pod, explanation, alike is not None, outcome=claims_on(node, pod), fault=fault)
+        yield Explained(
+            pod, explanation, alike is not None, outcome=claims_on(node, pod), fault=fault
+        )
         admission = node.admit(pod)
         last = None if admission else (pod, admission, explanation)
     for one in asked.rejected:
@@ -168,8 +198,8 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
 class Teller:
     """Prints explanations, each as soon as it is there; those that are alike are counted where a person reads.
 
-    Of a pod that is refused, or has claims whose devices are not near its CPUs and memory, it says which of some other
-    nodes would take it.
+    Of a pod that is refused, or has claims whose devices are not near its CPUs and memory, it says
+    which of some other nodes would take it.
     """
 
     def __init__(self, others: OtherNodes | None, view: View, *, as_json: bool) -> None:
@@ -187,9 +217,13 @@ class Teller:
         self.end_of_alike()
         explanation, was, outcome = one.explanation, one.was, one.outcome
         seeks_another = not explanation.admitted or (outcome is not None and outcome.meet is False)
-        taking = self._others.taking(one.pod) if self._others is not None and seeks_another else None
+        taking = (
+            self._others.taking(one.pod) if self._others is not None and seeks_another else None
+        )
         if self._as_json:
-            told = explanation_dict(explanation, was, product=self._view.product) | claims_dict(outcome)
+            told = explanation_dict(explanation, was, product=self._view.product) | claims_dict(
+                outcome
+            )
             print_json({**told, **({"cluster": taking} if taking else {}), **one.fault})
             return
         click.echo(nl=self._count > 0)
@@ -213,7 +247,13 @@ class Teller:
         """Say that a pod is on the node already."""
         label = pod.namespaced_name
         if self._as_json:
-            told = {"pod": label, "namespace": pod.namespace, "uid": pod.uid, "admitted": True, "reason": ""}
+            told = {
+                "pod": label,
+                "namespace": pod.namespace,
+                "uid": pod.uid,
+                "admitted": True,
+                "reason": "",
+            }
             print_json(told | {"cause": THERE, "isThere": True})
         else:
             click.echo(one_line(f"{label}: {THERE}"))
@@ -231,7 +271,9 @@ class OtherNodes:
         InputError: the file holds none.
     """
 
-    def __init__(self, name: str, version: KubeletVersion | None, resources: Sequence[str] = ()) -> None:
+    def __init__(
+        self, name: str, version: KubeletVersion | None, resources: Sequence[str] = ()
+    ) -> None:
         from alignup.cli.rank import load_cluster
         from alignup.cluster.node_totals import Fit
 
@@ -251,20 +293,29 @@ class OtherNodes:
 
 def taking_words(taking: dict[str, Any]) -> str:
     """Return the same as a line for people."""
-    words = {True: " (near the devices of its claims)", False: " (far from the devices of its claims)"}
+    words = {
+        True: " (near the devices of its claims)",
+        False: " (far from the devices of its claims)",
+    }
     names = ", ".join(
-        one["node"] + ("" if one["exact"] else " (only amounts are known)") + words.get(one.get("draAligned"), "")
+        one["node"]
+        + ("" if one["exact"] else " (only amounts are known)")
+        + words.get(one.get("draAligned"), "")
         for one in taking["best"]
     )
     more = taking["admitting"] - len(taking["best"])
     where = f": {names}{f' and {more} more' if more else ''}" if names else ""
-    return f"{taking['admitting']} of {counted(taking['nodes'], 'other node')} would take it now{where}"
+    return (
+        f"{taking['admitting']} of {counted(taking['nodes'], 'other node')} would take it "
+        f"now{where}"
+    )
 
 
 # ---- of a cluster
 
 NOT_KNOWN: Final = (
-    "From what nodes publish. Not looked at: taints, affinity, spread constraints, volumes, and what other plugins of "
+    "From what nodes publish. Not looked at: taints, affinity, spread constraints, volumes, and "
+    "what other plugins of "
     "the scheduler refuse."
 )
 
@@ -274,7 +325,10 @@ class Question(View):
 
     pod: str = options.argument("[NAMESPACE/]POD")
     namespace: str | None = options.value(
-        "The namespace of the pod.  [default: the context's namespace]", "--namespace", "-n", metavar="NAME"
+        "The namespace of the pod.  [default: the context's namespace]",
+        "--namespace",
+        "-n",
+        metavar="NAME",
     )
     context: str | None = options.value(
         "The context of the kubeconfig.  [default: its current context]", metavar="NAME"
@@ -291,8 +345,8 @@ def why(*, question: Question = options.all_of(Question)) -> int:
         kubectl alignup why ml/trainer-0
         alignup why trainer-0 --namespace ml --node-name node1
 
-    It knows nodes by what they publish (`alignup node publish`). It only reads: pods, nodes, NodeResourceTopology
-    objects and PodDisruptionBudgets.
+    It knows nodes by what they publish (`alignup node publish`). It only reads: pods, nodes,
+    NodeResourceTopology objects and PodDisruptionBudgets.
     """
     return answer_question(question)
 
@@ -308,14 +362,21 @@ def answer_question(question: Question) -> int:
         raise InputError.at("the pod", "POD or NAMESPACE/POD", question.pod)
 
     async def read(api: Api) -> tuple[dict[str, Any], PodDocument, AskedCluster]:
-        manifest, found = await read_pod(api, namespace or question.namespace or api.namespace, name)
+        manifest, found = await read_pod(
+            api, namespace or question.namespace or api.namespace, name
+        )
         return manifest, found, await read_cluster(api)
 
     manifest, found, asked = ask(question.kubeconfig, read, question.context)
     say_what_is_unknown(asked)
     name = question.node_name or found.node_name
     if found.node_name and not found.has_ended and question.node_name in {None, found.node_name}:
-        told = {"pod": found.pod.name, "namespace": found.pod.namespace, "admitted": True, "node": found.node_name}
+        told = {
+            "pod": found.pod.name,
+            "namespace": found.pod.namespace,
+            "admitted": True,
+            "node": found.node_name,
+        }
         if question.as_json:
             print_json(told)
         else:
@@ -343,7 +404,9 @@ def _unbound(manifest: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDocument, asked: AskedCluster) -> int:
+def rank_and_explain(
+    question: Question, manifest: dict[str, Any], found: PodDocument, asked: AskedCluster
+) -> int:
     """Say what all nodes would say to a pod, and explain the first of those that refuse it for the commonest cause."""
     from alignup.cli.rank import answer_dict, placements, show
     from alignup.cluster.evictions import plan_room
@@ -359,12 +422,22 @@ def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDoc
     explanation = None if example is None else explain(asked.nodes[example], _unbound(manifest))
     plan = None
     if example is not None and len(asked.by_amounts) < len(asked.nodes):
-        plan = plan_room(cluster, [pod], standings=asked.rules.standings, budgets=asked.rules.budgets)
+        plan = plan_room(
+            cluster, [pod], standings=asked.rules.standings, budgets=asked.rules.budgets
+        )
     best = placements(cluster, answer, ranking, MOST_NODES)
     told = answer_dict(cluster, pod, ranking, best, {"strategy": "least-numa-nodes"})
     if question.as_json:
-        told |= {"phase": found.phase, "unknown": list(asked.unknown), "byAmounts": sorted(asked.by_amounts)}
-        told |= {"example": {"node": example, **explanation.to_dict()}} if explanation is not None else {}
+        told |= {
+            "phase": found.phase,
+            "unknown": list(asked.unknown),
+            "byAmounts": sorted(asked.by_amounts),
+        }
+        told |= (
+            {"example": {"node": example, **explanation.to_dict()}}
+            if explanation is not None
+            else {}
+        )
         print_json(told | ({"room": plan.to_dict()} if plan is not None else {}))
     else:
         show(told, MOST_NODES)
@@ -372,8 +445,13 @@ def rank_and_explain(question: Question, manifest: dict[str, Any], found: PodDoc
             show_note(f"On node {example}:")
             show_explanation(explanation, view=question)
         if plan is not None and not plan.left_out:
-            gone = ", ".join(f"{step.pod.namespaced_name} on {step.node}" for step in plan.evictions)
+            gone = ", ".join(
+                f"{step.pod.namespaced_name} on {step.node}" for step in plan.evictions
+            )
             words = counted(len(plan.evictions), "eviction")
-            show_note(f"With {words} it has a place on {plan.placements[0].node}: {gone} (see `alignup rebalance`)")
+            show_note(
+                f"With {words} it has a place on {plan.placements[0].node}: {gone} (see `alignup "
+                "rebalance`)"
+            )
         show_note(NOT_KNOWN)
     return 0 if len(ranking.order) else 1

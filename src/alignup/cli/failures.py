@@ -91,7 +91,10 @@ def need_extra(extra: str) -> None:
 def missing_extra(module: str) -> str:
     """Return a sentence about the extra that brings a module; empty: none does."""
     every = ((extra, name) for extra, modules in EXTRAS.items() for name in modules)
-    return next((needs(extra, name) for extra, name in every if module in {name, name.partition(".")[0]}), "")
+    return next(
+        (needs(extra, name) for extra, name in every if module in {name, name.partition(".")[0]}),
+        "",
+    )
 
 
 def needs(extra: str, module: str) -> str:

@@ -146,40 +146,52 @@ class SiteSource(options.Gathered):
     inventory: str | None = options.inventory
     resources: tuple[str, ...] = options.resources
     pair: tuple[str, ...] = options.several(
-        "Choose devices of two resources in pairs, nearest in the PCIe tree first. With `:required`, refuse pairs "
+        "Choose devices of two resources in pairs, nearest in the PCIe tree first. With "
+        "`:required`, refuse pairs "
         "that do not share a PCIe root.",
         "RESOURCE,RESOURCE[:required]",
     )
     full_cores: bool = options.flag("Give whole cores only (full-pcpus-only).")
-    spread: str | None = options.word("Spread CPUs over cores or NUMA nodes (distribute-cpus-across-...).", _SPREADS)
-    same_l3: bool = options.flag("Prefer CPUs that share an L3 cache (prefer-align-cpus-by-uncorecache).", "--same-l3")
+    spread: str | None = options.word(
+        "Spread CPUs over cores or NUMA nodes (distribute-cpus-across-...).", _SPREADS
+    )
+    same_l3: bool = options.flag(
+        "Prefer CPUs that share an L3 cache (prefer-align-cpus-by-uncorecache).", "--same-l3"
+    )
     same_socket: bool = options.flag("Align CPUs by socket, not by NUMA node (align-by-socket).")
     layout: str | None = options.word(
-        "Place ranks in turn on NUMA nodes, sockets or L3 caches, or on one core after the other, like mpirun's "
+        "Place ranks in turn on NUMA nodes, sockets or L3 caches, or on one core after the other, "
+        "like mpirun's "
         "--map-by.",
         ("numa", "socket", "l3", "core"),
     )
     idle_siblings: bool = options.flag("Use one CPU of each core and keep its siblings idle.")
     memory_from: str | None = options.value(
-        "NUMA nodes that memory comes from. near: those of the CPUs, then the nearest others; cpus: those of the CPUs "
+        "NUMA nodes that memory comes from. near: those of the CPUs, then the nearest others; "
+        "cpus: those of the CPUs "
         "only; any: wherever most is free; or a list such as 0,2.",
         metavar="near|cpus|any|NODES",
         shell_complete=options.one_of("near", "cpus", "any"),
     )
     memory_kind: str | None = options.word(
-        "The kind of memory to use.  [default: any kind except memory of GPUs]", ("dram", "hbm", "any")
+        "The kind of memory to use.  [default: any kind except memory of GPUs]",
+        ("dram", "hbm", "any"),
     )
     as_kubelet: bool = options.flag(
-        "Allocate memory and cores like a kubelet's managers, not by the rules for a machine without one."
+        "Allocate memory and cores like a kubelet's managers, not by the rules for a machine "
+        "without one."
     )
     isolated: bool = options.flag("Use the CPUs of isolcpus and nohz_full, and no others.")
-    reserve: str = options.value("Place nothing on these CPUs, such as 0,64.", default="", metavar="CPUS")
+    reserve: str = options.value(
+        "Place nothing on these CPUs, such as 0,64.", default="", metavar="CPUS"
+    )
 
     def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
         """Return the machine with the devices of some resources; `how` is what `load_site` takes.
 
         Raises:
-            InputError: there is no such machine or resource, or it cannot be read; or a rule is none.
+            InputError: there is no such machine or resource, or it cannot be read; or a rule is
+                none.
         """
         from alignup.host.leases.local_machine import load_site  # startup counts
         from alignup.host.parts.usable import MemoryRule
@@ -208,7 +220,11 @@ class SiteSource(options.Gathered):
     def told(self) -> str:
         """The options that say something about the machine, its devices or rules, which an agent is told itself."""
         unset = type(self)()
-        told = (name for name in self.declared() if getattr(self, name) not in {None, False, getattr(unset, name)})
+        told = (
+            name
+            for name in self.declared()
+            if getattr(self, name) not in {None, False, getattr(unset, name)}
+        )
         return ", ".join(self.declared()[name].words(name)[0] for name in told)
 
 
@@ -220,7 +236,9 @@ class KubeletSource(options.Gathered):
     config: str | None = options.config
     machine: str | None = options.a_machine("A machine in place of the one beneath the root.")
     version: KubeletVersion | None = options.kubelet_version
-    node_name: str | None = options.value("Which node, if an archive or a cluster has several.", metavar="NAME")
+    node_name: str | None = options.value(
+        "Which node, if an archive or a cluster has several.", metavar="NAME"
+    )
 
     def read(self) -> KubeletNode:
         """Return the node.
@@ -241,7 +259,11 @@ class KubeletSource(options.Gathered):
         from alignup.machine.load import load_machine
 
         at = None if self.machine is None else load_machine(self.machine, self.node_name).machine
-        found: KubeletOptions = {"kubelet_dir": self.kubelet_dir, "config": self.config, "machine": at}
+        found: KubeletOptions = {
+            "kubelet_dir": self.kubelet_dir,
+            "config": self.config,
+            "machine": at,
+        }
         return {**found, "node_name": self.node_name, "kubelet_version": self.version}
 
 
@@ -255,25 +277,35 @@ class NodeSource(options.Gathered):
     selectors: tuple[str, ...] = options.selectors
     near_cpus: bool = options.near_cpus
     resources: tuple[str, ...] = options.resources
-    dra_hints: bool = options.flag("Let devices of claims give hints like devices of plugins. No kubelet does this.")
-    lenient: bool = options.flag("Accept configuration options whose feature gates are off by default, with a warning.")
+    dra_hints: bool = options.flag(
+        "Let devices of claims give hints like devices of plugins. No kubelet does this."
+    )
+    lenient: bool = options.flag(
+        "Accept configuration options whose feature gates are off by default, with a warning."
+    )
     managers_only: bool = options.flag(
-        "Skip what a kubelet checks outside its managers: totals of all pods, their number, node name, selector, "
+        "Skip what a kubelet checks outside its managers: totals of all pods, their number, node "
+        "name, selector, "
         "taints, ports and operating system."
     )
     beyond_kubelet: bool = options.flag(
-        "Obey the policies in a pod's annotation alignup.dev/policies or in its RuntimeClass. Kubelets ignore both."
+        "Obey the policies in a pod's annotation alignup.dev/policies or in its RuntimeClass. "
+        "Kubelets ignore both."
     )
     reading: str = options.reading
     replicas: int | None = options.number(
-        "Take N copies of every pod.  [default: as its Deployment, StatefulSet or Job says]", most=10_000
+        "Take N copies of every pod.  [default: as its Deployment, StatefulSet or Job says]",
+        most=10_000,
     )
     node_name: str | None = options.value(
-        "Take the pods of this node and unbound pods. Needed if the pods, or the files of an archive, are from several "
+        "Take the pods of this node and unbound pods. Needed if the pods, or the files of an "
+        "archive, are from several "
         "nodes.",
         metavar="NAME",
     )
-    kubeconfig: str | None = options.file("Read the node --node-name from this cluster.", "--kubeconfig")
+    kubeconfig: str | None = options.file(
+        "Read the node --node-name from this cluster.", "--kubeconfig"
+    )
 
 
 class AskedPods(Record):
@@ -283,7 +315,8 @@ class AskedPods(Record):
         pods: those to decide on, in order.
         there: those that are on the node already, as the node knows them.
         rejected: those that their kubelet rejected, newest first.
-        before: those of the input that nobody asks about, and that come before the one that is asked about.
+        before: those of the input that nobody asks about, and that come before the one that is
+            asked about.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -298,7 +331,8 @@ class LoadedNode(Record):
     Attributes:
         pods: manifests of the example pods of a catalog machine.
         pod_list: the List of the pods of a kubelet's node, where there is one.
-        claims: the objects of claims that were collected with it; None: there are none, or others are given.
+        claims: the objects of claims that were collected with it; None: there are none, or others
+            are given.
     """
 
     node: Node
@@ -311,8 +345,8 @@ class LoadedNode(Record):
 def load_node(source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
     """Return the node that the options describe.
 
-    A catalog machine brings its devices and a configuration that aligns; both give way to the options. So do those of a
-    kubelet's node.
+    A catalog machine brings its devices and a configuration that aligns; both give way to the
+    options. So do those of a kubelet's node.
 
     Args:
         source: the options.
@@ -352,7 +386,9 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
     )  # fmt: skip
     if config:
         data, lenient = read_bytes(config, TEXT_LIMIT), source.lenient
-        kubelet = load_config(data, config, version=release, lenient=lenient, reading=source.reading)
+        kubelet = load_config(
+            data, config, version=release, lenient=lenient, reading=source.reading
+        )
     else:
         kubelet = KubeletConfig.from_dict(loaded.kubelet, version=release, reading=source.reading)
     if config and not source.lenient:
@@ -363,7 +399,12 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
 
 
 def asked_pods(
-    names: Sequence[str], source: NodeSource, loaded: LoadedNode, *, chosen: str | None = None, rejected: bool = False
+    names: Sequence[str],
+    source: NodeSource,
+    loaded: LoadedNode,
+    *,
+    chosen: str | None = None,
+    rejected: bool = False,
 ) -> AskedPods:
     """Return the pods in some files; without files, the example pods of the machine, or the rejected ones of its node.
 
@@ -372,40 +413,65 @@ def asked_pods(
         source: the options of the command.
         loaded: the node; pods that it has already are told apart.
         chosen: `namespace/name` of the only pod that is asked about, or its name; None: all.
-        rejected: return those that their kubelet rejected, too; False: they are ignored, as all that have ended.
+        rejected: return those that their kubelet rejected, too; False: they are ignored, as all
+            that have ended.
 
     Raises:
         InputError: there are none, or a file is not what it should be.
     """
     from alignup.kubernetes.manifest import read_pod
-    from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
+    from alignup.kubernetes.pod_documents import (
+        PodDocument,
+        expanded,
+        live_pods,
+        read_pod_documents,
+    )
 
     of_node = not names and rejected and source.kubelet_node is not None
     if not names and not of_node:
         if not loaded.pods:
-            raise InputError("name at least one POD.yaml; only some catalog machines have example pods")
+            raise InputError(
+                "name at least one POD.yaml; only some catalog machines have example pods"
+            )
         examples = [PodDocument(read_pod(manifest)) for manifest in loaded.pods]
         return AskedPods(tuple(expanded(examples, source.replicas)))
     if of_node:
         if loaded.pod_list is None:
-            raise InputError(f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml")
-        found = [one for one in read_pod_documents(loaded.pod_list, "pods.json") if one.was_rejected]
+            raise InputError(
+                f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml"
+            )
+        found = [
+            one for one in read_pod_documents(loaded.pod_list, "pods.json") if one.was_rejected
+        ]
     else:
         found = read_pods(names)
-    node_name = source.node_name or (loaded.node.node_object.name if loaded.node.node_object else None) or None
+    node_name = (
+        source.node_name
+        or (loaded.node.node_object.name if loaded.node.node_object else None)
+        or None
+    )
     wanted = {one.pod.uid for one in found}
     if chosen is not None:
         named = [one for one in found if chosen in {one.pod.name, one.pod.namespaced_name}]
         if not named:
             what = f"no {'rejected pod' if of_node else 'pod'} {chosen!r} is in the input"
-            raise InputError(f"{what}, which has {some_of([one.pod.namespaced_name for one in found], 8) or 'none'}")
+            raise InputError(
+                f"{what}, which has "
+                f"{some_of([one.pod.namespaced_name for one in found], 8) or 'none'}"
+            )
         wanted = {one.pod.uid for one in named}
         found = [one for one in found if one.pod.uid in wanted or not one.has_ended]
         node_name = node_name or named[-1].node_name or None
     kept = live_pods(found, node_name, rejected=rejected)
     known = {one.uid: one for one in loaded.node.pods}
-    there = tuple(known[one.pod.uid] for one in kept if one.pod.uid in known and one.pod.uid in wanted)
-    ended = sorted((one for one in kept if one.was_rejected), key=lambda one: one.started or one.created, reverse=True)
+    there = tuple(
+        known[one.pod.uid] for one in kept if one.pod.uid in known and one.pod.uid in wanted
+    )
+    ended = sorted(
+        (one for one in kept if one.was_rejected),
+        key=lambda one: one.started or one.created,
+        reverse=True,
+    )
     others = [one for one in kept if one.pod.uid not in known and not one.was_rejected]
     places = [place for place, one in enumerate(others) if one.pod.uid in wanted]
     before = others[: places[-1]] if places else others
@@ -413,7 +479,9 @@ def asked_pods(
     first = tuple(expanded(one for one in before if one.pod.uid not in wanted))
     asked = AskedPods(pods, there, tuple(ended), first)
     if not (asked.pods or asked.there or asked.rejected):
-        raise InputError("no pod is left" if found else f"no pod of {source.kubelet_node} was rejected")
+        raise InputError(
+            "no pod is left" if found else f"no pod of {source.kubelet_node} was rejected"
+        )
     return asked
 
 
@@ -431,7 +499,9 @@ def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) 
         raise click.UsageError("--resize needs --node, whose pods are resized")
     if not names:
         raise click.UsageError("--resize needs a POD.yaml with the resources that are wanted")
-    known = {one.uid: one for one in loaded.node.pods} | {(one.namespace, one.name): one for one in loaded.node.pods}
+    known = {one.uid: one for one in loaded.node.pods} | {
+        (one.namespace, one.name): one for one in loaded.node.pods
+    }
     asked = []
     for one in live_pods(read_pods(names), source.node_name, one_node=False):
         pod = known.get(one.pod.uid) or known.get((one.pod.namespace, one.pod.name))
@@ -454,7 +524,9 @@ def load_cluster_node(kubeconfig: str, name: str | None) -> Node:
     return ask(kubeconfig, read_cluster).node(name)
 
 
-def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | None = None) -> LoadedNode:
+def load_kubelet_node(
+    root: str, source: NodeSource, version: KubeletVersion | None = None
+) -> LoadedNode:
     """Return the node of a kubelet, with its pods; `root` is what `--node` takes.
 
     Raises:
@@ -467,16 +539,26 @@ def load_kubelet_node(root: str, source: NodeSource, version: KubeletVersion | N
     from alignup.node.restart import check_start
 
     if source.reading != "kubelet":
-        raise click.UsageError("--reading documents cannot be used with --node: that node decides like its kubelet")
+        raise click.UsageError(
+            "--reading documents cannot be used with --node: that node decides like its kubelet"
+        )
     if source.selectors or source.near_cpus:
-        raise click.UsageError("--device-resource and --near-cpus cannot be used with --node, which has the devices")
+        raise click.UsageError(
+            "--device-resource and --near-cpus cannot be used with --node, which has the devices"
+        )
     files = open_node(root, None, source.node_name)
     collected = None if source.resources else files.read(CLAIMS)
     claims = None if collected is None else read_claims({files.place(CLAIMS): collected})
     records = read_records(files, {"config": source.config, "kubelet_version": version})
-    at = machine_of(files) if source.machine == HERE else load_machine(source.machine, source.node_name).machine
+    at = (
+        machine_of(files)
+        if source.machine == HERE
+        else load_machine(source.machine, source.node_name).machine
+    )
     given = source.inventory
-    found = make_node(records, at, None if given is None else decode_inventory(read_mapping(given), at, given)).node
+    found = make_node(
+        records, at, None if given is None else decode_inventory(read_mapping(given), at, given)
+    ).node
     if source.config and not source.lenient:
         with errors_in(source.config):
             check_start(at, found.config)
@@ -508,7 +590,8 @@ def title_of(machine: str, node: Node) -> str:
     kubelet = "" if config.version == NEWEST else f", kubelet {config.version}"
     return (
         f"{name}: {counted(nodes, 'NUMA node')}, {counted(cpus, 'CPU')}; policy {policy}{scope}, "
-        f"CPU manager {config.cpu_manager_policy}, memory manager {config.memory_manager_policy}{kubelet}"
+        f"CPU manager {config.cpu_manager_policy}, memory manager "
+        f"{config.memory_manager_policy}{kubelet}"
     )
 
 

@@ -1,7 +1,7 @@
 """`alignup machine`: shows a machine as tables, as JSON or as a picture, or packs its kernel files into an archive.
 
-Tables show equal things once: nodes without CPUs that have the same memory, devices of one kind near one node, and
-distances by value where a matrix would be wider than the terminal.
+Tables show equal things once: nodes without CPUs that have the same memory, devices of one kind
+near one node, and distances by value where a matrix would be wider than the terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain
 from alignup.cli.inputs import Pictures
-from alignup.cli.terminal import Table, can_write, make_console, nodes_text, print_json, print_whole, runs, safe
+from alignup.cli.terminal import (
+    Table,
+    can_write,
+    make_console,
+    nodes_text,
+    print_json,
+    print_whole,
+    runs,
+    safe,
+)
 from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import HERE, catalog_entries
@@ -35,8 +44,12 @@ def command(
     *,
     machine: str = options.machine,
     kubelet_node: str | None = options.kubelet_node,
-    root: str | None = options.value("The root of a sysfs tree; the same as --machine DIR.", metavar="DIR"),
-    as_json: bool = options.flag("Print one JSON object, which --machine reads, and nothing else.", "--json"),
+    root: str | None = options.value(
+        "The root of a sysfs tree; the same as --machine DIR.", metavar="DIR"
+    ),
+    as_json: bool = options.flag(
+        "Print one JSON object, which --machine reads, and nothing else.", "--json"
+    ),
     snapshot: str | None = options.value(
         "Pack the kernel files that describe the machine: .tar.xz, .tar.gz or .tgz.", metavar="FILE"
     ),
@@ -46,7 +59,8 @@ def command(
     near_cpus: bool = options.near_cpus,
     node_name: str | None = options.value("Which node, if an archive has several.", metavar="NAME"),
     distances: bool = options.flag(
-        "Show how far GPUs, accelerators, network adapters and devices of --device-resource are apart, like "
+        "Show how far GPUs, accelerators, network adapters and devices of --device-resource are "
+        "apart, like "
         "`nvidia-smi topo -m`."
     ),
 ) -> None:
@@ -55,10 +69,12 @@ def command(
         alignup machine
         alignup machine --machine dgx-h100 --svg dgx.svg
 
-    A picture shows sockets, NUMA nodes, L3 caches, cores, CPUs, memory, and devices beside their nodes.
+    A picture shows sockets, NUMA nodes, L3 caches, cores, CPUs, memory, and devices beside their
+    nodes.
 
-    With --json, the keys `devices`, `preferredSets` and `kubelet` hold what came with the machine, and the devices that
-    an option asked for. A snapshot holds no host names, serial numbers or MAC addresses.
+    With --json, the keys `devices`, `preferredSets` and `kubelet` hold what came with the machine,
+    and the devices that an option asked for. A snapshot holds no host names, serial numbers or MAC
+    addresses.
     """
     from alignup.machine.load import load_with_devices
     from alignup.machine.sysfs.machine import read_sysfs
@@ -67,11 +83,17 @@ def command(
         raise click.UsageError("--root, --machine and --node exclude each other")
     source = (kubelet_node or machine) if root is None else root
     if nvidia and (root is not None or source != HERE):
-        raise InputError.at("--nvidia", "this machine, the only one whose driver can be asked", source)
+        raise InputError.at(
+            "--nvidia", "this machine, the only one whose driver can be asked", source
+        )
     tree = machine if root is None else read_sysfs(root)
     known = tree if kubelet_node is None else machine_with_kubelet(kubelet_node, node_name)
     loaded = load_with_devices(
-        known, selectors=selectors, nvidia="always" if nvidia else "never", near_cpus=near_cpus, node_name=node_name
+        known,
+        selectors=selectors,
+        nvidia="always" if nvidia else "never",
+        near_cpus=near_cpus,
+        node_name=node_name,
     )
     title = "this machine" if source == HERE else source
     if snapshot is not None:
@@ -162,7 +184,10 @@ def nodes_table(machine: Machine) -> Table:
         node = nodes[0]
         each = " each" if len(nodes) > 1 and node.memory else ""
         cpus = CPUSet(cpu for core in node.cores for cpu in core.cpus)
-        name, sockets = CPUSet(one.id for one in nodes), CPUSet({core.socket for core in node.cores})
+        name, sockets = (
+            CPUSet(one.id for one in nodes),
+            CPUSet({core.socket for core in node.cores}),
+        )
         cells = (str(sockets), str(len(node.cores) or ""), str(len(cpus) or ""), listed(cpus))
         memory = short_bytes(node.memory) + each if node.memory else ""
         pages = "\n".join(f"{one.count} x {one.size}" for one in node.hugepages if one.count)
@@ -172,7 +197,9 @@ def nodes_table(machine: Machine) -> Table:
 
 def only_equal_memory(one: NumaNode, other: NumaNode) -> bool:
     """Return whether two nodes have no CPUs, and equal memory."""
-    first, second = ((node.memory, [pages for pages in node.hugepages if pages.count]) for node in (one, other))
+    first, second = (
+        (node.memory, [pages for pages in node.hugepages if pages.count]) for node in (one, other)
+    )
     return not one.cores and not other.cores and first == second
 
 
@@ -190,7 +217,9 @@ def pci_table(machine: Machine) -> Table:
         name = "-" if vendor == UNKNOWN_VENDOR else f"{vendor_of(vendor)} {model}".strip()
         where = nodes_text(None if near < 0 else (near,))
         rows.append((kinds[number], name, where, str(len(found)), " ".join(found)))
-    return Table("PCI device", "model", "NUMA node", "count", "addresses", numbers=("count",), rows=rows)
+    return Table(
+        "PCI device", "model", "NUMA node", "count", "addresses", numbers=("count",), rows=rows
+    )
 
 
 def pci_lines(console: Console, machine: Machine) -> Iterator[str]:
@@ -205,7 +234,9 @@ def pci_lines(console: Console, machine: Machine) -> Iterator[str]:
             at = top
             for name in (*reversed(tree.above(device.address)), device.address):
                 at = at.setdefault(name, {})
-    more, last, down = ("├─ ", "└─ ", "│  ") if can_write(console, "├└│─") else ("|- ", "`- ", "|  ")
+    more, last, down = (
+        ("├─ ", "└─ ", "│  ") if can_write(console, "├└│─") else ("|- ", "`- ", "|  ")
+    )
 
     def lines(branches: dict[str, Any], before: str) -> Iterator[str]:
         for number, (name, below) in enumerate(branches.items(), 1):
@@ -233,26 +264,58 @@ def pci_words(device: PciDevice) -> str:
 def show_distances(title: str, loaded: LoadedMachine, *, as_json: bool) -> None:
     """Print how far PCI devices are apart, and which CPUs and NUMA node each is near; say so where no tree is known."""
     machine = loaded.machine
-    tree, chosen = PciTree(machine), {device.pci or device.id for own in loaded.devices.values() for device in own}
-    devices = [one for one in machine.pci_devices if one.address in chosen or one.class_.startswith(("03", "12", "02"))]
-    cpus = {node: CPUSet.from_int(bits) for node, bits in zip(machine.numa_node_ids, machine.node_cpus, strict=True)}
+    tree, chosen = (
+        PciTree(machine),
+        {device.pci or device.id for own in loaded.devices.values() for device in own},
+    )
+    devices = [
+        one
+        for one in machine.pci_devices
+        if one.address in chosen or one.class_.startswith(("03", "12", "02"))
+    ]
+    cpus = {
+        node: CPUSet.from_int(bits)
+        for node, bits in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
+    }
     told: list[dict[str, Any]] = []
     for one in devices:
         node = one.numa_node
         own = str(cpus[node]) if node in cpus else None
         far = [DISTANCES[tree.distance(one.address, other.address)] for other in devices]
-        told.append({"address": one.address, "kind": kind_of(one), "numaNode": node, "cpus": own, "distances": far})
+        told.append(
+            {
+                "address": one.address,
+                "kind": kind_of(one),
+                "numaNode": node,
+                "cpus": own,
+                "distances": far,
+            }
+        )
     if as_json:
         print_json({"devices": told})
     if not tree.is_known:
-        complain(f"no PCIe tree is {'published for' if title in catalog_entries() else 'known of'} {title}")
+        complain(
+            f"no PCIe tree is {'published for' if title in catalog_entries() else 'known of'} "
+            f"{title}"
+        )
     if as_json or not told:
         return
     rows = []
     for number, row in enumerate(told):
         near = nodes_text(None if row["numaNode"] is None else [row["numaNode"]])
-        rows.append((str(number), *row["distances"], row["address"], row["kind"] or "-", row["cpus"] or "-", near))
-    table = Table("", *map(str, range(len(devices))), "device", "kind", "CPUs", "NUMA node", rows=rows)
+        rows.append(
+            (
+                str(number),
+                *row["distances"],
+                row["address"],
+                row["kind"] or "-",
+                row["cpus"] or "-",
+                near,
+            )
+        )
+    table = Table(
+        "", *map(str, range(len(devices))), "device", "kind", "CPUs", "NUMA node", rows=rows
+    )
     print_whole(make_console(), table)
     click.echo(LEGEND)
 
@@ -270,7 +333,8 @@ def resources_table(inventory: Mapping[str, Sequence[Device]]) -> Table:
         for device in devices:
             groups.setdefault(device.numa_nodes or (), []).append(device.id)
         rows += [
-            (resource, nodes_text(near or None), str(len(ids)), " ".join(ids)) for near, ids in sorted(groups.items())
+            (resource, nodes_text(near or None), str(len(ids)), " ".join(ids))
+            for near, ids in sorted(groups.items())
         ]
     return Table("resource", "NUMA node", "count", "devices", numbers=("count",), rows=rows)
 
@@ -287,7 +351,8 @@ def distance_matrix(machine: Machine) -> Table:
 def distances_by_value(machine: Machine) -> Table:
     """Return the distances the other way round: which nodes are how far from each.
 
-    Nodes in a row that stand alike to all others share a line, which names the others among them too.
+    Nodes in a row that stand alike to all others share a line, which names the others among them
+    too.
     """
     rows = machine.distance_matrix or ()
     values = sorted({value for i, row in enumerate(rows) for j, value in enumerate(row) if i != j})
@@ -310,7 +375,10 @@ def _alike(rows: Sequence[Sequence[int]], one: int, other: int) -> bool:
     if rows[one][one] != rows[other][other] or rows[one][other] != rows[other][one]:
         return False
     others = (third for third in range(len(rows)) if third not in {one, other})
-    return all(rows[one][third] == rows[other][third] and rows[third][one] == rows[third][other] for third in others)
+    return all(
+        rows[one][third] == rows[other][third] and rows[third][one] == rows[third][other]
+        for third in others
+    )
 
 
 def notes(loaded: LoadedMachine) -> Iterator[str]:
@@ -321,12 +389,24 @@ def notes(loaded: LoadedMachine) -> Iterator[str]:
     if machine.unassigned_cores:
         cpus = CPUSet(cpu for core in machine.unassigned_cores for cpu in core.cpus)
         yield f"in no NUMA node, so nothing is placed on them: CPUs {cpus}"
-    for word, isolated in (("isolated (isolcpus)", machine.isolated_cpus), ("nohz_full", machine.nohz_full_cpus)):
+    for word, isolated in (
+        ("isolated (isolcpus)", machine.isolated_cpus),
+        ("nohz_full", machine.nohz_full_cpus),
+    ):
         if isolated:
-            yield f"{word}, so nothing is placed on them without --isolated: CPUs {CPUSet(isolated)}"
-    kinds = {node.id: node.memory_kind for node in machine.numa_nodes if node.memory_kind not in {"", "dram"}}
+            yield (
+                f"{word}, so nothing is placed on them without --isolated: CPUs {CPUSet(isolated)}"
+            )
+    kinds = {
+        node.id: node.memory_kind
+        for node in machine.numa_nodes
+        if node.memory_kind not in {"", "dram"}
+    }
     for kind in sorted(set(kinds.values())):
-        yield f"memory of kind {kind}: NUMA nodes {CPUSet(node for node, one in kinds.items() if one == kind)}"
+        yield (
+            f"memory of kind {kind}: NUMA nodes "
+            f"{CPUSet(node for node, one in kinds.items() if one == kind)}"
+        )
     if machine.overlapping_cpus:
         cpus = CPUSet.from_int(machine.overlapping_cpus)
         yield f"listed by several NUMA nodes, of which the first counts: CPUs {cpus}"

@@ -21,7 +21,15 @@ import click
 from alignup.cli import options
 from alignup.cli.failures import complain, need_extra, need_text
 from alignup.cli.inputs import KubeletSource, Pictures, load_cluster_node, read_bytes, title_of
-from alignup.cli.terminal import Table, amount_text, make_console, nodes_text, print_json, print_whole, safe
+from alignup.cli.terminal import (
+    Table,
+    amount_text,
+    make_console,
+    nodes_text,
+    print_json,
+    print_whole,
+    safe,
+)
 from alignup.errors import InputError, one_line
 from alignup.records import json_fields
 from alignup.text.counting import counted
@@ -37,13 +45,17 @@ if TYPE_CHECKING:
 # ---- collect
 
 
-# The parts that are worth having, where they are in an archive, and what it costs where one is missing.
+# The parts that are worth having, where they are in an archive, and what it costs where one is
+# missing.
 _WORTH = {
     "sys": ("sys/", "elsewhere, --machine must name the machine"),
     "configuration": ("var/lib/kubelet/config.yaml", "the topology policy is unknown"),
     "CPUs": ("var/lib/kubelet/cpu_manager_state", "all CPUs count as free"),
     "memory": ("var/lib/kubelet/memory_manager_state", "all memory counts as free"),
-    "devices": ("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", "all devices count as free"),
+    "devices": (
+        "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+        "all devices count as free",
+    ),
     "PodResources": ("podresources/allocatable.json", "the NUMA nodes of free devices are unknown"),
     "pods": ("pods.json", "only what pods hold is known; add --pods or --kubeconfig"),
 }
@@ -59,7 +71,9 @@ def collect(
         "The pods of the node: `kubectl get pods -A -o json --field-selector spec.nodeName=NAME`."
     ),
     kubeconfig: str | None = options.file("Ask this cluster for pods, Node and claims."),
-    node_name: str | None = options.value("The Node's name in the cluster. Needed with --kubeconfig.", metavar="NAME"),
+    node_name: str | None = options.value(
+        "The Node's name in the cluster. Needed with --kubeconfig.", metavar="NAME"
+    ),
     as_json: bool = options.json(),
     target: str = options.argument("OUT.tar.xz"),
 ) -> None:
@@ -67,9 +81,9 @@ def collect(
 
         alignup node collect node1.tar.xz --pods pods.json
 
-    The archive has no environment variables, arguments, annotations or tokens of pods: only what `--node` reads is
-    kept. The checkpoint of devices is kept whole, with what device plugins told containers. Only the archive is
-    written.
+    The archive has no environment variables, arguments, annotations or tokens of pods: only what
+    `--node` reads is kept. The checkpoint of devices is kept whole, with what device plugins told
+    containers. Only the archive is written.
     """
     from alignup.kubelet.collect import collect
     from alignup.kubelet.layout import open_node
@@ -85,10 +99,18 @@ def collect(
     if kubeconfig is not None and node_name is not None:
         need_extra("cluster")
         given, node, claims = asyncio.run(ask_cluster(kubeconfig, node_name))
-    found = collect(open_node(root, kubelet_dir), target, config=config, pods=given, node=node, claims=claims)
-    missing = {name: words for name, words in _WORTH.items() if not any(one.startswith(words[0]) for one in found)}
+    found = collect(
+        open_node(root, kubelet_dir), target, config=config, pods=given, node=node, claims=claims
+    )
+    missing = {
+        name: words
+        for name, words in _WORTH.items()
+        if not any(one.startswith(words[0]) for one in found)
+    }
     if as_json:
-        lacks = [{"name": name, "path": path, "means": cost} for name, (path, cost) in missing.items()]
+        lacks = [
+            {"name": name, "path": path, "means": cost} for name, (path, cost) in missing.items()
+        ]
         print_json({"archive": target, "files": list(found), "missing": lacks})
         return
     complain(f"packed {counted(len(found), 'file')} into {target}")
@@ -107,14 +129,18 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
     from alignup.control_plane.api_server.watch import list_objects
 
     async with await Api.connect(kubeconfig) as api:
-        pods = await api.request("GET", "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node_name}"})
+        pods = await api.request(
+            "GET", "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={node_name}"}
+        )
         node = await api.request("GET", f"/api/v1/nodes/{quote(node_name, safe='')}")
         items: list[dict[str, Any]] = []
         try:
             for kind in ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate"):
                 path = f"{CLAIMS}/{kind.lower()}{'es' if kind.endswith('s') else 's'}"
                 told = {"apiVersion": "resource.k8s.io/v1", "kind": kind}
-                items += [decode_json(item, f"a {kind}") | told async for item in list_objects(api, path)]
+                items += [
+                    decode_json(item, f"a {kind}") | told async for item in list_objects(api, path)
+                ]
         except ApiError as error:
             complain(f"missing from the archive: claims (resources.json); {error}")
             items = []
@@ -135,14 +161,18 @@ def of_node(items: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     far = {
         (one.namespace, one.name)
         for one in known.claims
-        if one.allocated and not any((device.driver, device.pool) in pools for device in one.allocated)
+        if one.allocated
+        and not any((device.driver, device.pool) in pools for device in one.allocated)
     }
 
     def matters(one: dict[str, Any]) -> bool:
         metadata = one["metadata"]
         if one["kind"] == "ResourceSlice":
             return metadata["name"] in near
-        return one["kind"] != "ResourceClaim" or (metadata.get("namespace", ""), metadata["name"]) not in far
+        return (
+            one["kind"] != "ResourceClaim"
+            or (metadata.get("namespace", ""), metadata["name"]) not in far
+        )
 
     return [one for one in items if matters(one)]
 
@@ -156,22 +186,26 @@ def show(
     source: KubeletSource = options.all_of(KubeletSource),
     as_json: bool = options.json(),
     watch: float | None = options.value(
-        "Read the node again every SECONDS and show it when something has changed, until interrupted.",
+        "Read the node again every SECONDS and show it when something has changed, until "
+        "interrupted.",
         type=options.Seconds(0.1, 86400),
         metavar="SECONDS",
     ),
     pictures: Pictures = options.all_of(Pictures),
-    kubeconfig: str | None = options.file("Show the node --node-name of this cluster, as it publishes itself."),
+    kubeconfig: str | None = options.file(
+        "Show the node --node-name of this cluster, as it publishes itself."
+    ),
 ) -> None:
     """Show what each NUMA node of a kubelet's node has, which container holds what, and the settings in effect.
 
         alignup node show
         alignup node show --node node1.tar.xz --json
 
-    Settings are policies, their options and feature gates, each with its origin: a file, a drop-in, the kubelet's flags
-    or the release's default. --json also lists those that nothing sets.
+    Settings are policies, their options and feature gates, each with its origin: a file, a drop-in,
+    the kubelet's flags or the release's default. --json also lists those that nothing sets.
 
-    Pods that are gone but still in the state files are left out: the kubelet drops them at its next admission.
+    Pods that are gone but still in the state files are left out: the kubelet drops them at its next
+    admission.
     """
     from alignup.kubelet.config import settings_of
     from alignup.node.holdings import holdings_of
@@ -189,7 +223,9 @@ def show(
         if holdings != shown:
             if shown is not None and not as_json:
                 click.echo()
-            print_holdings(title_of(title, node), node, holdings, settings, pictures, as_json=as_json)
+            print_holdings(
+                title_of(title, node), node, holdings, settings, pictures, as_json=as_json
+            )
             shown = holdings
         if watch is None:
             return
@@ -197,7 +233,13 @@ def show(
 
 
 def print_holdings(
-    title: str, node: Node, holdings: Holdings, settings: tuple[Setting, ...], pictures: Pictures, *, as_json: bool
+    title: str,
+    node: Node,
+    holdings: Holdings,
+    settings: tuple[Setting, ...],
+    pictures: Pictures,
+    *,
+    as_json: bool,
 ) -> None:
     """Write the node in the forms that are asked for; with nothing asked for, as tables."""
     if pictures:
@@ -213,10 +255,18 @@ def print_holdings(
     console = make_console()
     console.print(safe(title))
     rows = []
-    for name, place in ((one.resource, place) for one in holdings.resources for place in one.places):
-        amounts = (amount_text(name, amount) for amount in (place.allocatable, place.held, place.free))
+    for name, place in (
+        (one.resource, place) for one in holdings.resources for place in one.places
+    ):
+        amounts = (
+            amount_text(name, amount) for amount in (place.allocatable, place.held, place.free)
+        )
         rows.append((name, nodes_text(place.numa_nodes) or "-", *amounts))
-    print_whole(console, Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows), below=True)
+    print_whole(
+        console,
+        Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows),
+        below=True,
+    )
     holders = [(one.pod, one.container, *one.cells()) for one in holdings.containers if one]
     table = Table("pod", "container", "CPUs", "memory", "devices", rows=holders)
     if table.rows:
@@ -263,7 +313,11 @@ def export(
     from alignup.kubelet.node_resource_topology.write import kubelet_topology_object
 
     known = found.records.node_object.name if found.records.node_object else ""
-    hostname = found.records.configuration.kubelet.flags.hostname if found.records.configuration.kubelet else ""
+    hostname = (
+        found.records.configuration.kubelet.flags.hostname
+        if found.records.configuration.kubelet
+        else ""
+    )
     bound = next((one.node_name for one in found.records.pods or () if one.node_name), "")
     name = source.node_name or known or hostname or bound or platform.node().lower()
     told = kubelet_topology_object(name, found)
@@ -278,10 +332,12 @@ def verify(
     *,
     source: KubeletSource = options.all_of(KubeletSource),
     leases: bool = options.flag(
-        "Verify the processes of leases (`alignup run`) and their children, not those of containers."
+        "Verify the processes of leases (`alignup run`) and their children, not those of "
+        "containers."
     ),
     is_self: bool = options.flag(
-        "Verify the calling process: is it bound to one NUMA node, and are its devices there? Works inside a container "
+        "Verify the calling process: is it bound to one NUMA node, and are its devices there? "
+        "Works inside a container "
         "without privileges. Status 2 also means that the answer is unknown.",
         "--self",
     ),
@@ -302,7 +358,9 @@ def verify(
     if is_self:
         return verify_self(Path(source.root), as_json=as_json)
     if not Path(source.root).is_dir():
-        raise InputError.at("--node", "the root of a machine, whose processes can be looked at", source.root)
+        raise InputError.at(
+            "--node", "the root of a machine, whose processes can be looked at", source.root
+        )
     running = list(all_processes(Path(source.root)))
     if leases:
         from alignup.host.leases.file import LeaseFile
@@ -318,7 +376,9 @@ def verify(
             click.echo(one_line(f"{one.name}: {one.text}"))
     if not found and not as_json:
         checked = len(pids) or len(placements.keys() & {one.pid for one in running})
-        click.echo(f"{checked} process{'' if checked == 1 else 'es'} checked: all are placed as recorded")
+        click.echo(
+            f"{checked} process{'' if checked == 1 else 'es'} checked: all are placed as recorded"
+        )
     return 1 if found else 0
 
 
@@ -346,14 +406,18 @@ def publish(
     *,
     kubeconfig: str | None = options.kubeconfig,
     name: str = options.value(
-        "The name of the Node object.  [default: $NODE_NAME]", envvar="NODE_NAME", required=True, metavar="NAME"
+        "The name of the Node object.  [default: $NODE_NAME]",
+        envvar="NODE_NAME",
+        required=True,
+        metavar="NAME",
     ),
     root: str = options.file(
         "The root of the machine; in a container, where it is mounted.", default="/", metavar="DIR"
     ),
     interval: float = options.seconds("Look for changes this often.", default=1.0, least=0.05),
     config: str | None = options.file(
-        "The kubelet's configuration, if it is not in the kubelet's folder and no running kubelet tells it."
+        "The kubelet's configuration, if it is not in the kubelet's folder and no running kubelet "
+        "tells it."
     ),
     once: bool = options.flag("Publish once, and end."),
     no_events: bool = options.flag("Write no Events on rejected pods."),
@@ -363,9 +427,9 @@ def publish(
 
         alignup node publish --name node1
 
-    It updates the NodeResourceTopology object of the node, with the annotations alignup.dev/node and
-    alignup.dev/holdings, when the kubelet's state files change. It writes an Event on each pod that the kubelet
-    rejects, with the cause and what would help. Runs until SIGTERM.
+    It updates the NodeResourceTopology object of the node, with the annotations alignup.dev/node
+    and alignup.dev/holdings, when the kubelet's state files change. It writes an Event on each pod
+    that the kubelet rejects, with the cause and what would help. Runs until SIGTERM.
 
     `alignup extender` judges nodes that publish as exactly as their kubelets do.
     """
@@ -379,7 +443,9 @@ def publish(
     read = partial(read_running, root, config)
 
     async def publish(api: Api) -> None:
-        await run_until_told(publish_node(api, name, read, interval=interval, once=once, writes_events=not no_events))
+        await run_until_told(
+            publish_node(api, name, read, interval=interval, once=once, writes_events=not no_events)
+        )
 
     run_in_cluster(kubeconfig, publish, logs)
 
@@ -388,14 +454,18 @@ def publish(
 
 
 @options.subcommand("check", "0 nothing is wrong; 1 there are findings")
-def check(*, source: KubeletSource = options.all_of(KubeletSource), as_json: bool = options.json("finding")) -> int:
+def check(
+    *,
+    source: KubeletSource = options.all_of(KubeletSource),
+    as_json: bool = options.json("finding"),
+) -> int:
     """Check the state files of a kubelet against each other, the machine, the configuration and the pods.
 
         alignup node check
         alignup node check --node node1.tar.xz
 
-    Each finding says what is wrong, what the kubelet does about it at its next start, and how to repair it. Nothing is
-    written.
+    Each finding says what is wrong, what the kubelet does about it at its next start, and how to
+    repair it. Nothing is written.
     """
     from alignup.kubelet.check import check_node
     from alignup.kubelet.layout import open_node
@@ -419,14 +489,17 @@ def check(*, source: KubeletSource = options.all_of(KubeletSource), as_json: boo
 
 
 @options.subcommand("restart", "0 the kubelet starts, and every pod keeps what it holds; 1 not so")
-def restart(*, source: KubeletSource = options.all_of(KubeletSource), as_json: bool = options.json()) -> int:
+def restart(
+    *, source: KubeletSource = options.all_of(KubeletSource), as_json: bool = options.json()
+) -> int:
     """Say what a restart of the kubelet does: whether it starts, which pods keep what they hold, which are refused.
 
         alignup node restart --kubelet-version 1.37
         alignup node restart --node node1.tar.xz --config new.yaml
 
-    The restart uses the node's own configuration, release and machine, unless options give others: `--config` for a
-    changed configuration, `--kubelet-version` for an upgrade, `--machine` for other CPUs or memory. Nothing is written.
+    The restart uses the node's own configuration, release and machine, unless options give others:
+    `--config` for a changed configuration, `--kubelet-version` for an upgrade, `--machine` for
+    other CPUs or memory. Nothing is written.
     """
     from alignup.kubelet.check import foretell
     from alignup.kubelet.layout import open_node
@@ -460,10 +533,20 @@ def print_restart(found: Restart) -> None:
 
 def row_of(one: Outcome) -> tuple[str, ...]:
     """Return the cells of a pod: what becomes of it, and what it holds then."""
-    stays = "stays, with devices forgotten" if one.forgotten else "stays" if one.keeps else "stays, on other resources"
+    stays = (
+        "stays, with devices forgotten"
+        if one.forgotten
+        else "stays"
+        if one.keeps
+        else "stays, on other resources"
+    )
     verdict = stays if one.refusal is None else one.refusal.reason
     cells = [holding.cells() for holding in one.holds] or [("-", "-", "-")]
-    return one.pod.namespaced_name, verdict, *("\n".join(column) for column in zip(*cells, strict=True))
+    return (
+        one.pod.namespaced_name,
+        verdict,
+        *("\n".join(column) for column in zip(*cells, strict=True)),
+    )
 
 
 def lines_of(one: Outcome) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Declares subcommands and their options: an option is the default value of a parameter, and named after it.
 
-Options that several subcommands take are declared once, here. Their values complete in a shell; the scripts that ask
-for completions are click's; see docs/reference/command-line.md.
+Options that several subcommands take are declared once, here. Their values complete in a shell; the
+scripts that ask for completions are click's; see docs/reference/command-line.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 Complete: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]"
 
 # Those of `alignup.cluster`, which is not imported for a help text.
-STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
+STRATEGIES: Final = (
+    "least-numa-nodes",
+    "least-allocated",
+    "most-allocated",
+    "balanced-allocation",
+    "document",
+)
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 
@@ -31,7 +37,9 @@ POLICIES: Final = ("none", "best-effort", "restricted", "single-numa-node")
 SECTIONS: Final = {
     "Request": "--cpus --cpus-per-part --device --memory --part --policy --wait",
     "Options": "",
-    "Input": "--generate --log --pod --pods --replicas --resize --resources --scenarios --selectors",
+    "Input": (
+        "--generate --log --pod --pods --replicas --resize --resources --scenarios --selectors"
+    ),
     "Node": """--config --device-resource --devices --kubelet-dir --kubelet-version --machine --near-cpus --node
         --node-name --node-object --nvidia --root""",
     "Cluster": "--context --kubeconfig --namespace --nodes",
@@ -68,31 +76,44 @@ _LONGEST: Final = 1e9
 class Seconds(click.FloatRange):
     """A range without what is no number, or too long for clocks."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Return the number that a word says."""
         found: float = super().convert(value, param, ctx)
-        return found if found < _LONGEST else self.fail(f"{value!r} is no time to wait.", param, ctx)
+        return (
+            found if found < _LONGEST else self.fail(f"{value!r} is no time to wait.", param, ctx)
+        )
 
 
 class HelpWithSections(click.Command):
     """A command whose help has a summary and examples first, and options by section; `--help-all` shows all of it.
 
-    Its help text has paragraphs: a summary, examples, and the description. `--help` leaves out all but the first
-    paragraph of the description, and rare options.
+    Its help text has paragraphs: a summary, examples, and the description. `--help` leaves out all
+    but the first paragraph of the description, and rare options.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options and arguments, and those that show help."""
         rare = 0 if _WHOLE in ctx.meta else sum(not self.is_common(one) for one in self.params)
         text = f"Show the whole description and all options{f' ({rare} more)' if rare else ''}."
-        how: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
+        how: dict[str, Any] = {
+            "is_flag": True,
+            "is_eager": True,
+            "expose_value": False,
+            "callback": _show_all,
+        }
         return [*super().get_params(ctx), click.Option(["--help-all"], help=text, **how)]
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the summary, the examples and the description."""
         summary, examples, *description = help_paragraphs(self)
         with formatter.indentation():
-            for one in (summary, f"\b\n{examples}", *(description if _WHOLE in ctx.meta else description[:1])):
+            for one in (
+                summary,
+                f"\b\n{examples}",
+                *(description if _WHOLE in ctx.meta else description[:1]),
+            ):
                 formatter.write_paragraph()
                 formatter.write_text(one)
 
@@ -100,7 +121,9 @@ class HelpWithSections(click.Command):
         """Write the options by section."""
         shown = [one for one in self.get_params(ctx) if _WHOLE in ctx.meta or self.is_common(one)]
         for section in SECTIONS:
-            some = [one for one in shown if isinstance(one, click.Option) and section_of(one) == section]
+            some = [
+                one for one in shown if isinstance(one, click.Option) and section_of(one) == section
+            ]
             if records := list(filter(None, (one.get_help_record(ctx) for one in some))):
                 with formatter.section(section):
                     formatter.write_dl(records)
@@ -118,7 +141,14 @@ def help_paragraphs(command: click.Command) -> list[str]:
 
 def section_of(option: click.Option) -> str:
     """Return the section of the help where an option is."""
-    return next((name for name, words in SECTIONS.items() if not set(words.split()).isdisjoint(option.opts)), "Options")
+    return next(
+        (
+            name
+            for name, words in SECTIONS.items()
+            if not set(words.split()).isdisjoint(option.opts)
+        ),
+        "Options",
+    )
 
 
 def _show_all(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
@@ -142,7 +172,9 @@ class Declared(NamedTuple):
 
     def made(self, parameter: str) -> click.Parameter:
         """Return the option or argument of a parameter."""
-        return self.kind([*(() if self.kind is click.Argument else self.words(parameter)), parameter], **self.how)
+        return self.kind(
+            [*(() if self.kind is click.Argument else self.words(parameter)), parameter], **self.how
+        )
 
 
 def value(text: str, *names: str, **how: Any) -> Any:
@@ -153,7 +185,9 @@ def value(text: str, *names: str, **how: Any) -> Any:
         names: of the option, such as `--json`.
         how: what `click.Option` takes.
     """
-    return Declared(click.Option, names, {"help": text, "show_default": bool(how.get("default")), **how})
+    return Declared(
+        click.Option, names, {"help": text, "show_default": bool(how.get("default")), **how}
+    )
 
 
 def number(text: str, least: int = 1, most: int | None = None, **how: Any) -> Any:
@@ -184,7 +218,12 @@ def file(text: str, *names: str, metavar: str = "FILE", **how: Any) -> Any:
 class PathType(click.Path):
     """A path, as a `Path`."""
 
-    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
         """Return the path.
 
         Raises:
@@ -233,7 +272,9 @@ class Gathered:
     def declared(cls) -> dict[str, Declared]:
         """Return the options by attribute."""
         own = [vars(base).items() for base in reversed(cls.__mro__)]
-        return {name: value for items in own for name, value in items if isinstance(value, Declared)}
+        return {
+            name: value for items in own for name, value in items if isinstance(value, Declared)
+        }
 
 
 def all_of(record: type[Gathered]) -> Any:
@@ -242,7 +283,12 @@ def all_of(record: type[Gathered]) -> Any:
 
 
 def subcommand(
-    name: str, exits: str = "0 done", *, whole: bool = False, cls: type[click.Command] = HelpWithSections, **how: Any
+    name: str,
+    exits: str = "0 done",
+    *,
+    whole: bool = False,
+    cls: type[click.Command] = HelpWithSections,
+    **how: Any,
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Return a decorator that makes a subcommand of a function: keyword parameters are options, its result the status.
 
@@ -257,7 +303,9 @@ def subcommand(
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
         given = function.__kwdefaults__ or {}
-        records: dict[str, type[Gathered]] = {key: value for key, value in given.items() if isinstance(value, type)}
+        records: dict[str, type[Gathered]] = {
+            key: value for key, value in given.items() if isinstance(value, type)
+        }
         parameters: dict[str, Declared] = {}
         for key, value in given.items():
             parameters.update(records[key].declared() if key in records else {key: value})
@@ -272,7 +320,13 @@ def subcommand(
         # one that is called by itself has no group to say so
         settings = {"help_option_names": HELP_NAMES, **how.pop("context_settings", {})}
         return cls(
-            name, callback=call, params=made, help=function.__doc__, epilog=epilog, context_settings=settings, **how
+            name,
+            callback=call,
+            params=made,
+            help=function.__doc__,
+            epilog=epilog,
+            context_settings=settings,
+            **how,
         )
 
     return decorate
@@ -289,14 +343,20 @@ def completed(values: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(f"{before}{comma}{value}") for value in values if value.startswith(last)]
 
 
-def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
+def complete_files(
+    ctx: click.Context,  # noqa: ARG001 - click's
+    param: click.Parameter,  # noqa: ARG001 - click's
+    incomplete: str,
+) -> list[CompletionItem]:
     """Return that the shell shall complete a file."""
     from click.shell_completion import CompletionItem  # only a shell asks
 
     return [CompletionItem(incomplete, type="file")]
 
 
-def complete_machines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_machines(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Return the machines of the catalog that begin so; where none does, that the shell shall complete a file."""
     from alignup.machine.load import catalog_entries
 
@@ -308,14 +368,18 @@ def one_of(*values: str) -> Complete:
     return lambda _ctx, _param, incomplete: completed(values, incomplete)
 
 
-def complete_versions(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_versions(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Return the kubelet releases that begin so."""
     from alignup.kubernetes.versions import KNOWN_VERSIONS
 
     return completed(map(str, KNOWN_VERSIONS), incomplete)
 
 
-def complete_leases(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_leases(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Return the names of leases that begin so."""
     from alignup.errors import AlignupError
     from alignup.host.leases.source import open_source
@@ -336,7 +400,8 @@ def a_machine(text: str, metavar: str = "NAME|FILE|ROOT", **how: Any) -> Any:
 
 
 machine: Final = a_machine(
-    "A catalog name, a file (JSON, hwloc's XML, output of lscpu and numactl), an archive or a sysfs tree.",
+    "A catalog name, a file (JSON, hwloc's XML, output of lscpu and numactl), an archive or a "
+    "sysfs tree.",
     default="/",
     show_default="this machine",
 )
@@ -345,20 +410,28 @@ devices: Final = several(
     *("RESOURCE=N", "--device", "-d"),
 )
 selectors: Final = several(
-    "Treat PCI devices as a resource. SELECTOR is VENDOR:DEVICE, class=CLASS or both: nvidia.com/gpu=10de:*, "
-    "example.com/nic=15b3:*,class=0200. The default class of nvidia.com/gpu is 03 (display controllers).",
+    "Treat PCI devices as a resource. SELECTOR is VENDOR:DEVICE, class=CLASS or both: "
+    "nvidia.com/gpu=10de:*, "
+    "example.com/nic=15b3:*,class=0200. The default class of nvidia.com/gpu is 03 (display "
+    "controllers).",
     *("RESOURCE=SELECTOR", "--device-resource"),
 )
 inventory: Final = file(
-    'Devices in place of the machine\'s, as YAML or JSON: {"nvidia.com/gpu": [{"id": "gpu0", "numa": 0}]}.', "--devices"
+    'Devices in place of the machine\'s, as YAML or JSON: {"nvidia.com/gpu": [{"id": "gpu0", '
+    '"numa": 0}]}.',
+    "--devices",
 )
-near_cpus: Final = flag("Count devices on NUMA nodes without CPUs as near the closest nodes with CPUs (GB200).")
+near_cpus: Final = flag(
+    "Count devices on NUMA nodes without CPUs as near the closest nodes with CPUs (GB200)."
+)
 
 
 # ---- a kubelet: its release, its configuration, the node that it runs
 
 
-def _one_version(ctx: click.Context, option: click.Parameter, text: str | None) -> KubeletVersion | None:
+def _one_version(
+    ctx: click.Context, option: click.Parameter, text: str | None
+) -> KubeletVersion | None:
     """Return the release that an option names."""
     versions = _versions(ctx, option, text)
     if len(versions) > 1:
@@ -366,7 +439,9 @@ def _one_version(ctx: click.Context, option: click.Parameter, text: str | None) 
     return versions[0] if versions else None
 
 
-def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -> tuple[KubeletVersion, ...]:
+def _versions(
+    _ctx: click.Context, _option: click.Parameter, text: str | None
+) -> tuple[KubeletVersion, ...]:
     """Return the releases that an option names."""
     if text is None:
         return ()
@@ -378,18 +453,29 @@ def _versions(_ctx: click.Context, _option: click.Parameter, text: str | None) -
 def _version(more: str, metavar: str, callback: Callable[..., Any]) -> Any:
     """Declare an option of releases, of which there is more to be said."""
     text = f"Decide as this kubelet release, such as 1.33; {more}  [default: the newest known]"
-    return value(text, "--kubelet-version", metavar=metavar, callback=callback, shell_complete=complete_versions)
+    return value(
+        text,
+        "--kubelet-version",
+        metavar=metavar,
+        callback=callback,
+        shell_complete=complete_versions,
+    )
 
 
-kubelet_version: Final = _version("overrides `kubeletVersion` in the input.", "VERSION", _one_version)
+kubelet_version: Final = _version(
+    "overrides `kubeletVersion` in the input.", "VERSION", _one_version
+)
 kubelet_versions: Final = _version(
     "with several (1.36,1.37), compare their decisions.", "VERSION[,VERSION...]", _versions
 )
 config: Final = file(
-    "A KubeletConfiguration, or a file that contains one, such as /configz or kubelet flags.", "--config", "-c"
+    "A KubeletConfiguration, or a file that contains one, such as /configz or kubelet flags.",
+    "--config",
+    "-c",
 )
 kubelet_node: Final = file(
-    "A kubelet's node with its pods: / for this machine, the root of a copy, or an archive of `alignup node collect`, "
+    "A kubelet's node with its pods: / for this machine, the root of a copy, or an archive of "
+    "`alignup node collect`, "
     "must-gather or sosreport.",
     "--node",
     metavar="ROOT|ARCHIVE",
@@ -401,37 +487,47 @@ node: Final = file(
     default="/",
     show_default="this machine",
 )
-kubelet_dir: Final = file("The kubelet's folder.  [default: var/lib/kubelet beneath the root]", metavar="DIR")
+kubelet_dir: Final = file(
+    "The kubelet's folder.  [default: var/lib/kubelet beneath the root]", metavar="DIR"
+)
 
 
 # ---- pods, clusters and services
 
 
 nodes_or_cluster: Final = file(
-    "Read nodes from a file, not from a cluster: JSON lines, or NodeResourceTopology objects in YAML or JSON. Node "
+    "Read nodes from a file, not from a cluster: JSON lines, or NodeResourceTopology objects in "
+    "YAML or JSON. Node "
     "objects among them tell the kubelets' releases.",
     *("--nodes", "-n"),
 )
 strategy: Final = word(
-    "What makes a node better: fewer NUMA nodes used, more or less left free, CPU, memory and devices in balance, or "
+    "What makes a node better: fewer NUMA nodes used, more or less left free, CPU, memory and "
+    "devices in balance, or "
     "the rule of Koordinator's design document.",
     STRATEGIES,
     *("--strategy", "-s"),
     default="least-numa-nodes",
 )
-_PROFILE: Final = "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as released)."
+_PROFILE: Final = (
+    "Filter and score as Koordinator's scheduler: `document` (its design) or "
+    "`scheduler` (as released)."
+)
 koordinator_profile: Final = word(_PROFILE, ("document", "scheduler"))
 asked_kubeconfig: Final = file(
-    "Ask this cluster.  [default: like kubectl, $KUBECONFIG or ~/.kube/config; in a pod, its service account]"
+    "Ask this cluster.  [default: like kubectl, $KUBECONFIG or ~/.kube/config; in a pod, its "
+    "service account]"
 )
 resources: Final = file(
-    "ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates, as kubectl prints them. Allocated "
+    "ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates, as kubectl prints "
+    "them. Allocated "
     "claims hold their devices. Repeatable.",
     *("--resources", "-r"),
     multiple=True,
 )
 require_dra_alignment: Final = flag(
-    "Refuse nodes where devices of claims would be far from the pod's CPUs and memory. By default they come last."
+    "Refuse nodes where devices of claims would be far from the pod's CPUs and memory. By default "
+    "they come last."
 )
 kubeconfig: Final = file("How to reach the API server.  [default: the service account of this pod]")
 state: Final = value(
@@ -444,7 +540,8 @@ state: Final = value(
 # ---- the output
 
 _READING: Final = (
-    "Decide like released kubelets, or like the design documents where the two differ (docs/documents.md)."
+    "Decide like released kubelets, or like the design documents where the two "
+    "differ (docs/documents.md)."
 )
 reading: Final = choice(_READING, ("kubelet", "documents"), default="kubelet")
 product: Final = flag("Show how hints were merged: the cross product, up to 200 rows.")
@@ -453,14 +550,18 @@ product: Final = flag("Show how hints were merged: the cross product, up to 200 
 class Logs(Gathered):
     """What a program that runs on logs to standard error, and how."""
 
-    log_level: str = choice("Log messages of this level and above; debug logs each pod.", LOG_LEVELS, default="info")
+    log_level: str = choice(
+        "Log messages of this level and above; debug logs each pod.", LOG_LEVELS, default="info"
+    )
     log_format: str = choice("Log lines of text or of JSON.", ("text", "json"), default="text")
 
 
 def json(each: str = "") -> Any:
     """Declare the option of output for programs; `each` says per what there is an object, where there are several."""
     return flag(
-        f"Print {f'a JSON object per {each}, one a line' if each else 'one JSON object'}, and nothing else.", "--json"
+        f"Print {f'a JSON object per {each}, one a line' if each else 'one JSON object'}, and "
+        "nothing else.",
+        "--json",
     )
 
 

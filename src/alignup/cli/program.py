@@ -1,7 +1,7 @@
 """The program: its subcommands, listed without being imported; each is imported when it is called.
 
-Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input (125 for failures of `run` itself);
-130 interrupted; 141 nobody read the output. Warnings of the library go to standard error.
+Exit status: 0 done and admitted; 1 refused; 2 bad usage or bad input (125 for failures of `run`
+itself); 130 interrupted; 141 nobody read the output. Warnings of the library go to standard error.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ class LazyGroup(HelpWithSections, click.Group):
     def imported(self, name: str) -> click.Command:
         """Import and return a subcommand: `command` of the module of its name, or its name in one of `HOMES`."""
         home = HOMES.get(name)
-        found: click.Command = getattr(import_module(f"alignup.cli.{home or name}"), name if home else "command")
+        found: click.Command = getattr(
+            import_module(f"alignup.cli.{home or name}"), name if home else "command"
+        )
         return found
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> _Resolved:
@@ -145,7 +147,11 @@ class NodeGroup(LazyGroup):
         return found
 
 
-@click.group(name="node", cls=NodeGroup, epilog="Exit status: that of the subcommand; 2 bad usage or bad input.")
+@click.group(
+    name="node",
+    cls=NodeGroup,
+    epilog="Exit status: that of the subcommand; 2 bad usage or bad input.",
+)
 def node() -> None:
     """Read the node that a kubelet runs: its machine, configuration, state files and pods.
 
@@ -157,10 +163,13 @@ def node() -> None:
 @click.group(
     cls=ProgramGroup,
     context_settings={"help_option_names": HELP_NAMES},
-    epilog="Exit status: 0 done and admitted; 1 refused, or findings; 2 bad usage or bad input; 130 interrupted; 141 "
+    epilog="Exit status: 0 done and admitted; 1 refused, or findings; 2 bad usage or bad input; "
+    "130 interrupted; 141 "
     "output closed early. Each command's help has its own.",
 )
-@click.version_option(VERSION, "--version", "-V", message=f"alignup {VERSION}", help="Show the version.")
+@click.version_option(
+    VERSION, "--version", "-V", message=f"alignup {VERSION}", help="Show the version."
+)
 def program() -> None:
     """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as a kubelet would, and say why not.
 
@@ -188,10 +197,14 @@ def run_program() -> None:
 def open_standard_streams() -> None:
     """Open the standard streams that were closed, so that no other file takes their numbers.
 
-    A stream that was closed stays closed for those who use it: reading and writing fail, and children find it
-    closed. Complaints go nowhere.
+    A stream that was closed stays closed for those who use it: reading and writing fail, and
+    children find it closed. Complaints go nowhere.
     """
-    streams = (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
+    streams = (
+        ("stdin", "r", os.O_WRONLY),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_WRONLY),
+    )
     for number, (name, mode, flags) in enumerate(streams):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, flags | os.O_CLOEXEC)
@@ -211,7 +224,8 @@ def let_write_anything(stream: object) -> None:
 def exit_status(command: click.Command) -> int:
     """Run a command with the words of the command line, and return the exit status.
 
-    Click's own ending of a program would be 1 after Ctrl-C and for some bad input, and 1 means refused here.
+    Click's own ending of a program would be 1 after Ctrl-C and for some bad input, and 1 means
+    refused here.
     """
 
     def work() -> int:
@@ -233,7 +247,9 @@ def say_warnings() -> None:
             show(message, category, *where, **how)
         elif len(said) < MOST_SAID and str(message) not in said:
             said.add(str(message))
-            complain(str(message) if len(said) < MOST_SAID else "more was ignored than is said here")
+            complain(
+                str(message) if len(said) < MOST_SAID else "more was ignored than is said here"
+            )
 
     warnings.simplefilter("always", AlignupWarning)
     warnings.showwarning = say_once

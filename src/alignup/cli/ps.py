@@ -29,11 +29,12 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
         alignup ps
         alignup ps --json
 
-    A lease whose process is gone holds nothing: the next request takes what it had. The state of a lease from another
-    container or host is unknown, and the lease stays until `alignup release --force`.
+    A lease whose process is gone holds nothing: the next request takes what it had. The state of a
+    lease from another container or host is unknown, and the lease stays until `alignup release
+    --force`.
 
-    A lease with a cgroup lasts until every process that its command started has ended. Any other lease lasts as long as
-    the command and its keeper process, which sees most of these processes.
+    A lease with a cgroup lasts until every process that its command started has ended. Any other
+    lease lasts as long as the command and its keeper process, which sees most of these processes.
     """
     from alignup.host.leases.source import open_source  # startup counts
 
@@ -41,7 +42,10 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
         complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")
     found = open_source(state, complain).overview()
     if as_json:
-        print_json(*(lease_dict(known.lease, known.state) for known in found.leases), *map(waiter_dict, found.waiting))
+        print_json(
+            *(lease_dict(known.lease, known.state) for known in found.leases),
+            *map(waiter_dict, found.waiting),
+        )
         return
     show_leases(found.leases)
     if found.waiting:
@@ -51,7 +55,12 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
 
 def lease_dict(lease: LeaseRecord, state: str) -> dict[str, Any]:
     """Return a lease in JSON's types."""
-    told: dict[str, Any] = {"name": lease.name, "pid": lease.process.pid, "state": state, "command": lease.command}
+    told: dict[str, Any] = {
+        "name": lease.name,
+        "pid": lease.process.pid,
+        "state": state,
+        "command": lease.command,
+    }
     told |= {"policy": lease.policy, "takenAt": _time_text(lease.taken_at) or None}
     told |= {"cpus": str(lease.cpus), "numaNodes": list(lease.numa_nodes)}
     told["memory"] = [msgspec.to_builtins(share) for share in lease.memory if share.size]
@@ -64,7 +73,12 @@ def waiter_dict(waiter: Waiter) -> dict[str, Any]:
     part = None if waiter.part is None else f"{waiter.part[0]}/{waiter.part[1]}"
     devices = dict(sorted(waiter.devices.items()))
     asks = {"cpu": waiter.cpus, "memory": waiter.memory, "devices": devices, "part": part}
-    who = {"waiting": True, "name": waiter.name, "pid": waiter.process.pid, "command": waiter.command}
+    who = {
+        "waiting": True,
+        "name": waiter.name,
+        "pid": waiter.process.pid,
+        "command": waiter.command,
+    }
     return {**who, "policy": waiter.policy, "since": _time_text(waiter.since) or None, "asks": asks}
 
 
@@ -73,9 +87,15 @@ def _show_waiting(waiting: Sequence[Waiter]) -> None:
     rows = []
     for waiter in waiting:
         who = (waiter.name or "-", str(waiter.process.pid or "-"), age(waiter.since, time.time()))
-        cpus = str(waiter.cpus or "-") if waiter.part is None else f"part {waiter.part[0]}/{waiter.part[1]}"
+        cpus = (
+            str(waiter.cpus or "-")
+            if waiter.part is None
+            else f"part {waiter.part[0]}/{waiter.part[1]}"
+        )
         memory = short_bytes(waiter.memory) if waiter.memory else "-"
-        devices = " ".join(f"{resource}={count}" for resource, count in sorted(waiter.devices.items()))
+        devices = " ".join(
+            f"{resource}={count}" for resource, count in sorted(waiter.devices.items())
+        )
         rows.append((*who, cpus, memory, devices or "-", waiter.command))
     print_table(("waits", "pid", "for", "CPUs", "memory", "devices", "command"), rows)
 
@@ -88,7 +108,18 @@ def show_leases(leases: Sequence[KnownLease]) -> None:
     # leases of a file have no cgroups, and need no column for that
     ends = any(known.lease.cgroup for known in leases)
     more = ("ends with",) if ends else ()
-    headings = ("name", "pid", "state", "age", *more, "NUMA nodes", "CPUs", "memory", "devices", "command")
+    headings = (
+        "name",
+        "pid",
+        "state",
+        "age",
+        *more,
+        "NUMA nodes",
+        "CPUs",
+        "memory",
+        "devices",
+        "command",
+    )
     rows = []
     for lease, state in ((known.lease, known.state) for known in leases):
         who = (lease.name, str(lease.process.pid or "-"), state, age(lease.taken_at, time.time()))
@@ -100,7 +131,12 @@ def show_leases(leases: Sequence[KnownLease]) -> None:
 def _held(lease: LeaseRecord) -> tuple[str, ...]:
     """Return the cells of what a lease has."""
     memory = " ".join(short_bytes(size) for size in lease.memory_sizes.values())
-    return nodes_text(lease.numa_nodes) or "-", str(lease.cpus) or "-", memory or "-", devices_text(lease.devices)
+    return (
+        nodes_text(lease.numa_nodes) or "-",
+        str(lease.cpus) or "-",
+        memory or "-",
+        devices_text(lease.devices),
+    )
 
 
 def age(since: int, now: float) -> str:
@@ -116,7 +152,11 @@ def age(since: int, now: float) -> str:
 
 def _time_text(since: int) -> str:
     """Return a time as RFC 3339 writes it; empty: not known, or of a year that a clock was wrong about."""
-    return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if 0 < since < 1 << 37 else ""
+    return (
+        datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if 0 < since < 1 << 37
+        else ""
+    )
 
 
 @options.subcommand("release", "0 freed; 1 a lease does not exist, or its process runs")
@@ -126,15 +166,18 @@ def release(
         "NAME...", nargs=-1, required=True, shell_complete=options.complete_leases
     ),
     state: Path | None = options.state,
-    force: bool = options.flag("Free the lease even if its process runs. The process is not stopped."),
+    force: bool = options.flag(
+        "Free the lease even if its process runs. The process is not stopped."
+    ),
     as_json: bool = options.flag("Print each freed lease like `alignup ps --json`.", "--json"),
 ) -> int:
     """Free the leases with these names, which `alignup ps` shows.
 
         alignup release training
 
-    A lease whose process runs is freed with --force only, else the exit status is 1; the other leases are freed anyway.
-    --force does not end the process. It stays bound to CPUs that others can then get.
+    A lease whose process runs is freed with --force only, else the exit status is 1; the other
+    leases are freed anyway. --force does not end the process. It stays bound to CPUs that others
+    can then get.
     """
     from alignup.errors import AllocationError
     from alignup.host.leases.source import open_source  # startup counts

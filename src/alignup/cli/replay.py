@@ -31,21 +31,29 @@ def command(
     *,
     as_json: bool = options.json("scenario"),
     with_hints: bool = options.flag("With --json: add the hints of each provider.", "--hints"),
-    fail_on_refusal: bool = options.flag("Exit with status 1 if a pod is refused or a kubelet would not start."),
+    fail_on_refusal: bool = options.flag(
+        "Exit with status 1 if a pod is refused or a kubelet would not start."
+    ),
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
     compares: bool = options.flag(
-        "Compare the decisions of several releases: those of --kubelet-version, of a list that follows "
-        "(`--compare-versions 1.36,1.37 FILE`), or all known releases. With --json, an object for each release.",
+        "Compare the decisions of several releases: those of --kubelet-version, of a list that "
+        "follows "
+        "(`--compare-versions 1.36,1.37 FILE`), or all known releases. With --json, an object for "
+        "each release.",
         "--compare-versions",
     ),
     summary: bool = options.flag(
-        "Print a report, not the steps: admissions, refusals, alignment, and how full the NUMA nodes got."
+        "Print a report, not the steps: admissions, refusals, alignment, and how full the NUMA "
+        "nodes got."
     ),
     compare: str | None = options.value(
-        "Replay everything under each of these policies, such as restricted/pod,none, and print the reports side by "
+        "Replay everything under each of these policies, such as restricted/pod,none, and print "
+        "the reports side by "
         "side.",
         metavar="POLICY[/SCOPE],...",
-        shell_complete=options.one_of(*options.POLICIES, *(f"{one}/pod" for one in options.POLICIES[1:])),
+        shell_complete=options.one_of(
+            *options.POLICIES, *(f"{one}/pod" for one in options.POLICIES[1:])
+        ),
     ),
     files: tuple[str, ...] = options.files("FILE.jsonl...", required=True),
 ) -> int:
@@ -54,13 +62,14 @@ def command(
         alignup replay scenarios.jsonl
         alignup replay --compare restricted/pod,none scenarios.jsonl
 
-    A scenario has the keys `machine` (a catalog name, or what `alignup machine --json` prints), `kubelet` (fields of a
-    KubeletConfiguration), `devices` (resource -> [{"id", "numa"}]), `preferredSets`, `name`, and `steps`:
-    {"admit": Pod}, {"start": uid, "container": name} or {"remove": uid}. docs/scenarios.md describes them all.
+    A scenario has the keys `machine` (a catalog name, or what `alignup machine --json` prints),
+    `kubelet` (fields of a KubeletConfiguration), `devices` (resource -> [{"id", "numa"}]),
+    `preferredSets`, `name`, and `steps`: {"admit": Pod}, {"start": uid, "container": name} or
+    {"remove": uid}. docs/scenarios.md describes them all.
 
-    In a report, stranded capacity is free but unusable. It is the share of the allocatable amount that was free when a
-    pod was refused although the node had enough of every resource in total, averaged over all pods that arrived. Held
-    capacity is averaged over steps.
+    In a report, stranded capacity is free but unusable. It is the share of the allocatable amount
+    that was free when a pod was refused although the node had enough of every resource in total,
+    averaged over all pods that arrived. Held capacity is averaged over steps.
     """
     if with_hints and not as_json:
         raise click.UsageError("--hints needs --json")
@@ -68,7 +77,9 @@ def command(
         versions, files = listed_versions(versions, files)
     reports = summary or compare is not None
     if reports and (compares or len(versions) > 1 or with_hints):
-        raise click.UsageError("--summary and --compare go with one kubelet version, and without --hints")
+        raise click.UsageError(
+            "--summary and --compare go with one kubelet version, and without --hints"
+        )
     found = scenarios(files)
     version = versions[0] if versions else None
     with terminal.progress("replaying", count_lines(files)) as advance:
@@ -76,7 +87,9 @@ def command(
             made = make_reports(found, compare, version, advance)
         else:
             compared = versions if compares or len(versions) > 1 else ()
-            refused = answer(found, compared, version, advance, with_hints=with_hints, as_json=as_json)
+            refused = answer(
+                found, compared, version, advance, with_hints=with_hints, as_json=as_json
+            )
     if reports:
         if as_json:
             terminal.print_json(*(one.to_dict() for one in made))
@@ -84,7 +97,9 @@ def command(
             show_comparison(made)
         else:
             show_report(made[0])
-        refused = any(one.total.refused or any(node.config_error for node in one.nodes) for one in made)
+        refused = any(
+            one.total.refused or any(node.config_error for node in one.nodes) for one in made
+        )
     return 1 if refused and fail_on_refusal else 0
 
 
@@ -117,7 +132,9 @@ def answer(
         with errors_at(where):
             answers = [
                 ({"kubeletVersion": str(one)} if compared else {})
-                | replay(scenario, with_hints=with_hints, with_faults=bool(compared), kubelet_version=one)
+                | replay(
+                    scenario, with_hints=with_hints, with_faults=bool(compared), kubelet_version=one
+                )
                 for one in compared or (version,)
             ]
         refused = refused or any(refuses(one) for one in answers)
@@ -154,7 +171,9 @@ def answer_text(answer: Mapping[str, Any]) -> str:
         return f"the kubelet {answer['kubelet']}"
     if not answer["admitted"]:
         return f"refused, {answer['reason']}"
-    got = "; ".join(container_text(name, one, whole=True) for name, one in answer["containers"].items())
+    got = "; ".join(
+        container_text(name, one, whole=True) for name, one in answer["containers"].items()
+    )
     return f"admitted, {got}" if got else "done"
 
 
@@ -170,14 +189,18 @@ def container_text(name: str, container: Mapping[str, Any], *, whole: bool = Fal
         for block in container["memory"]
         if whole and block["size"]
     ]
-    parts += [f"{resource} {','.join(ids)}" for resource, ids in container["devices"].items() if ids]
+    parts += [
+        f"{resource} {','.join(ids)}" for resource, ids in container["devices"].items() if ids
+    ]
     return f"{name}: {', '.join(parts)}"
 
 
 def difference_lines(label: str, texts: Mapping[KubeletVersion, str]) -> Iterator[str]:
     """Yield what releases say about one thing: one line if several agree on it, else one for each group that does."""
     if len(set(texts.values())) == 1 < len(texts):
-        yield terminal.safe(f"{label}: {', '.join(map(str, texts))} agree: {next(iter(texts.values()))}")
+        yield terminal.safe(
+            f"{label}: {', '.join(map(str, texts))} agree: {next(iter(texts.values()))}"
+        )
         return
     yield terminal.safe(f"{label}:")
     for text in dict.fromkeys(texts.values()):
@@ -219,7 +242,9 @@ def count_lines(files: Iterable[str]) -> int | None:
     return total if total >= SHOWN_PROGRESS else None
 
 
-def lines_of(answer: dict[str, Any], steps: Sequence[Mapping[str, Any]], where: str = "") -> Iterator[str]:
+def lines_of(
+    answer: dict[str, Any], steps: Sequence[Mapping[str, Any]], where: str = ""
+) -> Iterator[str]:
     """Yield the lines that a person reads about the answer to one scenario with these steps.
 
     Args:
@@ -235,7 +260,9 @@ def lines_of(answer: dict[str, Any], steps: Sequence[Mapping[str, Any]], where: 
         if not step["admitted"]:
             yield f"  {number}: refused, {step['reason']}: {step['message']}"
             continue
-        got = "; ".join(container_text(name, container) for name, container in step["containers"].items())
+        got = "; ".join(
+            container_text(name, container) for name, container in step["containers"].items()
+        )
         other = f"{one_line(asked['container'])} started" if "start" in asked else "removed"
         yield f"  {number}: " + (f"admitted, {got}" if got else other)
 
@@ -297,7 +324,9 @@ def show_report(report: Report) -> None:
         console.print(f"  {sentence}")
     share = total.admitted / max(1, total.arrivals)
     console.print(f"{total.admitted:8} of {total.arrivals} pods ({share:.1%}) admitted")
-    console.print(f"{total.fitting:8} refused although the node had enough of every resource in total")
+    console.print(
+        f"{total.fitting:8} refused although the node had enough of every resource in total"
+    )
     for reason, count in sorted(total.reasons.items()):
         console.print(f"{count:8} refused: {terminal.safe(reason)}")
     for resource, count in sorted(total.resources.items()):
@@ -308,9 +337,14 @@ def show_report(report: Report) -> None:
     show_use(console, report.nodes)
     numbers = ("held on average", "stranded")
     used = report.utilisation.items()
-    rows = [(resource, number_in(held), number_in(report.stranded.get(resource))) for resource, held in used]
+    rows = [
+        (resource, number_in(held), number_in(report.stranded.get(resource)))
+        for resource, held in used
+    ]
     if rows:
-        terminal.print_whole(console, terminal.Table("resource", *numbers, numbers=numbers, rows=rows), below=True)
+        terminal.print_whole(
+            console, terminal.Table("resource", *numbers, numbers=numbers, rows=rows), below=True
+        )
 
 
 def alignment(counts: Counts) -> str:
@@ -330,9 +364,24 @@ def show_nodes(console: Console, nodes: Sequence[NodeReport]) -> None:
     for node, counts in ((node, node.counts) for node in nodes[:MOST_ROWS]):
         admitted = number_in(counts.admitted / max(1, counts.arrivals))
         aligned = (number_in(counts.preferred_share), number_in(counts.mean_numa_nodes, ".2f"))
-        blamed = ", ".join(f"{resource} {count}" for resource, count in counts.resources.most_common())
-        rows.append((node.name or "-", str(counts.arrivals), admitted, str(counts.refused), *aligned, blamed or "-"))
-    print_rows(console, terminal.Table("node", *numbers, "refused because of", numbers=numbers, rows=rows), len(nodes))
+        blamed = ", ".join(
+            f"{resource} {count}" for resource, count in counts.resources.most_common()
+        )
+        rows.append(
+            (
+                node.name or "-",
+                str(counts.arrivals),
+                admitted,
+                str(counts.refused),
+                *aligned,
+                blamed or "-",
+            )
+        )
+    print_rows(
+        console,
+        terminal.Table("node", *numbers, "refused because of", numbers=numbers, rows=rows),
+        len(nodes),
+    )
 
 
 def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
@@ -343,7 +392,11 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
     rows = []
     for node, use in uses[:MOST_ROWS]:
         place = (node.name or "-", use.resource, terminal.nodes_text(use.numa_nodes or None))
-        amounts = (terminal.amount_text(use.resource, use.allocatable), number_in(use.mean), number_in(use.peak))
+        amounts = (
+            terminal.amount_text(use.resource, use.allocatable),
+            number_in(use.mean),
+            number_in(use.peak),
+        )
         rows.append((*place, *amounts, sparkline(use.curve, bars)))
     if uses:
         headings = ("node", "resource", "NUMA node", *numbers, "over time")
@@ -372,7 +425,10 @@ def show_comparison(reports: Sequence[Report]) -> None:
 
     console = terminal.make_console()
     resources = list(dict.fromkeys(name for report in reports for name in report.utilisation))
-    numbers = [*HEADINGS, *(f"{name} {word}" for name in resources for word in ("held", "stranded"))]
+    numbers = [
+        *HEADINGS,
+        *(f"{name} {word}" for name in resources for word in ("held", "stranded")),
+    ]
     rows = []
     for report in reports:
         cells = list(report.total.cells())
@@ -380,7 +436,9 @@ def show_comparison(reports: Sequence[Report]) -> None:
             cells += [number_in(report.utilisation.get(name)), number_in(report.stranded.get(name))]
         rows.append((report.configuration, *cells))
     headings = tuple(map(terminal.safe, numbers))
-    terminal.print_whole(console, terminal.Table("configuration", *headings, numbers=headings, rows=rows))
+    terminal.print_whole(
+        console, terminal.Table("configuration", *headings, numbers=headings, rows=rows)
+    )
     for report in reports:
         for sentence in errors_of(report):
             console.print(f"{report.configuration}: {sentence}")

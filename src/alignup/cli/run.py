@@ -1,7 +1,7 @@
 """`alignup run`: runs a command on CPUs, memory and devices that nobody else has.
 
-Exit status: the command's; 126 or 127 if it cannot be executed, and 125 for whatever else goes wrong before it starts:
-bad usage, bad input, a refusal.
+Exit status: the command's; 126 or 127 if it cannot be executed, and 125 for whatever else goes
+wrong before it starts: bad usage, bad input, a refusal.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class RunCommand(options.HelpWithSections):
 
 @options.subcommand(
     "run",
-    "the command's; 126 or 127 if it cannot be executed; 125 if it was not started: a refusal, bad usage or bad input",
+    "the command's; 126 or 127 if it cannot be executed; 125 if it was not started: a refusal, "
+    "bad usage or bad input",
     whole=True,
     cls=RunCommand,
     context_settings={"allow_interspersed_args": False},
@@ -63,14 +64,17 @@ class RunCommand(options.HelpWithSections):
 def command(
     *,
     cpus: int = options.number("Whole CPUs; with --part: CPUs of each part.", 0, default=0),
-    memory: str = options.value("Memory, such as 8Gi.", default="0", show_default=False, metavar="SIZE"),
+    memory: str = options.value(
+        "Memory, such as 8Gi.", default="0", show_default=False, metavar="SIZE"
+    ),
     devices: tuple[str, ...] = options.devices,
     policy: str = options.word(
         "How strictly to align CPUs, memory and devices.", options.POLICIES, default=DEFAULT_POLICY
     ),
     name: str = options.value("The name that `alignup ps` shows.", default="", metavar="NAME"),
     part: str | None = options.value(
-        "A part of the machine, as `alignup split` cuts it. auto: the part of the launcher's local rank.",
+        "A part of the machine, as `alignup split` cuts it. auto: the part of the launcher's "
+        "local rank.",
         metavar="RANK/PARTS|auto",
         shell_complete=options.one_of("auto"),
     ),
@@ -84,33 +88,43 @@ def command(
         flag_value=_FOR_EVER,
         metavar="[SECONDS]",
     ),
-    no_bind: bool = options.flag("Bind neither CPUs nor memory. Needed for any machine but this one."),
+    no_bind: bool = options.flag(
+        "Bind neither CPUs nor memory. Needed for any machine but this one."
+    ),
     no_mounts: bool = options.flag(
-        "Leave the mounts and device files that device plugins ask for to the command, such as a container engine."
+        "Leave the mounts and device files that device plugins ask for to the command, such as a "
+        "container engine."
     ),
     json_fd: int | None = options.number(
-        "Write the lease to file descriptor N as one line of JSON, like `alignup ps --json`.", 0, 0x7FFFFFFF
+        "Write the lease to file descriptor N as one line of JSON, like `alignup ps --json`.",
+        0,
+        0x7FFFFFFF,
     ),
-    words: tuple[str, ...] = options.argument("-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED),
+    words: tuple[str, ...] = options.argument(
+        "-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED
+    ),
 ) -> int:
     """Run COMMAND on CPUs, memory and devices of its own, and give them back when it ends.
 
         alignup run --cpus 8 --memory 16Gi -- python train.py
         alignup run --cpus 4 --device nvidia.com/gpu=1 --wait -- ./job
 
-    Its environment names what it got: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY, ALIGNUP_DEVICE_<RESOURCE>, and
-    CUDA_VISIBLE_DEVICES for nvidia.com/gpu. A resource that is not requested is not restricted.
+    Its environment names what it got: ALIGNUP_CPUS, ALIGNUP_NUMA_NODES, ALIGNUP_MEMORY,
+    ALIGNUP_DEVICE_<RESOURCE>, and CUDA_VISIBLE_DEVICES for nvidia.com/gpu. A resource that is not
+    requested is not restricted.
 
-    Memory comes from the NUMA nodes of the CPUs first, then from the nearest other nodes. Under the policies restricted
-    and single-numa-node it comes from the nodes of the CPUs only. Processes that the command leaves running keep what
-    they have until they end, too. Variables such as OMP_NUM_THREADS are not set: OpenMP and other libraries see the
-    CPUs that the process is bound to. Device plugins may ask for mounts and device files at paths other than the
-    host's. Only the command and its children see them, and mounting needs CAP_SYS_ADMIN.
+    Memory comes from the NUMA nodes of the CPUs first, then from the nearest other nodes. Under the
+    policies restricted and single-numa-node it comes from the nodes of the CPUs only. Processes
+    that the command leaves running keep what they have until they end, too. Variables such as
+    OMP_NUM_THREADS are not set: OpenMP and other libraries see the CPUs that the process is bound
+    to. Device plugins may ask for mounts and device files at paths other than the host's. Only the
+    command and its children see them, and mounting needs CAP_SYS_ADMIN.
 
     Standard output is the command's. The variable ALIGNUP_LEASE holds the lease as JSON.
 
-    The exit status is the command's, 128+N if signal N ended it, 127 if it is not found, 126 if it cannot be
-    executed, and 125 with a sentence on standard error if the request is refused or anything else is wrong.
+    The exit status is the command's, 128+N if signal N ended it, 127 if it is not found, 126 if it
+    cannot be executed, and 125 with a sentence on standard error if the request is refused or
+    anything else is wrong.
     """
     from alignup.host.leases.child_process import OWN_FAILURE
 
@@ -128,7 +142,15 @@ def command(
                 # the command has no use for it, and its reader is to see the end
                 os.set_inheritable(json_fd, json_fd <= STDERR)
         source = open_source(state, complain, site.load, site.told)
-        return run(source, wanted, words, binds=not no_bind, mounts=not no_mounts, wait=wait, json_fd=json_fd)
+        return run(
+            source,
+            wanted,
+            words,
+            binds=not no_bind,
+            mounts=not no_mounts,
+            wait=wait,
+            json_fd=json_fd,
+        )
 
     return status_of(work, OWN_FAILURE)
 
@@ -158,11 +180,14 @@ def run(
 
     Raises:
         AllocationError: the request is refused.
-        InputError: whoever keeps leases cannot be used, processes cannot be bound to that machine, CUDA has no
-            number for a GPU of the lease, or what device plugins ask for cannot be mounted.
+        InputError: whoever keeps leases cannot be used, processes cannot be bound to that machine,
+            CUDA has no number for a GPU of the lease, or what device plugins ask for cannot be
+            mounted.
     """
     from alignup.host.leases.child_process import WaitingCommand  # startup counts
-    from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence  # startup counts
+
+    # startup counts
+    from alignup.host.leases.evidence import evidence_file, evidence_of, show_evidence
     from alignup.host.leases.request import LeaseRequest  # startup counts
     from alignup.host.processes.identity import identify  # startup counts
 
@@ -178,10 +203,14 @@ def run(
                 wanted,
                 identify(waiting.pid),
                 # arguments need not be UTF-8
-                command=" ".join(words).encode("utf-8", "backslashreplace").decode()[:_SHOWN_COMMAND],
+                command=" ".join(words)
+                .encode("utf-8", "backslashreplace")
+                .decode()[:_SHOWN_COMMAND],
                 name=f"{stem[:50]}-{waiting.pid}",
                 keeper=identify(waiting.keeper),
-                show=lambda lease, machine, state: show_evidence(evidence_of(lease, machine, state), evidence),
+                show=lambda lease, machine, state: show_evidence(
+                    evidence_of(lease, machine, state), evidence
+                ),
             )
             grant = source.acquire(request, wait)
             start = _start(grant, binds=binds, mounts=_mounts(grant) if mounts else ())
@@ -218,33 +247,43 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
     """Return the mounts that the command needs to see its devices as plugins say; say which it may not open.
 
     Raises:
-        InputError: some are needed, and this process may not mount; or it is in a container, where paths of the host
-            mean something else. The command would go on without its devices, or with those of somebody else.
+        InputError: some are needed, and this process may not mount; or it is in a container, where
+            paths of the host mean something else. The command would go on without its devices, or
+            with those of somebody else.
     """
     answer = grant.lease.answer
     if answer is None:
         return ()
     from alignup.host.processes.identity import identify  # startup counts
 
-    asked = [mount.host_path for mount in answer.mounts] + [device.host_path for device in answer.devices]
+    asked = [mount.host_path for mount in answer.mounts] + [
+        device.host_path for device in answer.devices
+    ]
     # a lease names its process as the agent does
     if asked and grant.lease.process.pid_namespace != identify(os.getpid()).pid_namespace:
         raise InputError(
-            f"a device plugin asks for {asked[0]} of the host, and this container has other files: use --no-mounts"
+            f"a device plugin asks for {asked[0]} of the host, and this container has other "
+            "files: use --no-mounts"
         )
     if asked and not grant.is_trusted:
-        raise InputError(f"the agent of another user asks for a mount of {asked[0]}: use --no-mounts")
-    from alignup.host.leases.private_mounts import closed_devices, may_mount, needed_mounts  # few need it
+        raise InputError(
+            f"the agent of another user asks for a mount of {asked[0]}: use --no-mounts"
+        )
+    # few need it
+    from alignup.host.leases.private_mounts import closed_devices, may_mount, needed_mounts
 
     needed = needed_mounts(answer)
     if needed and not may_mount():
         first = needed[0]
         raise InputError(
-            f"mounting {first.host_path} at {first.container_path}, as a device plugin asks, needs CAP_SYS_ADMIN; "
+            f"mounting {first.host_path} at {first.container_path}, as a device plugin asks, "
+            "needs CAP_SYS_ADMIN; "
             "--no-mounts leaves it to the command"
         )
     for device in closed_devices(answer):
-        complain(f"{device.host_path} of the lease may not be opened ({device.permissions}) by this user")
+        complain(
+            f"{device.host_path} of the lease may not be opened ({device.permissions}) by this user"
+        )
     return needed
 
 
@@ -257,11 +296,16 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     from alignup.host.leases.child_process import Start  # startup counts
 
     if binds and not grant.is_here:
-        raise InputError("the agent places work on another machine, where this process cannot be bound: use --no-bind")
+        raise InputError(
+            "the agent places work on another machine, where this process cannot be bound: use "
+            "--no-bind"
+        )
     environment = {name: os.fsencode(value) for name, value in grant.environment().items()}
     if not binds:
         return Start(environment, mounts=mounts)
-    return Start(environment, str(grant.lease.cpus), grant.memory_nodes, grant.lease.is_strict, mounts)
+    return Start(
+        environment, str(grant.lease.cpus), grant.memory_nodes, grant.lease.is_strict, mounts
+    )
 
 
 def _give_back(source: FileSource | AgentSource, lease: LeaseRecord) -> None:

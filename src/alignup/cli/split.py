@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def command(
     *,
     parts: int = options.argument("N", type=click.IntRange(min=1)),
-    cpus_per_part: int = options.number("CPUs of each part.  [default: as many as there are]", 0, default=0),
+    cpus_per_part: int = options.number(
+        "CPUs of each part.  [default: as many as there are]", 0, default=0
+    ),
     devices: tuple[str, ...] = options.devices,
     site: SiteSource = options.all_of(SiteSource),
     as_json: bool = options.json("part"),
@@ -34,8 +36,9 @@ def command(
 
     All parts have the same number of cores and of devices. `alignup run --part` takes one of them.
 
-    If there are enough cores, no core is in two parts. As many parts as possible lie on one NUMA node each, and the
-    others on as few and as close nodes as possible. Each part gets the closest devices.
+    If there are enough cores, no core is in two parts. As many parts as possible lie on one NUMA
+    node each, and the others on as few and as close nodes as possible. Each part gets the closest
+    devices.
     """
     from alignup.host.leases.file import LeaseFile  # startup counts
     from alignup.host.leases.request import parse_device_counts  # startup counts
@@ -45,7 +48,11 @@ def command(
         raise click.UsageError("--json and --env exclude each other")
     counts = parse_device_counts(devices)
     # with a machine of its own it asks nobody: nothing depends on what is in use
-    source = FileSource(LeaseFile(None, complain), site.load) if site.told else open_source(None, complain, site.load)
+    source = (
+        FileSource(LeaseFile(None, complain), site.load)
+        if site.told
+        else open_source(None, complain, site.load)
+    )
     cut = source.parts(parts, cpus_per_part, counts)
     if as_json:
         print_json(*map(part_dict, cut))

@@ -1,8 +1,9 @@
 """Prints for people: a console of the right width, tables, and text that cannot upset a terminal.
 
-The text itself is made by the subcommands. It may have rich's marks in it, such as `[bold]`; users' text goes through
-`safe`. Rich lays out what goes to a terminal. A file or pipe needs no colours and no breaking of lines, and gets plain
-lines without the import of rich, which takes longer than most answers.
+The text itself is made by the subcommands. It may have rich's marks in it, such as `[bold]`; users'
+text goes through `safe`. Rich lays out what goes to a terminal. A file or pipe needs no colours and
+no breaking of lines, and gets plain lines without the import of rich, which takes longer than most
+answers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     Console: TypeAlias = "RichConsole | PlainConsole"
 
 _T = TypeVar("_T")
-# Columns that a table in a file or pipe may have: programs read it too, so no value is broken in two.
+# Columns that a table in a file or pipe may have: programs read it too, so no value is broken in
+# two.
 PLAIN_WIDTH: Final = 10_000
 GAP: Final = "   "
 # What rich takes for a mark, and the backslashes before it, of which an odd number makes it text.
@@ -58,6 +60,7 @@ def make_console() -> Console:
     is_terminal = sys.stdout.isatty()
     if not is_terminal and not columns:
         return PlainConsole()
+
     from rich.console import Console, ConsoleDimensions
 
     class OpenConsole(Console):
@@ -69,10 +72,13 @@ def make_console() -> Console:
 
     # rich would keep bold letters, but who wants no colours reads plain text
     wants_plain = not is_terminal or bool(os.environ.get("NO_COLOR"))
-    console = OpenConsole(highlight=False, soft_wrap=True, color_system=None if wants_plain else "auto")
+    console = OpenConsole(
+        highlight=False, soft_wrap=True, color_system=None if wants_plain else "auto"
+    )
     if not is_terminal:
-        # both numbers, or rich takes what it knows of the kind of terminal instead, as for TERM=dumb
+        # both numbers, or rich takes what it knows of the kind of terminal (dumb ones) instead
         console.size = ConsoleDimensions(columns, 25)
+
     return console
 
 
@@ -80,7 +86,11 @@ class Table:
     """Headings and rows of cells, which may have several lines and rich's marks."""
 
     def __init__(
-        self, *headings: str, numbers: Sequence[str] = (), whole: Sequence[str] = (), rows: Iterable[Iterable[str]] = ()
+        self,
+        *headings: str,
+        numbers: Sequence[str] = (),
+        whole: Sequence[str] = (),
+        rows: Iterable[Iterable[str]] = (),
     ) -> None:
         """Make a table with nothing but a line under its headings.
 
@@ -117,11 +127,17 @@ class Table:
         """Return how wide each column must be to break no word, nor a line that is whole, and to break no line."""
         least, most = [], []
         for index, heading in enumerate(self.headings):
-            lines = [line for row in self.rows if index < len(row) for line in plain(row[index]).split("\n")]
+            lines = [
+                line
+                for row in self.rows
+                if index < len(row)
+                for line in plain(row[index]).split("\n")
+            ]
             is_whole = heading in self.numbers or heading in self.whole
             parts = lines if is_whole else [word for line in lines for word in line.split()]
             least.append(max(map(len, (*heading.split(), *parts))))
             most.append(max(map(len, (heading, *lines))))
+
         return least, most
 
 
@@ -132,14 +148,17 @@ def print_whole(console: Console, table: Table, *, below: bool = False) -> None:
     """
     if below:
         console.print()
+
     if isinstance(console, PlainConsole):
         click.echo("\n".join(table.lines("─" if can_write(console, "─") else "-")))
         return
+
     width = console.width
     least, most = table.column_widths()
     is_narrow = _table_width(least) > width
     if is_narrow:
         console.width = max(width, _table_width(most))
+
     console.print(_drawn(table, most if is_narrow else _shared_out(width, least, most)))
     console.width = width
 
@@ -150,7 +169,9 @@ def fits(console: Console, table: Table, most: int = PLAIN_WIDTH) -> bool:
     In a file or pipe no line is broken.
     """
     least, whole = table.column_widths()
-    return _table_width(whole if isinstance(console, PlainConsole) else least) <= min(console.width, most)
+    return _table_width(whole if isinstance(console, PlainConsole) else least) <= min(
+        console.width, most
+    )
 
 
 def _table_width(widths: Sequence[int]) -> int:
@@ -203,13 +224,18 @@ def plain(text: str) -> str:
     """Return a text as rich would show it, without its marks."""
     if "[" not in text:
         return text
-    return re.sub(_TAG, lambda found: "\\" * (len(found[1]) // 2) + (found[2] if len(found[1]) % 2 else ""), text)
+    return re.sub(
+        _TAG,
+        lambda found: "\\" * (len(found[1]) // 2) + (found[2] if len(found[1]) % 2 else ""),
+        text,
+    )
 
 
 def safe(text: str) -> str:
     """Return a user's text with nothing in it that a terminal or rich would obey."""
     printable = "".join(
-        letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text
+        letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}"
+        for letter in text
     )
     escaped = re.sub(_TAG, r"\1\1\\\2", printable) if "[" in printable else printable
     # or it would escape a mark behind it
@@ -223,7 +249,12 @@ def nodes_text(numa_nodes: Iterable[int] | None) -> str:
 
 def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
     """Return devices in a cell of a table."""
-    return one_line(" ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items()))) or "-"
+    return (
+        one_line(
+            " ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items()))
+        )
+        or "-"
+    )
 
 
 def print_json(*values: object) -> None:
@@ -241,7 +272,11 @@ def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
 
 def amount_text(resource: str, amount: int) -> str:
     """Return an amount of a resource in a cell of a table."""
-    return short_bytes(amount) if resource == "memory" or resource.startswith("hugepages-") else str(amount)
+    return (
+        short_bytes(amount)
+        if resource == "memory" or resource.startswith("hugepages-")
+        else str(amount)
+    )
 
 
 def runs(items: Iterable[_T], alike: Callable[[_T, _T], bool]) -> Iterator[list[_T]]:
@@ -260,8 +295,15 @@ def progress(doing: str, total: int | None) -> Iterator[Callable[[float], None]]
     if total is None or not sys.stderr.isatty():
         yield lambda _: None
         return
+
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

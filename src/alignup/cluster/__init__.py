@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Any
 from alignup.cluster.cluster import REASONS, STRATEGIES, Cluster, Evaluation
 
 if TYPE_CHECKING:
-    from alignup.kubelet.node_resource_topology.read import read_amounts, read_node_resource_topologies
+    from alignup.kubelet.node_resource_topology.read import (
+        read_amounts,
+        read_node_resource_topologies,
+    )
 
-__all__ = ["REASONS", "STRATEGIES", "Cluster", "Evaluation", "read_amounts", "read_node_resource_topologies"]
+__all__ = [
+    "REASONS",
+    "STRATEGIES",
+    "Cluster",
+    "Evaluation",
+    "read_amounts",
+    "read_node_resource_topologies",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,8 @@
 """A cluster: many nodes, and what each of them would say to a pod, as arrays with one element a node.
 
-The judging is compiled (`alignup.core.amounts.board`). What it judges are rows: of nodes, whose ledgers they share, or
-of amounts; and the requests of a pod. The other modules of this package read nodes, and use the answers.
+The judging is compiled (`alignup.core.amounts.board`). What it judges are rows: of nodes, whose
+ledgers they share, or of amounts; and the requests of a pod. The other modules of this package read
+nodes, and use the answers.
 """
 
 from __future__ import annotations
@@ -43,10 +44,14 @@ _counted_cpus = lru_cache(maxsize=1024)(
     lambda capacity, allocatable: CpuCapacity.from_counts(list(capacity), list(allocatable))
 )
 _counted_memory = lru_cache(maxsize=1024)(
-    lambda allocatable, checks_groups: MemoryCapacity(dict(allocatable), checks_groups=checks_groups)
+    lambda allocatable, checks_groups: MemoryCapacity(
+        dict(allocatable), checks_groups=checks_groups
+    )
 )
 _counted_devices = lru_cache(maxsize=1024)(
-    lambda totals, over_all_nodes: DeviceInventory.from_counts(list(totals), over_all_nodes=over_all_nodes)
+    lambda totals, over_all_nodes: DeviceInventory.from_counts(
+        list(totals), over_all_nodes=over_all_nodes
+    )
 )
 _NEWEST_PROFILE = VersionProfile()
 # Capacity, allocatable and available amounts of a resource, one for each NUMA node.
@@ -59,7 +64,9 @@ def row_of_node(node: Node) -> Row:
     A node asks itself where a provider of a user, a wrapped provider or a device plugin takes part.
     """
     config, machine = node.config, node.machine
-    built_in = tuple(provider for provider in (node.devices, node.cpu, node.memory) if provider is not None)
+    built_in = tuple(
+        provider for provider in (node.devices, node.cpu, node.memory) if provider is not None
+    )
     plugins = any(pool.preference is not None for pool in node.pools.values())
     distances = machine.distance_matrix
     return Row(
@@ -81,8 +88,8 @@ class NodeAmounts(Record):
     """The facts about a node of which only amounts are known; each amount comes once for each NUMA node.
 
     Attributes:
-        resources: capacity, allocatable and available CPUs, bytes of each type, and devices; what is missing is not
-            aligned.
+        resources: capacity, allocatable and available CPUs, bytes of each type, and devices; what
+            is missing is not aligned.
     """
 
     numa_nodes: int
@@ -99,7 +106,11 @@ class NodeAmounts(Record):
     @property
     def devices(self) -> dict[str, Amounts]:
         """The amounts of each resource of devices."""
-        return {name: one for name, one in self.resources.items() if name != "cpu" and not is_pinned_memory(name)}
+        return {
+            name: one
+            for name, one in self.resources.items()
+            if name != "cpu" and not is_pinned_memory(name)
+        }
 
 
 def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFILE) -> Row:
@@ -143,18 +154,22 @@ def one_default(defaults: Sequence[str]) -> str:
     """
     found = sorted(set(defaults))
     if len(found) > 1:
-        raise InputError.at("singleNUMANodeExclusive", "the same value for every node of a cluster", found)
+        raise InputError.at(
+            "singleNUMANodeExclusive", "the same value for every node of a cluster", found
+        )
     return found[0] if found else "Required"
 
 
-# Exclusive CPUs, (type, bytes) of memory, (resource, count) of devices, and whether all of it is handed on.
+# Exclusive CPUs, (type, bytes) of memory, (resource, count) of devices, and whether all of it is
+# handed on.
 Request = tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], bool]
 
 
 def request_of(one: Pod | Container) -> Request:
     """Return what a pod or container asks for.
 
-    Memory that is no whole number of bytes offers no hints and fails to allocate, as the largest amount does.
+    Memory that is no whole number of bytes offers no hints and fails to allocate, as the largest
+    amount does.
     """
     if isinstance(one, Container):
         fractional, is_reusable = bool(one.fractional_memory), one.is_init and not one.is_sidecar
@@ -172,7 +187,8 @@ def requests_of(pod: Pod, resources: Collection[str]) -> list[Request]:
         resources: the device resources that some node has.
 
     Raises:
-        InputError: it asks for more types of memory, or for more of these resources, than a compiled row holds.
+        InputError: it asks for more types of memory, or for more of these resources, than a
+            compiled row holds.
     """
     asking: list[Pod | Container] = [pod, *pod.all_containers]
     types = {kind for one in asking for kind, _ in one.memory}
@@ -188,10 +204,17 @@ def requests_of(pod: Pod, resources: Collection[str]) -> list[Request]:
 
 
 # The ways to score placements; see `Cluster.evaluate`.
-STRATEGIES: Final = ("least-numa-nodes", "least-allocated", "most-allocated", "balanced-allocation", "document")
+STRATEGIES: Final = (
+    "least-numa-nodes",
+    "least-allocated",
+    "most-allocated",
+    "balanced-allocation",
+    "document",
+)
 
-# The meaning of the codes in `Evaluation.reason`: the words that a kubelet puts into a pod's status, Koordinator's for
-# a pod that brings another policy than the node has, and the scheduler's for claims that cannot be allocated.
+# The meaning of the codes in `Evaluation.reason`: the words that a kubelet puts into a pod's
+# status, Koordinator's for a pod that brings another policy than the node has, and the scheduler's
+# for claims that cannot be allocated.
 REASONS: Final = (
     "",
     "TopologyAffinityError",
@@ -212,10 +235,13 @@ class Evaluation(Record, eq=False):
 
     Attributes:
         reason: an index into `REASONS`; 0 where the pod is admitted.
-        affinity: the NUMA nodes of all containers together, bit i for position i; 0: none was decided, or refused.
-        preferred: whether every container's affinity is preferred; False where refused, and under policy none.
+        affinity: the NUMA nodes of all containers together, bit i for position i; 0: none was
+            decided, or refused.
+        preferred: whether every container's affinity is preferred; False where refused, and under
+            policy none.
         score: higher is better; minus infinity where refused.
-        exact: False where amounts could not tell: the node may refuse the pod all the same. Refusals are certain.
+        exact: False where amounts could not tell: the node may refuse the pod all the same.
+            Refusals are certain.
     """
 
     admitted: Truths
@@ -229,7 +255,14 @@ class Evaluation(Record, eq=False):
     def empty(cls, count: int) -> Evaluation:
         """Return an answer of so many nodes that says no everywhere."""
         no, yes = np.zeros((2, count), np.bool_), np.ones(count, np.bool_)
-        return cls(no[0], np.zeros(count, np.uint8), np.zeros(count, np.uint64), no[1], np.full(count, -np.inf), yes)
+        return cls(
+            no[0],
+            np.zeros(count, np.uint8),
+            np.zeros(count, np.uint64),
+            no[1],
+            np.full(count, -np.inf),
+            yes,
+        )
 
     def __len__(self) -> int:
         return len(self.admitted)
@@ -244,7 +277,9 @@ class Evaluation(Record, eq=False):
         scores = self.score[found]
         if count is not None and count < len(found):
             # no node below the score of the last one wanted can be among them
-            least = np.partition(scores, len(found) - count)[len(found) - count] if count else np.inf
+            least = (
+                np.partition(scores, len(found) - count)[len(found) - count] if count else np.inf
+            )
             found, scores = found[scores >= least], scores[scores >= least]
         order: npt.NDArray[Any] = np.argsort(-scores, kind="stable")
         best: npt.NDArray[np.intp] = found[order[:count]]
@@ -253,21 +288,32 @@ class Evaluation(Record, eq=False):
     def refusals(self) -> dict[str, int]:
         """Return how many nodes refuse the pod for each reason that occurs."""
         counts = np.bincount(self.reason, minlength=len(REASONS))
-        return {name: int(count) for name, count in zip(REASONS, counts, strict=True) if name and count}
+        return {
+            name: int(count) for name, count in zip(REASONS, counts, strict=True) if name and count
+        }
 
 
 def _flat_views(answer: Evaluation) -> list[npt.NDArray[Any]]:
     """Return the arrays of an answer as the compiled board writes them: whole numbers for truth values."""
-    arrays = (answer.admitted, answer.reason, answer.affinity, answer.preferred, answer.score, answer.exact)
+    arrays = (
+        answer.admitted,
+        answer.reason,
+        answer.affinity,
+        answer.preferred,
+        answer.score,
+        answer.exact,
+    )
     return [array.view(np.uint8) if array.dtype == np.bool_ else array for array in arrays]
 
 
 AMOUNTS_ONLY: Final = (
-    "the cluster was made from NodeResourceTopology objects, which have amounts only: make it from nodes"
+    "the cluster was made from NodeResourceTopology objects, which have amounts "
+    "only: make it from nodes"
 )
 
 _MOST_THREADS: Final = 256
-# The fewest containers to judge, over all nodes, for which a thread is used: two milliseconds of work.
+# The fewest containers to judge, over all nodes, for which a thread is used: two milliseconds of
+# work.
 _WORTH_A_THREAD: Final = 1 << 15
 # The number of parts that the nodes are divided into; each thread takes one part after another.
 _SHARES: Final = 16
@@ -282,15 +328,16 @@ class Cluster:
     >>> [cluster.names[index] for index in cluster.evaluate(pod).best(2)]
     ['a', 'b']
 
-    Make one with `from_nodes`, `from_json_lines` or `read_node_resource_topologies`. A cluster made from nodes keeps
-    them, and sees at once what is admitted and removed there. After a change of another kind (an inventory of devices,
-    a further provider) call `update` with the node.
+    Make one with `from_nodes`, `from_json_lines` or `read_node_resource_topologies`. A cluster made
+    from nodes keeps them, and sees at once what is admitted and removed there. After a change of
+    another kind (an inventory of devices, a further provider) call `update` with the node.
 
     Args:
         names: the names of the nodes, each once.
         rows: what is known of each.
         nodes: the nodes, if there are any; of those beyond their number only amounts are known.
-        profiles: how the kubelet of each node decides, where only amounts are known; none: as the newest one.
+        profiles: how the kubelet of each node decides, where only amounts are known; none: as the
+            newest one.
 
     Raises:
         InputError: a name comes twice.
@@ -310,9 +357,13 @@ class Cluster:
         self._nodes: tuple[Node, ...] | None = None
         self._indices = {name: index for index, name in enumerate(self.names)}
         if len(self._indices) != len(self.names):
-            twice = next(name for index, name in enumerate(self.names) if self._indices[name] != index)
+            twice = next(
+                name for index, name in enumerate(self.names) if self._indices[name] != index
+            )
             raise InputError.at("the cluster", "a name that no other node has", twice)
-        self._default_exclusive = one_default([node.single_numa_node_exclusive for node in self._members])
+        self._default_exclusive = one_default(
+            [node.single_numa_node_exclusive for node in self._members]
+        )
         self._board = Board(rows)
         self._widest = 0  # not known
         self._lock = ManagerLock()
@@ -326,9 +377,14 @@ class Cluster:
             nodes: by name, or in order: then they are called `node-0`, `node-1` and so on.
 
         Raises:
-            InputError: the nodes differ in `single_numa_node_exclusive`, which is one scheduler's for all of them.
+            InputError: the nodes differ in `single_numa_node_exclusive`, which is one scheduler's
+                for all of them.
         """
-        by_name = nodes if isinstance(nodes, Mapping) else {f"node-{i}": node for i, node in enumerate(nodes)}
+        by_name = (
+            nodes
+            if isinstance(nodes, Mapping)
+            else {f"node-{i}": node for i, node in enumerate(nodes)}
+        )
         return cls(tuple(by_name), map(row_of_node, by_name.values()), tuple(by_name.values()))
 
     @classmethod
@@ -342,8 +398,8 @@ class Cluster:
     ) -> Cluster:
         """Return the cluster that a text describes, one node a line.
 
-        A line is a JSON object with the keys of `Node.from_dict`, `name`, and perhaps `pods`: manifests of pods that
-        are on the node already, in the order in which they came.
+        A line is a JSON object with the keys of `Node.from_dict`, `name`, and perhaps `pods`:
+        manifests of pods that are on the node already, in the order in which they came.
 
         Args:
             lines: The text, or its lines.
@@ -357,19 +413,26 @@ class Cluster:
         """
         from alignup.cluster.json_lines import read_nodes  # noqa: PLC0415  # only who reads text pays for it
 
-        return cls.from_nodes(read_nodes(lines, source, skip_bad=skip_bad, kubelet_version=kubelet_version))
+        return cls.from_nodes(
+            read_nodes(lines, source, skip_bad=skip_bad, kubelet_version=kubelet_version)
+        )
 
     def update(self, name: str, node: Node | NodeAmounts) -> None:
         """Put another node, or other amounts where only amounts are known, in a node's place.
 
         Raises:
-            InputError: there is no node of that name, the cluster is made from nodes and amounts are given, or the
-                other way round, or nodes would differ in `single_numa_node_exclusive`.
+            InputError: there is no node of that name, the cluster is made from nodes and amounts
+                are given, or the other way round, or nodes would differ in
+                `single_numa_node_exclusive`.
         """
         index = self.index(name)
         has_nodes = index < len(self._members)
         if not isinstance(node, Node if has_nodes else NodeAmounts):
-            expected = "a Node" if has_nodes else "the amounts of a NodeResourceTopology object (read_amounts)"
+            expected = (
+                "a Node"
+                if has_nodes
+                else "the amounts of a NodeResourceTopology object (read_amounts)"
+            )
             raise InputError.at(f"update of {name!r}", expected, node)
         if isinstance(node, Node):
             if len(self) > 1:
@@ -389,7 +452,8 @@ class Cluster:
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes, in order; not those, after them, of which only amounts are known."""
-        if self._nodes is None:  # made when it is asked for, so that an update costs the same in a cluster of any size
+        # made when it is asked for, so that an update costs the same in a cluster of any size
+        if self._nodes is None:
             self._nodes = tuple(self._members)
         return self._nodes
 
@@ -436,7 +500,9 @@ class Cluster:
         """
         return self._amounts(resource, allocatable=True)
 
-    def nodes_with(self, resource: str, amounts: Sequence[int], indices: Ints, out: Ints | None = None) -> Ints:
+    def nodes_with(
+        self, resource: str, amounts: Sequence[int], indices: Ints, out: Ints | None = None
+    ) -> Ints:
         """Return, for each node (a row) and amount (a column), the mask of the NUMA nodes that have that much free.
 
         The 64th NUMA node is left out. It is minus 1 where all of them together have too little.
@@ -472,9 +538,11 @@ class Cluster:
         """Return a pod, prepared for being judged by `judge` again and again.
 
         Raises:
-            InputError: it asks for too many resources, or its annotation of a NUMA policy cannot be read.
+            InputError: it asks for too many resources, or its annotation of a NUMA policy cannot be
+                read.
         """
-        if pod.readings is not None and self.names:  # kubelets that read it otherwise are judged again
+        # kubelets that read it otherwise are judged again
+        if pod.readings is not None and self.names:
             pod = pod.read_as(self._reading(0))
         return self._job(pod)
 
@@ -484,7 +552,14 @@ class Cluster:
         return Job(self._board, requests_of(pod, self._board.resources), policy)
 
     def judge(
-        self, job: Job, pod: Pod, strategy: str, into: Evaluation, start: int, stop: int, nodes: Ints | None = None
+        self,
+        job: Job,
+        pod: Pod,
+        strategy: str,
+        into: Evaluation,
+        start: int,
+        stop: int,
+        nodes: Ints | None = None,
     ) -> None:
         """Judge some nodes and write the answers in their places.
 
@@ -504,11 +579,28 @@ class Cluster:
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, _flat_views(into), start, stop, nodes)
             where = slice(start, stop) if nodes is None else nodes[start:stop]
-            if job.policy >= 0 or pod.readings is not None or pod.has_shared_pool or not into.exact[where].all():
-                self._ask(job, pod, strategy, into, np.arange(start, stop) if nodes is None else nodes[start:stop])
+            if (
+                job.policy >= 0
+                or pod.readings is not None
+                or pod.has_shared_pool
+                or not into.exact[where].all()
+            ):
+                self._ask(
+                    job,
+                    pod,
+                    strategy,
+                    into,
+                    np.arange(start, stop) if nodes is None else nodes[start:stop],
+                )
 
     def _run(
-        self, job: Job, strategy: str, views: list[npt.NDArray[Any]], start: int, stop: int, nodes: Ints | None = None
+        self,
+        job: Job,
+        strategy: str,
+        views: list[npt.NDArray[Any]],
+        start: int,
+        stop: int,
+        nodes: Ints | None = None,
     ) -> None:
         """Judge from the amounts of the nodes."""
         number = STRATEGIES.index(strategy)
@@ -520,21 +612,33 @@ class Cluster:
     def _ask(self, job: Job, pod: Pod, strategy: str, into: Evaluation, indices: Ints) -> None:
         """Judge once more where the kubelet reads the pod otherwise; ask nodes of which amounts could not tell.
 
-        Where pods bring policies of their own, nodes know who shares a NUMA node with whom, and amounts do not: then
-        every node that has pods is asked.
+        Where pods bring policies of their own, nodes know who shares a NUMA node with whom, and
+        amounts do not: then every node that has pods is asked.
         """
         shared: list[int] = []
         first = pod.read_as(self._reading(0)) if self.names else pod
         for read, where in self._readings(pod, indices):
             if read != first:
-                self._run(self._job(read), strategy, _flat_views(into), 0, len(where), np.array(where, np.int64))
+                self._run(
+                    self._job(read),
+                    strategy,
+                    _flat_views(into),
+                    0,
+                    len(where),
+                    np.array(where, np.int64),
+                )
             if read.has_shared_pool:
                 # rows of amounts know nothing of what containers of one pod share
                 shared += (index for index in where if index < len(self._members))
         indices = indices[indices < len(self._members)]
         unsure = indices[~into.exact[indices]].tolist()
         if job.policy >= 0:
-            unsure = sorted({*unsure, *(index for index in indices.tolist() if self._members[index].manager.has_pods)})
+            unsure = sorted(
+                {
+                    *unsure,
+                    *(index for index in indices.tolist() if self._members[index].manager.has_pods),
+                }
+            )
         for index in sorted({*unsure, *shared}) if shared else unsure:
             try:
                 admission = self._members[index].try_admit(pod)
@@ -549,13 +653,24 @@ class Cluster:
                 _write_refusal(into, index, REASONS.index(admission.reason) if known else _OTHER)
                 continue
             hints = [admission.containers[one.name].affinity for one in pod.all_containers]
-            masks = [None if hint is None or hint.affinity is None else int(hint.affinity) for hint in hints]
+            masks = [
+                None if hint is None or hint.affinity is None else int(hint.affinity)
+                for hint in hints
+            ]
             into.admitted[index], into.reason[index] = True, 0
             into.affinity[index] = reduce(or_, [mask or 0 for mask in masks], 0)
-            into.preferred[index] = bool(hints) and all(hint is not None and hint.preferred for hint in hints)
-            into.score[index] = self._board.score(job, index, STRATEGIES.index(strategy), masks or [None])
+            into.preferred[index] = bool(hints) and all(
+                hint is not None and hint.preferred for hint in hints
+            )
+            into.score[index] = self._board.score(
+                job, index, STRATEGIES.index(strategy), masks or [None]
+            )
             member, mask = self._members[index], int(into.affinity[index])
-            if strategy == "document" and job.policy >= 0 and member.pod_policies.mixes_unwillingly(pod, mask):
+            if (
+                strategy == "document"
+                and job.policy >= 0
+                and member.pod_policies.mixes_unwillingly(pod, mask)
+            ):
                 into.score[index] = 0.0
 
     def _readings(self, pod: Pod, indices: Ints) -> Iterator[tuple[Pod, list[int]]]:
@@ -574,38 +689,54 @@ class Cluster:
 
     def _reading(self, index: int) -> PodReading:
         """Return how the kubelet of a node reads pods."""
-        return (self._members[index].config.profile if index < len(self._members) else self._profiles[index]).pods
+        return (
+            self._members[index].config.profile
+            if index < len(self._members)
+            else self._profiles[index]
+        ).pods
 
     def evaluate(
-        self, pod: Pod | Mapping[str, Any], strategy: str = "least-numa-nodes", *, threads: int = 1, exact: bool = False
+        self,
+        pod: Pod | Mapping[str, Any],
+        strategy: str = "least-numa-nodes",
+        *,
+        threads: int = 1,
+        exact: bool = False,
     ) -> Evaluation:
         """Return what each node would say to a pod, without changing any node.
 
-        For a cluster made from nodes it is what `node.admit` would say, for every policy, scope, option and pod.
-        NodeResourceTopology objects carry amounts and no ids: an admission by one of them is an upper bound.
+        For a cluster made from nodes it is what `node.admit` would say, for every policy, scope,
+        option and pod. NodeResourceTopology objects carry amounts and no ids: an admission by one
+        of them is an upper bound.
 
         The strategies, each higher for better:
 
-        - `least-numa-nodes`: 100 less 12 for each NUMA node, and 6 more if no set of so many is nearer to each other.
-        - `least-allocated`, `most-allocated`: the mean over the resources asked for of what would be left, or taken,
-          of what is free on the NUMA nodes of the placement, in hundredths.
-        - `balanced-allocation`: 100 x (1 - the variance of the parts that would be taken of each resource).
-        - `document`: (100 - 10 x NUMA nodes) + 10 x the mean part of what there is that would then be in use; 0 where a
-          pod would mix with others although its annotation prefers that it does not.
+        - `least-numa-nodes`: 100 less 12 for each NUMA node, and 6 more if no set of so many is
+          nearer to each other.
+        - `least-allocated`, `most-allocated`: the mean over the resources asked for of what would
+          be left, or taken, of what is free on the NUMA nodes of the placement, in hundredths.
+        - `balanced-allocation`: 100 x (1 - the variance of the parts that would be taken of each
+          resource).
+        - `document`: (100 - 10 x NUMA nodes) + 10 x the mean part of what there is that would then
+          be in use; 0 where a pod would mix with others although its annotation prefers that it
+          does not.
 
-        The first four are those of the scheduler plugin for NodeResourceTopology (sigs.k8s.io/scheduler-plugins), which
-        does not know the placement and looks at each NUMA node by itself; the last is that of Koordinator's design
-        document. A pod that asks for nothing that is aligned scores 100 everywhere under all but the last.
+        The first four are those of the scheduler plugin for NodeResourceTopology
+        (sigs.k8s.io/scheduler-plugins), which does not know the placement and looks at each NUMA
+        node by itself; the last is that of Koordinator's design document. A pod that asks for
+        nothing that is aligned scores 100 everywhere under all but the last.
 
         Args:
             pod: a `Pod`, or a manifest.
             strategy: one of `STRATEGIES`.
-            threads: how many threads share the nodes at most; for little work the caller's own does all.
+            threads: how many threads share the nodes at most; for little work the caller's own does
+                all.
             exact: refuse to answer with upper bounds.
 
         Raises:
-            InputError: the strategy is not known, `threads` is not a sensible number, the manifest is not one of
-                a pod or asks for too many resources, or `exact` is wanted of a cluster of amounts only.
+            InputError: the strategy is not known, `threads` is not a sensible number, the manifest
+                is not one of a pod or asks for too many resources, or `exact` is wanted of a
+                cluster of amounts only.
         """
         if not 1 <= threads <= _MOST_THREADS:
             raise InputError.at("threads", f"1 to {_MOST_THREADS} threads", threads)
@@ -615,12 +746,15 @@ class Cluster:
         parsed = pod if isinstance(pod, Pod) else read_pod(pod)
         answer = Evaluation.empty(len(self))
         with self._lock:
-            job = self.job(parsed)  # an update can bring resources that a job made before would not ask for
+            # an update can bring resources that a job made before would not ask for
+            job = self.job(parsed)
             run = partial(self._run, job, strategy, _flat_views(answer))
             if threads == 1 or len(self) * len(parsed.all_containers) < _WORTH_A_THREAD:
                 run(0, len(self))
             else:
-                self._helpers.share(run, len(self), -(-len(self) // max(_SHARES, 4 * threads)), threads)
+                self._helpers.share(
+                    run, len(self), -(-len(self) // max(_SHARES, 4 * threads)), threads
+                )
             self._ask(job, parsed, strategy, answer, np.arange(len(self)))
         return answer
 
@@ -643,8 +777,8 @@ def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:
 class Helpers:
     """Threads that help the caller's own; they are started when there is work for them, and stay.
 
-    The caller takes shares like everybody else and never waits for a helper that has not begun: on a machine whose
-    other cores are busy it does all the work itself.
+    The caller takes shares like everybody else and never waits for a helper that has not begun: on
+    a machine whose other cores are busy it does all the work itself.
     """
 
     def __init__(self) -> None:

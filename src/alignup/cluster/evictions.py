@@ -1,7 +1,7 @@
 """Plans which pods have to go so that waiting pods find a place, as few and as unimportant ones as possible.
 
-Every step of a plan was tried on copies of the nodes, whose own decisions it shows. `plan_room` is for a cluster, and
-`fewest_victims` for one node.
+Every step of a plan was tried on copies of the nodes, whose own decisions it shows. `plan_room` is
+for a cluster, and `fewest_victims` for one node.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Standing(Record):
     Attributes:
         since: when it began to run, in seconds: of pods that are equal otherwise the youngest goes.
         budgets: the disruption budgets that protect it.
-        comes_back: whether a controller makes another one in its place; a pod that would be lost is never evicted.
+        comes_back: whether a controller makes another one in its place; a pod that would be lost is
+            never evicted.
     """
 
     priority: int = 0
@@ -62,7 +63,8 @@ class Step(Record):
     """One step of a plan.
 
     Attributes:
-        action: `evict`, `place` (a pod that waits), or `move` (the place of a pod that was evicted).
+        action: `evict`, `place` (a pod that waits), or `move` (the place of a pod that was
+            evicted).
         numa_nodes: the kernel's ids of the NUMA nodes that the pod gets; empty: any, or it goes.
     """
 
@@ -74,8 +76,18 @@ class Step(Record):
     def to_dict(self) -> dict[str, Any]:
         """Return the step as JSON can hold it."""
         pod = self.pod
-        found = {"action": self.action, "pod": pod.name, "namespace": pod.namespace, "uid": pod.uid, "node": self.node}
-        return found if self.action == "evict" else {**found, "numaNodes": list(self.numa_nodes) or None}
+        found = {
+            "action": self.action,
+            "pod": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+            "node": self.node,
+        }
+        return (
+            found
+            if self.action == "evict"
+            else {**found, "numaNodes": list(self.numa_nodes) or None}
+        )
 
 
 class RoomPlan(Record):
@@ -120,7 +132,10 @@ class RoomPlan(Record):
             "steps": [step.to_dict() for step in self.steps],
             "evictions": len(self.evictions),
             "placed": len(self.placements),
-            "leftOut": [{"pod": pod.name, "namespace": pod.namespace, "uid": pod.uid} for pod in self.left_out],
+            "leftOut": [
+                {"pod": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+                for pod in self.left_out
+            ],
             "proven": self.proven,
         }
 
@@ -186,10 +201,13 @@ def without(node: Node, pods: Iterable[Pod]) -> Node:
     return copy
 
 
-def fewest_victims(node: Node, pod: Pod, candidates: Sequence[Pod], rules: Rules) -> list[Pod] | None:
+def fewest_victims(
+    node: Node, pod: Pod, candidates: Sequence[Pod], rules: Rules
+) -> list[Pod] | None:
     """Return the pods whose end lets a node admit a pod: the least loss of up to three; None: not even all of them.
 
-    Sets that exceed no budget go before others. More than three are found greedily, none of which can be spared.
+    Sets that exceed no budget go before others. More than three are found greedily, none of which
+    can be spared.
     """
     if admits(without(node, ()), pod):
         return []
@@ -226,15 +244,17 @@ def plan_room(
     >>> plan_room(Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}), [pod]).evictions
     ()
 
-    A pod is evicted only if a controller replaces it, if the replacement is aligned as well as before, if the waiting
-    pod is at least as important, and if disruption budgets allow it. For up to three evictions in a small cluster, all
-    sets of pods are tried, the least loss first: by number, priority, disruption budgets, age. Beyond that, pods are
-    placed one by one, the most important first.
+    A pod is evicted only if a controller replaces it, if the replacement is aligned as well as
+    before, if the waiting pod is at least as important, and if disruption budgets allow it. For up
+    to three evictions in a small cluster, all sets of pods are tried, the least loss first: by
+    number, priority, disruption budgets, age. Beyond that, pods are placed one by one, the most
+    important first.
 
     Args:
         cluster: made from nodes; it stays as it is.
         pods: those that wait.
-        standings: by uid, facts about pods; others have the priority of their manifest and come back.
+        standings: by uid, facts about pods; others have the priority of their manifest and come
+            back.
         budgets: by name, how many disruptions each disruption budget allows.
 
     Raises:
@@ -281,15 +301,24 @@ def _replay(nodes: Mapping[str, Node], steps: Iterable[Step]) -> None:
         node = copies[step.node]
         if step.action == "evict":
             node.remove(step.pod.uid)
-        elif not (admission := node.admit(step.pod)) or _numa_nodes(node, admission) != step.numa_nodes:
-            raise InputError(f"node {step.node} decides otherwise on {step.pod.name} when it is asked again")
+        elif (
+            not (admission := node.admit(step.pod))
+            or _numa_nodes(node, admission) != step.numa_nodes
+        ):
+            raise InputError(
+                f"node {step.node} decides otherwise on {step.pod.name} when it is asked again"
+            )
 
 
 def _numa_nodes(node: Node, admission: Admission) -> tuple[int, ...]:
     """Return the kernel's ids of the NUMA nodes that the containers of a pod got."""
-    masks = [one.affinity.affinity for one in admission.containers.values() if one.affinity is not None]
+    masks = [
+        one.affinity.affinity for one in admission.containers.values() if one.affinity is not None
+    ]
     positions = {position for mask in masks if mask is not None for position in mask}
-    return tuple([one for place, one in enumerate(node.machine.numa_node_ids) if place in positions])
+    return tuple(
+        [one for place, one in enumerate(node.machine.numa_node_ids) if place in positions]
+    )
 
 
 def _width(node: Node, pod: Pod) -> int:
@@ -327,15 +356,21 @@ class _Search:
     def _large_enough(self, pod: Pod) -> npt.NDArray[np.bool_]:
         """Return which nodes have as much in total as a pod requests, by number.
 
-        A kubelet admits a pod whose devices its node lacks altogether; a scheduler does not send it there.
+        A kubelet admits a pod whose devices its node lacks altogether; a scheduler does not send it
+        there.
         """
         return self._totals.could_fit(self._totals.request(pod))
 
     def _plan(self, waiting: Sequence[Pod], going: Sequence[tuple[str, Pod]]) -> _Plan | None:
         """Return how pods find a place if others go, for which there is one too, and the nodes that change."""
-        changed = {name: without(self._nodes[name], [pod for at, pod in going if at == name]) for name, _ in going}
+        changed = {
+            name: without(self._nodes[name], [pod for at, pod in going if at == name])
+            for name, _ in going
+        }
         moved = sorted(going, key=lambda one: -self._rules.of(one[1]).priority)
-        wanted = [(pod, 0) for pod in waiting] + [(pod, _width(self._nodes[at], pod)) for at, pod in moved]
+        wanted = [(pod, 0) for pod in waiting] + [
+            (pod, _width(self._nodes[at], pod)) for at, pod in moved
+        ]
         found = self._places(changed, wanted)
         return found and ((*[Step("evict", pod, name) for name, pod in going], *found[0]), found[1])
 
@@ -371,12 +406,19 @@ class _Greedy(_Search):
         super().__init__(nodes, rules)
         # each node without one of its pods, judged like a node of its own
         self._less = {
-            (name, pod.uid): pod for name, node in nodes.items() for pod in node.pods if rules.of(pod).comes_back
+            (name, pod.uid): pod
+            for name, node in nodes.items()
+            for pod in node.pods
+            if rules.of(pod).comes_back
         }
-        variants = {f"{name}/{uid}": without(nodes[name], [pod]) for (name, uid), pod in self._less.items()}
+        variants = {
+            f"{name}/{uid}": without(nodes[name], [pod]) for (name, uid), pod in self._less.items()
+        }
         self._variants = Cluster.from_nodes(variants)
         self._keys = list(self._less)
-        self._empty = Cluster.from_nodes({name: without(node, self._going(name)) for name, node in nodes.items()})
+        self._empty = Cluster.from_nodes(
+            {name: without(node, self._going(name)) for name, node in nodes.items()}
+        )
         self.steps: list[Step] = []
 
     @property
@@ -407,14 +449,22 @@ class _Greedy(_Search):
         is_large_enough = self._large_enough(pod)
         singles = self._variants.evaluate(pod).admitted.nonzero()[0].tolist() if self._keys else []
         keys = [key for index in singles if (key := self._keys[index]) in self._less]
-        found = [((key[0], self._less[key]),) for key in keys if is_large_enough[self._cluster.index(key[0])]]
+        found = [
+            ((key[0], self._less[key]),)
+            for key in keys
+            if is_large_enough[self._cluster.index(key[0])]
+        ]
         yield from self._in_order(pod, found)
         many: list[_Victims] = []
         admitted = self._empty.evaluate(pod).admitted & is_large_enough
         for index in admitted.nonzero()[0][:_MOST_NODES].tolist():
             name = self._cluster.names[index]
             going = [one for one in self._going(name) if self._rules.may_be_evicted_for(one, pod)]
-            victims = fewest_victims(self._nodes[name], pod, going, self._rules) if len(going) > 1 else None
+            victims = (
+                fewest_victims(self._nodes[name], pod, going, self._rules)
+                if len(going) > 1
+                else None
+            )
             if victims is not None and len(victims) > 1:
                 many.append(tuple([(name, victim) for victim in victims]))
         yield from self._in_order(pod, many)
@@ -427,12 +477,16 @@ class _Greedy(_Search):
         staying: list[_Victims] = []
         for going in sorted(found, key=lambda going: rules.loss([victim for _, victim in going])):
             victims = [victim for _, victim in going]
-            if rules.violations(victims, spent) or not all(rules.may_be_evicted_for(victim, pod) for victim in victims):
+            if rules.violations(victims, spent) or not all(
+                rules.may_be_evicted_for(victim, pod) for victim in victims
+            ):
                 continue
             for victim in victims:
                 kind = demand_key(victim)
                 if kind not in moves:
-                    moves[kind] = bool((self._cluster.evaluate(victim).admitted & self._large_enough(victim)).any())
+                    moves[kind] = bool(
+                        (self._cluster.evaluate(victim).admitted & self._large_enough(victim)).any()
+                    )
             if all(moves[demand_key(victim)] for victim in victims):
                 yield going
             else:  # one would have to come back to its node, where there is less room now
@@ -473,7 +527,11 @@ class _Proof(_Search):
         self._waiting = waiting
         self._known: dict[str, list[str]] = {}
         going = {
-            name: [pod for pod in node.pods if any(rules.may_be_evicted_for(pod, other) for other in waiting)]
+            name: [
+                pod
+                for pod in node.pods
+                if any(rules.may_be_evicted_for(pod, other) for other in waiting)
+            ]
             for name, node in nodes.items()
         }
         self._sets_of = [(name, pod) for name, some in going.items() for pod in some]
@@ -481,7 +539,10 @@ class _Proof(_Search):
         self._helps = {
             name
             for index, (name, node) in enumerate(nodes.items())
-            if any(able[index] and admits(without(node, going[name]), pod) for pod, able in large_enough)
+            if any(
+                able[index] and admits(without(node, going[name]), pod)
+                for pod, able in large_enough
+            )
         }
         self._trials = _MOST_TRIALS
         # Nothing was left out so far; and not before the last size.
@@ -507,6 +568,10 @@ class _Proof(_Search):
 
     def _takers(self, pod: Pod) -> Iterable[str]:
         if pod.uid not in self._known:
-            found = (self._cluster.evaluate(pod).admitted & self._large_enough(pod)).nonzero()[0].tolist()
+            found = (
+                (self._cluster.evaluate(pod).admitted & self._large_enough(pod))
+                .nonzero()[0]
+                .tolist()
+            )
             self._known[pod.uid] = [self._cluster.names[index] for index in found]
         return self._known[pod.uid]

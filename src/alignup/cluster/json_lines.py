@@ -1,7 +1,7 @@
 """Reads nodes from JSON lines: one node a line, with the pods that are on it already.
 
-Machines with devices and a configuration of the same text are read once, since most nodes of a cluster are alike.
-`alignup.node` makes the nodes; `docs/scenarios.md` lists the keys.
+Machines with devices and a configuration of the same text are read once, since most nodes of a
+cluster are alike. `alignup.node` makes the nodes; `docs/scenarios.md` lists the keys.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class _NodeLine(msgspec.Struct, rename="camel"):
     resources: list[Any] | None = None
     dra_hints: bool = False
     reading: str = KUBELET
-    single_numa_node_exclusive: str = msgspec.field(default="Required", name="singleNUMANodeExclusive")
+    single_numa_node_exclusive: str = msgspec.field(
+        default="Required", name="singleNUMANodeExclusive"
+    )
 
 
 def read_nodes(
@@ -52,7 +54,8 @@ def read_nodes(
     """Return the nodes by name; see `Cluster.from_json_lines`.
 
     Raises:
-        InputError: a line is not of the form, a name comes twice, or a node refuses one of its pods.
+        InputError: a line is not of the form, a name comes twice, or a node refuses one of its
+            pods.
         ConfigError: a kubelet would refuse to start on one of the nodes.
     """
     reader = NodeReader(None if kubelet_version is None else parse_version(kubelet_version))
@@ -96,7 +99,9 @@ class NodeReader:
                 raise InputError(f"the node does not admit its own pods in their order: {why}")
         return wire.name, node
 
-    def empty_node(self, line: str | bytes, labels: Mapping[str, str] | None = None) -> tuple[_NodeLine, Node]:
+    def empty_node(
+        self, line: str | bytes, labels: Mapping[str, str] | None = None
+    ) -> tuple[_NodeLine, Node]:
         """Return what one line says, and the node without its pods; `labels` go before those of the line."""
         wire = decode_json(line, "a node as a JSON object", kind=_NodeLine, once=True)
         check_keys(msgspec.json.decode(line, type=dict[str, msgspec.Raw]), f"node {wire.name!r}")
@@ -108,12 +113,20 @@ class NodeReader:
             named = zip(("machine", *EXTRA_KEYS), map(bytes, parts), strict=True)
             given: dict[str, Any] = {name: decode_json(text, "JSON", name) for name, text in named}
             loaded = machine_with_devices_from_dict(given)
-            self._parts[key] = loaded, KubeletConfig.from_dict(loaded.kubelet, version=version, reading=wire.reading)
+            self._parts[key] = (
+                loaded,
+                KubeletConfig.from_dict(loaded.kubelet, version=version, reading=wire.reading),
+            )
         loaded, config = self._parts[key]
         labels = {**(wire.labels or (known.labels if known else {})), **(labels or {})}
         plugins, exclusive = plugins_of(loaded.preferred_sets), wire.single_numa_node_exclusive
         node = Node(
-            loaded.machine, config, loaded.devices, plugins, labels=labels, single_numa_node_exclusive=exclusive
+            loaded.machine,
+            config,
+            loaded.devices,
+            plugins,
+            labels=labels,
+            single_numa_node_exclusive=exclusive,
         )
         if wire.resources is not None:
             node.know_claims(wire.resources, name=wire.name, dra_hints=wire.dra_hints)

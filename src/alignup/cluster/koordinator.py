@@ -1,7 +1,8 @@
 """Judges each node of a cluster as Koordinator's scheduler would, or as its design document asks.
 
-Reads from nodes, or from the amounts of NodeResourceTopology objects, what `alignup.koordinator.scheduling` needs to
-know. CPUs and memory count as taken where the node's managers gave them out; what shares CPUs takes none.
+Reads from nodes, or from the amounts of NodeResourceTopology objects, what
+`alignup.koordinator.scheduling` needs to know. CPUs and memory count as taken where the node's
+managers gave them out; what shares CPUs takes none.
 """
 
 from __future__ import annotations
@@ -10,8 +11,22 @@ from typing import TYPE_CHECKING, Final
 
 from alignup.cluster.node_totals import Fit
 from alignup.errors import InputError
-from alignup.koordinator.effective import KUBELET_NAMES, NODE_LABEL, NOTHING_HELD, Status, StatusCode
-from alignup.koordinator.scheduling import Demand, NodeView, PlacedPod, Profile, Verdict, evaluate, make_profile
+from alignup.koordinator.effective import (
+    KUBELET_NAMES,
+    NODE_LABEL,
+    NOTHING_HELD,
+    Status,
+    StatusCode,
+)
+from alignup.koordinator.scheduling import (
+    Demand,
+    NodeView,
+    PlacedPod,
+    Profile,
+    Verdict,
+    evaluate,
+    make_profile,
+)
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.pod import (
     Pod,
@@ -54,12 +69,14 @@ class NodeVerdict(Record):
         return "; ".join(self.verdict.status.reasons)
 
 
-def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document", *only: str) -> tuple[NodeVerdict, ...]:
+def judge_nodes(
+    cluster: Cluster, pod: Pod, profile: str = "document", *only: str
+) -> tuple[NodeVerdict, ...]:
     """Return what the scheduler says of each node, in the cluster's order.
 
-    A node whose totals do not suffice is refused before any NUMA node is looked at, as by the scheduler's
-    NodeResourcesFit. Of a cluster that was not made from nodes the pods are not known, so exclusivity keeps the pod
-    away from nobody.
+    A node whose totals do not suffice is refused before any NUMA node is looked at, as by the
+    scheduler's NodeResourcesFit. Of a cluster that was not made from nodes the pods are not known,
+    so exclusivity keeps the pod away from nobody.
 
     Args:
         cluster: the nodes.
@@ -81,7 +98,9 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document", *only: st
         numa_ids = node.machine.numa_node_ids if node else range(cluster.rows[index].numa_nodes)
         if shortages[index]:
             reasons = tuple(one.reason for one in shortages[index])
-            found.append(NodeVerdict(name, Verdict(Status(StatusCode.UNSCHEDULABLE, reasons)), 0.0, None))
+            found.append(
+                NodeVerdict(name, Verdict(Status(StatusCode.UNSCHEDULABLE, reasons)), 0.0, None)
+            )
             continue
         try:
             verdict = _verdict(cluster, index, pod, asked, rules)
@@ -91,18 +110,28 @@ def judge_nodes(cluster: Cluster, pod: Pod, profile: str = "document", *only: st
     return tuple(found)
 
 
-def _verdict(cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], rules: Profile) -> Verdict:
+def _verdict(
+    cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], rules: Profile
+) -> Verdict:
     """Return the verdict on one node whose totals suffice."""
     if index >= len(cluster.nodes):  # those known by amounts come last
         row = cluster.rows[index]
-        policy = _policy(TOPOLOGY_POLICIES[row.policy], "pod" if row.pod_scope else "container", rules)
-        demands = [_counted(cluster, index, name, asked.get(name, 0)) for name in ("cpu", "memory", *asked)]
-        return evaluate(pod.annotations, _once(demands), NodeView(policy, row.numa_nodes, NOTHING_HELD), rules)
+        policy = _policy(
+            TOPOLOGY_POLICIES[row.policy], "pod" if row.pod_scope else "container", rules
+        )
+        demands = [
+            _counted(cluster, index, name, asked.get(name, 0)) for name in ("cpu", "memory", *asked)
+        ]
+        return evaluate(
+            pod.annotations, _once(demands), NodeView(policy, row.numa_nodes, NOTHING_HELD), rules
+        )
     node = cluster.nodes[index]
     config = node.config
     reported = _policy(config.topology_manager_policy, config.topology_manager_scope, rules)
     policy = node.labels.get(NODE_LABEL) or reported
-    holders = {one.namespaced_name: rules.holds(_placed(node, one, policy, rules)) for one in node.pods}
+    holders = {
+        one.namespaced_name: rules.holds(_placed(node, one, policy, rules)) for one in node.pods
+    }
     occupancy = NOTHING_HELD
     for held in holders.values():
         occupancy |= held
@@ -139,9 +168,13 @@ def _placed(node: Node, pod: Pod, policy: str, rules: Profile) -> PlacedPod:
 
 def _cpus(node: Node, request: int) -> Demand:
     """Return the CPUs of a node, in thousandths; those that pods hold for themselves are taken."""
-    allocatable = int(node.cpu.allocatable_cpus) if node.cpu else ~int(node.config.reserved_system_cpus)
+    allocatable = (
+        int(node.cpu.allocatable_cpus) if node.cpu else ~int(node.config.reserved_system_cpus)
+    )
     free = allocatable if node.cpu is None else int(node.cpu.free_cpus)
-    there = tuple(_THOUSANDTHS * (bits & allocatable).bit_count() for bits in node.machine.node_cpus)
+    there = tuple(
+        _THOUSANDTHS * (bits & allocatable).bit_count() for bits in node.machine.node_cpus
+    )
     left = tuple(_THOUSANDTHS * (bits & free).bit_count() for bits in node.machine.node_cpus)
     return Demand("cpu", there, left, request)
 

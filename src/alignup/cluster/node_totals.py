@@ -1,8 +1,8 @@
 """Sums the resources of each node and the requests of its pods, as a scheduler without topology does.
 
-Fitting and scoring follow the default scheduler's NodeResourcesFit and its balanced allocation, without its other
-plugins. A kubelet's Topology Manager does not ask whether sums suffice: it ignores resources that its managers do not
-hand out, and those that no device plugin has reported.
+Fitting and scoring follow the default scheduler's NodeResourcesFit and its balanced allocation,
+without its other plugins. A kubelet's Topology Manager does not ask whether sums suffice: it
+ignores resources that its managers do not hand out, and those that no device plugin has reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ BLIND_STRATEGIES: Final = ("least-allocated", "most-allocated", "balanced-alloca
 _SCORED: Final = ("cpu", "memory")
 # More than any node has of anything; larger requests are clamped to it.
 _MORE_THAN_ANY: Final = MEMORY_LIMIT + 1
-# More of a pod's request is not counted as in use, so that the sum over a hundred pods is a number of 64 bits.
+# More of a pod's request is not counted as in use, so that the sum over a hundred pods is a number
+# of 64 bits.
 _MOST_COUNTED: Final = 1 << 56
 _NOTHING_NEEDED: Final = np.iinfo(np.int64).min
 
@@ -47,7 +48,10 @@ class Totals:
     def __init__(self, nodes: Sequence[Node]) -> None:
         found = []
         for node in nodes:
-            devices = {name: (pool.ledger.free | pool.ledger.given).bit_count() for name, pool in node.pools.items()}
+            devices = {
+                name: (pool.ledger.free | pool.ledger.given).bit_count()
+                for name, pool in node.pools.items()
+            }
             found.append(_counted(node_limits(node.machine, node.config, devices).allocatable))
         self.resources = tuple(sorted({name for one in found for name in one}))
         self._numbers = {name: number for number, name in enumerate(self.resources)}
@@ -70,7 +74,9 @@ class Totals:
         wanted = _counted(requests_of(pod))
         if not wanted.keys() <= self._numbers.keys():
             return None
-        return np.array([min(wanted.get(name, 0), _MORE_THAN_ANY) for name in self.resources], np.int64)
+        return np.array(
+            [min(wanted.get(name, 0), _MORE_THAN_ANY) for name in self.resources], np.int64
+        )
 
     def add(self, index: int, request: Ints | None) -> None:
         """Count what a pod requests that came to a node."""
@@ -103,7 +109,9 @@ class Totals:
         """Return which nodes would have as much as a pod requests if they held no pods."""
         return _suffices(self.allocatable.T, request)
 
-    def score(self, request: Ints | None, strategy: str, nodes: Ints | None = None) -> npt.NDArray[np.float64]:
+    def score(
+        self, request: Ints | None, strategy: str, nodes: Ints | None = None
+    ) -> npt.NDArray[np.float64]:
         """Return what nodes are worth, some or all, by the parts of their CPUs and memory that would be in use.
 
         Raises:
@@ -122,7 +130,11 @@ class Totals:
     def by_name(self, values: npt.NDArray[np.float64]) -> Mapping[str, float]:
         """Return one value for each resource that any node has."""
         there = np.asarray(self.allocatable.any(axis=0))
-        return {name: float(value) for name, value, has in zip(self.resources, values, there, strict=True) if has}
+        return {
+            name: float(value)
+            for name, value, has in zip(self.resources, values, there, strict=True)
+            if has
+        }
 
 
 def _suffices(amounts: Ints, request: Ints | None) -> Truths:
@@ -149,15 +161,29 @@ def check_blind(strategy: str) -> None:
 def demand_key(pod: Pod) -> object:
     """Return a key that is equal for pods with equal requests."""
     containers = [
-        (one.exclusive_cpus, one.memory, one.fractional_memory, one.devices, one.is_sidecar, *one.requests.items())
+        (
+            one.exclusive_cpus,
+            one.memory,
+            one.fractional_memory,
+            one.devices,
+            one.is_sidecar,
+            *one.requests.items(),
+        )
         for one in pod.all_containers
     ]
-    return tuple(pod.annotations.items()), pod.constraints.claims, len(pod.init_containers), tuple(containers)
+    return (
+        tuple(pod.annotations.items()),
+        pod.constraints.claims,
+        len(pod.init_containers),
+        tuple(containers),
+    )
 
 
 def _counted(amounts: Mapping[str, int]) -> dict[str, int]:
     """Return the amounts of CPUs, memory and devices; nodes are not described with disks."""
-    counted = [name for name in amounts if is_pinned_memory(name) or name == "cpu" or is_device(name)]
+    counted = [
+        name for name in amounts if is_pinned_memory(name) or name == "cpu" or is_device(name)
+    ]
     return {name: amounts[name] for name in counted if name != "pods"}
 
 
@@ -183,18 +209,23 @@ class Shortage(Record):
     @property
     def message(self) -> str:
         """The amounts in words."""
-        return f"{_amount(self.resource, self.asked)} asked, {_amount(self.resource, self.free)} free in total"
+        return (
+            f"{_amount(self.resource, self.asked)} asked, {_amount(self.resource, self.free)} "
+            "free in total"
+        )
 
 
 class Fit:
     """The free sums of the nodes of a cluster, at the moment of its making.
 
     Args:
-        cluster: the nodes; of nodes that are known by their amounts only, resources without amounts count as missing.
+        cluster: the nodes; of nodes that are known by their amounts only, resources without amounts
+            count as missing.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        # By resource, what each node has left: CPUs in thousandths, memory in bytes, devices by number.
+        # By resource, what each node has left: CPUs in thousandths, memory in bytes, devices by
+        # number.
         self.free: dict[str, Ints]
         self._count = len(cluster)
         if cluster.nodes:

@@ -1,11 +1,13 @@
 """Ranks the nodes of a cluster for a pod, says why each other node refuses it, and counts the replicas that fit.
 
-`Cluster.evaluate` gives the kubelets' verdicts. A scheduler must also know that the node has enough in total, and that
-a node without NUMA management aligns nothing, whatever it admits: both are added here.
+`Cluster.evaluate` gives the kubelets' verdicts. A scheduler must also know that the node has enough
+in total, and that a node without NUMA management aligns nothing, whatever it admits: both are added
+here.
 
-The words of refusals are few, and equal for nodes that refuse alike, since a scheduler counts texts. Nodes are asked,
-and blame what `explain` blames. Where only amounts are known, or more nodes refuse than may be asked, the words come
-from the free amounts by NUMA node, for all nodes at once, and name the commonest causes only.
+The words of refusals are few, and equal for nodes that refuse alike, since a scheduler counts
+texts. Nodes are asked, and blame what `explain` blames. Where only amounts are known, or more nodes
+refuse than may be asked, the words come from the free amounts by NUMA node, for all nodes at once,
+and name the commonest causes only.
 """
 
 from __future__ import annotations
@@ -71,10 +73,12 @@ class Ranking(Record):
 
     Attributes:
         order: indices of nodes: those that manage NUMA nodes by score, then those that do not.
-        unmanaged: names of the nodes in `order` that align nothing: their policy is none, or nothing is known of them.
+        unmanaged: names of the nodes in `order` that align nothing: their policy is none, or
+            nothing is known of them.
         refused: in the cluster's order.
-        meets: by index of a node in `order`, whether the devices of the pod's claims would meet its CPUs and memory
-            there; see `ClaimProvider.are_aligned` of `alignup.claims.on_node`. Empty: nothing is known of claims.
+        meets: by index of a node in `order`, whether the devices of the pod's claims would meet its
+            CPUs and memory there; see `ClaimProvider.are_aligned` of `alignup.claims.on_node`.
+            Empty: nothing is known of claims.
     """
 
     order: tuple[int, ...]
@@ -97,10 +101,14 @@ class Ranking(Record):
             RefusalGroup(reason, cause, tuple(one.node for one in members), members[0].message)
             for (reason, cause), members in alike.items()
         ]
-        return tuple(sorted(found, key=lambda group: (-len(group.nodes), group.reason, group.cause)))
+        return tuple(
+            sorted(found, key=lambda group: (-len(group.nodes), group.reason, group.cause))
+        )
 
 
-def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit, *, require_dra_alignment: bool = False) -> Ranking:
+def rank(
+    cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit, *, require_dra_alignment: bool = False
+) -> Ranking:
     """Return the nodes that would admit a pod and have enough in total, best first.
 
     Args:
@@ -108,8 +116,8 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit, *, require_dr
         pod: the pod.
         answer: what `cluster.evaluate` returned for it.
         fit: what the nodes have in total.
-        require_dra_alignment: refuse nodes where the devices of the pod's claims would not meet its CPUs and memory;
-            else the others come first.
+        require_dra_alignment: refuse nodes where the devices of the pod's claims would not meet its
+            CPUs and memory; else the others come first.
     """
     shortages = [found[0] if found else None for found in fit.shortages(pod)]
     best = [index for index in answer.best().tolist() if shortages[index] is None]
@@ -122,7 +130,11 @@ def rank(cluster: Cluster, pod: Pod, answer: Evaluation, fit: Fit, *, require_dr
             unmanaged[index] = cluster.names[index]
     order = tuple(sorted(best, key=unmanaged.__contains__))
     ranking = Ranking(order, tuple(unmanaged.values()), _refused(cluster, pod, answer, shortages))
-    return _by_claims(cluster, pod, ranking, require=require_dra_alignment) if pod.constraints.claims else ranking
+    return (
+        _by_claims(cluster, pod, ranking, require=require_dra_alignment)
+        if pod.constraints.claims
+        else ranking
+    )
 
 
 def _by_claims(cluster: Cluster, pod: Pod, ranking: Ranking, *, require: bool) -> Ranking:
@@ -130,21 +142,33 @@ def _by_claims(cluster: Cluster, pod: Pod, ranking: Ranking, *, require: bool) -
     from alignup.claims.on_node import preview_claims  # noqa: PLC0415  # few pods have claims
 
     nodes = cluster.nodes
-    found = {index: preview_claims(nodes[index], pod, suggest=False) for index in ranking.order} if nodes else {}
+    found = (
+        {index: preview_claims(nodes[index], pod, suggest=False) for index in ranking.order}
+        if nodes
+        else {}
+    )
     meets = {index: one.meet for index, one in found.items() if one is not None}
     order = sorted(ranking.order, key=lambda index: _PREFERENCE.index(meets.get(index)))
     kept = [index for index in order if meets.get(index) or not (require and meets)]
-    refused = [Refused(cluster.names[index], *_MISALIGNED) for index in order if index not in set(kept)]
+    refused = [
+        Refused(cluster.names[index], *_MISALIGNED) for index in order if index not in set(kept)
+    ]
     names = {cluster.names[index] for index in kept}
     return Ranking(
-        tuple(kept), tuple(name for name in ranking.unmanaged if name in names), (*ranking.refused, *refused), meets
+        tuple(kept),
+        tuple(name for name in ranking.unmanaged if name in names),
+        (*ranking.refused, *refused),
+        meets,
     )
 
 
 _PREFERENCE: Final = (True, None, False)
 _MISALIGNED: Final = (
     "Unschedulable",
-    "the devices of the pod's claims are on other NUMA nodes than its CPUs and memory, or on unknown ones",
+    (
+        "the devices of the pod's claims are on other NUMA nodes than its CPUs and memory, or on "
+        "unknown ones"
+    ),
     "devices of claims elsewhere",
 )
 
@@ -165,7 +189,10 @@ def _refused(
                 sentence = f"{shortage.reason}: {shortage.message}"
             else:
                 policy = TOPOLOGY_POLICIES[cluster.rows[index].policy]
-                sentence = f"policy {policy!r}: enough in total, but not on NUMA nodes that the policy allows"
+                sentence = (
+                    f"policy {policy!r}: enough in total, but not on NUMA nodes that the "
+                    "policy allows"
+                )
             refused.append(Refused(name, REASONS[answer.reason[index]], sentence, causes[index]))
         elif shortage is not None:
             words = f"too little {shortage.resource} in total"
@@ -180,8 +207,8 @@ MOST_PODS: Final = 110
 def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
     """Return how many replicas of a pod each node could take, one after the other; the nodes stay as they are.
 
-    No more than `MOST_PODS` pods are counted for a node. Pods do not wait for each other, so the sum over the nodes is
-    what the cluster could take.
+    No more than `MOST_PODS` pods are counted for a node. Pods do not wait for each other, so the
+    sum over the nodes is what the cluster could take.
 
     Raises:
         TypeError: a provider of a user takes part that cannot be copied.
@@ -190,7 +217,11 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
     for node in nodes:
         copy, totals = node.copy(), Totals([node])
         request, most, count = totals.request(pod), MOST_PODS - len(node.pods), 0
-        while count < most and totals.fits(request)[0] and copy.admit(pod.renamed(uid=f"{pod.uid}/{count}")).admitted:
+        while (
+            count < most
+            and totals.fits(request)[0]
+            and copy.admit(pod.renamed(uid=f"{pod.uid}/{count}")).admitted
+        ):
             totals.add(0, request)
             count += 1
         found.append(count)
@@ -246,7 +277,9 @@ def layouts_of(cluster: Cluster) -> Layouts:
         ids = nodes[index].machine.numa_node_ids if index < len(nodes) else ()
         memory = row.memory.free if row.memory else {}
         given = frozenset((*(("cpu",) if row.cpu else ()), *memory, *row.devices))
-        of[index] = kinds.setdefault(Layout(row.policy, row.pod_scope, row.numa_nodes, ids, given), len(kinds))
+        of[index] = kinds.setdefault(
+            Layout(row.policy, row.pod_scope, row.numa_nodes, ids, given), len(kinds)
+        )
     return Layouts(tuple(kinds), of)
 
 
@@ -259,7 +292,10 @@ def refusal_causes(cluster: Cluster, pod: Pod, answer: Evaluation, indices: Ints
 
 
 def short_cause(
-    node: Node, pod: Pod, refusal: Refusal | None = None, admits: Callable[[Pod], bool] | None = None
+    node: Node,
+    pod: Pod,
+    refusal: Refusal | None = None,
+    admits: Callable[[Pod], bool] | None = None,
 ) -> str:
     """Return why a node refuses a pod, in words without amounts: the causes that `explain` tells.
 
@@ -350,8 +386,9 @@ def refusal_texts(
         answer: what the cluster answered.
         indices: the nodes that are asked for; all refuse it.
         own_policy: the policy that the pod brings, as an index into `TOPOLOGY_POLICIES`; -1: none.
-        most_asked: how many nodes are asked for their own reason. If more refuse, one of each group with equal free
-            amounts is asked; beyond this number the reason follows from the amounts.
+        most_asked: how many nodes are asked for their own reason. If more refuse, one of each group
+            with equal free amounts is asked; beyond this number the reason follows from the
+            amounts.
         told: `short_cause` of a node by its number, where that is kept; None: each is asked.
     """
     nodes = cluster.nodes
@@ -373,7 +410,9 @@ def refusal_texts(
         cluster.nodes_with(name, list(amounts), indices, facts[:, place : place + len(amounts)])
         place += len(amounts)
     # words of single-numa-node do not tell it; whom to ask does
-    tells_more = most_asked or own_policy >= 0 or any(one.policy != _SINGLE for one in layouts.kinds)
+    tells_more = (
+        most_asked or own_policy >= 0 or any(one.policy != _SINGLE for one in layouts.kinds)
+    )
     for name, amounts in columns.items() if tells_more else ():
         # whether it takes more NUMA nodes now than if all that can be given were free
         there = (cluster.free(name), cluster.allocatable(name))
@@ -384,7 +423,8 @@ def refusal_texts(
     asked = [(name, amount) for name, amounts in columns.items() for amount in amounts]
     said: dict[bytes, str] = {}
     texts = []
-    # nodes of which all facts are equal are refused in the same words: their bytes tell, without a tuple for each
+    # nodes of which all facts are equal are refused in the same words: their bytes tell, without a
+    # tuple for each
     for index, key in enumerate(facts.view(f"V{facts.strides[0]}").ravel().tolist()):
         text = said.get(key)
         is_node = indices[index] < len(nodes)
@@ -393,15 +433,21 @@ def refusal_texts(
             text = said[key] = told(int(indices[index]), pod)
         elif text is None:
             reason, layout, *found = facts[index].tolist()
-            about = dict(zip(asked, zip(found[: len(asked)], found[len(asked) :], strict=True), strict=True))
+            about = dict(
+                zip(asked, zip(found[: len(asked)], found[len(asked) :], strict=True), strict=True)
+            )
             given = layouts.kinds[layout].resources
-            by_unit = [[(name, *about[name, amount]) for name, amount in unit if name in given] for unit in wanted]
+            by_unit = [
+                [(name, *about[name, amount]) for name, amount in unit if name in given]
+                for unit in wanted
+            ]
             text = said[key] = _text(reason, layouts.kinds[layout], own_policy, by_unit)
         texts.append(_PREFIX + text)
     return texts
 
 
-# A resource, the NUMA nodes that have enough of it (-1: all together have not), and whether it takes more of them.
+# A resource, the NUMA nodes that have enough of it (-1: all together have not), and whether it
+# takes more of them.
 _Fact = tuple[str, int, bool]
 
 
@@ -420,7 +466,8 @@ def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence
         reason: an index into `REASONS`.
         layout: of the node.
         own_policy: as for `refusal_texts`.
-        units: the facts for the pod as a whole, and then for each of its containers if there are several.
+        units: the facts for the pod as a whole, and then for each of its containers if there are
+            several.
     """
     policy = layout.policy if own_policy < 0 else own_policy
     several = len(units) > 1
@@ -432,7 +479,9 @@ def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence
     if reason != _AFFINITY:
         return _OTHERS.get(REASONS[reason], REASONS[reason])
     why = next(filter(None, (_why(unit, policy, layout) for unit in asked)), "")
-    conflict = _WORDS["conflict"].format(_and(_shorts([name for name, _, _ in units[0]]) or ["the pod"]))
+    conflict = _WORDS["conflict"].format(
+        _and(_shorts([name for name, _, _ in units[0]]) or ["the pod"])
+    )
     return why or (_TOGETHER if several else conflict)
 
 
@@ -446,7 +495,10 @@ def _why(unit: Sequence[_Fact], policy: int, layout: Layout) -> str:
         for _, mask, _ in unit:
             common &= mask
         apart = [(name, mask) for name, mask, _ in unit if mask != (1 << layout.numa_nodes) - 1]
-        words = (f"{_short(name)} only on {_nodes(bit_numbers(mask), layout.ids)}" for name, mask in apart)
+        words = (
+            f"{_short(name)} only on {_nodes(bit_numbers(mask), layout.ids)}"
+            for name, mask in apart
+        )
         return "" if common else ", ".join(words)
     wider = [name for name, _, needs_more in unit if needs_more]
     return _WORDS["spread"].format(_and(_shorts(wider))) if wider else ""

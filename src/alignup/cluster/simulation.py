@@ -1,12 +1,15 @@
 """Plays a trace of pods over a cluster: a scheduler chooses nodes, and the nodes themselves admit or refuse.
 
-A scheduler that sees topology asks the nodes (`Cluster.judge`), a blind one sees node totals only, as the default
-scheduler does. The difference in what the nodes refuse is the cost of topology-blind scheduling.
+A scheduler that sees topology asks the nodes (`Cluster.judge`), a blind one sees node totals only,
+as the default scheduler does. The difference in what the nodes refuse is the cost of topology-blind
+scheduling.
 
-Pods that find no node are given up, or wait; a plan of `alignup.cluster.evictions` may then make room for some.
+Pods that find no node are given up, or wait; a plan of `alignup.cluster.evictions` may then make
+room for some.
 
-A line of a trace is `{"time": seconds, "admit": Pod, "duration": seconds}` (the duration may be missing: the pod stays
-until it is removed), or `{"time": seconds, "remove": uid}`. Times do not go back.
+A line of a trace is `{"time": seconds, "admit": Pod, "duration": seconds}` (the duration may be
+missing: the pod stays until it is removed), or `{"time": seconds, "remove": uid}`. Times do not go
+back.
 """
 
 from __future__ import annotations
@@ -76,7 +79,9 @@ class _Line(msgspec.Struct):
     duration: float | None = None
 
 
-def read_trace(lines: str | bytes | Iterable[str | bytes], source: str = "the trace") -> list[Event]:
+def read_trace(
+    lines: str | bytes | Iterable[str | bytes], source: str = "the trace"
+) -> list[Event]:
     """Return the events of a trace, in order.
 
     Args:
@@ -127,7 +132,9 @@ def _admitted_pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
     if template is not None and all(isinstance(one, str) and one for one in names):
         return template.renamed(uid=str(names[0]), name=str(names[1]), namespace=str(names[2]))
     spec: object = decode_json(bytes(wire.spec), "JSON", "admit.spec")
-    templates[key] = read_pod({"apiVersion": wire.api_version, "kind": wire.kind, "metadata": metadata, "spec": spec})
+    templates[key] = read_pod(
+        {"apiVersion": wire.api_version, "kind": wire.kind, "metadata": metadata, "spec": spec}
+    )
     return templates[key]
 
 
@@ -138,19 +145,24 @@ _MEAN_DURATION = 1000.0
 _GIBIBYTE = 1 << 30
 
 
-def synthetic_trace(cluster: Cluster, arrivals: int, seed: int = 0, load: float = 0.8) -> list[Event]:
+def synthetic_trace(
+    cluster: Cluster, arrivals: int, seed: int = 0, load: float = 0.8
+) -> list[Event]:
     """Return a trace of so many arrivals.
 
     Args:
         cluster: What the pods are made for.
         arrivals: How many pods.
         seed: The same seed makes the same trace.
-        load: The approximate share of the cluster's CPUs that is requested once arrivals and ends balance.
+        load: The approximate share of the cluster's CPUs that is requested once arrivals and ends
+            balance.
     """
     random = Random(seed)  # noqa: S311  # pods, not secrets
     templates = [_template(cluster, part) for part, _ in _PARTS]
     weights = [weight for _, weight in _PARTS]
-    cpus = sum(pods[0].exclusive_cpus * weight for pods, weight in zip(templates, weights, strict=True))
+    cpus = sum(
+        pods[0].exclusive_cpus * weight for pods, weight in zip(templates, weights, strict=True)
+    )
     capacity = sum(node.machine.cpu_count for node in cluster.nodes)
     rate = load * capacity / (_MEAN_DURATION * cpus / sum(weights))
     time = 0.0
@@ -176,9 +188,15 @@ def _template(cluster: Cluster, part: float) -> list[Pod]:
 
 
 def _synthetic_pod(cpus: int, gibibytes: int, devices: dict[str, int]) -> Pod:
-    limits = {"cpu": str(cpus), "memory": f"{gibibytes}Gi", **{name: str(count) for name, count in devices.items()}}
+    limits = {
+        "cpu": str(cpus),
+        "memory": f"{gibibytes}Gi",
+        **{name: str(count) for name, count in devices.items()},
+    }
     container = {"name": "main", "image": "none", "resources": {"limits": limits}}
-    return read_pod({"metadata": {"name": "synthetic", "uid": "synthetic"}, "spec": {"containers": [container]}})
+    return read_pod(
+        {"metadata": {"name": "synthetic", "uid": "synthetic"}, "spec": {"containers": [container]}}
+    )
 
 
 _PLACED: Final = "placed"
@@ -209,19 +227,23 @@ class Report(Record):
 
     Attributes:
         no_room: pods for which no node had enough of everything in total.
-        no_alignment: pods for which nodes had room, and the scheduler saw that none could align them; a blind one never
-            does.
-        refused: pods that every node refused on which they were tried, which the scheduler had not foreseen.
-        refusals: the number of times that a node refused a pod, by the kubelet's reason; a pod can be tried on several
-            nodes.
-        utilisation: by resource, the mean part of what there is that was requested by running pods, weighted with time.
+        no_alignment: pods for which nodes had room, and the scheduler saw that none could align
+            them; a blind one never does.
+        refused: pods that every node refused on which they were tried, which the scheduler had not
+            foreseen.
+        refusals: the number of times that a node refused a pod, by the kubelet's reason; a pod can
+            be tried on several nodes.
+        utilisation: by resource, the mean part of what there is that was requested by running pods,
+            weighted with time.
         peak: the largest such part.
-        stranded: by resource, the mean share of free amounts that lay on nodes with enough in total for the pod at hand
-            which would have refused it; over arrivals spread evenly over the trace.
-        misaligned: placed pods of which some device of a claim is not near their CPUs and memory; None: no claims are
-            known.
-        causes: by reason and cause, equal for nodes that refuse a pod alike, how often a node refused: one on which a
-            pod was tried, or, of a pod that no node could align, one that had enough in total.
+        stranded: by resource, the mean share of free amounts that lay on nodes with enough in total
+            for the pod at hand which would have refused it; over arrivals spread evenly over the
+            trace.
+        misaligned: placed pods of which some device of a claim is not near their CPUs and memory;
+            None: no claims are known.
+        causes: by reason and cause, equal for nodes that refuse a pod alike, how often a node
+            refused: one on which a pod was tried, or, of a pod that no node could align, one that
+            had enough in total.
         waiting: None: pods that found no node were given up.
     """
 
@@ -246,7 +268,10 @@ class Report(Record):
             **json_fields(self, "arrivals", "placed", "no_room", "no_alignment", "refused"),
             **({} if self.misaligned is None else {"misaligned": self.misaligned}),
             "refusals": dict(self.refusals),
-            "causes": [{"reason": reason, "cause": cause, "count": count} for (reason, cause), count in causes],
+            "causes": [
+                {"reason": reason, "cause": cause, "count": count}
+                for (reason, cause), count in causes
+            ],
             "utilisation": _rounded(self.utilisation),
             "peak": _rounded(self.peak),
             "stranded": _rounded(self.stranded),
@@ -263,16 +288,19 @@ class Simulation:
 
     Args:
         cluster: A cluster made from nodes.
-        strategy: How nodes are ranked; None: `least-numa-nodes`, or `least-allocated` for a blind scheduler.
+        strategy: How nodes are ranked; None: `least-numa-nodes`, or `least-allocated` for a blind
+            scheduler.
         blind: The scheduler sees node totals only.
         seed: Decides between nodes of equal score.
         attempts: On how many nodes a pod is tried until it is given up.
-        waits: A pod that finds no node waits until one has room; one that no empty node would take is given up.
-        rebalance: Plan evictions for pods that wait although a node has enough in total, and carry them out, at most
-            once in this many seconds; None: never.
+        waits: A pod that finds no node waits until one has room; one that no empty node would take
+            is given up.
+        rebalance: Plan evictions for pods that wait although a node has enough in total, and carry
+            them out, at most once in this many seconds; None: never.
 
     Raises:
-        InputError: The cluster has no nodes to admit pods, or the strategy is not for such a scheduler.
+        InputError: The cluster has no nodes to admit pods, or the strategy is not for such a
+            scheduler.
     """
 
     def __init__(
@@ -303,7 +331,9 @@ class Simulation:
             self._empty = Cluster.from_nodes([without(node, node.pods) for node in cluster.nodes])
         self._candidates = Candidates(cluster, self.totals, self.strategy, blind=blind)
         self._where = {
-            pod.uid: (index, self.totals.request(pod)) for index, node in enumerate(cluster.nodes) for pod in node.pods
+            pod.uid: (index, self.totals.request(pod))
+            for index, node in enumerate(cluster.nodes)
+            for pod in node.pods
         }
         self._nodes = cluster.nodes
         self._begin()
@@ -372,7 +402,10 @@ class Simulation:
         mean = sum(waited) / max(1, counts["arrivals"])
         waiting = Waiting(mean, max(waited, default=0.0), len(self._waiting), counts["evictions"])
         return Report(
-            **{name: counts[name] for name in ("arrivals", _PLACED, "no_room", "no_alignment", _REFUSED)},
+            **{
+                name: counts[name]
+                for name in ("arrivals", _PLACED, "no_room", "no_alignment", _REFUSED)
+            },
             refusals=dict(sorted(self._refusals.items())),
             utilisation=totals.by_name(meter.mean),
             peak=totals.by_name(meter.peak),
@@ -416,7 +449,9 @@ class Simulation:
         """Carry out a plan for the pods that wait although a node has enough in total, if it is time for one."""
         if self._rebalance is None or time < self._next_plan:
             return
-        pods = [one.pod for one, _ in self._waiting.values() if self._candidates.of(one.pod).fits.any()]
+        pods = [
+            one.pod for one, _ in self._waiting.values() if self._candidates.of(one.pod).fits.any()
+        ]
         if not pods:
             return
         self._next_plan = time + self._rebalance
@@ -425,7 +460,9 @@ class Simulation:
                 self._take_away(step.pod.uid)
                 self._counts["evictions"] += 1
                 continue
-            admitted = self._try(step.pod, self.cluster.index(step.node), self._candidates.of(step.pod))
+            admitted = self._try(
+                step.pod, self.cluster.index(step.node), self._candidates.of(step.pod)
+            )
             assert admitted, step  # noqa: S101  # it was replayed
             if step.action == "place":
                 self._will_end(self._waiting[step.pod.uid][0], time)
@@ -449,11 +486,15 @@ class Simulation:
         if counted in _OVER:
             return
         if self._empty is not None and (
-            (self._empty.evaluate(demand.pod).admitted & self.totals.could_fit(demand.request)).any()
+            (
+                self._empty.evaluate(demand.pod).admitted & self.totals.could_fit(demand.request)
+            ).any()
         ):
             self._waiting[event.pod.uid] = event, counted
         for index in np.flatnonzero(demand.fits).tolist():
-            self._causes[REASONS[demand.answer.reason[index]], self._candidates.cause(demand, index)] += 1
+            self._causes[
+                REASONS[demand.answer.reason[index]], self._candidates.cause(demand, index)
+            ] += 1
 
     def _place(self, event: Arrival, demand: Demand, time: float) -> str:
         """Place a pod; return the word under which it is counted."""
@@ -478,7 +519,9 @@ class Simulation:
         self._candidates.changed(index)
         if not admission.admitted:
             self._refusals[admission.reason] += 1
-            self._causes[admission.reason, short_cause(self._nodes[index], pod, admission.refusal)] += 1
+            self._causes[
+                admission.reason, short_cause(self._nodes[index], pod, admission.refusal)
+            ] += 1
             return False
         claims = self._nodes[index].claims
         if claims is not None and claims.are_aligned(pod, admission.containers) is False:
@@ -503,10 +546,12 @@ class Demand(Record, frozen=False):
         request: in the order of `Totals.resources`; None: something that no node has.
         fits: whether a node has as much left in total.
         scores: how much a node is worth; minus infinity: it is no candidate.
-        answer: the verdicts of the nodes; those of nodes where the pod does not fit are not kept up to date.
+        answer: the verdicts of the nodes; those of nodes where the pod does not fit are not kept up
+            to date.
         seen: the number of changes of nodes that `fits` and `scores` take into account.
         judged: the number of changes that the answer takes into account; -1: none was given yet.
-        causes: by index, why nodes refused when they were asked, and how often they had changed by then.
+        causes: by index, why nodes refused when they were asked, and how often they had changed by
+            then.
     """
 
     pod: Pod
@@ -551,9 +596,16 @@ class Candidates:
                 self._demands.clear()
                 self._changes.clear()
             count = len(self._cluster)
-            fits, scores, answer = np.zeros(count, np.bool_), np.full(count, -np.inf), Evaluation.empty(count)
-            asked = pod.renamed(uid=f"{pod.uid}/asked")  # nodes that are asked themselves may have the pod by then
-            demand = Demand(asked, self._totals.request(pod), fits, scores, self._cluster.job(pod), answer)
+            fits, scores, answer = (
+                np.zeros(count, np.bool_),
+                np.full(count, -np.inf),
+                Evaluation.empty(count),
+            )
+            # nodes that are asked themselves may have the pod by then
+            asked = pod.renamed(uid=f"{pod.uid}/asked")
+            demand = Demand(
+                asked, self._totals.request(pod), fits, scores, self._cluster.job(pod), answer
+            )
             self._demands[key] = demand
             self._look_at(demand, None)
         elif demand.seen < len(self._changes):
@@ -608,8 +660,8 @@ class Candidates:
 class Meter:
     """Measures what is used, over time, and what is stranded, at some moments.
 
-    Time has to `advance` to each change before it is made. There are few resources, and many events: plain numbers are
-    faster than arrays here.
+    Time has to `advance` to each change before it is made. There are few resources, and many
+    events: plain numbers are faster than arrays here.
 
     Args:
         totals: the sums of the nodes.

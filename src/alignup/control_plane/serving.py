@@ -2,9 +2,9 @@
 
 Questions are traced by OpenTelemetry where its variables `OTEL_*` ask for it (`trace`).
 
-Certificates are read again when their files change: a Secret of Kubernetes changes its mounted files while the process
-runs. Connections that begin after a change get the new certificate, and are judged by the new authorities; one that
-cannot be read leaves the old one in use.
+Certificates are read again when their files change: a Secret of Kubernetes changes its mounted
+files while the process runs. Connections that begin after a change get the new certificate, and are
+judged by the new authorities; one that cannot be read leaves the old one in use.
 
 Used by the extender and by simulated kubelets. Needs the extra `cluster`.
 """
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
 _HIGHEST_PORT = 65535
-# At once, and with few descriptors as many as a quarter of these; the one that has been idle for the longest makes room
-# for another.
+# At once, and with few descriptors as many as a quarter of these; the one that has been idle for
+# the longest makes room for another.
 MOST_CONNECTIONS: Final = 512
-# Connections that wait, which are accepted in one turn of the loop: before any has made room for them.
+# Connections that wait, which are accepted in one turn of the loop: before any has made room for
+# them.
 _BACKLOG: Final = 64
 _HANDSHAKE_SECONDS: Final = 10.0
 # Seconds for requests that are being answered when the process ends.
@@ -57,7 +58,8 @@ def address(text: str) -> tuple[str, int]:
         InputError: it is no such text.
     """
     host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")  # without which the empty name would be all addresses
+    # without which the empty name would be all addresses
+    host = host.removeprefix("[").removesuffix("]")
     # more digits than the highest port has can be more than Python makes a number of
     is_port = port.isdecimal() and port.isascii() and len(port) <= len(str(_HIGHEST_PORT))
     if not host or not is_port or int(port) > _HIGHEST_PORT:
@@ -73,17 +75,20 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def tls_context(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext | None:
+def tls_context(
+    certificate: str | None, key: str | None, client_ca: str | None
+) -> ssl.SSLContext | None:
     """Return how to serve TLS; None without a certificate.
 
     Args:
         certificate: the file of the server's certificate.
         key: the file of its key.
-        client_ca: the file of the authorities whose client certificates are accepted. A client may come without one:
-            the application decides what it answers then.
+        client_ca: the file of the authorities whose client certificates are accepted. A client may
+            come without one: the application decides what it answers then.
 
     Raises:
-        InputError: only one of the first two is given, the last one without these, or a file cannot be read.
+        InputError: only one of the first two is given, the last one without these, or a file cannot
+            be read.
     """
     if certificate is None and key is None:
         if client_ca is not None:
@@ -120,8 +125,12 @@ class ServedCertificate:
         InputError: as `tls_context`.
     """
 
-    def __init__(self, certificate: str, key: str, client_ca: str | None, complain: Callable[[str], None]) -> None:
-        self._files = {"server": certificate, "key": key} | ({"clients": client_ca} if client_ca else {})
+    def __init__(
+        self, certificate: str, key: str, client_ca: str | None, complain: Callable[[str], None]
+    ) -> None:
+        self._files = {"server": certificate, "key": key} | (
+            {"clients": client_ca} if client_ca else {}
+        )
         self._arguments, self._complain = (certificate, key, client_ca), complain
         self._stamp = self._stamps()
         self._current = self._read()
@@ -129,14 +138,17 @@ class ServedCertificate:
         # What to serve with: each connection gets what there is when it begins.
         self.context = self._read()
         self.context.sni_callback = self._choose
-        self.context.num_tickets = 0  # who comes back shows the certificate again, for the authorities of then
+        # who comes back shows the certificate again, for the authorities of then
+        self.context.num_tickets = 0
 
     def _read(self) -> ssl.SSLContext:
         context = tls_context(*self._arguments)
         assert context is not None  # noqa: S101  # a certificate is given
         return context
 
-    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:
+    def _choose(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext
+    ) -> None:
         connection.context = self._current
 
     def _stamps(self) -> list[tuple[int, int, int]]:
@@ -193,15 +205,21 @@ def end_of(path: Path) -> float:
     try:
         text = _PEM.findall(path.read_bytes())[0]
         certificate = _elements(_elements(a2b_base64(text))[0][1])[0][1]
-        fields = [one for tag, one in _elements(certificate) if tag != _VERSION]  # serial, algorithm, issuer, validity
+        # serial, algorithm, issuer, validity
+        fields = [one for tag, one in _elements(certificate) if tag != _VERSION]
         tag, moment = _elements(fields[3])[1]
-        written = f"{'20' if moment < b'5' else '19'}{moment.decode()}" if tag == _SHORT_TIME else moment.decode()
+        written = (
+            f"{'20' if moment < b'5' else '19'}{moment.decode()}"
+            if tag == _SHORT_TIME
+            else moment.decode()
+        )
         return datetime.strptime(written, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
     except (ValueError, IndexError) as error:
         raise OSError(f"no certificate in PEM in {path}") from error
 
 
-# Python decodes certificates of authorities and of peers only: the tags of DER that RFC 5280 has on the way to the end.
+# Python decodes certificates of authorities and of peers only: the tags of DER that RFC 5280 has on
+# the way to the end.
 _PEM: Final = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----\s([^-]*)-----END ")
 _VERSION, _SHORT_TIME = 0xA0, 0x17
 _LONG, _REST = 0x80, 0x7F
@@ -230,9 +248,12 @@ def trace(app: web.Application, service: str, complain: Callable[[str], None]) -
     Args:
         app: the application, not started yet.
         service: the name of the service, where no variable has one.
-        complain: called, in one line, where they ask for traces and the extra `tracing` is not installed.
+        complain: called, in one line, where they ask for traces and the extra `tracing` is not
+            installed.
     """
-    exporter = os.environ.get("OTEL_TRACES_EXPORTER") or ("otlp" if any(map(os.environ.get, _ENDPOINTS)) else "none")
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER") or (
+        "otlp" if any(map(os.environ.get, _ENDPOINTS)) else "none"
+    )
     if exporter != "otlp" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return
     try:
@@ -240,9 +261,13 @@ def trace(app: web.Application, service: str, complain: Callable[[str], None]) -
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider, export  # noqa: PLC0415
     except ImportError:
-        complain("OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'")
+        complain(
+            "OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'"
+        )
         return
-    provider = TracerProvider(resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", service)}))
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", service)})
+    )
     provider.add_span_processor(export.BatchSpanProcessor(OTLPSpanExporter()))
     trace_with(app, provider)
 
@@ -260,7 +285,9 @@ def trace_with(app: web.Application, provider: Any) -> None:
             return await handler(request)
         ABOUT.set({})
         path = request.match_info.get_info().get("path", "unknown")
-        with tracer.start_as_current_span(path.strip("/"), extract(request.headers), SpanKind.SERVER) as span:
+        with tracer.start_as_current_span(
+            path.strip("/"), extract(request.headers), SpanKind.SERVER
+        ) as span:
             try:
                 return await handler(request)
             finally:
@@ -286,10 +313,18 @@ class _Connections:
     def __call__(self) -> asyncio.Protocol:
         """Return what handles a new connection."""
         assert self.server is not None  # noqa: S101  # set before anybody connects
-        transports = {one: one.transport for one in self.server.connections if one.transport is not None}
+        transports = {
+            one: one.transport for one in self.server.connections if one.transport is not None
+        }
         now = False, time.monotonic()
-        self._since = {one: self._since.get(one, now) for one, known in transports.items() if not known.is_closing()}
-        for one in sorted(self._since, key=self._since.__getitem__)[: max(len(self._since) - self.most + 1, 0)]:
+        self._since = {
+            one: self._since.get(one, now)
+            for one, known in transports.items()
+            if not known.is_closing()
+        }
+        for one in sorted(self._since, key=self._since.__getitem__)[
+            : max(len(self._since) - self.most + 1, 0)
+        ]:
             transports[one].abort()
         return self.server()
 
@@ -320,7 +355,9 @@ async def serve(
             one.close()
 
     app.on_shutdown.append(stop)
-    runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=_LAST_ANSWERS)
+    runner = web.AppRunner(
+        app, access_log=None, auto_decompress=False, shutdown_timeout=_LAST_ANSWERS
+    )
     await runner.setup()
     connections.server = runner.server
     seconds, waiting = _HANDSHAKE_SECONDS if tls else None, min(_BACKLOG, connections.most)
@@ -348,7 +385,9 @@ def end_on_signals(end: Callable[[], object]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, told)
 
 
-async def run_until_told(work: Coroutine[Any, Any, None], started: Callable[[], None] = lambda: None) -> None:
+async def run_until_told(
+    work: Coroutine[Any, Any, None], started: Callable[[], None] = lambda: None
+) -> None:
     """Run until the work ends, or the process gets SIGTERM or SIGINT, which end it in order.
 
     Args:

@@ -8,7 +8,9 @@ from alignup.core.hints import HintList
 MAX_NUMA_NODES: int
 
 def smallest_size(
-    numa_nodes: int, demands: Sequence[tuple[Sequence[int] | None, Sequence[int], int]], universe: int
+    numa_nodes: int,
+    demands: Sequence[tuple[Sequence[int] | None, Sequence[int], int]],
+    universe: int,
 ) -> int: ...
 def feasible_hints(
     numa_nodes: int,

@@ -6,4 +6,6 @@ from typing_extensions import disjoint_base
 @disjoint_base
 class LateRecord:
     @classmethod
-    def later(cls, known: str, value: object, make: Callable[..., Self], *arguments: Any) -> Self: ...
+    def later(
+        cls, known: str, value: object, make: Callable[..., Self], *arguments: Any
+    ) -> Self: ...

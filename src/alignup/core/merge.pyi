@@ -19,11 +19,17 @@ class Merged(NamedTuple):
 @final
 class Merger:
     def __init__(
-        self, numa_nodes: int, distances: Sequence[Sequence[int]] | None = None, *, as_written: bool = False
+        self,
+        numa_nodes: int,
+        distances: Sequence[Sequence[int]] | None = None,
+        *,
+        as_written: bool = False,
     ) -> None: ...
     @property
     def numa_nodes(self) -> int: ...
     @property
     def as_written(self) -> bool: ...
     def merge(self, lists: list[HintList], single_nodes: bool = False) -> TopologyHint: ...
-    def merge_many(self, groups: Iterable[Iterable[HintList]], single_nodes: bool = False) -> Merged: ...
+    def merge_many(
+        self, groups: Iterable[Iterable[HintList]], single_nodes: bool = False
+    ) -> Merged: ...

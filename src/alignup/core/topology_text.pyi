@@ -1,7 +1,9 @@
 from typing import TypeAlias, final
 
 _Amounts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-_Told: TypeAlias = tuple[str, int, str | None, tuple[str, ...], dict[str, _Amounts], tuple[tuple[int, ...], ...] | None]
+_Told: TypeAlias = tuple[
+    str, int, str | None, tuple[str, ...], dict[str, _Amounts], tuple[tuple[int, ...], ...] | None
+]
 
 @final
 class TopologyText:

@@ -73,7 +73,9 @@ class Attempts(Record, frozen=False):
         if not self.is_copy or pool is None or not pool.ledger.inventory.is_aligned:
             return None
         other = self.node.copy()
-        devices = [replace(one, numa_nodes=None, has_only_unknown_nodes=False) for one in pool.reported]
+        devices = [
+            replace(one, numa_nodes=None, has_only_unknown_nodes=False) for one in pool.reported
+        ]
         if other.devices is not None:
             other.devices.update(resource, devices)
         return self._good(other.try_admit(self.pod))
@@ -85,12 +87,15 @@ class Attempts(Record, frozen=False):
 
         Args:
             fields: top-level keys that are laid over the configuration; None deletes one.
-            drained: the node is drained before, so that the pods come again in their order, on new state files.
+            drained: the node is drained before, so that the pods come again in their order, on new
+                state files.
         """
         if not self.is_copy or self.left <= 0:
             return None
         own = self.node.config
-        laid = {key: value for key, value in {**fields_of(own), **fields}.items() if value is not None}
+        laid = {
+            key: value for key, value in {**fields_of(own), **fields}.items() if value is not None
+        }
         try:
             config = KubeletConfig.from_dict(laid, version=own.version, reading=own.reading)
             if drained:
@@ -117,7 +122,9 @@ def fields_of(config: KubeletConfig) -> dict[str, Any]:
     """Return the configuration as fields of a KubeletConfiguration."""
     reserve = config.node_reserve
     fields = {
-        **json_fields(config, "topology_manager_policy", "topology_manager_scope", "cpu_manager_policy"),
+        **json_fields(
+            config, "topology_manager_policy", "topology_manager_scope", "cpu_manager_policy"
+        ),
         **json_fields(config, "memory_manager_policy"),
         **json_fields(reserve, "max_pods", "pods_per_core"),
         "topologyManagerPolicyOptions": set_options(config.topology_manager_policy_options),

@@ -1,6 +1,7 @@
 """The records of an explanation: what was asked, what was there, what was offered, what was decided, what would help.
 
-They are data first: `Explanation.to_dict` is what `docs/explanation.schema.json` describes. Nothing is worked out here.
+They are data first: `Explanation.to_dict` is what `docs/explanation.schema.json` describes. Nothing
+is worked out here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Holder(Record):
 
     Attributes:
         pod: `namespace/name`.
-        reused: the part of the amount that an earlier container of its pod, an init container, is counted for already.
+        reused: the part of the amount that an earlier container of its pod, an init container, is
+            counted for already.
     """
 
     pod: str
@@ -46,8 +48,10 @@ class PlacePart(Record):
     """One place of a resource: what exists there, what is free, and who holds the rest.
 
     Attributes:
-        numa_nodes: kernel ids. One for CPUs and memory; devices may be near to several NUMA nodes, or to none.
-        reserved: the amount that no container can have: reserved for the system, or of unhealthy devices.
+        numa_nodes: kernel ids. One for CPUs and memory; devices may be near to several NUMA nodes,
+            or to none.
+        reserved: the amount that no container can have: reserved for the system, or of unhealthy
+            devices.
     """
 
     numa_nodes: tuple[int, ...]
@@ -62,10 +66,12 @@ class ResourcePart(Record):
 
     Attributes:
         container: None: the pod as a whole.
-        provider: the name of the provider that answered; empty where no provider on this node allocates the resource.
+        provider: the name of the provider that answered; empty where no provider on this node
+            allocates the resource.
         asked: CPUs, bytes or devices; None: it is a user's provider that spoke of it.
         places: what was there when it was asked for.
-        offered: the sets of NUMA nodes that were offered; None where no provider was asked for hints.
+        offered: the sets of NUMA nodes that were offered; None where no provider was asked for
+            hints.
     """
 
     resource: str
@@ -78,7 +84,13 @@ class ResourcePart(Record):
     @property
     def unit(self) -> str:
         """`CPUs`, `bytes` or `devices`."""
-        return "CPUs" if self.resource == "cpu" else "bytes" if is_pinned_memory(self.resource) else "devices"
+        return (
+            "CPUs"
+            if self.resource == "cpu"
+            else "bytes"
+            if is_pinned_memory(self.resource)
+            else "devices"
+        )
 
     @property
     def free(self) -> int:
@@ -103,8 +115,8 @@ class Step(Record):
         container: None: the pod as a whole.
         rule: the rule that decided, as a sentence.
         best: the best result of the merge; None where nothing is merged.
-        reachable: the results that the merge could reach, the best first. None: there are too many sets of NUMA nodes
-            to list them, or nothing was merged.
+        reachable: the results that the merge could reach, the best first. None: there are too many
+            sets of NUMA nodes to list them, or nothing was merged.
         product: the cross product of all offers, row by row; None where nothing is merged.
     """
 
@@ -118,7 +130,14 @@ class Step(Record):
 
     def to_dict(self, numa_node_ids: tuple[int, ...], *, product: bool = False) -> dict[str, Any]:
         """Return the step in JSON's types; see `Explanation.to_dict`."""
-        names = ("container", "rule", "reachable", "reachable_count", "resources", *(["product"] if product else []))
+        names = (
+            "container",
+            "rule",
+            "reachable",
+            "reachable_count",
+            "resources",
+            *(["product"] if product else []),
+        )
         return {**json_fields(self, *names), "best": affinity_dict(self.best, numa_node_ids)}
 
 
@@ -128,7 +147,8 @@ class ContainerPart(Record):
     Attributes:
         kind: `init`, `sidecar` or `container`.
         exclusive_cpus: CPUs that it asks for itself; 0: it runs in the shared pool.
-        shared_because: why it runs in the shared pool, as a sentence; empty if it gets CPUs of its own.
+        shared_because: why it runs in the shared pool, as a sentence; empty if it gets CPUs of its
+            own.
         got: what it was given, even where a refusal took it back; None: it was never reached.
         missed: the better placement that it missed and why, as a sentence; empty if there is none.
     """
@@ -143,7 +163,10 @@ class ContainerPart(Record):
     def to_dict(self, numa_node_ids: tuple[int, ...]) -> dict[str, Any]:
         """Return the container in JSON's types."""
         got = None if self.got is None else self.got.to_dict(numa_node_ids)
-        return {**json_fields(self, "name", "kind", "exclusive_cpus", "shared_because", "missed"), "got": got}
+        return {
+            **json_fields(self, "name", "kind", "exclusive_cpus", "shared_because", "missed"),
+            "got": got,
+        }
 
 
 class Suggestion(Record):
@@ -157,12 +180,13 @@ class Suggestion(Record):
 
     Attributes:
         kind: `request`, `pod`, `kubelet`, `plugin` or `remove`.
-        attempt: has one of the keys `pod`, `kubelet`, `excludeTopology` and `remove`; `docs/explain.md` says how to
-            replay it.
+        attempt: has one of the keys `pod`, `kubelet`, `excludeTopology` and `remove`;
+            `docs/explain.md` says how to replay it.
         minimal: for `remove`: whether no smaller set of pods would do.
-        changes: where it changes several amounts, a line for each container, such as `cpu 4 -> 2, memory 8Gi -> 4Gi`.
-        after: for `kubelet`: `restart` if it holds once the kubelet has restarted with it, and all pods stay; `drain`
-            if the node has to be drained before.
+        changes: where it changes several amounts, a line for each container, such as `cpu 4 -> 2,
+            memory 8Gi -> 4Gi`.
+        after: for `kubelet`: `restart` if it holds once the kubelet has restarted with it, and all
+            pods stay; `drain` if the node has to be drained before.
     """
 
     kind: str
@@ -177,7 +201,12 @@ class Suggestion(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the suggestion in JSON's types."""
-        told: dict[str, Any] = {"kind": self.kind, "text": self.text, "try": self.attempt, "verified": True}
+        told: dict[str, Any] = {
+            "kind": self.kind,
+            "text": self.text,
+            "try": self.attempt,
+            "verified": True,
+        }
         told["after"] = self.after
         return told if self.minimal is None else {**told, "minimal": self.minimal}
 
@@ -194,21 +223,23 @@ class Explanation(Record):
         pod: `namespace/name`.
         reason: the reason in the pod's status; empty if it is admitted.
         causes: plain sentences, the first cause first; each holds without those before it.
-        cause_kind: as `alignup.explanations.cause.Cause` has it; for an admitted pod `aligned`, `missed` or `not
-            aligned`.
+        cause_kind: as `alignup.explanations.cause.Cause` has it; for an admitted pod `aligned`,
+            `missed` or `not aligned`.
         blamed: the resources to blame for a refusal.
         container: the container that was refused; None: none, or the pod as a whole.
         steps: the decisions, in the order in which they were made; a refusal is about the last one.
         before: who held what before the pod came.
-        never_fits: the node would refuse the pod without any other pod too; False: it would not, or that is unknown.
+        never_fits: the node would refuse the pod without any other pod too; False: it would not, or
+            that is unknown.
         exact: False: a search over more than 8 NUMA nodes reached its limit.
-        preempted: `namespace/name` of the pods that a kubelet evicts to admit this critical one; see
-            `Node.whole_verdict`.
-        after: who would hold what once the pod is admitted; if it is refused, who held what when that was decided,
-            earlier containers of the pod among them.
+        preempted: `namespace/name` of the pods that a kubelet evicts to admit this critical one;
+            see `Node.whole_verdict`.
+        after: who would hold what once the pod is admitted; if it is refused, who held what when
+            that was decided, earlier containers of the pod among them.
         machine: for pictures.
-        log: of a refusal that a kubelet's log tells of: the kubelet's `message`, the `best` hint of the decision that
-            refused, what its hints are `merged` into, whether that `agrees` (None: not known), and what is `unknown`.
+        log: of a refusal that a kubelet's log tells of: the kubelet's `message`, the `best` hint of
+            the decision that refused, what its hints are `merged` into, whether that `agrees`
+            (None: not known), and what is `unknown`.
     """
 
     pod: str
@@ -252,7 +283,9 @@ class Explanation(Record):
     def named_first(self) -> frozenset[str]:
         """Among holders: the pod itself and those whose removal is suggested, as `namespace/name`."""
         uids = {uid for one in self.suggestions for uid in one.attempt.get("remove", ())}
-        return frozenset({self.pod, *(one.pod for one in self.before.containers if one.pod_uid in uids)})
+        return frozenset(
+            {self.pod, *(one.pod for one in self.before.containers if one.pod_uid in uids)}
+        )
 
     @property
     def neighbours(self) -> tuple[ContainerHolding, ...]:
@@ -274,7 +307,10 @@ class Explanation(Record):
         return self.admitted
 
     def __repr__(self) -> str:
-        return f"<Explanation: {self.pod} {'admitted' if self else f'refused, {self.reason}'}: {self.cause}>"
+        return (
+            f"<Explanation: {self.pod} {'admitted' if self else f'refused, {self.reason}'}: "
+            f"{self.cause}>"
+        )
 
     def to_dict(self, *, product: bool = False) -> dict[str, Any]:
         """Return the explanation in JSON's types, as `docs/explanation.schema.json` describes it.
@@ -287,7 +323,16 @@ class Explanation(Record):
             "version": VERSION,
             "namespace": self.pod.partition("/")[0],
             **json_fields(
-                self, "pod", "uid", "admitted", "reason", "cause", "cause_kind", "never_fits", "blamed", "container"
+                self,
+                "pod",
+                "uid",
+                "admitted",
+                "reason",
+                "cause",
+                "cause_kind",
+                "never_fits",
+                "blamed",
+                "container",
             ),
             **json_fields(self, "policy", "scope", "qos", "exact", "preempted"),
             **json_fields(self, "resources", "neighbours", "suggestions"),

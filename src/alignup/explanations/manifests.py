@@ -1,6 +1,7 @@
 """Writes the manifest of a pod from its record, and manifests of the same pod with other requests.
 
-A record does not keep its manifest. A written manifest is returned only if reading it gives an equal record.
+A record does not keep its manifest. A written manifest is returned only if reading it gives an
+equal record.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ def manifest_of(pod: Pod, given: Mapping[str, Any] | None = None) -> Manifest | 
 
     Args:
         pod: the pod.
-        given: the manifest that it was read from, for what a record does not keep, such as `spec.resources`.
+        given: the manifest that it was read from, for what a record does not keep, such as
+            `spec.resources`.
     """
     metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     if pod.annotations:
@@ -51,7 +53,11 @@ def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any])
     ]
     if ports:
         spec["containers"][0]["ports"] = ports
-    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": demands.node_affinity}}
+    affinity = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": demands.node_affinity
+        }
+    }
     fields: dict[str, Any] = {
         "nodeName": demands.node_name or None,
         "nodeSelector": dict(demands.node_selector) or None,
@@ -59,7 +65,8 @@ def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any])
         "tolerations": list(demands.tolerations) or None,
         "os": {"name": demands.os} if demands.os else None,
         "priority": demands.priority,
-        "overhead": {name: quantity(name, amount) for name, amount in demands.overhead.items()} or None,
+        "overhead": {name: quantity(name, amount) for name, amount in demands.overhead.items()}
+        or None,
     }
     spec.update({name: value for name, value in fields.items() if value is not None})
 
@@ -83,7 +90,12 @@ def _container(one: Container) -> dict[str, Any]:
         if amounts
     }
     always = {"restartPolicy": "Always"} if one.is_sidecar else {}
-    return {"name": one.name, "image": "image", **always, **({"resources": resources} if resources else {})}
+    return {
+        "name": one.name,
+        "image": "image",
+        **always,
+        **({"resources": resources} if resources else {}),
+    }
 
 
 def quantity(resource: str, amount: int) -> str:
@@ -105,19 +117,27 @@ def in_units(resource: str, amount: int) -> str:
 
 
 def changed(
-    manifest: Manifest, amounts: Mapping[tuple[str, str], int], *, parts: int = 1, as_whole: bool = False
+    manifest: Manifest,
+    amounts: Mapping[tuple[str, str], int],
+    *,
+    parts: int = 1,
+    as_whole: bool = False,
 ) -> Manifest:
     """Return the manifest with other amounts.
 
     Args:
         manifest: stays as it is.
-        amounts: by (container, resource): CPUs, bytes or devices, requested and limited to; 0: not asked for at all.
+        amounts: by (container, resource): CPUs, bytes or devices, requested and limited to; 0: not
+            asked for at all.
         parts: split each of these containers into so many, which have these amounts each.
-        as_whole: they are requests of the node as a whole, CPU in thousandths; a limit follows that was the request.
+        as_whole: they are requests of the node as a whole, CPU in thousandths; a limit follows that
+            was the request.
     """
 
     def change(one: dict[str, Any]) -> list[dict[str, Any]]:
-        mine = {resource: amount for (name, resource), amount in amounts.items() if name == one["name"]}
+        mine = {
+            resource: amount for (name, resource), amount in amounts.items() if name == one["name"]
+        }
         if not mine:
             return [one]
         given = one.get("resources") or {}
@@ -131,7 +151,11 @@ def changed(
                 if amount:
                     kind[resource] = words(resource, amount)
         made = {**one, "resources": {**given, "requests": requests, "limits": limits}}
-        return [made] if parts == 1 else [{**made, "name": f"{one['name']}-{number}"} for number in range(parts)]
+        return (
+            [made]
+            if parts == 1
+            else [{**made, "name": f"{one['name']}-{number}"} for number in range(parts)]
+        )
 
     spec = manifest["spec"]
     keys = [key for key in ("initContainers", "containers") if spec.get(key)]

@@ -1,10 +1,12 @@
 """Finds changes to a pod under which it would be admitted: smaller requests, or another shape.
 
-The largest request that would do, resource by resource, and the smallest joint reduction are binary searches over
-admissions; where more can fit although less does not (memory groups, whole cores), they may miss it. Other shapes are
-a container split into several, whole cores, and Guaranteed instead of Burstable. Whatever is returned was admitted.
+The largest request that would do, resource by resource, and the smallest joint reduction are binary
+searches over admissions; where more can fit although less does not (memory groups, whole cores),
+they may miss it. Other shapes are a container split into several, whole cores, and Guaranteed
+instead of Burstable. Whatever is returned was admitted.
 
-Says why a kubelet does not resize a pod in place, too, and what would help; all of it was tried on a copy.
+Says why a kubelet does not resize a pod in place, too, and what would help; all of it was tried on
+a copy.
 """
 
 from __future__ import annotations
@@ -62,7 +64,11 @@ def reductions(
         container: the one that was refused; None: the pod as a whole.
     """
     containers = sorted(attempts.pod.all_containers, key=lambda one: one.name != container)
-    asked = {(one.name, resource): amount for one in containers for resource, amount in asked_by(one).items()}
+    asked = {
+        (one.name, resource): amount
+        for one in containers
+        for resource, amount in asked_by(one).items()
+    }
     found = []
     for resource in resources:
         keys = [key for key in asked if key[1] == resource][:MOST_CONTAINERS]
@@ -77,7 +83,9 @@ def reductions(
     for one in found:
         made = _reduction(attempts, causes, asked, one)
         if container is not None and {name for name, _ in one}.isdisjoint([container]):
-            made = replace(made, text=f"{made.text}; then container {container!r} gets what it asks for")
+            made = replace(
+                made, text=f"{made.text}; then container {container!r} gets what it asks for"
+            )
         yield _lost(asked, one), made
 
 
@@ -90,7 +98,9 @@ def _largest(attempts: Attempts, fixed: Mapping[Key, int], key: Key, asked: int)
     """Return the largest amount below what is asked that would be admitted, with other amounts fixed; None for none."""
     step = min(_step(attempts, key[1]), asked)
     lowest = 0 if is_device(key[1]) else 1
-    count = _last(lambda count: _fits(attempts, {**fixed, key: count * step}), lowest, -(-asked // step) - 1)
+    count = _last(
+        lambda count: _fits(attempts, {**fixed, key: count * step}), lowest, -(-asked // step) - 1
+    )
     return None if count is None else count * step
 
 
@@ -103,7 +113,9 @@ def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> dict[Key, int] | Non
         amounts = {}
         for key, amount in asked.items():
             step = min(_step(attempts, key[1]), amount)
-            amounts[key] = max(0 if is_device(key[1]) else step, amount * count // SCALE // step * step)
+            amounts[key] = max(
+                0 if is_device(key[1]) else step, amount * count // SCALE // step * step
+            )
         return amounts
 
     count = _last(lambda one: _fits(attempts, scaled(one)), 0, SCALE - 1)
@@ -124,7 +136,9 @@ def _last(fits: Callable[[int], bool], lowest: int, highest: int) -> int | None:
     """Return the last number from `lowest` to `highest` that fits, by binary search; None if the first does not."""
     if lowest > highest or not fits(lowest):
         return None
-    return lowest + bisect_left(range(lowest + 1, highest + 1), True, key=lambda number: not fits(number))
+    return lowest + bisect_left(
+        range(lowest + 1, highest + 1), True, key=lambda number: not fits(number)
+    )
 
 
 def _fits(attempts: Attempts, amounts: Mapping[Key, int]) -> bool:
@@ -142,7 +156,12 @@ def _step(attempts: Attempts, resource: str) -> int:
     return 1
 
 
-def _more(attempts: Attempts, causes: Sequence[Cause], asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> str:
+def _more(
+    attempts: Attempts,
+    causes: Sequence[Cause],
+    asked: Mapping[Key, int],
+    amounts: Mapping[Key, int],
+) -> str:
     """Return why a little more than these amounts would be refused, where the causes do not tell it."""
     key = min(amounts, key=lambda one: amounts[one] / asked[one])
     more = amounts[key] + min(_step(attempts, key[1]), asked[key])
@@ -161,19 +180,26 @@ def _more(attempts: Attempts, causes: Sequence[Cause], asked: Mapping[Key, int],
 
 
 def _reduction(
-    attempts: Attempts, causes: Sequence[Cause], asked: Mapping[Key, int], amounts: Mapping[Key, int]
+    attempts: Attempts,
+    causes: Sequence[Cause],
+    asked: Mapping[Key, int],
+    amounts: Mapping[Key, int],
 ) -> Suggestion:
     """Return the suggestion of these amounts."""
     by_container: dict[str, list[tuple[str, str]]] = {}
     for (name, resource), amount in amounts.items():
         before, after = (in_units(resource, one) for one in (asked[name, resource], amount))
         words = f"{after} {resource} instead of {before}" if amount else f"no {resource}"
-        by_container.setdefault(name, []).append((words, f"{resource} {before} -> {after if amount else 'none'}"))
+        by_container.setdefault(name, []).append(
+            (words, f"{resource} {before} -> {after if amount else 'none'}")
+        )
     parts, lines = [], []
     for name, found in by_container.items():
         whom = _in_container(attempts.pod, name)
         parts.append(" and ".join(words for words, _ in found) + whom)
-        lines.append(f"{whom.removeprefix(' in ')}{': ' if whom else ''}{', '.join(line for _, line in found)}")
+        lines.append(
+            f"{whom.removeprefix(' in ')}{': ' if whom else ''}{', '.join(line for _, line in found)}"
+        )
     text = f"ask for {'all of these: ' if len(parts) > 1 else ''}{'; '.join(parts)}"
     if why := _more(attempts, causes, asked, amounts):
         text += f" ({why})"
@@ -198,7 +224,13 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
     [resource] = resources
     largest = max(attempts.pod.all_containers, key=lambda one: one.requests.get(resource, 0))
     asked = largest.requests.get(resource, 0)
-    step = 1 if resource == "cpu" and asked % 1000 else 1000 if resource == "cpu" else _step(attempts, resource)
+    step = (
+        1
+        if resource == "cpu" and asked % 1000
+        else 1000
+        if resource == "cpu"
+        else _step(attempts, resource)
+    )
     if asked < 2 * step:
         return
 
@@ -207,7 +239,10 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
 
     count = _last(lambda one: attempts.with_pod(shaped(one)) is not None, 1, -(-asked // step) - 1)
     if count is not None:
-        text = f"request {quantity(resource, count * step)} {resource} instead of {quantity(resource, asked)}"
+        text = (
+            f"request {quantity(resource, count * step)} {resource} instead of "
+            f"{quantity(resource, asked)}"
+        )
         whom = _in_container(attempts.pod, largest.name)
         yield 1 - count * step / asked, Suggestion("request", text + whom, {"pod": shaped(count)})
 
@@ -232,7 +267,9 @@ def _whole_cores(attempts: Attempts, container: Container) -> Iterator[Suggestio
     whole = -(-request // attempts.cpus_together) * attempts.cpus_together
     manifest = changed(attempts.manifest, {(container.name, "cpu"): whole})
     if whole != request and attempts.with_pod(manifest):
-        text = f"ask for whole cores: {whole} cpu instead of {request} in container {container.name!r}"
+        text = (
+            f"ask for whole cores: {whole} cpu instead of {request} in container {container.name!r}"
+        )
         yield Suggestion("pod", text, {"pod": manifest})
 
 
@@ -243,7 +280,10 @@ def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
     if attempts.node.scope_name == "pod" or all(map(is_pinned_memory, asked)):
         return
     for parts in range(2, min(MOST_PARTS, len(attempts.node.machine.numa_nodes)) + 1):
-        if any(amount % (parts * (MEBI if is_pinned_memory(name) else 1)) for name, amount in asked.items()):
+        if any(
+            amount % (parts * (MEBI if is_pinned_memory(name) else 1))
+            for name, amount in asked.items()
+        ):
             continue
         if names & {f"{container.name}-{number}" for number in range(parts)}:
             return
@@ -260,13 +300,16 @@ def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
 def shared_container(attempts: Attempts) -> Iterator[tuple[Suggestion, Admission]]:
     """Yield the pod with one of its smaller containers in the shared pool, as a fraction of a CPU less puts it there.
 
-    The pod keeps its QoS class. Beside the suggestion is how it is admitted. Where fewer CPUs are free than the pod
-    asks for, such a container would get too little of what is shared.
+    The pod keeps its QoS class. Beside the suggestion is how it is admitted. Where fewer CPUs are
+    free than the pod asks for, such a container would get too little of what is shared.
     """
     cpu = attempts.node.cpu
     if cpu is None or attempts.pod.exclusive_cpus > len(cpu.free_cpus):
         return
-    own = sorted((one for one in attempts.pod.all_containers if one.exclusive_cpus), key=lambda one: one.exclusive_cpus)
+    own = sorted(
+        (one for one in attempts.pod.all_containers if one.exclusive_cpus),
+        key=lambda one: one.exclusive_cpus,
+    )
     for one in own[:-1]:
         cpus = one.exclusive_cpus
         thousandths = 1000 * cpus - 100
@@ -284,7 +327,9 @@ def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:
         return
     amounts: dict[tuple[str, str], int] = {}
     for one in pod.all_containers:
-        cpu, memory = (max(one.requests.get(name, 0), one.limits.get(name, 0)) for name in ("cpu", "memory"))
+        cpu, memory = (
+            max(one.requests.get(name, 0), one.limits.get(name, 0)) for name in ("cpu", "memory")
+        )
         if not cpu or not memory:
             return  # how much it needs is unknown
         amounts[one.name, "cpu"], amounts[one.name, "memory"] = -(-cpu // 1000), memory
@@ -298,7 +343,9 @@ def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:
         for one in admission.containers.values()
     ):
         return
-    how = " and ".join(filter(None, (_equal_amounts(pod), "request whole CPUs" if fraction else "")))
+    how = " and ".join(
+        filter(None, (_equal_amounts(pod), "request whole CPUs" if fraction else ""))
+    )
     yield Suggestion("pod", f"{how}: then every container gets CPUs of its own", {"pod": shape})
 
 
@@ -320,16 +367,37 @@ def _equal_amounts(pod: Pod) -> str:
 MOST_REMOVALS: Final = 100
 # A smaller resize is looked for in steps of this part of the increase.
 _PARTS: Final = 64
-_GATES: Final = ("InPlacePodVerticalScalingExclusiveCPUs", "InPlacePodVerticalScalingExclusiveMemory")
+_GATES: Final = (
+    "InPlacePodVerticalScalingExclusiveCPUs",
+    "InPlacePodVerticalScalingExclusiveMemory",
+)
 # Words of the kubelet, and what they mean.
 _CAUSES: Final = (
-    ("alongside CPU Manager", "the pod is Guaranteed, and the static CPU policy takes no change of its CPUs"),
-    ("alongside Memory Manager", "the pod is Guaranteed, and the Static memory policy takes no change of its memory"),
+    (
+        "alongside CPU Manager",
+        "the pod is Guaranteed, and the static CPU policy takes no change of its CPUs",
+    ),
+    (
+        "alongside Memory Manager",
+        "the pod is Guaranteed, and the Static memory policy takes no change of its memory",
+    ),
     ("is disabled", "the feature gate for such a resize is off"),
     ("have enough capacity", "the pod would request more than the whole node has"),
-    ("have enough allocatable", "the pod would request more than the whole node has, so the API server refuses it"),
-    ("have enough resource", "the other pods request the rest of the node; the kubelet tries again when that changes"),
-    ("", "the managers find no NUMA nodes for the new amounts that the policy accepts; the kubelet tries again later"),
+    (
+        "have enough allocatable",
+        "the pod would request more than the whole node has, so the API server refuses it",
+    ),
+    (
+        "have enough resource",
+        "the other pods request the rest of the node; the kubelet tries again when that changes",
+    ),
+    (
+        "",
+        (
+            "the managers find no NUMA nodes for the new amounts that the policy accepts; the kubelet "
+            "tries again later"
+        ),
+    ),
 )
 
 
@@ -353,10 +421,17 @@ class ResizeExplanation(Record):
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation in JSON's types."""
         told = json_fields(self, "pod", "uid", "cause", "suggestions")
-        return {**told, "admitted": bool(self), "reason": self.answer.status, "message": self.answer.message}
+        return {
+            **told,
+            "admitted": bool(self),
+            "reason": self.answer.status,
+            "message": self.answer.message,
+        }
 
 
-def explain_resize(node: Node, uid: str, containers: Amounts, whole: Amounts | None = None) -> ResizeExplanation:
+def explain_resize(
+    node: Node, uid: str, containers: Amounts, whole: Amounts | None = None
+) -> ResizeExplanation:
     """Return why a pod would be resized in place or not; the node stays as it is. The arguments are `Node.resize`'s.
 
     Raises:
@@ -370,46 +445,66 @@ def explain_resize(node: Node, uid: str, containers: Amounts, whole: Amounts | N
         return ResizeExplanation(name, uid, answer)
     cause = next(meaning for words, meaning in _CAUSES if words in answer.message)
     wanted = resized_pod(pod, containers, whole)
-    found = [*_with_gates(node, uid, containers, whole), *_smaller(node, pod, wanted), *_anew(node, wanted)]
+    found = [
+        *_with_gates(node, uid, containers, whole),
+        *_smaller(node, pod, wanted),
+        *_anew(node, wanted),
+    ]
     if answer.status == DEFERRED:
         found += _removals(node, uid, containers, whole)
     return ResizeExplanation(name, uid, answer, cause, tuple(found))
 
 
-def _with_gates(node: Node, uid: str, containers: Amounts, whole: Amounts | None) -> Iterator[Suggestion]:
+def _with_gates(
+    node: Node, uid: str, containers: Amounts, whole: Amounts | None
+) -> Iterator[Suggestion]:
     """Yield the feature gates with which the resources would be allocated, the fewest."""
     given = node.config.feature_gates or dict.fromkeys(OPTION_GATES, True)
     for gates in (_GATES[:1], _GATES[1:], _GATES):
         other = node.copy()
         try:
-            other.config = replace(node.config, feature_gates={**given, **dict.fromkeys(gates, True)})
+            other.config = replace(
+                node.config, feature_gates={**given, **dict.fromkeys(gates, True)}
+            )
         except ConfigError:  # its release does not know them
             continue
         if other.resize(uid, containers, whole):
             attempt = {"kubelet": {"featureGates": dict.fromkeys(gates, True)}}
-            yield Suggestion("kubelet", f"turn on {' and '.join(gates)} in the kubelet's featureGates", attempt)
+            yield Suggestion(
+                "kubelet", f"turn on {' and '.join(gates)} in the kubelet's featureGates", attempt
+            )
             return
 
 
-def _removals(node: Node, uid: str, containers: Amounts, whole: Amounts | None) -> Iterator[Suggestion]:
+def _removals(
+    node: Node, uid: str, containers: Amounts, whole: Amounts | None
+) -> Iterator[Suggestion]:
     """Yield the pod that requests least of those whose removal makes room."""
-    others = sorted((one for one in node.pods if one.uid != uid), key=lambda one: requests_of(one).get("cpu", 0))
+    others = sorted(
+        (one for one in node.pods if one.uid != uid), key=lambda one: requests_of(one).get("cpu", 0)
+    )
     for one in others[-MOST_REMOVALS:]:
         other = node.copy()
         other.remove(one.uid)
         if other.resize(uid, containers, whole):
-            yield Suggestion("remove", f"remove pod {one.namespaced_name}", {"remove": [one.uid]}, True)
+            yield Suggestion(
+                "remove", f"remove pod {one.namespaced_name}", {"remove": [one.uid]}, True
+            )
             return
 
 
 def _smaller(node: Node, pod: Pod, wanted: Pod) -> Iterator[Suggestion]:
     """Yield the largest part of the increase that would be allocated."""
     part = bisect_left(
-        range(1, _PARTS), True, key=lambda part: not node.copy().resize(pod.uid, _between(pod, wanted, part))
+        range(1, _PARTS),
+        True,
+        key=lambda part: not node.copy().resize(pod.uid, _between(pod, wanted, part)),
     )
     found = _between(pod, wanted, part)
     if part and found:
-        requests = ((name, *item) for name, one in found.items() for item in one["requests"].items())
+        requests = (
+            (name, *item) for name, one in found.items() for item in one["requests"].items()
+        )
         parts = [f"{amount} {resource} for {name}" for name, resource, amount in requests]
         yield Suggestion("request", f"request {' and '.join(parts)}", {"containers": found})
 
@@ -423,7 +518,8 @@ def _between(pod: Pod, wanted: Pod, part: int) -> dict[str, dict[str, dict[str, 
             kind: {
                 resource: quantity(resource, amount)
                 for resource, wish in after.items()
-                if (amount := _between_step(resource, before.get(resource, 0), wish, part)) != before.get(resource, 0)
+                if (amount := _between_step(resource, before.get(resource, 0), wish, part))
+                != before.get(resource, 0)
             }
             for kind, (before, after) in kinds.items()
         }
@@ -433,7 +529,13 @@ def _between(pod: Pod, wanted: Pod, part: int) -> dict[str, dict[str, dict[str, 
 
 
 def _between_step(resource: str, before: int, after: int, part: int) -> int:
-    unit = 1000 if resource == "cpu" and not (before % 1000 or after % 1000) else 1 if resource == "cpu" else 1 << 20
+    unit = (
+        1000
+        if resource == "cpu" and not (before % 1000 or after % 1000)
+        else 1
+        if resource == "cpu"
+        else 1 << 20
+    )
     return before + (after - before) * part // _PARTS // unit * unit
 
 
@@ -443,6 +545,14 @@ def _anew(node: Node, wanted: Pod) -> Iterator[Suggestion]:
     other.remove(wanted.uid)
     admission = other.admit(wanted)
     if admission:
-        got = [f"{name} would get CPUs {one.cpus}" for name, one in admission.containers.items() if one.cpus]
+        got = [
+            f"{name} would get CPUs {one.cpus}"
+            for name, one in admission.containers.items()
+            if one.cpus
+        ]
         more = f": {', '.join(got)}" if got else ""
-        yield Suggestion("pod", f"delete the pod and create it with these resources{more}", {"recreate": wanted.uid})
+        yield Suggestion(
+            "pod",
+            f"delete the pod and create it with these resources{more}",
+            {"recreate": wanted.uid},
+        )

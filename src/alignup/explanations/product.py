@@ -1,6 +1,7 @@
 """Lists the cross product of the hints that a decision merges, row by row, and the results that it can reach.
 
-The decision itself does not walk the product, and neither does `reachable`, which folds one list after the other.
+The decision itself does not walk the product, and neither does `reachable`, which folds one list
+after the other.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class Row(Record):
 
     Attributes:
         hints: in the order of `Product.resources`.
-        merged: the kernel ids of the NUMA nodes that all hints have in common; (): none, so the row is ignored. None:
-            any.
+        merged: the kernel ids of the NUMA nodes that all hints have in common; (): none, so the row
+            is ignored. None: any.
         preferred: all hints are preferred, and all that name NUMA nodes name the same.
-        considered: False where single-numa-node leaves the row out: a hint is not preferred, or names several NUMA
-            nodes.
+        considered: False where single-numa-node leaves the row out: a hint is not preferred, or
+            names several NUMA nodes.
     """
 
     hints: tuple[Choice, ...]
@@ -79,12 +80,16 @@ class Product(Record):
 
 
 def product_of(
-    hints: Mapping[str, ResourceHints], policy: str, numa_node_ids: tuple[int, ...], *, as_written: bool = False
+    hints: Mapping[str, ResourceHints],
+    policy: str,
+    numa_node_ids: tuple[int, ...],
+    *,
+    as_written: bool = False,
 ) -> Product | None:
     """Return the cross product of what the providers offered; None if no provider has a preference.
 
-    A provider or resource without a preference is left out: it joins any row. A resource that cannot be had counts as
-    one hint for any NUMA node that is not preferred, as in the kubelet.
+    A provider or resource without a preference is left out: it joins any row. A resource that
+    cannot be had counts as one hint for any NUMA node that is not preferred, as in the kubelet.
 
     Args:
         hints: by provider.
@@ -103,14 +108,18 @@ def product_of(
     single = policy == "single-numa-node"
     rows = islice(product(*(_pairs(offered, MOST_ROWS) for _, offered in columns)), MOST_ROWS)
     made = tuple(_row(one, numa_node_ids, single=single, as_written=as_written) for one in rows)
-    return Product(tuple(name for name, _ in columns), made, prod(_total(offered) for _, offered in columns))
+    return Product(
+        tuple(name for name, _ in columns), made, prod(_total(offered) for _, offered in columns)
+    )
 
 
 def _row(hints: tuple[Hint, ...], ids: tuple[int, ...], *, single: bool, as_written: bool) -> Row:
     """Return the row of these hints."""
     masks = [mask for mask, _ in hints if mask is not None]
     merged = ids_of(reduce(int.__and__, masks), ids) if masks else None
-    preferred = all(is_preferred for _, is_preferred in hints) and (as_written or len(set(masks)) <= 1)
+    preferred = all(is_preferred for _, is_preferred in hints) and (
+        as_written or len(set(masks)) <= 1
+    )
     considered = not single or all(_is_single(hint, as_written=as_written) for hint in hints)
     return Row(tuple(Choice.of(hint, ids) for hint in hints), merged, preferred, considered)
 
@@ -124,12 +133,20 @@ def _is_single(hint: Hint, *, as_written: bool) -> bool:
     return (preferred or as_written) and (mask is None or mask & (mask - 1) == 0)
 
 
-def reachable(hints: Mapping[str, ResourceHints], policy: str, *, as_written: bool = False) -> list[Hint] | None:
+def reachable(
+    hints: Mapping[str, ResourceHints], policy: str, *, as_written: bool = False
+) -> list[Hint] | None:
     """Return every result that some row merges into, the preferred ones first, then by number of nodes and value.
 
-    None if there are too many sets of NUMA nodes to fold. A result that some rows prefer is told once, as preferred.
+    None if there are too many sets of NUMA nodes to fold. A result that some rows prefer is told
+    once, as preferred.
     """
-    lists = [offered for resources in hints.values() for offered in (resources or {}).values() if offered is not None]
+    lists = [
+        offered
+        for resources in hints.values()
+        for offered in (resources or {}).values()
+        if offered is not None
+    ]
     single = policy == "single-numa-node"
     masks: set[int | None] = {None}
     best: set[int | None] | None = None
@@ -139,11 +156,17 @@ def reachable(hints: Mapping[str, ResourceHints], policy: str, *, as_written: bo
         steps += total * max(1, len(masks))
         if total > MOST_HINTS or steps > MOST_PAIRS:
             return None
-        pairs = [one for one in _pairs(offered, total) if not single or _is_single(one, as_written=as_written)]
+        pairs = [
+            one
+            for one in _pairs(offered, total)
+            if not single or _is_single(one, as_written=as_written)
+        ]
         masks = {_both(mask, other) for mask in masks for other, _ in pairs} - {0}
         good = {mask for mask, is_preferred in pairs if is_preferred}
         if as_written:
-            best = {_both(mask, other) for mask in ({None} if best is None else best) for other in good} - {0}
+            best = {
+                _both(mask, other) for mask in ({None} if best is None else best) for other in good
+            } - {0}
         else:
             best = _agreed(best, good)
     preferred = {None} if best is None else best
@@ -174,7 +197,9 @@ def _pairs(offered: HintList | Sequence[TopologyHint], limit: int) -> list[Hint]
     total = offered.total() if isinstance(offered, HintList) else len(offered)
     if isinstance(offered, HintList) and (total is None or total > max(limit, MOST_ROWS)):
         offered = offered.sample(limit)
-    return sorted(mask_pairs(offered), key=lambda one: ((one[0] or 0).bit_count(), one[0] or 0)) or [(None, False)]
+    return sorted(
+        mask_pairs(offered), key=lambda one: ((one[0] or 0).bit_count(), one[0] or 0)
+    ) or [(None, False)]
 
 
 def _total(offered: HintList | Sequence[TopologyHint]) -> int:

@@ -1,6 +1,7 @@
 """Finds pods whose removal makes room: the smallest set up to two, by number and then by CPUs; greedily beyond.
 
-A pair is ruled out without a trial only where sums, over all pairs at once, show that too little would be free.
+A pair is ruled out without a trial only where sums, over all pairs at once, show that too little
+would be free.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ MOST_PAIRS_TRIED: Final = 150
 # On a node of more pods no pairs are looked for.
 MOST_PAIRED: Final = 256
 MOST_ORDERS: Final = 5
-# At most this many pods of a large set are tested for being unnecessary: removing a hundred pods is no help.
+# At most this many pods of a large set are tested for being unnecessary: removing a hundred pods is
+# no help.
 MOST_SPARED: Final = 24
 NAMES_SHOWN: Final = 6
 # Stands for the id of a NUMA node where a device is near to none.
@@ -41,7 +43,8 @@ class _Holder(Record, frozen=False):
     """A pod on the node, with what it holds by resource and position of the NUMA node.
 
     Attributes:
-        totals: by resource, what it holds on all NUMA nodes, or requests of the node as a whole (CPU in thousandths).
+        totals: by resource, what it holds on all NUMA nodes, or requests of the node as a whole
+            (CPU in thousandths).
     """
 
     uid: str
@@ -68,7 +71,10 @@ def removal(
         tying: names of the pods whose memory rules NUMA nodes out; they are the first candidates.
     """
     found = _requesters(attempts.node.pods) if as_whole else _holders(attempts.node.pods, holdings)
-    holders = sorted(found, key=lambda one: (one.totals[blamed[0]] if as_whole and blamed else 0, one.totals["cpu"]))
+    holders = sorted(
+        found,
+        key=lambda one: (one.totals[blamed[0]] if as_whole and blamed else 0, one.totals["cpu"]),
+    )
     if not holders or not attempts.without([one.uid for one in holders]):
         return None
     for one in sorted(holders, key=lambda one: one.name not in tying):
@@ -82,13 +88,19 @@ def removal(
     return _suggestion(_greedy(attempts, orders), blamed, as_whole=as_whole, minimal=False)
 
 
-def _pairs(attempts: Attempts, holders: Sequence[_Holder], holdings: Holdings) -> Iterable[tuple[_Holder, _Holder]]:
+def _pairs(
+    attempts: Attempts, holders: Sequence[_Holder], holdings: Holdings
+) -> Iterable[tuple[_Holder, _Holder]]:
     """Return the pairs of pods that may make room, those that hold the fewest CPUs first."""
     if len(holders) > MOST_PAIRED:
         return ()
     free = {
         amounts.resource: {
-            numa_id: sum(place.free for place in amounts.places if numa_id in (place.numa_nodes or (NO_NUMA_NODE,)))
+            numa_id: sum(
+                place.free
+                for place in amounts.places
+                if numa_id in (place.numa_nodes or (NO_NUMA_NODE,))
+            )
             for numa_id in (*holdings.numa_node_ids, NO_NUMA_NODE)
         }
         for amounts in holdings.resources
@@ -100,7 +112,9 @@ def _pairs(attempts: Attempts, holders: Sequence[_Holder], holdings: Holdings) -
         [one.amounts for one in holders], free, asked, on_one_node=single and not attempts.pod.annotations
     )  # fmt: skip
     pairs = ((holders[one], holders[other]) for one, other in found)
-    return sorted(pairs, key=lambda pair: pair[0].totals["cpu"] + pair[1].totals["cpu"])[:MOST_PAIRS_TRIED]
+    return sorted(pairs, key=lambda pair: pair[0].totals["cpu"] + pair[1].totals["cpu"])[
+        :MOST_PAIRS_TRIED
+    ]
 
 
 def _requesters(pods: Iterable[Pod]) -> Iterator[_Holder]:
@@ -125,7 +139,9 @@ def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
             amounts = holdings.amounts(resource)
             devices.setdefault((one.pod_uid, resource), set()).update(ids)
             for identity in ids:
-                for numa_node in (amounts.devices.get(identity, ()) if amounts else ()) or (NO_NUMA_NODE,):
+                for numa_node in (amounts.devices.get(identity, ()) if amounts else ()) or (
+                    NO_NUMA_NODE,
+                ):
                     holder.amounts[resource][numa_node] += 1
     for (uid, resource), held in devices.items():
         by_uid[uid].totals[resource] = len(held)
@@ -136,14 +152,23 @@ def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
         yield holder
 
 
-def _orders(holders: Sequence[_Holder], holdings: Holdings, blamed: Sequence[str]) -> Iterator[list[_Holder]]:
+def _orders(
+    holders: Sequence[_Holder], holdings: Holdings, blamed: Sequence[str]
+) -> Iterator[list[_Holder]]:
     """Yield orders in which pods may be removed: the largest holders first, on the whole node and on each NUMA node."""
     resources = list(blamed) or [one.resource for one in holdings.resources]
-    totals = {name: max(1, amounts.capacity) for name in resources if (amounts := holdings.amounts(name))}
+    totals = {
+        name: max(1, amounts.capacity) for name in resources if (amounts := holdings.amounts(name))
+    }
 
     def share(one: _Holder, numa_node: int | None) -> float:
         return sum(
-            sum(count for node, count in one.amounts.get(name, {}).items() if numa_node in (None, node)) / total
+            sum(
+                count
+                for node, count in one.amounts.get(name, {}).items()
+                if numa_node in (None, node)
+            )
+            / total
             for name, total in totals.items()
         )
 
@@ -156,8 +181,12 @@ def _orders(holders: Sequence[_Holder], holdings: Holdings, blamed: Sequence[str
             if numa_node in place.numa_nodes
         )
 
-    for numa_node in (None, *sorted(holdings.numa_node_ids, key=free, reverse=True)[: MOST_ORDERS - 1]):
-        yield sorted(holders, key=lambda one: (-share(one, numa_node), one.totals["cpu"]))  # used at once
+    for numa_node in (
+        None,
+        *sorted(holdings.numa_node_ids, key=free, reverse=True)[: MOST_ORDERS - 1],
+    ):
+        # used at once
+        yield sorted(holders, key=lambda one: (-share(one, numa_node), one.totals["cpu"]))
 
 
 def _greedy(attempts: Attempts, orders: Iterable[list[_Holder]]) -> list[_Holder]:
@@ -174,7 +203,9 @@ def _greedy(attempts: Attempts, orders: Iterable[list[_Holder]]) -> list[_Holder
 def _first(attempts: Attempts, order: list[_Holder]) -> list[_Holder]:
     """Return the first pods of an order that make room; all of them together do."""
     uids = [one.uid for one in order]
-    fewest = 1 + bisect_left(range(1, len(order)), True, key=lambda count: bool(attempts.without(uids[:count])))
+    fewest = 1 + bisect_left(
+        range(1, len(order)), True, key=lambda count: bool(attempts.without(uids[:count]))
+    )
     return order[:fewest]
 
 
@@ -184,7 +215,11 @@ def _suggestion(
     """Return the suggestion to remove these pods, which names what they give back of the resources to blame."""
     names = some_of([one.name for one in holders], NAMES_SHOWN)
     totals = {name: sum(one.totals[name] for one in holders) for name in blamed or ("cpu",)}
-    parts = [_words(name, amount, as_whole=as_whole) for name, amount in totals.items() if amount and name != "pods"]
+    parts = [
+        _words(name, amount, as_whole=as_whole)
+        for name, amount in totals.items()
+        if amount and name != "pods"
+    ]
     verb = f"{'request' if as_whole else 'hold'}{'s' if len(holders) == 1 else ''}"
     held = f", which {verb} {' and '.join(parts)}" if parts else ""
     text = f"remove {'pod' if len(holders) == 1 else 'pods'} {names}{held}"
@@ -209,7 +244,8 @@ def possible_pairs(
 
     Args:
         held: for each pod by resource and kernel id of the NUMA node what it holds.
-        free: by resource and kernel id, what is free; a device that is near to several NUMA nodes counts for each.
+        free: by resource and kernel id, what is free; a device that is near to several NUMA nodes
+            counts for each.
         asked: for each container by resource, what it asks for.
         on_one_node: whether each container must get everything from one NUMA node.
     """
@@ -231,7 +267,10 @@ def possible_pairs(
             nowhere = nodes.index(NO_NUMA_NODE)
             if on_one_node and not there[nowhere] and not given[:, nowhere].any():
                 enough = np.stack(
-                    [there[at] + given[:, None, at] + given[None, :, at] >= wanted for at in range(len(nodes))]
+                    [
+                        there[at] + given[:, None, at] + given[None, :, at] >= wanted
+                        for at in range(len(nodes))
+                    ]
                 )
                 some_node = enough if some_node is None else some_node & enough
         if some_node is not None:

@@ -9,7 +9,13 @@ from alignup.explanations.attempts import Attempts
 from alignup.explanations.cause import MOST_SHOWN, numa_nodes_of, places_in_words, spare_caches
 from alignup.explanations.explanation import Suggestion
 from alignup.explanations.manifests import asked_by, changed, manifest_of
-from alignup.explanations.pod_changes import node_reductions, pinned_shape, reductions, shapes, shared_container
+from alignup.explanations.pod_changes import (
+    node_reductions,
+    pinned_shape,
+    reductions,
+    shapes,
+    shared_container,
+)
 from alignup.explanations.removals import removal
 from alignup.explanations.trial import has_users_providers
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
@@ -39,12 +45,16 @@ MOST_SUGGESTIONS: Final = 5
 
 
 def suggestions_for(
-    node: Node, trial: Trial, causes: Sequence[Cause], blamed: Sequence[str], manifest: Mapping[str, Any] | None
+    node: Node,
+    trial: Trial,
+    causes: Sequence[Cause],
+    blamed: Sequence[str],
+    manifest: Mapping[str, Any] | None,
 ) -> tuple[Suggestion, ...]:
     """Return what would help, the best first, each confirmed by trying it; the node stays as it is.
 
-    For a refused pod these are changes under which it would be admitted; for one that missed a better placement,
-    changes under which every container gets what it prefers, or CPUs of its own.
+    For a refused pod these are changes under which it would be admitted; for one that missed a
+    better placement, changes under which every container gets what it prefers, or CPUs of its own.
 
     Args:
         node: the node.
@@ -54,7 +64,11 @@ def suggestions_for(
         manifest: the pod's manifest, if there is one.
     """
     attempts = _attempts(node, trial, manifest)
-    found = _for_admitted(attempts, trial, causes) if trial.admission else _for_refused(attempts, trial, causes, blamed)
+    found = (
+        _for_admitted(attempts, trial, causes)
+        if trial.admission
+        else _for_refused(attempts, trial, causes, blamed)
+    )
     return tuple(one for _, one in sorted(found, key=lambda one: one[0])[:MOST_SUGGESTIONS])
 
 
@@ -67,7 +81,9 @@ def _attempts(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> A
     except TypeError:  # a user's provider has no copy()
         subject, is_copy = node, False
     written = manifest_of(trial.pod, manifest) or {}
-    return Attempts(subject, trial.pod, written, is_copy, must_be_preferred=trial.admission.admitted)
+    return Attempts(
+        subject, trial.pod, written, is_copy, must_be_preferred=trial.admission.admitted
+    )
 
 
 def _for_admitted(attempts: Attempts, trial: Trial, causes: Sequence[Cause]) -> Iterator[Option]:
@@ -99,7 +115,10 @@ def _in_one_cache(attempts: Attempts, trial: Trial) -> Iterator[Suggestion]:
             manifest = changed(attempts.manifest, {(one.name, "cpu"): count})
             admission = attempts.with_pod(manifest)
             if admission and not spare_caches(trial.l3_groups, admission.containers[one.name]):
-                text = f"ask for {count} cpu instead of {own} in container {one.name!r}, which share caches"
+                text = (
+                    f"ask for {count} cpu instead of {own} in container {one.name!r}, which "
+                    "share caches"
+                )
                 yield Suggestion("pod", text, {"pod": manifest})
                 break
 
@@ -109,7 +128,9 @@ def _nodes_of(holdings: Holdings, containers: Mapping[str, ContainerAllocation])
     return set().union(*(numa_nodes_of(holdings, got) for got in containers.values()))
 
 
-def _for_refused(attempts: Attempts, trial: Trial, causes: Sequence[Cause], blamed: Sequence[str]) -> Iterator[Option]:
+def _for_refused(
+    attempts: Attempts, trial: Trial, causes: Sequence[Cause], blamed: Sequence[str]
+) -> Iterator[Option]:
     """Yield changes, each with a number: the lower, the less is given up."""
     refusal, whole = trial.admission.refusal, trial.limits is not None
     if attempts.manifest and whole:
@@ -119,8 +140,13 @@ def _for_refused(attempts: Attempts, trial: Trial, causes: Sequence[Cause], blam
         yield from shapes(attempts, container)
         if "cpu" in blamed:
             yield from ((0.25, one) for one, _ in islice(shared_container(attempts), 1))
-        resources = blamed or tuple(dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one)))
-        yield from ((0.2 + 0.6 * lost, one) for lost, one in reductions(attempts, causes, resources, container))
+        resources = blamed or tuple(
+            dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one))
+        )
+        yield from (
+            (0.2 + 0.6 * lost, one)
+            for lost, one in reductions(attempts, causes, resources, container)
+        )
     accounts = trial.questions[-1].accounts.values() if trial.questions else ()
     ties = [tie for one in accounts if isinstance(one, MemoryAccount) for tie in one.ties()]
     tying = {name for _, names in ties for name in names}
@@ -146,12 +172,15 @@ def _plugin_changes(attempts: Attempts, holdings: Holdings) -> Iterator[Suggesti
         admission = attempts.without_topology(resource)
         if admission is not None:
             others = {
-                name: replace(got, devices={one: ids for one, ids in got.devices.items() if one != resource})
+                name: replace(
+                    got, devices={one: ids for one, ids in got.devices.items() if one != resource}
+                )
                 for name, got in admission.containers.items()
             }
             where = places_in_words(holdings, others)
             text = (
-                f"let the device plugin of {resource} report no NUMA nodes (excludeTopology): it would run "
+                f"let the device plugin of {resource} report no NUMA nodes (excludeTopology): it "
+                "would run "
                 f"{where or 'anywhere'}, with {resource} from anywhere"
             )
             yield Suggestion("plugin", text, {"excludeTopology": [resource]})
@@ -159,16 +188,20 @@ def _plugin_changes(attempts: Attempts, holdings: Holdings) -> Iterator[Suggesti
 
 
 MOST_FOUND: Final = 2
-# Of the CPU manager: its state file leaves out the reserved CPUs then, and no kubelet starts on it once these change.
+# Of the CPU manager: its state file leaves out the reserved CPUs then, and no kubelet starts on it
+# once these change.
 STRICT: Final = "strict-cpu-reservation"
 COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
 NOT_PREFERRED: Final = 0.3
 
 
-def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str]) -> Iterator[Option]:
+def kubelet_changes(
+    attempts: Attempts, holdings: Holdings, blamed: Sequence[str]
+) -> Iterator[Option]:
     """Yield configurations under which the pod would be admitted, those that cost least alignment first.
 
-    Those that hold after a restart of the kubelet, on its state files, come before those that need a drain.
+    Those that hold after a restart of the kubelet, on its state files, come before those that need
+    a drain.
 
     Args:
         attempts: the node and the pod.
@@ -195,7 +228,9 @@ def kubelet_changes(attempts: Attempts, holdings: Holdings, blamed: Sequence[str
         yield cost + lost, Suggestion("kubelet", text, {"kubelet": fields}, after=after)
 
 
-def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[float, dict[str, Any], str, str]]:
+def _candidates(
+    attempts: Attempts, blamed: Sequence[str]
+) -> Iterator[tuple[float, dict[str, Any], str, str]]:
     """Yield what may be tried: what alignment it costs, the fields, their names, and whose state file is in the way."""
     config = attempts.node.config
     policy = config.topology_manager_policy
@@ -207,18 +242,40 @@ def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[tuple[flo
             fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
             yield 0.0, fields, "topologyManagerPolicy best-effort", ""
         for weaker in TOPOLOGY_POLICIES[: TOPOLOGY_POLICIES.index(policy)]:
-            yield COSTS[weaker], {"topologyManagerPolicy": weaker}, f"topologyManagerPolicy {weaker}", ""
+            yield (
+                COSTS[weaker],
+                {"topologyManagerPolicy": weaker},
+                f"topologyManagerPolicy {weaker}",
+                "",
+            )
     set_cpu = set_options(config.cpu_manager_policy_options)
     if "cpu" in blamed:
         for option in set_cpu:
             rest = {name: value for name, value in set_cpu.items() if name != option}
             stale = "cpu" if option == STRICT else ""
-            yield 0.1, {"cpuManagerPolicyOptions": rest or None}, f"cpuManagerPolicyOptions without {option}", stale
-        if attempts.node.cpu is not None and (whole := _whole_cores(attempts.node.machine, attempts.node.cpu)):
+            yield (
+                0.1,
+                {"cpuManagerPolicyOptions": rest or None},
+                f"cpuManagerPolicyOptions without {option}",
+                stale,
+            )
+        if attempts.node.cpu is not None and (
+            whole := _whole_cores(attempts.node.machine, attempts.node.cpu)
+        ):
             stale = "cpu" if STRICT in set_cpu else ""
-            yield 0.0, {"reservedSystemCPUs": f"{whole}"}, f"whole cores reserved: reservedSystemCPUs {whole}", stale
+            yield (
+                0.0,
+                {"reservedSystemCPUs": f"{whole}"},
+                f"whole cores reserved: reservedSystemCPUs {whole}",
+                stale,
+            )
     if attempts.node.memory is not None and any(map(is_pinned_memory, blamed)):
-        yield 0.4, {"memoryManagerPolicy": "None"}, "memoryManagerPolicy None, which pins no memory", "memory"
+        yield (
+            0.4,
+            {"memoryManagerPolicy": "None"},
+            "memoryManagerPolicy None, which pins no memory",
+            "memory",
+        )
 
 
 def _whole_cores(machine: Machine, manager: CpuProvider) -> CPUSet | None:
@@ -241,6 +298,10 @@ def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
         return 0.0, f"{placed}, with nothing aligned"
     if all(hint is not None and hint.preferred for hint in hints):
         return 0.0, f"{placed}, fully aligned"
-    worse = [name for name, got in admission.containers.items() if not (got.affinity and got.affinity.preferred)]
+    worse = [
+        name
+        for name, got in admission.containers.items()
+        if not (got.affinity and got.affinity.preferred)
+    ]
     which = f"with {some_of(worse, MOST_SHOWN)} " if len(admission.containers) > 1 else ""
     return NOT_PREFERRED, f"{placed}, {which}misaligned"

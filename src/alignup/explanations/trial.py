@@ -14,7 +14,12 @@ from alignup.node.holdings import Holdings, holdings_of
 from alignup.node.inputs import has_policy
 from alignup.providers.cpu.topology import cpus_by_cache
 from alignup.records import Record, field, replace
-from alignup.topology_manager.provider import HintProvider, RecordingProvider, ResourceHints, allocate_pod
+from alignup.topology_manager.provider import (
+    HintProvider,
+    RecordingProvider,
+    ResourceHints,
+    allocate_pod,
+)
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
@@ -34,11 +39,13 @@ class Question(Record, frozen=False):
 
     Attributes:
         container: None: the pod as a whole.
-        holdings: what was there when it was asked, with what earlier containers of the pod had been given.
+        holdings: what was there when it was asked, with what earlier containers of the pod had been
+            given.
         hints: by name of the provider; empty where no provider is asked for hints.
         affinity: the merged hint; None if nothing was merged.
         failed: the name of the provider that could not allocate.
-        failed_accounts: the amounts asked for and free when it could not, for the container that it was asked for.
+        failed_accounts: the amounts asked for and free when it could not, for the container that it
+            was asked for.
     """
 
     container: Container | None
@@ -56,12 +63,15 @@ class Trial(Record):
     Attributes:
         questions: in the order in which they were asked; a refusal is about the last one.
         policy: the policy that the pod was judged under: the node's, or the pod's own.
-        after: what is held once the pod is admitted; if it is refused, what was held when that was decided.
+        after: what is held once the pod is admitted; if it is refused, what was held when that was
+            decided.
         got: by container, what it was given before the refusal took it back.
-        l3_groups: the CPUs of each L3 cache, where the CPU manager prefers to keep a container's together.
+        l3_groups: the CPUs of each L3 cache, where the CPU manager prefers to keep a container's
+            together.
         limits: what the node as a whole offers, where the kubelet's own checks refused the pod.
         others: the pods on the node.
-        counts_use_as_reserved: the node's; so what containers can have if nobody holds any is unknown.
+        counts_use_as_reserved: the node's; so what containers can have if nobody holds any is
+            unknown.
     """
 
     pod: Pod
@@ -92,7 +102,8 @@ def tried(node: Node, pod: Pod) -> Trial:
         notes.node = scratch
         policy, scope = _judged_by(scratch, pod)
         before = holdings_of(scratch)
-        scratch.whole_verdict = False  # the kubelet's own checks follow below, since no pod may be evicted
+        # the kubelet's own checks follow below, since no pod may be evicted
+        scratch.whole_verdict = False
         admission = scratch.admit(pod)
         questions = notes.questions
         if not questions and not (admission.refusal and admission.refusal.detail):
@@ -100,7 +111,11 @@ def tried(node: Node, pod: Pod) -> Trial:
         if admission.refusal is not None and questions:
             questions[-1].affinity = admission.refusal.best
         for question in questions if admission else ():
-            name = next(iter(admission.containers)) if question.container is None else question.container.name
+            name = (
+                next(iter(admission.containers))
+                if question.container is None
+                else question.container.name
+            )
             question.affinity = admission.containers[name].affinity
         after, limits = questions[-1].holdings if questions else before, None
         if admission:
@@ -111,7 +126,10 @@ def tried(node: Node, pod: Pod) -> Trial:
                 after = after if admission else before
             scratch.remove(pod.uid)
         per_core = 1 if node.cpu is None else node.cpu.ledger.capacity.topology.cpus_per_core
-        by_l3 = node.cpu is not None and node.config.cpu_manager_policy_options.prefer_align_cpus_by_uncorecache
+        by_l3 = (
+            node.cpu is not None
+            and node.config.cpu_manager_policy_options.prefer_align_cpus_by_uncorecache
+        )
         return Trial(
             pod, admission, tuple(questions), policy, scope, before, after, notes.got, per_core,
             tuple(cpus_by_cache(node.machine).values()) if by_l3 else (),
@@ -202,7 +220,9 @@ class _Watched(RecordingProvider):
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Let the provider allocate, and note if it fails."""
         asked = self.notes.questions
-        question = asked[-1] if asked and asked[-1].container is None else self.notes.question(container)
+        question = (
+            asked[-1] if asked and asked[-1].container is None else self.notes.question(container)
+        )
         with self._watching(question, pod, container):
             self.provider.allocate(pod, container, affinity)
 
@@ -212,7 +232,9 @@ class _Watched(RecordingProvider):
             allocate_pod(self.provider, pod, affinity)
 
     @contextmanager
-    def _watching(self, question: Question, pod: Pod, container: Container | None) -> Iterator[None]:
+    def _watching(
+        self, question: Question, pod: Pod, container: Container | None
+    ) -> Iterator[None]:
         """Note if the provider fails."""
         try:
             yield

@@ -1,6 +1,7 @@
 """Explains why a pod would be admitted or refused on a node: runs it on a copy and makes the record of what happened.
 
-`alignup.explanations.trial` runs it, `cause` beside it finds the sentence, `suggestions` what would help.
+`alignup.explanations.trial` runs it, `cause` beside it finds the sentence, `suggestions` what would
+help.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from alignup.explanations.cause import admitted_cause, causes_of, missed_by, prognosis
-from alignup.explanations.explanation import ContainerPart, Explanation, Holder, PlacePart, ResourcePart, Step
+from alignup.explanations.explanation import (
+    ContainerPart,
+    Explanation,
+    Holder,
+    PlacePart,
+    ResourcePart,
+    Step,
+)
 from alignup.explanations.manifests import asked_by
 from alignup.explanations.product import Choice, product_of, reachable
 from alignup.explanations.suggestions import suggestions_for
@@ -35,7 +43,9 @@ RULES = {
     "and refuses no pod for its alignment",
     "restricted": "restricted admits only with a set of NUMA nodes that every resource prefers: "
     "as few nodes as it would need on the empty machine",
-    "single-numa-node": "single-numa-node admits only with one NUMA node that every resource prefers",
+    "single-numa-node": (
+        "single-numa-node admits only with one NUMA node that every resource prefers"
+    ),
 }
 
 
@@ -106,7 +116,9 @@ def _resource_parts(question: Question, asked: Mapping[str, int]) -> Iterator[Re
     }
     for resource in [*asked, *(one for one in offered if one not in asked)]:
         amounts = question.holdings.amounts(resource)
-        manager = "cpu" if resource == "cpu" else "memory" if is_pinned_memory(resource) else "devices"
+        manager = (
+            "cpu" if resource == "cpu" else "memory" if is_pinned_memory(resource) else "devices"
+        )
         provider, view = offered.get(resource, ("" if amounts is None else manager, None))
         places = () if amounts is None else tuple(_places(question.holdings, amounts))
         yield ResourcePart(resource, name, provider, asked.get(resource), places, view)
@@ -116,7 +128,9 @@ def _places(holdings: Holdings, amounts: ResourceAmounts) -> Iterator[PlacePart]
     """Yield the places of a resource, each with those who hold some of it there."""
     for place in amounts.places:
         found = holdings.holders(amounts, place.numa_nodes)
-        holders = tuple(Holder(one.pod, one.container, amount, reused) for one, amount, reused in found)
+        holders = tuple(
+            Holder(one.pod, one.container, amount, reused) for one, amount, reused in found
+        )
         yield PlacePart(place.numa_nodes, place.capacity, place.reserved, place.free, holders)
 
 

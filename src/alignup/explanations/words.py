@@ -10,10 +10,25 @@ from alignup.text.counting import amount_in, named, shared_unit, short_bytes, so
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-    from alignup.explanations.explanation import ContainerPart, Explanation, PlacePart, ResourcePart, Step
+    from alignup.explanations.explanation import (
+        ContainerPart,
+        Explanation,
+        PlacePart,
+        ResourcePart,
+        Step,
+    )
     from alignup.node.holdings import MemoryGroup
 
-RESOURCE_COLUMNS: Final = ("resource", "asked", "offered", "NUMA node", "there", "reserved", "free", "held by")
+RESOURCE_COLUMNS: Final = (
+    "resource",
+    "asked",
+    "offered",
+    "NUMA node",
+    "there",
+    "reserved",
+    "free",
+    "held by",
+)
 RESOURCE_NUMBERS: Final = ("asked", "there", "reserved", "free")
 NEIGHBOUR_COLUMNS: Final = ("admitted already", "NUMA nodes", "CPUs", "memory", "devices")
 MOST_HOLDERS: Final = 4
@@ -21,7 +36,9 @@ MOST_NEIGHBOURS: Final = 20
 MOST_SETS: Final = 4
 
 
-def resource_rows(resources: Iterable[ResourcePart], first: Container[str]) -> Iterator[tuple[str, ...]]:
+def resource_rows(
+    resources: Iterable[ResourcePart], first: Container[str]
+) -> Iterator[tuple[str, ...]]:
     """Yield what was asked for, which nodes were offered, and what was there by NUMA node and who held it.
 
     `first` are pods that are named before others.
@@ -58,7 +75,9 @@ def amounts_in_words(resource: ResourcePart) -> Callable[[int], str]:
     if resource.unit != "bytes":
         return str
     unit = shared_unit([(resource.asked or 0, [place.free for place in resource.places])])
-    return lambda amount: short_bytes(amount) if amount * 100 < unit.size else amount_in(unit, amount)
+    return lambda amount: (
+        short_bytes(amount) if amount * 100 < unit.size else amount_in(unit, amount)
+    )
 
 
 def offered_in_words(resource: ResourcePart) -> str:
@@ -107,15 +126,21 @@ def hint_in_words(nodes: Iterable[int] | None, *, preferred: bool) -> str:
 def in_common(step: Step) -> str:
     """Return the results that the merge could reach.
 
-    Empty where nothing was merged, where there are too many, and where a resource was offered on no NUMA node: a merge
-    takes such a resource for one of any node, and nobody else does.
+    Empty where nothing was merged, where there are too many, and where a resource was offered on no
+    NUMA node: a merge takes such a resource for one of any node, and nobody else does.
     """
     if step.best is None or step.reachable is None:
         return ""
     if any(one.offered is not None and one.offered.is_impossible for one in step.resources):
         return ""
-    nodes = ("any" if one.numa_nodes is None else "+".join(map(str, one.numa_nodes)) for one in step.reachable)
-    sets = [f"{name}{' (preferred)' if one.preferred else ''}" for name, one in zip(nodes, step.reachable, strict=True)]
+    nodes = (
+        "any" if one.numa_nodes is None else "+".join(map(str, one.numa_nodes))
+        for one in step.reachable
+    )
+    sets = [
+        f"{name}{' (preferred)' if one.preferred else ''}"
+        for name, one in zip(nodes, step.reachable, strict=True)
+    ]
     more = (step.reachable_count or 0) - MOST_SETS
     return "; ".join(sets[:MOST_SETS]) + (f"; {more} more" if more > 0 else "") or "nothing"
 
@@ -125,23 +150,40 @@ def group_in_words(group: MemoryGroup) -> str:
     some = some_of(group.pods, MOST_HOLDERS)
     holders = f"the memory of {some}" if some else "a binding that a removed pod left behind"
     if len(group.numa_nodes) == 1:
-        return f"NUMA node {group.numa_nodes[0]} is not combined with others for memory, because of {holders}"
+        return (
+            f"NUMA node {group.numa_nodes[0]} is not combined with others for memory, because "
+            f"of {holders}"
+        )
     names = "+".join(map(str, group.numa_nodes))
     if group.usable:
         return f"NUMA nodes {names} supply memory only together, because of {holders}"
-    return f"NUMA nodes {names} can no longer supply memory together, although they are still tied by {holders}"
+    return (
+        f"NUMA nodes {names} can no longer supply memory together, although they are still "
+        f"tied by {holders}"
+    )
 
 
 def container_columns(explanation: Explanation) -> tuple[str, str, str, str]:
     """Return the headings of `container_rows`."""
-    return "container", "CPUs", "got" if explanation else "allocated, then taken back", "better placement missed"
+    return (
+        "container",
+        "CPUs",
+        "got" if explanation else "allocated, then taken back",
+        "better placement missed",
+    )
 
 
-def container_rows(explanation: Explanation, containers: Sequence[ContainerPart]) -> Iterator[tuple[str, ...]]:
+def container_rows(
+    explanation: Explanation, containers: Sequence[ContainerPart]
+) -> Iterator[tuple[str, ...]]:
     """Yield where the CPUs of some containers come from, and what each got or missed."""
     for one in containers:
         name = one.name if one.kind == "container" else f"{one.name} ({one.kind})"
-        cpus = f"shared pool: {one.shared_because}" if one.shared_because else f"{one.exclusive_cpus} exclusive"
+        cpus = (
+            f"shared pool: {one.shared_because}"
+            if one.shared_because
+            else f"{one.exclusive_cpus} exclusive"
+        )
         yield name, cpus, _got_in_words(one, explanation), one.missed or "-"
 
 
@@ -158,14 +200,20 @@ def _got_in_words(container: ContainerPart, explanation: Explanation) -> str:
     if got.cpus is not None:
         lines.append(f"CPUs {got.cpus}")
     shares = [one for one in got.memory if one.size]
-    lines += [f"{one.type} {short_bytes(one.size)} on {nodes_in_short(one.numa_nodes)}" for one in shares]
-    lines += [f"{resource} {','.join(found)}" for resource, found in sorted(got.devices.items()) if found]
+    lines += [
+        f"{one.type} {short_bytes(one.size)} on {nodes_in_short(one.numa_nodes)}" for one in shares
+    ]
+    lines += [
+        f"{resource} {','.join(found)}" for resource, found in sorted(got.devices.items()) if found
+    ]
     return "\n".join(lines) or "-"
 
 
 def neighbour_rows(explanation: Explanation) -> Iterator[tuple[str, ...]]:
     """Yield what the containers of the first pods hold that are admitted already."""
     for one in explanation.neighbours[:MOST_NEIGHBOURS]:
-        nodes = {node for node, bits in explanation.before.node_cpus.items() if bits & int(one.cpus or 0)}
+        nodes = {
+            node for node, bits in explanation.before.node_cpus.items() if bits & int(one.cpus or 0)
+        }
         nodes |= {node for _, node, _ in one.blocks}
         yield one.label, ",".join(map(str, sorted(nodes))) or "-", *one.cells()

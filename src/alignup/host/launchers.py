@@ -1,7 +1,7 @@
 """Reads from a launcher's environment which of how many ranks of this machine a process is.
 
-`LAUNCHERS` is the whole table. The first launcher counts of which both variables are set: one that another has
-started, such as torchrun by Slurm, is nearer to the process, and stands before it.
+`LAUNCHERS` is the whole table. The first launcher counts of which both variables are set: one that
+another has started, such as torchrun by Slurm, is nearer to the process, and stands before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Launcher(Record):
     Attributes:
         sizes: those that say how many ranks there are, the first that is set counts.
         unbind: the option by which it leaves ranks unbound; empty: it binds none.
-        granted: the variable that says how many CPUs it gave to all ranks of the machine; empty: none does.
+        granted: the variable that says how many CPUs it gave to all ranks of the machine; empty:
+            none does.
     """
 
     name: str
@@ -42,13 +43,36 @@ class Launcher(Record):
 
 LAUNCHERS: Final = (
     Launcher("torchrun, Ray Train, Accelerate", "LOCAL_RANK", ("LOCAL_WORLD_SIZE",)),
-    Launcher("Open MPI", "OMPI_COMM_WORLD_LOCAL_RANK", ("OMPI_COMM_WORLD_LOCAL_SIZE",), "mpirun --bind-to none"),
     Launcher(
-        "MPICH, Intel MPI", "MPI_LOCALRANKID", ("MPI_LOCALNRANKS",), "mpiexec -bind-to none (Intel MPI: I_MPI_PIN=0)"
+        "Open MPI",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        ("OMPI_COMM_WORLD_LOCAL_SIZE",),
+        "mpirun --bind-to none",
     ),
-    Launcher("MVAPICH 2", "MV2_COMM_WORLD_LOCAL_RANK", ("MV2_COMM_WORLD_LOCAL_SIZE",), "MV2_ENABLE_AFFINITY=0"),
-    Launcher("MVAPICH", "MVP_COMM_WORLD_LOCAL_RANK", ("MVP_COMM_WORLD_LOCAL_SIZE",), "MVP_ENABLE_AFFINITY=0"),
-    Launcher("PALS", "PALS_LOCAL_RANKID", ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"), "mpiexec --cpu-bind none"),
+    Launcher(
+        "MPICH, Intel MPI",
+        "MPI_LOCALRANKID",
+        ("MPI_LOCALNRANKS",),
+        "mpiexec -bind-to none (Intel MPI: I_MPI_PIN=0)",
+    ),
+    Launcher(
+        "MVAPICH 2",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+        ("MV2_COMM_WORLD_LOCAL_SIZE",),
+        "MV2_ENABLE_AFFINITY=0",
+    ),
+    Launcher(
+        "MVAPICH",
+        "MVP_COMM_WORLD_LOCAL_RANK",
+        ("MVP_COMM_WORLD_LOCAL_SIZE",),
+        "MVP_ENABLE_AFFINITY=0",
+    ),
+    Launcher(
+        "PALS",
+        "PALS_LOCAL_RANKID",
+        ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
+        "mpiexec --cpu-bind none",
+    ),
     Launcher("Cray PMI", "PMI_LOCAL_RANK", ("PMI_LOCAL_SIZE",), "srun --cpu-bind=none"),
     Launcher("PMIx", "PMIX_LOCAL_RANK", ("PMIX_LOCAL_SIZE",), "prterun --bind-to none"),
     Launcher("Flux", "FLUX_TASK_LOCAL_ID", ("FLUX_JOB_SIZE",), "flux run -o cpu-affinity=off"),
@@ -84,7 +108,8 @@ class LocalRank(Record):
         if not self.launcher.unbind or not own < above or granted == str(len(own)):
             return ""
         return (
-            f"{self.launcher.name} has bound this rank to CPUs {CPUSet(own)} of {CPUSet(above)}, of which parts are "
+            f"{self.launcher.name} has bound this rank to CPUs {CPUSet(own)} of {CPUSet(above)}, "
+            "of which parts are "
             f"cut: start the ranks with {self.launcher.unbind}"
         )
 
@@ -103,18 +128,23 @@ def local_rank(environment: Mapping[str, str]) -> LocalRank:
                 raise InputError.at(launcher.rank, f"a rank below {ranks}, as {size} says", rank)
             return LocalRank(rank, ranks, launcher)
     looked = "; ".join(f"{one.name}: {one.rank} with {' or '.join(one.sizes)}" for one in LAUNCHERS)
-    raise InputError(f"no launcher says which rank of this machine this process is (looked for {looked})")
+    raise InputError(
+        f"no launcher says which rank of this machine this process is (looked for {looked})"
+    )
 
 
 def _ranks(environment: Mapping[str, str], name: str) -> int:
     """Return how many ranks of this machine a variable tells of.
 
-    Slurm lists the tasks of all nodes, as in `4(x2),3`; Flux tells how many there are on all nodes together.
+    Slurm lists the tasks of all nodes, as in `4(x2),3`; Flux tells how many there are on all nodes
+    together.
     """
     if name.startswith("FLUX"):
         ranks, nodes = _number(environment, name), _number(environment, _FLUX_NODES)
         if not nodes or ranks % nodes:
-            raise InputError.at(name, f"as many ranks on each of the {nodes} nodes of {_FLUX_NODES}", ranks)
+            raise InputError.at(
+                name, f"as many ranks on each of the {nodes} nodes of {_FLUX_NODES}", ranks
+            )
         return ranks // nodes
     text = environment[name]
     if not name.startswith("SLURM"):

@@ -1,8 +1,9 @@
 """Opens, makes and checks files and sockets that other users cannot have put there.
 
-A path is trusted if everything on the way to it belongs to root or to this user, and nobody else may write to the
-folders on the way, except to those with the sticky bit, such as /tmp: there others cannot replace what is not theirs.
-Nothing but a socket that nobody serves is ever removed: an option may name any file by mistake.
+A path is trusted if everything on the way to it belongs to root or to this user, and nobody else
+may write to the folders on the way, except to those with the sticky bit, such as /tmp: there others
+cannot replace what is not theirs. Nothing but a socket that nobody serves is ever removed: an
+option may name any file by mistake.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ _CAREFUL: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _MOST_LINKS: Final = 40
 _PATIENCE: Final = 1.0
 _CREDENTIALS: Final = struct.Struct("3i")
-_KINDS: Final = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}
+_KINDS: Final = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+}
 
 
 def distrust(path: Path) -> str:
@@ -60,7 +66,11 @@ def distrust(path: Path) -> str:
             continue
         may_be_open = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
         by_group = found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid)
-        if may_be_open and (found.st_mode & stat.S_IWOTH or by_group) and not found.st_mode & stat.S_ISVTX:
+        if (
+            may_be_open
+            and (found.st_mode & stat.S_IWOTH or by_group)
+            and not found.st_mode & stat.S_ISVTX
+        ):
             return f"other users may write to {here}"
         at = here
     return ""
@@ -90,7 +100,9 @@ def _is_private_group(gid: int) -> bool:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:
         return False
-    return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    return (
+        user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    )
 
 
 class Connection(Protocol):
@@ -102,7 +114,9 @@ class Connection(Protocol):
 
 def peer(connection: Connection) -> tuple[int, int]:
     """Return pid and user at the other end of a unix socket; of a server those who began to listen."""
-    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    pid, uid, _ = _CREDENTIALS.unpack(
+        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
     return pid, uid
 
 
@@ -276,7 +290,8 @@ def check_free(path: Path, where: str) -> None:
         where: the option that says so, for an error.
 
     Raises:
-        InputError: something else is there, somebody serves it, or the path cannot be, or not be looked at.
+        InputError: something else is there, somebody serves it, or the path cannot be, or not be
+            looked at.
     """
     check_path(path, where)
     try:
@@ -286,7 +301,9 @@ def check_free(path: Path, where: str) -> None:
     except OSError as error:
         raise InputError(f"cannot serve a socket: {system_reason(error)} at {path}") from error
     if not stat.S_ISSOCK(found):
-        raise InputError(f"{path} is {_KINDS.get(stat.S_IFMT(found), 'a device')}, not a socket, at {where}")
+        raise InputError(
+            f"{path} is {_KINDS.get(stat.S_IFMT(found), 'a device')}, not a socket, at {where}"
+        )
     if is_served(path):
         raise InputError(f"somebody serves the socket {str(path)!r} already at {where}")
 

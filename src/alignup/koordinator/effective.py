@@ -1,13 +1,14 @@
 """Reads the NUMA topology policies that pods and nodes declare, and decides which one a pod runs under on a node.
 
-They are declared in annotations, by a node's label, or by its kubelet. The matrix of the two is the design document's,
-and the released scheduler agrees with it: a pod that names a policy runs under it, on nodes that have the same one or
-none; a pod that names none runs under the node's. Up to `pod_policy`, policies have Koordinator's names; from there on
-the kubelet's, as in the rest of alignup.
+They are declared in annotations, by a node's label, or by its kubelet. The matrix of the two is the
+design document's, and the released scheduler agrees with it: a pod that names a policy runs under
+it, on nodes that have the same one or none; a pod that names none runs under the node's. Up to
+`pod_policy`, policies have Koordinator's names; from there on the kubelet's, as in the rest of
+alignup.
 
-`Occupancy` counts which NUMA nodes pods under SingleNUMANode hold, and which pods across several; exclusivity keeps
-them apart. The policies of one node apply that in `alignup.koordinator.node_policies`, a scheduler in
-`alignup.koordinator.scheduling`.
+`Occupancy` counts which NUMA nodes pods under SingleNUMANode hold, and which pods across several;
+exclusivity keeps them apart. The policies of one node apply that in
+`alignup.koordinator.node_policies`, a scheduler in `alignup.koordinator.scheduling`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,11 @@ EXCLUSIVES: Final = ("", REQUIRED, PREFERRED)
 _POLICY_FIELD: Final = "numaTopologyPolicy"
 _EXCLUSIVE_FIELD: Final = "singleNUMANodeExclusive"
 # The fields of `resource-spec` that say nothing of NUMA nodes.
-_OTHER_FIELDS: Final = ("preferredCPUBindPolicy", "requiredCPUBindPolicy", "preferredCPUExclusivePolicy")
+_OTHER_FIELDS: Final = (
+    "preferredCPUBindPolicy",
+    "requiredCPUBindPolicy",
+    "preferredCPUExclusivePolicy",
+)
 _DECODE: Final = msgspec.json.Decoder(dict[str, object] | None).decode
 
 
@@ -90,8 +95,9 @@ class NumaTopologySpec(Record):
 def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopologySpec:
     """Return the fields of the first of the annotations `keys` that is present; values are not checked.
 
-    Names of fields are compared without regard to case, other fields are ignored (misspelt ones with a warning) and
-    null is a missing field, as for Go's decoder: an annotation that Koordinator accepts is accepted here.
+    Names of fields are compared without regard to case, other fields are ignored (misspelt ones
+    with a warning) and null is a missing field, as for Go's decoder: an annotation that Koordinator
+    accepts is accepted here.
 
     Args:
         annotations: the pod's annotations, by name.
@@ -130,7 +136,9 @@ def checked_spec(annotations: Mapping[str, str]) -> NumaTopologySpec:
     where = next((_place(key) for key in ANNOTATIONS if key in annotations), "metadata.annotations")
     check_policy(spec.policy, f"{where}.{_POLICY_FIELD}")
     if spec.exclusive not in EXCLUSIVES:
-        raise InputError.at(f"{where}.{_EXCLUSIVE_FIELD}", f"one of {_listed(EXCLUSIVES)}", spec.exclusive)
+        raise InputError.at(
+            f"{where}.{_EXCLUSIVE_FIELD}", f"one of {_listed(EXCLUSIVES)}", spec.exclusive
+        )
     return spec
 
 
@@ -164,16 +172,20 @@ def _listed(values: Iterable[str]) -> str:
 
 
 # Koordinator's names of the policies, and the kubelet's.
-KUBELET_NAMES: Final = dict(zip(POLICIES, ("none", "single-numa-node", "restricted", "best-effort"), strict=True))
+KUBELET_NAMES: Final = dict(
+    zip(POLICIES, ("none", "single-numa-node", "restricted", "best-effort"), strict=True)
+)
 
-# The annotations that may carry a pod's policy; the first that is present counts alone, the scheduler's own first.
+# The annotations that may carry a pod's policy; the first that is present counts alone, the
+# scheduler's own first.
 ANNOTATIONS: Final = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
 
 
 class PodPolicy(Record):
     """A pod's policy by the kubelet's name (`none`: no opinion), and its exclusivity.
 
-    `exclusive` is `Required`, `Preferred` or "" (no exclusivity), with the default already in place.
+    `exclusive` is `Required`, `Preferred` or "" (no exclusivity), with the default already in
+    place.
     """
 
     policy: str
@@ -186,11 +198,12 @@ def pod_policy(pod: Pod, default: str = REQUIRED) -> PodPolicy | None:
     Args:
         pod: the pod; `scheduling.koordinator.sh/numa-topology-spec` is read if it is there, else
             `scheduling.koordinator.sh/resource-spec`.
-        default: the exclusivity of a pod that names a policy and no exclusivity; a scheduler's argument
-            `singleNUMANodeExclusive`.
+        default: the exclusivity of a pod that names a policy and no exclusivity; a scheduler's
+            argument `singleNUMANodeExclusive`.
 
     Raises:
-        InputError: the annotation is no JSON object, or holds a value that the design does not know.
+        InputError: the annotation is no JSON object, or holds a value that the design does not
+            know.
     """
     annotations = pod.annotations
     if not annotations:
@@ -198,7 +211,9 @@ def pod_policy(pod: Pod, default: str = REQUIRED) -> PodPolicy | None:
     spec = checked_spec(annotations)
     if not spec.policy and not spec.exclusive:
         return None
-    return PodPolicy(KUBELET_NAMES[spec.policy], default_exclusive(spec.policy, spec.exclusive, default))
+    return PodPolicy(
+        KUBELET_NAMES[spec.policy], default_exclusive(spec.policy, spec.exclusive, default)
+    )
 
 
 def labelled_config(config: KubeletConfig, labels: Mapping[str, str]) -> KubeletConfig:
@@ -209,7 +224,9 @@ def labelled_config(config: KubeletConfig, labels: Mapping[str, str]) -> Kubelet
     Raises:
         InputError: the label holds a policy that does not exist.
     """
-    policy = KUBELET_NAMES[check_policy(labels.get(NODE_LABEL, ""), f'metadata.labels["{NODE_LABEL}"]')]
+    policy = KUBELET_NAMES[
+        check_policy(labels.get(NODE_LABEL, ""), f'metadata.labels["{NODE_LABEL}"]')
+    ]
     if policy in ("none", config.topology_manager_policy):
         return config
     return replace(config, topology_manager_policy=policy, topology_manager_scope="pod")
@@ -264,10 +281,14 @@ def mixes(mask: int, occupancy: Occupancy, *, single: bool) -> bool:
     Args:
         mask: the NUMA nodes of a hint of the pod, or those that it holds.
         occupancy: what the other pods hold.
-        single: the pod runs under SingleNUMANode, and keeps away from pods across NUMA nodes; else it keeps away from
-            pods under SingleNUMANode where it spans several NUMA nodes itself.
+        single: the pod runs under SingleNUMANode, and keeps away from pods across NUMA nodes; else
+            it keeps away from pods under SingleNUMANode where it spans several NUMA nodes itself.
     """
-    return bool(mask & occupancy.multi) if single else mask.bit_count() > 1 and bool(mask & occupancy.single)
+    return (
+        bool(mask & occupancy.multi)
+        if single
+        else mask.bit_count() > 1 and bool(mask & occupancy.single)
+    )
 
 
 def exclusivity_sentence(holders: Mapping[str, str]) -> str:
@@ -277,7 +298,10 @@ def exclusivity_sentence(holders: Mapping[str, str]) -> str:
         holders: what each pod in the way is called, and the NUMA nodes that it holds, in words.
     """
     told = some_of([f"pod {name!r} {where}" for name, where in holders.items()], MOST_NAMED)
-    return f"exclusivity (singleNUMANodeExclusive {REQUIRED}) keeps it away from {told or 'the pods there'}"
+    return (
+        f"exclusivity (singleNUMANodeExclusive {REQUIRED}) keeps it away from "
+        f"{told or 'the pods there'}"
+    )
 
 
 def holding_words(held: Occupancy, numa_ids: Sequence[int], *, single: bool) -> str:
@@ -289,7 +313,8 @@ def holding_words(held: Occupancy, numa_ids: Sequence[int], *, single: bool) -> 
 def document_score(numa_nodes: int, requested: float, allocatable: float) -> float:
     """Return the design document's score: (100 - 10 x NUMA nodes) + 10 x requested / allocated.
 
-    The document explains the second term as utilisation, so `requested` includes what is already given away.
+    The document explains the second term as utilisation, so `requested` includes what is already
+    given away.
 
     Args:
         numa_nodes: how many NUMA nodes the placement spans.

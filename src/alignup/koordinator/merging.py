@@ -1,20 +1,24 @@
 """Merges all providers' scored hints into one under a named policy, in Koordinator's order and words.
 
-The definition is a walk. Take one hint of every list, in lexicographic order, the last list fastest; merge
-the combination to (mask, preferred, unsatisfied, score); let it replace the best so far by these rules:
-preferred beats not preferred, then fewer nodes win, and among equally many a smaller mask *or* a higher score
-does. The last rule is no order: mask 1 with score 10 and mask 2 with score 20 replace each other for ever. So
-the set of reachable results is not enough, and the walk's order decides.
+The definition is a walk. Take one hint of every list, in lexicographic order, the last list
+fastest; merge the combination to (mask, preferred, unsatisfied, score); let it replace the best so
+far by these rules: preferred beats not preferred, then fewer nodes win, and among equally many a
+smaller mask *or* a higher score does. The last rule is no order: mask 1 with score 10 and mask 2
+with score 20 replace each other for ever. So the set of reachable results is not enough, and the
+walk's order decides.
 
-The product is never walked. Preference and size are a total order, so which class wins follows from the masks alone,
-and all other combinations are as good as not there. Of the winning class only the running intersection matters for
-what follows (a hint adds its score only if it is the final mask itself), so there is one stretch of the walk for each
-list and intersection. A best so far is replaced by the first element of a stretch with a smaller mask or a higher
-score; such an element is a record: its mask is smaller than all before it, or its score higher. A stretch therefore
-acts through its few records and what each leads to, and two stretches compose (`_then`). That is a `_Block`.
+The product is never walked. Preference and size are a total order, so which class wins follows from
+the masks alone, and all other combinations are as good as not there. Of the winning class only the
+running intersection matters for what follows (a hint adds its score only if it is the final mask
+itself), so there is one stretch of the walk for each list and intersection. A best so far is
+replaced by the first element of a stretch with a smaller mask or a higher score; such an element is
+a record: its mask is smaller than all before it, or its score higher. A stretch therefore acts
+through its few records and what each leads to, and two stretches compose (`_then`). That is a
+`_Block`.
 
-This takes lists x reachable intersections x hints steps. Up to 8 nodes there are at most 255 intersections; on more
-nodes they can be as many as there are combinations of all lists but the last.
+This takes lists x reachable intersections x hints steps. Up to 8 nodes there are at most 255
+intersections; on more nodes they can be as many as there are combinations of all lists but the
+last.
 """
 
 from __future__ import annotations
@@ -46,8 +50,8 @@ HintLists: TypeAlias = Sequence[Sequence[ScoredHint]]
 # A candidate for the best so far: mask, score, unsatisfied.
 _Outcome: TypeAlias = tuple[int, float, bool]
 
-# A stretch of the walk: for each record its mask and score, and the best at the end if the best before is first
-# replaced by it.
+# A stretch of the walk: for each record its mask and score, and the best at the end if the best
+# before is first replaced by it.
 _Block: TypeAlias = tuple[tuple[int, float, _Outcome], ...]
 
 
@@ -57,7 +61,8 @@ def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bo
     Args:
         lists: one list of hints for each resource; the order of the lists and of the hints counts.
         all_nodes: the mask of all NUMA nodes, where the walk starts from: not preferred, score 0.
-        violates: whether a merged mask breaks a rule of exclusivity; such a result is not preferred.
+        violates: whether a merged mask breaks a rule of exclusivity; such a result is not
+            preferred.
     """
     agreed = _preferred_masks(lists, all_nodes, violates)
     results = {mask & all_nodes for mask in agreed} or _reachable(lists, all_nodes)
@@ -77,7 +82,9 @@ def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bo
         """Return the block of all combinations of the lists from this place on, behind this intersection."""
         if place == len(lists):
             result = all_nodes if mask is None else mask & all_nodes
-            possible = result.bit_count() == size and (mask is not None or not agreed or all_nodes in agreed)
+            possible = result.bit_count() == size and (
+                mask is not None or not agreed or all_nodes in agreed
+            )
             return ((result, 0, (result, 0, False)),) if possible else ()
         found: _Block = ()
         for hint in reversed(lists[place]):
@@ -94,7 +101,8 @@ def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bo
 def _preferred_masks(lists: HintLists, all_nodes: int, violates: Callable[[int], bool]) -> set[int]:
     """Return the masks of the fewest nodes that all lists prefer; a preferred hint without a mask prefers any.
 
-    If every list has a preferred null, they make a combination without a mask, whose result is `all_nodes`.
+    If every list has a preferred null, they make a combination without a mask, whose result is
+    `all_nodes`.
     """
     union: set[int] = set()
     closed: set[int] | None = None
@@ -123,7 +131,12 @@ def _with(hint: ScoredHint, block: _Block, size: int) -> _Block:
     """Return a block behind one more hint: its score if it is the result, unsatisfied where it falls short."""
     short = hint.unsatisfied or (hint.mask is not None and hint.mask.bit_count() > size)
     gain = hint.score if block[0][0] == hint.mask else 0  # then nothing else is reached behind it
-    return tuple([(mask, score + gain, (best, top + gain, short or was)) for mask, score, (best, top, was) in block])
+    return tuple(
+        [
+            (mask, score + gain, (best, top + gain, short or was))
+            for mask, score, (best, top, was) in block
+        ]
+    )
 
 
 def _apply(block: _Block, best: _Outcome) -> _Outcome:
@@ -146,7 +159,8 @@ def _then(first: _Block, second: _Block) -> _Block:
     )
 
 
-# A provider's offers by resource, as `alignup.topology_manager.provider.ResourceHints`, with scored hints.
+# A provider's offers by resource, as `alignup.topology_manager.provider.ResourceHints`, with scored
+# hints.
 ProviderHints: TypeAlias = Mapping[str, Sequence[ScoredHint] | None] | None
 
 _NO_PREFERENCE = ScoredHint(None, preferred=True)
@@ -162,14 +176,17 @@ class Merged(Record):
 
 
 def merge(
-    policy: str, providers: Sequence[ProviderHints], all_nodes: int, violates: Callable[[int], bool] = lambda _: False
+    policy: str,
+    providers: Sequence[ProviderHints],
+    all_nodes: int,
+    violates: Callable[[int], bool] = lambda _: False,
 ) -> Merged:
     """Return the best hint and the verdict, as Koordinator's merge does.
 
     Args:
         policy: koordinator's name of the policy; "": admitted without looking at anything.
-        providers: what each can offer. Their order counts, as does that of the hints in a list; the resources
-            of one provider, which have no order in Koordinator, are taken by name.
+        providers: what each can offer. Their order counts, as does that of the hints in a list; the
+            resources of one provider, which have no order in Koordinator, are taken by name.
         all_nodes: the mask of all NUMA nodes; bit i is the node whose id is i.
         violates: whether a merged mask breaks exclusivity: it then loses its preference.
 
@@ -184,29 +201,44 @@ def merge(
     if policy == BEST_EFFORT:
         best = best_in_order(lists, all_nodes, violates)
         # a result that not every resource can be split over is worth less than no affinity at all
-        return Merged(ScoredHint(all_nodes, preferred=False) if best.unsatisfied else best, admitted=True)
+        return Merged(
+            ScoredHint(all_nodes, preferred=False) if best.unsatisfied else best, admitted=True
+        )
     if impossible:
         anywhere = all_nodes if policy == RESTRICTED else None
-        return Merged(ScoredHint(anywhere, preferred=False), admitted=False, reasons=tuple(sorted(impossible)))
+        return Merged(
+            ScoredHint(anywhere, preferred=False), admitted=False, reasons=tuple(sorted(impossible))
+        )
     if policy == SINGLE_NUMA_NODE:
         best, separator = _best_single(lists, all_nodes, violates), ","
     else:
         best, separator = best_in_order(lists, all_nodes, violates), " & "
     if best.preferred:
         return Merged(best, admitted=True)
-    return Merged(best, admitted=False, reasons=(f"Unaligned NUMA Hint cause {separator.join(sorted(described))}",))
+    return Merged(
+        best,
+        admitted=False,
+        reasons=(f"Unaligned NUMA Hint cause {separator.join(sorted(described))}",),
+    )
 
 
-def _best_single(lists: Sequence[Sequence[ScoredHint]], all_nodes: int, violates: Callable[[int], bool]) -> ScoredHint:
+def _best_single(
+    lists: Sequence[Sequence[ScoredHint]], all_nodes: int, violates: Callable[[int], bool]
+) -> ScoredHint:
     """Return the best hint when every resource must come from one node."""
-    single = [[hint for hint in hints if hint.mask is None or hint.mask.bit_count() == 1] for hints in lists]
+    single = [
+        [hint for hint in hints if hint.mask is None or hint.mask.bit_count() == 1]
+        for hints in lists
+    ]
     narrow = [[hint for hint in hints if hint.preferred] for hints in single]
     best = best_in_order(narrow, all_nodes, violates)
     # a mask of all nodes binds to none: the machine has one node, or no resource has a preference
     return ScoredHint(None, best.preferred) if best.mask == all_nodes else best
 
 
-def _flatten(providers: Sequence[ProviderHints]) -> tuple[list[Sequence[ScoredHint]], list[str], list[str]]:
+def _flatten(
+    providers: Sequence[ProviderHints],
+) -> tuple[list[Sequence[ScoredHint]], list[str], list[str]]:
     """Return one list for each resource, what cannot be had at all, and a description of the rest."""
     lists: list[Sequence[ScoredHint]] = []
     impossible: list[str] = []
@@ -231,7 +263,10 @@ def _described(resource: str, hints: Sequence[ScoredHint]) -> str:
     """Return what a resource preferred and what it had to choose from."""
     possible = [hint for hint in hints if not hint.unsatisfied]
     preferred = " ".join(mask_text(hint.mask) for hint in possible if hint.preferred)
-    return f"{resource} prefer [{preferred}] among [{' '.join(mask_text(hint.mask) for hint in possible)}]"
+    return (
+        f"{resource} prefer [{preferred}] among "
+        f"[{' '.join(mask_text(hint.mask) for hint in possible)}]"
+    )
 
 
 def mask_text(mask: int | None) -> str:

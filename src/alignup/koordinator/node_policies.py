@@ -1,8 +1,9 @@
 """Judges annotated pods on one node by the policy that they bring, over the node's own providers.
 
-This is the `document` profile on a machine instead of in a scheduler: the pod is judged as a whole (pod scope) under
-the policy that its annotation names, and kept apart from pods of the other kind as exclusively as it asks for. The
-rules are in `alignup.koordinator.effective`, and at the end here as functions over masks.
+This is the `document` profile on a machine instead of in a scheduler: the pod is judged as a whole
+(pod scope) under the policy that its annotation names, and kept apart from pods of the other kind
+as exclusively as it asks for. The rules are in `alignup.koordinator.effective`, and at the end here
+as functions over masks.
 """
 
 from __future__ import annotations
@@ -57,23 +58,29 @@ class ExclusivePolicy(Record):
     def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
         """Return the best hint, and whether to admit with it.
 
-        Where nothing is bound to NUMA nodes, or a resource cannot be had at all, exclusivity changes nothing.
+        Where nothing is bound to NUMA nodes, or a resource cannot be had at all, exclusivity
+        changes nothing.
         """
         offered = list(providers_hints)
         lists = _lists(offered)
         if not lists or not all(lists):
             return self.policy.merge(offered)
         fallback: TopologyHint | None = None
-        for avoidance in rounds(self.exclusive, self.occupancy, self.all_nodes, single=self.is_single):
+        for avoidance in rounds(
+            self.exclusive, self.occupancy, self.all_nodes, single=self.is_single
+        ):
             left = [_permitted(resources, avoidance) for resources in offered]
             best, admit = self.policy.merge(left)
             if best.preferred:
                 return best, admit
             mask = self.all_nodes if best.affinity is None else int(best.affinity)
-            # every resource has hints left, and none of its nodes is shared with a pod of the other kind
+            # every resource has hints left, and none of its nodes is shared with a pod of the other
+            # kind
             if admit and fallback is None and all(_lists(left)) and not self.mixes(mask):
                 fallback = best
-        return (best, admit and self.exclusive != REQUIRED) if fallback is None else (fallback, True)
+        return (
+            (best, admit and self.exclusive != REQUIRED) if fallback is None else (fallback, True)
+        )
 
     def mixes(self, mask: int) -> bool:
         """Return whether a pod on these NUMA nodes would share one with a pod of the other kind."""
@@ -87,7 +94,8 @@ class ExclusiveScope(Record):
         scope: the scope underneath.
         ruled: the policy that the pod is judged under.
         held: returns the NUMA nodes that a pod on the node holds, and as which kind.
-        holders: returns the pods that hold any of the given nodes, as `exclusivity_sentence` takes them.
+        holders: returns the pods that hold any of the given nodes, as `exclusivity_sentence` takes
+            them.
     """
 
     scope: Scope
@@ -100,7 +108,9 @@ class ExclusiveScope(Record):
         """The name of the scope underneath."""
         return self.scope.name
 
-    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
+    def admit(
+        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
+    ) -> Refusal | None:
         """Decide as the scope does; under `Required` also by what the containers got."""
         refusal = self.scope.admit(pod, policy, providers, store)
         if self.ruled.exclusive != REQUIRED:
@@ -118,8 +128,11 @@ class ExclusiveScope(Record):
         if not admit:
             return refusal
         mask = self.ruled.all_nodes if best.affinity is None else int(best.affinity)
-        # without exclusivity the pod could have gone where nobody is in the way, were it not for its other resources
-        return replace(refusal, detail=self._detail(mask if self.ruled.mixes(mask) else self.ruled.all_nodes))
+        # without exclusivity the pod could have gone where nobody is in the way, were it not for
+        # its other resources
+        return replace(
+            refusal, detail=self._detail(mask if self.ruled.mixes(mask) else self.ruled.all_nodes)
+        )
 
     def _detail(self, mask: int) -> str:
         """Return the sentence for a pod that would have got these NUMA nodes."""
@@ -135,8 +148,8 @@ class PodPolicies(Record, frozen=False, eq=False):
         manager: the node's manager; its policy is the node's.
         machine: for the policies that pods bring.
         options: the node's topology options; they hold for the pods' policies as well.
-        numa_nodes: returns the mask of the NUMA nodes that a container's CPUs, memory and devices lie in, by the uid
-            of its pod and its name.
+        numa_nodes: returns the mask of the NUMA nodes that a container's CPUs, memory and devices
+            lie in, by the uid of its pod and its name.
         default_exclusive: the exclusivity of pods that name a policy and no exclusivity.
         held_by: by uid, what pods hold.
         policies: by name, those that the node does not have itself.
@@ -176,14 +189,17 @@ class PodPolicies(Record, frozen=False, eq=False):
         policy = effective.joined_policy(wanted.policy, own.name, none=NonePolicy.name)
         if policy is None:
             return Refusal(
-                effective.StatusCode.UNRESOLVABLE.value, effective.mismatch_sentence(wanted.policy, own.name)
+                effective.StatusCode.UNRESOLVABLE.value,
+                effective.mismatch_sentence(wanted.policy, own.name),
             )
         if policy == NonePolicy.name:
             return None
         is_own = policy == own.name
         rule = own if is_own else self._policy(policy)
         ruled = ExclusivePolicy(rule, wanted.exclusive, self.occupancy, self._all_nodes)
-        return ExclusiveScope(self.manager.scope if is_own else PodScope(), ruled, self._held, self._holders)
+        return ExclusiveScope(
+            self.manager.scope if is_own else PodScope(), ruled, self._held, self._holders
+        )
 
     def mixes_unwillingly(self, pod: Pod, mask: int) -> bool:
         """Return whether a pod that prefers to keep apart (Preferred) would share one of these NUMA nodes.
@@ -192,7 +208,11 @@ class PodPolicies(Record, frozen=False, eq=False):
             InputError, ConfigError: as `ruling`.
         """
         ruling = self.ruling(pod)
-        return isinstance(ruling, ExclusiveScope) and ruling.ruled.exclusive == PREFERRED and ruling.ruled.mixes(mask)
+        return (
+            isinstance(ruling, ExclusiveScope)
+            and ruling.ruled.exclusive == PREFERRED
+            and ruling.ruled.mixes(mask)
+        )
 
     def decide(self, pod: Pod, *, observed: bool) -> Refusal | None:
         """Admit or refuse a pod under the policy of its own, or the node's where it names none; None means admitted.
@@ -241,21 +261,29 @@ class PodPolicies(Record, frozen=False, eq=False):
         """Return the pods that hold any of these nodes, as `exclusivity_sentence` takes them."""
         pods = {pod.uid: pod.namespaced_name for pod in self.manager.pods}
         ids = self.machine.numa_node_ids
-        there = [one for one in self.held_by.items() if one[1].single & wanted.single or one[1].multi & wanted.multi]
+        there = [
+            one
+            for one in self.held_by.items()
+            if one[1].single & wanted.single or one[1].multi & wanted.multi
+        ]
         return {
-            pods.get(uid, uid): effective.holding_words(held, ids, single=bool(wanted.single)) for uid, held in there
+            pods.get(uid, uid): effective.holding_words(held, ids, single=bool(wanted.single))
+            for uid, held in there
         }
 
 
 def _lists(offered: Iterable[ResourceHints]) -> list[HintList | Sequence[TopologyHint]]:
     """Return the hints of each resource that has a preference."""
-    return [hints for resources in offered for hints in (resources or {}).values() if hints is not None]
+    return [
+        hints for resources in offered for hints in (resources or {}).values() if hints is not None
+    ]
 
 
 def _permitted(resources: ResourceHints, avoidance: Avoidance) -> ResourceHints:
     """Return what is left of a provider's hints."""
     return resources and {
-        resource: None if hints is None else permitted(hints, avoidance) for resource, hints in resources.items()
+        resource: None if hints is None else permitted(hints, avoidance)
+        for resource, hints in resources.items()
     }
 
 
@@ -282,18 +310,22 @@ class Avoidance(Record):
 NOTHING_AVOIDED: Final = Avoidance()
 
 
-def rounds(exclusive: str, occupancy: Occupancy, all_nodes: int, *, single: bool) -> tuple[Avoidance, ...]:
+def rounds(
+    exclusive: str, occupancy: Occupancy, all_nodes: int, *, single: bool
+) -> tuple[Avoidance, ...]:
     """Return what to leave out of the hints, one merge after the other: the first preferred result is taken.
 
     A kubelet's merge has no scores, so what the document says in scores becomes an order of merges:
 
     - `Required` skips hints that mix (see `mixes`), in every round.
-    - `Preferred` scores them 0, the worst: they are left out at first, and taken when nothing else is preferred.
-    - Pods under SingleNUMANode attract each other, so that room remains for pods across NUMA nodes: the first round
-      leaves them only nodes that such pods hold already.
+    - `Preferred` scores them 0, the worst: they are left out at first, and taken when nothing else
+      is preferred.
+    - Pods under SingleNUMANode attract each other, so that room remains for pods across NUMA nodes:
+      the first round leaves them only nodes that such pods hold already.
 
     Args:
-        exclusive: `Required`, `Preferred`, or "" for a pod without an annotation: nothing is left out.
+        exclusive: `Required`, `Preferred`, or "" for a pod without an annotation: nothing is left
+            out.
         occupancy: what the other pods hold.
         all_nodes: the mask of all NUMA nodes.
         single: the pod runs under SingleNUMANode.
@@ -314,12 +346,14 @@ def rounds(exclusive: str, occupancy: Occupancy, all_nodes: int, *, single: bool
     return tuple(found)
 
 
-def permitted(hints: HintList | Sequence[TopologyHint], avoidance: Avoidance) -> HintList | Sequence[TopologyHint]:
+def permitted(
+    hints: HintList | Sequence[TopologyHint], avoidance: Avoidance
+) -> HintList | Sequence[TopologyHint]:
     """Return the hints that may stay; the same object if nothing is to be avoided.
 
-    Where nodes are closed to hints of one node, as for pods under single-numa-node only, hints of several nodes go
-    too: that policy ignores them anyway. The result may be empty, which a merge reads as "cannot be satisfied".
-    Hints without a mask stay.
+    Where nodes are closed to hints of one node, as for pods under single-numa-node only, hints of
+    several nodes go too: that policy ignores them anyway. The result may be empty, which a merge
+    reads as "cannot be satisfied". Hints without a mask stay.
     """
     if avoidance == NOTHING_AVOIDED:
         return hints
@@ -327,23 +361,33 @@ def permitted(hints: HintList | Sequence[TopologyHint], avoidance: Avoidance) ->
     if not avoidance.alone:
         return packed.avoiding(avoidance.across)
     total = packed.total()
-    # a description is sampled narrowest first, and has a hint of one node for each NUMA node at most
-    narrow = packed.hints() if total is not None and total <= _MOST_LISTED else packed.sample(_MOST_LISTED)
+    # a description is sampled narrowest first, and has a hint of one node for each NUMA node at
+    # most
+    narrow = (
+        packed.hints()
+        if total is not None and total <= _MOST_LISTED
+        else packed.sample(_MOST_LISTED)
+    )
     left = [one for one in narrow if one.affinity is None or one.affinity.count() == 1]
-    return HintList([one for one in left if one.affinity is None or avoidance.allows(int(one.affinity))])
+    return HintList(
+        [one for one in left if one.affinity is None or avoidance.allows(int(one.affinity))]
+    )
 
 
-def pod_occupancy(policy: str, containers: Iterable[tuple[int, TopologyHint | None]], all_nodes: int) -> Occupancy:
+def pod_occupancy(
+    policy: str, containers: Iterable[tuple[int, TopologyHint | None]], all_nodes: int
+) -> Occupancy:
     """Return which NUMA nodes a pod holds, and as which kind of pod.
 
-    A pod under single-numa-node holds the nodes of all its containers as a single-node pod. Of another pod every
-    container that spans several NUMA nodes counts, and where nothing was aligned, the pod as a whole. A pod in one NUMA
-    node by chance holds nothing: the document protects and restrains only these two.
+    A pod under single-numa-node holds the nodes of all its containers as a single-node pod. Of
+    another pod every container that spans several NUMA nodes counts, and where nothing was aligned,
+    the pod as a whole. A pod in one NUMA node by chance holds nothing: the document protects and
+    restrains only these two.
 
     Args:
         policy: the policy that the pod runs under, by the kubelet's name.
-        containers: of each container the NUMA nodes that its CPUs, memory and devices lie in, and its affinity; None:
-            nothing was aligned.
+        containers: of each container the NUMA nodes that its CPUs, memory and devices lie in, and
+            its affinity; None: nothing was aligned.
         all_nodes: the mask of all NUMA nodes.
     """
     parts = list(containers)
@@ -359,8 +403,8 @@ def pod_occupancy(policy: str, containers: Iterable[tuple[int, TopologyHint | No
 def _affinity_mask(hint: TopologyHint | None, held: int, all_nodes: int) -> int:
     """Return the NUMA nodes that an affinity adds to what is held.
 
-    An affinity that is not preferred says little of what a container got, and neither does that of all nodes for a
-    container without anything: that is how a merge without any hint ends.
+    An affinity that is not preferred says little of what a container got, and neither does that of
+    all nodes for a container without anything: that is how a merge without any hint ends.
     """
     if hint is None or hint.affinity is None or not hint.preferred:
         return 0

@@ -2,9 +2,9 @@
 
 The two readings of pod-level policies: Koordinator's released scheduler, and its design document.
 
-`SchedulerProfile` decides as the scheduler does, `DocumentProfile` as the design document asks. They differ in nine
-answers, and these two classes are nothing but the answers; what both share, the steps among them, is below. The caller
-says what a node has and which pods are on it.
+`SchedulerProfile` decides as the scheduler does, `DocumentProfile` as the design document asks.
+They differ in nine answers, and these two classes are nothing but the answers; what both share, the
+steps among them, is below. The caller says what a node has and which pods are on it.
 
 | question                     | scheduler                        | document                               |
 |------------------------------|----------------------------------|----------------------------------------|
@@ -22,9 +22,10 @@ says what a node has and which pods are on it.
 | where the last may win?      |                                  |                                        |
 | what does a mismatch say?    | one fixed sentence               | both policies                          |
 
-Mixed, for the document: a pod under SingleNUMANode on a node that a pod across NUMA nodes holds, or a pod across NUMA
-nodes of which a pod under SingleNUMANode holds one. For the scheduler policies do not matter: one NUMA node alone is
-what a "single" pod has, and a node with pods of both kinds counts as shared.
+Mixed, for the document: a pod under SingleNUMANode on a node that a pod across NUMA nodes holds, or
+a pod across NUMA nodes of which a pod under SingleNUMANode holds one. For the scheduler policies do
+not matter: one NUMA node alone is what a "single" pod has, and a node with pods of both kinds
+counts as shared.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ from typing import Final, TypeAlias
 
 from alignup.errors import InputError
 from alignup.koordinator import effective
-from alignup.koordinator.effective import Occupancy, document_score, exclusivity_sentence, holding_words, mixes
+from alignup.koordinator.effective import (
+    Occupancy,
+    document_score,
+    exclusivity_sentence,
+    holding_words,
+    mixes,
+)
 from alignup.koordinator.merging import ScoredHint, merge
 from alignup.machine.bits import bit_numbers, bit_set
 from alignup.records import Record, field, replace
@@ -72,7 +79,8 @@ class SchedulerProfile:
     """The answers to the nine questions of the released scheduler: its `topologymanager` and `nodenumaresource`.
 
     Attributes:
-        knows_container_scope: True if a kubelet's single-numa-node in container scope is a policy of the node.
+        knows_container_scope: True if a kubelet's single-numa-node in container scope is a policy
+            of the node.
     """
 
     knows_container_scope = False
@@ -117,8 +125,8 @@ class SchedulerProfile:
     def rank(self, hint: ScoredHint) -> tuple[float, ...]:  # noqa: ARG002  # all equal
         """Return the key by which to offer a resource's hints; equal ones stay by size, then lexicographic.
 
-        A merge takes the narrowest hints, and of these a later one if its score is higher *or* its mask
-        smaller (`alignup.koordinator.merging`). So their order counts.
+        A merge takes the narrowest hints, and of these a later one if its score is higher *or* its
+        mask smaller (`alignup.koordinator.merging`). So their order counts.
         """
         return ()
 
@@ -171,7 +179,10 @@ class DocumentProfile(SchedulerProfile):
 Profile: TypeAlias = SchedulerProfile
 
 # The profiles, by name.
-PROFILES: Final[Mapping[str, type[Profile]]] = {"document": DocumentProfile, "scheduler": SchedulerProfile}
+PROFILES: Final[Mapping[str, type[Profile]]] = {
+    "document": DocumentProfile,
+    "scheduler": SchedulerProfile,
+}
 
 
 def make_profile(name: str) -> Profile:
@@ -189,7 +200,8 @@ class NodeView(Record):
     """A node as a scheduler sees it: its declared policy, how many NUMA nodes, and the pods that hold them.
 
     Attributes:
-        holders: the NUMA nodes that each pod holds, by the name that a refusal gives it; empty: not known.
+        holders: the NUMA nodes that each pod holds, by the name that a refusal gives it; empty: not
+            known.
         numa_ids: the kernel's ids of the NUMA nodes; empty: their positions.
     """
 
@@ -220,7 +232,10 @@ class Verdict(Record):
     def status(self) -> effective.Status:
         """The first step's status that is not Success or Skip; Success if there is none."""
         for status in (self.prefilter, self.filter, self.reserve):
-            if status is not None and status.code not in (effective.StatusCode.SUCCESS, effective.StatusCode.SKIP):
+            if status is not None and status.code not in (
+                effective.StatusCode.SUCCESS,
+                effective.StatusCode.SKIP,
+            ):
                 return status
         return effective.SUCCESS
 
@@ -239,12 +254,13 @@ def evaluate(
         demands: for each resource what the node's NUMA nodes have, and the pod's request (0: none).
         node: the node.
         profile: the rules to follow.
-        exclusive: the exclusivity of pods that name a policy and no exclusivity: the scheduler's argument
-            `singleNUMANodeExclusive`.
+        exclusive: the exclusivity of pods that name a policy and no exclusivity: the scheduler's
+            argument `singleNUMANodeExclusive`.
 
     Raises:
-        InputError: the effective policy does not exist, the node's policy is one that the profile does not know, or
-            the node has more NUMA nodes than can be looked at (`alignup.koordinator.scheduling`).
+        InputError: the effective policy does not exist, the node's policy is one that the profile
+            does not know, or the node has more NUMA nodes than can be looked at
+            (`alignup.koordinator.scheduling`).
     """
     try:
         spec = profile.spec(annotations)
@@ -256,7 +272,9 @@ def evaluate(
     policy = effective.joined_policy(spec.policy, node_policy)
     if policy is None:
         reason = profile.mismatch(spec.policy, node_policy)
-        return Verdict(effective.SUCCESS, effective.Status(effective.StatusCode.UNRESOLVABLE, (reason,)))
+        return Verdict(
+            effective.SUCCESS, effective.Status(effective.StatusCode.UNRESOLVABLE, (reason,))
+        )
     if not policy:
         return Verdict(effective.SUCCESS, effective.SUCCESS, effective.SUCCESS, policy)
     wanted = effective.default_exclusive(spec.policy, spec.exclusive, exclusive)
@@ -286,21 +304,33 @@ class _Alignment(Record):
         reached = Verdict(effective.SUCCESS, effective.SUCCESS, policy=self.policy)
         nodes, exclusivity = self.node.numa_nodes, self.exclusivity
         if not nodes:
-            return reached, effective.Status(effective.StatusCode.UNRESOLVABLE, ("node(s) missing NUMA resources",))
+            return reached, effective.Status(
+                effective.StatusCode.UNRESOLVABLE, ("node(s) missing NUMA resources",)
+            )
         is_restricted = self.policy == effective.RESTRICTED
-        hints = offered_hints(self.demands, nodes, self.profile, exclusivity, all_preferred=is_restricted)
-        hints = {resource: sorted(offers, key=self.profile.rank) for resource, offers in hints.items()}
+        hints = offered_hints(
+            self.demands, nodes, self.profile, exclusivity, all_preferred=is_restricted
+        )
+        hints = {
+            resource: sorted(offers, key=self.profile.rank) for resource, offers in hints.items()
+        }
         offered = replace(reached, hints=hints)
         all_nodes = (1 << nodes) - 1
-        merged = merge(self.policy, [hints], all_nodes, lambda mask: self.profile.violates(mask, exclusivity))
+        merged = merge(
+            self.policy, [hints], all_nodes, lambda mask: self.profile.violates(mask, exclusivity)
+        )
         reasons = merged.reasons
         if merged.admitted:
-            given = Split({}, ()) if merged.hint.mask is None else split(self.demands, merged.hint.mask)
+            given = (
+                Split({}, ()) if merged.hint.mask is None else split(self.demands, merged.hint.mask)
+            )
             reasons = tuple(f"Insufficient NUMA {resource}" for resource in given.insufficient)
             if not reasons and self.profile.excludes(merged.hint.mask or 0, exclusivity):
                 reasons = (self._sentence(merged.hint.mask or 0),)
             if not reasons:
-                return replace(offered, affinity=merged.hint, allocation=given.amounts), effective.SUCCESS
+                return replace(
+                    offered, affinity=merged.hint, allocation=given.amounts
+                ), effective.SUCCESS
         return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, reasons)
 
     def _named(self, status: effective.Status) -> effective.Status:
@@ -317,8 +347,14 @@ class _Alignment(Record):
         """Return why a pod must not have these NUMA nodes, with the pods that hold them."""
         single = not self.exclusivity.single
         ids = self.node.numa_ids or range(self.node.numa_nodes)
-        there = [one for one in self.node.holders.items() if mask & (one[1].single if single else one[1].multi)]
-        return exclusivity_sentence({name: holding_words(held, ids, single=single) for name, held in there})
+        there = [
+            one
+            for one in self.node.holders.items()
+            if mask & (one[1].single if single else one[1].multi)
+        ]
+        return exclusivity_sentence(
+            {name: holding_words(held, ids, single=single) for name, held in there}
+        )
 
 
 # Every set of NUMA nodes is looked at, in the order of the definition. More would take too long.
@@ -357,8 +393,9 @@ def masks_by_size(nodes: int) -> Iterator[int]:
 def split(demands: Sequence[Demand], mask: int) -> Split:
     """Return how requests are spread over the nodes of `mask`.
 
-    Each resource goes to its nodes from the least free to the most, ties by position; each node takes an even
-    share of what remains (rounded down), or all that it has. A resource of which a rest remains is insufficient.
+    Each resource goes to its nodes from the least free to the most, ties by position; each node
+    takes an even share of what remains (rounded down), or all that it has. A resource of which a
+    rest remains is insufficient.
     """
     nodes = list(bit_numbers(mask))
     amounts: dict[int, dict[str, int]] = {}
@@ -386,12 +423,17 @@ def utilisations(demands: Sequence[Demand], mask: int) -> Utilisations:
 
 
 def offered_hints(
-    demands: Sequence[Demand], nodes: int, profile: Profile, exclusivity: Exclusivity, *, all_preferred: bool
+    demands: Sequence[Demand],
+    nodes: int,
+    profile: Profile,
+    exclusivity: Exclusivity,
+    *,
+    all_preferred: bool,
 ) -> dict[str, list[ScoredHint]]:
     """Return the hints of each requested resource, by name of the resource.
 
-    A set of nodes is offered if all requests split over it and none of its nodes is without the resource. Its
-    hint is preferred if it has the smallest size of those that the resource offers.
+    A set of nodes is offered if all requests split over it and none of its nodes is without the
+    resource. Its hint is preferred if it has the smallest size of those that the resource offers.
 
     Args:
         demands: all resources; those without a request take part in the score, and in nothing else.
@@ -404,7 +446,10 @@ def offered_hints(
         InputError: there are more than `MAX_NODES` NUMA nodes.
     """
     requested = [demand for demand in demands if demand.request]
-    without = {one.resource: bit_set(node for node, free in enumerate(one.free) if not free) for one in requested}
+    without = {
+        one.resource: bit_set(node for node, free in enumerate(one.free) if not free)
+        for one in requested
+    }
     offered: dict[str, list[tuple[int, float]]] = {demand.resource: [] for demand in requested}
     for mask in masks_by_size(nodes):
         if profile.excludes(mask, exclusivity) or split(requested, mask).insufficient:
@@ -413,10 +458,15 @@ def offered_hints(
         for resource, masks in offered.items():
             if not mask & without[resource]:
                 masks.append((mask, weight))
-    return {resource: _hints(masks, all_preferred=all_preferred) for resource, masks in offered.items()}
+    return {
+        resource: _hints(masks, all_preferred=all_preferred) for resource, masks in offered.items()
+    }
 
 
 def _hints(masks: Sequence[tuple[int, float]], *, all_preferred: bool) -> list[ScoredHint]:
     """Return the hints for masks in ascending size."""
     smallest = masks[0][0].bit_count() if masks else 0
-    return [ScoredHint(mask, all_preferred or mask.bit_count() == smallest, score=weight) for mask, weight in masks]
+    return [
+        ScoredHint(mask, all_preferred or mask.bit_count() == smallest, score=weight)
+        for mask, weight in masks
+    ]

@@ -1,13 +1,15 @@
 """Checks the files of a kubelet against each other, the machine, the configuration and the pods; writes nothing.
 
-The states of CPU manager and memory manager are checked as `validateState` of `pkg/kubelet/cm/cpumanager` and
-`memorymanager/policy_static.go` does, with its messages letter for letter.
+The states of CPU manager and memory manager are checked as `validateState` of
+`pkg/kubelet/cm/cpumanager` and `memorymanager/policy_static.go` does, with its messages letter for
+letter.
 
-What the kubelet does about each kind of finding, and the repair, is in `findings.json`. The effects were seen with a
-kubelet 1.36 that was started on such files (`tests/rig/test_faults.py`); words in quotation marks are from its log.
+What the kubelet does about each kind of finding, and the repair, is in `findings.json`. The effects
+were seen with a kubelet 1.36 that was started on such files (`tests/rig/test_faults.py`); words in
+quotation marks are from its log.
 
-`foretell` says what a restart on these files does to the pods: which keep what they hold, and which are refused. The
-rules of the admission that follows a start are those of `alignup.node.restart`.
+`foretell` says what a restart on these files does to the pods: which keep what they hold, and which
+are refused. The rules of the admission that follows a start are those of `alignup.node.restart`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import ConfigError, InputError
 from alignup.kubelet import checkpoints
-from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, FolderFiles, NodeFiles
+from alignup.kubelet.layout import (
+    CPU_STATE,
+    DEVICE_CHECKPOINT,
+    MEMORY_STATE,
+    FolderFiles,
+    NodeFiles,
+)
 from alignup.kubelet.read import (
     KubeletOptions,
     NodeRecords,
@@ -55,8 +63,8 @@ if TYPE_CHECKING:
 
 # The first words of the findings about each.
 _FILES: Final = {"cpu": CPU_STATE, "memory": MEMORY_STATE, "device": DEVICE_CHECKPOINT}
-# The kinds of findings about a checkpoint that the kubelet passes over, and writes anew (`readCheckpoint` of
-# devicemanager/manager.go: "Continue after failing to read checkpoint file").
+# The kinds of findings about a checkpoint that the kubelet passes over, and writes anew
+# (`readCheckpoint` of devicemanager/manager.go: "Continue after failing to read checkpoint file").
 _FORGET: Final = ("device-file-damaged", "device-checksum")
 # Ends of the kinds of findings about formats, which another release may have changed.
 _UNSURE: Final = ("-file-damaged", "-checksum", "-format")
@@ -93,7 +101,8 @@ def finding(kind: str, text: str, message: str = "", file: str = "") -> Finding:
         kind: one of those that `findings.json` knows.
         text: what it is.
         message: the kubelet's own words, where it does not start and says what it has found.
-        file: where it is; empty: in the checkpoint that findings of this kind are in, by its path in the layout.
+        file: where it is; empty: in the checkpoint that findings of this kind are in, by its path
+            in the layout.
     """
     told = _kinds()[kind]
     effect = told.get("effect") or f'the kubelet does not start: "{message}"'
@@ -103,7 +112,9 @@ def finding(kind: str, text: str, message: str = "", file: str = "") -> Finding:
 @cache
 def _kinds() -> dict[str, dict[str, str]]:
     """Return by kind its file, where that is always the same, what the kubelet does, likewise, and how to mend it."""
-    kinds: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("findings.json").read_bytes())
+    kinds: dict[str, dict[str, str]] = json.loads(
+        Path(__file__).with_name("findings.json").read_bytes()
+    )
     return kinds
 
 
@@ -147,15 +158,25 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
         try:
             check_start(machine, config)
         except ConfigError as error:
-            found.append(finding("reservations", "the reservations do not suit the machine", str(error), source))
+            found.append(
+                finding(
+                    "reservations", "the reservations do not suit the machine", str(error), source
+                )
+            )
     found += _missing(records, config, {*values, *(one.file for one in found)})
     found += _formats(values, config)
     wrong = {one.file for one in found}
     intact = {path: value for path, value in values.items() if path not in wrong}
     if records.newer:
         doubt = f"as kubelet {records.version} reads it; what {records.newer} reads is not known"
-        found = [replace(one, text=f"{one.text} ({doubt})") if one.kind.endswith(_UNSURE) else one for one in found]
-    return [*found, *_contents(replace(records, state=checkpoints.state_of(intact)), machine, config)]
+        found = [
+            replace(one, text=f"{one.text} ({doubt})") if one.kind.endswith(_UNSURE) else one
+            for one in found
+        ]
+    return [
+        *found,
+        *_contents(replace(records, state=checkpoints.state_of(intact)), machine, config),
+    ]
 
 
 def _owner(files: NodeFiles, path: str) -> Iterator[Finding]:
@@ -163,14 +184,29 @@ def _owner(files: NodeFiles, path: str) -> Iterator[Finding]:
     if isinstance(files, FolderFiles):
         owner, folders = files.path_of(path).stat().st_uid, files.path_of(path).parent.stat().st_uid
         if owner != folders:
-            yield finding("owner", f"the file belongs to user {owner}, and its folder to user {folders}", file=path)
+            yield finding(
+                "owner",
+                f"the file belongs to user {owner}, and its folder to user {folders}",
+                file=path,
+            )
 
 
-def _missing(records: NodeRecords, config: KubeletConfig, there: Collection[str]) -> Iterator[Finding]:
+def _missing(
+    records: NodeRecords, config: KubeletConfig, there: Collection[str]
+) -> Iterator[Finding]:
     """Yield the files that should be there."""
-    has_devices = bool(records.allocatable and records.allocatable.devices)  # without a plugin there is no file of them
-    wanted = config.cpu_manager_policy == "static", config.memory_manager_policy == "Static", has_devices
-    gone = [name for name, is_wanted in zip(_FILES, wanted, strict=True) if is_wanted and _FILES[name] not in there]
+    # without a plugin there is no file of them
+    has_devices = bool(records.allocatable and records.allocatable.devices)
+    wanted = (
+        config.cpu_manager_policy == "static",
+        config.memory_manager_policy == "Static",
+        has_devices,
+    )
+    gone = [
+        name
+        for name, is_wanted in zip(_FILES, wanted, strict=True)
+        if is_wanted and _FILES[name] not in there
+    ]
     if gone and not there:
         folder = records.files.place(CPU_STATE).removesuffix("/cpu_manager_state")
         yield finding("no-state", "the kubelet's folder has no state file", file=folder)
@@ -189,20 +225,28 @@ def _formats(values: Mapping[str, Any], config: KubeletConfig) -> Iterator[Findi
         if value is None:
             continue
         if not value.is_intact:
-            text = f"the checksum in the file is {value.checksum}, and its content has {value.expected_checksum}"
+            text = (
+                f"the checksum in the file is {value.checksum}, and its content has "
+                f"{value.expected_checksum}"
+            )
             yield finding(f"{name}-checksum", text)
         elif value.version + (path == MEMORY_STATE) > newest and not takes_all:
             text = f"it is written with the feature gate {_POD_LEVEL_GATE}, which is off"
             yield finding("newer-format", text, file=path)
 
 
-def _contents(records: NodeRecords, machine: Machine | None, config: KubeletConfig) -> Iterator[Finding]:
+def _contents(
+    records: NodeRecords, machine: Machine | None, config: KubeletConfig
+) -> Iterator[Finding]:
     """Yield what is wrong with what the files say."""
     state = records.state
     if state.cpu is not None:
         reserved, cpus = config.reserved_system_cpus, None
         if machine is not None:
-            reserved, cpus = CPUSet.from_int(reserved_by(config, machine)), CPUSet.from_int(machine.cpus)
+            reserved, cpus = (
+                CPUSet.from_int(reserved_by(config, machine)),
+                CPUSet.from_int(machine.cpus),
+            )
         yield from _check_cpus(state.cpu, config, reserved, cpus)
         if machine is not None:
             yield from _endless(state.cpu, config, machine, reserved)
@@ -211,11 +255,15 @@ def _contents(records: NodeRecords, machine: Machine | None, config: KubeletConf
     if state.devices is not None:
         yield from _check_devices(state.devices, records.allocatable)
     yield from _check_stale(state, stale_entries(records))
-    running = [one.pod.read_as(config.profile.pods) for one in records.pods or () if one.phase == "Running"]
+    running = [
+        one.pod.read_as(config.profile.pods) for one in records.pods or () if one.phase == "Running"
+    ]
     yield from _check_pods(state, running, config)
 
 
-def _check_cpus(state: CpuState, config: KubeletConfig, reserved: CPUSet, cpus: CPUSet | None) -> Iterator[Finding]:
+def _check_cpus(
+    state: CpuState, config: KubeletConfig, reserved: CPUSet, cpus: CPUSet | None
+) -> Iterator[Finding]:
     """Yield what is wrong.
 
     Args:
@@ -226,14 +274,20 @@ def _check_cpus(state: CpuState, config: KubeletConfig, reserved: CPUSet, cpus: 
     """
     if state.policy != config.cpu_manager_policy:
         wanted = config.cpu_manager_policy
-        message = f'configured policy "{wanted}" differs from state checkpoint policy "{state.policy}"'
-        yield finding("cpu-policy", f"written under the policy {state.policy or 'of no name'}", message)
+        message = (
+            f'configured policy "{wanted}" differs from state checkpoint policy "{state.policy}"'
+        )
+        yield finding(
+            "cpu-policy", f"written under the policy {state.policy or 'of no name'}", message
+        )
         return
     if config.cpu_manager_policy != "static":
         return
     if not state.shared:
         if state.entries:
-            yield finding("cpus-changed", "the shared pool is empty", "default cpuset cannot be empty")
+            yield finding(
+                "cpus-changed", "the shared pool is empty", "default cpuset cannot be empty"
+            )
         return
     strict = config.cpu_manager_policy_options.strict_cpu_reservation
     fault = reserved_fault(reserved, state.shared, strict=strict)
@@ -244,10 +298,16 @@ def _check_cpus(state: CpuState, config: KubeletConfig, reserved: CPUSet, cpus: 
         yield from _changed_cpus(state, CPUSet(cpus - reserved) if strict else cpus)
 
 
-def _endless(state: CpuState, config: KubeletConfig, machine: Machine, reserved: CPUSet) -> Iterator[Finding]:
+def _endless(
+    state: CpuState, config: KubeletConfig, machine: Machine, reserved: CPUSet
+) -> Iterator[Finding]:
     """Yield the smallest number of CPUs with which the kubelet would go round forever, as things are now."""
     options = config.cpu_manager_policy_options
-    if not (config.cpu_manager_policy == "static" and options.full_pcpus_only and options.distribute_cpus_across_numa):
+    if not (
+        config.cpu_manager_policy == "static"
+        and options.full_pcpus_only
+        and options.distribute_cpus_across_numa
+    ):
         return
     if "distribution_never_ends" not in release_of(config.version).faults:
         return
@@ -268,9 +328,14 @@ def _overlaps(state: CpuState) -> Iterator[Finding]:
             both = CPUSet(cpus & state.shared)
             if both:
                 text = f"CPUs {both} of container {name} of pod {uid} are in the shared pool too"
-                told = f'pod: {uid}, container: {name} cpuset: "{cpus}" overlaps with default cpuset "{state.shared}"'
+                told = (
+                    f'pod: {uid}, container: {name} cpuset: "{cpus}" overlaps with default '
+                    f'cpuset "{state.shared}"'
+                )
                 yield finding("cpu-overlap", text, told)
-    pods = [(uid, union(map(int, containers.values()))) for uid, containers in state.entries.items()]
+    pods = [
+        (uid, union(map(int, containers.values()))) for uid, containers in state.entries.items()
+    ]
     for (one, mine), (other, theirs) in combinations(pods, 2):
         if mine & theirs:
             both = CPUSet.from_int(mine & theirs)
@@ -281,21 +346,33 @@ def _changed_cpus(state: CpuState, cpus: CPUSet) -> Iterator[Finding]:
     """Yield that the machine's CPUs are not those of the state."""
     held = [cpus for containers in state.entries.values() for cpus in containers.values()]
     written = CPUSet.from_int(union(map(int, [state.shared, *held, *state.pods.values()])))
-    differences = {"the machine lacks CPUs of the file:": written - cpus, "the file lacks CPUs:": cpus - written}
+    differences = {
+        "the machine lacks CPUs of the file:": written - cpus,
+        "the file lacks CPUs:": cpus - written,
+    }
     words = [f"{words} {some}" for words, some in differences.items() if some]
     if words:
-        message = f'current set of available CPUs "{cpus}" doesn\'t match with CPUs in state "{written}"'
+        message = (
+            f'current set of available CPUs "{cpus}" doesn\'t match with CPUs in state "{written}"'
+        )
         found = finding("cpus-changed", " and ".join(words), message)
         lost = written - cpus
         yield replace(found, repair=f"bring the CPUs back, or {found.repair}") if lost else found
 
 
-def _check_memory(state: checkpoints.MemoryState, config: KubeletConfig, machine: Machine | None) -> Iterator[Finding]:
+def _check_memory(
+    state: checkpoints.MemoryState, config: KubeletConfig, machine: Machine | None
+) -> Iterator[Finding]:
     """Yield what is wrong; without a machine, less can be checked."""
     policy = config.memory_manager_policy
     if state.policy != policy:
-        message = f'[memorymanager] configured policy "{policy}" differs from state checkpoint policy "{state.policy}"'
-        yield finding("memory-policy", f"written under the policy {state.policy or 'of no name'}", message)
+        message = (
+            f'[memorymanager] configured policy "{policy}" differs from state checkpoint '
+            f'policy "{state.policy}"'
+        )
+        yield finding(
+            "memory-policy", f"written under the policy {state.policy or 'of no name'}", message
+        )
         return
     if policy != "Static" or not state.nodes:
         return
@@ -307,19 +384,25 @@ def _check_memory(state: checkpoints.MemoryState, config: KubeletConfig, machine
 
 def _fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, checkpoints.NumaNodeState]:
     """Return the state that a memory manager writes on an empty node (`getDefaultMachineState`)."""
-    kept = {(one.numa_node, kind): size for one in config.reserved_memory for kind, size in one.limits}
+    kept = {
+        (one.numa_node, kind): size for one in config.reserved_memory for kind, size in one.limits
+    }
     found = {}
     for node in machine.numa_nodes:
         tables: dict[str, checkpoints.MemoryTable | None] = {}
         for kind, size in node.memory_by_type.items():
             reserved = kept.get((node.id, kind), 0)
             total = node.memory if kind == "memory" else size  # the kubelet counts the pages too
-            tables[kind] = checkpoints.MemoryTable(total, reserved, size - reserved, 0, size - reserved)
+            tables[kind] = checkpoints.MemoryTable(
+                total, reserved, size - reserved, 0, size - reserved
+            )
         found[node.id] = checkpoints.NumaNodeState(assignments=0, tables=tables, cells=(node.id,))
     return found
 
 
-def _unknown(state: checkpoints.MemoryState, nodes: Mapping[int, checkpoints.NumaNodeState]) -> Iterator[Finding]:
+def _unknown(
+    state: checkpoints.MemoryState, nodes: Mapping[int, checkpoints.NumaNodeState]
+) -> Iterator[Finding]:
     """Yield blocks on NUMA nodes, or of types, that the machine does not have."""
     held = [(uid, *one) for uid, containers in state.entries.items() for one in containers.items()]
     for uid, name, block in ((uid, name, block) for uid, name, blocks in held for block in blocks):
@@ -355,7 +438,10 @@ def _changed_memory(
             if changed is not None:
                 yield finding("memory-changed", _difference(numa_id, *changed))
             elif (kind in (then.tables or {})) != (kind in (now.tables or {})):
-                yield finding("memory-changed", f"NUMA node {numa_id} has {kind} in one of file and machine only")
+                yield finding(
+                    "memory-changed",
+                    f"NUMA node {numa_id} has {kind} in one of file and machine only",
+                )
 
 
 def _difference(numa_id: int, what: str, then: int, now: int) -> str:
@@ -369,14 +455,17 @@ def _difference(numa_id: int, what: str, then: int, now: int) -> str:
 def _books(state: checkpoints.MemoryState, *, exact: bool) -> Iterator[Finding]:
     """Yield where the file's books of memory do not follow from the blocks of containers.
 
-    A start takes the blocks in no order, and the last one on a NUMA node says the node's group: where blocks of
-    several groups are on one node, the kubelet starts at some times and not at others, whatever amounts are written.
+    A start takes the blocks in no order, and the last one on a NUMA node says the node's group:
+    where blocks of several groups are on one node, the kubelet starts at some times and not at
+    others, whatever amounts are written.
 
     Args:
         state: what is written.
         exact: compare each NUMA node, as kubelets up to 1.31 do, and not the sums of each group.
     """
-    by_pod = ([state.pods[uid]] if uid in state.pods else of.values() for uid, of in state.entries.items())
+    by_pod = (
+        [state.pods[uid]] if uid in state.pods else of.values() for uid, of in state.entries.items()
+    )
     held = [block for containers in by_pod for blocks in containers for block in blocks]
     groups: dict[int, Counter[tuple[int, ...]]] = {numa_id: Counter() for numa_id in state.nodes}
     sizes: Counter[tuple[tuple[int, ...], str]] = Counter()
@@ -390,7 +479,10 @@ def _books(state: checkpoints.MemoryState, *, exact: bool) -> Iterator[Finding]:
         count, cells = groups[numa_id].total(), tuple(sorted(node.cells or ()))
         there = set(groups[numa_id] or [(numa_id,)])
         if count != node.assignments:
-            text = f"NUMA node {numa_id} has {node.assignments} assignments, and {count} blocks lie on it"
+            text = (
+                f"NUMA node {numa_id} has {node.assignments} assignments, and {count} blocks "
+                "lie on it"
+            )
             yield finding("memory-books", text)
         elif there != {cells}:
             told, other = (",".join(map(str, one)) for one in (cells, min(there - {cells})))
@@ -403,7 +495,9 @@ def _books(state: checkpoints.MemoryState, *, exact: bool) -> Iterator[Finding]:
 
 
 def _amounts(
-    state: checkpoints.MemoryState, group: tuple[int, ...], sizes: Mapping[tuple[tuple[int, ...], str], int]
+    state: checkpoints.MemoryState,
+    group: tuple[int, ...],
+    sizes: Mapping[tuple[tuple[int, ...], str], int],
 ) -> Iterator[Finding]:
     """Yield where free and held memory of a group of NUMA nodes are not what the sizes of its blocks leave."""
     for kind in state.nodes[group[0]].tables or {}:
@@ -412,7 +506,10 @@ def _amounts(
         there, taken = sum(one.allocatable for one in tables), sizes.get((group, kind), 0)
         if reserved != min(taken, there) or free != there - reserved:
             where = ",".join(map(str, group))
-            amounts = f"{reserved} bytes count as held and {free} as free; containers hold {taken} of {there}"
+            amounts = (
+                f"{reserved} bytes count as held and {free} as free; containers hold "
+                f"{taken} of {there}"
+            )
             yield finding("memory-books", f"of {kind} on NUMA nodes {where}, {amounts}")
 
 
@@ -426,21 +523,30 @@ def _amounts_of_node(
     before = group[: group.index(numa_id)]
     for kind in state.nodes[numa_id].tables or {}:
         table = state.nodes[numa_id].table(kind)
-        left = sizes.get((group, kind), 0) - sum(state.nodes[one].table(kind).allocatable for one in before)
+        left = sizes.get((group, kind), 0) - sum(
+            state.nodes[one].table(kind).allocatable for one in before
+        )
         dealt = max(0, min(left, table.allocatable))
         if table.reserved != dealt:
-            text = f"{table.reserved} bytes of {kind} on NUMA node {numa_id} count as held, and a start deals {dealt}"
+            text = (
+                f"{table.reserved} bytes of {kind} on NUMA node {numa_id} count as held, and a "
+                f"start deals {dealt}"
+            )
             yield finding("memory-books", text)
 
 
-def _check_devices(checkpoint: DeviceCheckpoint, allocatable: Allocatable | None) -> Iterator[Finding]:
+def _check_devices(
+    checkpoint: DeviceCheckpoint, allocatable: Allocatable | None
+) -> Iterator[Finding]:
     """Yield devices that are held twice, or that no plugin reports, where PodResources tells of them."""
     holders: dict[tuple[str, str], str] = {}
     for entry in checkpoint.entries:
         for identity in entry.ids:
             other = holders.setdefault((entry.resource, identity), entry.pod_uid)
             if other != entry.pod_uid:
-                text = f"{entry.resource} {identity} is both pod {other}'s and pod {entry.pod_uid}'s"
+                text = (
+                    f"{entry.resource} {identity} is both pod {other}'s and pod {entry.pod_uid}'s"
+                )
                 yield finding("device-given-twice", text)
     if allocatable is None:
         return
@@ -452,10 +558,14 @@ def _check_devices(checkpoint: DeviceCheckpoint, allocatable: Allocatable | None
         gone = [identity for identity in entry.ids if identity not in there]
         if gone:
             what = f"{entry.resource} {', '.join(gone)}, which no plugin reports as healthy"
-            yield finding("device-gone", f"container {entry.container} of pod {entry.pod_uid} holds {what}")
+            yield finding(
+                "device-gone", f"container {entry.container} of pod {entry.pod_uid} holds {what}"
+            )
 
 
-def _check_stale(state: checkpoints.KubeletState, stale: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def _check_stale(
+    state: checkpoints.KubeletState, stale: Mapping[str, Sequence[str]]
+) -> Iterator[Finding]:
     """Yield entries of pods or containers that are gone."""
     devices = state.device_ids()
     for uid, name in ((uid, name) for uid, names in stale.items() for name in names):
@@ -464,12 +574,16 @@ def _check_stale(state: checkpoints.KubeletState, stale: Mapping[str, Sequence[s
         if cpus is not None:
             yield finding("stale-cpus", f"{words} CPUs {cpus}")
         if blocks:
-            yield finding("stale-memory", f"{words} {', '.join(sorted({one.type for one in blocks}))}")
+            yield finding(
+                "stale-memory", f"{words} {', '.join(sorted({one.type for one in blocks}))}"
+            )
         for resource, ids in devices.get((uid, name), {}).items():
             yield finding("stale-devices", f"{words} {resource} {', '.join(ids)}")
 
 
-def _check_pods(state: checkpoints.KubeletState, pods: Iterable[Pod], config: KubeletConfig) -> Iterator[Finding]:
+def _check_pods(
+    state: checkpoints.KubeletState, pods: Iterable[Pod], config: KubeletConfig
+) -> Iterator[Finding]:
     """Yield pods that run and whose files have not what they ask for.
 
     Init containers are ignored: what they held may be others' by now.
@@ -486,7 +600,11 @@ def _check_pods(state: checkpoints.KubeletState, pods: Iterable[Pod], config: Ku
             if wants_memory and one.memory and not state.blocks(pod.uid, one.name):
                 yield finding("pod-without-memory", f"{words} memory there")
             held = devices.get((pod.uid, one.name), {})
-            missing = [name for name, count in one.devices if count and name in resources and not held.get(name)]
+            missing = [
+                name
+                for name, count in one.devices
+                if count and name in resources and not held.get(name)
+            ]
             if missing:
                 yield finding("pod-without-devices", f"{words} {', '.join(missing)} there")
 
@@ -498,8 +616,10 @@ class Outcome(Record):
         held: what its containers hold before the restart.
         holds: what they hold in the kubelet's books after it; empty: it is refused.
         refusal: None: it stays.
-        again: of a refused pod: how it would be admitted if it came again, once all refused ones are gone.
-        forgotten: resources of which the kubelet forgets which devices it has, so that others get them too.
+        again: of a refused pod: how it would be admitted if it came again, once all refused ones
+            are gone.
+        forgotten: resources of which the kubelet forgets which devices it has, so that others get
+            them too.
     """
 
     pod: Pod
@@ -513,7 +633,9 @@ class Outcome(Record):
     def keeps(self) -> bool:
         """Whether it stays with what it holds; the memory of init containers that have ended does not matter."""
         ended = {one.name for one in self.pod.init_containers if not one.is_sidecar}
-        before, after = ([one for one in some if one.container not in ended] for some in (self.held, self.holds))
+        before, after = (
+            [one for one in some if one.container not in ended] for some in (self.held, self.holds)
+        )
         return self.refusal is None and before == after and not self.forgotten
 
     def to_dict(self, numa_node_ids: tuple[int, ...]) -> dict[str, Any]:
@@ -526,7 +648,9 @@ class Outcome(Record):
             "admitted": self.refusal is None,
             "reason": "" if self.refusal is None else self.refusal.reason,
             "message": "" if self.refusal is None else self.refusal.message,
-            "again": again if again is None else {**json_fields(again, "admitted", "reason"), "containers": containers},
+            "again": again
+            if again is None
+            else {**json_fields(again, "admitted", "reason"), "containers": containers},
         }
 
 
@@ -562,7 +686,8 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
 
     Args:
         files: the node's files, as they are now.
-        options: the configuration and the release that the kubelet starts with, and the machine as it is then.
+        options: the configuration and the release that the kubelet starts with, and the machine as
+            it is then.
 
     Raises:
         InputError: there is no file of a kubelet.
@@ -590,10 +715,16 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
 
     def outcome(pod: Pod) -> Outcome:
         held, holds = (
-            tuple(one for one in some.containers if one and one.pod_uid == pod.uid) for some in (before, after)
+            tuple(one for one in some.containers if one and one.pod_uid == pod.uid)
+            for some in (before, after)
         )
         if pod.uid not in refused:
-            return Outcome(pod, held, holds, forgotten=tuple(name for name, _ in pod.devices) if damaged else ())
+            return Outcome(
+                pod,
+                held,
+                holds,
+                forgotten=tuple(name for name, _ in pod.devices) if damaged else (),
+            )
         return Outcome(pod, held, holds, node.admission(pod, refused[pod.uid]), node.try_admit(pod))
 
     return Restart((), tuple(map(outcome, pods)), node, damaged)
@@ -602,4 +733,6 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
 def _intact(files: NodeFiles, version: KubeletVersion) -> checkpoints.KubeletState:
     """Return the state as a kubelet reads it that starts: a damaged checkpoint of devices counts as none."""
     read = checkpoints.read_checkpoints(files, version)
-    return checkpoints.state_of({path: one for path, one in read if not isinstance(one, InputError) and one.is_intact})
+    return checkpoints.state_of(
+        {path: one for path, one in read if not isinstance(one, InputError) and one.is_intact}
+    )

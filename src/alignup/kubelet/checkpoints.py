@@ -1,15 +1,18 @@
 """Reads a kubelet's checkpoints in all their versions, and takes entries out of them as the kubelet does.
 
 `cpu_manager_state` has the shared pool, and the CPUs that containers have for themselves
-(`pkg/kubelet/cm/cpumanager/state/checkpoint.go`). Version 1 (before Kubernetes 1.18) is keyed by container id, version
-2 by pod uid and container name, version 3 (feature gate PodLevelResourceManagers) has CPUs of whole pods too. Version 4
-(from Kubernetes 1.37 on) is version 2 with a text beside it that has everything and counts alone.
+(`pkg/kubelet/cm/cpumanager/state/checkpoint.go`). Version 1 (before Kubernetes 1.18) is keyed by
+container id, version 2 by pod uid and container name, version 3 (feature gate
+PodLevelResourceManagers) has CPUs of whole pods too. Version 4 (from Kubernetes 1.37 on) is version
+2 with a text beside it that has everything and counts alone.
 
 `memory_manager_state` has each NUMA node's amounts and group, and the memory blocks of containers
-(`pkg/kubelet/cm/memorymanager/state/checkpoint.go`). Its versions 1 to 3 are as 2 to 4 of the other.
+(`pkg/kubelet/cm/memorymanager/state/checkpoint.go`). Its versions 1 to 3 are as 2 to 4 of the
+other.
 
-`device-plugins/kubelet_internal_checkpoint` has the devices that containers hold, grouped by NUMA node, and those that
-are registered (`pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go`, of Kubernetes 1.20 and later).
+`device-plugins/kubelet_internal_checkpoint` has the devices that containers hold, grouped by NUMA
+node, and those that are registered (`pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go`, of
+Kubernetes 1.20 and later).
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ class Checkpoint:
     """The version and the checksum of a file.
 
     Attributes:
-        version: that whose checksum is right, else the one that the entries look like; 0: there is one only.
+        version: that whose checksum is right, else the one that the entries look like; 0: there is
+            one only.
         is_data: whether a text in the file, and its own checksum, count (from Kubernetes 1.37 on).
         checksum: as it is written; 0: none.
         expected_checksum: the one that the kubelet computes of the content.
@@ -56,7 +60,9 @@ class Checkpoint:
     @property
     def is_intact(self) -> bool:
         """Whether the checksum is right, or missing where a kubelet accepts that: in older versions of some files."""
-        return self.checksum == self.expected_checksum or (not self.checksum and self.version > 0 and not self.is_data)
+        return self.checksum == self.expected_checksum or (
+            not self.checksum and self.version > 0 and not self.is_data
+        )
 
 
 class DataWire(msgspec.Struct, rename="camel"):
@@ -71,7 +77,12 @@ _Wire = TypeVar("_Wire", bound=DataWire)
 
 
 def decode_with_data(
-    content: bytes, kind: type[_Wire], what: str, source: str, versions: Sequence[str], data_version: int
+    content: bytes,
+    kind: type[_Wire],
+    what: str,
+    source: str,
+    versions: Sequence[str],
+    data_version: int,
 ) -> tuple[_Wire, Checkpoint | None]:
     """Return the value of a checkpoint, or that of the text in it, and then the checkpoint's version and checksum.
 
@@ -89,7 +100,10 @@ def decode_with_data(
     wire = decode_checkpoint(content, kind, what, source)
     if not (wire.data or wire.data_checksum) or f"V{data_version}" not in versions:
         return wire, None
-    sums = {"checksum": wire.data_checksum, "expected_checksum": checksum_of(f"(string){wire.data}")}
+    sums = {
+        "checksum": wire.data_checksum,
+        "expected_checksum": checksum_of(f"(string){wire.data}"),
+    }
     told = Checkpoint(version=data_version, is_data=True, **sums)
     return decode_checkpoint(wire.data.encode(), kind, what, f"data in {source}"), told
 
@@ -151,7 +165,11 @@ def go_text(value: object) -> str:
         return f"map[{' '.join([f'{key}:{go_text(one)}' for key, one in sorted(value.items())])}]"
     if isinstance(value, list | tuple | bytes):
         return f"[{' '.join(map(go_text, value))}]"
-    return value.go.format(*map(go_text, structs.astuple(value))) if isinstance(value, _Printed) else str(value)
+    return (
+        value.go.format(*map(go_text, structs.astuple(value)))
+        if isinstance(value, _Printed)
+        else str(value)
+    )
 
 
 class _Printed(msgspec.Struct, frozen=True):
@@ -213,7 +231,9 @@ class _CpuWire(DataWire, rename="camel"):
     pod_entries: dict[str, _PodCpus] | None = msgspec.field(default_factory=dict)
 
 
-def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: KubeletVersion = NEWEST) -> CpuState:
+def read_cpu_state(
+    data: bytes, source: str = "cpu_manager_state", version: KubeletVersion = NEWEST
+) -> CpuState:
     """Return the state in a file; whether its checksum is right is left to the caller.
 
     Args:
@@ -222,10 +242,13 @@ def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: Kube
         version: the release of the kubelet that reads it.
 
     Raises:
-        InputError: it is no JSON, or of another shape, or a set of CPUs is none; or a version that the kubelet does
-            not read.
+        InputError: it is no JSON, or of another shape, or a set of CPUs is none; or a version that
+            the kubelet does not read.
     """
-    what, known = "the JSON of a CPU manager's state", release_of(version).checkpoints["cpu_manager_state"]
+    what, known = (
+        "the JSON of a CPU manager's state",
+        release_of(version).checkpoints["cpu_manager_state"],
+    )
     wire, told = decode_with_data(data, _CpuWire, what, source, known, 4)
     entries = wire.entries or {}
     by_id = {key: value for key, value in entries.items() if isinstance(value, str)}
@@ -240,7 +263,9 @@ def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: Kube
         pods=_sets(pods, source),
         by_container_id=_sets(by_id, source),
     )
-    told = told or matching(_cpu_texts(wire, state), wire.checksum, 1 if by_id else 3 if pods else 2)
+    told = told or matching(
+        _cpu_texts(wire, state), wire.checksum, 1 if by_id else 3 if pods else 2
+    )
     if told.version == 1 and "V1" not in known:
         reads = f"kubelet {version} reads states of version {known[0][1:]} or later"
         raise InputError(f"{reads}, and this is version 1 at {source}")
@@ -249,22 +274,42 @@ def read_cpu_state(data: bytes, source: str = "cpu_manager_state", version: Kube
 
 def _sets(lists: Mapping[str, str], source: str) -> dict[str, CPUSet]:
     """Return the sets of CPUs in lists, by key."""
-    return {key: CPUSet.parse(text, f"the CPUs of {key!r} in {source}") for key, text in lists.items()}
+    return {
+        key: CPUSet.parse(text, f"the CPUs of {key!r} in {source}") for key, text in lists.items()
+    }
 
 
 def _cpu_texts(wire: _CpuWire, state: CpuState) -> Iterator[tuple[int, str]]:
     """Yield (version, text to be hashed) for each format that a kubelet may take this file for."""
-    before = f"PolicyName:(string){wire.policy_name} DefaultCPUSet:(string){wire.default_cpu_set} Entries:"
+    before = (
+        f"PolicyName:(string){wire.policy_name} DefaultCPUSet:(string){wire.default_cpu_set} "
+        "Entries:"
+    )
     after = "Checksum:(checksum.Checksum)0}"
     if state.by_container_id:
-        yield 1, f"(*state.CPUManagerCheckpoint){{{before}(map[string]string){go_text(wire.entries)} {after}"
+        yield (
+            1,
+            (
+                f"(*state.CPUManagerCheckpoint){{{before}(map[string]string){go_text(wire.entries)} "
+                f"{after}"
+            ),
+        )
         return
     entries = f"{before}(map[string]map[string]string){go_text(wire.entries)}"
     yield 2, f"(*state.CPUManagerCheckpoint){{{entries} {after}"
     sets = {uid: go_text(dict.fromkeys(cpus, "{}")) for uid, cpus in state.pods.items()}
-    told = {uid: f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){one}}}}}" for uid, one in sets.items()}
+    told = {
+        uid: f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){one}}}}}"
+        for uid, one in sets.items()
+    }
     pods = go_text(None if wire.pod_entries is None else told)
-    yield 3, f"(*state.CPUManagerCheckpoint){{{entries} PodEntries:(state.PodCPUAssignments){pods} {after}"
+    yield (
+        3,
+        (
+            f"(*state.CPUManagerCheckpoint){{{entries} PodEntries:(state.PodCPUAssignments){pods} "
+            f"{after}"
+        ),
+    )
     # a kubelet without PodLevelResourceManagers accepts the text under this name too
     yield 2, f"(*state.CPUManagerCheckpointV2){{{entries} {after}"
 
@@ -301,7 +346,10 @@ class NumaNodeState(_Printed, frozen=True):
         cells: the ids of the NUMA nodes that it is used together with, itself included.
     """
 
-    go = "<*>{{NumberOfAssignments:(int){} MemoryMap:(map[v1.ResourceName]*state.MemoryTable){} Cells:([]int){}}}"
+    go = (
+        "<*>{{NumberOfAssignments:(int){} MemoryMap:(map[v1.ResourceName]*state.MemoryTable){} "
+        "Cells:([]int){}}}"
+    )
     assignments: _Count = msgspec.field(name="numberOfAssignments", default=0)
     tables: dict[str, MemoryTable | None] | None = msgspec.field(name="memoryMap", default=None)
     cells: tuple[_NodeId, ...] | None = None
@@ -354,7 +402,9 @@ class _MemoryWire(DataWire, rename="camel"):
 
     policy_name: str = ""
     machine_state: dict[str, NumaNodeState] | None = msgspec.field(default_factory=dict)
-    entries: dict[str, dict[str, list[_Block] | None] | None] | None = msgspec.field(default_factory=dict)
+    entries: dict[str, dict[str, list[_Block] | None] | None] | None = msgspec.field(
+        default_factory=dict
+    )
     pod_entries: dict[str, _PodBlocks] | None = msgspec.field(default_factory=dict)
 
 
@@ -371,7 +421,10 @@ def read_memory_state(
     Raises:
         InputError: it is no JSON, or of another shape.
     """
-    what, known = "the JSON of a memory manager's state", release_of(version).checkpoints["memory_manager_state"]
+    what, known = (
+        "the JSON of a memory manager's state",
+        release_of(version).checkpoints["memory_manager_state"],
+    )
     wire, told = decode_with_data(data, _MemoryWire, what, source, known, 3)
     nodes: dict[int, NumaNodeState] = {}
     for key, node in (wire.machine_state or {}).items():
@@ -384,15 +437,21 @@ def read_memory_state(
         uid: {name: _blocks(blocks) for name, blocks in (containers or {}).items()}
         for uid, containers in (wire.entries or {}).items()
     }
-    return MemoryState(policy=wire.policy_name, nodes=nodes, entries=entries, pods=pods, **asdict(told))
+    return MemoryState(
+        policy=wire.policy_name, nodes=nodes, entries=entries, pods=pods, **asdict(told)
+    )
 
 
 def _blocks(blocks: list[_Block] | None) -> tuple[MemoryBlock, ...]:
     """Return the records of blocks."""
-    return tuple(MemoryBlock(tuple(one.numa_affinity or ()), one.type, one.size) for one in blocks or ())
+    return tuple(
+        MemoryBlock(tuple(one.numa_affinity or ()), one.type, one.size) for one in blocks or ()
+    )
 
 
-def _memory_texts(wire: _MemoryWire, nodes: Mapping[int, NumaNodeState]) -> Iterator[tuple[int, str]]:
+def _memory_texts(
+    wire: _MemoryWire, nodes: Mapping[int, NumaNodeState]
+) -> Iterator[tuple[int, str]]:
     """Yield (version, text to be hashed) for each format that a kubelet may take this file for."""
     machine = go_text(None if wire.machine_state is None else nodes)
     text = (
@@ -417,8 +476,8 @@ class DeviceEntry(Record):
     """The devices of one resource that one container holds.
 
     Attributes:
-        devices: ids by kernel id of the NUMA node; see `NO_NUMA_NODE`. A device near several nodes is in several
-            groups.
+        devices: ids by kernel id of the NUMA node; see `NO_NUMA_NODE`. A device near several nodes
+            is in several groups.
         response: the plugin's ContainerAllocateResponse, as protobuf.
     """
 
@@ -478,7 +537,9 @@ class _DeviceWire(msgspec.Struct, rename="pascal"):
     checksum: int = 0
 
 
-def read_device_checkpoint(data: bytes, source: str = "kubelet_internal_checkpoint") -> DeviceCheckpoint:
+def read_device_checkpoint(
+    data: bytes, source: str = "kubelet_internal_checkpoint"
+) -> DeviceCheckpoint:
     """Return the checkpoint in a file; whether its checksum is right is left to the caller.
 
     Args:
@@ -493,12 +554,20 @@ def read_device_checkpoint(data: bytes, source: str = "kubelet_internal_checkpoi
     for one in wire.data.pod_device_entries or ():
         by_node = {_node(key, source): ids for key, ids in (one.device_ids or {}).items()}
         held = {node: tuple(ids or ()) for node, ids in by_node.items()}
-        entries.append(DeviceEntry(one.pod_uid, one.container_name, one.resource_name, held, one.alloc_resp or b""))
+        entries.append(
+            DeviceEntry(
+                one.pod_uid, one.container_name, one.resource_name, held, one.alloc_resp or b""
+            )
+        )
         printed.append(structs.replace(one, device_ids=None if one.device_ids is None else by_node))
-    registered = {resource: tuple(ids or ()) for resource, ids in (wire.data.registered_devices or {}).items()}
+    registered = {
+        resource: tuple(ids or ()) for resource, ids in (wire.data.registered_devices or {}).items()
+    }
     told = None if wire.data.pod_device_entries is None else printed
     expected = checksum_of(go_text(structs.replace(wire.data, pod_device_entries=told)))
-    return DeviceCheckpoint(tuple(entries), registered, checksum=wire.checksum, expected_checksum=expected)
+    return DeviceCheckpoint(
+        tuple(entries), registered, checksum=wire.checksum, expected_checksum=expected
+    )
 
 
 def _node(key: str, source: str) -> int:
@@ -539,7 +608,9 @@ class KubeletState(Record):
 
     def is_whole(self, uid: str) -> bool:
         """Return whether a pod has CPUs or memory as a whole."""
-        return bool((self.cpu and uid in self.cpu.pods) or (self.memory and uid in self.memory.pods))
+        return bool(
+            (self.cpu and uid in self.cpu.pods) or (self.memory and uid in self.memory.pods)
+        )
 
     def whole(self, uid: str) -> tuple[CPUSet, tuple[MemoryBlock, ...]]:
         """Return the CPUs and memory that a pod has as a whole."""
@@ -565,12 +636,20 @@ class KubeletState(Record):
         """Return the state after the kubelet has dropped what nobody needs, as it does before each admission.
 
         Args:
-            is_stale: says whether a container, by pod uid and name, is gone; with None for the name, the whole pod.
+            is_stale: says whether a container, by pod uid and name, is gone; with None for the
+                name, the whole pod.
         """
         cpu, memory, devices = self.cpu, self.memory, self.devices
         if devices is not None:
-            devices = replace(devices, entries=tuple(one for one in devices.entries if not is_stale(one.pod_uid, None)))
-        return KubeletState(cpu and _without_cpus(cpu, is_stale), memory and _without_memory(memory, is_stale), devices)
+            devices = replace(
+                devices,
+                entries=tuple(one for one in devices.entries if not is_stale(one.pod_uid, None)),
+            )
+        return KubeletState(
+            cpu and _without_cpus(cpu, is_stale),
+            memory and _without_memory(memory, is_stale),
+            devices,
+        )
 
 
 def read_checkpoints(
@@ -612,7 +691,10 @@ def read_state(files: NodeFiles, version: KubeletVersion = NEWEST) -> KubeletSta
         if isinstance(one, InputError):
             raise one
         if not one.is_intact:
-            sums = f"the checksum in the file is {one.checksum}, and its content has {one.expected_checksum}"
+            sums = (
+                f"the checksum in the file is {one.checksum}, and its content has "
+                f"{one.expected_checksum}"
+            )
             raise InputError(f"{sums} at {files.place(path)}{_DAMAGED}")
     return state_of(found)
 
@@ -625,14 +707,19 @@ def _without_cpus(state: CpuState, is_stale: Callable[[str, str | None], bool]) 
     }
     freed = 0
     for uid, containers in state.entries.items():
-        if uid in state.pods:  # what a pod has as a whole stays its own until its last container is gone
+        # what a pod has as a whole stays its own until its last container is gone
+        if uid in state.pods:
             freed |= 0 if kept[uid] else int(state.pods[uid])
             continue
         held = union(map(int, kept[uid].values()))
-        freed |= union(int(cpus) for name, cpus in containers.items() if name not in kept[uid]) & ~held
+        freed |= (
+            union(int(cpus) for name, cpus in containers.items() if name not in kept[uid]) & ~held
+        )
     pods = {uid: cpus for uid, cpus in state.pods.items() if kept.get(uid)}
     shared = CPUSet.from_int(int(state.shared) | freed)
-    return replace(state, shared=shared, entries={uid: one for uid, one in kept.items() if one}, pods=pods)
+    return replace(
+        state, shared=shared, entries={uid: one for uid, one in kept.items() if one}, pods=pods
+    )
 
 
 def _without_memory(state: MemoryState, is_stale: Callable[[str, str | None], bool]) -> MemoryState:
@@ -666,5 +753,10 @@ def _give_back(nodes: dict[int, NumaNodeState], blocks: Sequence[MemoryBlock]) -
             left -= part
             assignments = node.assignments - 1
             changed = structs.replace(table, reserved=table.reserved - part, free=table.free + part)
-            tables, cells = {**(node.tables or {}), block.type: changed}, node.cells if assignments else (node_id,)
-            nodes[node_id] = structs.replace(node, assignments=assignments, tables=tables, cells=cells)
+            tables, cells = (
+                {**(node.tables or {}), block.type: changed},
+                node.cells if assignments else (node_id,),
+            )
+            nodes[node_id] = structs.replace(
+                node, assignments=assignments, tables=tables, cells=cells
+            )

@@ -1,7 +1,8 @@
 """Packs all that is read of a kubelet's node into one archive, to be looked at elsewhere, and nothing else.
 
-Of pods, the Node and the configuration only the fields that are read are kept: no environment, arguments, annotations
-or tokens. State files are kept as they are, since their checksums are over all of them.
+Of pods, the Node and the configuration only the fields that are read are kept: no environment,
+arguments, annotations or tokens. State files are kept as they are, since their checksums are over
+all of them.
 """
 
 from __future__ import annotations
@@ -49,10 +50,17 @@ def collect(
         claims: the List of the objects of claims; None: that of the files, if there is one.
 
     Raises:
-        InputError: there is no file of a kubelet, one cannot be read, or the archive cannot be written.
+        InputError: there is no file of a kubelet, one cannot be read, or the archive cannot be
+            written.
     """
     found = dict(_kubelet_files(files, config))
-    if not found.keys() & {layout.CONFIG, layout.CPU_STATE, layout.MEMORY_STATE, layout.DEVICE_CHECKPOINT, layout.LIST}:
+    if not found.keys() & {
+        layout.CONFIG,
+        layout.CPU_STATE,
+        layout.MEMORY_STATE,
+        layout.DEVICE_CHECKPOINT,
+        layout.LIST,
+    }:
         raise InputError(f"no files of a kubelet at {files.source}")
     for path, given in ((layout.PODS, pods), (layout.NODE, node), (layout.CLAIMS, claims)):
         document: Any = given
@@ -68,7 +76,9 @@ def collect(
     return sorted(found)
 
 
-def _kubelet_files(files: layout.NodeFiles, config: layout.AnyPath | None) -> Iterator[tuple[str, bytes]]:
+def _kubelet_files(
+    files: layout.NodeFiles, config: layout.AnyPath | None
+) -> Iterator[tuple[str, bytes]]:
     """Yield the configuration in effect, the state files and the PodResources answers, where they are there."""
     configuration = read_configuration(files, config)
     if configuration.source:
@@ -78,7 +88,9 @@ def _kubelet_files(files: layout.NodeFiles, config: layout.AnyPath | None) -> It
         if data is not None:
             yield path, data
     if files.read(layout.LIST) is None:
-        for path, answer in zip((layout.LIST, layout.ALLOCATABLE), answers_of_kubelet(files) or (), strict=False):
+        for path, answer in zip(
+            (layout.LIST, layout.ALLOCATABLE), answers_of_kubelet(files) or (), strict=False
+        ):
             yield path, _json(answer)
 
 
@@ -89,7 +101,9 @@ def _pods(document: Any) -> Any:
     items = []
     for item in document.get("items") or []:
         pod = kept(item, _shapes()["pod"])
-        annotations = (item.get("metadata") or {}).get("annotations") if isinstance(item, dict) else None
+        annotations = (
+            (item.get("metadata") or {}).get("annotations") if isinstance(item, dict) else None
+        )
         if isinstance(annotations, dict) and STATIC_UID in annotations:
             pod["metadata"]["uid"] = annotations[STATIC_UID]
         items.append(pod)
@@ -100,7 +114,10 @@ def _claims(document: Any) -> Any:
     """Return a List of the objects of claims with what is kept of each."""
     if not isinstance(document, dict) or not isinstance(document.get("items") or [], list):
         raise InputError.at("the objects of claims", "a List of them", document)
-    shapes, items = _shapes()["claims"], [one for one in document.get("items") or [] if isinstance(one, dict)]
+    shapes, items = (
+        _shapes()["claims"],
+        [one for one in document.get("items") or [] if isinstance(one, dict)],
+    )
     found = [kept(one, shapes[one["kind"]]) for one in items if one.get("kind") in shapes]
     return {"apiVersion": "v1", "kind": "List", "items": found}
 

@@ -1,7 +1,8 @@
 """Puts a kubelet's configuration together: its file, its drop-ins, and the flags of the kubelet that runs.
 
-The result is plain fields; their meaning is decided by `alignup.kubernetes.kubelet_config`. `settings_of` tells which
-policies, policy options and feature gates are in effect then, and where each comes from.
+The result is plain fields; their meaning is decided by `alignup.kubernetes.kubelet_config`.
+`settings_of` tells which policies, policy options and feature gates are in effect then, and where
+each comes from.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError, system_errors
-from alignup.kubelet.layout import CONFIG, CONFIG_FOLDER, CONFIGS_ELSEWHERE, AnyPath, NodeFiles, read_file
+from alignup.kubelet.layout import (
+    CONFIG,
+    CONFIG_FOLDER,
+    CONFIGS_ELSEWHERE,
+    AnyPath,
+    NodeFiles,
+    read_file,
+)
 from alignup.kubernetes import policy_options
 from alignup.kubernetes.config_documents import configuration_fields
 from alignup.kubernetes.versions import release_of
@@ -28,7 +36,8 @@ class Configuration(Record):
     """The fields of a KubeletConfiguration as they are in effect.
 
     Attributes:
-        parts: where they come from, in the order of merging: the place in words, and the fields that are set there.
+        parts: where they come from, in the order of merging: the place in words, and the fields
+            that are set there.
         kubelet: the kubelet whose flags are in it.
     """
 
@@ -47,15 +56,15 @@ def read_configuration(
 ) -> Configuration:
     """Return the configuration of a node.
 
-    The kubelet merges the drop-ins into the file in the order of their names, as a JSON merge patch (RFC 7386), and
-    its flags override both.
+    The kubelet merges the drop-ins into the file in the order of their names, as a JSON merge patch
+    (RFC 7386), and its flags override both.
 
     Args:
         files: the node's files.
-        config: the configuration's file; None: what the kubelet's flag says, else `config.yaml` in its folder if
-            no kubelet runs.
-        config_dir: the folder of the drop-ins; None: what the kubelet's flag says, else `config.d` in its folder if
-            no kubelet runs.
+        config: the configuration's file; None: what the kubelet's flag says, else `config.yaml` in
+            its folder if no kubelet runs.
+        config_dir: the folder of the drop-ins; None: what the kubelet's flag says, else `config.d`
+            in its folder if no kubelet runs.
 
     Raises:
         InputError: a file cannot be read, or is no mapping of fields.
@@ -72,7 +81,9 @@ def read_configuration(
     return Configuration(fields, tuple(parts), kubelet)
 
 
-def _texts(files: NodeFiles, config: AnyPath | None, config_dir: AnyPath | None) -> Iterator[tuple[str, bytes]]:
+def _texts(
+    files: NodeFiles, config: AnyPath | None, config_dir: AnyPath | None
+) -> Iterator[tuple[str, bytes]]:
     """Yield where each part of the configuration stands, and its text, in the order of merging."""
     kubelet = files.kubelet
     if config is not None:
@@ -81,12 +92,21 @@ def _texts(files: NodeFiles, config: AnyPath | None, config_dir: AnyPath | None)
         named = CONFIG if kubelet is None else kubelet.flags.config.lstrip("/")
         data = files.read(named) if named else None
         if data is None and kubelet is None:
-            named = next((path for path, word in CONFIGS_ELSEWHERE.items() if word in (files.read(path) or b"")), named)
+            named = next(
+                (
+                    path
+                    for path, word in CONFIGS_ELSEWHERE.items()
+                    if word in (files.read(path) or b"")
+                ),
+                named,
+            )
             data = files.read(named)
         if data is not None:
             yield files.place(named), data
         elif kubelet is not None and named:
-            raise InputError(f"the configuration of the kubelet is missing: no file at {files.place(named)}")
+            raise InputError(
+                f"the configuration of the kubelet is missing: no file at {files.place(named)}"
+            )
     if config_dir is not None:
         for path in sorted(Path(config_dir).glob(f"*{_DROP_IN}")):
             yield str(path), _given(path)
@@ -127,9 +147,10 @@ class Setting(Record):
     """A policy, an option of a policy, or a feature gate.
 
     Attributes:
-        name: by its path in a KubeletConfiguration, such as `cpuManagerPolicyOptions.full-pcpus-only`.
-        origin: the file, the drop-in or the kubelet's flags that set it, `default of VERSION`; or, where there is none
-            of these files, `the state files`.
+        name: by its path in a KubeletConfiguration, such as
+            `cpuManagerPolicyOptions.full-pcpus-only`.
+        origin: the file, the drop-in or the kubelet's flags that set it, `default of VERSION`; or,
+            where there is none of these files, `the state files`.
         is_default: whether nothing sets it.
     """
 
@@ -160,13 +181,19 @@ def _values(config: KubeletConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield ("cpuManagerPolicy",), config.cpu_manager_policy
     yield ("memoryManagerPolicy",), config.memory_manager_policy
     for field, family, options in (
-        ("topologyManagerPolicyOptions", policy_options.TOPOLOGY_FAMILY, config.topology_manager_policy_options),
+        (
+            "topologyManagerPolicyOptions",
+            policy_options.TOPOLOGY_FAMILY,
+            config.topology_manager_policy_options,
+        ),
         ("cpuManagerPolicyOptions", policy_options.CPU_FAMILY, config.cpu_manager_policy_options),
     ):
         given = policy_options.set_options(options)
         for name in policy_options.option_stages(family, config.version):
             yield (field, name), given.get(name, _DEFAULTS.get(name, "false"))
-    for name, is_on in policy_options.effective_gates(config.feature_gates or None, config.version).items():
+    for name, is_on in policy_options.effective_gates(
+        config.feature_gates or None, config.version
+    ).items():
         yield (_GATES, name), str(is_on).lower()
 
 
@@ -175,10 +202,14 @@ def _origin(configuration: Configuration, path: tuple[str, ...], config: Kubelet
     paths = [path]
     if path[0] == _GATES and not _has(configuration.fields, path):
         maturity = release_of(config.version).gates[path[1]].maturity
-        paths = [(_GATES, name) for name, stage in policy_options.ALL_OF.items() if stage == maturity]
+        paths = [
+            (_GATES, name) for name, stage in policy_options.ALL_OF.items() if stage == maturity
+        ]
     if not configuration.parts and path[0] in {"cpuManagerPolicy", "memoryManagerPolicy"}:
         return "the state files"
-    places = [(place, one) for one in paths for place, fields in configuration.parts if _has(fields, one)]
+    places = [
+        (place, one) for one in paths for place, fields in configuration.parts if _has(fields, one)
+    ]
     return next((place for place, one in reversed(places) if _has(configuration.fields, one)), "")
 
 

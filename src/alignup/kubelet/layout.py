@@ -8,9 +8,10 @@ The layout is that of a machine, with recorded answers beside it:
     var/lib/kubelet/device-plugins/kubelet_internal_checkpoint
     podresources/list.json  podresources/allocatable.json  pods.json  node.json  resources.json
 
-OpenShift's must-gather has the objects of a cluster, and of each node an archive of `sys` and `proc`. There the Node
-says by an annotation which MachineConfig it runs, and that has the file of the kubelet's configuration. Pods are those
-of all namespaces that are bound to the node. The state files of the kubelet are not collected.
+OpenShift's must-gather has the objects of a cluster, and of each node an archive of `sys` and
+`proc`. There the Node says by an annotation which MachineConfig it runs, and that has the file of
+the kubelet's configuration. Pods are those of all namespaces that are bound to the node. The state
+files of the kubelet are not collected.
 
 What the files say is left to the modules beside this one.
 """
@@ -28,7 +29,13 @@ from typing import Any, Final, TypeAlias
 
 from alignup.errors import InputError, errors_in, system_errors
 from alignup.kubelet.processes import RunningKubelet, find_kubelet
-from alignup.machine.archive import ROOT_TOPS, is_pci_link, kernel_file_size, kernel_tree, read_archive
+from alignup.machine.archive import (
+    ROOT_TOPS,
+    is_pci_link,
+    kernel_file_size,
+    kernel_tree,
+    read_archive,
+)
 from alignup.machine.sysfs.tree import DirectoryTree, KernelTree
 from alignup.text.counting import some_of
 from alignup.text.documents import read_documents
@@ -56,12 +63,18 @@ def must_gather_files(files: Mapping[str, bytes], name: str) -> dict[str, bytes]
     Raises:
         InputError: there are several nodes, and none has that name; or a file is no YAML.
     """
-    there = {path.removeprefix(_NODES).removesuffix(".yaml"): path for path in files if path.startswith(_NODES)}
+    there = {
+        path.removeprefix(_NODES).removesuffix(".yaml"): path
+        for path in files
+        if path.startswith(_NODES)
+    }
     if not there:
         return {}
     if name not in there and len(there) > 1:
         names = some_of(list(there), _SHOWN)
-        raise InputError(f"expected the files of one node, got those of {names}; --node-name NAME chooses one")
+        raise InputError(
+            f"expected the files of one node, got those of {names}; --node-name NAME chooses one"
+        )
     name = name if name in there else next(iter(there))
     told = read_documents(files[there[name]], there[name])
     found = {"node.json": _json(told[0] if told else None)}
@@ -70,9 +83,21 @@ def must_gather_files(files: Mapping[str, bytes], name: str) -> dict[str, bytes]
         found["var/lib/kubelet/config.yaml"] = files[config]
     lists = [path for path in files if _PODS.fullmatch(path)]
     if lists:
-        documents = [one for path in lists if name.encode() in files[path] for one in read_documents(files[path], path)]
-        pods = [pod for one in documents if isinstance(items := _at(one, "items"), list) for pod in items]
-        found["pods.json"] = _json({"items": [pod for pod in pods if _at(pod, "spec", "nodeName") == name]})
+        documents = [
+            one
+            for path in lists
+            if name.encode() in files[path]
+            for one in read_documents(files[path], path)
+        ]
+        pods = [
+            pod
+            for one in documents
+            if isinstance(items := _at(one, "items"), list)
+            for pod in items
+        ]
+        found["pods.json"] = _json(
+            {"items": [pod for pod in pods if _at(pod, "spec", "nodeName") == name]}
+        )
     return found
 
 
@@ -95,8 +120,8 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 
 KUBELET: Final = "var/lib/kubelet"
 CONFIG: Final = f"{KUBELET}/config.yaml"
-# Where OpenShift, EKS, RKE2 and k3s have a kubelet's configuration, and a word of it: kubeadm has a kubeconfig of the
-# first name.
+# Where OpenShift, EKS, RKE2 and k3s have a kubelet's configuration, and a word of it: kubeadm has a
+# kubeconfig of the first name.
 CONFIGS_ELSEWHERE: Final[Mapping[str, bytes]] = {
     "etc/kubernetes/kubelet.conf": b"KubeletConfiguration",
     "etc/kubernetes/kubelet/config.json": b"KubeletConfiguration",
@@ -117,14 +142,31 @@ NODE: Final = "node.json"
 CLAIMS: Final = "resources.json"
 
 FILES: Final = frozenset(
-    (CONFIG, CPU_STATE, MEMORY_STATE, ALLOCATED, DEVICE_CHECKPOINT, LIST, ALLOCATABLE, PODS, NODE, CLAIMS)
+    (
+        CONFIG,
+        CPU_STATE,
+        MEMORY_STATE,
+        ALLOCATED,
+        DEVICE_CHECKPOINT,
+        LIST,
+        ALLOCATABLE,
+        PODS,
+        NODE,
+        CLAIMS,
+    )
 )
 _TOPS: Final = ROOT_TOPS | _MUST_GATHER_TOPS | {name.partition("/")[0] for name in FILES}
 # Of one file: the pods of a node with thousands of them.
 _MOST_BYTES: Final = 32 << 20
 _CHUNK: Final = 1 << 20
 _WHAT: Final = "a node's archive"
-_ROOTS: Final = ("sys", "proc", "var", "etc", *(name.partition("/")[0] for name in (LIST, PODS, NODE)))
+_ROOTS: Final = (
+    "sys",
+    "proc",
+    "var",
+    "etc",
+    *(name.partition("/")[0] for name in (LIST, PODS, NODE)),
+)
 _MISSING: Final = (FileNotFoundError, NotADirectoryError)
 
 
@@ -138,7 +180,10 @@ class FolderFiles:
     """
 
     def __init__(
-        self, root: AnyPath = "/", kubelet_dir: AnyPath | None = None, kubelet: RunningKubelet | None = None
+        self,
+        root: AnyPath = "/",
+        kubelet_dir: AnyPath | None = None,
+        kubelet: RunningKubelet | None = None,
     ) -> None:
         self.kubelet = kubelet
         self.source = os.fspath(root)
@@ -163,11 +208,15 @@ class FolderFiles:
         """Return the content of a file; None: there is no such file.
 
         Raises:
-            InputError: it cannot be read, is no file, is too large, or is reached by a link out of the root.
+            InputError: it cannot be read, is no file, is too large, or is reached by a link out of
+                the root.
         """
         found = self.path_of(path)
         top = self.kubelet_dir if path.startswith(f"{KUBELET}/") else self.root
-        with system_errors("cannot read a file of the node", found, RuntimeError), suppress(*_MISSING):
+        with (
+            system_errors("cannot read a file of the node", found, RuntimeError),
+            suppress(*_MISSING),
+        ):
             real = found.resolve(strict=True)
             if not real.is_relative_to(top.resolve()):
                 raise InputError(f"{found} leads out of the node's files, to {str(real)!r}")
@@ -176,7 +225,10 @@ class FolderFiles:
 
     def names(self, path: str) -> Sequence[str]:
         """Return the names in a folder, sorted; none if there is no such folder."""
-        with system_errors("cannot read a folder of the node", self.place(path)), suppress(*_MISSING):
+        with (
+            system_errors("cannot read a folder of the node", self.place(path)),
+            suppress(*_MISSING),
+        ):
             return sorted(os.listdir(self.path_of(f"{path}/x").parent))  # noqa: PTH208  # names are wanted, not paths
         return ()
 
@@ -226,7 +278,10 @@ class ArchiveFiles:
         self.source = os.fspath(path)
         archive = read_archive(path, _TOPS, _most_bytes, is_pci_link, _WHAT, node_name)
         with errors_in(self.source):
-            self._files = {**must_gather_files(archive.files, node_name or archive.folder), **archive.files}
+            self._files = {
+                **must_gather_files(archive.files, node_name or archive.folder),
+                **archive.files,
+            }
         self.kernel = kernel_tree(archive, self.source)
 
     def read(self, path: str) -> bytes | None:
@@ -235,7 +290,9 @@ class ArchiveFiles:
 
     def names(self, path: str) -> Sequence[str]:
         """Return the names of the files in a folder, sorted."""
-        return sorted(name.removeprefix(f"{path}/") for name in self._files if name.rpartition("/")[0] == path)
+        return sorted(
+            name.removeprefix(f"{path}/") for name in self._files if name.rpartition("/")[0] == path
+        )
 
     def place(self, path: str) -> str:
         """Return where a file is, for an error."""
@@ -244,7 +301,9 @@ class ArchiveFiles:
 
 def _most_bytes(path: str) -> int | None:
     """Return how many bytes a file of an archive may have; None: it is no file of a node."""
-    is_nodes = path in FILES or path.rpartition("/")[0] == CONFIG_FOLDER or path in CONFIGS_ELSEWHERE
+    is_nodes = (
+        path in FILES or path.rpartition("/")[0] == CONFIG_FOLDER or path in CONFIGS_ELSEWHERE
+    )
     return _MOST_BYTES if is_nodes or _is_wanted(path) else kernel_file_size(path)
 
 
@@ -252,20 +311,25 @@ def _most_bytes(path: str) -> int | None:
 NodeFiles = FolderFiles | ArchiveFiles
 
 
-def open_node(root: AnyPath, kubelet_dir: AnyPath | None = None, node_name: str | None = None) -> NodeFiles:
+def open_node(
+    root: AnyPath, kubelet_dir: AnyPath | None = None, node_name: str | None = None
+) -> NodeFiles:
     """Return the files of a node: a folder's, or those in an archive.
 
     Args:
-        root: the folder or the archive; a folder that is no root of a machine is read as an archive is.
-        kubelet_dir: the kubelet's folder; None: the one that the kubelet which runs there was told, else
-            `var/lib/kubelet`.
+        root: the folder or the archive; a folder that is no root of a machine is read as an archive
+            is.
+        kubelet_dir: the kubelet's folder; None: the one that the kubelet which runs there was told,
+            else `var/lib/kubelet`.
         node_name: the node, where an archive has several.
 
     Raises:
         InputError: there is neither, or the kubelet has a flag that no kubelet takes.
     """
     path = Path(root)
-    if path.is_dir() and (kubelet_dir is not None or any((path / name).exists() for name in _ROOTS)):
+    if path.is_dir() and (
+        kubelet_dir is not None or any((path / name).exists() for name in _ROOTS)
+    ):
         kubelet = find_kubelet(root)
         if kubelet_dir is None and kubelet is not None and kubelet.flags.root_dir:
             kubelet_dir = Path(root, kubelet.flags.root_dir.lstrip("/"))
@@ -273,5 +337,7 @@ def open_node(root: AnyPath, kubelet_dir: AnyPath | None = None, node_name: str 
     if not path.exists():
         raise InputError(f"no machine's root folder or archive at {os.fspath(root)!r}")
     if kubelet_dir is not None:
-        raise InputError.at("the kubelet's folder", "none beside an archive", os.fspath(kubelet_dir))
+        raise InputError.at(
+            "the kubelet's folder", "none beside an archive", os.fspath(kubelet_dir)
+        )
     return ArchiveFiles(root, node_name)

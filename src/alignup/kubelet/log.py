@@ -1,9 +1,10 @@
 """Reads from a kubelet's log which pods were refused, the hints behind each decision, and what was merged from them.
 
-Kubelets write hints at every verbosity, from 1.26 on as JSON, in klog's text as with `--logging-format=json`, before as
-Go prints them; the messages are those of `pkg/kubelet/cm/topologymanager`. That a pod was refused, and why, is told by
-"Pod admission denied" from 1.31 on, and before by events (`-v=3`), or by a decision that was not carried out. What
-stands before a line, and around it as a journal or a container runtime exports it, is left out.
+Kubelets write hints at every verbosity, from 1.26 on as JSON, in klog's text as with
+`--logging-format=json`, before as Go prints them; the messages are those of
+`pkg/kubelet/cm/topologymanager`. That a pod was refused, and why, is told by "Pod admission denied"
+from 1.31 on, and before by events (`-v=3`), or by a decision that was not carried out. What stands
+before a line, and around it as a journal or a container runtime exports it, is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ OMITTED: Final = "omitted"
 _HEAD: Final = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ([\w.-]+\.go):\d+] ")
 _KEY: Final = re.compile(r" ([^\s=\"]+)=")
 # Files of a kubelet that no other program of Kubernetes is made of.
-_FILES: Final = re.compile(r"(?:kubelet|kuberuntime|pod_workers|scope_|(?:cpu|memory|topology)_manager)\w*\.go")
+_FILES: Final = re.compile(
+    r"(?:kubelet|kuberuntime|pod_workers|scope_|(?:cpu|memory|topology)_manager)\w*\.go"
+)
 # What journals, container runtimes and collectors call a message.
 _WRAPPERS: Final = ("MESSAGE", "log", "message")
 _READER: Final = json.JSONDecoder()
@@ -59,8 +62,8 @@ class Decision(Record, frozen=False):
     Attributes:
         container: None: the pod as a whole.
         offers: how many providers have answered.
-        hints: of each provider in its order (devices, CPUs, memory) by resource; None: no preference. Fewer than
-            `offers`: a line of them is cut off.
+        hints: of each provider in its order (devices, CPUs, memory) by resource; None: no
+            preference. Fewer than `offers`: a line of them is cut off.
         best: what the kubelet merged from them; None: not in the log.
         carried_out: resources were allocated by it then.
         too_few: by resource, how many devices were asked for and free, where there were too few.
@@ -126,7 +129,8 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
             is_known |= reading.take(message, values)
     if not is_known:
         raise InputError(
-            f"no line of {name} is of a kubelet's log, which is in the journal: journalctl -u kubelet > kubelet.log"
+            f"no line of {name} is of a kubelet's log, which is in the journal: journalctl -u "
+            "kubelet > kubelet.log"
         )
     reading.end_of_pod()
     return reading.log
@@ -149,7 +153,11 @@ def log_line(text: str) -> LogLine:
     if not isinstance(values, dict):
         return "", "", {}
     if "msg" in values:
-        return str(values.get("caller")).rpartition("/")[2].partition(":")[0], str(values["msg"]), values
+        return (
+            str(values.get("caller")).rpartition("/")[2].partition(":")[0],
+            str(values["msg"]),
+            values,
+        )
     inner = next((values[key] for key in _WRAPPERS if key in values), "")
     shorter = isinstance(inner, str) and len(inner) < len(text)
     return log_line(inner) if shorter else ("", OMITTED if inner is None else "", {})
@@ -177,15 +185,24 @@ class _Reading:
         """Take a line; return whether only a kubelet writes such.
 
         Raises:
-            ValueError, TypeError, LookupError, AttributeError: it is cut off, or not what a kubelet writes.
+            ValueError, TypeError, LookupError, AttributeError: it is cut off, or not what a kubelet
+                writes.
         """
         if values.get("operation") == "resize":  # the pod stays, whatever is decided
             self._decisions = []
             return True
         match message:
-            case "Creating topology manager with none policy" | "Creating topology manager with policy per scope":
-                told = str(values.get("topologyPolicyName", "none")), str(values.get("topologyScopeName", ""))
-                self._startup = Startup(*told, bool(values.get("topologyPolicyOptions", {}).get("PreferClosestNUMA")))
+            case (
+                "Creating topology manager with none policy"
+                | "Creating topology manager with policy per scope"
+            ):
+                told = (
+                    str(values.get("topologyPolicyName", "none")),
+                    str(values.get("topologyScopeName", "")),
+                )
+                self._startup = Startup(
+                    *told, bool(values.get("topologyPolicyOptions", {}).get("PreferClosestNUMA"))
+                )
             case "Detected CPU topology":
                 self.log.numa_nodes |= bit_set(
                     one["NUMANodeID"] & 63 for one in values["topology"]["CPUDetails"].values()
@@ -197,18 +214,30 @@ class _Reading:
                 decision = self._current(values)
                 decision.offers += 1
                 hints = _hints(values["hints"])
-                decision.hints.append({name: some and [*map(self._hint, some)] for name, some in hints.items()})
-                decision.too_few |= {name: told for name, told in self._too_few.items() if hints.get(name) == []}
+                decision.hints.append(
+                    {name: some and [*map(self._hint, some)] for name, some in hints.items()}
+                )
+                decision.too_few |= {
+                    name: told for name, told in self._too_few.items() if hints.get(name) == []
+                }
                 self._too_few = {}
             case "Best TopologyHint":
                 self._current(values).best = self._hint(values["bestHint"])
-            case "Topology Affinity" if "bestHint" in values and self._decisions:  # the CPU manager has such a line too
+            case "Topology Affinity" if "bestHint" in values and self._decisions:
+                # the CPU manager has such a line too
                 self._decisions[-1].carried_out = True
             case "Allocate error" if self._decisions:
-                kind = "SMTAlignment" if values["err"].startswith("SMT Alignment") else "UnexpectedAdmission"
+                kind = (
+                    "SMTAlignment"
+                    if values["err"].startswith("SMT Alignment")
+                    else "UnexpectedAdmission"
+                )
                 self._refuse(self._decisions[-1].pod, "", f"{kind}Error", values["err"])
             case "Pod admission denied":
-                self._refuse(_name(values["pod"]), *(str(values[key]) for key in ("podUID", "reason", "message")))
+                self._refuse(
+                    _name(values["pod"]),
+                    *(str(values[key]) for key in ("podUID", "reason", "message")),
+                )
             case "Event occurred" if is_rejected("Failed", values["reason"]):
                 pod, reason = _name(values["object"]), values["reason"]
                 self.end_of_pod(pod)
@@ -224,23 +253,34 @@ class _Reading:
         """Return a hint, and note its NUMA nodes."""
         if isinstance(value, str):
             [(bits, preferred)] = _GO_HINT.findall(value)
-            value = {"NUMANodeAffinity": int(bits, 2) if bits else None, "Preferred": preferred == "true"}
+            value = {
+                "NUMANodeAffinity": int(bits, 2) if bits else None,
+                "Preferred": preferred == "true",
+            }
         mask = value["NUMANodeAffinity"]
         self.log.numa_nodes |= (mask or 0) & _EVERY_NODE
         return mask and mask & _EVERY_NODE, bool(value["Preferred"])
 
     def _current(self, values: Mapping[str, Any]) -> Decision:
         """Return the decision that a line is about: a new one after one that is done, and for another pod."""
-        pod, container = _name(values["pod"]), str(values["containerName"]) if "containerName" in values else None
+        pod, container = (
+            _name(values["pod"]),
+            str(values["containerName"]) if "containerName" in values else None,
+        )
         last = self._decisions[-1] if self._decisions else None
         if last is None or (last.pod, last.container) != (pod, container) or last.best is not None:
-            if last and (last.pod != pod or any(one.container == container for one in self._decisions)):
+            if last and (
+                last.pod != pod or any(one.container == container for one in self._decisions)
+            ):
                 self.end_of_pod()
             self._decisions.append(Decision(pod, container))
         return self._decisions[-1]
 
     def _refuse(self, pod: str, uid: str, reason: str, message: str) -> None:
-        known, decisions = self.log.refusals.pop(pod, None), tuple(one for one in self._decisions if one.pod == pod)
+        known, decisions = (
+            self.log.refusals.pop(pod, None),
+            tuple(one for one in self._decisions if one.pod == pod),
+        )
         self._decisions = [one for one in self._decisions if one.pod != pod]
         decisions = decisions or (known.decisions if known else ())  # another line tells more
         self.log.refusals[pod] = LoggedRefusal(pod, uid, reason, message, self._startup, decisions)
@@ -254,7 +294,9 @@ class _Reading:
         last = self._decisions[-1] if self._decisions else None
         if last is None or pod not in {None, last.pod}:
             return
-        if last.best and not (last.carried_out or last.best[1] or self._startup.policy == "best-effort"):
+        if last.best and not (
+            last.carried_out or last.best[1] or self._startup.policy == "best-effort"
+        ):
             self._refuse(last.pod, "", "TopologyAffinityError", "")
         self._decisions = []
 
@@ -264,7 +306,10 @@ def _hints(given: dict[str, list[Any] | None] | str | None) -> dict[str, list[An
     if isinstance(given, str):
         if not re.fullmatch(r"map\[.*\]", given):
             raise ValueError(given)
-        return {name: re.findall(r"{[^}]*}", some) for name, some in _GO_HINTS.findall(given.removeprefix("map["))}
+        return {
+            name: re.findall(r"{[^}]*}", some)
+            for name, some in _GO_HINTS.findall(given.removeprefix("map["))
+        }
     return given or {}
 
 

@@ -27,7 +27,10 @@ def prometheus_text(found: KubeletNode) -> str:
         "held": "What containers hold for themselves.",
         "free": "What nobody holds.",
     }
-    gauges = {what: Gauge(f"alignup_node_resource_{what}", told[what], labels, registry=registry) for what in told}
+    gauges = {
+        what: Gauge(f"alignup_node_resource_{what}", told[what], labels, registry=registry)
+        for what in told
+    }
     for one in holdings.resources:
         for place in one.places:
             where = ",".join(map(str, place.numa_nodes)) or "none"

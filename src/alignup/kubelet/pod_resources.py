@@ -45,7 +45,8 @@ class PodResources(Record):
     """The resources of a pod: of its containers and its sidecars, without other init containers.
 
     Attributes:
-        cpus: those that the pod has as a whole, from Kubernetes 1.37 on; those of its containers are among them.
+        cpus: those that the pod has as a whole, from Kubernetes 1.37 on; those of its containers
+            are among them.
         memory: the same of memory.
     """
 
@@ -58,7 +59,9 @@ class PodResources(Record):
     @property
     def holds_something(self) -> bool:
         """Whether the pod or a container has CPUs, memory or devices of its own."""
-        return bool(self.cpus or self.memory) or any(one.cpus or one.memory or one.devices for one in self.containers)
+        return bool(self.cpus or self.memory) or any(
+            one.cpus or one.memory or one.devices for one in self.containers
+        )
 
 
 class Allocatable(Record):
@@ -113,7 +116,8 @@ class _List(msgspec.Struct):
     pod_resources: list[_Pod] | None = None
 
 
-# Of names as protobuf's JSON has them by default (`deviceIds`); it can have those of the `.proto` file too.
+# Of names as protobuf's JSON has them by default (`deviceIds`); it can have those of the `.proto`
+# file too.
 _CAPITAL: Final = re.compile("(?<=[a-z])[A-Z]")
 
 
@@ -135,7 +139,10 @@ def read_answer(files: NodeFiles, path: str) -> Any:
 def plain_answer(value: Any) -> Any:
     """Return an answer in protobuf's JSON with the names of the `.proto` file."""
     if isinstance(value, dict):
-        return {_CAPITAL.sub(lambda found: f"_{found[0].lower()}", name): plain_answer(value[name]) for name in value}
+        return {
+            _CAPITAL.sub(lambda found: f"_{found[0].lower()}", name): plain_answer(value[name])
+            for name in value
+        }
     return [plain_answer(one) for one in value] if isinstance(value, list) else value
 
 
@@ -156,11 +163,16 @@ def pods_from_wire(answer: object, where: str = "List") -> tuple[PodResources, .
 
 def _pod(wire: _Pod) -> PodResources:
     containers = tuple(map(_container, wire.containers or ()))
-    return PodResources(wire.namespace, wire.name, containers, CPUSet(wire.cpu_ids or ()), _memory(wire.memory))
+    return PodResources(
+        wire.namespace, wire.name, containers, CPUSet(wire.cpu_ids or ()), _memory(wire.memory)
+    )
 
 
 def _container(wire: _Container) -> ContainerResources:
-    held = {resource: tuple(sorted(one.id for one in some)) for resource, some in _devices(wire.devices).items()}
+    held = {
+        resource: tuple(sorted(one.id for one in some))
+        for resource, some in _devices(wire.devices).items()
+    }
     return ContainerResources(wire.name, CPUSet(wire.cpu_ids or ()), _memory(wire.memory), held)
 
 
@@ -204,7 +216,8 @@ SOCKET: Final = f"{layout.KUBELET}/pod-resources/kubelet.sock"
 def find_answers(files: NodeFiles) -> tuple[tuple[PodResources, ...] | None, Allocatable | None]:
     """Return the recorded answers of a node; without any, those of the kubelet whose socket is in its folder.
 
-    The answer to List, then that to GetAllocatableResources; None where it was not asked, or has not answered.
+    The answer to List, then that to GetAllocatableResources; None where it was not asked, or has
+    not answered.
 
     Raises:
         InputError: a recorded answer is damaged.
@@ -214,7 +227,9 @@ def find_answers(files: NodeFiles) -> tuple[tuple[PodResources, ...] | None, All
         listed, allocatable = answers_of_kubelet(files) or (None, None)
     return (
         None if listed is None else pods_from_wire(listed, files.place(layout.LIST)),
-        None if allocatable is None else allocatable_from_wire(allocatable, files.place(layout.ALLOCATABLE)),
+        None
+        if allocatable is None
+        else allocatable_from_wire(allocatable, files.place(layout.ALLOCATABLE)),
     )
 
 
@@ -243,20 +258,29 @@ def ask_kubelet(socket: Path, seconds: float = _SECONDS) -> tuple[dict[str, Any]
         seconds: how long each may take.
 
     Raises:
-        InputError: the extra `kubelet` is not installed, or nobody answers in time, or with an error.
+        InputError: the extra `kubelet` is not installed, or nobody answers in time, or with an
+            error.
     """
-    with needs_extra("to ask a kubelet for its PodResources takes grpcio with protobuf", "'alignup[kubelet]'"):
+    with needs_extra(
+        "to ask a kubelet for its PodResources takes grpcio with protobuf", "'alignup[kubelet]'"
+    ):
         import grpc  # noqa: PLC0415  # an extra
         from google.protobuf.json_format import MessageToDict  # noqa: PLC0415  # an extra
 
         from alignup.kubelet import pod_resources_pb2 as wire  # noqa: PLC0415  # an extra
 
     def ask(call: str, answer: Any) -> dict[str, Any]:
-        question = channel.unary_unary(f"{_SERVICE}{call}", wire.Nothing.SerializeToString, answer.FromString)
+        question = channel.unary_unary(
+            f"{_SERVICE}{call}", wire.Nothing.SerializeToString, answer.FromString
+        )
         try:
-            told: dict[str, Any] = MessageToDict(question(wire.Nothing(), seconds), preserving_proto_field_name=True)
+            told: dict[str, Any] = MessageToDict(
+                question(wire.Nothing(), seconds), preserving_proto_field_name=True
+            )
         except grpc.RpcError as error:
-            raise InputError(f"{call} failed: {error.code().name.lower()}: {error.details()} at {socket}") from None
+            raise InputError(
+                f"{call} failed: {error.code().name.lower()}: {error.details()} at {socket}"
+            ) from None
         return told
 
     with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:

@@ -93,15 +93,26 @@ def _handlers(tell: Callable[[], Told], loop: asyncio.AbstractEventLoop) -> grpc
 
     def allocatable(_: wire.Nothing, context: grpc.ServicerContext) -> wire.AllocatableAnswer:
         there = told(context)[1]
-        devices = [_device(name, one) for name, some in sorted(there.devices.items()) for one in some if one.healthy]
-        return wire.AllocatableAnswer(devices=devices, cpu_ids=there.cpus, memory=_memory(there.memory))
+        devices = [
+            _device(name, one)
+            for name, some in sorted(there.devices.items())
+            for one in some
+            if one.healthy
+        ]
+        return wire.AllocatableAnswer(
+            devices=devices, cpu_ids=there.cpus, memory=_memory(there.memory)
+        )
 
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "List": grpc.unary_unary_rpc_method_handler(listed, wire.Nothing.FromString, wire.ListAnswer.SerializeToString),
+        "List": grpc.unary_unary_rpc_method_handler(
+            listed, wire.Nothing.FromString, wire.ListAnswer.SerializeToString
+        ),
         "GetAllocatableResources": grpc.unary_unary_rpc_method_handler(
             allocatable, wire.Nothing.FromString, wire.AllocatableAnswer.SerializeToString
         ),
-        "Get": grpc.unary_unary_rpc_method_handler(get, wire.PodQuestion.FromString, wire.PodAnswer.SerializeToString),
+        "Get": grpc.unary_unary_rpc_method_handler(
+            get, wire.PodQuestion.FromString, wire.PodAnswer.SerializeToString
+        ),
     }
     return grpc.method_handlers_generic_handler(_SERVICE, handlers)
 
@@ -109,23 +120,34 @@ def _handlers(tell: Callable[[], Told], loop: asyncio.AbstractEventLoop) -> grpc
 def _pod(pod: PodResources, devices: Mapping[str, Iterable[Device]]) -> wire.PodResources:
     containers, memory = [_container(one, devices) for one in pod.containers], _memory(pod.memory)
     return wire.PodResources(
-        name=pod.name, namespace=pod.namespace, containers=containers, cpu_ids=pod.cpus, memory=memory
+        name=pod.name,
+        namespace=pod.namespace,
+        containers=containers,
+        cpu_ids=pod.cpus,
+        memory=memory,
     )
 
 
-def _container(one: ContainerResources, devices: Mapping[str, Iterable[Device]]) -> wire.ContainerResources:
+def _container(
+    one: ContainerResources, devices: Mapping[str, Iterable[Device]]
+) -> wire.ContainerResources:
     held = [
         _device(resource, device)
         for resource, ids in sorted(one.devices.items())
         for device in devices.get(resource, ())
         if device.id in ids
     ]
-    return wire.ContainerResources(name=one.name, devices=held, cpu_ids=one.cpus, memory=_memory(one.memory))
+    return wire.ContainerResources(
+        name=one.name, devices=held, cpu_ids=one.cpus, memory=_memory(one.memory)
+    )
 
 
 def _memory(blocks: Iterable[MemoryBlock]) -> list[wire.ContainerMemory]:
     return [
-        wire.ContainerMemory(memory_type=one.type, size=one.size, topology=_topology(one.numa_nodes)) for one in blocks
+        wire.ContainerMemory(
+            memory_type=one.type, size=one.size, topology=_topology(one.numa_nodes)
+        )
+        for one in blocks
     ]
 
 

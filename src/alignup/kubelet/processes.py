@@ -1,7 +1,7 @@
 """Reads from `/proc` where processes may run, where their memory is, which container they are in, and finds a kubelet.
 
-What a kubelet's flags mean is known to `alignup.kubernetes.config_documents`, what processes should have to
-`alignup.kubelet.verify`.
+What a kubelet's flags mean is known to `alignup.kubernetes.config_documents`, what processes should
+have to `alignup.kubelet.verify`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field
 
 _LONGEST: Final = 16 << 20
-_STATUS: Final = re.compile(r"^(Name|PPid|Cpus_allowed_list|Mems_allowed_list|Kthread):[ \t]*(.*)$", re.MULTILINE)
+_STATUS: Final = re.compile(
+    r"^(Name|PPid|Cpus_allowed_list|Mems_allowed_list|Kthread):[ \t]*(.*)$", re.MULTILINE
+)
 _PAGES: Final = re.compile(r"N(\d{1,5})=(\d{1,15})")
 _PAGE_SIZE: Final = re.compile(r"kernelpagesize_kB=(\d{1,9})")
 _POD: Final = re.compile(r"pod([0-9a-f]{8}[-_]?(?:[0-9a-f]{4}[-_]?){3}[0-9a-f]{12})")
@@ -75,7 +77,9 @@ def read_process(root: Path, pid: int) -> Process | None:
     uid, container = _container(text_of(folder / "cgroup"))
     name, parent = status.get("Name", ""), int(status.get("PPid", "0") or 0)
     cpus, mems = (CPUSet.parse(status.get(f"{kind}_allowed_list", "")) for kind in ("Cpus", "Mems"))
-    return Process(pid, name, parent, cpus, mems, uid, container, _memory(text_of(folder / "numa_maps")))
+    return Process(
+        pid, name, parent, cpus, mems, uid, container, _memory(text_of(folder / "numa_maps"))
+    )
 
 
 def text_of(path: Path) -> str:

@@ -1,9 +1,11 @@
 """Reads the node of a kubelet: machine, configuration, devices, and the pods with what they hold.
 
-The API objects of a node are read here, too: its pods (`kubectl get pods -o json`) and the Node itself.
+The API objects of a node are read here, too: its pods (`kubectl get pods -o json`) and the Node
+itself.
 
-Puts together what the modules beside this one read, decides which entries of the state files count, puts them into the
-providers exactly as the files say, and says in warnings what the answer lacks because something was not there.
+Puts together what the modules beside this one read, decides which entries of the state files count,
+puts them into the providers exactly as the files say, and says in warnings what the answer lacks
+because something was not there.
 """
 
 from __future__ import annotations
@@ -27,14 +29,29 @@ from alignup.kubelet.checkpoints import (
     read_state,
 )
 from alignup.kubelet.config import Configuration, read_configuration
-from alignup.kubelet.layout import ALLOCATED, CONFIG, CPU_STATE, KUBELET, NODE, PODS, NodeFiles, open_node
+from alignup.kubelet.layout import (
+    ALLOCATED,
+    CONFIG,
+    CPU_STATE,
+    KUBELET,
+    NODE,
+    PODS,
+    NodeFiles,
+    open_node,
+)
 from alignup.kubelet.pod_resources import Allocatable, PodResources, find_answers
 from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_fit import NodeObject, node_object
 from alignup.kubernetes.pod import Container, Pod, QOSClass, source_of
 from alignup.kubernetes.pod_documents import PodDocument, pod_document
-from alignup.kubernetes.versions import NEWEST, KubeletVersion, PodLevel, newer_release, parse_version
+from alignup.kubernetes.versions import (
+    NEWEST,
+    KubeletVersion,
+    PodLevel,
+    newer_release,
+    parse_version,
+)
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, Inventory, devices_near
 from alignup.machine.machine import Machine  # noqa: TC001  # as above
@@ -107,14 +124,17 @@ def with_allocated(pod: Pod, entry: Any) -> Pod:
     """
     if not isinstance(entry, dict):
         return pod
-    containers = {name: _amounts(one) for name, one in (entry.get("ContainerResources") or {}).items()}
+    containers = {
+        name: _amounts(one) for name, one in (entry.get("ContainerResources") or {}).items()
+    }
     whole = entry.get("PodLevelResources") if source_of(pod).raw_pod else None
     return resized_pod(pod, containers, whole and _amounts(whole))
 
 
 def allocated_containers(entry: Any) -> set[str]:
     """Return the containers of a pod to which its kubelet has allocated something, which are all but most init ones."""
-    found = entry.get("ContainerResources", entry) if isinstance(entry, dict) else {}  # 1.32 has the containers alone
+    # 1.32 has the containers alone
+    found = entry.get("ContainerResources", entry) if isinstance(entry, dict) else {}
     return set(found) if isinstance(found, dict) else set()
 
 
@@ -133,12 +153,17 @@ def read_node_object(data: bytes, source: str = "node.json") -> NodeObject:
         InputError: it is no JSON, or no Node.
     """
     value: object = decode_json(data, "the JSON of a Node", source)
-    if isinstance(value, dict) and isinstance(value.get("items"), list) and len(value["items"]) == 1:
+    if (
+        isinstance(value, dict)
+        and isinstance(value.get("items"), list)
+        and len(value["items"]) == 1
+    ):
         value = value["items"][0]
     return node_object(value, source)
 
 
-# From this minor release on, PodResources lists no pods that have ended (KubeletPodResourcesListUseActivePods).
+# From this minor release on, PodResources lists no pods that have ended
+# (KubeletPodResourcesListUseActivePods).
 _LISTS_ACTIVE_PODS: Final = 34
 
 
@@ -150,9 +175,10 @@ class NodeRecords(Record):
         pods: None: it is not known which pods there are.
         listed: the answer to List; None: there is none.
         allocatable: the answer to GetAllocatableResources; None: there is none.
-        allocated: by uid what was allocated to all pods that were admitted and are not removed yet; None: not known.
-        newer: the kubelet's release, where it is newer than those known and so judged as the newest; empty: it is
-            known.
+        allocated: by uid what was allocated to all pods that were admitted and are not removed yet;
+            None: not known.
+        newer: the kubelet's release, where it is newer than those known and so judged as the
+            newest; empty: it is known.
     """
 
     files: NodeFiles
@@ -174,31 +200,37 @@ class KubeletNode(Record):
     records: NodeRecords
 
 
-def read_kubelet_node(root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]) -> Node:
+def read_kubelet_node(
+    root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]
+) -> Node:
     """Return the node of a kubelet: its machine and configuration, and its pods with what they hold.
 
     >>> from alignup import read_kubelet_node
     >>> node = read_kubelet_node("node.tar.xz", kubelet_version="1.36")    # doctest: +SKIP
 
-    Entries of pods that are gone do not count, since the kubelet drops them at its next admission. What the answer
-    lacks because a file is not there is warned of. See `docs/kubelet-node.md`.
+    Entries of pods that are gone do not count, since the kubelet drops them at its next admission.
+    What the answer lacks because a file is not there is warned of. See `docs/kubelet-node.md`.
 
     Args:
         root: the root of the machine, or of a copy, or an archive of `alignup node collect`.
         options: see `KubeletOptions`.
 
     Raises:
-        InputError: a file is damaged, does not belong to the machine, or there is none of a kubelet.
+        InputError: a file is damaged, does not belong to the machine, or there is none of a
+            kubelet.
         ConfigError: a kubelet would refuse to start with this configuration, or with this state.
     """
     return read_kubelet(root, **options).node
 
 
-def read_kubelet(root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]) -> KubeletNode:
+def read_kubelet(
+    root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]
+) -> KubeletNode:
     """Return the node of a kubelet, with the records that it is made of; see `read_kubelet_node`.
 
     Raises:
-        InputError: a file is damaged, does not belong to the machine, or there is none of a kubelet.
+        InputError: a file is damaged, does not belong to the machine, or there is none of a
+            kubelet.
         ConfigError: a kubelet would refuse to start with this configuration, or with this state.
     """
     files = open_node(root, options.get("kubelet_dir"), options.get("node_name"))
@@ -215,34 +247,49 @@ def machine_of(files: NodeFiles) -> Machine:
     kernel = files.kernel
     if kernel is None:
         missing = f"no folder sys, which describes the machine, at {files.source}"
-        raise InputError(f"{missing}; --machine FILE gives it, or `tar czf FILE -C / sys/devices/system` packs it")
+        raise InputError(
+            f"{missing}; --machine FILE gives it, or `tar czf FILE -C / sys/devices/system` packs "
+            "it"
+        )
     return describe(kernel)
 
 
 def read_records(
-    files: NodeFiles, options: KubeletOptions, state_of: Callable[[KubeletVersion], KubeletState] | None = None
+    files: NodeFiles,
+    options: KubeletOptions,
+    state_of: Callable[[KubeletVersion], KubeletState] | None = None,
 ) -> NodeRecords:
     """Return all records of a node.
 
     Args:
         files: the node's files.
         options: as those of `read_kubelet_node`; machine and devices do not matter.
-        state_of: returns the state, given the kubelet's release; None: that of the files, which must be intact.
+        state_of: returns the state, given the kubelet's release; None: that of the files, which
+            must be intact.
 
     Raises:
-        InputError: a file is damaged, or there is no file of a kubelet at all; or the release is too old.
+        InputError: a file is damaged, or there is no file of a kubelet at all; or the release is
+            too old.
     """
     configuration = read_configuration(files, options.get("config"), options.get("config_dir"))
     pods = _read(files, PODS, read_node_pods)
     node_object = _read(files, NODE, read_node_object)
     if pods is not None:
         pods = _of_one_node(pods, node_object, files.place(PODS))
-    told = options.get("kubelet_version") or (node_object.kubelet_version if node_object else None) or NEWEST
+    told = (
+        options.get("kubelet_version")
+        or (node_object.kubelet_version if node_object else None)
+        or NEWEST
+    )
     version = parse_version(told)
     allocated = _allocated(files)
     if pods is not None and allocated is not None:
         pods = tuple(_with_allocated(one, allocated.get(one.pod.uid)) for one in pods)
-    ids = {identity: (one.pod.uid, name) for one in pods or () for identity, name in one.container_ids.items()}
+    ids = {
+        identity: (one.pod.uid, name)
+        for one in pods or ()
+        for identity, name in one.container_ids.items()
+    }
     if state_of is None:
         state = read_state(files, version).named(ids)
     else:
@@ -254,7 +301,16 @@ def read_records(
         missing = f"no files of a kubelet at {files.source}, such as {CONFIG} or {CPU_STATE}"
         raise InputError(f"{missing}; `alignup node collect FILE` on the node packs them")
     return NodeRecords(
-        files, version, configuration, state, pods, listed, allocatable, node_object, allocated, newer_release(told)
+        files,
+        version,
+        configuration,
+        state,
+        pods,
+        listed,
+        allocatable,
+        node_object,
+        allocated,
+        newer_release(told),
     )
 
 
@@ -281,7 +337,9 @@ def _read(files: NodeFiles, path: str, read: Any) -> Any:
     return None if data is None else read(data, files.place(path))
 
 
-def _of_one_node(pods: tuple[PodDocument, ...], node: NodeObject | None, place: str) -> tuple[PodDocument, ...]:
+def _of_one_node(
+    pods: tuple[PodDocument, ...], node: NodeObject | None, place: str
+) -> tuple[PodDocument, ...]:
     """Return the pods of the node; those that are bound to another one are ignored.
 
     Raises:
@@ -291,11 +349,15 @@ def _of_one_node(pods: tuple[PodDocument, ...], node: NodeObject | None, place: 
     if node is not None and node.name:
         return tuple(one for one in pods if one.node_name in {"", node.name})
     if len(names) > 1:
-        raise InputError.at(place, "pods of one node, or a node.json beside them that names it", names)
+        raise InputError.at(
+            place, "pods of one node, or a node.json beside them that names it", names
+        )
     return pods
 
 
-def make_node(records: NodeRecords, machine: Machine, devices: Inventory | None = None) -> KubeletNode:
+def make_node(
+    records: NodeRecords, machine: Machine, devices: Inventory | None = None
+) -> KubeletNode:
     """Return the node that records describe.
 
     Raises:
@@ -310,7 +372,9 @@ def make_node(records: NodeRecords, machine: Machine, devices: Inventory | None 
     stale = _stale(records, active)
     dropped = {(uid, name) for uid, names in stale.items() for name in names}
     state = records.state.without(
-        lambda uid, name: (uid, name) in dropped if name else active is not None and uid not in active
+        lambda uid, name: (
+            (uid, name) in dropped if name else active is not None and uid not in active
+        )
     )
     restore(node, state, [pod.read_as(config.profile.pods) for pod in _pods(records, state)])
     return KubeletNode(node, records)
@@ -343,13 +407,22 @@ def _guessed_fields(records: NodeRecords, machine: Machine | None) -> dict[str, 
     if records.state.cpu is not None and records.state.cpu.policy:
         found["cpuManagerPolicy"] = records.state.cpu.policy
         if records.allocatable is not None and machine is not None:
-            found["reservedSystemCPUs"] = str(CPUSet.from_int(machine.cpus & ~int(records.allocatable.cpus)))
+            found["reservedSystemCPUs"] = str(
+                CPUSet.from_int(machine.cpus & ~int(records.allocatable.cpus))
+            )
     memory = records.state.memory
     if memory is not None and memory.policy == "Static":
         found["memoryManagerPolicy"] = memory.policy
-        kept = {one: {k: node.table(k).system_reserved for k in memory.types} for one, node in memory.nodes.items()}
-        limits = {one: {k: size for k, size in sizes.items() if size} for one, sizes in kept.items()}
-        found["reservedMemory"] = [{"numaNode": one, "limits": some} for one, some in limits.items() if some]
+        kept = {
+            one: {k: node.table(k).system_reserved for k in memory.types}
+            for one, node in memory.nodes.items()
+        }
+        limits = {
+            one: {k: size for k, size in sizes.items() if size} for one, sizes in kept.items()
+        }
+        found["reservedMemory"] = [
+            {"numaNode": one, "limits": some} for one, some in limits.items() if some
+        ]
     return found
 
 
@@ -366,7 +439,9 @@ def _check_policies(records: NodeRecords, config: KubeletConfig) -> None:
     ):
         if one is not None and one.policy != policy and (one.policy or policy != "None"):
             raise ConfigError.at(
-                records.files.place(f"{KUBELET}/{name}"), f"the policy {policy} of the configuration", one.policy
+                records.files.place(f"{KUBELET}/{name}"),
+                f"the policy {policy} of the configuration",
+                one.policy,
             )
         if one is None and policy in {"static", "Static"}:
             warn(f"no {name} at {records.files.source}: assuming that no container holds any of it")
@@ -375,11 +450,20 @@ def _check_policies(records: NodeRecords, config: KubeletConfig) -> None:
 def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
     """Return by uid the containers of the pods that can hold something; None: it is not known which these are."""
     if records.pods is not None:
-        # a pod that has failed holds what it has until it is terminated; PodResources lists it so long
+        # a pod that has failed holds what it has until it is terminated; PodResources lists it so
+        # long
         ends = records.version.minor >= _LISTS_ACTIVE_PODS
-        holding = {(pod.namespace, pod.name) for pod in records.listed or () if ends or pod.holds_something}
-        there = [one for one in records.pods if not one.has_ended or (one.pod.namespace, one.pod.name) in holding]
-        return {one.pod.uid: [container.name for container in one.pod.all_containers] for one in there}
+        holding = {
+            (pod.namespace, pod.name) for pod in records.listed or () if ends or pod.holds_something
+        }
+        there = [
+            one
+            for one in records.pods
+            if not one.has_ended or (one.pod.namespace, one.pod.name) in holding
+        ]
+        return {
+            one.pod.uid: [container.name for container in one.pod.all_containers] for one in there
+        }
     containers = records.state.containers()
     if records.listed is None:
         if containers:
@@ -387,19 +471,29 @@ def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
             warn(f"{missing}: uids stand for names, and pods that are gone count too")
         return None
     known = pods_by_uid(records.state, records.listed, records.allocated or ())
-    # init containers are not in the answer: a pod where they alone hold something is in it without holdings
+    # init containers are not in the answer: a pod where they alone hold something is in it without
+    # holdings
     names = {(pod.namespace, pod.name) for pod in known.values()}
-    quiet = [one for one in records.listed if not one.holds_something and (one.namespace, one.name) not in names]
-    told, silent = ([{one.name for one in pod.containers} for pod in some] for some in (records.listed, quiet))
+    quiet = [
+        one
+        for one in records.listed
+        if not one.holds_something and (one.namespace, one.name) not in names
+    ]
+    told, silent = (
+        [{one.name for one in pod.containers} for pod in some] for some in (records.listed, quiet)
+    )
 
     def may_be_listed(uid: str, found: Sequence[str]) -> bool:
         if records.allocated is None:
             return bool(silent) and all(some.isdisjoint(found) for some in told)
-        # the file keeps pods that are gone until the next one is admitted, but has the names that the answer has
+        # the file keeps pods that are gone until the next one is admitted, but has the names that
+        # the answer has
         admitted = allocated_containers(records.allocated.get(uid))
         return any(some <= admitted and some.isdisjoint(found) for some in silent)
 
-    return {uid: found for uid, found in containers.items() if uid in known or may_be_listed(uid, found)}
+    return {
+        uid: found for uid, found in containers.items() if uid in known or may_be_listed(uid, found)
+    }
 
 
 def stale_entries(records: NodeRecords) -> dict[str, list[str]]:
@@ -407,12 +501,16 @@ def stale_entries(records: NodeRecords) -> dict[str, list[str]]:
     return _stale(records, _active(records))
 
 
-def _stale(records: NodeRecords, active: Mapping[str, Sequence[str]] | None) -> dict[str, list[str]]:
+def _stale(
+    records: NodeRecords, active: Mapping[str, Sequence[str]] | None
+) -> dict[str, list[str]]:
     """Return by pod uid the containers that are in the state files and not among the active ones."""
     if active is None:
         return {}
     holding = records.state.containers().items()
-    found = {uid: [name for name in names if name not in active.get(uid, ())] for uid, names in holding}
+    found = {
+        uid: [name for name in names if name not in active.get(uid, ())] for uid, names in holding
+    }
     return {uid: names for uid, names in found.items() if names}
 
 
@@ -421,7 +519,10 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
     checkpoint = records.state.devices
     if records.allocatable is not None:
         # a resource that is registered and has no healthy device is not in the answer
-        return {**dict.fromkeys(checkpoint.registered if checkpoint else (), ()), **records.allocatable.devices}
+        return {
+            **dict.fromkeys(checkpoint.registered if checkpoint else (), ()),
+            **records.allocatable.devices,
+        }
     if checkpoint is None:
         return {}
     held = devices_near(
@@ -430,15 +531,21 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
         for numa_id, ids in entry.devices.items()
         for identity in ids
     )
-    known_devices = {(resource, one.id): one for resource, devices in held.items() for one in devices}
-    registered = {(resource, identity) for resource, ids in checkpoint.registered.items() for identity in ids}
+    known_devices = {
+        (resource, one.id): one for resource, devices in held.items() for one in devices
+    }
+    registered = {
+        (resource, identity) for resource, ids in checkpoint.registered.items() for identity in ids
+    }
     unknown = registered - known_devices.keys()
     if unknown:
         missing = f"no PodResources answer at {records.files.source}"
         devices = f"the NUMA nodes of {len(unknown)} devices that nobody holds"
         warn(f"{missing}: {devices} are not known, and they count as near none")
     return {
-        resource: tuple(known_devices.get((resource, one)) or Device(one, None) for one in sorted(ids))
+        resource: tuple(
+            known_devices.get((resource, one)) or Device(one, None) for one in sorted(ids)
+        )
         for resource, ids in checkpoint.registered.items()
     }
 
@@ -449,7 +556,8 @@ def _pods(records: NodeRecords, state: KubeletState) -> list[Pod]:
     found = [
         one.pod
         for one in records.pods or ()
-        if one.pod.uid in containers or (not one.has_ended and (one.started or one.phase == "Running"))
+        if one.pod.uid in containers
+        or (not one.has_ended and (one.started or one.phase == "Running"))
     ]
     known = {pod.uid for pod in found}
     named = pods_by_uid(state, records.listed or ()) if set(containers) - known else {}
@@ -469,7 +577,8 @@ class KubeletOptions(TypedDict, total=False):
         config: the kubelet's configuration where it is elsewhere.
         config_dir: the folder of its drop-ins where it is elsewhere.
         machine: the machine, in place of the one that `sys` beneath the root describes.
-        devices: by resource, the devices that plugins report, in place of those that the kubelet tells.
+        devices: by resource, the devices that plugins report, in place of those that the kubelet
+            tells.
         node_name: the node, where an archive has several.
         kubelet_version: the kubelet's release; None: what `node.json` says, or the newest known.
     """
@@ -491,9 +600,9 @@ def pods_by_uid(
 ) -> dict[str, PodResources]:
     """Return the pod of each uid that some pod's answer fits.
 
-    A pod fits a uid if both name the same CPUs, memory and devices for each of its containers, and any at all. Pods
-    that hold the same amounts of memory, and nothing else, cannot be told apart; they are dealt out in order, those
-    whose uids are in `first` before others.
+    A pod fits a uid if both name the same CPUs, memory and devices for each of its containers, and
+    any at all. Pods that hold the same amounts of memory, and nothing else, cannot be told apart;
+    they are dealt out in order, those whose uids are in `first` before others.
     """
     waiting: dict[frozenset[_Holding], list[PodResources]] = {}
     for pod in pods:
@@ -507,12 +616,16 @@ def pods_by_uid(
     found = {}
     for uid, names in sorted(state.containers().items(), key=lambda one: one[0] not in first):
         written = [
-            _holding(name, state.cpus(uid, name), state.blocks(uid, name), devices.get((uid, name), {}))
+            _holding(
+                name, state.cpus(uid, name), state.blocks(uid, name), devices.get((uid, name), {})
+            )
             for name in names
         ]
         holdings = frozenset(filter(None, written))
         # init containers are not in the answers
-        candidates = [holdings] if holdings in waiting else [key for key in waiting if key < holdings]
+        candidates = (
+            [holdings] if holdings in waiting else [key for key in waiting if key < holdings]
+        )
         if state.is_whole(uid):
             candidates.insert(0, _as_whole(*state.whole(uid), holdings))
         fitting = next((key for key in candidates if waiting.get(key)), None)
@@ -521,14 +634,19 @@ def pods_by_uid(
     return found
 
 
-def _as_whole(cpus: Iterable[int], memory: Iterable[MemoryBlock], holdings: Iterable[_Holding]) -> frozenset[_Holding]:
+def _as_whole(
+    cpus: Iterable[int], memory: Iterable[MemoryBlock], holdings: Iterable[_Holding]
+) -> frozenset[_Holding]:
     """Return the form of a pod that has CPUs or memory as a whole: these, and its containers' devices."""
     devices = {(name, 0, (), held) for name, _, _, held in holdings if held}
     return frozenset({*filter(None, [_holding("", CPUSet(cpus), memory, {})]), *devices})
 
 
 def _holding(
-    name: str, cpus: CPUSet | None, memory: Iterable[MemoryBlock], devices: Mapping[str, tuple[str, ...]]
+    name: str,
+    cpus: CPUSet | None,
+    memory: Iterable[MemoryBlock],
+    devices: Mapping[str, tuple[str, ...]],
 ) -> _Holding | None:
     """Return what a container holds in a form that can be compared; None: nothing."""
     blocks = tuple(sorted((one.type, tuple(sorted(one.numa_nodes)), one.size) for one in memory))
@@ -550,11 +668,16 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
     names = {pod.uid: pod.namespaced_name for pod in pods}
     if node.cpu is not None and state.cpu is not None:
         held = {
-            uid: {name: int(cpus) for name, cpus in containers.items()} for uid, containers in state.cpu.entries.items()
+            uid: {name: int(cpus) for name, cpus in containers.items()}
+            for uid, containers in state.cpu.entries.items()
         }
-        node.cpu.restore(held, int(state.cpu.shared), {uid: int(cpus) for uid, cpus in state.cpu.pods.items()})
+        node.cpu.restore(
+            held, int(state.cpu.shared), {uid: int(cpus) for uid, cpus in state.cpu.pods.items()}
+        )
     if node.memory is not None and state.memory is not None and state.memory.nodes:
-        restored = restored_memory(state.memory, node.machine.numa_node_ids, names, node.memory.allocatable)
+        restored = restored_memory(
+            state.memory, node.machine.numa_node_ids, names, node.memory.allocatable
+        )
         node.memory.restore(replace(restored, parts=_parts(state.memory, pods)))
     if node.devices is not None and state.devices is not None:
         by_pod: dict[str, dict[str, Mapping[str, Sequence[str]]]] = {}
@@ -584,24 +707,37 @@ def restored_memory(
         state: what the memory manager has written.
         ids: the kernel ids of the machine's NUMA nodes.
         names: by pod uid, the pod's name in messages.
-        known: further types of memory that the machine has; the kubelet has nothing of them to give.
+        known: further types of memory that the machine has; the kubelet has nothing of them to
+            give.
 
     Raises:
         InputError: the state is one of other NUMA nodes.
     """
     if sorted(state.nodes) != sorted(ids):
-        raise InputError.at("machineState", f"the machine's NUMA nodes {list(ids)}", sorted(state.nodes))
+        raise InputError.at(
+            "machineState", f"the machine's NUMA nodes {list(ids)}", sorted(state.nodes)
+        )
     position = {numa_id: index for index, numa_id in enumerate(ids)}
     present, types = set(ids), set(state.types)
     for (uid, _), block in _blocks(state):
-        if not present.issuperset(block.numa_nodes) or not block.numa_nodes or block.type not in types:
+        if (
+            not present.issuperset(block.numa_nodes)
+            or not block.numa_nodes
+            or block.type not in types
+        ):
             told = (block.numa_nodes, block.type)
             raise InputError.at(f"entries of {uid}", "memory of the machine's NUMA nodes", told)
-    cells = [[one for one in state.nodes[numa_id].cells or (numa_id,) if one in position] for numa_id in ids]
+    cells = [
+        [one for one in state.nodes[numa_id].cells or (numa_id,) if one in position]
+        for numa_id in ids
+    ]
     blocks_on = Counter(numa_id for _, block in _blocks(state) for numa_id in block.numa_nodes)
     kinds = sorted({*state.types, *known})
     return RestoredMemory(
-        {kind: tuple(state.nodes[numa_id].table(kind).allocatable for numa_id in ids) for kind in kinds},
+        {
+            kind: tuple(state.nodes[numa_id].table(kind).allocatable for numa_id in ids)
+            for kind in kinds
+        },
         {kind: tuple(state.nodes[numa_id].table(kind).free for numa_id in ids) for kind in kinds},
         _shares(state, position),
         [sum(1 << position[one] for one in set(cell)) for cell in cells],
@@ -612,13 +748,22 @@ def restored_memory(
 
 def _blocks(state: MemoryState) -> Iterator[tuple[tuple[str, str], MemoryBlock]]:
     """Yield by pod uid and container the blocks that count; under "" those of pods with memory as a whole."""
-    for uid, containers in {**state.entries, **{uid: {"": blocks} for uid, blocks in state.pods.items()}}.items():
+    for uid, containers in {
+        **state.entries,
+        **{uid: {"": blocks} for uid, blocks in state.pods.items()},
+    }.items():
         yield from (((uid, name), block) for name, blocks in containers.items() for block in blocks)
 
 
-def _parts(state: MemoryState, pods: Sequence[Pod]) -> dict[str, dict[str, tuple[bool, tuple[tuple[str, int], ...]]]]:
+def _parts(
+    state: MemoryState, pods: Sequence[Pod]
+) -> dict[str, dict[str, tuple[bool, tuple[tuple[str, int], ...]]]]:
     """Return of pods that have memory as a whole what each container has of it, and whether it ends early."""
-    ends = {(pod.uid, one.name): one.is_init and not one.is_sidecar for pod in pods for one in pod.all_containers}
+    ends = {
+        (pod.uid, one.name): one.is_init and not one.is_sidecar
+        for pod in pods
+        for one in pod.all_containers
+    }
     return {
         uid: {
             name: (ends.get((uid, name), False), tuple((one.type, one.size) for one in blocks))
@@ -628,13 +773,19 @@ def _parts(state: MemoryState, pods: Sequence[Pod]) -> dict[str, dict[str, tuple
     }
 
 
-def _shares(state: MemoryState, position: Mapping[int, int]) -> dict[tuple[str, str], dict[str, Mapping[int, int]]]:
+def _shares(
+    state: MemoryState, position: Mapping[int, int]
+) -> dict[tuple[str, str], dict[str, Mapping[int, int]]]:
     """Return how many bytes each container holds on which NUMA node.
 
-    The file says so only for containers of one node. Of the others it says the sum, and by node what all together
-    hold; their bytes are dealt out so that both are met.
+    The file says so only for containers of one node. Of the others it says the sum, and by node
+    what all together hold; their bytes are dealt out so that both are met.
     """
-    left = {(kind, numa_id): node.table(kind).reserved for numa_id, node in state.nodes.items() for kind in state.types}
+    left = {
+        (kind, numa_id): node.table(kind).reserved
+        for numa_id, node in state.nodes.items()
+        for kind in state.types
+    }
     found: dict[tuple[str, str], dict[str, Mapping[int, int]]] = {}
     for key, block in sorted(_blocks(state), key=lambda entry: len(entry[1].numa_nodes)):
         missing = block.size
@@ -650,15 +801,21 @@ def _shares(state: MemoryState, position: Mapping[int, int]) -> dict[tuple[str, 
     return found
 
 
-def held_pod(uid: str, namespace: str, name: str, containers: Iterable[str], state: KubeletState) -> Pod:
+def held_pod(
+    uid: str, namespace: str, name: str, containers: Iterable[str], state: KubeletState
+) -> Pod:
     """Return a pod of which no manifest is known: its requests are what it holds."""
     devices = state.device_ids()
-    held = tuple(_held_container(state, uid, one, devices.get((uid, one), {})) for one in containers)
+    held = tuple(
+        _held_container(state, uid, one, devices.get((uid, one), {})) for one in containers
+    )
     level = PodLevel.MANAGED if state.is_whole(uid) else PodLevel.IGNORED
     return Pod(uid, name, namespace, containers=held, qos=QOSClass.GUARANTEED, pod_level=level)
 
 
-def _held_container(state: KubeletState, uid: str, name: str, devices: Mapping[str, Sequence[str]]) -> Container:
+def _held_container(
+    state: KubeletState, uid: str, name: str, devices: Mapping[str, Sequence[str]]
+) -> Container:
     cpus = len(state.cpus(uid, name) or ())
     memory = tuple(sorted({block.type: block.size for block in state.blocks(uid, name)}.items()))
     counts = tuple(sorted((resource, len(ids)) for resource, ids in devices.items()))

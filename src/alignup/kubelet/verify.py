@@ -1,6 +1,7 @@
 """Verifies that running processes are placed as the state of their node says: affinity, memory, device files.
 
-For containers of a kubelet and for leases alike. Where processes are is read in `alignup.kubelet.processes`.
+For containers of a kubelet and for leases alike. Where processes are is read in
+`alignup.kubelet.processes`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from alignup.kubelet.read import KubeletNode
 
 _LEAST_BYTES: Final = 1 << 20
-# Less memory elsewhere than either of these is not reported: a process has pages from before it was bound.
+# Less memory elsewhere than either of these is not reported: a process has pages from before it was
+# bound.
 _LEAST_SHARE: Final = 100
 
 
@@ -35,7 +37,8 @@ class ExpectedPlacement(Record):
         cpus: the CPUs that its processes may run on; None: any.
         is_exclusive: whether the CPUs are its own.
         numa_nodes: the kernel ids of the NUMA nodes of its memory; empty: any.
-        must_be_confined: whether the kernel keeps its memory there (cpuset.mems), as a kubelet wants it.
+        must_be_confined: whether the kernel keeps its memory there (cpuset.mems), as a kubelet
+            wants it.
         device_files: the paths of device files that its processes must see.
     """
 
@@ -61,7 +64,9 @@ class Misplaced(Record):
     text: str
 
 
-def placements_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> dict[int, ExpectedPlacement]:
+def placements_of_kubelet(
+    found: KubeletNode, processes: Iterable[Process]
+) -> dict[int, ExpectedPlacement]:
     """Return by process id the placement of each process that is in a container of the node.
 
     Args:
@@ -69,7 +74,9 @@ def placements_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> d
         processes: all that run.
     """
     documents = found.records.pods or ()
-    containers = {key: (one.pod.uid, name) for one in documents for key, name in one.container_ids.items()}
+    containers = {
+        key: (one.pod.uid, name) for one in documents for key, name in one.container_ids.items()
+    }
     names = {pod.uid: pod for pod in found.node.pods}
     files = _device_files(found)
     placements: dict[int, ExpectedPlacement] = {}
@@ -85,7 +92,9 @@ def placements_of_kubelet(found: KubeletNode, processes: Iterable[Process]) -> d
             cpus = found.node.shared_cpus if held.cpus is None else held.cpus
             nodes = frozenset(numa_id for block in held.memory for numa_id in block.numa_nodes)
             name, paths = f"{pod.namespaced_name}/{container}", files.get((pod.uid, container), ())
-            placements[process.pid] = ExpectedPlacement(name, cpus, held.cpus is not None, nodes, device_files=paths)
+            placements[process.pid] = ExpectedPlacement(
+                name, cpus, held.cpus is not None, nodes, device_files=paths
+            )
     return placements
 
 
@@ -111,7 +120,9 @@ def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
     return paths
 
 
-def placements_of_leases(leases: Iterable[LeaseRecord], processes: Iterable[Process]) -> dict[int, ExpectedPlacement]:
+def placements_of_leases(
+    leases: Iterable[LeaseRecord], processes: Iterable[Process]
+) -> dict[int, ExpectedPlacement]:
     """Return by process id the placement of each process of a lease, and of those that it has started.
 
     Args:
@@ -122,7 +133,9 @@ def placements_of_leases(leases: Iterable[LeaseRecord], processes: Iterable[Proc
     for lease in leases:
         nodes = frozenset(share.numa_node for share in lease.memory)
         cpus = lease.cpus or None
-        placements[lease.process.pid] = ExpectedPlacement(lease.name, cpus, True, nodes, must_be_confined=False)
+        placements[lease.process.pid] = ExpectedPlacement(
+            lease.name, cpus, True, nodes, must_be_confined=False
+        )
     parents = {process.pid: process.parent for process in processes}
     for pid in parents:
         line = [pid]
@@ -134,7 +147,10 @@ def placements_of_leases(leases: Iterable[LeaseRecord], processes: Iterable[Proc
 
 
 def verify(
-    root: Path, placements: Mapping[int, ExpectedPlacement], processes: Iterable[Process], pids: Iterable[int] = ()
+    root: Path,
+    placements: Mapping[int, ExpectedPlacement],
+    processes: Iterable[Process],
+    pids: Iterable[int] = (),
 ) -> list[Misplaced]:
     """Return the processes that are not placed as recorded.
 
@@ -150,7 +166,9 @@ def verify(
     running = {process.pid: process for process in processes}
     for pid in pids:
         if pid not in running or pid not in placements:
-            why = "does not run" if pid not in running else "belongs to no container and to no lease"
+            why = (
+                "does not run" if pid not in running else "belongs to no container and to no lease"
+            )
             raise InputError(f"process {pid} {why}")
     chosen = list(pids) or sorted(placements.keys() & running.keys())
     return [one for pid in chosen for one in _misplaced(root, running[pid], placements[pid])]
@@ -160,25 +178,45 @@ def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> It
     """Yield what is wrong with one process."""
     who = f"process {process.pid} ({process.name})"
     if placement.cpus is not None and not process.cpus <= placement.cpus:
-        whose = f"has CPUs {placement.cpus} for itself" if placement.is_exclusive else f"shares CPUs {placement.cpus}"
+        whose = (
+            f"has CPUs {placement.cpus} for itself"
+            if placement.is_exclusive
+            else f"shares CPUs {placement.cpus}"
+        )
         extra = CPUSet(process.cpus - placement.cpus)
-        yield Misplaced("cpus", process.pid, placement.name, f"{who} may run on CPUs {extra}, and {whose}")
+        yield Misplaced(
+            "cpus", process.pid, placement.name, f"{who} may run on CPUs {extra}, and {whose}"
+        )
     if not placement.numa_nodes:
         return
     wanted = ",".join(map(str, sorted(placement.numa_nodes)))
-    if placement.must_be_confined and process.mems and not set(process.mems) <= placement.numa_nodes:
-        text = f"{who} may have memory of NUMA nodes {process.mems}, and its container has NUMA nodes {wanted}"
+    if (
+        placement.must_be_confined
+        and process.mems
+        and not set(process.mems) <= placement.numa_nodes
+    ):
+        text = (
+            f"{who} may have memory of NUMA nodes {process.mems}, and its container has NUMA "
+            f"nodes {wanted}"
+        )
         yield Misplaced("mems", process.pid, placement.name, text)
     total = sum(process.memory.values())
     away = {node: size for node, size in process.memory.items() if node not in placement.numa_nodes}
     elsewhere = sum(away.values())
     if elsewhere >= _LEAST_BYTES and elsewhere * _LEAST_SHARE >= total:
-        where = ", ".join(f"{short_bytes(size)} on NUMA node {node}" for node, size in sorted(away.items()))
-        text = f"{who} has {where} of its {short_bytes(total)}, and should have all on NUMA nodes {wanted}"
+        where = ", ".join(
+            f"{short_bytes(size)} on NUMA node {node}" for node, size in sorted(away.items())
+        )
+        text = (
+            f"{who} has {where} of its {short_bytes(total)}, and should have all on NUMA nodes "
+            f"{wanted}"
+        )
         yield Misplaced("memory", process.pid, placement.name, text)
     for path in placement.device_files:
         if not sees_device(root, process.pid, path):
-            yield Misplaced("device", process.pid, placement.name, f"{who} does not see the device file {path}")
+            yield Misplaced(
+                "device", process.pid, placement.name, f"{who} does not see the device file {path}"
+            )
 
 
 # ---- this process itself
@@ -190,8 +228,9 @@ _DEVICE_VARIABLES: Final = ("PCIDEVICE_", "ALIGNUP_DEVICE_")
 def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return in JSON's types what this process is bound to, its PCI devices, and whether they go together.
 
-    Its devices are those that device plugins name in its environment, those of its network namespace, and the GPUs of
-    NVIDIA whose device files it has. `aligned` is null where that is unknown.
+    Its devices are those that device plugins name in its environment, those of its network
+    namespace, and the GPUs of NVIDIA whose device files it has. `aligned` is null where that is
+    unknown.
 
     Args:
         root: below which `sys`, `proc` and `dev` are.
@@ -207,14 +246,20 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     known = {device.address: device.numa_node for device in machine.pci_devices}
     only = machine.numa_node_ids[0] if len(machine.numa_nodes) == 1 else None
     devices = [
-        {"address": address, "from": where, "numaNode": known.get(address, only) if only is None else only}
+        {
+            "address": address,
+            "from": where,
+            "numaNode": known.get(address, only) if only is None else only,
+        }
         for address, where in sorted(devices_of_self(root, environment).items())
     ]
     near = {one["numaNode"] for one in devices}
     aligned: bool | None = len(own) == 1 and near <= {*own}
     text = "aligned: all of it is on one NUMA node"
     if not own or (len(own) == 1 and None in near and near <= {*own, None}):
-        missing = "the NUMA node of a device is not known" if own else "no CPU of a NUMA node may be used"
+        missing = (
+            "the NUMA node of a device is not known" if own else "no CPU of a NUMA node may be used"
+        )
         aligned, text = None, f"unknown: {missing}"
     elif len(own) > 1:
         text = f"not aligned: CPUs of {len(own)} NUMA nodes may be used"
@@ -227,7 +272,11 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
 
 def devices_of_self(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the PCI addresses of the devices that this process was given, and what says so."""
-    told = [(name, value.lower()) for name, value in environment.items() if name.startswith(_DEVICE_VARIABLES)]
+    told = [
+        (name, value.lower())
+        for name, value in environment.items()
+        if name.startswith(_DEVICE_VARIABLES)
+    ]
     found = {address: name for name, value in told for address in _ADDRESS.findall(value)}
     for folder in ("net", "infiniband"):
         for link in sorted((root / "sys/class" / folder).glob("*/device")):

@@ -1,13 +1,13 @@
 """Finds the fields of a KubeletConfiguration in a text, whatever they are wrapped in.
 
-The flags of a kubelet are read here too, as words or in a text such as a systemd unit or a line of `ps`. A flag
-overrides the field of the configuration file (`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence).
-`kubelet_flags.json` has those that matter: the field that each sets, the form of its value (`_FORMS`), and what joins
-the values of one that comes several times.
+The flags of a kubelet are read here too, as words or in a text such as a systemd unit or a line of
+`ps`. A flag overrides the field of the configuration file (`cmd/kubelet/app/server.go`,
+kubeletConfigFlagPrecedence). `kubelet_flags.json` has those that matter: the field that each sets,
+the form of its value (`_FORMS`), and what joins the values of one that comes several times.
 
-`configuration_wrappers.json` says in one place which documents hold a kubelet's configuration, and where in them. What
-else is in a text is passed over, and named in one warning. A text that holds no field is an error: the defaults are
-nobody's intention.
+`configuration_wrappers.json` says in one place which documents hold a kubelet's configuration, and
+where in them. What else is in a text is passed over, and named in one warning. A text that holds no
+field is an error: the defaults are nobody's intention.
 """
 
 from __future__ import annotations
@@ -68,10 +68,20 @@ def read_flags(words: Iterable[str]) -> KubeletFlags:
     """
     flags, known = _values(words), read_table("kubelet_flags")
     told = [(name, value) for name, value in flags.items() if "field" in known[name]]
-    fields = {known[name]["field"]: _FORMS[known[name]["form"]](value, name) for name, value in told}
-    gates = {name: _bool(value, name) for name, value in _map(flags["feature-gates"], "feature-gates").items()}
+    fields = {
+        known[name]["field"]: _FORMS[known[name]["form"]](value, name) for name, value in told
+    }
+    gates = {
+        name: _bool(value, name)
+        for name, value in _map(flags["feature-gates"], "feature-gates").items()
+    }
     return KubeletFlags(
-        flags["config"], flags["config-dir"], flags["root-dir"], flags["hostname-override"], fields, gates
+        flags["config"],
+        flags["config-dir"],
+        flags["root-dir"],
+        flags["hostname-override"],
+        fields,
+        gates,
     )
 
 
@@ -85,10 +95,15 @@ _RANCHERS: Final = re.compile(r"--kubelet-arg[= ]\s*(?:--)?")
 def words_in_text(text: str) -> list[str]:
     """Return the words of a text that has flags in it, such as a systemd unit, a shell variable or a line of `ps`.
 
-    Quotes, the names of variables before flags, comments and the lines of other programs are left out.
+    Quotes, the names of variables before flags, comments and the lines of other programs are left
+    out.
     """
     lines = text.replace("\\\n", " ").splitlines()
-    kept = [line for line in lines if not _COMMENT.match(line) and not _OTHER_PROGRAM.search(line.partition("--")[0])]
+    kept = [
+        line
+        for line in lines
+        if not _COMMENT.match(line) and not _OTHER_PROGRAM.search(line.partition("--")[0])
+    ]
     plain = _RANCHERS.sub("--", " ".join(kept).translate(_QUOTES))
     return [_VARIABLE.sub("", word) for word in plain.split()]
 
@@ -149,13 +164,16 @@ _FORMS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "text": lambda text, _flag: text,
     "map": _map,
     "number": _number,
-    "eviction": lambda text, flag: _map(text.replace("<", "="), flag),  # such as `memory.available<100Mi`
+    # such as `memory.available<100Mi`
+    "eviction": lambda text, flag: _map(text.replace("<", "="), flag),
     "reservedMemory": _reserved_memory,
 }
 
 
 _KIND: Final = "KubeletConfiguration"
-_GET: Final = "`kubectl get --raw /api/v1/nodes/NODE/proxy/configz` prints the one that is in effect"
+_GET: Final = (
+    "`kubectl get --raw /api/v1/nodes/NODE/proxy/configz` prints the one that is in effect"
+)
 _MOST_NESTED: Final = 4
 _OBJECT: Final = re.compile(r"^(?:kind|apiVersion):|^\s*[{\[]\s*[\"{]", re.MULTILINE)
 _DATA_URL: Final = re.compile(r"data:[^,;]*(?:;(?!base64)[^,;]*)*(;base64)?,(.*)", re.DOTALL)
@@ -171,7 +189,8 @@ class _Found(Record, frozen=False):
     """What a text holds.
 
     Attributes:
-        fields: with the name of the document that holds them; the parts of one document belong together.
+        fields: with the name of the document that holds them; the parts of one document belong
+            together.
     """
 
     fields: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
@@ -182,32 +201,40 @@ class _Found(Record, frozen=False):
 def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
     """Return the fields of the one KubeletConfiguration in a text.
 
-    Flags that a text has beside the fields override them, as in a kubelet. What is passed over is warned of.
+    Flags that a text has beside the fields override them, as in a kubelet. What is passed over is
+    warned of.
 
     Args:
-        text: a KubeletConfiguration as YAML or JSON, a document that wraps one, or a kubelet's flags.
+        text: a KubeletConfiguration as YAML or JSON, a document that wraps one, or a kubelet's
+            flags.
         source: the name of the text in errors.
 
     Raises:
-        InputError: there is no field of a KubeletConfiguration in it, there are several configurations, or the text is
-            of none of these forms.
+        InputError: there is no field of a KubeletConfiguration in it, there are several
+            configurations, or the text is of none of these forms.
     """
     found = _Found()
     with errors_in(source):
         _read_text(text, "", found, 0)
     if not found.fields and not found.flags:
-        raise InputError(f"expected a {_KIND}, got {some_of(found.passed_over) or 'nothing'} in {source}; {_GET}")
+        raise InputError(
+            f"expected a {_KIND}, got {some_of(found.passed_over) or 'nothing'} in {source}; {_GET}"
+        )
     of_fields, of_flags = _different(found.fields), _different(found.flags)
     if of_fields > 1 or of_flags > 1:
         names = list(dict.fromkeys(name for name, _ in (*found.fields, *found.flags)))
-        raise InputError(f"expected one {_KIND}, got {some_of(names)} in {source}; leave one of them in it")
+        raise InputError(
+            f"expected one {_KIND}, got {some_of(names)} in {source}; leave one of them in it"
+        )
     fields: dict[str, Any] = {}
     for _, more in found.fields:
         fields |= more
     for _, flags in found.flags:
         fields = flags.over(fields)
         if flags.config and not of_fields:
-            found.passed_over.append(f"{flags.config}, which the flags name as the configuration file")
+            found.passed_over.append(
+                f"{flags.config}, which the flags name as the configuration file"
+            )
     if found.passed_over:
         warn(f"passed over in {source}: {some_of(found.passed_over)}")
     return fields
@@ -215,7 +242,13 @@ def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
 
 def _different(parts: list[tuple[str, Any]]) -> int:
     """Return how many documents say something else than those before them."""
-    return len({name for place, (name, said) in enumerate(parts) if all(said != one for _, one in parts[:place])})
+    return len(
+        {
+            name
+            for place, (name, said) in enumerate(parts)
+            if all(said != one for _, one in parts[:place])
+        }
+    )
 
 
 def _read_text(text: str | bytes, name: str, found: _Found, depth: int) -> None:
@@ -254,7 +287,9 @@ def _take_flags(words: list[str], name: str, found: _Found) -> None:
         found.passed_over.append(told)
 
 
-def _read_document(document: Mapping[str, Any], name: str, found: _Found, depth: int, index: int) -> None:
+def _read_document(
+    document: Mapping[str, Any], name: str, found: _Found, depth: int, index: int
+) -> None:
     """Read a document, by its kind or by its keys."""
     kind = document.get("kind")
     kind = kind if isinstance(kind, str) and kind else ""
@@ -272,7 +307,9 @@ def _read_document(document: Mapping[str, Any], name: str, found: _Found, depth:
         if len(found.fields) + len(found.flags) + len(found.passed_over) == before:
             found.passed_over.append(called)
         elif not kind:
-            found.passed_over += [repr(key) for key in document if key != wrapper[1:] and isinstance(key, str)]
+            found.passed_over += [
+                repr(key) for key in document if key != wrapper[1:] and isinstance(key, str)
+            ]
     elif kind:
         found.passed_over.append(called)
     elif known_names(_KIND) & document.keys():
@@ -293,9 +330,13 @@ def _strange(document: Mapping[str, Any]) -> str:
     """Return in words what a document without any field that is known is."""
     if not document:
         return "a mapping with nothing in it"
-    meant = next((nearest for _, nearest in unknown_keys(document, known_names(_KIND)) if nearest), "")
+    meant = next(
+        (nearest for _, nearest in unknown_keys(document, known_names(_KIND)) if nearest), ""
+    )
     hint = f" (did you mean {meant}?)" if meant else ""
-    return f"a mapping of {some_of(list(map(repr, document)))}, none of which is a field of it{hint}"
+    return (
+        f"a mapping of {some_of(list(map(repr, document)))}, none of which is a field of it{hint}"
+    )
 
 
 def _values_at(value: Any, path: list[str], name: str) -> Iterator[tuple[str, Any]]:
@@ -303,7 +344,13 @@ def _values_at(value: Any, path: list[str], name: str) -> Iterator[tuple[str, An
     if not path:
         yield name, value
     elif path[0] in {"*", "+"}:
-        items = value.items() if isinstance(value, Mapping) else enumerate(value, 1) if isinstance(value, list) else ()
+        items = (
+            value.items()
+            if isinstance(value, Mapping)
+            else enumerate(value, 1)
+            if isinstance(value, list)
+            else ()
+        )
         for key, item in items:
             yield from _values_at(item, path[1:], f"{key} of {name}" if path[0] == "*" else name)
     elif isinstance(value, Mapping) and path[0] in value:
@@ -318,7 +365,9 @@ def _take_document(value: Any, _: str, found: _Found, depth: int) -> None:
 
 def _take_fields(value: Any, name: str, found: _Found, _: int) -> None:
     """Take the fields of a KubeletConfiguration, if there are any."""
-    if isinstance(value, Mapping) and (value.get("kind") == _KIND or known_names(_KIND) & value.keys()):
+    if isinstance(value, Mapping) and (
+        value.get("kind") == _KIND or known_names(_KIND) & value.keys()
+    ):
         found.fields.append((name, value))
 
 
@@ -366,7 +415,11 @@ def _parts(text: str) -> list[str]:
         return [text]
     from email import message_from_string  # noqa: PLC0415  # slow to import, seldom used
 
-    parts = [part.get_payload() for part in message_from_string(text.lstrip()).walk() if not part.is_multipart()]
+    parts = [
+        part.get_payload()
+        for part in message_from_string(text.lstrip()).walk()
+        if not part.is_multipart()
+    ]
     return [part for part in parts if isinstance(part, str)]
 
 
@@ -427,6 +480,11 @@ _TAKE: Final[Mapping[str, _Take]] = {
 def _wrappers() -> Mapping[str, Mapping[str, str]]:
     """Return the places of what documents hold, and how that is read (`_TAKE`).
 
-    By the kind of a document, or after a stop by a key that one without a kind has. The file has them by project.
+    By the kind of a document, or after a stop by a key that one without a kind has. The file has
+    them by project.
     """
-    return {kind: places for some in read_table("configuration_wrappers").values() for kind, places in some.items()}
+    return {
+        kind: places
+        for some in read_table("configuration_wrappers").values()
+        for kind, places in some.items()
+    }

@@ -1,7 +1,7 @@
 """KubeletConfiguration: decodes the fields that the resource managers read, and refuses what a kubelet would.
 
-Checks that need the machine (whether the reserved CPUs and NUMA nodes exist) are left to `alignup.node` and the
-providers.
+Checks that need the machine (whether the reserved CPUs and NUMA nodes exist) are left to
+`alignup.node` and the providers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from alignup.kubernetes import policy_options
 from alignup.kubernetes.pod import is_pinned_memory
 from alignup.kubernetes.policy_options import effective_gates, gate_complaints
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
-from alignup.kubernetes.versions import NEWEST, KubeletVersion, VersionProfile, known_names, parse_version, profile_of
+from alignup.kubernetes.versions import (
+    NEWEST,
+    KubeletVersion,
+    VersionProfile,
+    known_names,
+    parse_version,
+    profile_of,
+)
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field, replace
 from alignup.text.known_keys import unknown_keys
@@ -47,8 +54,10 @@ class NodeReserve(Record):
     """What a kubelet keeps from the pods of its node as a whole, whatever NUMA node it is on.
 
     Attributes:
-        amounts: the sum of `kubeReserved` and `systemReserved`: CPU in thousandths, all else in units.
-        eviction_memory: `memory.available` of `evictionHard`: a quantity or a percentage; empty: none.
+        amounts: the sum of `kubeReserved` and `systemReserved`: CPU in thousandths, all else in
+            units.
+        eviction_memory: `memory.available` of `evictionHard`: a quantity or a percentage; empty:
+            none.
         pods_per_core: 0: any number.
     """
 
@@ -66,17 +75,21 @@ class KubeletConfig(Record):
     ('restricted', 'container')
 
     Attributes:
-        reserved_cpu_count: CPUs that `kubeReserved` and `systemReserved` reserve when `reservedSystemCPUs` names none.
+        reserved_cpu_count: CPUs that `kubeReserved` and `systemReserved` reserve when
+            `reservedSystemCPUs` names none.
         feature_gates: those that are given; with none, the gates of policy options are on.
         node_reserve: only `whole_verdict` of a node looks at it.
         version: the kubelet's release; a text such as `v1.33.4` is parsed.
-        reading: `kubelet`, or `documents`: as the design documents are written where kubelets have gone on since.
+        reading: `kubelet`, or `documents`: as the design documents are written where kubelets have
+            gone on since.
         profile: the behaviour of this kubelet where releases differ.
     """
 
     topology_manager_policy: str = "none"
     topology_manager_scope: str = "container"
-    topology_manager_policy_options: policy_options.TopologyOptions = policy_options.TopologyOptions()
+    topology_manager_policy_options: policy_options.TopologyOptions = (
+        policy_options.TopologyOptions()
+    )
     cpu_manager_policy: str = "none"
     cpu_manager_policy_options: policy_options.CpuOptions = policy_options.CpuOptions()
     reserved_system_cpus: CPUSet = CPUSet()
@@ -94,8 +107,8 @@ class KubeletConfig(Record):
 
         Raises:
             InputError: it is no version of a kubelet, or is too old.
-            ConfigError: a kubelet of that release would refuse a policy, the scope, the gates, the options that are
-                set, or fields next to each other.
+            ConfigError: a kubelet of that release would refuse a policy, the scope, the gates, the
+                options that are set, or fields next to each other.
         """
         for name, known in (
             ("topology_manager_policy", TOPOLOGY_POLICIES),
@@ -107,8 +120,13 @@ class KubeletConfig(Record):
             value = getattr(self, name)
             if value not in known:
                 raise ConfigError.at(name, f"one of {', '.join(known)}", value)
-        if self.cpu_manager_policy_options.align_by_socket and self.topology_manager_policy == "single-numa-node":
-            expected = "another topologyManagerPolicy next to the CPU manager's option align-by-socket"
+        if (
+            self.cpu_manager_policy_options.align_by_socket
+            and self.topology_manager_policy == "single-numa-node"
+        ):
+            expected = (
+                "another topologyManagerPolicy next to the CPU manager's option align-by-socket"
+            )
             raise ConfigError.at("topologyManagerPolicy", expected, self.topology_manager_policy)
         version = parse_version(self.version, "version")
         gates = effective_gates(self.feature_gates or None, version, option_gates_on=True)
@@ -116,12 +134,16 @@ class KubeletConfig(Record):
             (policy_options.TOPOLOGY_FAMILY, self.topology_manager_policy_options),
             (policy_options.CPU_FAMILY, self.cpu_manager_policy_options),
         ):
-            policy_options.check_available(family, policy_options.set_options(options), version, gates, family.gate)
+            policy_options.check_available(
+                family, policy_options.set_options(options), version, gates, family.gate
+            )
         # frozen records are set this way while they are being made
         object.__setattr__(self, "version", version)
         profile = profile_of(version, gates)
         if self.reading == DOCUMENTS:
-            profile = replace(profile, device_hints_over_all_nodes=True, distribution_as_written=True)
+            profile = replace(
+                profile, device_hints_over_all_nodes=True, distribution_as_written=True
+            )
         object.__setattr__(self, "profile", profile)
 
     @classmethod
@@ -136,15 +158,16 @@ class KubeletConfig(Record):
     ) -> KubeletConfig:
         """Return the configuration that plain objects describe.
 
-        Fields that do not matter here are ignored; what is no field of a KubeletConfiguration is warned of.
+        Fields that do not matter here are ignored; what is no field of a KubeletConfiguration is
+        warned of.
 
         Args:
             configuration: fields by their names in a KubeletConfiguration.
             source: where it stands, for warnings.
             version: the kubelet's release.
-            option_gates_on: where `featureGates` are missing, accept alpha and beta options as if their gates were
-                on, and warn of gates of other parts of the kubelet that it refuses; else judge as a kubelet of that
-                release does by default.
+            option_gates_on: where `featureGates` are missing, accept alpha and beta options as if
+                their gates were on, and warn of gates of other parts of the kubelet that it
+                refuses; else judge as a kubelet of that release does by default.
             reading: one of `READINGS`; the documents write the scope `Pod`, too.
 
         Raises:
@@ -159,18 +182,26 @@ class KubeletConfig(Record):
         check_fields(configuration, CONFIGURATION_FIELDS, source)
         wire = decode(configuration, ConfigurationWire)
         release = parse_version(version)
-        gates = effective_gates(wire.feature_gates or None, release, option_gates_on=option_gates_on)
+        gates = effective_gates(
+            wire.feature_gates or None, release, option_gates_on=option_gates_on
+        )
         _check_gates(wire.feature_gates or {}, gates, release, is_strict=not option_gates_on)
         if wire.kind is not None and wire.kind != "KubeletConfiguration":
             raise InputError.at("kind", "KubeletConfiguration", wire.kind)
         policy = _one_of(TOPOLOGY_POLICIES, wire.topology_manager_policy, "topologyManagerPolicy")
-        # the kubelet looks at neither options nor scope under policy none, but its validation at the scope
+        # the kubelet looks at neither options nor scope under policy none, but its validation at
+        # the scope
         topology_options = (wire.topology_manager_policy_options or {}) if policy != "none" else {}
         cpu_options = wire.cpu_manager_policy_options or {}
         memory_policy = _one_of(_MEMORY_POLICIES, wire.memory_manager_policy, "memoryManagerPolicy")
-        families = (policy_options.TOPOLOGY_FAMILY, topology_options), (policy_options.CPU_FAMILY, cpu_options)
+        families = (
+            (policy_options.TOPOLOGY_FAMILY, topology_options),
+            (policy_options.CPU_FAMILY, cpu_options),
+        )
         for family, options in families:
-            policy_options.check_available(family, options, release, gates, f"{family.kind}ManagerPolicyOptions")
+            policy_options.check_available(
+                family, options, release, gates, f"{family.kind}ManagerPolicyOptions"
+            )
         reserve = _node_reserve(wire)
         scope = wire.topology_manager_scope
         scope = scope.lower() if scope in {"Pod", "Container"} and reading == DOCUMENTS else scope
@@ -182,7 +213,9 @@ class KubeletConfig(Record):
             cpu_manager_policy_options=policy_options.parse_cpu_options(cpu_options),
             reserved_system_cpus=_reserved_cpus(wire.reserved_system_cpus or ""),
             # fractions rounded up
-            reserved_cpu_count=0 if wire.reserved_system_cpus else -(-reserve.amounts.get("cpu", 0) // 1000),
+            reserved_cpu_count=0
+            if wire.reserved_system_cpus
+            else -(-reserve.amounts.get("cpu", 0) // 1000),
             # without the gate there is no such manager
             memory_manager_policy=memory_policy if gates.get("MemoryManager", True) else "None",
             reserved_memory=_reserved_memory(wire.reserved_memory or ()),
@@ -193,7 +226,9 @@ class KubeletConfig(Record):
         )
         if made.cpu_manager_policy == "none" and cpu_options:
             expected = "no options next to cpuManagerPolicy none"
-            raise ConfigError.at("cpuManagerPolicyOptions", expected, ", ".join(sorted(cpu_options)))
+            raise ConfigError.at(
+                "cpuManagerPolicyOptions", expected, ", ".join(sorted(cpu_options))
+            )
         reserved = {resource for entry in made.reserved_memory for resource, _ in entry.limits}
         if made.memory_manager_policy == "Static" and "memory" not in reserved:
             expected = "memory of at least one NUMA node next to memoryManagerPolicy Static"
@@ -212,9 +247,11 @@ def load_config(
     """Return the configuration in a text.
 
     Args:
-        text: one KubeletConfiguration as YAML or JSON, or what holds one; see `alignup.kubernetes.config_documents`.
+        text: one KubeletConfiguration as YAML or JSON, or what holds one; see
+            `alignup.kubernetes.config_documents`.
         source: what an error calls the text, such as a file's name.
-        version: the kubelet's release; where `featureGates` are missing, its gates have their defaults.
+        version: the kubelet's release; where `featureGates` are missing, its gates have their
+            defaults.
         lenient: let options of policies pass whose gates are off by default, and warn of them.
         reading: one of `READINGS`.
 
@@ -226,7 +263,9 @@ def load_config(
 
     document = configuration_fields(text, source)
     with errors_in(source):
-        return config_from_document(document, source, version=version, lenient=lenient, reading=reading)
+        return config_from_document(
+            document, source, version=version, lenient=lenient, reading=reading
+        )
 
 
 def config_from_document(
@@ -244,7 +283,9 @@ def config_from_document(
         ConfigError: a kubelet would refuse to start with it.
     """
     try:
-        return KubeletConfig.from_dict(configuration, source, version=version, option_gates_on=False, reading=reading)
+        return KubeletConfig.from_dict(
+            configuration, source, version=version, option_gates_on=False, reading=reading
+        )
     except ConfigError as error:
         if not lenient:
             raise
@@ -254,7 +295,11 @@ def config_from_document(
 
 
 def _check_gates(
-    given: Mapping[str, bool], gates: Mapping[str, bool], version: KubeletVersion, *, is_strict: bool
+    given: Mapping[str, bool],
+    gates: Mapping[str, bool],
+    version: KubeletVersion,
+    *,
+    is_strict: bool,
 ) -> None:
     """Refuse gates that the kubelet refuses, or warn of them; warn of those that are not followed here.
 
@@ -275,7 +320,8 @@ def _check_gates(
         warn(f"accepted, although a kubelet rejects it: {complaint}")
     if gates.get("SidecarContainers") is False:
         warn(
-            f"the feature gate SidecarContainers=false of kubelet {version} is not followed: pods with restartable "
+            f"the feature gate SidecarContainers=false of kubelet {version} is not followed: pods "
+            "with restartable "
             "init containers, which that kubelet refuses, are judged as with it on"
         )
 
@@ -301,16 +347,24 @@ def _reserved_cpus(text: str) -> CPUSet:
 def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
     """Return what is reserved of the node as a whole."""
     amounts: dict[str, int] = {}
-    for where, reserved in (("kubeReserved", wire.kube_reserved), ("systemReserved", wire.system_reserved)):
+    for where, reserved in (
+        ("kubeReserved", wire.kube_reserved),
+        ("systemReserved", wire.system_reserved),
+    ):
         for resource, value in (reserved or {}).items():
             amount = parse_quantity(value, where, resource)
             if resource == "cpu" and amount < 0 and not wire.reserved_system_cpus:
-                raise ConfigError.at("kubeReserved and systemReserved", "CPUs that are not negative", amount)
+                raise ConfigError.at(
+                    "kubeReserved and systemReserved", "CPUs that are not negative", amount
+                )
             amounts[resource] = amounts.get(resource, 0) + amount
     default = NodeReserve()
     eviction = default.eviction_memory
     if wire.eviction_hard is not None:
-        eviction, where = str(wire.eviction_hard.get("memory.available") or ""), 'evictionHard["memory.available"]'
+        eviction, where = (
+            str(wire.eviction_hard.get("memory.available") or ""),
+            'evictionHard["memory.available"]',
+        )
         if not eviction.endswith("%"):
             parse_quantity(eviction or 0, where)
         elif not eviction[:-1].replace(".", "", 1).isdecimal():
@@ -361,6 +415,8 @@ def check_fields(names: Iterable[object], known: Iterable[str], source: str = ""
     for name, nearest in unknown_keys(names, known_names("KubeletConfiguration")):
         meant = spelt.get(name.replace("_", "").casefold()) if "_" in name else None
         if meant:
-            raise InputError.at("the configuration", f"the field {meant}, as in a KubeletConfiguration", name)
+            raise InputError.at(
+                "the configuration", f"the field {meant}, as in a KubeletConfiguration", name
+            )
         hint = f"; {nearest} is" if nearest else ""
         warn(f"{name!r} is no field of a KubeletConfiguration and ignored{where}{hint}")

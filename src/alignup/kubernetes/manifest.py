@@ -1,7 +1,7 @@
 """Pod manifests: decodes objects, YAML or JSON into `alignup.kubernetes.pod.Pod`, or says what is wrong with them.
 
-Checks what the API server would check of the fields that matter here, and fills in its defaults. Pods in texts and in
-other objects are found by `alignup.kubernetes.pod_documents`. QoS class and
+Checks what the API server would check of the fields that matter here, and fills in its defaults.
+Pods in texts and in other objects are found by `alignup.kubernetes.pod_documents`. QoS class and
 effective requests are derived in `alignup.kubernetes.pod`.
 """
 
@@ -29,41 +29,56 @@ from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.records import replace
 
 if TYPE_CHECKING:
-    from alignup.kubernetes.wire import ContainerWire, PodSpecWire, PodStatusWire, PodWire, ResourcesWire
+    from alignup.kubernetes.wire import (
+        ContainerWire,
+        PodSpecWire,
+        PodStatusWire,
+        PodWire,
+        ResourcesWire,
+    )
 
 # The kinds of Kubernetes that make pods, and where they keep the template.
 WORKLOADS: Final = {
     **dict.fromkeys(
-        ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job"), ("spec", "template")
+        ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job"),
+        ("spec", "template"),
     ),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
 # The start of a warning; code that has the claims' objects suppresses it.
 IGNORED_CLAIMS: Final = "the resource claims of pod"
 # The priority of the classes that every cluster has.
-_CRITICAL_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+_CRITICAL_CLASSES: Final = {
+    "system-node-critical": 2_000_001_000,
+    "system-cluster-critical": 2_000_000_000,
+}
 _RESIZABLE: Final = ("cpu", "memory")
 _COMPUTE: Final = frozenset(_RESIZABLE)
 
 
-def read_pod(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass | None = None) -> Pod:
+def read_pod(
+    manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass | None = None
+) -> Pod:
     """Return the pod that a manifest describes.
 
     >>> read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}).namespaced_name
     'default/p'
 
-    Defaults are the API server's: a request that is missing is the limit of the same resource, the namespace
-    is `default`. A missing uid, which the server would make up, is `namespace/name` here; a name that it would
-    generate ends in 0. `kind` and `apiVersion` may be missing. Resource claims are ignored with a warning.
+    Defaults are the API server's: a request that is missing is the limit of the same resource, the
+    namespace is `default`. A missing uid, which the server would make up, is `namespace/name` here;
+    a name that it would generate ends in 0. `kind` and `apiVersion` may be missing. Resource claims
+    are ignored with a warning.
 
     Args:
         manifest: the manifest as plain objects; fields that do not matter here are ignored, as are
             ephemeral containers.
         place: the place of the manifest that errors put before the field's, such as `items[2]`.
-        stored_qos: the QoS class that an API server has stored; None: it follows from the resources.
+        stored_qos: the QoS class that an API server has stored; None: it follows from the
+            resources.
 
     Raises:
-        InputError: it is no Pod, or the API server would refuse it for one of the fields that matter here.
+        InputError: it is no Pod, or the API server would refuse it for one of the fields that
+            matter here.
     """
     wire = _decoder()(manifest, place)
     before = f"{place}." if place else ""
@@ -74,42 +89,66 @@ def read_pod(manifest: Mapping[str, Any], place: str = "", stored_qos: QOSClass 
         raise InputError(f"{InputError.at(f'{before}kind', 'Pod', wire.kind)}{hint}")
     if wire.api_version != "v1" and wire.api_version is not None:
         raise InputError.at(f"{before}apiVersion", "v1", wire.api_version)
-    name = metadata and (metadata.name or (f"{metadata.generate_name}0" if metadata.generate_name else ""))
+    name = metadata and (
+        metadata.name or (f"{metadata.generate_name}0" if metadata.generate_name else "")
+    )
     if metadata is None or not name:
         raise InputError.at(f"{before}metadata.name", "a name", metadata and metadata.name)
     if spec is None or not spec.containers:
-        raise InputError.at(f"{before}spec.containers", "at least one container", spec and spec.containers)
+        raise InputError.at(
+            f"{before}spec.containers", "at least one container", spec and spec.containers
+        )
     names: set[str] = set()
     lists = (("initContainers", spec.init_containers), ("containers", spec.containers))
     raw_init, raw_containers = (
-        [_raw_requests(one, f"{before}spec.{kind}[{index}]", names, kind) for index, one in enumerate(listed or ())]
+        [
+            _raw_requests(one, f"{before}spec.{kind}[{index}]", names, kind)
+            for index, one in enumerate(listed or ())
+        ]
         for kind, listed in lists
     )
     namespace = metadata.namespace or "default"
     if spec.resource_claims:
-        warn(f"{IGNORED_CLAIMS} {namespace}/{name} are ignored: devices of DRA drivers are not modelled")
+        warn(
+            f"{IGNORED_CLAIMS} {namespace}/{name} are ignored: devices of DRA drivers are not "
+            "modelled"
+        )
     uid, annotations = metadata.uid or f"{namespace}/{name}", metadata.annotations or {}
     identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
-    whole = None if spec.resources is None else RawRequests("", *_resources(spec.resources, f"{before}spec"))
-    allocated = {} if wire.status is None else _allocated(wire.status, raw_init + raw_containers, before)
+    whole = (
+        None
+        if spec.resources is None
+        else RawRequests("", *_resources(spec.resources, f"{before}spec"))
+    )
+    allocated = (
+        {} if wire.status is None else _allocated(wire.status, raw_init + raw_containers, before)
+    )
     os_label = metadata.labels.get(OS_LABEL, "") if metadata.labels else ""
     claims = _claims(spec, wire.status) if spec.resource_claims else ()
     constraints = _constraints(spec, os_label, claims, before)
     if wire.status is not None and wire.status.node_allocatable_resource_claim_statuses:
         constraints = replace(constraints, claimed=_claimed(wire.status, before))
-    return PodSource(identity, raw_init, raw_containers, whole, allocated, constraints, stored_qos).pod()
+    return PodSource(
+        identity, raw_init, raw_containers, whole, allocated, constraints, stored_qos
+    ).pod()
 
 
 def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, ...]:
     """Return the claims of a pod, with the names that its status knows."""
-    made = {one.name: one.resource_claim_name for one in (status and status.resource_claim_statuses) or ()}
+    made = {
+        one.name: one.resource_claim_name
+        for one in (status and status.resource_claim_statuses) or ()
+    }
     containers = (*(spec.init_containers or ()), *(spec.containers or ()))
     claiming = [(one.name or "", one.resources.claims or ()) for one in containers if one.resources]
     uses = {(use.name, container) for container, claims in claiming for use in claims}
     found = []
     for one in spec.resource_claims or ():
         users = tuple(sorted(container for name, container in uses if name == one.name))
-        claim, template = one.resource_claim_name or made.get(one.name) or "", one.resource_claim_template_name or ""
+        claim, template = (
+            one.resource_claim_name or made.get(one.name) or "",
+            one.resource_claim_template_name or "",
+        )
         found.append(PodClaim(one.name, claim, template, users))
     return tuple(found)
 
@@ -121,7 +160,9 @@ def _claimed(status: PodStatusWire, before: str) -> dict[str, int]:
         place = f"{before}status.nodeAllocatableResourceClaimStatuses[{index}]"
         for one in (*(claim.mapping or ()), *(claim.overhead or ())):
             amounts = (one.quantity, one.per_pod, one.per_container)
-            mapped, by_pod, by_container = (parse_quantity(value or 0, place, one.name) for value in amounts)
+            mapped, by_pod, by_container = (
+                parse_quantity(value or 0, place, one.name) for value in amounts
+            )
             total = mapped + by_pod + len(claim.containers or ()) * by_container
             found[one.name] = found.get(one.name, 0) + total
     return {name: in_units(name, amount) for name, amount in found.items()}
@@ -136,9 +177,13 @@ def _decoder() -> Callable[[object, str], PodWire]:
     return lambda manifest, place: decode(manifest, PodWire, place)
 
 
-def _constraints(spec: PodSpecWire, os_label: str, claims: tuple[PodClaim, ...], before: str) -> NodeConstraints:
+def _constraints(
+    spec: PodSpecWire, os_label: str, claims: tuple[PodClaim, ...], before: str
+) -> NodeConstraints:
     """Return what a pod demands of the node as a whole."""
-    with_ports = [one for one in spec.init_containers or () if one.ports and one.restart_policy == "Always"]
+    with_ports = [
+        one for one in spec.init_containers or () if one.ports and one.restart_policy == "Always"
+    ]
     with_ports += [one for one in spec.containers or () if one.ports]
     if not (
         spec.node_name or spec.node_selector or spec.affinity or spec.tolerations or spec.os or os_label or claims
@@ -163,7 +208,9 @@ def _constraints(spec: PodSpecWire, os_label: str, claims: tuple[PodClaim, ...],
     )
 
 
-def _required_terms(affinity: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], ...] | None:
+def _required_terms(
+    affinity: Mapping[str, Any], where: str
+) -> tuple[Mapping[str, Any], ...] | None:
     """Return the required terms of a node affinity; None if there are none."""
     found: Any = affinity
     for key in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
@@ -179,16 +226,24 @@ def _required_terms(affinity: Mapping[str, Any], where: str) -> tuple[Mapping[st
     return tuple(terms)
 
 
-def _host_ports(containers: Iterable[ContainerWire], *, is_host_network: bool) -> Iterator[tuple[str, str, int]]:
+def _host_ports(
+    containers: Iterable[ContainerWire], *, is_host_network: bool
+) -> Iterator[tuple[str, str, int]]:
     """Yield the ports of the host that containers take; on the host's network, all that they declare."""
     for container in containers:
         for port in container.ports or ():
             number = port.get("hostPort") or (port.get("containerPort") if is_host_network else 0)
             if isinstance(number, int) and number > 0:
-                yield str(port.get("protocol") or "TCP"), str(port.get("hostIP") or "0.0.0.0"), number  # noqa: S104  # as the API has it
+                yield (
+                    str(port.get("protocol") or "TCP"),
+                    str(port.get("hostIP") or "0.0.0.0"),  # noqa: S104  # as the API has it
+                    number,
+                )
 
 
-def _allocated(status: PodStatusWire, raw_containers: Iterable[RawRequests], before: str) -> dict[str, dict[str, int]]:
+def _allocated(
+    status: PodStatusWire, raw_containers: Iterable[RawRequests], before: str
+) -> dict[str, dict[str, int]]:
     """Return the allocated resources of containers, in billionths, where they are not what the spec requests."""
     requests = {raw.name: raw.requests for raw in raw_containers}
     found: dict[str, dict[str, int]] = {}
@@ -199,7 +254,9 @@ def _allocated(status: PodStatusWire, raw_containers: Iterable[RawRequests], bef
         for index, one in enumerate(statuses or ()):
             if one.name not in requests or one.allocated_resources is None:
                 continue
-            amounts = _quantities(one.allocated_resources, f"{before}status.{kind}[{index}].allocatedResources")
+            amounts = _quantities(
+                one.allocated_resources, f"{before}status.{kind}[{index}].allocatedResources"
+            )
             if amounts != requests[one.name]:
                 found[one.name] = amounts
     return found
@@ -234,17 +291,31 @@ def _resources(resources: ResourcesWire, place: str) -> tuple[dict[str, int], di
             continue
         expected = None
         if is_device(resource) or is_hugepages(resource):
-            expected = "a limit of as much" if limit is None else f"as much as the limit, {bounds[resource]!r}"
+            expected = (
+                "a limit of as much"
+                if limit is None
+                else f"as much as the limit, {bounds[resource]!r}"
+            )
         elif limit is not None and amount > limit:
             expected = f"at most the limit, {bounds[resource]!r}"
         if expected:
-            raise InputError.at(f'{place}.resources.requests["{resource}"]', expected, requests[resource])
-    if _COMPUTE.isdisjoint(wanted) and _COMPUTE.isdisjoint(limits) and any(map(is_hugepages, (*wanted, *limits))):
-        raise InputError.at(f"{place}.resources", "cpu or memory next to hugepages", sorted({*wanted, *limits}))
+            raise InputError.at(
+                f'{place}.resources.requests["{resource}"]', expected, requests[resource]
+            )
+    if (
+        _COMPUTE.isdisjoint(wanted)
+        and _COMPUTE.isdisjoint(limits)
+        and any(map(is_hugepages, (*wanted, *limits)))
+    ):
+        raise InputError.at(
+            f"{place}.resources", "cpu or memory next to hugepages", sorted({*wanted, *limits})
+        )
     return wanted, limits
 
 
-def resized_pod(pod: Pod, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> Pod:
+def resized_pod(
+    pod: Pod, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None
+) -> Pod:
     """Return a pod with other CPU and memory, as the API server would patch it for a resize in place.
 
     Args:
@@ -253,8 +324,8 @@ def resized_pod(pod: Pod, containers: Mapping[str, Any], resources: Mapping[str,
         resources: the same of the pod as a whole (`spec.resources`); None: they stay.
 
     Raises:
-        InputError: a container is unknown, something else than CPU and memory changes, or more is requested than the
-            limit is.
+        InputError: a container is unknown, something else than CPU and memory changes, or more is
+            requested than the limit is.
     """
     source = source_of(pod)
     known = {one.name: one for one in (*source.raw_init, *source.raw_containers)}
@@ -264,7 +335,9 @@ def resized_pod(pod: Pod, containers: Mapping[str, Any], resources: Mapping[str,
         _resize(known[name], wanted, f"containers[{name!r}]")
     if resources is not None:
         if source.raw_pod is None:
-            raise InputError.at("pod", "a pod that has resources as a whole (spec.resources)", pod.name)
+            raise InputError.at(
+                "pod", "a pod that has resources as a whole (spec.resources)", pod.name
+            )
         _resize(source.raw_pod, resources, "pod")
     return source.pod()
 

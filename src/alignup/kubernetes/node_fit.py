@@ -1,11 +1,12 @@
 """The kubelet's own checks of a pod, which come after its resource managers: amounts, ports, node name, labels, OS.
 
-Follows `predicateAdmitHandler.Admit` (pkg/kubelet/lifecycle/predicate.go), the scheduler's `AdmissionCheck` that it
-calls, and the preemption for critical pods (pkg/kubelet/preemption/preemption.go) of Kubernetes 1.36. Go walks the
-resources of device plugins in random order; here they are in the order of their names.
+Follows `predicateAdmitHandler.Admit` (pkg/kubelet/lifecycle/predicate.go), the scheduler's
+`AdmissionCheck` that it calls, and the preemption for critical pods
+(pkg/kubelet/preemption/preemption.go) of Kubernetes 1.36. Go walks the resources of device plugins
+in random order; here they are in the order of their names.
 
-What it needs to know of a node is read from its Node object, as `kubectl get node -o json` prints it; the release
-itself is read by `alignup.kubernetes.versions`.
+What it needs to know of a node is read from its Node object, as `kubectl get node -o json` prints
+it; the release itself is read by `alignup.kubernetes.versions`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.errors import InputError
-from alignup.kubernetes.pod import CONFIG_SOURCE, MIRROR, OS_LABEL, Pod, QOSClass, is_device, is_pinned_memory, peak
+from alignup.kubernetes.pod import (
+    CONFIG_SOURCE,
+    MIRROR,
+    OS_LABEL,
+    Pod,
+    QOSClass,
+    is_device,
+    is_pinned_memory,
+    peak,
+)
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.records import Record, field, replace
 
@@ -45,7 +55,10 @@ class Misfit(Record):
 
 
 def node_limits(
-    machine: Machine, config: KubeletConfig, devices: Mapping[str, int], node: NodeObject | None = None
+    machine: Machine,
+    config: KubeletConfig,
+    devices: Mapping[str, int],
+    node: NodeObject | None = None,
 ) -> NodeObject:
     """Return what a node as a whole offers to pods; `pods` is among the amounts.
 
@@ -112,8 +125,8 @@ def _as_float32(value: float) -> float:
 def requests_of(pod: Pod) -> dict[str, int]:
     """Return what a pod requests as a whole, as the scheduler and the kubelet count it.
 
-    The peak of its containers and what its claims count as, or what the pod as a whole requests of CPU, memory and
-    hugepages; and its overhead.
+    The peak of its containers and what its claims count as, or what the pod as a whole requests of
+    CPU, memory and hugepages; and its overhead.
     """
     demands = pod.constraints
     asked = {**_without_level(pod), **_level(pod)}
@@ -138,7 +151,11 @@ def is_critical(pod: Pod) -> bool:
     """Return whether a kubelet makes room for the pod: static pods, mirror pods, and those of a critical priority."""
     source = pod.annotations.get(CONFIG_SOURCE, "api")
     priority = pod.constraints.priority
-    return source != "api" or MIRROR in pod.annotations or (priority is not None and priority >= CRITICAL_PRIORITY)
+    return (
+        source != "api"
+        or MIRROR in pod.annotations
+        or (priority is not None and priority >= CRITICAL_PRIORITY)
+    )
 
 
 def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
@@ -154,7 +171,9 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
         message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
         return Misfit("PodOSSelectorNodeLabelDoesNotMatch", message)
     if demands.os and demands.os != _OS:
-        return Misfit("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+        return Misfit(
+            "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"
+        )
     short = list(_insufficient(pod, others, node))
     failed = next(_failed_predicates(pod, others, node), None)
     if is_critical(pod) and failed is None and short:
@@ -168,7 +187,9 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
     return Misfit()
 
 
-def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[tuple[str, int, str]]:
+def _insufficient(
+    pod: Pod, others: Sequence[Pod], node: NodeObject
+) -> Iterator[tuple[str, int, str]]:
     """Yield the resources of which too little is left, in the scheduler's order: what is lacking, and its words."""
     asked = {**requests_of(pod), "pods": 1}
     used: dict[str, int] = {}
@@ -181,7 +202,8 @@ def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator
         capacity = node.allocatable.get(name)
         if capacity is None:
             if is_device(name) or name == "memory" or not is_pinned_memory(name):
-                continue  # kubelets ignore devices that the node lacks; disks, perhaps memory, are not known
+                # kubelets ignore devices that the node lacks; disks, perhaps memory, are not known
+                continue
             capacity = 0
         lacking = asked[name] - (capacity - used.get(name, 0))
         if lacking > 0:
@@ -189,7 +211,9 @@ def _insufficient(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator
             yield name, lacking, f"Node didn't have enough resource: {name}, {amounts}"
 
 
-def _failed_predicates(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Iterator[tuple[str, str]]:
+def _failed_predicates(
+    pod: Pod, others: Sequence[Pod], node: NodeObject
+) -> Iterator[tuple[str, str]]:
     """Yield the checks that a pod fails for another reason than amounts, in the kubelet's order."""
     demands = pod.constraints
     if not _selects(pod, node):
@@ -207,7 +231,9 @@ def _failed_predicates(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Ite
 def _collide(port: tuple[str, str, int], other: tuple[str, str, int]) -> bool:
     """Return whether two ports of the host are the same one."""
     return (
-        port[0] == other[0] and port[2] == other[2] and (port[1] == other[1] or "0.0.0.0" in {port[1], other[1]})  # noqa: S104  # the API's word for any address
+        port[0] == other[0]
+        and port[2] == other[2]
+        and (port[1] == other[1] or "0.0.0.0" in {port[1], other[1]})  # noqa: S104  # the API's word for any address
     )
 
 
@@ -262,7 +288,9 @@ def meets(value: str | None, operator: str, listed: Sequence[Any]) -> bool:
 def _preemption(pod: Pod, others: Sequence[Pod], lacking: dict[str, int]) -> Misfit:
     """Return whom a kubelet evicts to admit a critical pod, or that it finds nobody."""
     candidates = [other for other in others if _is_preemptable(pod, other)]
-    guaranteed, burstable, best_effort = ([one for one in candidates if one.qos is kind] for kind in QOSClass)
+    guaranteed, burstable, best_effort = (
+        [one for one in candidates if one.qos is kind] for kind in QOSClass
+    )
     if left := _less(lacking, [*best_effort, *burstable, *guaranteed]):
         listed = "".join(f"(res: {name}, q: {amount}), " for name, amount in left.items())
         found_nobody = f"no set of running pods found to reclaim resources: [{listed}]"
@@ -272,7 +300,9 @@ def _preemption(pod: Pod, others: Sequence[Pod], lacking: dict[str, int]) -> Mis
     # each class gives only what the lower ones, all of them evicted, would not
     first = _nearest(guaranteed, _less(lacking, [*best_effort, *burstable]))
     second = _nearest(burstable, _less(lacking, [*best_effort, *first]))
-    return Misfit(preempted=(*_nearest(best_effort, _less(lacking, [*second, *first])), *second, *first))
+    return Misfit(
+        preempted=(*_nearest(best_effort, _less(lacking, [*second, *first])), *second, *first)
+    )
 
 
 def _is_preemptable(pod: Pod, other: Pod) -> bool:
@@ -321,10 +351,12 @@ class NodeObject(Record):
 
     Attributes:
         name: empty: not known.
-        kubelet_version: `status.nodeInfo.kubeletVersion` as it stands there, such as `v1.33.4-eks-1`; None: not known.
-        allocatable: `status.allocatable`: CPU in thousandths, all else in units (bytes, devices, pods); empty: not
+        kubelet_version: `status.nodeInfo.kubeletVersion` as it stands there, such as
+            `v1.33.4-eks-1`; None: not known.
+        allocatable: `status.allocatable`: CPU in thousandths, all else in units (bytes, devices,
+            pods); empty: not known.
+        knows_labels: False: there is no such object, so that of a label that is missing nothing is
             known.
-        knows_labels: False: there is no such object, so that of a label that is missing nothing is known.
     """
 
     name: str = ""
@@ -347,7 +379,13 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     """
     if not isinstance(data, Mapping):
         raise InputError.at(where, "a Node object", data)
-    from alignup.kubernetes.wire import MetadataWire, NodeInfoWire, NodeSpecWire, NodeStatusWire, NodeWire  # noqa: PLC0415  # msgspec is slow to import
+    from alignup.kubernetes.wire import (  # noqa: PLC0415  # msgspec is slow to import
+        MetadataWire,
+        NodeInfoWire,
+        NodeSpecWire,
+        NodeStatusWire,
+        NodeWire,
+    )
     from alignup.text.typed import decode  # noqa: PLC0415  # as above
 
     wire = decode(data, NodeWire, where)
@@ -357,6 +395,10 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     status = wire.status or NodeStatusWire()
     info = status.node_info or NodeInfoWire()
     given, place = status.allocatable or {}, f"{where}.status.allocatable"
-    amounts = {name: in_units(name, parse_quantity(value, place, name)) for name, value in given.items()}
+    amounts = {
+        name: in_units(name, parse_quantity(value, place, name)) for name, value in given.items()
+    }
     taints = tuple((wire.spec or NodeSpecWire()).taints or ())
-    return NodeObject(metadata.name or "", metadata.labels or {}, info.kubelet_version or None, amounts, taints)
+    return NodeObject(
+        metadata.name or "", metadata.labels or {}, info.kubelet_version or None, amounts, taints
+    )

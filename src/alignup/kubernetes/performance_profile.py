@@ -1,20 +1,24 @@
 """Turns a PerformanceProfile of OpenShift into the KubeletConfiguration that its operator makes of it.
 
 The rules are those of `New` in cluster-node-tuning-operator
-(`pkg/performanceprofile/controller/performanceprofile/components/kubeletconfig/kubeletconfig.go`, as of 2026):
+(`pkg/performanceprofile/controller/performanceprofile/components/kubeletconfig/kubeletconfig.go`,
+as of 2026):
 
-- the annotation `kubeletconfig.experimental` is the KubeletConfiguration that all else is laid over;
-- `cpuManagerPolicy` is static, and `reservedSystemCPUs` are `spec.cpu.reserved`, with `spec.cpu.shared` where
-  `spec.workloadHints.mixedCpus` is set;
+- the annotation `kubeletconfig.experimental` is the KubeletConfiguration that all else is laid
+  over;
+- `cpuManagerPolicy` is static, and `reservedSystemCPUs` are `spec.cpu.reserved`, with
+  `spec.cpu.shared` where `spec.workloadHints.mixedCpus` is set;
 - `topologyManagerPolicy` is `spec.numa.topologyPolicy`, by default best-effort;
-- under restricted and single-numa-node `memoryManagerPolicy` is Static, and unless the annotation has `reservedMemory`,
-  NUMA node 0 reserves the sum of `kubeReserved`, `systemReserved` and `evictionHard`;
+- under restricted and single-numa-node `memoryManagerPolicy` is Static, and unless the annotation
+  has `reservedMemory`, NUMA node 0 reserves the sum of `kubeReserved`, `systemReserved` and
+  `evictionHard`;
 - under single-numa-node the option full-pcpus-only is set, unless the annotation sets it;
-- memory that the annotation does not reserve is 500Mi each for `kubeReserved` and `systemReserved`, and
-  `evictionHard` keeps 100Mi.
+- memory that the annotation does not reserve is 500Mi each for `kubeReserved` and `systemReserved`,
+  and `evictionHard` keeps 100Mi.
 
-Hugepages, isolated and offlined CPUs, the kernel and the network are not the kubelet's: they change the machine. The
-annotation `kubeletconfig.prefer-align-cpus-by-uncorecache`, of newer operators, is not followed.
+Hugepages, isolated and offlined CPUs, the kernel and the network are not the kubelet's: they change
+the machine. The annotation `kubeletconfig.prefer-align-cpus-by-uncorecache`, of newer operators, is
+not followed.
 """
 
 from __future__ import annotations
@@ -71,7 +75,8 @@ class _Profile(msgspec.Struct):
 def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], list[str]]:
     """Return what a PerformanceProfile says of the kubelet: fields of its KubeletConfiguration, and what is left out.
 
-    Left out are the parts of the profile that do not matter to the kubelet, or that are not followed.
+    Left out are the parts of the profile that do not matter to the kubelet, or that are not
+    followed.
 
     Args:
         profile: the decoded object.
@@ -86,10 +91,14 @@ def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], lis
     cpu, hints = wire.spec.cpu or _Cpu(), wire.spec.workload_hints or _Hints()
     policy = (wire.spec.numa and wire.spec.numa.topology_policy) or "best-effort"
     fields |= {"cpuManagerPolicy": "static", "topologyManagerPolicy": policy}
-    amounts = [fields.setdefault(part, {}).setdefault(name, default) for part, name, default in _KEPT]
+    amounts = [
+        fields.setdefault(part, {}).setdefault(name, default) for part, name, default in _KEPT
+    ]
     if cpu.reserved:
         shared = CPUSet.parse(cpu.shared if hints.mixed_cpus else "", f"spec.cpu.shared of {where}")
-        fields["reservedSystemCPUs"] = str(CPUSet.parse(cpu.reserved, f"spec.cpu.reserved of {where}") | shared)
+        fields["reservedSystemCPUs"] = str(
+            CPUSet.parse(cpu.reserved, f"spec.cpu.reserved of {where}") | shared
+        )
     if policy in _STATIC_MEMORY:
         fields["memoryManagerPolicy"] = "Static"
         total = sum(whole_units(parse_quantity(amount, where)) for amount in amounts)
@@ -114,7 +123,11 @@ def _snippet(text: str | None, where: str) -> dict[str, Any]:
 
 def _left_out(profile: Any, annotations: dict[str, str]) -> list[str]:
     """Return the names of what is not followed."""
-    known = {"cpu": {"reserved", "shared"}, "numa": {"topologyPolicy"}, "workloadHints": {"mixedCpus"}}
+    known = {
+        "cpu": {"reserved", "shared"},
+        "numa": {"topologyPolicy"},
+        "workloadHints": {"mixedCpus"},
+    }
     found: list[str] = [f"annotation {name}" for name in annotations if name == _NOT_FOLLOWED]
     for name, value in profile["spec"].items():
         if name not in known:

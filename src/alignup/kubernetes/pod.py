@@ -1,8 +1,9 @@
 """The records of a pod and its containers, and what follows from their requests: QoS class, CPUs, memory and devices.
 
-Nothing here parses a string: manifests are read and checked in `alignup.kubernetes.manifest`. Kubelets of some releases
-read a pod otherwise than others; each reading is derived here from what its manifest says (`PodSource`), as is why a
-container runs in the shared pool of CPUs. The providers allocate.
+Nothing here parses a string: manifests are read and checked in `alignup.kubernetes.manifest`.
+Kubelets of some releases read a pod otherwise than others; each reading is derived here from what
+its manifest says (`PodSource`), as is why a container runs in the shared pool of CPUs. The
+providers allocate.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ class QOSClass(StrEnum):
 def qos_class(resources: Iterable[tuple[Mapping[str, int], Mapping[str, int]]]) -> QOSClass:
     """Return the QoS class of a pod whose containers have these resources, as `ComputePodQOS` does.
 
-    Only positive amounts of CPU and memory count. Guaranteed: each container limits both, and what the
-    containers request in total is what they are limited to in total. Init containers count like the others.
+    Only positive amounts of CPU and memory count. Guaranteed: each container limits both, and what
+    the containers request in total is what they are limited to in total. Init containers count like
+    the others.
 
     Args:
-        resources: requests and limits of every container; or only the pod's own, where it has some of its own.
+        resources: requests and limits of every container; or only the pod's own, where it has some
+            of its own.
     """
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
@@ -59,8 +62,8 @@ def qos_class(resources: Iterable[tuple[Mapping[str, int], Mapping[str, int]]]) 
 
 
 OS_LABEL: Final = "kubernetes.io/os"
-# The annotation of a pod by which its containers name policies of their own, or of a RuntimeClass with one for the
-# containers of its pods; no kubelet reads it.
+# The annotation of a pod by which its containers name policies of their own, or of a RuntimeClass
+# with one for the containers of its pods; no kubelet reads it.
 POLICIES: Final = "alignup.dev/policies"
 
 
@@ -72,17 +75,21 @@ class Container(Record):
     >>> pod.containers[0].exclusive_cpus, pod.containers[0].memory
     (2, (('memory', 1073741824),))
 
-    `requests` and `limits` map resource names to whole numbers: `cpu` in thousandths of a CPU, all else in
-    units (bytes, devices). The last four fields are derived from them once, for the managers:
+    `requests` and `limits` map resource names to whole numbers: `cpu` in thousandths of a CPU, all
+    else in units (bytes, devices). The last four fields are derived from them once, for the
+    managers:
 
     Attributes:
         is_init: an init container of either kind.
         is_sidecar: a restartable init container: it keeps what it gets while the pod runs.
-        exclusive_cpus: whole CPUs that the static CPU manager allocates exclusively; 0: it runs in the shared pool.
-        memory: (`memory` or `hugepages-<size>`, bytes) that a Static memory manager would pin, by name.
-        devices: (resource, count) of extended resources in its limits, by name; any may be a device plugin's.
-        fractional_memory: the first type in `memory` whose request is no whole number of bytes (`512m`): a Static
-            memory manager fails.
+        exclusive_cpus: whole CPUs that the static CPU manager allocates exclusively; 0: it runs in
+            the shared pool.
+        memory: (`memory` or `hugepages-<size>`, bytes) that a Static memory manager would pin, by
+            name.
+        devices: (resource, count) of extended resources in its limits, by name; any may be a device
+            plugin's.
+        fractional_memory: the first type in `memory` whose request is no whole number of bytes
+            (`512m`): a Static memory manager fails.
     """
 
     name: str
@@ -101,7 +108,8 @@ class PodClaim(Record):
 
     Attributes:
         claim: the name of the ResourceClaim; empty: it is not made yet.
-        template: the name of the ResourceClaimTemplate of which it is made; empty: the claim is there by itself.
+        template: the name of the ResourceClaimTemplate of which it is made; empty: the claim is
+            there by itself.
         containers: those that use it.
     """
 
@@ -115,11 +123,13 @@ class NodeConstraints(Record):
     """What a pod's spec demands of a node as a whole, beyond what the resource managers look at.
 
     Attributes:
-        node_affinity: the required terms of the node affinity, of which one has to match; None: there are none.
+        node_affinity: the required terms of the node affinity, of which one has to match; None:
+            there are none.
         host_ports: (protocol, IP address, port).
         os: `spec.os.name`; empty: not given.
         os_label: the pod's own label `kubernetes.io/os`; empty: not given.
-        requests: the requests of the pod as a whole (`spec.resources`), in the units of `Container.requests`.
+        requests: the requests of the pod as a whole (`spec.resources`), in the units of
+            `Container.requests`.
         level: what it has as a whole, exactly; None: nothing, or the kubelet does not look at it.
         overhead: `spec.overhead`, in the same units.
         claimed: what the devices of its claims count as (KEP-5517), in the same units.
@@ -152,12 +162,14 @@ class Pod(Record):
     ('default/p', 'BestEffort')
 
     Attributes:
-        all_containers: init containers, then the others: the order in which they are admitted. Filled in if not given.
-        constraints: what the pod demands of the node as a whole: only `whole_verdict` of a node looks at it.
-        pod_level: the meaning of the resources that the pod has as a whole (`spec.resources`); `IGNORED` also if it has
-            none.
-        readings: the same pod as kubelets of other releases and gates read it; None: they all read it so, or this is a
-            reading.
+        all_containers: init containers, then the others: the order in which they are admitted.
+            Filled in if not given.
+        constraints: what the pod demands of the node as a whole: only `whole_verdict` of a node
+            looks at it.
+        pod_level: the meaning of the resources that the pod has as a whole (`spec.resources`);
+            `IGNORED` also if it has none.
+        readings: the same pod as kubelets of other releases and gates read it; None: they all read
+            it so, or this is a reading.
         made_of: what this reading was made of, where readings differ.
     """
 
@@ -189,7 +201,9 @@ class Pod(Record):
     def renamed(self, **identity: Any) -> Pod:
         """Return the pod under another `uid`, `name`, `namespace`, or with other `annotations`."""
         made_of = None if self.made_of is None else self.made_of.renamed(identity)
-        return replace(self, **identity, readings=None if self.readings is None else made_of, made_of=made_of)
+        return replace(
+            self, **identity, readings=None if self.readings is None else made_of, made_of=made_of
+        )
 
     @property
     def namespaced_name(self) -> str:
@@ -247,10 +261,13 @@ class PodSource(Record, frozen=False):
         identity: the pod's `uid`, `name`, `namespace` and `annotations`.
         raw_init: the resources of its init containers, in their order.
         raw_containers: the resources of its other containers, in their order.
-        raw_pod: the resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it has any.
-        allocated: by container, what the pod's status says that it was allocated, where that is not its request.
+        raw_pod: the resources of the pod as a whole (`spec.resources`, Pod Level Resources) if it
+            has any.
+        allocated: by container, what the pod's status says that it was allocated, where that is not
+            its request.
         constraints: what the pod demands of the node as a whole.
-        stored_qos: the class that the API server has stored, which every kubelet goes by; None: it derives it.
+        stored_qos: the class that the API server has stored, which every kubelet goes by; None: it
+            derives it.
     """
 
     identity: Mapping[str, Any]
@@ -283,7 +300,11 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     """Return the record of a pod as some kubelets read it."""
     level = _level(source, reading)
     # resources without an entry can decide the class, and nothing else
-    pod_level = reading.pod_level if level is not None and (level.requests or level.limits) else PodLevel.IGNORED
+    pod_level = (
+        reading.pod_level
+        if level is not None and (level.requests or level.limits)
+        else PodLevel.IGNORED
+    )
     deciding = [*source.raw_init, *source.raw_containers] if level is None else [level]
     qos = source.stored_qos or qos_class([(one.requests, one.limits) for one in deciding])
     is_managed = pod_level is PodLevel.MANAGED
@@ -291,21 +312,27 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     found = []
     for raw in (*source.raw_init, *source.raw_containers):
         status = _from_status(raw, source.allocated, reading) if source.allocated else None
-        found.append(_container(raw, is_exclusive and not (is_managed and not is_guaranteed(raw)), status))
+        found.append(
+            _container(raw, is_exclusive and not (is_managed and not is_guaranteed(raw)), status)
+        )
     first = len(source.raw_init)
     init_containers, containers = tuple(found[:first]), tuple(found[first:])
     exclusive_cpus, memory, devices = effective_request(init_containers, containers)
     if is_managed and level is not None:
         whole = _container(level, is_exclusive)
         exclusive_cpus = whole.exclusive_cpus
-        memory = () if whole.fractional_memory else tuple([item for item in whole.memory if item[1]])
+        memory = (
+            () if whole.fractional_memory else tuple([item for item in whole.memory if item[1]])
+        )
     constraints = source.constraints
     if level is not None:
         as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
         constraints = replace(constraints, requests=as_whole, level=level)
     if constraints.claimed and not reading.claims_count:
         constraints = replace(constraints, claimed={})
-    can_differ = source.raw_pod or source.allocated or source.stored_qos or source.constraints.claimed
+    can_differ = (
+        source.raw_pod or source.allocated or source.stored_qos or source.constraints.claimed
+    )
     return Pod(
         **source.identity,
         constraints=constraints,
@@ -323,15 +350,31 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
 
 def source_of(pod: Pod) -> PodSource:
     """Return what a pod was made of, without what its status says; the resources are copies, to be changed."""
-    identity = {"uid": pod.uid, "name": pod.name, "namespace": pod.namespace, "annotations": pod.annotations}
+    identity = {
+        "uid": pod.uid,
+        "name": pod.name,
+        "namespace": pod.namespace,
+        "annotations": pod.annotations,
+    }
     source = pod.made_of
     if source is not None:
-        raw_init, raw_containers = ([_copied(one) for one in some] for some in (source.raw_init, source.raw_containers))
+        raw_init, raw_containers = (
+            [_copied(one) for one in some] for some in (source.raw_init, source.raw_containers)
+        )
         whole, stored_qos = source.raw_pod and _copied(source.raw_pod), source.stored_qos
     else:
-        raw_init, raw_containers = ([_raw_of(one) for one in some] for some in (pod.init_containers, pod.containers))
+        raw_init, raw_containers = (
+            [_raw_of(one) for one in some] for some in (pod.init_containers, pod.containers)
+        )
         whole = stored_qos = None
-    return PodSource(identity, raw_init, raw_containers, whole, constraints=pod.constraints, stored_qos=stored_qos)
+    return PodSource(
+        identity,
+        raw_init,
+        raw_containers,
+        whole,
+        constraints=pod.constraints,
+        stored_qos=stored_qos,
+    )
 
 
 def _copied(raw: RawRequests) -> RawRequests:
@@ -370,8 +413,8 @@ def _level(source: PodSource, reading: PodReading) -> RawRequests | None:
 def _fill_in(level: RawRequests, source: PodSource, *, by_api_server: bool) -> None:
     """Fill in limits of hugepages, and requests: what the containers request, else the limit.
 
-    A pod without limits of its own gets requests by the API server only. That fills in limits too, where all containers
-    have one: their sum, or the pod's request if that is more.
+    A pod without limits of its own gets requests by the API server only. That fills in limits too,
+    where all containers have one: their sum, or the pod's request if that is more.
     """
     limited = peak(source.raw_init, source.raw_containers, lambda one: one.limits.items())
     for resource, amount in limited.items():
@@ -402,7 +445,9 @@ def _from_status(
     return allocated.get(raw.name)
 
 
-def _container(raw: RawRequests, is_exclusive: bool, from_status: Mapping[str, int] | None = None) -> Container:
+def _container(
+    raw: RawRequests, is_exclusive: bool, from_status: Mapping[str, int] | None = None
+) -> Container:
     """Return the record of a container.
 
     Args:
@@ -418,7 +463,11 @@ def _container(raw: RawRequests, is_exclusive: bool, from_status: Mapping[str, i
     fractional_memory = ""
     if is_exclusive:
         exact = raw.requests if from_status is None else from_status
-        asked = requests if from_status is None else {name: in_units(name, value) for name, value in exact.items()}
+        asked = (
+            requests
+            if from_status is None
+            else {name: in_units(name, value) for name, value in exact.items()}
+        )
         cpus, fraction = divmod(asked.get("cpu", 0), 1000)
         exclusive_cpus = 0 if fraction else cpus
         memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
@@ -433,7 +482,8 @@ def effective_request(
 ) -> tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
     """Return the effective request of the pod: exclusive CPUs, memory and devices.
 
-    Each is what `peak` returns; of memory only the types that a container other than an init container asks for.
+    Each is what `peak` returns; of memory only the types that a container other than an init
+    container asks for.
 
     Raises:
         InputError: one of them is beyond `LARGEST`, so that no kubelet can hold it.
@@ -446,7 +496,9 @@ def effective_request(
     devices = peak(init_containers, containers, lambda one: one.devices)
     for resource, amount in [*cpus.items(), *memory.items(), *devices.items()]:
         if amount > LARGEST:
-            raise InputError.at("spec", f"{resource} of all containers to add up to at most {LARGEST}", amount)
+            raise InputError.at(
+                "spec", f"{resource} of all containers to add up to at most {LARGEST}", amount
+            )
     # the memory manager forgets what only init containers ask for
     kept = {resource for one in containers for resource, _ in one.memory}
     pinned = tuple(sorted([item for item in memory.items() if item[0] in kept]))
@@ -459,12 +511,14 @@ def _own_cpus(container: Container) -> int:
 
 
 def peak(
-    init_items: Iterable[_Item], items: Iterable[_Item], amounts: Callable[[_Item], Iterable[tuple[str, int]]]
+    init_items: Iterable[_Item],
+    items: Iterable[_Item],
+    amounts: Callable[[_Item], Iterable[tuple[str, int]]],
 ) -> dict[str, int]:
     """Return the largest amount of each resource that is needed at the same time, by the rule of KEP-753.
 
-    All long-running containers (sidecars and ordinary ones) need theirs at once; an init container needs its own next
-    to those of the sidecars that were started before it.
+    All long-running containers (sidecars and ordinary ones) need theirs at once; an init container
+    needs its own next to those of the sidecars that were started before it.
 
     Args:
         init_items: init containers, in their order.
@@ -536,8 +590,14 @@ def why_shared(pod: Pod, container: Container) -> str:
     if asked % 1000:
         return f"it requests {asked}m CPU, which is not a whole number"
     if pod.has_shared_pool:
-        return "it shares what is left of its pod's CPUs: its requests of CPU and memory are not its limits"
-    return "the kubelet uses spec.resources or the status of its pod instead of the container's own requests"
+        return (
+            "it shares what is left of its pod's CPUs: its requests of CPU and memory are not "
+            "its limits"
+        )
+    return (
+        "the kubelet uses spec.resources or the status of its pod instead of the container's "
+        "own requests"
+    )
 
 
 def why_not_guaranteed(pod: Pod) -> str:

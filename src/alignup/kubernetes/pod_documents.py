@@ -1,8 +1,8 @@
 """Finds the pods in documents that `kubectl` prints or applies: Pods, Lists, and the objects that make pods.
 
-Objects that make pods are those of Kubernetes and of anybody else: what has `spec.containers` in some template is a
-pod. Says how many pods an object makes, which pods have ended and why, and on which node they are. A single manifest is
-decoded by `alignup.kubernetes.manifest`.
+Objects that make pods are those of Kubernetes and of anybody else: what has `spec.containers` in
+some template is a pod. Says how many pods an object makes, which pods have ended and why, and on
+which node they are. A single manifest is decoded by `alignup.kubernetes.manifest`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from alignup.text.counting import counted, some_of
 from alignup.text.documents import read_documents
 from alignup.text.known_keys import unknown_keys
 
-# The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy another one.
+# The annotation with the uid by which a kubelet knows a static pod; the API server gives its copy
+# another one.
 STATIC_UID: Final = "kubernetes.io/config.hash"
 # The most pods that are made of one object.
 MOST_REPLICAS: Final = 10_000
 # The levels of an object below which nobody keeps a template of a pod.
 _MOST_LEVELS: Final = 12
-# The fields beside a template that say how many pods it makes; Jobs run as many as the lower of the last two.
+# The fields beside a template that say how many pods it makes; Jobs run as many as the lower of the
+# last two.
 _COUNTS: Final = ("replicas", "parallelism", "completions")
 # Kinds that may describe pods, or quote one, and make none.
 _WITHOUT_TEMPLATES: Final = frozenset({"CustomResourceDefinition", "Event"})
@@ -101,16 +103,17 @@ def read_pod_documents(text: str | bytes, source: str) -> list[PodDocument]:
 def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
     """Return the pods in some texts, in order; objects that make none are told in a warning, as are unknown keys.
 
-    A pod whose RuntimeClass is in any of the texts and names a policy, by the annotation `POLICIES`, gets it as its
-    own.
+    A pod whose RuntimeClass is in any of the texts and names a policy, by the annotation
+    `POLICIES`, gets it as its own.
 
     Args:
-        texts: each YAML with any number of documents, JSON, or JSON lines: Pods, Lists, whatever has templates of pods,
-            or RuntimeClasses that name policies; with its name in errors and warnings.
+        texts: each YAML with any number of documents, JSON, or JSON lines: Pods, Lists, whatever
+            has templates of pods, or RuntimeClasses that name policies; with its name in errors and
+            warnings.
 
     Raises:
-        InputError: a text is no YAML or JSON, has none of these, or something else than Kubernetes objects; or there
-            is no pod in any.
+        InputError: a text is no YAML or JSON, has none of these, or something else than Kubernetes
+            objects; or there is no pod in any.
     """
     found: list[PodDocument] = []
     classes: dict[str, str] = {}
@@ -124,11 +127,17 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
             with errors_in(f"document {number} of {source}" if len(documents) > 1 else source):
                 pods += _found(document, "", ignored, named)
         if ignored:
-            kinds = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items())
+            kinds = ", ".join(
+                f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items()
+            )
             warn(f"{source}: ignored objects that make no pods: {kinds}")
         if not pods and not named:
             of_machine = any(kind.startswith("VirtualMachine") for kind in ignored)
-            hint = "; KubeVirt's are in `kubectl get pods -l kubevirt.io=virt-launcher -o yaml`" if of_machine else ""
+            hint = (
+                "; KubeVirt's are in `kubectl get pods -l kubevirt.io=virt-launcher -o yaml`"
+                if of_machine
+                else ""
+            )
             raise InputError(f"there is no Pod in {source}{hint}")
         found += pods
         classes |= named
@@ -165,7 +174,9 @@ def _found(  # noqa: C901  # a kind of objects each
         metadata = _mapping(document, "metadata")
         _warn_of_keys(document, place, _named(metadata))
         yield pod_document(document, place)
-    elif kind == "RuntimeClass" and POLICIES in _mapping(metadata := _mapping(document, "metadata"), "annotations"):
+    elif kind == "RuntimeClass" and POLICIES in _mapping(
+        metadata := _mapping(document, "metadata"), "annotations"
+    ):
         classes[str(metadata.get("name"))] = str(_mapping(metadata, "annotations")[POLICIES])
     elif not isinstance(kind, str):
         raise InputError.at(_at(place, "kind"), "a string", kind)
@@ -188,14 +199,26 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
     pod = read_pod(document, place)
     metadata, status = _mapping(document, "metadata"), _mapping(document, "status")
     uid = pod.annotations.get(STATIC_UID)
-    stored = status.get("qosClass") if metadata.get("uid") and uid is None else None  # static pods have no status
+    # static pods have no status
+    stored = status.get("qosClass") if metadata.get("uid") and uid is None else None
     if stored in _QOS_CLASSES and (stored != pod.qos or pod.made_of is not None):
         if stored != pod.qos:
-            what = f"pod {pod.namespaced_name} is {stored} by its status, and {pod.qos} by its resources"
+            what = (
+                f"pod {pod.namespaced_name} is {stored} by its status, and {pod.qos} by its "
+                "resources"
+            )
             warn(f"{what}; a kubelet goes by the status")
         pod = read_pod(document, place, QOSClass(stored))
-    containers = [one for kind in ("containerStatuses", "initContainerStatuses") for one in status.get(kind) or ()]
-    told = {str(one["containerID"]): one.get("name") or "" for one in containers if one.get("containerID")}
+    containers = [
+        one
+        for kind in ("containerStatuses", "initContainerStatuses")
+        for one in status.get(kind) or ()
+    ]
+    told = {
+        str(one["containerID"]): one.get("name") or ""
+        for one in containers
+        if one.get("containerID")
+    }
     return PodDocument(
         pod if uid is None or uid == pod.uid else pod.renamed(uid=uid),
         node_name=str(_mapping(document, "spec").get("nodeName") or ""),
@@ -210,7 +233,9 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
     )
 
 
-def _templates(value: object, place: str, name: str, count: int, level: int = 0) -> Iterator[_Template]:
+def _templates(
+    value: object, place: str, name: str, count: int, level: int = 0
+) -> Iterator[_Template]:
     """Yield the pods that an object makes, wherever they are in it.
 
     Args:
@@ -225,7 +250,9 @@ def _templates(value: object, place: str, name: str, count: int, level: int = 0)
     if isinstance(value, list):
         for index, item in enumerate(value):
             own = item.get("name") if isinstance(item, Mapping) else None
-            yield from _templates(item, f"{place}[{index}]", own if isinstance(own, str) else name, count, level + 1)
+            yield from _templates(
+                item, f"{place}[{index}]", own if isinstance(own, str) else name, count, level + 1
+            )
         return
     if not isinstance(value, Mapping):
         return
@@ -236,7 +263,11 @@ def _templates(value: object, place: str, name: str, count: int, level: int = 0)
     if level and isinstance(value.get("container"), Mapping) and "containers" not in value:
         # a step of an Argo workflow is one container, which the controller puts into a pod
         container = {"name": "main", **value["container"]}
-        keys = {key: value[key] for key in ("initContainers", "nodeSelector", "tolerations") if key in value}
+        keys = {
+            key: value[key]
+            for key in ("initContainers", "nodeSelector", "tolerations")
+            if key in value
+        }
         manifest = {"metadata": value.get("metadata"), "spec": {"containers": [container], **keys}}
         yield _Template(manifest, place, name, count)
         return
@@ -245,7 +276,9 @@ def _templates(value: object, place: str, name: str, count: int, level: int = 0)
         if key in {"status", "metadata"} or not isinstance(key, str):
             continue
         told = _name_of(key) if place.endswith("ReplicaSpecs") or key.endswith("Template") else ""
-        yield from _templates(part, _at(place, key), told or name, own_count * _members(value, key), level + 1)
+        yield from _templates(
+            part, _at(place, key), told or name, own_count * _members(value, key), level + 1
+        )
 
 
 def _own_template(document: Mapping[str, Any], kind: str, place: str) -> _Template:
@@ -286,23 +319,38 @@ def _count(value: Mapping[str, Any], place: str) -> int:
     """Return how many pods, or groups, a mapping with a template makes at one time."""
     found: dict[str, int] = {key: value[key] for key in _COUNTS if value.get(key) is not None}
     for key, number in found.items():
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_REPLICAS:
-            raise InputError.at(_at(place, key), f"a whole number of at most {MOST_REPLICAS}", number)
+        if (
+            not isinstance(number, int)
+            or isinstance(number, bool)
+            or not 0 <= number <= MOST_REPLICAS
+        ):
+            raise InputError.at(
+                _at(place, key), f"a whole number of at most {MOST_REPLICAS}", number
+            )
     if "parallelism" in found or "completions" in found:
         at_once = found.get("parallelism", 1)
         return min(at_once, found.get("completions", at_once))
     return found.get("replicas", 1)
 
 
-def _made(document: Mapping[str, Any], template: _Template, kind: str, *, alone: bool) -> PodDocument:
+def _made(
+    document: Mapping[str, Any], template: _Template, kind: str, *, alone: bool
+) -> PodDocument:
     """Return the pod that an object makes of a template, named after the object."""
     own, metadata = _mapping(document, "metadata"), _mapping(template.manifest, "metadata")
-    names = {key: own[key] for key in ("name", "generateName", "namespace") if own.get(key) is not None}
+    names = {
+        key: own[key] for key in ("name", "generateName", "namespace") if own.get(key) is not None
+    }
     if not alone and template.name and isinstance(names.get("name"), str):
         names["name"] = f"{names['name']}-{template.name}"
-    manifest = {"metadata": {**metadata, **names, "uid": None}, "spec": template.manifest.get("spec")}
+    manifest = {
+        "metadata": {**metadata, **names, "uid": None},
+        "spec": template.manifest.get("spec"),
+    }
     if template.count > MOST_REPLICAS:
-        raise InputError.at(template.place, f"at most {MOST_REPLICAS} pods of one template", template.count)
+        raise InputError.at(
+            template.place, f"at most {MOST_REPLICAS} pods of one template", template.count
+        )
     _warn_of_keys(template.manifest, template.place, f"{kind} {_named(own)}")
     count = 1 if kind == "DaemonSet" else template.count
     is_generated = _is_generated(own)
@@ -351,14 +399,20 @@ def _generated(found: Iterable[PodDocument]) -> Iterator[PodDocument]:
         if one.is_generated:
             seen[one.pod.uid] += 1
         if one.is_generated and number:
-            name, uid = (f"{text.removesuffix('0')}{number}" for text in (one.pod.name, one.pod.uid))
+            name, uid = (
+                f"{text.removesuffix('0')}{number}" for text in (one.pod.name, one.pod.uid)
+            )
             yield replace(one, pod=one.pod.renamed(name=name, uid=uid))
         else:
             yield one
 
 
 def live_pods(
-    documents: Iterable[PodDocument], node_name: str | None = None, *, one_node: bool = True, rejected: bool = False
+    documents: Iterable[PodDocument],
+    node_name: str | None = None,
+    *,
+    one_node: bool = True,
+    rejected: bool = False,
 ) -> list[PodDocument]:
     """Return the pods of one node that have not ended; the others are told in warnings.
 
@@ -381,7 +435,9 @@ def live_pods(
     nodes = sorted({one.node_name for one in alive if one.node_name})
     if node_name is None:
         if len(nodes) > 1 and one_node:
-            raise InputError(f"these are pods of several nodes ({some_of(nodes, 3)}): --node-name chooses one")
+            raise InputError(
+                f"these are pods of several nodes ({some_of(nodes, 3)}): --node-name chooses one"
+            )
         return alive
     kept = [one for one in alive if one.node_name in {"", node_name}]
     if len(kept) < len(alive):
@@ -401,5 +457,11 @@ def expanded(documents: Iterable[PodDocument], replicas: int | None = None) -> l
         numbers = [(one, number, one.count) for one in listed for number in range(one.count)]
     else:
         numbers = [(one, number, replicas) for number in range(replicas) for one in listed]
-    ends = [(one.pod, f"-{number}" if count > 1 or one.is_numbered else "") for one, number, count in numbers]
-    return [pod.renamed(name=f"{pod.name}{end}", uid=f"{pod.uid}{end}") if end else pod for pod, end in ends]
+    ends = [
+        (one.pod, f"-{number}" if count > 1 or one.is_numbered else "")
+        for one, number, count in numbers
+    ]
+    return [
+        pod.renamed(name=f"{pod.name}{end}", uid=f"{pod.uid}{end}") if end else pod
+        for pod, end in ends
+    ]

@@ -1,8 +1,9 @@
 """Knows which feature gates of a kubelet are on, and which options of policies it takes: stages by release, and values.
 
-A kubelet does not start with a gate that its release does not know, with another value for a locked one, or with a
-gate on whose needs are off; nor with an option that it does not know or has not enabled. What each release knows is in
-`alignup.kubernetes.versions`; refusals are in the kubelet's words, and values are read as strings in Go are.
+A kubelet does not start with a gate that its release does not know, with another value for a locked
+one, or with a gate on whose needs are off; nor with an option that it does not know or has not
+enabled. What each release knows is in `alignup.kubernetes.versions`; refusals are in the kubelet's
+words, and values are read as strings in Go are.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from functools import cache
 from typing import Any, Final
 
 from alignup.errors import ConfigError, InputError, one_line
-from alignup.kubernetes.versions import KNOWN_VERSIONS, NEWEST, GateStage, KubeletVersion, known_names, release_of
+from alignup.kubernetes.versions import (
+    KNOWN_VERSIONS,
+    NEWEST,
+    GateStage,
+    KubeletVersion,
+    known_names,
+    release_of,
+)
 from alignup.records import Record
 from alignup.text.known_keys import unknown_keys
 
@@ -24,7 +32,8 @@ class OptionFamily(Record):
     Attributes:
         kind: `cpu` or `topology`.
         words: the manager's name in a kubelet's messages.
-        gate: the gate of all options; those of alpha and beta ones have Alpha and Beta before its last word.
+        gate: the gate of all options; those of alpha and beta ones have Alpha and Beta before its
+            last word.
         requirement: the words of a kubelet before the options if the gate is off, and after them.
     """
 
@@ -42,13 +51,15 @@ CPU_FAMILY: Final = OptionFamily(
     "cpu",
     "CPU Manager",
     "CPUManagerPolicyOptions",
-    'CPU Manager policy options {} require feature gates "CPUManager", "CPUManagerPolicyOptions" enabled',
+    'CPU Manager policy options {} require feature gates "CPUManager", "CPUManagerPolicyOptions" '
+    "enabled",
 )
 TOPOLOGY_FAMILY: Final = OptionFamily(
     "topology",
     "Topology Manager",
     "TopologyManagerPolicyOptions",
-    'topology manager policy options {} require feature gates "TopologyManagerPolicyOptions" enabled',
+    'topology manager policy options {} require feature gates "TopologyManagerPolicyOptions" '
+    "enabled",
 )
 
 
@@ -59,7 +70,11 @@ def option_stages(family: OptionFamily, version: KubeletVersion = NEWEST) -> Map
 
 
 def check_available(
-    family: OptionFamily, options: Mapping[str, object], version: KubeletVersion, gates: Mapping[str, bool], where: str
+    family: OptionFamily,
+    options: Mapping[str, object],
+    version: KubeletVersion,
+    gates: Mapping[str, bool],
+    where: str,
 ) -> None:
     """Refuse options that a kubelet does not start with; the first by name is reported.
 
@@ -71,19 +86,26 @@ def check_available(
         where: the place that an error names.
 
     Raises:
-        ConfigError: an option is not known to this release, or its gate is off; the kubelet's words.
+        ConfigError: an option is not known to this release, or its gate is off; the kubelet's
+            words.
     """
     if options and not gates[family.gate]:
         given = " ".join(f"{name}:{options[name]}" for name in sorted(options, key=str))
-        raise ConfigError(f"{family.requirement.format(f'map[{given}]')} ({where} of kubelet {version})")
+        raise ConfigError(
+            f"{family.requirement.format(f'map[{given}]')} ({where} of kubelet {version})"
+        )
     stages = option_stages(family, version)
     for name in sorted(options, key=str):
         since = next((one for one in KNOWN_VERSIONS if name in option_stages(family, one)), None)
         unknown = f'unknown {family.words} Policy option: "{one_line(str(name))}"'
         if since is None:
-            raise ConfigError(f"{unknown} (expected options among {', '.join(stages)}, got {name!r} at {where})")
+            raise ConfigError(
+                f"{unknown} (expected options among {', '.join(stages)}, got {name!r} at {where})"
+            )
         if name not in stages:
-            raise ConfigError(f"{unknown} ({where}: kubelet {version} does not know it, {since} and later do)")
+            raise ConfigError(
+                f"{unknown} ({where}: kubelet {version} does not know it, {since} and later do)"
+            )
         stage, gate = stages[name], family.gate_of(stages[name])
         if stage != "GA" and not gates[gate]:
             words = f"{family.words} Policy {stage.title()}-level Options not enabled"
@@ -125,7 +147,9 @@ class CpuOptions(Record):
 
 
 CPU_OPTIONS: Final = tuple(name.replace("_", "-") for name in CpuOptions.__record_fields__)
-TOPOLOGY_OPTIONS: Final = tuple(name.replace("_", "-") for name in TopologyOptions.__record_fields__)
+TOPOLOGY_OPTIONS: Final = tuple(
+    name.replace("_", "-") for name in TopologyOptions.__record_fields__
+)
 
 
 def parse_topology_options(options: Mapping[str, Any]) -> TopologyOptions:
@@ -155,7 +179,8 @@ def parse_cpu_options(options: Mapping[str, Any]) -> CpuOptions:
 
     Raises:
         InputError: a value is not a string.
-        ConfigError: an option is not known, its value is not one that it takes, or two exclude each other.
+        ConfigError: an option is not known, its value is not one that it takes, or two exclude each
+            other.
     """
     where = "cpuManagerPolicyOptions"
     _check_options(options, CPU_OPTIONS, where)
@@ -186,12 +211,16 @@ def _flag(options: Mapping[str, str], name: str, where: str) -> bool:
 def set_options(options: TopologyOptions | CpuOptions) -> dict[str, str]:
     """Return the options of a record that are not at their defaults, as a KubeletConfiguration has them."""
     default = type(options)()
-    changed = [name for name in options.__match_args__ if getattr(options, name) != getattr(default, name)]
+    changed = [
+        name for name in options.__match_args__ if getattr(options, name) != getattr(default, name)
+    ]
     return {name.replace("_", "-"): str(getattr(options, name)).lower() for name in changed}
 
 
 # The gates of policy options that are not yet stable.
-OPTION_GATES: Final = tuple(one.gate_of(stage) for one in (CPU_FAMILY, TOPOLOGY_FAMILY) for stage in ("alpha", "beta"))
+OPTION_GATES: Final = tuple(
+    one.gate_of(stage) for one in (CPU_FAMILY, TOPOLOGY_FAMILY) for stage in ("alpha", "beta")
+)
 
 # The gates that set all gates of a stage, with that stage.
 ALL_OF: Final = {"AllAlpha": "alpha", "AllBeta": "beta"}
@@ -213,7 +242,9 @@ def effective_gates(
     on = _all_gates(given or {}, _manager_gates(version))
     if given is None:
         return on | dict.fromkeys(OPTION_GATES, True) if option_gates_on else on
-    for complaint in _complaints({name: given[name] for name in known_names("managerGates") if name in given}, version):
+    for complaint in _complaints(
+        {name: given[name] for name in known_names("managerGates") if name in given}, version
+    ):
         raise ConfigError(complaint)
     return on
 
@@ -232,7 +263,9 @@ def gate_complaints(given: Mapping[str, bool], version: KubeletVersion) -> Itera
     """
     release = release_of(version)
     own = known_names("managerGates")
-    yield from _complaints({name: value for name, value in given.items() if name not in own}, version)
+    yield from _complaints(
+        {name: value for name, value in given.items() if name not in own}, version
+    )
     on = _all_gates(given, release.gates)
     for name, needed in sorted(release.needs.items()):
         off = [one for one in needed if not on.get(one)]
@@ -257,7 +290,10 @@ def _complaints(given: Mapping[str, bool], version: KubeletVersion) -> Iterator[
     for name in sorted(given.keys() & known.keys()):
         stage = known[name]
         if stage.is_locked and given[name] != stage.is_on:
-            locked = f"feature is locked to {str(stage.is_on).lower()} (featureGates of kubelet {version})"
+            locked = (
+                f"feature is locked to {str(stage.is_on).lower()} (featureGates of kubelet "
+                f"{version})"
+            )
             yield f"cannot set feature gate {name} to {str(given[name]).lower()}, {locked}"
 
 
@@ -266,5 +302,7 @@ def _all_gates(given: Mapping[str, bool], known: Mapping[str, GateStage]) -> dic
     on = {name: stage.is_on for name, stage in known.items()}
     for name, maturity in ALL_OF.items():
         if name in given:
-            on.update({gate: given[name] for gate, stage in known.items() if stage.maturity == maturity})
+            on.update(
+                {gate: given[name] for gate, stage in known.items() if stage.maturity == maturity}
+            )
     return on | {name: value for name, value in given.items() if name in known}

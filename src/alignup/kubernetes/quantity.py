@@ -1,8 +1,8 @@
 """Kubernetes quantities: reads `500m`, `4Gi` or `1e3` into exact integers, rounds them as the managers do.
 
-A quantity is held in billionths of its unit, since the API keeps no finer ones (it rounds away from zero
-there); so an int is exact, and comparing two of them is what `Quantity.Cmp` does. The meaning of a
-quantity is left to `alignup.kubernetes.manifest`.
+A quantity is held in billionths of its unit, since the API keeps no finer ones (it rounds away from
+zero there); so an int is exact, and comparing two of them is what `Quantity.Cmp` does. The meaning
+of a quantity is left to `alignup.kubernetes.manifest`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ LARGEST: Final = 2**63 - 1
 
 _ONE: Final = 10**9
 _MULTIPLIERS: Final[dict[str, int]] = {
-    **{suffix: 1000**power for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"))},
+    **{
+        suffix: 1000**power
+        for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"))
+    },
     **{f"{letter}i": 1024**power * _ONE for power, letter in enumerate("KMGTPE", 1)},
 }
 _LONGEST: Final = 120
@@ -30,18 +33,21 @@ _FORM: Final = (
 _EXPECTED: Final = "a quantity such as 2, 500m or 4Gi"
 
 
-def parse_quantity(value: object, where: str = "a quantity", key: str | None = None, most: int = LARGEST) -> int:
+def parse_quantity(
+    value: object, where: str = "a quantity", key: str | None = None, most: int = LARGEST
+) -> int:
     """Return a quantity in billionths of its unit.
 
     Args:
-        value: text, or a number as YAML and JSON have them; a float counts as its shortest decimal form.
+        value: text, or a number as YAML and JSON have them; a float counts as its shortest decimal
+            form.
         where: the place that an error names.
         key: the key in that place, if it is a mapping.
         most: the largest amount, in whole units.
 
     Raises:
-        InputError: `value` is no quantity, or its amount is beyond `most`. Amounts with a binary suffix
-            are cut to `LARGEST` instead, as the API server does.
+        InputError: `value` is no quantity, or its amount is beyond `most`. Amounts with a binary
+            suffix are cut to `LARGEST` instead, as the API server does.
     """
     if type(value) is str:
         if value.isdigit() and value.isascii() and len(value) < 19:  # noqa: PLR2004  # below LARGEST for sure

@@ -1,8 +1,9 @@
 """Knows the releases of the kubelet: what each decides otherwise, its feature gates, policy options and checkpoints.
 
-Each minor release is a file of `releases`; what the names of rules there mean is in `docs/versions.md`. Providers ask a
-`VersionProfile` for a rule by its name, and compare no versions. `alignup.kubernetes.policy_options` decides what gates
-are on, and which options a kubelet accepts.
+Each minor release is a file of `releases`; what the names of rules there mean is in
+`docs/versions.md`. Providers ask a `VersionProfile` for a rule by its name, and compare no
+versions. `alignup.kubernetes.policy_options` decides what gates are on, and which options a kubelet
+accepts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any, Final, NamedTuple
 from alignup.errors import InputError, warn
 from alignup.records import Record
 
-_VERSION: Final = r"v?([0-9]{1,4})\.([0-9]{1,6})(?:\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.+~_-]{0,200})?)?[+]?"
+_VERSION: Final = (
+    r"v?([0-9]{1,4})\.([0-9]{1,6})(?:\.[0-9]{1,9}(?:[-+.][0-9A-Za-z.+~_-]{0,200})?)?[+]?"
+)
 
 
 class KubeletVersion(NamedTuple):
@@ -31,7 +34,11 @@ class KubeletVersion(NamedTuple):
 
 _HERE: Final = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is slow to import, as json is
 KNOWN_VERSIONS: Final = tuple(
-    sorted(KubeletVersion(int(name[2:-5])) for name in os.listdir(f"{_HERE}/releases") if name.endswith(".json"))  # noqa: PTH208
+    sorted(
+        KubeletVersion(int(name[2:-5]))
+        for name in os.listdir(f"{_HERE}/releases")  # noqa: PTH208
+        if name.endswith(".json")
+    )
 )
 OLDEST: Final = KNOWN_VERSIONS[0]
 NEWEST: Final = KNOWN_VERSIONS[-1]
@@ -56,14 +63,15 @@ class Release(Record):
 
     Attributes:
         rules: the names of the rules that hold, see `docs/versions.md`.
-        faults: the names of known faults, see `docs/versions.md`: on these a kubelet hangs, panics or gives something
-            twice.
+        faults: the names of known faults, see `docs/versions.md`: on these a kubelet hangs, panics
+            or gives something twice.
         checkpoints: by file, the versions that the kubelet reads; it writes the last one.
-        cpu_options: by name, the stage of the CPU manager's options (`cpumanager/policy_options.go`): `alpha`, `beta`
-            or `GA`.
+        cpu_options: by name, the stage of the CPU manager's options
+            (`cpumanager/policy_options.go`): `alpha`, `beta` or `GA`.
         topology_options: the same of `topologymanager/policy_options.go`.
         needs: by gate, the gates without which it must not be on.
-        gates: all feature gates that the kubelet knows, by name; `docs/versions.md` says how they were listed.
+        gates: all feature gates that the kubelet knows, by name; `docs/versions.md` says how they
+            were listed.
     """
 
     rules: frozenset[str]
@@ -80,9 +88,13 @@ def release_of(version: KubeletVersion) -> Release:
     """Return what is known of a release, one of `KNOWN_VERSIONS`."""
     data = read_table(f"releases/{version}")
     rules, faults = frozenset(data["rules"]), frozenset(data["faults"])
-    checkpoints, needs = ({name: tuple(some) for name, some in data[key].items()} for key in ("checkpoints", "needs"))
+    checkpoints, needs = (
+        {name: tuple(some) for name, some in data[key].items()} for key in ("checkpoints", "needs")
+    )
     gates = {name: GateStage(*stage) for name, stage in data["gates"].items()}
-    return Release(rules, faults, checkpoints, data["cpuOptions"], data["topologyOptions"], needs, gates)
+    return Release(
+        rules, faults, checkpoints, data["cpuOptions"], data["topologyOptions"], needs, gates
+    )
 
 
 @cache
@@ -90,9 +102,10 @@ def known_names(kind: str) -> KeysView[str]:
     """Return names that Kubernetes knows, in an order that stays.
 
     Args:
-        kind: of the fields of a `KubeletConfiguration` (v1beta1), a `Pod`, its `spec`, a `container` or `resources`;
-            `managerGates`, the feature gates that concern the resource managers (others change no decision here); or
-            `rejections`, the reasons of a kubelet that does not admit a pod, beside OutOf and a resource.
+        kind: of the fields of a `KubeletConfiguration` (v1beta1), a `Pod`, its `spec`, a
+            `container` or `resources`; `managerGates`, the feature gates that concern the resource
+            managers (others change no decision here); or `rejections`, the reasons of a kubelet
+            that does not admit a pod, beside OutOf and a resource.
     """
     return dict.fromkeys(read_table("known_names")[kind]).keys()
 
@@ -109,7 +122,8 @@ def read_table(name: str) -> Any:
 def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion:
     """Return the release that a version names: `1.33`, `v1.33.13-eks-1` or `v1.33.4+k3s1`.
 
-    Only the minor counts. A release newer than those known is judged as the newest known, with a warning.
+    Only the minor counts. A release newer than those known is judged as the newest known, with a
+    warning.
 
     Args:
         text: the version.
@@ -122,9 +136,13 @@ def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion
         return text
     numbers = _numbers(text)
     if numbers is None:
-        raise InputError.at(where, 'the version of a kubelet such as "1.33" or "v1.33.13-eks-1"', text)
+        raise InputError.at(
+            where, 'the version of a kubelet such as "1.33" or "v1.33.13-eks-1"', text
+        )
     if numbers < (1, OLDEST.minor):
-        raise InputError.at(where, f"kubelet {OLDEST} or later; what older ones decide is not known", text)
+        raise InputError.at(
+            where, f"kubelet {OLDEST} or later; what older ones decide is not known", text
+        )
     if newer := newer_release(text):
         unknown = "not known are its rules, feature gates, policy options and checkpoints"
         warn(f"kubelet {newer} is newer than those known, and is judged as {NEWEST}; {unknown}")
@@ -159,7 +177,8 @@ class PodLevel(Enum):
     Attributes:
         SETS_QOS: they decide the QoS class; containers get what their own requests say.
         SHARES: they decide the QoS class, and the containers share CPUs and memory.
-        MANAGED: they decide the QoS class, and the managers give them to the pod (gate PodLevelResourceManagers).
+        MANAGED: they decide the QoS class, and the managers give them to the pod (gate
+            PodLevelResourceManagers).
     """
 
     IGNORED = "ignored"
@@ -222,8 +241,14 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
     if gates.get("InPlacePodVerticalScaling") and "requests_from_status" in rules:
         sidecars = "sidecar_requests_from_status" in rules
         from_status = StatusRequests.WITH_SIDECARS if sidecars else StatusRequests.CONTAINERS
-    ignored = "empty_pod_resources_ignored" in rules and gates.get("PodLevelResourcesFixKubeletQOSClass", False)
-    defaulted = "pod_limits_defaulted_by_api_server" in rules and gates.get("PodLevelResourcesFixDefaulting", False)
-    claims_count = "claims_count_as_node_resources" in rules and gates.get("DRANodeAllocatableResources", False)
+    ignored = "empty_pod_resources_ignored" in rules and gates.get(
+        "PodLevelResourcesFixKubeletQOSClass", False
+    )
+    defaulted = "pod_limits_defaulted_by_api_server" in rules and gates.get(
+        "PodLevelResourcesFixDefaulting", False
+    )
+    claims_count = "claims_count_as_node_resources" in rules and gates.get(
+        "DRANodeAllocatableResources", False
+    )
     reading = PodReading(pod_level, from_status, ignored, defaulted, claims_count)
     return VersionProfile(pods=reading, **{name: name in rules for name in _OWN_RULES})

@@ -1,9 +1,10 @@
 """Writes tar archives, and reads chosen files out of tars, zips and folders: nothing is unpacked, no link followed.
 
-A snapshot is such an archive of the kernel files that discovery reads: `sysfs/kernel_files.json` lists them, and
-`alignup.machine.sysfs` reads a machine from them. The tests check that the readers open nothing else. No file on the
-list holds a host name, a serial number or a network address, with one exception: `proc/cpuinfo` has serial numbers on
-some architectures, so only the lines in `CPUINFO_LINES` are kept of it. Other layouts have other readers.
+A snapshot is such an archive of the kernel files that discovery reads: `sysfs/kernel_files.json`
+lists them, and `alignup.machine.sysfs` reads a machine from them. The tests check that the readers
+open nothing else. No file on the list holds a host name, a serial number or a network address, with
+one exception: `proc/cpuinfo` has serial numbers on some architectures, so only the lines in
+`CPUINFO_LINES` are kept of it. Other layouts have other readers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ from pathlib import Path
 from typing import IO, Any, Final, Literal, Self
 
 from alignup.errors import InputError, system_reason, warn
-from alignup.machine.sysfs.tree import PCI_FOLDER, DirectoryTree, KernelTree, MemoryTree, largest_size
+from alignup.machine.sysfs.tree import (
+    PCI_FOLDER,
+    DirectoryTree,
+    KernelTree,
+    MemoryTree,
+    largest_size,
+)
 from alignup.records import Record
 from alignup.text.counting import some_of
 
@@ -62,8 +69,8 @@ _EXTENSIONS: Final = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
 _PLAIN_TYPES: Final = (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
-# ValueError: numbers in headers that are none; RuntimeError: extended headers one after another, or a zip that is
-# encrypted or of a later version
+# ValueError: numbers in headers that are none; RuntimeError: extended headers one after another, or
+# a zip that is encrypted or of a later version
 _DAMAGE: Final = (
     *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError, zlib.error),
     *(ValueError, OverflowError, RuntimeError, EOFError, struct.error),
@@ -102,10 +109,13 @@ def check_suffix(path: str | os.PathLike[str], where: str) -> Literal["w:xz", "w
     raise InputError.at(where, "a suffix of .tar.xz, .tar.gz or .tgz", name)
 
 
-def write_archive(path: str | os.PathLike[str], files: Iterable[tuple[str, bytes]], what: str) -> None:
+def write_archive(
+    path: str | os.PathLike[str], files: Iterable[tuple[str, bytes]], what: str
+) -> None:
     """Write an archive: names and contents, with no times, owners or rights of the machine in it.
 
-    Equal files make an equal archive. It is written beside `path` and then moved there, so that it is whole or missing.
+    Equal files make an equal archive. It is written beside `path` and then moved there, so that it
+    is whole or missing.
 
     Args:
         path: the archive.
@@ -130,7 +140,9 @@ def write_archive(path: str | os.PathLike[str], files: Iterable[tuple[str, bytes
     except OSError as error:
         with suppress(OSError):
             beside.unlink()
-        raise InputError(f"cannot write {what} {os.fspath(target)!r}: {system_reason(error)}") from error
+        raise InputError(
+            f"cannot write {what} {os.fspath(target)!r}: {system_reason(error)}"
+        ) from error
 
 
 def is_archive(head: bytes) -> bool:
@@ -148,13 +160,15 @@ def read_archive(
 ) -> Archive:
     """Return the files of one node that an archive or a folder holds, at its top or in folders of any depth.
 
-    A path is from the root of a node from the first of its names on that is one of `tops`. What lies before it tells
-    nodes apart; an archive within the archive counts as a folder. Files of folders above a node's belong to it too.
+    A path is from the root of a node from the first of its names on that is one of `tops`. What
+    lies before it tells nodes apart; an archive within the archive counts as a folder. Files of
+    folders above a node's belong to it too.
 
     Args:
         path: the archive, a tar or a zip; or a folder with the same in it.
         tops: the first names of paths from the root.
-        most_bytes: returns how many bytes a file of this path may have; None: it is ignored, unread.
+        most_bytes: returns how many bytes a file of this path may have; None: it is ignored,
+            unread.
         keeps_link: returns whether the target of a link of this path is wanted.
         what: the words of an error for what the archive should be.
         node_name: the node, where there are several.
@@ -174,7 +188,9 @@ def read_archive(
     except InputError as error:
         raise type(error)(f"{error} at {source}") from None
     except _DAMAGE as error:
-        raise InputError(f"expected {what}, but the file is damaged or no archive at {source}") from error
+        raise InputError(
+            f"expected {what}, but the file is damaged or no archive at {source}"
+        ) from error
     except OSError as error:
         raise InputError(f"cannot read {what} at {source}: {system_reason(error)}") from error
 
@@ -196,7 +212,10 @@ class _Wanted:
     """Picks the members that are wanted, by the folder that is the root of their node."""
 
     def __init__(
-        self, tops: Collection[str], most_bytes: Callable[[str], int | None], keeps_link: Callable[[str], bool]
+        self,
+        tops: Collection[str],
+        most_bytes: Callable[[str], int | None],
+        keeps_link: Callable[[str], bool],
     ) -> None:
         self._tops, self._most_bytes, self._keeps_link = tops, most_bytes, keeps_link
         self._kept = 0
@@ -214,7 +233,10 @@ class _Wanted:
                 if is_small and not within and _NESTED.search(names[-1]):
                     self._take_nested(member.read(), "/".join(names))
                 continue
-            path, root = "/".join(names[place:]), within + "".join(f"{name}/" for name in names[:place])
+            path, root = (
+                "/".join(names[place:]),
+                within + "".join(f"{name}/" for name in names[:place]),
+            )
             if member.link is not None:
                 if self._keeps_link(path):
                     self.nodes[root].links[path] = member.link
@@ -239,19 +261,27 @@ def _of_one_node(nodes: dict[str, Archive], node_name: str | None) -> Archive:
     """Return the files of a node, with those of the folders above its own.
 
     Raises:
-        InputError: there are several nodes, or those that are there are named, and the name is that of none.
+        InputError: there are several nodes, or those that are there are named, and the name is that
+            of none.
     """
     ordered = sorted(nodes)
     above = {root for root, after in pairwise(ordered) if after.startswith(root)}
     found = [root for root in ordered if root not in above]
     chosen = found
     if node_name is not None and (len(found) > 1 or any("nodes/" in root for root in found)):
-        name = re.escape(node_name)  # the first part of a host's name, or sosreport-NAME-CASE-DATE-WORD
-        near = re.compile(rf"(?:^|/)(?:{name}\.|sosreport-{name}(?:\.[^/]*?)?-(?:\d+-)?\d{{4}}-\d\d-\d\d-)")
-        chosen = [root for root in found if node_name in root.split("/")] or [one for one in found if near.search(one)]
+        # the first part of a host's name, or sosreport-NAME-CASE-DATE-WORD
+        name = re.escape(node_name)
+        near = re.compile(
+            rf"(?:^|/)(?:{name}\.|sosreport-{name}(?:\.[^/]*?)?-(?:\d+-)?\d{{4}}-\d\d-\d\d-)"
+        )
+        chosen = [root for root in found if node_name in root.split("/")] or [
+            one for one in found if near.search(one)
+        ]
     if len(chosen) > 1 or (found and not chosen):
         names = some_of([root.rstrip("/") or "its top" for root in found])
-        raise InputError(f"expected the files of one node, got those of {names}; --node-name NAME chooses one")
+        raise InputError(
+            f"expected the files of one node, got those of {names}; --node-name NAME chooses one"
+        )
     read = Archive({}, {}, chosen[0].rstrip("/").rpartition("/")[2] if chosen else "")
     for root in ordered if chosen else ():
         if chosen[0].startswith(root):
@@ -271,7 +301,9 @@ def _members(file: IO[bytes], what: str) -> Iterator[_Member]:
     if head.startswith(_ZIP):
         yield from _zip_members(file)
         return
-    module = next((module for magic, module in _COMPRESSIONS.items() if head.startswith(magic)), None)
+    module = next(
+        (module for magic, module in _COMPRESSIONS.items() if head.startswith(magic)), None
+    )
     stream = _Forward(file if module is None else module.open(file), what)
     yield from _tar_members(stream)
     while stream.read(_CHUNK):
@@ -294,7 +326,9 @@ def _zip_members(file: IO[bytes]) -> Iterator[_Member]:
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                raise zipfile.BadZipFile(f"{info.filename} is compressed in another way than deflate")
+                raise zipfile.BadZipFile(
+                    f"{info.filename} is compressed in another way than deflate"
+                )
             read = partial(_zip_content, archive, info)
             is_link = stat.S_ISLNK(info.external_attr >> 16) and info.file_size <= _MOST_EXTENSION
             if not info.is_dir():
@@ -339,9 +373,15 @@ class _Forward:
         missing = self._at + size - self._start - len(self._kept)
         while missing > 0 and (chunk := self._stream.read(max(missing, _CHUNK))):
             before = max(0, self._at - self._start - _CHUNK)
-            self._kept, self._start, missing = self._kept[before:] + chunk, self._start + before, missing - len(chunk)
+            self._kept, self._start, missing = (
+                self._kept[before:] + chunk,
+                self._start + before,
+                missing - len(chunk),
+            )
             if self._start + len(self._kept) > _MAX_UNPACKED:
-                raise InputError(f"{self._what} may have up to {_MAX_UNPACKED} bytes, and this has more")
+                raise InputError(
+                    f"{self._what} may have up to {_MAX_UNPACKED} bytes, and this has more"
+                )
         place = self._at - self._start
         data = self._kept[place : place + size]
         self._at += len(data)
@@ -379,7 +419,9 @@ class _Header(tarfile.TarInfo):
             data = file.read(_MOST_EXTENSION + 1)
             file.seek(-len(data), os.SEEK_CUR)
             if self.size > _MOST_EXTENSION or _LONG_NUMBER.search(data, 0, self.size):
-                raise tarfile.ReadError("an extended header is larger, or has a longer number, than a path needs")
+                raise tarfile.ReadError(
+                    "an extended header is larger, or has a longer number, than a path needs"
+                )
         found: Self | None = super()._proc_member(archive)  # type: ignore[misc]  # the stubs leave it out
         return found
 
@@ -420,40 +462,47 @@ ROOT_TOPS: Final = frozenset({"sys", "proc", "etc", "var"})
 def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
     """Pack the kernel files beneath `root` that discovery reads, and nothing else; return how many they were.
 
-    Equal files make an equal archive. It is written beside `path` and then moved there, so that it is whole
-    or not there.
+    Equal files make an equal archive. It is written beside `path` and then moved there, so that it
+    is whole or not there.
 
     Args:
         root: A directory with `sys` and `proc` in it.
         path: The archive to write; its suffix (.tar.xz, .tar.gz or .tgz) says how it is compressed.
 
     Raises:
-        InputError: the suffix is another, `root` cannot be read, there are no kernel files, or `path` cannot
-            be written.
+        InputError: the suffix is another, `root` cannot be read, there are no kernel files, or
+            `path` cannot be written.
     """
     check_suffix(path, "the name of the snapshot")
     files = list(find_kernel_files(DirectoryTree(root)))
     if not files:
         raise InputError(f"no kernel files to pack at {os.fspath(root)}")
-    write_archive(path, ((name, text.encode("ascii", "replace")) for name, text in files), "a snapshot")
+    write_archive(
+        path, ((name, text.encode("ascii", "replace")) for name, text in files), "a snapshot"
+    )
     return len(files)
 
 
 def load_snapshot(path: str | os.PathLike[str], node_name: str | None = None) -> KernelTree:
     """Return the kernel files that an archive or a folder holds, as `read_archive` finds those of a node.
 
-    Other files are ignored, unread. A link in `sys/bus/pci/devices` stands for the files it leads to.
+    Other files are ignored, unread. A link in `sys/bus/pci/devices` stands for the files it leads
+    to.
 
     Raises:
-        InputError: the file is no archive, is damaged or too large, or has no kernel files in it, or those of several
-            machines, of which none has that name.
+        InputError: the file is no archive, is damaged or too large, or has no kernel files in it,
+            or those of several machines, of which none has that name.
     """
     source = os.fspath(path)
-    tree = kernel_tree(read_archive(path, ROOT_TOPS, kernel_file_size, is_pci_link, node_name=node_name), source)
+    tree = kernel_tree(
+        read_archive(path, ROOT_TOPS, kernel_file_size, is_pci_link, node_name=node_name), source
+    )
     if tree is None:
         if Path(path).is_dir():
             return DirectoryTree(path)
-        packs = "`alignup machine --snapshot FILE` or `tar czf FILE -C / sys/devices/system` packs them"
+        packs = (
+            "`alignup machine --snapshot FILE` or `tar czf FILE -C / sys/devices/system` packs them"
+        )
         raise InputError(f"no files of sys and proc in the snapshot {source}; {packs}")
     return tree
 
@@ -482,23 +531,30 @@ def kernel_tree(archive: Archive, source: str) -> MemoryTree | None:
     return MemoryTree(source, kept) if kept else None
 
 
-# The lines of `proc/cpuinfo` that are kept: the numbers of CPUs, and those that identify AMD's modules.
+# The lines of `proc/cpuinfo` that are kept: the numbers of CPUs, and those that identify AMD's
+# modules.
 CPUINFO_LINES: Final = ("processor", "vendor_id", "cpu family")
 
-_KEPT: Final = re.compile(rf"^[ \t]*(?:{'|'.join(CPUINFO_LINES)})[ \t]*(?::[^\r\n]*)?$", re.MULTILINE)
+_KEPT: Final = re.compile(
+    rf"^[ \t]*(?:{'|'.join(CPUINFO_LINES)})[ \t]*(?::[^\r\n]*)?$", re.MULTILINE
+)
 _WILD: Final = re.compile(r"[*?\[]")
 
 
 @cache
 def patterns() -> tuple[str, ...]:
     """Return the paths from the root, with the shell's wildcards; a wildcard never spans a slash."""
-    return tuple(json.loads(Path(__file__).with_name("sysfs").joinpath("kernel_files.json").read_bytes()))
+    return tuple(
+        json.loads(Path(__file__).with_name("sysfs").joinpath("kernel_files.json").read_bytes())
+    )
 
 
 @cache
 def pci_names() -> frozenset[str]:
     """Return the names of the files of a PCI device."""
-    return frozenset(pattern.rpartition("/")[2] for pattern in patterns() if pattern.startswith(PCI_FOLDER))
+    return frozenset(
+        pattern.rpartition("/")[2] for pattern in patterns() if pattern.startswith(PCI_FOLDER)
+    )
 
 
 @cache
@@ -531,7 +587,12 @@ def _matches(tree: KernelTree, pattern: list[str]) -> list[str]:
     paths = [""]
     for part in pattern:
         if _WILD.search(part):
-            paths = [f"{folder}/{name}" for folder in paths for name in tree.names(folder) if fnmatchcase(name, part)]
+            paths = [
+                f"{folder}/{name}"
+                for folder in paths
+                for name in tree.names(folder)
+                if fnmatchcase(name, part)
+            ]
         else:
             paths = [f"{folder}/{part}" if folder else part for folder in paths]
     return paths

@@ -1,7 +1,7 @@
 """Holds sets of CPU numbers, `CPUSet`: their arithmetic, and their text form, the CPU list (`0-3,8`).
 
-The CPUs of a machine are read, and given to containers, elsewhere. Inside the providers a set is an int whose bit i
-is the CPU that the kernel numbers i; a `CPUSet` is the public form of that int.
+The CPUs of a machine are read, and given to containers, elsewhere. Inside the providers a set is an
+int whose bit i is the CPU that the kernel numbers i; a `CPUSet` is the public form of that int.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from typing import Final
 
-# CPU numbers are below this: eight times what the kernel can be built for, so that a typing error in a list costs an
-# error and not gigabytes.
+# CPU numbers are below this: eight times what the kernel can be built for, so that a typing error
+# in a list costs an error and not gigabytes.
 CPU_LIMIT: Final = 65536
 
 # CPUs that a discovered machine may have: as many as the kernel can be built for.
@@ -54,7 +54,9 @@ class CPUSet(AbstractSet[int]):
         for cpu in cpus:
             number = operator.index(cpu)
             if not 0 <= number < CPU_LIMIT:
-                raise InputError.at("a set of CPUs", f"a CPU number from 0 to {CPU_LIMIT - 1}", number)
+                raise InputError.at(
+                    "a set of CPUs", f"a CPU number from 0 to {CPU_LIMIT - 1}", number
+                )
             bits |= 1 << number
         self._bits = bits
 
@@ -75,17 +77,17 @@ class CPUSet(AbstractSet[int]):
     def parse(cls, text: str, where: str = "a CPU list") -> CPUSet:
         """Return the set that a CPU list describes, as the kernel and `reservedSystemCPUs` write them.
 
-        Numbers and ranges are separated by commas, in any order, and may overlap; a range may have a stride,
-        as in taskset's `0-31:2`. White space around the whole is ignored, since files in sysfs end in a
-        newline. An empty list is the empty set.
+        Numbers and ranges are separated by commas, in any order, and may overlap; a range may have
+        a stride, as in taskset's `0-31:2`. White space around the whole is ignored, since files in
+        sysfs end in a newline. An empty list is the empty set.
 
         Args:
             text: the list, such as `0-3,8`.
             where: the place that an error names.
 
         Raises:
-            InputError: a part of the list is no number or range, goes backwards, or is too large, or the list is
-                longer than one of all CPUs needs to be.
+            InputError: a part of the list is no number or range, goes backwards, or is too large,
+                or the list is longer than one of all CPUs needs to be.
         """
         bits = 0
         stripped = text.strip()
@@ -123,17 +125,34 @@ class CPUSet(AbstractSet[int]):
         return not self._bits & ~other._bits if isinstance(other, CPUSet) else super().__le__(other)
 
     def __and__(self, other: AbstractSet[object]) -> CPUSet:
-        return CPUSet.from_int(self._bits & other._bits) if isinstance(other, CPUSet) else super().__and__(other)  # type: ignore[return-value]  # made by our constructor
+        return (
+            CPUSet.from_int(self._bits & other._bits)
+            if isinstance(other, CPUSet)
+            else super().__and__(other)
+        )  # type: ignore[return-value]  # made by our constructor
 
-    # the library's types let the union of sets be of mixed elements; a set of CPUs holds nothing else
+    # the library's types let the union of sets be of mixed elements; a set of CPUs holds nothing
+    # else
     def __or__(self, other: AbstractSet[int]) -> CPUSet:  # type: ignore[override]
-        return CPUSet.from_int(self._bits | other._bits) if isinstance(other, CPUSet) else super().__or__(other)  # type: ignore[return-value]
+        return (
+            CPUSet.from_int(self._bits | other._bits)
+            if isinstance(other, CPUSet)
+            else super().__or__(other)
+        )  # type: ignore[return-value]
 
     def __sub__(self, other: AbstractSet[int | None]) -> CPUSet:
-        return CPUSet.from_int(self._bits & ~other._bits) if isinstance(other, CPUSet) else super().__sub__(other)  # type: ignore[return-value]
+        return (
+            CPUSet.from_int(self._bits & ~other._bits)
+            if isinstance(other, CPUSet)
+            else super().__sub__(other)
+        )  # type: ignore[return-value]
 
     def __xor__(self, other: AbstractSet[int]) -> CPUSet:  # type: ignore[override]
-        return CPUSet.from_int(self._bits ^ other._bits) if isinstance(other, CPUSet) else super().__xor__(other)  # type: ignore[return-value]
+        return (
+            CPUSet.from_int(self._bits ^ other._bits)
+            if isinstance(other, CPUSet)
+            else super().__xor__(other)
+        )  # type: ignore[return-value]
 
     def __str__(self) -> str:
         """Return the CPU list: runs as ranges, ascending, `` when empty."""
@@ -159,7 +178,9 @@ def _part_bits(part: str, where: str) -> int:
     span, colon, stride_text = part.partition(":")
     first_text, dash, last_text = span.partition("-")
     numbers = [first_text, last_text if dash else first_text, stride_text if colon else "1"]
-    if (colon and not dash) or not all(text.isascii() and text.isdigit() and len(text) < _SHOWN for text in numbers):
+    if (colon and not dash) or not all(
+        text.isascii() and text.isdigit() and len(text) < _SHOWN for text in numbers
+    ):
         raise InputError.at(where, "a CPU number or range such as 8 or 0-3", part[:_SHOWN])
     first, last, stride = map(int, numbers)
     if last >= CPU_LIMIT:

@@ -1,13 +1,15 @@
 """Holds the records of a device, and of a machine with what came with it, and reads and writes inventories.
 
-An inventory is the devices of each resource, and their NUMA nodes. `LoadedMachine` has a kubelet's configuration and
-example pods too, where a machine came with them.
+An inventory is the devices of each resource, and their NUMA nodes. `LoadedMachine` has a kubelet's
+configuration and example pods too, where a machine came with them.
 
-Which devices are free, and which container gets them, is decided in `alignup.providers.devices.provider`.
+Which devices are free, and which container gets them, is decided in
+`alignup.providers.devices.provider`.
 
-On a GB200, a GPU's memory is a NUMA node, and some tools report that node for the GPU. It has no CPUs, so by the
-Topology Manager's rules nothing aligns with it. As an option, `near_cpu_nodes`, such a device counts as near the
-closest nodes with CPUs. The kubelet has no such option: it takes the nodes that a device plugin reports.
+On a GB200, a GPU's memory is a NUMA node, and some tools report that node for the GPU. It has no
+CPUs, so by the Topology Manager's rules nothing aligns with it. As an option, `near_cpu_nodes`,
+such a device counts as near the closest nodes with CPUs. The kubelet has no such option: it takes
+the nodes that a device plugin reports.
 """
 
 from __future__ import annotations
@@ -28,8 +30,11 @@ if TYPE_CHECKING:
 _SHOWN_IDS = 4
 _SHOWN_LETTERS = 80
 _SHOWN_NODES = 16
-_NO_HINT = ", which then finds no hint: restricted and single-numa-node refuse every pod that asks for it"
-# The NUMA node id that a plugin reports if it has not determined one; no machine has a node of this id.
+_NO_HINT = (
+    ", which then finds no hint: restricted and single-numa-node refuse every pod that asks for it"
+)
+# The NUMA node id that a plugin reports if it has not determined one; no machine has a node of this
+# id.
 UNKNOWN_NUMA_NODE = -1
 _KEYS = frozenset({"id", "numa", "healthy", "pci"})
 
@@ -42,9 +47,10 @@ class Device(Record):
 
     Attributes:
         id: unique within the resource.
-        numa_nodes: kernel ids of the NUMA nodes it is near to; None: the plugin reported no topology.
-        has_only_unknown_nodes: its plugin reported NUMA nodes, none of which the machine has; they are left out of
-            `numa_nodes`.
+        numa_nodes: kernel ids of the NUMA nodes it is near to; None: the plugin reported no
+            topology.
+        has_only_unknown_nodes: its plugin reported NUMA nodes, none of which the machine has; they
+            are left out of `numa_nodes`.
         pci: its PCI address; empty: not known, or the id is it.
     """
 
@@ -55,16 +61,20 @@ class Device(Record):
     pci: str = ""
 
 
-# The devices of each resource, and of each resource sets of device ids that go well together, the best first.
+# The devices of each resource, and of each resource sets of device ids that go well together, the
+# best first.
 Inventory = Mapping[str, Sequence[Device]]
 PreferredSets = Mapping[str, Sequence[Sequence[str]]]
 
 
-def decode_inventory(inventory: object, machine: Machine, where: str = "devices") -> dict[str, tuple[Device, ...]]:
+def decode_inventory(
+    inventory: object, machine: Machine, where: str = "devices"
+) -> dict[str, tuple[Device, ...]]:
     """Return the devices of each resource, from `{"resource": [{"id", "numa", "healthy"}]}` as JSON has it.
 
-    `numa` is a list of kernel NUMA node ids, or one id; null or absent means that the plugin reported no topology.
-    `healthy` is true when absent. NUMA nodes that the machine lacks are ignored with an `AlignupWarning`.
+    `numa` is a list of kernel NUMA node ids, or one id; null or absent means that the plugin
+    reported no topology. `healthy` is true when absent. NUMA nodes that the machine lacks are
+    ignored with an `AlignupWarning`.
 
     Args:
         inventory: the decoded JSON or YAML; in place of a device's mapping there may be its record.
@@ -99,7 +109,8 @@ def decode_preferred_sets(
         where: the name of the sets in errors.
 
     Raises:
-        InputError: something is not of this shape, or a set names a device that the inventory lacks.
+        InputError: something is not of this shape, or a set names a device that the inventory
+            lacks.
     """
     if not isinstance(sets, Mapping):
         raise InputError.at(where, "a mapping of resources to lists of sets", sets)
@@ -112,28 +123,36 @@ def decode_preferred_sets(
         for ids in wanted:
             if not all(isinstance(identity, str) and identity in known for identity in ids):
                 shown = [identity[:_SHOWN_LETTERS] for identity in sorted(known)]
-                raise InputError.at(place, f"device ids of {resource!r} ({some_of(shown, _SHOWN_IDS)})", ids)
+                raise InputError.at(
+                    place, f"device ids of {resource!r} ({some_of(shown, _SHOWN_IDS)})", ids
+                )
         found[resource] = tuple(tuple(ids) for ids in wanted)
     return found
 
 
 def inventory_to_dict(inventory: Inventory) -> dict[str, list[dict[str, Any]]]:
     """Return plain data for JSON that `decode_inventory` reads back to an equal inventory."""
-    return {resource: list(map(_device_to_dict, devices)) for resource, devices in inventory.items()}
+    return {
+        resource: list(map(_device_to_dict, devices)) for resource, devices in inventory.items()
+    }
 
 
 def _device_to_dict(device: Device) -> dict[str, Any]:
     nodes = (UNKNOWN_NUMA_NODE,) if device.has_only_unknown_nodes else device.numa_nodes
     told: dict[str, Any] = {"id": device.id, "numa": None if nodes is None else list(nodes)}
-    return told | ({} if device.healthy else {"healthy": False}) | ({"pci": device.pci} if device.pci else {})
+    return (
+        told
+        | ({} if device.healthy else {"healthy": False})
+        | ({"pci": device.pci} if device.pci else {})
+    )
 
 
 def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> tuple[Device, ...]:
     """Return devices that are near to NUMA nodes of this machine only, after checking that no id comes twice.
 
-    Plugins report -1, or a node that does not exist; like a kubelet, which finds no device there, this ignores
-    such nodes, and warns of them. A resource whose devices name no other nodes counts as one that is aligned: no set of
-    NUMA nodes can supply it.
+    Plugins report -1, or a node that does not exist; like a kubelet, which finds no device there,
+    this ignores such nodes, and warns of them. A resource whose devices name no other nodes counts
+    as one that is aligned: no set of NUMA nodes can supply it.
 
     Raises:
         InputError: an id comes twice.
@@ -143,7 +162,9 @@ def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> 
     unknown: set[int] = set()
     for index, device in enumerate(devices):
         if device.id in found:
-            raise InputError.at(f"{where}[{index}].id", "an id that no other device of the resource has", device.id)
+            raise InputError.at(
+                f"{where}[{index}].id", "an id that no other device of the resource has", device.id
+            )
         strange = set(device.numa_nodes or ()) - nodes
         if strange:
             unknown |= strange
@@ -152,9 +173,12 @@ def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> 
             device = replace(device, numa_nodes=known, has_only_unknown_nodes=not known)  # noqa: PLW2901
         found[device.id] = device
     if unknown:
-        here, there = (some_of([str(node) for node in sorted(some)], _SHOWN_NODES) for some in (unknown, nodes))
+        here, there = (
+            some_of([str(node) for node in sorted(some)], _SHOWN_NODES) for some in (unknown, nodes)
+        )
         warn(
-            f"{where} names NUMA nodes that this machine ({there}) does not have: {here}; ignored, as a kubelet does"
+            f"{where} names NUMA nodes that this machine ({there}) does not have: {here}; "
+            "ignored, as a kubelet does"
             f"{'' if any(one.numa_nodes for one in found.values()) else _NO_HINT}"
         )
     return tuple(found.values())
@@ -205,7 +229,10 @@ def devices_near(told: Iterable[tuple[str, str, Iterable[int]]]) -> dict[str, tu
     for resource, identity, nodes in told:
         found.setdefault(resource, {}).setdefault(identity, set()).update(nodes)
     return {
-        resource: tuple(Device(identity, tuple(sorted(nodes)) or None) for identity, nodes in sorted(ids.items()))
+        resource: tuple(
+            Device(identity, tuple(sorted(nodes)) or None)
+            for identity, nodes in sorted(ids.items())
+        )
         for resource, ids in sorted(found.items())
     }
 
@@ -213,8 +240,8 @@ def devices_near(told: Iterable[tuple[str, str, Iterable[int]]]) -> dict[str, tu
 def nearest_cpu_nodes(machine: Machine, numa_id: int) -> tuple[int, ...]:
     """Return the ids of the nodes with CPUs that are closest to a node, ascending.
 
-    A node with CPUs is closest to itself. Of several at the same distance, all are returned; where distances
-    are not known, every node with CPUs is.
+    A node with CPUs is closest to itself. Of several at the same distance, all are returned; where
+    distances are not known, every node with CPUs is.
 
     Args:
         machine: the machine.
@@ -229,7 +256,9 @@ def nearest_cpu_nodes(machine: Machine, numa_id: int) -> tuple[int, ...]:
     candidates = [index for index, cpus in enumerate(machine.node_cpus) if cpus]
     row = machine.numa_nodes[position].distances
     shortest = min((row[index] for index in candidates), default=0) if row else 0
-    return tuple(machine.numa_node_ids[index] for index in candidates if not row or row[index] == shortest)
+    return tuple(
+        machine.numa_node_ids[index] for index in candidates if not row or row[index] == shortest
+    )
 
 
 def near_cpu_nodes(machine: Machine, inventory: Inventory) -> dict[str, tuple[Device, ...]]:
@@ -245,7 +274,9 @@ def near_cpu_nodes(machine: Machine, inventory: Inventory) -> dict[str, tuple[De
 
     def placed(device: Device) -> Device:
         near = {one for node in device.numa_nodes or () for one in nearest_cpu_nodes(machine, node)}
-        return device if device.numa_nodes is None else replace(device, numa_nodes=tuple(sorted(near)))
+        return (
+            device if device.numa_nodes is None else replace(device, numa_nodes=tuple(sorted(near)))
+        )
 
     return {resource: tuple(map(placed, devices)) for resource, devices in inventory.items()}
 
@@ -270,10 +301,20 @@ class LoadedMachine(Record):
     kubelet: Mapping[str, Any] = field(default_factory=dict)
     pods: tuple[Mapping[str, Any], ...] = ()
 
-    def with_devices(self, devices: Inventory, preferred_sets: PreferredSets | None = None) -> LoadedMachine:
+    def with_devices(
+        self, devices: Inventory, preferred_sets: PreferredSets | None = None
+    ) -> LoadedMachine:
         """Return this machine with other devices of some resources; their preferred sets go with the devices."""
-        kept = {resource: sets for resource, sets in self.preferred_sets.items() if resource not in devices}
-        return replace(self, devices={**self.devices, **devices}, preferred_sets={**kept, **(preferred_sets or {})})
+        kept = {
+            resource: sets
+            for resource, sets in self.preferred_sets.items()
+            if resource not in devices
+        }
+        return replace(
+            self,
+            devices={**self.devices, **devices},
+            preferred_sets={**kept, **(preferred_sets or {})},
+        )
 
     def completed(self, own: Mapping[str, Any], before: str = "") -> LoadedMachine:
         """Return this machine with those of `EXTRA_KEYS` that a document has of its own.
@@ -285,21 +326,29 @@ class LoadedMachine(Record):
             before: the text that errors put before the key.
 
         Raises:
-            InputError: a value is not of its form; see `decode_inventory` and `decode_preferred_sets`.
+            InputError: a value is not of its form; see `decode_inventory` and
+                `decode_preferred_sets`.
         """
         devices, sets, kubelet = self.devices, self.preferred_sets, self.kubelet
         if own.get("devices") is not None:
-            devices = decode_inventory(mapping_under(own, "devices", before), self.machine, f"{before}devices")
+            devices = decode_inventory(
+                mapping_under(own, "devices", before), self.machine, f"{before}devices"
+            )
             sets = {}
         if own.get("preferredSets") is not None:
-            sets = decode_preferred_sets(mapping_under(own, "preferredSets", before), devices, f"{before}preferredSets")
+            sets = decode_preferred_sets(
+                mapping_under(own, "preferredSets", before), devices, f"{before}preferredSets"
+            )
         if own.get("kubelet") is not None:
             kubelet = mapping_under(own, "kubelet", before)
         return replace(self, devices=devices, preferred_sets=sets, kubelet=kubelet)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the machine object that `described_machine` reads, with those of `EXTRA_KEYS` that hold something."""
-        sets = {resource: [list(ids) for ids in found] for resource, found in self.preferred_sets.items()}
+        sets = {
+            resource: [list(ids) for ids in found]
+            for resource, found in self.preferred_sets.items()
+        }
         extras = zip(EXTRA_KEYS, (inventory_to_dict(self.devices), sets, self.kubelet), strict=True)
         return {**self.machine.to_dict(), **{key: extra for key, extra in extras if extra}}
 

@@ -1,9 +1,9 @@
 """Reads a machine from hwloc's XML, as `lstopo --of xml` writes it: format 2, and format 1 of old releases.
 
-Objects are read by the sets of CPUs they carry, so that both formats are one: in the first, NUMA nodes are
-parents of cores; in the second, they hang beside them. hwloc has no list of offline CPUs, only what is
-complete and not usable, and gives nodes without CPUs the CPUs they are near, so this is the next best thing
-to a snapshot.
+Objects are read by the sets of CPUs they carry, so that both formats are one: in the first, NUMA
+nodes are parents of cores; in the second, they hang beside them. hwloc has no list of offline CPUs,
+only what is complete and not usable, and gives nodes without CPUs the CPUs they are near, so this
+is the next best thing to a snapshot.
 """
 
 from __future__ import annotations
@@ -38,7 +38,14 @@ _WORD_DIGITS: Final = 8
 _MOST_WORDS: Final = CPU_LIMIT // 32
 _MOST_DIGITS: Final = 18
 # What is read of hwloc's subtypes of memory.
-_KINDS: Final = {"DRAM": "dram", "HBM": "hbm", "MCDRAM": "hbm", "GPUMemory": "gpu", "NVM": "far", "CXL-DRAM": "far"}
+_KINDS: Final = {
+    "DRAM": "dram",
+    "HBM": "hbm",
+    "MCDRAM": "hbm",
+    "GPUMemory": "gpu",
+    "NVM": "far",
+    "CXL-DRAM": "far",
+}
 _FARTHEST: Final = 1 << 31
 
 
@@ -66,7 +73,8 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
         where: the name of the document in errors.
 
     Raises:
-        InputError: it is not well formed, declares entities, is not from hwloc, or describes no machine.
+        InputError: it is not well formed, declares entities, is not from hwloc, or describes no
+            machine.
     """
     # entities can multiply, in any encoding
     if b"<!ENTITY" in data.replace(b"\0", b""):
@@ -93,7 +101,10 @@ def machine_of_topology(root: Element, where: str) -> Machine:
     if not found.cpus:
         raise InputError(f"no objects of type PU at {where}")
     if found.cpus.bit_count() > CPU_COUNT_LIMIT:
-        raise InputError(f"{found.cpus.bit_count()} CPUs are more than the {CPU_COUNT_LIMIT} supported at {where}")
+        raise InputError(
+            f"{found.cpus.bit_count()} CPUs are more than the {CPU_COUNT_LIMIT} supported at "
+            f"{where}"
+        )
     all_cpus = found.cpus
     found.cpus &= _allowed(top, "cpuset")
     groups = [core & found.cpus for core in found.cores]
@@ -108,11 +119,22 @@ def machine_of_topology(root: Element, where: str) -> Machine:
     rows = _distances(root, in_document) or [()] * len(ids)
     open_nodes = _allowed(top, "nodeset")
     nodes = tuple(
-        _numa_node(numa_id, element, cores_within(cores, cpus), row, has_memory=bool(open_nodes >> numa_id & 1))
+        _numa_node(
+            numa_id,
+            element,
+            cores_within(cores, cpus),
+            row,
+            has_memory=bool(open_nodes >> numa_id & 1),
+        )
         for (numa_id, _, element), cpus, row in zip(found.nodes, owned, rows, strict=True)
     )
     offline = tuple(bit_numbers(_set(top.get("complete_cpuset")) & ~all_cpus))
-    return Machine(nodes, offline, _pci_devices(found, ids, owned), cores_within(cores, found.cpus & ~union(owned)))
+    return Machine(
+        nodes,
+        offline,
+        _pci_devices(found, ids, owned),
+        cores_within(cores, found.cpus & ~union(owned)),
+    )
 
 
 def _allowed(top: Element, kind: str) -> int:
@@ -161,12 +183,14 @@ def _number(text: str | None) -> int | None:
 def _owned_cpus(found: _Found) -> list[int]:
     """Return the CPUs of each node, in the order of `found.nodes`.
 
-    Of nodes that are near the same CPUs, the one they belong to comes first in the document, or has fewer of
-    them: the others are memory without CPUs.
+    Of nodes that are near the same CPUs, the one they belong to comes first in the document, or has
+    fewer of them: the others are memory without CPUs.
     """
     left = found.cpus
     owned = [0] * len(found.nodes)
-    by_weight = sorted(range(len(owned)), key=lambda index: (found.nodes[index][1].bit_count(), index))
+    by_weight = sorted(
+        range(len(owned)), key=lambda index: (found.nodes[index][1].bit_count(), index)
+    )
     for index in by_weight:
         cpus = found.nodes[index][1] & found.cpus
         # a node that lost some of its CPUs to a smaller one was only ever near them
@@ -177,28 +201,48 @@ def _owned_cpus(found: _Found) -> list[int]:
 
 
 def _numa_node(
-    numa_id: int, element: Element, cores: tuple[Core, ...], row: tuple[int, ...], *, has_memory: bool
+    numa_id: int,
+    element: Element,
+    cores: tuple[Core, ...],
+    row: tuple[int, ...],
+    *,
+    has_memory: bool,
 ) -> NumaNode:
     """Return the record of a node, with the memory and the hugepages of its object, if it may be used."""
     memory = _attribute(element, "local_memory") if has_memory else 0
-    pages = sorted((_attribute(page, "size"), _attribute(page, "count")) for page in element.iterfind("page_type"))
+    pages = sorted(
+        (_attribute(page, "size"), _attribute(page, "count"))
+        for page in element.iterfind("page_type")
+    )
     # the smallest size is that of ordinary pages, even on machines where that is 64 KiB
-    huge = tuple(HugePages.of_bytes(size, count) for size, count in pages[1:] if size >= _MIN_HUGEPAGE)
-    return NumaNode(numa_id, memory, cores, huge if has_memory else (), row, _KINDS.get(element.get("subtype", ""), ""))
+    huge = tuple(
+        HugePages.of_bytes(size, count) for size, count in pages[1:] if size >= _MIN_HUGEPAGE
+    )
+    return NumaNode(
+        numa_id,
+        memory,
+        cores,
+        huge if has_memory else (),
+        row,
+        _KINDS.get(element.get("subtype", ""), ""),
+    )
 
 
 def _attribute(element: Element, name: str) -> int:
     """Return an attribute that is a number; 0 if it is missing."""
     text = element.get(name, "0")
     if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
-        raise InputError.at(f"the attribute {name} of an object of type {element.get('type')}", "a number", text)
+        raise InputError.at(
+            f"the attribute {name} of an object of type {element.get('type')}", "a number", text
+        )
     return int(text)
 
 
 def _distances(root: Element, in_document: list[int]) -> list[tuple[int, ...]]:
     """Return the rows of distances by ascending id; none if the document has none.
 
-    Format 2 has the ids of rows and columns; in format 1 they are in the order of objects, `in_document`.
+    Format 2 has the ids of rows and columns; in format 1 they are in the order of objects,
+    `in_document`.
     """
     count = len(in_document)
     for element in root.iter("distances2"):
@@ -236,7 +280,11 @@ def _by_id(values: list[int], ids: list[int]) -> list[tuple[int, ...]]:
 def _numbers(elements: Iterable[Element]) -> list[int]:
     """Return the numbers in the texts of elements; hwloc breaks long lists into several."""
     words = " ".join(element.text or "" for element in elements).split()
-    return [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS]
+    return [
+        int(word)
+        for word in words
+        if word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS
+    ]
 
 
 def _pci_devices(found: _Found, ids: list[int], owned: list[int]) -> tuple[PciDevice, ...]:
@@ -245,10 +293,14 @@ def _pci_devices(found: _Found, ids: list[int], owned: list[int]) -> tuple[PciDe
     for element, near in found.pci:
         numbers = _PCI_TYPE.match(element.get("pci_type", ""))
         nodes = [numa_id for numa_id, cpus in zip(ids, owned, strict=True) if cpus & near]
-        class_, vendor, device = (text.lower() for text in numbers.groups()) if numbers else ("0000",) * 3
+        class_, vendor, device = (
+            (text.lower() for text in numbers.groups()) if numbers else ("0000",) * 3
+        )
         node = nodes[0] if len(nodes) == 1 and len(ids) > 1 else None
         behind = _BUSES.fullmatch(element.get("bridge_pci", ""))
         buses = (int(behind[1], 16), int(behind[2], 16)) if behind else None
         link = round(_measure(element.get("pci_link_speed", "0")), 2) or None
-        devices.append(PciDevice(element.get("pci_busid", ""), class_, vendor, device, node, buses, link))
+        devices.append(
+            PciDevice(element.get("pci_busid", ""), class_, vendor, device, node, buses, link)
+        )
     return tuple(sorted(devices, key=lambda device: device.address))

@@ -1,12 +1,14 @@
 """Reads the machine that a user names by `--machine` (of the catalog, a folder, or a file), and its devices.
 
-`LoadedMachine` (`device_inventory.py`) has both. Each other kind of source has a module that reads it, which is
-imported when it is needed: a command on this machine should start at once. Devices come from the same source, an
-inventory, PCI devices or NVIDIA's driver; here it is decided which of them counts where several describe a resource.
+`LoadedMachine` (`device_inventory.py`) has both. Each other kind of source has a module that reads
+it, which is imported when it is needed: a command on this machine should start at once. Devices
+come from the same source, an inventory, PCI devices or NVIDIA's driver; here it is decided which of
+them counts where several describe a resource.
 
-The catalog comes with the package: `catalog_data/<name>.json`. An entry has the keys of a scenario (`machine`,
-`devices`, `preferredSets`, `kubelet`), and maybe `pods`; for readers of the file a `description`, and `pcieTree`: who
-published where the devices are in the PCIe tree, or that nobody has.
+The catalog comes with the package: `catalog_data/<name>.json`. An entry has the keys of a scenario
+(`machine`, `devices`, `preferredSets`, `kubelet`), and maybe `pods`; for readers of the file a
+`description`, and `pcieTree`: who published where the devices are in the PCIe tree, or that nobody
+has.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ HERE: Final = "/"
 
 _MAX_FILE: Final = 16 << 20
 _HEAD: Final = 512
-# The start of JSON; that of `lscpu -J` is a text as lscpu prints it, and a prompt can start with a bracket.
+# The start of JSON; that of `lscpu -J` is a text as lscpu prints it, and a prompt can start with a
+# bracket.
 _JSON: Final = re.compile(rb'\s*(?:\{(?!\s*"(?:lscpu|cpus)")|\[\s*[\[{"\d\]])')
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
@@ -43,11 +46,12 @@ def read_machine(source: str | os.PathLike[str]) -> Machine:
     >>> read_machine("dgx-h100")
     <Machine of 2 NUMA nodes, 224 CPUs, 2097152 MiB>
 
-    Devices and a configuration that came with it are not part of the record; `Node.from_dict` keeps them.
+    Devices and a configuration that came with it are not part of the record; `Node.from_dict` keeps
+    them.
 
     Args:
-        source: the name of a machine of the catalog, the root of a sysfs tree (`/`: this machine), or a file: a
-            snapshot, hwloc's XML, or JSON as `alignup machine --json` prints it.
+        source: the name of a machine of the catalog, the root of a sysfs tree (`/`: this machine),
+            or a file: a snapshot, hwloc's XML, or JSON as `alignup machine --json` prints it.
 
     Raises:
         InputError: there is no such machine, or it cannot be read.
@@ -58,10 +62,11 @@ def read_machine(source: str | os.PathLike[str]) -> Machine:
 def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
     """Return the machine that `source` names, with what came with it.
 
-    It is, in this order: the name of a machine of the catalog (`./name` is a file), a directory with `sys`
-    and `proc` in it, or a file: a snapshot, hwloc's XML, JSON, which is a machine as `alignup machine
-    --json` prints it, or anything that has one under the key `machine`, such as a scenario, or a text with
-    what programs print of a machine (`alignup.machine.pasted`). `node_name` chooses one of several in an archive.
+    It is, in this order: the name of a machine of the catalog (`./name` is a file), a directory
+    with `sys` and `proc` in it, or a file: a snapshot, hwloc's XML, JSON, which is a machine as
+    `alignup machine --json` prints it, or anything that has one under the key `machine`, such as a
+    scenario, or a text with what programs print of a machine (`alignup.machine.pasted`).
+    `node_name` chooses one of several in an archive.
 
     Raises:
         InputError: there is no such machine, or it cannot be read.
@@ -85,9 +90,14 @@ def _unknown_machine(name: str, expected: str, where: str = "") -> InputError:
     from alignup.text.known_keys import unknown_keys  # noqa: PLC0415  # an error only
 
     longer = [known for known in catalog_entries() if name and known.startswith(name)]
-    nearest = longer[0] if longer else next(near for _, near in unknown_keys([name], catalog_entries()))
+    nearest = (
+        longer[0] if longer else next(near for _, near in unknown_keys([name], catalog_entries()))
+    )
     meant = f"; did you mean {nearest}?" if nearest else ""
-    return InputError(f"unknown machine {name!r:.80}{where}: expected {expected} {', '.join(catalog_entries())}{meant}")
+    return InputError(
+        f"unknown machine {name!r:.80}{where}: expected {expected} "
+        f"{', '.join(catalog_entries())}{meant}"
+    )
 
 
 def _load_archive(path: Path, node_name: str | None) -> LoadedMachine:
@@ -151,7 +161,9 @@ def described_machine(described: object, where: str = "machine") -> LoadedMachin
     """
     if isinstance(described, str):
         if described not in catalog_entries():
-            raise _unknown_machine(described, "a machine object, or one of the catalog:", f" at {where}")
+            raise _unknown_machine(
+                described, "a machine object, or one of the catalog:", f" at {where}"
+            )
         return catalog_entries()[described]
     if not isinstance(described, Mapping):
         raise InputError.at(where, "a mapping", described)
@@ -161,25 +173,25 @@ def described_machine(described: object, where: str = "machine") -> LoadedMachin
 def machine_with_devices_from_dict(data: Mapping[str, Any], source: str = "") -> LoadedMachine:
     """Return the machine under `machine`, with `devices`, `preferredSets`, `kubelet` and `pods` beside it.
 
-    All but `machine` may be missing or null. The first three are then those that come with the machine; devices of
-    their own bring their own preferred sets, or none.
+    All but `machine` may be missing or null. The first three are then those that come with the
+    machine; devices of their own bring their own preferred sets, or none.
 
     Args:
         data: a decoded document; other keys are ignored.
         source: the name of the document in errors; empty: they name the place in it only.
 
     Raises:
-        InputError: one of the parts is not of its form; see `described_machine`, `decode_inventory` and
-            `decode_preferred_sets`.
+        InputError: one of the parts is not of its form; see `described_machine`, `decode_inventory`
+            and `decode_preferred_sets`.
     """
     before = f"{source}: " if source else ""
     found = described_machine(data["machine"], f"{before}machine").completed(data, before)
     return replace(found, pods=tuple(data["pods"])) if data.get("pods") else found
 
 
-# When NVIDIA's driver is asked for GPUs: never, only if nothing else describes them, or even then. "if there" is "if
-# missing" for callers that did not ask for GPUs: if the machine has none, or its driver does not answer, the result has
-# no GPUs, and that is no error.
+# When NVIDIA's driver is asked for GPUs: never, only if nothing else describes them, or even then.
+# "if there" is "if missing" for callers that did not ask for GPUs: if the machine has none, or its
+# driver does not answer, the result has no GPUs, and that is no error.
 AskDriver = Literal["never", "if there", "if missing", "always"]
 
 
@@ -196,23 +208,25 @@ def load_with_devices(
 ) -> LoadedMachine:
     """Return a machine with its devices.
 
-    An inventory takes the place of all devices that come with the machine. Then PCI devices, and then the driver's
-    GPUs, take the place of the devices of the same resource. The preferred sets of devices that are replaced are
-    dropped.
+    An inventory takes the place of all devices that come with the machine. Then PCI devices, and
+    then the driver's GPUs, take the place of the devices of the same resource. The preferred sets
+    of devices that are replaced are dropped.
 
     Args:
         source: a machine as `load_machine` takes it, or its record, with devices or without.
-        devices: an inventory as `decode_inventory` takes it; None: the devices that come with the machine.
+        devices: an inventory as `decode_inventory` takes it; None: the devices that come with the
+            machine.
         where: the name of the inventory in errors.
         selectors: PCI devices of resources, as `PciSelector.parse` takes them.
         nvidia: whether to ask NVIDIA's driver, which knows the GPUs of the machine at hand only.
-        near_cpus: whether devices near nodes without CPUs count as near the closest nodes with CPUs.
+        near_cpus: whether devices near nodes without CPUs count as near the closest nodes with
+            CPUs.
         node_name: the machine's, where an archive has several.
         tell: called with a sentence about GPUs that are left out; see "if there" of `AskDriver`.
 
     Raises:
-        InputError: there is no such machine, a device is described wrongly, a selector selects nothing, or the
-            driver does not answer.
+        InputError: there is no such machine, a device is described wrongly, a selector selects
+            nothing, or the driver does not answer.
     """
     if isinstance(source, str):
         loaded = load_machine(source, node_name)
@@ -220,7 +234,9 @@ def load_with_devices(
         loaded = LoadedMachine(source) if isinstance(source, Machine) else source
     machine = loaded.machine
     if devices is not None:
-        loaded = replace(loaded, devices=decode_inventory(devices, machine, where), preferred_sets={})
+        loaded = replace(
+            loaded, devices=decode_inventory(devices, machine, where), preferred_sets={}
+        )
     chosen = list(selectors)
     if chosen:
         from alignup.machine.pci_devices import PciSelector, devices_from_pci  # noqa: PLC0415  # seldom used
@@ -233,11 +249,14 @@ def load_with_devices(
     return loaded
 
 
-def with_usual_devices(loaded: LoadedMachine, resources: Iterable[str], *, is_here: bool) -> LoadedMachine:
+def with_usual_devices(
+    loaded: LoadedMachine, resources: Iterable[str], *, is_here: bool
+) -> LoadedMachine:
     """Return a machine with the devices that a device plugin would offer there as some resources.
 
-    Devices that it comes with stay. On the machine at hand NVIDIA's driver is asked for its GPUs, if it answers; other
-    devices, and those of other machines, are PCI devices. Those near nodes without CPUs count as near the closest with.
+    Devices that it comes with stay. On the machine at hand NVIDIA's driver is asked for its GPUs,
+    if it answers; other devices, and those of other machines, are PCI devices. Those near nodes
+    without CPUs count as near the closest with.
     """
     from alignup.machine.nvidia import GPU_RESOURCE  # noqa: PLC0415  # seldom used
     from alignup.machine.pci_devices import devices_from_pci, usual_selectors  # noqa: PLC0415  # as above
@@ -245,7 +264,12 @@ def with_usual_devices(loaded: LoadedMachine, resources: Iterable[str], *, is_he
     wanted = list(resources)
     if is_here and GPU_RESOURCE in wanted:
         loaded = _with_gpus(loaded, "if there", lambda _: None)
-    missing = [one for name in wanted if name not in loaded.devices for one in usual_selectors(loaded.machine, name)]
+    missing = [
+        one
+        for name in wanted
+        if name not in loaded.devices
+        for one in usual_selectors(loaded.machine, name)
+    ]
     loaded = loaded.with_devices(devices_from_pci(loaded.machine, missing))
     return replace(loaded, devices=near_cpu_nodes(loaded.machine, loaded.devices))
 
@@ -254,7 +278,9 @@ def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None
     """Return a machine with the GPUs that the driver knows, where it is to be asked for them."""
     from alignup.machine.nvidia import GPU_RESOURCE, has_gpus, read_gpus  # noqa: PLC0415  # seldom used
 
-    if (ask != "always" and GPU_RESOURCE in loaded.devices) or (ask == "if there" and not has_gpus(loaded.machine)):
+    if (ask != "always" and GPU_RESOURCE in loaded.devices) or (
+        ask == "if there" and not has_gpus(loaded.machine)
+    ):
         return loaded
     try:
         gpus = read_gpus(loaded.machine)

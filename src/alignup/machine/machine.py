@@ -1,9 +1,9 @@
 """The record of a machine: its NUMA nodes with cores and hugepages, its PCI devices, indexes, and its form in JSON.
 
 Cores are built from the groups of CPUs that a source found: cores, sockets and L3 caches.
-Other sources (sysfs, snapshots, hwloc's XML, the catalog) have readers beside this module; `load.py` knows them all.
-Sets of CPUs are ints as bit sets: bit i is the CPU that the kernel numbers i. Masks of NUMA nodes are ints whose
-bit i is position i, `machine.numa_nodes[i]`.
+Other sources (sysfs, snapshots, hwloc's XML, the catalog) have readers beside this module;
+`load.py` knows them all. Sets of CPUs are ints as bit sets: bit i is the CPU that the kernel
+numbers i. Masks of NUMA nodes are ints whose bit i is position i, `machine.numa_nodes[i]`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ class Core(Record):
     """A physical core: the kernel numbers of its CPUs (SMT siblings, ascending), its socket and L3 group.
 
     Attributes:
-        socket: the kernel's `physical_package_id`, or a number unique in the machine where the kernel has none.
-        l3: a number unique in the machine for each group of CPUs that share an L3 cache; None: not known.
-        uncore_cache: the group of CPUs that a kubelet takes for an uncore cache: cadvisor's number of the cache, or the
-            socket where cadvisor reports none; None: not known, `l3` stands for it.
+        socket: the kernel's `physical_package_id`, or a number unique in the machine where the
+            kernel has none.
+        l3: a number unique in the machine for each group of CPUs that share an L3 cache; None: not
+            known.
+        uncore_cache: the group of CPUs that a kubelet takes for an uncore cache: cadvisor's number
+            of the cache, or the socket where cadvisor reports none; None: not known, `l3` stands
+            for it.
         bits: the same CPUs as a bit set, computed once.
     """
 
@@ -49,19 +52,27 @@ class Core(Record):
         object.__setattr__(self, "bits", bit_set(self.cpus))
 
     @classmethod
-    def of_bits(cls, bits: int, socket: int, l3: int | None = None, uncore_cache: int | None = None) -> Core:
+    def of_bits(
+        cls, bits: int, socket: int, l3: int | None = None, uncore_cache: int | None = None
+    ) -> Core:
         """Return the core with the CPUs of a bit set."""
         return cls(tuple(bit_numbers(bits)), socket, l3, uncore_cache)
 
     @property
     def cache_group(self) -> int:
         """The number that the CPU manager groups cores by: the socket's where no cache is known."""
-        return next(number for number in (self.uncore_cache, self.l3, self.socket) if number is not None)
+        return next(
+            number for number in (self.uncore_cache, self.l3, self.socket) if number is not None
+        )
 
     def within(self, cpus: int) -> Core:
         """Return the core cut to the CPUs in the bit set `cpus`, some of which are its own."""
         inside = self.bits & cpus
-        return self if inside == self.bits else Core.of_bits(inside, self.socket, self.l3, self.uncore_cache)
+        return (
+            self
+            if inside == self.bits
+            else Core.of_bits(inside, self.socket, self.l3, self.uncore_cache)
+        )
 
 
 class HugePages(Record):
@@ -99,9 +110,10 @@ class NumaNode(Record):
     Attributes:
         id: the kernel's number. Masks do not use it: bit i of a mask is `machine.numa_nodes[i]`.
         memory: bytes, hugepages included.
-        distances: to each node of the machine in the order of `machine.numa_nodes`; empty: not known.
-        memory_kind: `dram`, `hbm`, `gpu` (of a GPU), `far` (slower than DRAM, as behind CXL); empty: what is usual, or
-            not known.
+        distances: to each node of the machine in the order of `machine.numa_nodes`; empty: not
+            known.
+        memory_kind: `dram`, `hbm`, `gpu` (of a GPU), `far` (slower than DRAM, as behind CXL);
+            empty: what is usual, or not known.
     """
 
     id: int
@@ -147,14 +159,20 @@ def pci_place(address: str) -> tuple[int, str]:
 
 def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
     """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs, by first CPU."""
-    return tuple(sorted((core.within(cpus) for core in cores if core.bits & cpus), key=lambda core: core.cpus[0]))
+    return tuple(
+        sorted(
+            (core.within(cpus) for core in cores if core.bits & cpus), key=lambda core: core.cpus[0]
+        )
+    )
 
 
-def make_cores(groups: Iterable[int], sockets: Mapping[int, int], l3_groups: Iterable[int]) -> tuple[Core, ...]:
+def make_cores(
+    groups: Iterable[int], sockets: Mapping[int, int], l3_groups: Iterable[int]
+) -> tuple[Core, ...]:
     """Return a core for each group of CPUs, by lowest CPU.
 
-    The socket and the L3 cache of a core are those of its lowest CPU. A core whose CPU is in no socket is in
-    socket 0; one whose CPU shares no L3 cache has none.
+    The socket and the L3 cache of a core are those of its lowest CPU. A core whose CPU is in no
+    socket is in socket 0; one whose CPU shares no L3 cache has none.
 
     Args:
         groups: the CPUs of each core; empty ones are ignored.
@@ -204,10 +222,12 @@ def _group_of_cpu(groups: Iterable[tuple[int, int]]) -> dict[int, int]:
 # A mask of NUMA nodes is one machine word.
 NUMA_NODE_LIMIT: Final = 64
 
-# Bytes of all NUMA nodes together, so that no sum of amounts leaves the 63 bits that the kernels count in.
+# Bytes of all NUMA nodes together, so that no sum of amounts leaves the 63 bits that the kernels
+# count in.
 MEMORY_LIMIT: Final = 1 << 61
 
-# The distance of nodes that cannot reach each other (ACPI's SLIT); written for ids that do not exist.
+# The distance of nodes that cannot reach each other (ACPI's SLIT); written for ids that do not
+# exist.
 UNREACHABLE: Final = 255
 
 
@@ -221,10 +241,11 @@ class Machine(Record):
     The fields that no argument sets are indexes, worked out once when the record is made.
 
     Attributes:
-        unassigned_cores: cores whose CPUs are online and belong to no NUMA node. Nothing is ever placed on them: a mask
-            of nodes cannot name them. They are listed so that every CPU of the machine is accounted for.
-        isolated_cpus: CPUs that the kernel's scheduler puts no process on (`isolcpus`); kubelets give them away like
-            others.
+        unassigned_cores: cores whose CPUs are online and belong to no NUMA node. Nothing is ever
+            placed on them: a mask of nodes cannot name them. They are listed so that every CPU of
+            the machine is accounted for.
+        isolated_cpus: CPUs that the kernel's scheduler puts no process on (`isolcpus`); kubelets
+            give them away like others.
         nohz_full_cpus: CPUs without a timer tick (`nohz_full`).
         numa_node_ids: kernel ids by position.
         cpus: bit set of the CPUs of all NUMA nodes.
@@ -232,12 +253,13 @@ class Machine(Record):
         overlapping_cpus: bit set of the CPUs that more than one node lists; see `disjoint`.
         sockets: ids of the sockets that have CPUs in a NUMA node, ascending.
         socket_cpus: bit set of the CPUs of each socket, in the order of `sockets`.
-        socket_nodes: mask of the NUMA nodes that have CPUs of each socket, in the order of `sockets`.
+        socket_nodes: mask of the NUMA nodes that have CPUs of each socket, in the order of
+            `sockets`.
         distance_matrix: rows and columns by position; None unless every node knows its distances.
 
     Raises:
-        InputError: there is no NUMA node, there are more than `NUMA_NODE_LIMIT`, ids do not ascend, or a node
-            knows the distances to more or fewer nodes than there are.
+        InputError: there is no NUMA node, there are more than `NUMA_NODE_LIMIT`, ids do not ascend,
+            or a node knows the distances to more or fewer nodes than there are.
     """
 
     numa_nodes: tuple[NumaNode, ...]
@@ -254,7 +276,9 @@ class Machine(Record):
     sockets: tuple[int, ...] = field(init=False, repr=False, compare=False)
     socket_cpus: tuple[int, ...] = field(init=False, repr=False, compare=False)
     socket_nodes: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    distance_matrix: tuple[tuple[int, ...], ...] | None = field(init=False, repr=False, compare=False)
+    distance_matrix: tuple[tuple[int, ...], ...] | None = field(
+        init=False, repr=False, compare=False
+    )
     cpu_count: int = field(init=False, repr=False, compare=False)
     core_count: int = field(init=False, repr=False, compare=False)
 
@@ -262,7 +286,11 @@ class Machine(Record):
         ids = tuple(node.id for node in self.numa_nodes)
         _check_numa_nodes(self.numa_nodes, ids)
         node_cpus = tuple(union(core.bits for core in node.cores) for node in self.numa_nodes)
-        owners = [(1 << position, core) for position, node in enumerate(self.numa_nodes) for core in node.cores]
+        owners = [
+            (1 << position, core)
+            for position, node in enumerate(self.numa_nodes)
+            for core in node.cores
+        ]
         socket_cpus = dict(sorted(unions((core.socket, core.bits) for _, core in owners).items()))
         socket_nodes = dict(sorted(unions((core.socket, mask) for mask, core in owners).items()))
         rows = tuple(node.distances for node in self.numa_nodes)
@@ -286,7 +314,10 @@ class Machine(Record):
 
     def __repr__(self) -> str:
         memory = sum(node.memory for node in self.numa_nodes) >> 20
-        return f"<Machine of {counted(len(self.numa_nodes), 'NUMA node')}, {self.cpu_count} CPUs, {memory} MiB>"
+        return (
+            f"<Machine of {counted(len(self.numa_nodes), 'NUMA node')}, {self.cpu_count} CPUs, "
+            f"{memory} MiB>"
+        )
 
     def position(self, numa_id: int) -> int:
         """Return the position of the NUMA node that the kernel numbers `numa_id`: its bit in a mask.
@@ -298,7 +329,9 @@ class Machine(Record):
             return self.numa_node_ids.index(numa_id)
         except ValueError:
             known = ", ".join(map(str, self.numa_node_ids))
-            raise InputError.at("the machine", f"the id of one of its NUMA nodes ({known})", numa_id) from None
+            raise InputError.at(
+                "the machine", f"the id of one of its NUMA nodes ({known})", numa_id
+            ) from None
 
     @property
     def knows_memory(self) -> bool:
@@ -316,8 +349,9 @@ class Machine(Record):
     def disjoint(self) -> Machine:
         """Return this machine with every CPU in one NUMA node only: the first of those that list it.
 
-        Broken firmware, and emulated nodes (`numa=fake`), can make the kernel list a CPU in several nodes.
-        Discovery reports what the kernel says; work can only be placed when each CPU is in one place.
+        Broken firmware, and emulated nodes (`numa=fake`), can make the kernel list a CPU in several
+        nodes. Discovery reports what the kernel says; work can only be placed when each CPU is in
+        one place.
         """
         if not self.overlapping_cpus:
             return self
@@ -332,22 +366,23 @@ class Machine(Record):
     def from_dict(cls, data: Mapping[str, Any]) -> Machine:
         """Return the machine that a decoded JSON document describes, in the schema of `to_dict`.
 
-        `numaNodes[]` has `id`, `memory` in bytes, `cores[]` of `cpus`, `socket` and perhaps `l3`, and perhaps
-        `hugepages` {size: pages} and `distances`: a row indexed by node id, or as long as there are nodes.
-        `memoryKind`, `offlineCpus`, `pciDevices`, `unassignedCores`, `overlappingCpus`, `isolatedCpus` and
-        `nohzFullCpus` may be missing; others are ignored.
+        `numaNodes[]` has `id`, `memory` in bytes, `cores[]` of `cpus`, `socket` and perhaps `l3`,
+        and perhaps `hugepages` {size: pages} and `distances`: a row indexed by node id, or as long
+        as there are nodes. `memoryKind`, `offlineCpus`, `pciDevices`, `unassignedCores`,
+        `overlappingCpus`, `isolatedCpus` and `nohzFullCpus` may be missing; others are ignored.
 
         Raises:
-            InputError: a field is missing or of the wrong kind, a number is negative, a node id or a CPU
-                comes twice (and is not one of `overlappingCpus`), a node's hugepages are larger than its
-                memory, or the machine has no CPUs.
+            InputError: a field is missing or of the wrong kind, a number is negative, a node id or
+                a CPU comes twice (and is not one of `overlappingCpus`), a node's hugepages are
+                larger than its memory, or the machine has no CPUs.
         """
         return machine_from_dict(data)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the machine as plain data for JSON, as `from_dict` reads it.
 
-        A row of distances is indexed by node id; where ids have gaps, it is 255 (unreachable, to ACPI) there.
+        A row of distances is indexed by node id; where ids have gaps, it is 255 (unreachable, to
+        ACPI) there.
         """
         extras = {
             "overlappingCpus": list(bit_numbers(self.overlapping_cpus)),
@@ -357,7 +392,9 @@ class Machine(Record):
         return {
             "numaNodes": [_numa_node_to_dict(node, self.numa_node_ids) for node in self.numa_nodes],
             "offlineCpus": list(self.offline_cpus),
-            "pciDevices": [{**_known_fields(pci), "numaNode": pci.numa_node} for pci in self.pci_devices],
+            "pciDevices": [
+                {**_known_fields(pci), "numaNode": pci.numa_node} for pci in self.pci_devices
+            ],
             **{key: found for key, found in extras.items() if found},
         }
 
@@ -369,7 +406,9 @@ def check_node_count(count: int) -> None:
         InputError: it has more.
     """
     if count > NUMA_NODE_LIMIT:
-        raise InputError(f"machines may have up to {NUMA_NODE_LIMIT} NUMA nodes, and this one has {count}")
+        raise InputError(
+            f"machines may have up to {NUMA_NODE_LIMIT} NUMA nodes, and this one has {count}"
+        )
 
 
 def _check_numa_nodes(nodes: tuple[NumaNode, ...], ids: tuple[int, ...]) -> None:
@@ -382,7 +421,9 @@ def _check_numa_nodes(nodes: tuple[NumaNode, ...], ids: tuple[int, ...]) -> None
             raise InputError.at("the machine", f"NUMA node ids that ascend, after {lower}", higher)
     for node in nodes:
         if node.distances and len(node.distances) != len(ids):
-            raise InputError.at(f"NUMA node {node.id}", f"{len(ids)} distances", list(node.distances))
+            raise InputError.at(
+                f"NUMA node {node.id}", f"{len(ids)} distances", list(node.distances)
+            )
     total = sum(node.memory for node in nodes)
     if total > MEMORY_LIMIT:
         raise InputError.at("the machine", f"at most {MEMORY_LIMIT} bytes of memory in all", total)
@@ -413,10 +454,15 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
         if lower == numa_id:
             place = f"{where}.numaNodes[{order[index + 1]}].id"
             raise InputError.at(place, "an id that no other NUMA node has", numa_id)
-    nodes = (_numa_node(wire.numa_nodes[index], ids, f"{where}.numaNodes[{index}]") for index in order)
+    nodes = (
+        _numa_node(wire.numa_nodes[index], ids, f"{where}.numaNodes[{index}]") for index in order
+    )
     lists = (wire.offline_cpus, wire.isolated_cpus, wire.nohz_full_cpus)
     offline, isolated, nohz_full = (tuple(sorted(set(one))) for one in lists)
-    pci, apart = (PciDevice(*astuple(one)) for one in wire.pci_devices), map(_core, wire.unassigned_cores)
+    pci, apart = (
+        (PciDevice(*astuple(one)) for one in wire.pci_devices),
+        map(_core, wire.unassigned_cores),
+    )
     return Machine(tuple(nodes), offline, tuple(pci), tuple(apart), isolated, nohz_full)
 
 
@@ -424,7 +470,10 @@ def _check_cpus(wire: MachineWire, where: str) -> None:
     """Refuse a core of no CPUs, and a CPU that is listed twice without being said to be."""
     seen: set[int] = set()
     overlapping = set(wire.overlapping_cpus)
-    places = [(f"{where}.numaNodes[{index}].cores", node.cores) for index, node in enumerate(wire.numa_nodes)]
+    places = [
+        (f"{where}.numaNodes[{index}].cores", node.cores)
+        for index, node in enumerate(wire.numa_nodes)
+    ]
     for place, cores in (*places, (f"{where}.unassignedCores", wire.unassigned_cores)):
         for index, core in enumerate(cores):
             here = f"{place}[{index}].cpus"
@@ -445,14 +494,20 @@ def _numa_node(wire: NumaNodeWire, ids: list[int], where: str) -> NumaNode:
     for size, number in wire.hugepages.items():
         record = HugePages.parse(size, number, f"{where}.hugepages")
         if record.size_bytes in pages:
-            raise InputError.at(f"{where}.hugepages", f"one number of pages for {record.size}", size)
+            raise InputError.at(
+                f"{where}.hugepages", f"one number of pages for {record.size}", size
+            )
         pages[record.size_bytes] = record
     taken = sum(record.size_bytes * record.count for record in pages.values())
     if taken > wire.memory:
-        raise InputError.at(f"{where}.memory", f"memory for its hugepages ({taken} bytes)", wire.memory)
+        raise InputError.at(
+            f"{where}.memory", f"memory for its hugepages ({taken} bytes)", wire.memory
+        )
     cores = tuple(sorted(map(_core, wire.cores), key=lambda core: core.cpus[0]))
     hugepages = tuple(pages[size] for size in sorted(pages))
-    return NumaNode(wire.id, wire.memory, cores, hugepages, _row(wire.distances, ids, where), wire.memory_kind)
+    return NumaNode(
+        wire.id, wire.memory, cores, hugepages, _row(wire.distances, ids, where), wire.memory_kind
+    )
 
 
 def _core(wire: CoreWire) -> Core:
@@ -470,8 +525,16 @@ def _row(row: list[int], ids: list[int], where: str) -> tuple[int, ...]:
 
 
 def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
-    pages, cores = {one.size: one.count for one in node.hugepages}, list(map(_known_fields, node.cores))
-    described: dict[str, Any] = {"id": node.id, "memory": node.memory, "hugepages": pages, "cores": cores}
+    pages, cores = (
+        {one.size: one.count for one in node.hugepages},
+        list(map(_known_fields, node.cores)),
+    )
+    described: dict[str, Any] = {
+        "id": node.id,
+        "memory": node.memory,
+        "hugepages": pages,
+        "cores": cores,
+    }
     if node.distances:
         known = dict(zip(ids, node.distances, strict=True))
         described["distances"] = [known.get(numa_id, UNREACHABLE) for numa_id in range(ids[-1] + 1)]
@@ -480,12 +543,18 @@ def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
 
 def _known_fields(one: Core | PciDevice) -> dict[str, Any]:
     """Return the fields that its maker takes, but for those that are not known."""
-    return {key: value for key, value in json_fields(one, *one.__match_args__).items() if value is not None}
+    return {
+        key: value
+        for key, value in json_fields(one, *one.__match_args__).items()
+        if value is not None
+    }
 
 
 def summary(machine: Machine) -> str:
     """Return the machine in one line."""
-    l3_groups = {core.l3 for node in machine.numa_nodes for core in node.cores if core.l3 is not None}
+    l3_groups = {
+        core.l3 for node in machine.numa_nodes for core in node.cores if core.l3 is not None
+    }
     parts = [
         counted(len(machine.numa_nodes), "NUMA node"),
         counted(len(machine.sockets), "socket"),

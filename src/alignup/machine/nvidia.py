@@ -1,7 +1,7 @@
 """Asks NVIDIA's driver, through NVML, for GPUs: UUID, NUMA node, and which pairs NVLink joins.
 
-NVML comes with the extra `nvidia` (nvidia-ml-py) and is imported when it is first needed. Which GPUs a container
-gets is decided in `alignup.providers.devices.provider`.
+NVML comes with the extra `nvidia` (nvidia-ml-py) and is imported when it is first needed. Which
+GPUs a container gets is decided in `alignup.providers.devices.provider`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from alignup.machine.machine import Machine, pci_place
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 # NVIDIA's number as a vendor of PCI devices.
 _VENDOR: Final = "10de"
-# The first digits of the PCI classes of GPUs; NVIDIA's switches, sound and network devices have others.
+# The first digits of the PCI classes of GPUs; NVIDIA's switches, sound and network devices have
+# others.
 DISPLAY_CLASS: Final = "03"
 
 
 def has_gpus(machine: Machine) -> bool:
     """Return whether some of the machine's PCI devices are GPUs of NVIDIA, with a driver or without."""
-    return any(one.vendor == _VENDOR and one.class_.startswith(DISPLAY_CLASS) for one in machine.pci_devices)
+    return any(
+        one.vendor == _VENDOR and one.class_.startswith(DISPLAY_CLASS)
+        for one in machine.pci_devices
+    )
 
 
 def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
@@ -32,9 +36,9 @@ def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
 
     Preferred sets are the pairs that NVLink joins, those with the most links first.
 
-    A GPU's node is the one that the driver names; where it names none, the one that sysfs has for its PCI
-    address. On machines whose GPUs are NUMA nodes of their own (GB200) that node has no CPUs: see
-    `near_cpu_nodes`.
+    A GPU's node is the one that the driver names; where it names none, the one that sysfs has for
+    its PCI address. On machines whose GPUs are NUMA nodes of their own (GB200) that node has no
+    CPUs: see `near_cpu_nodes`.
 
     Args:
         machine: the machine that the driver runs on, for its NUMA nodes and PCI devices.
@@ -45,10 +49,15 @@ def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
     """
     with _session(nvml) as library:
         try:
-            handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
+            handles = [
+                library.nvmlDeviceGetHandleByIndex(index)
+                for index in range(library.nvmlDeviceGetCount())
+            ]
             uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
             # the driver writes domains with eight digits, sysfs with four or more
-            buses = [pci_place(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles]
+            buses = [
+                pci_place(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles
+            ]
             named = [_driver_node(library, handle) for handle in handles]
             pairs = _nvlink_pairs(library, handles, buses, uuids)
         except library.NVMLError as error:
@@ -60,7 +69,9 @@ def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
         candidates = (node, None if there is None else there.numa_node)
         near = next(((one,) for one in candidates if one in machine.numa_node_ids), None)
         devices.append(Device(uuid, near, pci="" if there is None else there.address))
-    return LoadedMachine(machine, {GPU_RESOURCE: tuple(devices)}, {GPU_RESOURCE: pairs} if pairs else {})
+    return LoadedMachine(
+        machine, {GPU_RESOURCE: tuple(devices)}, {GPU_RESOURCE: pairs} if pairs else {}
+    )
 
 
 @contextmanager
@@ -72,7 +83,9 @@ def _session(library: Any) -> Iterator[Any]:
     try:
         library.nvmlInit()
     except library.NVMLError as error:
-        message = f"cannot use NVIDIA's driver: {error}; is it installed and loaded on this machine?"
+        message = (
+            f"cannot use NVIDIA's driver: {error}; is it installed and loaded on this machine?"
+        )
         raise InputError(message) from error
     try:
         yield library
@@ -115,7 +128,9 @@ def _remote_addresses(library: Any, handle: Any) -> list[tuple[int, str]]:
         # this GPU may have no such link, or the driver not know its other end
         with suppress(library.NVMLError):
             if library.nvmlDeviceGetNvLinkState(handle, link):
-                found.append(pci_place(_text(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)))
+                found.append(
+                    pci_place(_text(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId))
+                )
     return found
 
 

@@ -1,6 +1,7 @@
 """Chooses PCI devices as the devices of a resource, and knows how near two of them are in the tree of bridges.
 
-Names the kinds and vendors of the PCI devices that placement depends on. Distances are those of `nvidia-smi topo -m`.
+Names the kinds and vendors of the PCI devices that placement depends on. Distances are those of
+`nvidia-smi topo -m`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
     from alignup.machine.machine import Machine, PciDevice
 
-_FORMS: Final = "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex"
+_FORMS: Final = (
+    "RESOURCE=VENDOR:DEVICE, RESOURCE=class=CLASS or RESOURCE=VENDOR:DEVICE,class=CLASS in hex"
+)
 _SELECTOR: Final = re.compile(
     r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)="
     r"(?!$)(?:(?P<vendor>[0-9a-fA-F]{4}):(?P<device>[0-9a-fA-F]{4}|\*))?"
@@ -33,7 +36,8 @@ class PciSelector(Record):
     """A choice of PCI devices as the devices of a resource. Numbers are in hex, in lower case; empty: any.
 
     Attributes:
-        class_: the first two or four digits of the class: `03` for all display controllers, `0302` for 3D controllers.
+        class_: the first two or four digits of the class: `03` for all display controllers, `0302`
+            for 3D controllers.
     """
 
     resource: str
@@ -45,16 +49,20 @@ class PciSelector(Record):
     def parse(cls, text: str) -> PciSelector:
         """Return the selector of `nvidia.com/gpu=10de:*`, `a.b/nic=class=0200` or `a.b/nic=15b3:*,class=02`.
 
-        NVIDIA's switches, sound and network devices have its vendor id too, so for `nvidia.com/gpu` without
-        a class, only display controllers (class 03) count.
+        NVIDIA's switches, sound and network devices have its vendor id too, so for `nvidia.com/gpu`
+        without a class, only display controllers (class 03) count.
 
         Raises:
             InputError: the text is none of these.
         """
         found = _SELECTOR.fullmatch(text)
         if not found:
-            raise InputError.at("--device-resource", f"{_FORMS}, such as nvidia.com/gpu=10de:*", text)
-        class_, vendor, device = ((found[name] or "").lower() for name in ("class", "vendor", "device"))
+            raise InputError.at(
+                "--device-resource", f"{_FORMS}, such as nvidia.com/gpu=10de:*", text
+            )
+        class_, vendor, device = (
+            (found[name] or "").lower() for name in ("class", "vendor", "device")
+        )
         usual = DISPLAY_CLASS if found["resource"] == GPU_RESOURCE else ""
         return cls(found["resource"], class_ or usual, vendor, device.replace("*", ""))
 
@@ -70,15 +78,21 @@ class PciSelector(Record):
 
     def selects(self, device: PciDevice) -> bool:
         """Return whether `device` is one of them."""
-        numbers = (device.class_, self.class_), (device.vendor, self.vendor), (device.device, self.device)
+        numbers = (
+            (device.class_, self.class_),
+            (device.vendor, self.vendor),
+            (device.device, self.device),
+        )
         return all(number.startswith(wanted) for number, wanted in numbers)
 
 
-def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict[str, tuple[Device, ...]]:
+def devices_from_pci(
+    machine: Machine, selectors: Iterable[PciSelector]
+) -> dict[str, tuple[Device, ...]]:
     """Return the selected devices by resource, with the PCI address as id, in the order of the addresses.
 
-    A device that several selectors of one resource select is in it once. One that belongs to no node in
-    particular has no topology.
+    A device that several selectors of one resource select is in it once. One that belongs to no
+    node in particular has no topology.
 
     Raises:
         InputError: a selector selects nothing, or a device would be of two resources.
@@ -92,15 +106,24 @@ def devices_from_pci(machine: Machine, selectors: Iterable[PciSelector]) -> dict
         for device in chosen:
             if owner.setdefault(device.address, selector.resource) != selector.resource:
                 expected = f"PCI device {device.address} in one resource"
-                raise InputError.at("--device-resource", expected, f"{owner[device.address]}, {selector.resource}")
+                raise InputError.at(
+                    "--device-resource", expected, f"{owner[device.address]}, {selector.resource}"
+                )
             nodes = None if device.numa_node is None else (device.numa_node,)
-            inventory.setdefault(selector.resource, {})[device.address] = Device(device.address, nodes)
-    return {resource: tuple(devices[address] for address in sorted(devices)) for resource, devices in inventory.items()}
+            inventory.setdefault(selector.resource, {})[device.address] = Device(
+                device.address, nodes
+            )
+    return {
+        resource: tuple(devices[address] for address in sorted(devices))
+        for resource, devices in inventory.items()
+    }
 
 
 def usual_selectors(machine: Machine, resource: str) -> list[PciSelector]:
     """Return what selects the devices of a machine that a device plugin would offer as a resource, if it has any."""
-    selectors = (PciSelector.parse(f"{resource}={text}") for text in _names()["usual"].get(resource, ()))
+    selectors = (
+        PciSelector.parse(f"{resource}={text}") for text in _names()["usual"].get(resource, ())
+    )
     return [one for one in selectors if any(map(one.selects, machine.pci_devices))]
 
 
@@ -108,9 +131,12 @@ def usual_selectors(machine: Machine, resource: str) -> list[PciSelector]:
 def _names() -> dict[str, dict[str, Any]]:
     """Return the first digits of the PCI classes that placement depends on, with names, and the names of vendors.
 
-    And the PCI devices that device plugins offer as the devices of a resource, as `--device-resource` selects them.
+    And the PCI devices that device plugins offer as the devices of a resource, as
+    `--device-resource` selects them.
     """
-    found: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("pci_names.json").read_bytes())
+    found: dict[str, dict[str, Any]] = json.loads(
+        Path(__file__).with_name("pci_names.json").read_bytes()
+    )
     return found
 
 
@@ -121,7 +147,10 @@ def pci_kinds() -> tuple[str, ...]:
 
 def kind_of(device: PciDevice) -> str | None:
     """Return the kind of a PCI device in words, the first that its class begins as; None: placement ignores it."""
-    return next((kind for digits, kind in _names()["kinds"].items() if device.class_.startswith(digits)), None)
+    return next(
+        (kind for digits, kind in _names()["kinds"].items() if device.class_.startswith(digits)),
+        None,
+    )
 
 
 def vendor_of(number: str) -> str:
@@ -129,8 +158,9 @@ def vendor_of(number: str) -> str:
     return str(_names()["vendors"].get(number, ""))
 
 
-# How far two devices are apart, nearest first: one device, one switch, several bridges, one host bridge (root), one
-# NUMA node, the machine. NVIDIA's words, as `nvmlDeviceGetTopologyCommonAncestor` means them.
+# How far two devices are apart, nearest first: one device, one switch, several bridges, one host
+# bridge (root), one NUMA node, the machine. NVIDIA's words, as
+# `nvmlDeviceGetTopologyCommonAncestor` means them.
 DISTANCES: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")
 PIX, PXB, PHB, NODE, SYS = range(1, len(DISTANCES))
 
@@ -138,7 +168,8 @@ PIX, PXB, PHB, NODE, SYS = range(1, len(DISTANCES))
 class PciTree:
     """The bridges above the PCI devices of a machine.
 
-    A device is below the bridge whose buses it is on; where there are several, below that with the fewest.
+    A device is below the bridge whose buses it is on; where there are several, below that with the
+    fewest.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -147,8 +178,13 @@ class PciTree:
         behind: dict[str, list[tuple[int, int, str]]] = {}
         for device in machine.pci_devices:
             if device.buses:
-                behind.setdefault(device.address.partition(":")[0], []).append((*device.buses, device.address))
-        self._behind = {domain: sorted(found, key=lambda one: one[1] - one[0]) for domain, found in behind.items()}
+                behind.setdefault(device.address.partition(":")[0], []).append(
+                    (*device.buses, device.address)
+                )
+        self._behind = {
+            domain: sorted(found, key=lambda one: one[1] - one[0])
+            for domain, found in behind.items()
+        }
         self._above: dict[str, tuple[str, ...]] = {}
 
     @property
@@ -162,7 +198,9 @@ class PciTree:
         if found is None:
             domain, _, rest = address.partition(":")
             bus = int(rest.partition(":")[0], 16)
-            bridges = (one for first, last, one in self._behind.get(domain, ()) if first <= bus <= last)
+            bridges = (
+                one for first, last, one in self._behind.get(domain, ()) if first <= bus <= last
+            )
             bridge = next((one for one in bridges if one != address), None)
             found = (f"pci{domain}:{bus:02x}",) if bridge is None else (bridge, *self.above(bridge))
             self._above[address] = found
@@ -171,7 +209,8 @@ class PciTree:
     def distance(self, one: str, other: str) -> int:
         """Return how far two PCI devices of the machine are apart, as an index of `DISTANCES`.
 
-        PIX: no more than one bridge is between each of them and the bridge that they share, as on one switch.
+        PIX: no more than one bridge is between each of them and the bridge that they share, as on
+        one switch.
         """
         if one == other:
             return 0
@@ -180,7 +219,13 @@ class PciTree:
         if shared is None:
             near, far = self._devices[one].numa_node, self._devices[other].numa_node
             return NODE if self._is_one_node or (near is not None and near == far) else SYS
-        return PHB if shared == up[-1] else PIX if up.index(shared) <= 1 and down.index(shared) <= 1 else PXB
+        return (
+            PHB
+            if shared == up[-1]
+            else PIX
+            if up.index(shared) <= 1 and down.index(shared) <= 1
+            else PXB
+        )
 
     def between(self, one: Device, other: Device) -> int:
         """Return how far two devices of resources are apart; by NUMA nodes if one has no PCI address."""

@@ -30,7 +30,9 @@ class NumaNodeWire(msgspec.Struct):
     cores: list[CoreWire]
     hugepages: dict[str, _Count] = {}
     distances: list[_Number] = []
-    memory_kind: Literal["", "dram", "hbm", "gpu", "far"] = msgspec.field(name="memoryKind", default="")
+    memory_kind: Literal["", "dram", "hbm", "gpu", "far"] = msgspec.field(
+        name="memoryKind", default=""
+    )
 
 
 class PciDeviceWire(msgspec.Struct):

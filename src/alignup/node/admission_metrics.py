@@ -1,7 +1,7 @@
 """Counts admissions for Prometheus, under the names and in the units of the kubelet (`pkg/kubelet/metrics`).
 
-Needs the extra `metrics` (prometheus-client). Only the agent's metrics import this module; without an observer nothing
-is timed.
+Needs the extra `metrics` (prometheus-client). Only the agent's metrics import this module; without
+an observer nothing is timed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ class AdmissionMetrics:
     >>> registry.get_sample_value("kubelet_topology_manager_admission_requests_total")
     1.0
 
-    `kubelet_topology_manager_admission_requests_total`, `kubelet_topology_manager_admission_errors_total` and the
-    histogram `kubelet_topology_manager_admission_duration_ms`, whose milliseconds have decimals here; the kubelet cuts
-    them off. Every admission counts as a request, and every refusal as an error, whoever refused.
+    `kubelet_topology_manager_admission_requests_total`,
+    `kubelet_topology_manager_admission_errors_total` and the histogram
+    `kubelet_topology_manager_admission_duration_ms`, whose milliseconds have decimals here; the
+    kubelet cuts them off. Every admission counts as a request, and every refusal as an error,
+    whoever refused.
 
     Args:
-        registry: where to register; a registry takes one observer, which any number of nodes can share.
+        registry: where to register; a registry takes one observer, which any number of nodes can
+            share.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -39,7 +42,9 @@ class AdmissionMetrics:
         durations = "Duration in milliseconds to serve a pod admission request."
         self._requests = Counter(f"{prefix}_requests_total", requests, registry=registry)
         self._errors = Counter(f"{prefix}_errors_total", errors, registry=registry)
-        self._milliseconds = Histogram(f"{prefix}_duration_ms", durations, buckets=BUCKETS, registry=registry)
+        self._milliseconds = Histogram(
+            f"{prefix}_duration_ms", durations, buckets=BUCKETS, registry=registry
+        )
 
     def admission(self, seconds: float, admitted: bool) -> None:
         """Count one admission."""

@@ -1,6 +1,7 @@
 """Finds the known faults of kubelets that an admission comes upon: no answer, a panic, CPUs that are given twice.
 
-Which release has which is in the files of `alignup.kubernetes.releases`; a node itself answers as if there were none.
+Which release has which is in the files of `alignup.kubernetes.releases`; a node itself answers as
+if there were none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 # A walk over all sets of more NUMA nodes takes minutes, and twice as long with each more.
 MOST_WALKED: Final = 20
-# A kubelet merges two to four and a half million combinations of hints a second: with more it can take over a minute.
+# A kubelet merges two to four and a half million combinations of hints a second: with more it can
+# take over a minute.
 MOST_MERGED: Final = 130_000_000
 
 
@@ -53,7 +55,10 @@ def known_faults(node: Node, pod: Pod) -> tuple[Fault, ...]:
     is_long = merges and most > MOST_MERGED
     if is_long or (node.cpu is not None and any(one.exclusive_cpus for one in pod.all_containers)):
         watched: list[RecordingProvider] = []
-        with node.manager.lock, node.scratch(partial(_watched, found=found, watched=watched)) as scratch:
+        with (
+            node.manager.lock,
+            node.scratch(partial(_watched, found=found, watched=watched)) as scratch,
+        ):
             scratch.whole_verdict = False
             if scratch.admit(pod):
                 scratch.remove(pod.uid)
@@ -69,15 +74,26 @@ def _of_node(node: Node, pod: Pod) -> Iterator[tuple[str, Fault]]:
     ids, options = node.machine.numa_node_ids, node.config.topology_manager_policy_options
     if node.manager.policy.name != "none":
         pools = node.pools
-        walked = [name for name, _ in pod.devices if name in pools and pools[name].ledger.inventory.is_aligned]
+        walked = [
+            name
+            for name, _ in pod.devices
+            if name in pools and pools[name].ledger.inventory.is_aligned
+        ]
         if walked and len(ids) > MOST_WALKED:
             text = f"it walks all 2^{len(ids)} sets of NUMA nodes for the hints of {walked[0]}"
             yield "walks_all_masks", Fault("does not answer", text)
         if options.prefer_closest_numa_nodes and ids[-1] >= len(ids):
-            text = f"prefer-closest-numa-nodes takes ids of NUMA nodes ({', '.join(map(str, ids))}) for places"
+            text = (
+                "prefer-closest-numa-nodes takes ids of NUMA nodes "
+                f"({', '.join(map(str, ids))}) for places"
+            )
             yield "panics_on_sparse_ids", Fault("panics", text)
     there = node.machine.memory_by_type
-    lacking = [kind for kind, amount in pod.memory if amount and is_pinned_memory(kind) and kind not in there]
+    lacking = [
+        kind
+        for kind, amount in pod.memory
+        if amount and is_pinned_memory(kind) and kind not in there
+    ]
     if node.memory is not None and lacking:
         text = f"{lacking[0]} is requested, of which the machine has no pages at all"
         yield "panics_on_missing_hugepages", Fault("panics", text)
@@ -110,14 +126,28 @@ class _Watched(RecordingProvider):
         assert isinstance(self.provider, CpuProvider)  # noqa: S101  # for the type checker
         for name, cpus in self.provider.known_faults(pod, container, affinity):
             if name == "distribution_never_ends":
-                text = "full-pcpus-only with distribute-cpus-across-numa waits for a whole core where halves are left"
-                self.found[name] = Fault("does not answer", f"{text} (container {container.name!r})")
+                text = (
+                    "full-pcpus-only with distribute-cpus-across-numa waits for a whole core "
+                    "where halves are left"
+                )
+                self.found[name] = Fault(
+                    "does not answer", f"{text} (container {container.name!r})"
+                )
             else:
-                text = f"container {container.name!r} gets CPUs {cpus}, which are reserved or another container's"
+                text = (
+                    f"container {container.name!r} gets CPUs {cpus}, which are reserved or "
+                    "another container's"
+                )
                 self.found[name] = Fault("gives CPUs twice", text)
         self.provider.allocate(pod, container, affinity)
 
 
-def _watched(provider: HintProvider, found: dict[str, Fault], watched: list[RecordingProvider]) -> HintProvider:
-    watched.append(_Watched(provider, found) if isinstance(provider, CpuProvider) else RecordingProvider(provider))
+def _watched(
+    provider: HintProvider, found: dict[str, Fault], watched: list[RecordingProvider]
+) -> HintProvider:
+    watched.append(
+        _Watched(provider, found)
+        if isinstance(provider, CpuProvider)
+        else RecordingProvider(provider)
+    )
     return watched[-1]

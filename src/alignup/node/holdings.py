@@ -1,7 +1,8 @@
 """Reads the amounts of each resource on a node: capacity, reserved and free, and which containers hold the rest.
 
-Amounts are told for each place: a NUMA node, or for devices the set of nodes that they are near to. Nothing is decided
-here; `Holdings` is a record of one moment, and stays as it is when pods come and go.
+Amounts are told for each place: a NUMA node, or for devices the set of nodes that they are near to.
+Nothing is decided here; `Holdings` is a record of one moment, and stays as it is when pods come and
+go.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ class PlaceAmounts(Record):
     """What there is of one resource in one place: CPUs, bytes, or devices.
 
     Attributes:
-        numa_nodes: kernel ids. One id for CPUs and memory; devices may be near to several NUMA nodes, or to none: ().
-        allocatable: the amount that containers can have for themselves: the capacity less what is reserved, or
-            unhealthy.
+        numa_nodes: kernel ids. One id for CPUs and memory; devices may be near to several NUMA
+            nodes, or to none: ().
+        allocatable: the amount that containers can have for themselves: the capacity less what is
+            reserved, or unhealthy.
     """
 
     numa_nodes: tuple[int, ...]
@@ -54,10 +56,10 @@ class ResourceAmounts(Record):
 
     Attributes:
         resource: `cpu`, `memory`, `hugepages-<size>`, or the resource of a device plugin.
-        places: CPUs and memory: one for each NUMA node, ascending. Devices: NUMA nodes ascending, those near to none
-            last.
-        devices: for the resource of a device plugin: the ids of its devices, each with the NUMA nodes that it is near
-            to.
+        places: CPUs and memory: one for each NUMA node, ascending. Devices: NUMA nodes ascending,
+            those near to none last.
+        devices: for the resource of a device plugin: the ids of its devices, each with the NUMA
+            nodes that it is near to.
         unhealthy: the ids of devices that the plugin reports as unhealthy, or no more.
     """
 
@@ -83,7 +85,10 @@ class ResourceAmounts(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the amounts in JSON's types."""
-        return {"resource": self.resource, "places": [json_fields(place, *_PLACE_FIELDS) for place in self.places]}
+        return {
+            "resource": self.resource,
+            "places": [json_fields(place, *_PLACE_FIELDS) for place in self.places],
+        }
 
 
 class ContainerHolding(Record):
@@ -92,8 +97,8 @@ class ContainerHolding(Record):
     Attributes:
         pod: `namespace/name`.
         container: empty: what a pod with resources of its own has beyond those of its containers.
-        cpus: exclusive CPUs; None: it runs in the shared pool. Later containers may have those of an init container
-            too.
+        cpus: exclusive CPUs; None: it runs in the shared pool. Later containers may have those of
+            an init container too.
         memory: by type, the bytes on each NUMA node of its set, by kernel id; 0 where it took none.
         devices: device ids by resource.
     """
@@ -116,13 +121,24 @@ class ContainerHolding(Record):
     @property
     def blocks(self) -> list[tuple[str, int, int]]:
         """The bytes that it took of each type on each NUMA node: type, kernel id, bytes."""
-        return [(kind, node, size) for kind, taken in self.memory.items() for node, size in taken.items() if size]
+        return [
+            (kind, node, size)
+            for kind, taken in self.memory.items()
+            for node, size in taken.items()
+            if size
+        ]
 
     def cells(self, end: str = "\n") -> tuple[str, str, str]:
         """Return its CPUs, memory and devices in words, one thing after the other with `end` between them."""
-        memory = [f"{kind} {short_bytes(size)} on NUMA node {node}" for kind, node, size in self.blocks]
+        memory = [
+            f"{kind} {short_bytes(size)} on NUMA node {node}" for kind, node, size in self.blocks
+        ]
         devices = [f"{resource} {','.join(ids)}" for resource, ids in self.devices.items() if ids]
-        return "shared" if self.cpus is None else str(self.cpus), end.join(memory) or "-", end.join(devices) or "-"
+        return (
+            "shared" if self.cpus is None else str(self.cpus),
+            end.join(memory) or "-",
+            end.join(devices) or "-",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the holding in JSON's types."""
@@ -130,7 +146,9 @@ class ContainerHolding(Record):
             "uid": self.pod_uid,
             **json_fields(self, "pod", "container"),
             "cpus": None if self.cpus is None else str(self.cpus),
-            "memory": [{"numaNode": node, "type": kind, "size": size} for kind, node, size in self.blocks],
+            "memory": [
+                {"numaNode": node, "type": kind, "size": size} for kind, node, size in self.blocks
+            ],
             "devices": {resource: list(ids) for resource, ids in self.devices.items()},
         }
 
@@ -144,7 +162,9 @@ def allocation_cells(got: Mapping[str, Any], end: str = "\n") -> tuple[str, str,
         for one in got["memory"]
         if one["size"]  # an init container may have handed all of it on
     ]
-    devices = [one_line(f"{resource} {','.join(ids)}") for resource, ids in got["devices"].items() if ids]
+    devices = [
+        one_line(f"{resource} {','.join(ids)}") for resource, ids in got["devices"].items() if ids
+    ]
     return (
         "any" if nodes is None else ",".join(map(str, nodes)),
         "-" if affinity is None else "yes" if affinity["preferred"] else "no",
@@ -159,10 +179,10 @@ class MemoryGroup(Record):
 
     Attributes:
         numa_nodes: kernel ids, ascending.
-        pods: `namespace/name` of those that hold memory on exactly these nodes; empty: a pod that is gone left the
-            binding.
-        usable: False: a smaller set has been cut out of it since, so no further pod gets memory on these nodes
-            together.
+        pods: `namespace/name` of those that hold memory on exactly these nodes; empty: a pod that
+            is gone left the binding.
+        usable: False: a smaller set has been cut out of it since, so no further pod gets memory on
+            these nodes together.
     """
 
     numa_nodes: tuple[int, ...]
@@ -174,10 +194,13 @@ class Holdings(Record):
     """Who holds what on a node at one moment.
 
     Attributes:
-        resources: CPUs, then memory, then devices by name; a resource that no manager allocates is missing.
-        containers: those of all pods in the order of admission, init containers first; also those that hold nothing.
+        resources: CPUs, then memory, then devices by name; a resource that no manager allocates is
+            missing.
+        containers: those of all pods in the order of admission, init containers first; also those
+            that hold nothing.
         memory_groups: by mask. A NUMA node in none of them is unused, and combines freely.
-        reserved_cpus: the CPUs that no container gets for itself; empty without a static CPU policy.
+        reserved_cpus: the CPUs that no container gets for itself; empty without a static CPU
+            policy.
         shared_cpus: the CPUs of containers without their own; None without a static CPU policy.
         node_cpus: by kernel id of the NUMA node, the bit set of its CPUs.
     """
@@ -241,7 +264,9 @@ def holdings_of(node: Node, judged: Pod | None = None) -> Holdings:
             (*_cpu_amounts(node), *_memory_amounts(node), *_device_amounts(node)),
             tuple(one for pod in pods for one in _holdings(node, pod)),
             tuple(_memory_groups(node, pods)),
-            CPUSet.from_int(0 if node.cpu is None else node.machine.cpus & ~int(node.cpu.allocatable_cpus)),
+            CPUSet.from_int(
+                0 if node.cpu is None else node.machine.cpus & ~int(node.cpu.allocatable_cpus)
+            ),
             node.shared_cpus,
             dict(zip(node.machine.numa_node_ids, node.machine.node_cpus, strict=True)),
         )
@@ -274,7 +299,12 @@ def _cpu_amounts(node: Node) -> Iterator[ResourceAmounts]:
         return
     allocatable, free = int(node.cpu.allocatable_cpus), int(node.cpu.free_cpus)
     places = [
-        PlaceAmounts((numa_id,), cpus.bit_count(), (cpus & allocatable).bit_count(), (cpus & free).bit_count())
+        PlaceAmounts(
+            (numa_id,),
+            cpus.bit_count(),
+            (cpus & allocatable).bit_count(),
+            (cpus & free).bit_count(),
+        )
         for numa_id, cpus in zip(node.machine.numa_node_ids, node.machine.node_cpus, strict=True)
     ]
     yield ResourceAmounts("cpu", tuple(places))
@@ -304,8 +334,14 @@ def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
             for mask, members in sorted(near.items(), key=lambda item: (not item[0], item[0]))
             if members
         ]
-        devices = {identity: ids_of(mask, ids) for mask, members in near.items() for identity in pool.ids(members)}
-        yield ResourceAmounts(resource, tuple(places), dict(sorted(devices.items())), pool.ids(whole & ~pool.healthy))
+        devices = {
+            identity: ids_of(mask, ids)
+            for mask, members in near.items()
+            for identity in pool.ids(members)
+        }
+        yield ResourceAmounts(
+            resource, tuple(places), dict(sorted(devices.items())), pool.ids(whole & ~pool.healthy)
+        )
 
 
 def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup]:
@@ -314,7 +350,11 @@ def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup
         return
     ledger, machine = node.memory.ledger, node.machine
     bound = {mask for mask in ledger.groups if mask & ~ledger.unused}
-    bound |= {1 << bit for bit in range(len(machine.numa_nodes)) if ledger.alone & ~ledger.unused & 1 << bit}
+    bound |= {
+        1 << bit
+        for bit in range(len(machine.numa_nodes))
+        if ledger.alone & ~ledger.unused & 1 << bit
+    }
     pods: dict[int, dict[str, None]] = {mask: {} for mask in bound}
     for pod in holders:
         own = [node.memory.blocks(pod.uid, container.name) for container in pod.all_containers]

@@ -40,14 +40,17 @@ def check_keys(keys: Iterable[object], what: str) -> None:
 
 
 def version_of(
-    data: Mapping[str, object], given: KubeletVersion | str | None = None, node: NodeObject | None = None
+    data: Mapping[str, object],
+    given: KubeletVersion | str | None = None,
+    node: NodeObject | None = None,
 ) -> KubeletVersion:
     """Return the release of a node's kubelet.
 
     Args:
         data: has perhaps the key `kubeletVersion`.
         given: takes precedence over it.
-        node: the Node object of the API, which counts where neither is there; without any it is the newest known.
+        node: the Node object of the API, which counts where neither is there; without any it is the
+            newest known.
 
     Raises:
         InputError: it is no version of a kubelet, or too old.
@@ -56,7 +59,9 @@ def version_of(
     if named is not None:
         return parse_version(named)
     told = None if node is None else node.kubelet_version
-    return NEWEST if told is None else parse_version(told, "nodeObject.status.nodeInfo.kubeletVersion")
+    return (
+        NEWEST if told is None else parse_version(told, "nodeObject.status.nodeInfo.kubeletVersion")
+    )
 
 
 def node_object_of(found: object) -> NodeObject | None:
@@ -103,11 +108,16 @@ def own_policies(pod: Pod, config: KubeletConfig, machine: Machine) -> dict[str,
     )
     known = {container.name for container in pod.all_containers}
     if not isinstance(named, dict) or not named.keys() <= known:
-        raise InputError.at(POLICIES, f"an object of policies by container ({', '.join(sorted(known))})", named)
+        raise InputError.at(
+            POLICIES, f"an object of policies by container ({', '.join(sorted(known))})", named
+        )
     for policy in named.values():
         if policy not in TOPOLOGY_POLICIES:
             raise InputError.at(POLICIES, f"one of {', '.join(TOPOLOGY_POLICIES)}", policy)
-    return {name: policy_of(replace(config, topology_manager_policy=policy), machine) for name, policy in named.items()}
+    return {
+        name: policy_of(replace(config, topology_manager_policy=policy), machine)
+        for name, policy in named.items()
+    }
 
 
 def policy_of(config: KubeletConfig, machine: Machine) -> Policy:
@@ -117,7 +127,9 @@ def policy_of(config: KubeletConfig, machine: Machine) -> Policy:
         ConfigError: the machine has more NUMA nodes than the policy's options allow.
     """
     policy, options = config.topology_manager_policy, config.topology_manager_policy_options
-    return make_policy(policy, len(machine.numa_nodes), machine.distance_matrix, options, reading=config.reading)
+    return make_policy(
+        policy, len(machine.numa_nodes), machine.distance_matrix, options, reading=config.reading
+    )
 
 
 def plugins_of(preferred_sets: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, DevicePlugin]:

@@ -55,27 +55,37 @@ class Node:
 
     Args:
         machine: the machine; a mapping is decoded as by `Machine.from_dict`.
-        config: the kubelet's configuration, or a mapping of its fields; None: the kubelet's defaults.
-        devices: by resource, the devices that its plugin has reported: records, or mappings of `id`, `numa`, `healthy`.
-        plugins: by resource, objects with `preferred_allocation(available, must_include, size)`, or such functions.
+        config: the kubelet's configuration, or a mapping of its fields; None: the kubelet's
+            defaults.
+        devices: by resource, the devices that its plugin has reported: records, or mappings of
+            `id`, `numa`, `healthy`.
+        plugins: by resource, objects with `preferred_allocation(available, must_include, size)`, or
+            such functions.
         providers: further hint providers, asked after the built-in ones.
         observer: told about every admission.
         wrap: called with each built-in provider; returns the provider to use in its place.
-        labels: of the Node object; Koordinator's `node.koordinator.sh/numa-topology-policy` replaces the policy.
-        single_numa_node_exclusive: Koordinator's default for pods that name a policy and no exclusivity: `Required` or
-            `Preferred`.
-        keep_refused_bindings: keep the memory binding that a refused pod can leave behind, as the kubelet does.
-        reading: `kubelet`, or `documents`: decide as the design documents are written where kubelets have gone on since
-            (`docs/documents.md`); None: that of the configuration.
-        kubelet_version: the kubelet's release, such as `1.33`; None: that of the configuration, or the newest known.
-        node_object: the Node object of the API, for `whole_verdict`: its name, labels, taints and allocatable amounts.
-        whole_verdict: let the kubelet's own checks follow those of its managers, see `whole_verdict`.
-        pair: two resources each, such as `["nvidia.com/gpu", "example.com/nic"]`, whose devices are chosen together,
-            nearest in the PCIe tree first; with `"required"` as third word, or refused. No kubelet does this.
-        resources: the objects of claims (DRA) as `kubectl get -o json` prints them; see `know_claims`.
+        labels: of the Node object; Koordinator's `node.koordinator.sh/numa-topology-policy`
+            replaces the policy.
+        single_numa_node_exclusive: Koordinator's default for pods that name a policy and no
+            exclusivity: `Required` or `Preferred`.
+        keep_refused_bindings: keep the memory binding that a refused pod can leave behind, as the
+            kubelet does.
+        reading: `kubelet`, or `documents`: decide as the design documents are written where
+            kubelets have gone on since (`docs/documents.md`); None: that of the configuration.
+        kubelet_version: the kubelet's release, such as `1.33`; None: that of the configuration, or
+            the newest known.
+        node_object: the Node object of the API, for `whole_verdict`: its name, labels, taints and
+            allocatable amounts.
+        whole_verdict: let the kubelet's own checks follow those of its managers, see
+            `whole_verdict`.
+        pair: two resources each, such as `["nvidia.com/gpu", "example.com/nic"]`, whose devices are
+            chosen together, nearest in the PCIe tree first; with `"required"` as third word, or
+            refused. No kubelet does this.
+        resources: the objects of claims (DRA) as `kubectl get -o json` prints them; see
+            `know_claims`.
         dra_hints: let claims' devices give hints as plugins' devices do.
-        beyond_kubelet: judge containers by the policies that the annotation `alignup.dev/policies` of their pod names,
-            as in `{"app": "restricted"}`. No kubelet does this either.
+        beyond_kubelet: judge containers by the policies that the annotation `alignup.dev/policies`
+            of their pod names, as in `{"app": "restricted"}`. No kubelet does this either.
 
     Raises:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
@@ -124,7 +134,11 @@ class Node:
         inventory: Any = devices or {}
         for name, found in inventory.items():
             if not isinstance(found, Sequence) or isinstance(found, str):
-                raise InputError.at(f'devices["{name}"]', 'a list of devices such as {"id": "gpu0", "numa": 0}', found)
+                raise InputError.at(
+                    f'devices["{name}"]',
+                    'a list of devices such as {"id": "gpu0", "numa": 0}',
+                    found,
+                )
         if any(isinstance(one, Mapping) for found in inventory.values() for one in found):
             inventory = decode_inventory(inventory, self.machine)
         pairing = None
@@ -132,17 +146,25 @@ class Node:
             from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # few nodes need it
 
             pairing = Pairing(self.machine, read_pairs(pair))
-        self.devices = DeviceProvider(self.machine, inventory, plugins or {}, profile, pairing) if inventory else None
+        self.devices = (
+            DeviceProvider(self.machine, inventory, plugins or {}, profile, pairing)
+            if inventory
+            else None
+        )
         self.cpu = cpu_provider(self.machine, self.config)
         self.memory = _memory_provider(self.machine, self.config)
         # in the order in which a kubelet asks them
-        built_in, others = [one for one in (self.devices, self.cpu, self.memory) if one is not None], tuple(providers)
+        built_in, others = (
+            [one for one in (self.devices, self.cpu, self.memory) if one is not None],
+            tuple(providers),
+        )
         self.manager = TopologyManager(
             policy,
             self.config.topology_manager_scope,
             (*(map(wrap, built_in) if wrap else built_in), *others),
             observer,
-            # before groups were checked, bytes went back to the lowest NUMA nodes of a mask, so that the order matters
+            # before groups were checked, bytes went back to the lowest NUMA nodes of a mask, so
+            # that the order matters
             in_pod_order=not profile.memory_groups_checked,
             placer=None if wrap or others or pairing else self._placer(),
         )
@@ -152,8 +174,9 @@ class Node:
         self.beyond_kubelet = beyond_kubelet
         # What is in use counts as reserved where it is unknown who holds it.
         self.counts_use_as_reserved = False
-        # Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after its managers: the
-        # amounts of the node as a whole, its name, labels, taints and ports, and the OS. Can be changed at any time.
+        # Whether `admit`, `try_admit` and `explain` add the kubelet's own checks, which come after
+        # its managers: the amounts of the node as a whole, its name, labels, taints and ports, and
+        # the OS. Can be changed at any time.
         self.whole_verdict = whole_verdict
         # What is known of claims; None: those of pods are ignored.
         self.claims: ClaimProvider | None = None
@@ -173,11 +196,13 @@ class Node:
     ) -> Node:
         """Return the node that `machine`, `kubelet`, `devices`, `preferredSets` and `labels` describe.
 
-        `singleNUMANodeExclusive` and `reading` are read too; `docs/scenarios.md` lists all keys of a scenario and of a
-        node line. All but `machine` may be missing; devices, preferred sets and a kubelet's configuration that are
-        missing are those of the machine, which may be the name of one of the catalog, or an object as `alignup machine
-        --json` prints it. `plugins` are used for the resources that `preferredSets` does not name. Misspelt keys are
-        warned of. `kubelet_version` takes precedence over the key `kubeletVersion`, and that key over `nodeObject`.
+        `singleNUMANodeExclusive` and `reading` are read too; `docs/scenarios.md` lists all keys of
+        a scenario and of a node line. All but `machine` may be missing; devices, preferred sets and
+        a kubelet's configuration that are missing are those of the machine, which may be the name
+        of one of the catalog, or an object as `alignup machine --json` prints it. `plugins` are
+        used for the resources that `preferredSets` does not name. Misspelt keys are warned of.
+        `kubelet_version` takes precedence over the key `kubeletVersion`, and that key over
+        `nodeObject`.
 
         Raises:
             InputError: a value is of the wrong type or unknown; the message names the place.
@@ -188,7 +213,10 @@ class Node:
         from alignup.text.typed import decode  # noqa: PLC0415  # msgspec is slow to import
 
         inputs.check_keys(data, "a node")
-        loaded, known = machine_with_devices_from_dict(data), inputs.node_object_of(data.get("nodeObject"))
+        loaded, known = (
+            machine_with_devices_from_dict(data),
+            inputs.node_object_of(data.get("nodeObject")),
+        )
         return cls(
             loaded.machine,
             KubeletConfig.from_dict(
@@ -201,7 +229,8 @@ class Node:
             providers=providers,
             observer=observer,
             wrap=wrap,
-            labels=decode(mapping_under(data, "labels"), dict[str, str], "labels") or (known.labels if known else None),
+            labels=decode(mapping_under(data, "labels"), dict[str, str], "labels")
+            or (known.labels if known else None),
             single_numa_node_exclusive=data.get("singleNUMANodeExclusive") or "Required",
             keep_refused_bindings=inputs.is_set(data, "keepRefusedBindings", default=True),
             node_object=known,
@@ -222,9 +251,11 @@ class Node:
 
         Args:
             resources: ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates.
-            name: of the node; empty: that of the Node object, or of the one node that the slices are of.
+            name: of the node; empty: that of the Node object, or of the one node that the slices
+                are of.
             release: of the scheduler.
-            dra_hints: let the devices give hints as plugins' devices do, and be chosen near the affinity.
+            dra_hints: let the devices give hints as plugins' devices do, and be chosen near the
+                affinity.
 
         Raises:
             InputError: an object is malformed, or the node's name is not known.
@@ -233,18 +264,28 @@ class Node:
         from alignup.claims.read import Resources, resources_of  # noqa: PLC0415  # as above
         from alignup.claims.scheduler_gates import NODE_RESOURCES, gates_of  # noqa: PLC0415  # few nodes have claims
 
-        found = resources if isinstance(resources, Resources) else resources_of(resources, "resources")
+        found = (
+            resources if isinstance(resources, Resources) else resources_of(resources, "resources")
+        )
         known = self.node_object
         if name and (known is None or known.name != name):
             known = NodeObject(name, {"kubernetes.io/hostname": name, **self.labels})
         at = known if known is not None and known.name else found.only_node
         features = {NODE_RESOURCES: True} if self.config.profile.pods.claims_count else None
-        self.claims = ClaimProvider(self.machine, found, at, gates_of(release, features), gives_hints=dra_hints)
+        self.claims = ClaimProvider(
+            self.machine, found, at, gates_of(release, features), gives_hints=dra_hints
+        )
         self.manager.add_provider(self.claims)
 
     def __repr__(self) -> str:
-        nodes, pods = counted(len(self.machine.numa_nodes), "NUMA node"), counted(len(self.pods), "pod")
-        return f"<Node of {nodes}, {self.machine.cpu_count} CPUs: policy {self.manager.policy.name}, {pods}>"
+        nodes, pods = (
+            counted(len(self.machine.numa_nodes), "NUMA node"),
+            counted(len(self.pods), "pod"),
+        )
+        return (
+            f"<Node of {nodes}, {self.machine.cpu_count} CPUs: policy "
+            f"{self.manager.policy.name}, {pods}>"
+        )
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -279,19 +320,24 @@ class Node:
 
             options = self.config.topology_manager_policy_options
             self._pod_policies = node_policies.PodPolicies(
-                self.manager, self.machine, options, self.numa_nodes, self.single_numa_node_exclusive
+                self.manager,
+                self.machine,
+                options,
+                self.numa_nodes,
+                self.single_numa_node_exclusive,
             )
         return self._pod_policies
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Admit a pod, or refuse it and take back all CPUs, memory and devices that it was given.
 
-        As in the kubelet, a refusal can leave a memory binding behind: a NUMA node on which a refused container was
-        alone stays out of its group until no container uses it, which later memory hints take into account. With
-        `keep_refused_bindings=False` a refusal leaves the node exactly as it was.
+        As in the kubelet, a refusal can leave a memory binding behind: a NUMA node on which a
+        refused container was alone stays out of its group until no container uses it, which later
+        memory hints take into account. With `keep_refused_bindings=False` a refusal leaves the node
+        exactly as it was.
 
-        A pod whose annotation names a policy of its own is judged by it (see `alignup.koordinator`) where the node
-        has none, and refused where the node has another one.
+        A pod whose annotation names a policy of its own is judged by it (see `alignup.koordinator`)
+        where the node has none, and refused where the node has another one.
 
         Args:
             pod: a `Pod`, or a manifest.
@@ -329,8 +375,8 @@ class Node:
     def try_admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Return the admission that `admit` would give, and leave the node exactly as it is.
 
-        Nothing of it is kept, not even the memory binding of a refused container. Providers of users are asked to
-        allocate, and to release what they gave; observers are not told.
+        Nothing of it is kept, not even the memory binding of a refused container. Providers of
+        users are asked to allocate, and to release what they gave; observers are not told.
 
         Args:
             pod: a `Pod`, or a manifest.
@@ -365,7 +411,8 @@ class Node:
     def copy(self, *, wrap: Callable[[HintProvider], HintProvider] | None = None) -> Node:
         """Return an independent node with the same pods and holdings, without observers, for what-if questions.
 
-        `wrap` is called with the copy of each provider, and returns the provider to use in its place.
+        `wrap` is called with the copy of each provider, and returns the provider to use in its
+        place.
 
         Raises:
             TypeError: a provider of a user takes part that has no method `copy()`.
@@ -374,14 +421,17 @@ class Node:
             own = {name: getattr(self, name) for name in ("devices", "cpu", "memory", "claims")}
             copies = {name: one.copy() for name, one in own.items() if one is not None}
             by_id = {id(own[name]): one for name, one in copies.items()}
-            providers = [by_id.get(id(one)) or _copied_provider(one) for one in self.manager.providers]
+            providers = [
+                by_id.get(id(one)) or _copied_provider(one) for one in self.manager.providers
+            ]
             return self._with(providers, wrap, copies)
 
     @contextmanager
     def scratch(self, wrap: Callable[[HintProvider], HintProvider]) -> Iterator[Node]:
         """Yield a node with the same pods and wrapped providers, to try pods on; this node stays exactly as it is.
 
-        Providers of users that cannot be copied are lent to it, so whatever it admits must be removed again.
+        Providers of users that cannot be copied are lent to it, so whatever it admits must be
+        removed again.
         """
         try:
             other = self.copy(wrap=wrap)
@@ -410,7 +460,9 @@ class Node:
             None if placer is None else placer.copy(other.devices, other.cpu, other.memory),
         )
         policies = self._pod_policies
-        other._pod_policies = None if policies is None else policies.copy(other.manager, other.numa_nodes)
+        other._pod_policies = (
+            None if policies is None else policies.copy(other.manager, other.numa_nodes)
+        )
         return other
 
     def emptied(self, config: KubeletConfig) -> Node:
@@ -439,7 +491,9 @@ class Node:
         return self.copy()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("nodes are not pickled: make one with Node.from_dict, and admit its pods again")
+        raise TypeError(
+            "nodes are not pickled: make one with Node.from_dict, and admit its pods again"
+        )
 
     def _placer(self) -> Placer | None:
         """Return what places pods with the node's own managers; None where it does not know the rules of the merge."""
@@ -481,7 +535,9 @@ class Node:
         others = [self.counted(one) for one in self.pods if one.uid != pod.uid]
         misfit = misfit_of(self.counted(pod), others, self.limits(pod))
         if misfit.reason:
-            return Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources), ()
+            return Refusal(
+                misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources
+            ), ()
         return None, misfit.preempted
 
     def counted(self, pod: Pod) -> Pod:
@@ -503,10 +559,14 @@ class Node:
         most = {name: max(limits.allocatable.get(name, 0), len(ids)) for name, ids in held.items()}
         return replace(limits, allocatable={**limits.allocatable, **most})
 
-    def admission(self, pod: Pod, refusal: Refusal | None = None, preempted: Sequence[Pod] = ()) -> Admission:
+    def admission(
+        self, pod: Pod, refusal: Refusal | None = None, preempted: Sequence[Pod] = ()
+    ) -> Admission:
         """Return the record of a decision, with what each container has now; without a refusal, of an admission."""
         if refusal is not None:
-            return Admission(False, refusal.reason, refusal=refusal, numa_node_ids=self.machine.numa_node_ids)
+            return Admission(
+                False, refusal.reason, refusal=refusal, numa_node_ids=self.machine.numa_node_ids
+            )
         if not preempted and (shares := self.manager.shares(pod)) is not None:
             return _admitted_later(shares, self.pools, self.machine.numa_node_ids)
         got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
@@ -546,7 +606,9 @@ class Node:
         for block in () if self.memory is None else self.memory.blocks(pod_uid, container_name):
             for numa_id in block.numa_nodes:
                 mask |= 1 << machine.position(numa_id)
-        return mask | (0 if self.devices is None else self.devices.numa_nodes(pod_uid, container_name))
+        return mask | (
+            0 if self.devices is None else self.devices.numa_nodes(pod_uid, container_name)
+        )
 
     @property
     def occupancy(self) -> Occupancy:
@@ -556,11 +618,12 @@ class Node:
     def started(self, pod_uid: str, container_name: str) -> None:
         """Note that a container has started: the init containers before it have ended, and their memory is free.
 
-        As in the kubelet, whose memory manager gives back what they hold when the next container is added. Sidecars
-        run on and keep theirs; CPUs and devices stay with the pod until it is removed.
+        As in the kubelet, whose memory manager gives back what they hold when the next container is
+        added. Sidecars run on and keep theirs; CPUs and devices stay with the pod until it is
+        removed.
 
-        Containers of a pod with resources of its own (in pod scope, where the managers give it these as a whole) get
-        their devices now.
+        Containers of a pod with resources of its own (in pod scope, where the managers give it
+        these as a whole) get their devices now.
 
         Raises:
             AllocationError: such a container gets no devices, and does not start; the pod stays.
@@ -569,10 +632,14 @@ class Node:
         """
         with self.manager.lock:
             pod = self.manager.pod(pod_uid)
-            container = next((one for one in pod.all_containers if one.name == container_name), None)
+            container = next(
+                (one for one in pod.all_containers if one.name == container_name), None
+            )
             if container is None:
                 names = ", ".join(one.name for one in pod.all_containers)
-                raise InputError.at("container", f"a container of the pod ({names})", container_name)
+                raise InputError.at(
+                    "container", f"a container of the pod ({names})", container_name
+                )
             if self.memory is not None:
                 self.memory.started(pod, container_name)
             if self.devices is not None and pod.has_shared_pool and container.devices:
@@ -580,19 +647,23 @@ class Node:
                 if not self.devices.devices(pod_uid, container_name):
                     self.devices.allocate(pod, container, affinity)
 
-    def resize(self, pod_uid: str, containers: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> Resize:
+    def resize(
+        self, pod_uid: str, containers: Mapping[str, Any], pod: Mapping[str, Any] | None = None
+    ) -> Resize:
         """Resize a pod in place if its kubelet would: other CPU and memory for a pod that runs.
 
-        What the containers then hold is what that kubelet's managers leave them: most releases leave exclusive CPUs as
-        they are, whatever is requested now.
+        What the containers then hold is what that kubelet's managers leave them: most releases
+        leave exclusive CPUs as they are, whatever is requested now.
 
         Args:
             pod_uid: the pod.
-            containers: by name, `requests` and `limits` as in a manifest; what they leave out stays.
+            containers: by name, `requests` and `limits` as in a manifest; what they leave out
+                stays.
             pod: the same of the pod as a whole (`spec.resources`); None: they stay.
 
         Returns:
-            Whether the resources are allocated, or why not; see `alignup.topology_manager.admission.Resize`.
+            Whether the resources are allocated, or why not; see
+            `alignup.topology_manager.admission.Resize`.
 
         Raises:
             UnknownPodError: no such pod is admitted.
@@ -615,7 +686,8 @@ class Node:
             self.manager.lock.settle(self._remove, pod_uid)
 
     def _remove(self, pod_uid: str) -> None:
-        if self.manager.has_pod(pod_uid):  # a provider may fail to release; the pod is removed all the same
+        # a provider may fail to release; the pod is removed all the same
+        if self.manager.has_pod(pod_uid):
             self.manager.remove(pod_uid)
         self.pod_policies.removed(pod_uid)
 
@@ -645,7 +717,9 @@ def _checked_machine(machine: object) -> Machine:
             warn(f"{', '.join(passed_over)} of the machine ignored: Node.from_dict keeps them")
         return machine_from_dict(machine)
     hint = "; read_machine takes names and files" if isinstance(machine, str) else ""
-    raise TypeError(f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}")
+    raise TypeError(
+        f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}"
+    )
 
 
 def _checked_config(
@@ -655,7 +729,8 @@ def _checked_config(
 
     Args:
         config: a configuration, a mapping of its fields, or None.
-        version: the kubelet's release, in place of that of a `KubeletConfig`; None: that, or the newest known.
+        version: the kubelet's release, in place of that of a `KubeletConfig`; None: that, or the
+            newest known.
         reading: the same of its reading.
 
     Raises:
@@ -666,12 +741,24 @@ def _checked_config(
     if config is None:
         config = KubeletConfig()
     if isinstance(config, KubeletConfig):
-        given = {name: value for name, value in (("version", version), ("reading", reading)) if value is not None}
+        given = {
+            name: value
+            for name, value in (("version", version), ("reading", reading))
+            if value is not None
+        }
         return replace(config, **given) if given else config
     if isinstance(config, Mapping):
-        return KubeletConfig.from_dict(config, version=version or NEWEST, reading=reading or READINGS[0])
-    hint = "; load_config of alignup.kubernetes.kubelet_config reads text" if isinstance(config, str) else ""
-    raise TypeError(f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}{hint}")
+        return KubeletConfig.from_dict(
+            config, version=version or NEWEST, reading=reading or READINGS[0]
+        )
+    hint = (
+        "; load_config of alignup.kubernetes.kubelet_config reads text"
+        if isinstance(config, str)
+        else ""
+    )
+    raise TypeError(
+        f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}{hint}"
+    )
 
 
 def _copied_provider(provider: HintProvider) -> HintProvider:
@@ -682,7 +769,9 @@ def _copied_provider(provider: HintProvider) -> HintProvider:
     """
     copy = getattr(provider, "copy", None)
     if not callable(copy):
-        raise TypeError(f"the node cannot be copied: the provider {provider!r} has no method copy()")
+        raise TypeError(
+            f"the node cannot be copied: the provider {provider!r} has no method copy()"
+        )
     return cast("HintProvider", copy())
 
 
@@ -696,7 +785,9 @@ def _admitted_later(
     return Admission.later("admitted", True, _admitted, shares, pools, numa_node_ids)
 
 
-def _admitted(shares: Sequence[Share], pools: Mapping[str, DevicePool], numa_node_ids: tuple[int, ...]) -> Admission:
+def _admitted(
+    shares: Sequence[Share], pools: Mapping[str, DevicePool], numa_node_ids: tuple[int, ...]
+) -> Admission:
     got = {}
     for one in shares:
         nodes = ids_of(one.memory_nodes, numa_node_ids)
@@ -704,6 +795,9 @@ def _admitted(shares: Sequence[Share], pools: Mapping[str, DevicePool], numa_nod
             one.affinity,
             None if one.cpus is None else CPUSet.from_int(one.cpus),
             tuple([MemoryBlock(nodes, kind, size) for kind, size in one.sizes()]),
-            {resource: pools[resource].sorted_ids(bits) for resource, bits in sorted((one.devices or {}).items())},
+            {
+                resource: pools[resource].sorted_ids(bits)
+                for resource, bits in sorted((one.devices or {}).items())
+            },
         )
     return Admission(True, containers=got, numa_node_ids=numa_node_ids)

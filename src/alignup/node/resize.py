@@ -1,7 +1,8 @@
 """Decides on a resize in place: what a kubelet says to new requests of a running pod, and what it then holds.
 
-The kubelet's handlers are asked in its order: that for resizes (`pkg/kubelet/allocation`), the Topology Manager, and
-the fit of the node as a whole. What the API server refuses beforehand is an error here.
+The kubelet's handlers are asked in its order: that for resizes (`pkg/kubelet/allocation`), the
+Topology Manager, and the fit of the node as a whole. What the API server refuses beforehand is an
+error here.
 """
 
 from __future__ import annotations
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
 
 _INFEASIBLE: Final = "Infeasible"
 _POD_MESSAGES: Final = {
-    "pod": "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager",
-    "container": "Pod Scope pod with pod-level resources failed admission with a container-level topology manager",
+    "pod": (
+        "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager"
+    ),
+    "container": (
+        "Pod Scope pod with pod-level resources failed admission with a container-level "
+        "topology manager"
+    ),
 }
 
 
@@ -50,7 +56,9 @@ class _Node(Protocol):
     def checked_as_whole(self, pod: Pod) -> tuple[Refusal | None, tuple[Pod, ...]]: ...
 
 
-def resize(node: _Node, uid: str, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None) -> Resize:
+def resize(
+    node: _Node, uid: str, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None
+) -> Resize:
     """Resize a pod in place, or say why not; see `Node.resize`. The manager's lock must be held.
 
     Raises:
@@ -77,7 +85,11 @@ def _resized(node: _Node, _pod: Pod, wanted: Pod, *_: object) -> Resize:
 
 
 def _undo(
-    node: _Node, pod: Pod, _wanted: Pod, before: Mapping[str, ContainerAllocation], restore: Callable[[], None]
+    node: _Node,
+    pod: Pod,
+    _wanted: Pod,
+    before: Mapping[str, ContainerAllocation],
+    restore: Callable[[], None],
 ) -> None:
     """Take back what a resize that was cut short gave to containers that had nothing."""
     for name, had in before.items():
@@ -96,7 +108,9 @@ def _changed(pod: Pod, wanted: Pod) -> frozenset[str]:
     found: set[str] = set()
     for old, new in zip(pod.all_containers, wanted.all_containers, strict=True):
         for before, after in ((old.requests, new.requests), (old.limits, new.limits)):
-            found |= {name for name in {*before, *after} if before.get(name, 0) != after.get(name, 0)}
+            found |= {
+                name for name in {*before, *after} if before.get(name, 0) != after.get(name, 0)
+            }
     if pod.constraints.requests != wanted.constraints.requests:
         found.add("pod")
     return frozenset(found)
@@ -117,7 +131,9 @@ def _infeasible(node: _Node, wanted: Pod, changed: frozenset[str], *, changes_po
     beyond = list(_beyond_node(node, wanted, "capacity" if by_kubelet else "allocatable"))
     if beyond and not by_kubelet:  # the API server says so before the kubelet hears of the resize
         return f"node didn't have enough allocatable resources: {'; '.join(beyond)}"
-    if wanted.qos is QOSClass.GUARANTEED and (refused := _beside_static_policy(node, wanted, is_on)):
+    if wanted.qos is QOSClass.GUARANTEED and (
+        refused := _beside_static_policy(node, wanted, is_on)
+    ):
         return refused
     return f"Node didn't have enough capacity: {beyond[-1]}" if beyond else ""
 
@@ -132,16 +148,33 @@ def _beside_static_policy(node: _Node, wanted: Pod, is_on: Any) -> str:
         if is_on("InPlacePodVerticalScalingExclusiveCPUs"):
             return ""
         static = "CPU" if is_cpu_static else "Memory" if is_memory_static else ""
-        return static and f"Resize is infeasible for Guaranteed Pods alongside {static} Manager static policy"
+        return (
+            static
+            and f"Resize is infeasible for Guaranteed Pods alongside {static} Manager static policy"
+        )
     with_init = is_on("InPlacePodVerticalScalingInitContainers")
-    resizable = [one for one in wanted.all_containers if with_init or one.is_sidecar or not one.is_init]
+    resizable = [
+        one for one in wanted.all_containers if with_init or one.is_sidecar or not one.is_init
+    ]
     for resource, is_static, manager, policy, gate in (
         ("cpu", is_cpu_static, "CPU", "static", "InPlacePodVerticalScalingExclusiveCPUs"),
-        ("memory", is_memory_static, "Memory", "Static", "InPlacePodVerticalScalingExclusiveMemory"),
+        (
+            "memory",
+            is_memory_static,
+            "Memory",
+            "Static",
+            "InPlacePodVerticalScalingExclusiveMemory",
+        ),
     ):
-        changes = any(one.requests.get(resource, 0) != old[one.name].requests.get(resource, 0) for one in resizable)
+        changes = any(
+            one.requests.get(resource, 0) != old[one.name].requests.get(resource, 0)
+            for one in resizable
+        )
         if is_static and changes and not is_on(gate):
-            return f'Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy "{policy}"'
+            return (
+                f"Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy "
+                f'"{policy}"'
+            )
     return ""
 
 

@@ -1,12 +1,16 @@
 """A start of the kubelet: it checks its reservations, reads its state files, and admits every pod that runs again.
 
-A container that is in a state file keeps what it holds (`Allocate` of `cpumanager/policy_static.go` and
-`memorymanager/policy_static.go`), but the Topology Manager merges its hints anew, so a running pod can be refused.
-Three things differ from other admissions (`HandlePodAdditions` of `pkg/kubelet/kubelet.go`):
+A container that is in a state file keeps what it holds (`Allocate` of `cpumanager/policy_static.go`
+and `memorymanager/policy_static.go`), but the Topology Manager merges its hints anew, so a running
+pod can be refused. Three things differ from other admissions (`HandlePodAdditions` of
+`pkg/kubelet/kubelet.go`):
 
-- Nothing is given back before all pods have been seen, since `removeStaleState` waits until all sources are ready.
-- Device plugins have not registered again, so devices give no hints, and containers that run keep theirs.
-- Init containers that have ended are asked about too; the memory manager has forgotten them, and gives them memory.
+- Nothing is given back before all pods have been seen, since `removeStaleState` waits until all
+  sources are ready.
+- Device plugins have not registered again, so devices give no hints, and containers that run keep
+  theirs.
+- Init containers that have ended are asked about too; the memory manager has forgotten them, and
+  gives them memory.
 """
 
 from __future__ import annotations
@@ -51,9 +55,13 @@ def restarted(node: Node, config: KubeletConfig) -> Restarted:
         ConfigError: the kubelet would not start with it, or not on the state files that it has.
     """
     made = node.emptied(config)
-    if (node.cpu is None) is not (made.cpu is None) or (node.memory is None) is not (made.memory is None):
+    if (node.cpu is None) is not (made.cpu is None) or (node.memory is None) is not (
+        made.memory is None
+    ):
         raise ConfigError("a state file is of another policy")
-    for old, new in ((getattr(node, name), getattr(made, name)) for name in ("cpu", "memory", "devices")):
+    for old, new in (
+        (getattr(node, name), getattr(made, name)) for name in ("cpu", "memory", "devices")
+    ):
         if old is not None and new is not None:
             new.inherit(old)
     made.manager.restore(node.pods)
@@ -68,7 +76,9 @@ def check_start(machine: Machine, config: KubeletConfig) -> None:
     """
     online, reserved = CPUSet.from_int(machine.cpus), node_reservation(machine, config)
     if not config.reserved_system_cpus <= online:
-        raise ConfigError(f"reserved-cpus: {config.reserved_system_cpus} is not a subset of online-cpus: {online}")
+        raise ConfigError(
+            f"reserved-cpus: {config.reserved_system_cpus} is not a subset of online-cpus: {online}"
+        )
     policy_of(config, machine)
     if config.cpu_manager_policy == "static" and not reserved["cpu"]:
         needed = "systemreserved.cpu + kubereserved.cpu to be greater than zero"
@@ -77,12 +87,20 @@ def check_start(machine: Machine, config: KubeletConfig) -> None:
         _check_reserved_memory(machine, config, reserved)
     for name, there in node_capacity(machine).items():
         if reserved.get(name, 0) > there:
-            has, kept = ((f"{one}m" if name == "cpu" else format_bytes(one)) for one in (there, reserved[name]))
+            has, kept = (
+                (f"{one}m" if name == "cpu" else format_bytes(one))
+                for one in (there, reserved[name])
+            )
             wrong = f'Resource "{name}" has a reservation of {kept} but capacity of {has}'
-            raise ConfigError(f"invalid Node Allocatable configuration. {wrong}. Expected capacity >= reservation.")
+            raise ConfigError(
+                f"invalid Node Allocatable configuration. {wrong}. Expected capacity >= "
+                "reservation."
+            )
 
 
-def _check_reserved_memory(machine: Machine, config: KubeletConfig, reserved: Mapping[str, int]) -> None:
+def _check_reserved_memory(
+    machine: Machine, config: KubeletConfig, reserved: Mapping[str, int]
+) -> None:
     """Check that `reservedMemory` adds up to what is reserved of the node as a whole (`validateReservedMemory`).
 
     Raises:
@@ -97,17 +115,22 @@ def _check_reserved_memory(machine: Machine, config: KubeletConfig, reserved: Ma
         told, wanted = by_type.get(kind, 0), reserved.get(kind, 0) if kind in there else 0
         if told != wanted:
             value = f'the value "{format_bytes(wanted)}" determined by Node Allocatable feature'
-            raise ConfigError(f'the total amount "{format_bytes(told)}" of type "{kind}" is not equal to {value}')
+            raise ConfigError(
+                f'the total amount "{format_bytes(told)}" of type "{kind}" is not equal to {value}'
+            )
 
 
 def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:
     """Admit the pods of a node again, and remove those that are refused.
 
     Args:
-        node: with the pods and what they hold, as they are after the state files have been read; it is changed.
+        node: with the pods and what they hold, as they are after the state files have been read; it
+            is changed.
         pods: all of them, in the order in which they were made.
     """
-    providers = [one for one in (node.cpu, node.memory) if one is not None and one in node.manager.providers]
+    providers = [
+        one for one in (node.cpu, node.memory) if one is not None and one in node.manager.providers
+    ]
     kept: list[Pod] = []
     refused: dict[str, Refusal] = {}
     with node.manager.lock:
@@ -116,7 +139,9 @@ def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:
             if refusal is None and node.whole_verdict:
                 misfit = misfit_of(node.counted(pod), kept, node.limits(pod))
                 if misfit.reason:
-                    refusal = Refusal(misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources)
+                    refusal = Refusal(
+                        misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources
+                    )
             if refusal is None:
                 kept.append(node.counted(pod))
             else:

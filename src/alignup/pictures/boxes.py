@@ -1,7 +1,7 @@
 """Boxes, the parts of a picture as data: arranged below each other, in rows or in a frame; and how wide text is.
 
-A box knows its place within the box around it. Nothing is drawn here. The width of text is estimated a little wider
-than common sans-serif fonts, since the reader's font is unknown.
+A box knows its place within the box around it. Nothing is drawn here. The width of text is
+estimated a little wider than common sans-serif fonts, since the reader's font is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ HEADER: Final = 17
 PADDING: Final = 6
 GAP: Final = 5
 
-# The name of a box that something is drawn on later: `("cpu", 5)`, `("memory", 0, "hugepages-2Mi")`.
+# The name of a box that something is drawn on later: `("cpu", 5)`, `("memory", 0,
+# "hugepages-2Mi")`.
 Key = tuple[str | int, ...]
 
 
@@ -29,7 +30,8 @@ class Box(Record):
     """A rectangle with a heading, a tooltip and boxes inside; in pixels from the left upper corner around it.
 
     Attributes:
-        kind: decides how it is drawn: `socket`, `node`, `l3`, `core`, `cpu`, `bar`, `device`, `text`...
+        kind: decides how it is drawn: `socket`, `node`, `l3`, `core`, `cpu`, `bar`, `device`,
+            `text`...
         label: the heading, short enough for the box.
         title: all that is to be said of it: the tooltip.
     """
@@ -80,13 +82,27 @@ def in_rows(boxes: Sequence[Box], width: int, gap: int = GAP) -> list[Box]:
 
 
 def framed(
-    kind: str, parts: Sequence[Box], label: str = "", title: str = "", *, key: Key = (), padding: int = PADDING
+    kind: str,
+    parts: Sequence[Box],
+    label: str = "",
+    title: str = "",
+    *,
+    key: Key = (),
+    padding: int = PADDING,
 ) -> Box:
     """Return a box around placed boxes, `padding` pixels away, with its label as a heading above them."""
     top = HEADER if label else padding
     width = max([text_width(label, FONT), *(box.x + box.width for box in parts)]) + 2 * padding
     height = max((box.y + box.height for box in parts), default=-padding) + top + padding
-    return Box(kind, width, height, label, title, key, tuple(box.at(box.x + padding, box.y + top) for box in parts))
+    return Box(
+        kind,
+        width,
+        height,
+        label,
+        title,
+        key,
+        tuple(box.at(box.x + padding, box.y + top) for box in parts),
+    )
 
 
 def group(parts: Sequence[Box]) -> Box:
@@ -148,4 +164,6 @@ def wrapped(text: str, width: int, size: int, lines: int) -> list[str]:
 
 def drawable(text: str) -> str:
     """Return the text with a replacement character for each letter that is not printable; XML allows few of them."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

@@ -1,7 +1,7 @@
 """Draws what the library returns, for notebooks and files.
 
-An explanation is shown as the machine with who held what, what the pod got or could not get, and tables of the facts.
-`alignup.explanations` finds all of it out; nothing is decided here.
+An explanation is shown as the machine with who held what, what the pod got or could not get, and
+tables of the facts. `alignup.explanations` finds all of it out; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ MOST_SHOWN: Final = 20
 def explanation_scene(explanation: Explanation) -> picture.Scene:
     """Return the scene of an explanation.
 
-    What an admitted pod got, or containers of a refused one before the one that was refused, is drawn with heavy lines.
-    Of a refused pod each NUMA node says what it had then of what was asked for.
+    What an admitted pod got, or containers of a refused one before the one that was refused, is
+    drawn with heavy lines. Of a refused pod each NUMA node says what it had then of what was asked
+    for.
 
     Raises:
         ValueError: the explanation does not know its machine.
@@ -47,7 +48,9 @@ def explanation_scene(explanation: Explanation) -> picture.Scene:
     holdings = explanation.after or explanation.before
     title = f"{explanation.pod} {'admitted' if explanation else f'refused: {explanation.reason}'}"
     remarks = {} if explanation.admitted else _remarks(explanation)
-    units = {one.resource: words.amounts_in_words(one) for one in explanation.resources if one.places}
+    units = {
+        one.resource: words.amounts_in_words(one) for one in explanation.resources if one.places
+    }
     devices, uid, machine = _devices(holdings), explanation.uid, explanation.machine
     return picture.Scene(title, machine, devices, holdings, uid, remarks, units, explanation.cause)
 
@@ -55,7 +58,9 @@ def explanation_scene(explanation: Explanation) -> picture.Scene:
 def _devices(holdings: Holdings) -> dict[str, list[Device]]:
     """Return the devices that a record of holdings names."""
     return {
-        one.resource: [Device(name, near, name not in one.unhealthy) for name, near in one.devices.items()]
+        one.resource: [
+            Device(name, near, name not in one.unhealthy) for name, near in one.devices.items()
+        ]
         for one in holdings.resources
         if one.devices
     }
@@ -97,11 +102,14 @@ def explanations_page(title: str, explanations: Sequence[Explanation]) -> str:
 
 def _parts(explanation: Explanation) -> Iterator[Element]:
     """Yield the elements of one explanation."""
-    yield picture.heading(f"{explanation.pod}: {'✓ admitted' if explanation else f'✗ refused: {explanation.reason}'}")
+    yield picture.heading(
+        f"{explanation.pod}: {'✓ admitted' if explanation else f'✗ refused: {explanation.reason}'}"
+    )
     yield picture.paragraph(explanation.cause)
     whose = "" if explanation.container is None else f"; container {explanation.container}"
     yield picture.paragraph(
-        f"policy {explanation.policy}, scope {explanation.scope}, QoS class {explanation.qos}{whose}"
+        f"policy {explanation.policy}, scope {explanation.scope}, QoS class "
+        f"{explanation.qos}{whose}"
     )
     holdings = explanation.after or explanation.before
     signs: dict[str, Sign] = {}
@@ -109,7 +117,9 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
         scene = explanation_scene(explanation)
         yield picture.scrolling(picture.scene_element(replace(scene, is_headed=False)))
         if not explanation.admitted:
-            yield picture.paragraph("✓: this NUMA node could supply it alone; ○: only with others; ✗: not now")
+            yield picture.paragraph(
+                "✓: this NUMA node could supply it alone; ○: only with others; ✗: not now"
+            )
         signs = scene.signs
     if explanation.suggestions:
         yield picture.heading("What would help", 3)
@@ -117,7 +127,9 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
     for step in explanation.relevant_steps:
         yield from _step_parts(step, explanation.named_first)
     if holdings.memory_groups:
-        yield picture.listed([words.group_in_words(one) for one in explanation.before.memory_groups])
+        yield picture.listed(
+            [words.group_in_words(one) for one in explanation.before.memory_groups]
+        )
     yield picture.heading("Its containers", 3)
     rows = list(words.container_rows(explanation, explanation.containers))
     yield picture.scrolling(picture.table(words.container_columns(explanation), rows))
@@ -134,10 +146,14 @@ def _step_parts(step: Step, first: frozenset[str]) -> Iterator[Element]:
 
     `first` are pods that are named before others.
     """
-    yield picture.heading("The pod as a whole" if step.container is None else f"Container {step.container}", 3)
+    yield picture.heading(
+        "The pod as a whole" if step.container is None else f"Container {step.container}", 3
+    )
     if step.resources:
         rows = list(words.resource_rows(step.resources, first))
-        yield picture.scrolling(picture.table(words.RESOURCE_COLUMNS, rows, frozenset(words.RESOURCE_NUMBERS)))
+        yield picture.scrolling(
+            picture.table(words.RESOURCE_COLUMNS, rows, frozenset(words.RESOURCE_NUMBERS))
+        )
     else:
         yield picture.paragraph("requests nothing that is allocated by NUMA node")
     yield picture.paragraph(f"rule: {step.rule}")
@@ -155,20 +171,28 @@ class Drawing(Record):
 
     def _repr_svg_(self) -> str | None:
         """Return the picture that a notebook shows; None: it shows the page."""
-        return picture.drawing_of(_scene(self.subject)) if isinstance(self.subject, Machine | Node) else None
+        return (
+            picture.drawing_of(_scene(self.subject))
+            if isinstance(self.subject, Machine | Node)
+            else None
+        )
 
     def _repr_html_(self) -> str | None:
         """Return the page that a notebook shows; None: it shows the picture."""
         if isinstance(self.subject, Explanation):
             return picture.fragment(_parts(self.subject))
-        return picture.fragment(_verdict(self.subject)) if isinstance(self.subject, Admission) else None
+        return (
+            picture.fragment(_verdict(self.subject))
+            if isinstance(self.subject, Admission)
+            else None
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a picture (`.svg`), or a self-contained page (`.html`).
 
         Raises:
-            InputError: the path ends in something else, an admission is to be a picture, or the file cannot be
-                written.
+            InputError: the path ends in something else, an admission is to be a picture, or the
+                file cannot be written.
         """
         ending = os.path.splitext(path)[1].lower()  # noqa: PTH122  # of any path
         if ending == ".svg" and not isinstance(self.subject, Admission):
@@ -223,5 +247,11 @@ def _page(subject: Machine | Node | Admission | Explanation) -> str:
 def _verdict(admission: Admission) -> list[Element]:
     """Return the verdict, and what each container got or why the pod was refused."""
     if not admission.admitted:
-        return [picture.paragraph(f"✗ refused: {admission.reason}"), picture.paragraph(admission.message)]
-    return [picture.paragraph("✓ admitted"), picture.containers_table(admission.to_dict()["containers"])]
+        return [
+            picture.paragraph(f"✗ refused: {admission.reason}"),
+            picture.paragraph(admission.message),
+        ]
+    return [
+        picture.paragraph("✓ admitted"),
+        picture.containers_table(admission.to_dict()["containers"]),
+    ]

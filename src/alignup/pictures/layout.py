@@ -1,7 +1,8 @@
 """Lays out a machine as lstopo does, on a fixed grid: sockets, NUMA nodes, caches, cores, CPUs, memory and devices.
 
-Every CPU, bar of memory and device is a box with a key, by which `alignup.pictures.overlay` finds its place. NUMA
-nodes without CPUs are in the nearest socket, and those without CPUs, memory and devices share one line.
+Every CPU, bar of memory and device is a box with a key, by which `alignup.pictures.overlay` finds
+its place. NUMA nodes without CPUs are in the nearest socket, and those without CPUs, memory and
+devices share one line.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ _TEXT_HEIGHT: Final = 13
 _BAR_HEIGHT: Final = 14
 
 
-def lay_out(machine: Machine, devices: Inventory, remarks: Mapping[int, Sequence[str]] | None = None) -> boxes.Box:
+def lay_out(
+    machine: Machine, devices: Inventory, remarks: Mapping[int, Sequence[str]] | None = None
+) -> boxes.Box:
     """Return the boxes of a machine and of the devices of each resource.
 
     Args:
@@ -76,8 +79,8 @@ def lay_out(machine: Machine, devices: Inventory, remarks: Mapping[int, Sequence
 def _homes(machine: Machine) -> list[tuple[int, ...]]:
     """Return the sockets that each NUMA node is drawn in, by position; none: it is drawn apart.
 
-    A node has the sockets of its cores. One without cores has those of the nearest node that has cores, where the
-    machine tells distances and no node of another socket is as near.
+    A node has the sockets of its cores. One without cores has those of the nearest node that has
+    cores, where the machine tells distances and no node of another socket is as near.
     """
     own = [tuple(sorted({core.socket for core in node.cores})) for node in machine.numa_nodes]
     homes = list(own)
@@ -90,15 +93,25 @@ def _homes(machine: Machine) -> list[tuple[int, ...]]:
 
 
 def _socket_box(
-    sockets: tuple[int, ...], nodes: Sequence[NumaNode], places: Places, remarks: Mapping[int, Sequence[str]]
+    sockets: tuple[int, ...],
+    nodes: Sequence[NumaNode],
+    places: Places,
+    remarks: Mapping[int, Sequence[str]],
 ) -> boxes.Box:
     """Return a socket, or the sockets whose nodes have cores of several, or no socket, with NUMA nodes."""
-    seen = [node for node in nodes if node.cores or node.memory or (node.id,) in places or node.id in remarks]
+    seen = [
+        node
+        for node in nodes
+        if node.cores or node.memory or (node.id,) in places or node.id in remarks
+    ]
     seen.sort(key=lambda node: not node.cores)
     drawn = [_node_box(node, places.get((node.id,), {}), remarks.get(node.id, ())) for node in seen]
     blocks = [boxes.group(boxes.in_rows(drawn, _WIDEST_SOCKET))] if drawn else []
     if empty := CPUSet(node.id for node in nodes if node not in seen):
-        text = f"NUMA node{'' if len(empty) == 1 else 's'} {str(empty).replace(',', ', ')}: no CPUs, no memory"
+        text = (
+            f"NUMA node{'' if len(empty) == 1 else 's'} {str(empty).replace(',', ', ')}: no "
+            "CPUs, no memory"
+        )
         width = min(boxes.text_width(text, boxes.CELL_FONT), _DEVICES_WIDTH)
         blocks.append(_text_box(text, max([width, *(block.width for block in blocks)])))
     label = named("socket", sockets, ", ") if sockets else "NUMA nodes without CPUs"
@@ -107,25 +120,37 @@ def _socket_box(
     return boxes.framed("socket", boxes.stacked(blocks), label, title)
 
 
-def _node_box(node: NumaNode, near: Mapping[str, list[boxes.Box]], remarks: Sequence[str]) -> boxes.Box:
+def _node_box(
+    node: NumaNode, near: Mapping[str, list[boxes.Box]], remarks: Sequence[str]
+) -> boxes.Box:
     """Return a NUMA node with remarks on it, and its cores, memory and devices."""
     cores = [_cores_box(node.cores)] if node.cores else []
     told = [min(boxes.text_width(one, boxes.CELL_FONT), _WIDEST_REMARK) for one in remarks]
     width = max([_NARROWEST, *(block.width for block in cores), *told])
-    blocks = [boxes.group(boxes.stacked([_text_box(remark, width) for remark in remarks], 0))] if remarks else []
+    blocks = (
+        [boxes.group(boxes.stacked([_text_box(remark, width) for remark in remarks], 0))]
+        if remarks
+        else []
+    )
     blocks += [*cores, *_memory_bars(node, width), *_device_boxes((node.id,), near, width)]
     cpus = _cpus_of(node.cores)
-    parts = [f"{counted(len(cpus), 'CPU')}: {cpus}" if cpus else "no CPUs", f"{short_bytes(node.memory)} memory"]
+    parts = [
+        f"{counted(len(cpus), 'CPU')}: {cpus}" if cpus else "no CPUs",
+        f"{short_bytes(node.memory)} memory",
+    ]
     if node.distances:
         parts.append(f"distances {' '.join(map(str, node.distances))}")
     label = f"NUMA node {node.id}"
-    return boxes.framed("node", boxes.stacked(blocks), label, f"{label}: {'; '.join(parts)}", key=("node", node.id))
+    return boxes.framed(
+        "node", boxes.stacked(blocks), label, f"{label}: {'; '.join(parts)}", key=("node", node.id)
+    )
 
 
 def _memory_bars(node: NumaNode, width: int) -> Iterator[boxes.Box]:
     """Yield a bar for each type of memory that the node has."""
     pages = [
-        (f"hugepages-{one.size}", one.size_bytes * one.count, f"{one.count} x {one.size}") for one in node.hugepages
+        (f"hugepages-{one.size}", one.size_bytes * one.count, f"{one.count} x {one.size}")
+        for one in node.hugepages
     ]
     rest = node.memory - sum(size for _, size, _ in pages)
     for kind, size, text in (("memory", rest, f"{short_bytes(rest)} memory"), *pages):
@@ -140,10 +165,16 @@ def _cores_box(cores: Sequence[Core]) -> boxes.Box:
     for core in cores:
         caches.setdefault((core.socket, core.l3), []).append(core)
     blocks = []
-    for (_, l3), members in sorted(caches.items(), key=lambda cache: (cache[0][0], cache[0][1] or 0)):
+    for (_, l3), members in sorted(
+        caches.items(), key=lambda cache: (cache[0][0], cache[0][1] or 0)
+    ):
         block = boxes.in_rows([_core_box(core) for core in members], _WIDEST_CORES, _BETWEEN_CORES)
         title = f"L3 cache {l3}: CPUs {_cpus_of(members)}"
-        blocks.append(boxes.group(block) if l3 is None else boxes.framed("l3", block, f"L3 {l3}", title, padding=4))
+        blocks.append(
+            boxes.group(block)
+            if l3 is None
+            else boxes.framed("l3", block, f"L3 {l3}", title, padding=4)
+        )
     return boxes.group(boxes.in_rows(blocks, _WIDEST_CORES))
 
 
@@ -152,7 +183,9 @@ def _core_box(core: Core) -> boxes.Box:
     siblings = "" if len(core.cpus) == 1 else f", core of CPUs {CPUSet(core.cpus)}"
     cache = "" if core.l3 is None else f", L3 {core.l3}"
     rest = f"{siblings}{cache}, socket {core.socket}"
-    cells = [boxes.Box("cpu", *_CPU, str(cpu), f"CPU {cpu}{rest}", ("cpu", cpu)) for cpu in core.cpus]
+    cells = [
+        boxes.Box("cpu", *_CPU, str(cpu), f"CPU {cpu}{rest}", ("cpu", cpu)) for cpu in core.cpus
+    ]
     return boxes.framed("core", boxes.stacked(cells, 0), padding=_CORE_PADDING)
 
 
@@ -165,17 +198,33 @@ def _devices_by_place(machine: Machine, devices: Inventory) -> Places:
     """Return what is near each set of NUMA nodes: devices of a resource, and PCI devices that are no resource's."""
     places: Places = {}
 
-    def add(numa_nodes: Iterable[int], resource: str, kind: str, label: str, title: str, key: boxes.Key = ()) -> None:
+    def add(
+        numa_nodes: Iterable[int],
+        resource: str,
+        kind: str,
+        label: str,
+        title: str,
+        key: boxes.Key = (),
+    ) -> None:
         near = tuple(sorted(set(numa_nodes)))
         room = min(boxes.text_width(boxes.drawable(label), boxes.CELL_FONT), _WIDEST_CHIP) + 8
         label = boxes.fitted(label, room - 6, boxes.CELL_FONT)
-        box = boxes.Box(kind, room + _SIGN_WIDTH if key else room, _CHIP_HEIGHT, label, boxes.drawable(title), key)
+        box = boxes.Box(
+            kind,
+            room + _SIGN_WIDTH if key else room,
+            _CHIP_HEIGHT,
+            label,
+            boxes.drawable(title),
+            key,
+        )
         places.setdefault(near, {}).setdefault(resource, []).append(box)
 
     for resource, found in sorted(devices.items()):
         for device in found:
             near = device.numa_nodes or ()
-            title = f"{resource} {device.id}, {_near(near)}{'' if device.healthy else ', unhealthy'}"
+            title = (
+                f"{resource} {device.id}, {_near(near)}{'' if device.healthy else ', unhealthy'}"
+            )
             kind = "device" if device.healthy else "sick"
             add(near, resource, kind, device.id, title, ("device", resource, device.id))
     named = {device.id for found in devices.values() for device in found}
@@ -183,7 +232,10 @@ def _devices_by_place(machine: Machine, devices: Inventory) -> Places:
         known = kind_of(pci)
         if known is not None and pci.address not in named:
             near = () if pci.numa_node is None else (pci.numa_node,)
-            title = f"{known} {pci.address}, {vendor_of(pci.vendor)} {pci.vendor}:{pci.device}, {_near(near)}"
+            title = (
+                f"{known} {pci.address}, {vendor_of(pci.vendor)} {pci.vendor}:{pci.device}, "
+                f"{_near(near)}"
+            )
             add(near, "PCI", "pci", f"{known} {pci.address.removeprefix('0000:')}", title)
     return places
 
@@ -194,12 +246,19 @@ def _near(numa_nodes: Iterable[int]) -> str:
     return f"near {named('NUMA node', ids, ', ')}" if ids else "without NUMA node"
 
 
-def _device_boxes(numa_nodes: tuple[int, ...], near: Mapping[str, list[boxes.Box]], width: int) -> Iterator[boxes.Box]:
+def _device_boxes(
+    numa_nodes: tuple[int, ...], near: Mapping[str, list[boxes.Box]], width: int
+) -> Iterator[boxes.Box]:
     """Yield each resource's devices near a place, or one bar for many; `width` is exceeded by a single device only."""
     for resource, chips in near.items():
         many = counted(len(chips), "device")
         found = (
-            _bar_box(many, f"{resource}: {many}, {_near(numa_nodes)}", ("devices", resource, *numa_nodes), width)
+            _bar_box(
+                many,
+                f"{resource}: {many}, {_near(numa_nodes)}",
+                ("devices", resource, *numa_nodes),
+                width,
+            )
             if len(chips) > _MOST_CHIPS
             else boxes.group(boxes.in_rows(chips, width, boxes.GAP - 2))
         )
@@ -209,9 +268,17 @@ def _device_boxes(numa_nodes: tuple[int, ...], near: Mapping[str, list[boxes.Box
 def _bar_box(text: str, title: str, key: boxes.Key, width: int) -> boxes.Box:
     """Return a bar whose parts are to show amounts, with a line of text above it."""
     line = boxes.Box("told", width, _TEXT_HEIGHT, text, title, ("told", *key))
-    return boxes.group(boxes.stacked([line, boxes.Box("bar", width, _BAR_HEIGHT, "", title, key)], 1))
+    return boxes.group(
+        boxes.stacked([line, boxes.Box("bar", width, _BAR_HEIGHT, "", title, key)], 1)
+    )
 
 
 def _text_box(text: str, width: int) -> boxes.Box:
     """Return a line of text, cut to a width."""
-    return boxes.Box("text", width, _TEXT_HEIGHT, boxes.fitted(text, width, boxes.CELL_FONT), boxes.drawable(text))
+    return boxes.Box(
+        "text",
+        width,
+        _TEXT_HEIGHT,
+        boxes.fitted(text, width, boxes.CELL_FONT),
+        boxes.drawable(text),
+    )

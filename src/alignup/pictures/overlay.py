@@ -1,8 +1,9 @@
 """Draws upon a machine what is reserved and what each container holds, and the legend of it.
 
-Each pod has a sign, a colour and a pattern, which tell it apart in black and white too. What a container's CPUs and
-devices look like depends on the container alone, so that a picture of many moments draws them once; bars of memory and
-of many devices depend on all containers, and are drawn for each moment.
+Each pod has a sign, a colour and a pattern, which tell it apart in black and white too. What a
+container's CPUs and devices look like depends on the container alone, so that a picture of many
+moments draws them once; bars of memory and of many devices depend on all containers, and are drawn
+for each moment.
 """
 
 from __future__ import annotations
@@ -10,7 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement
 
-from alignup.pictures.boxes import CELL_FONT, Box, Key, drawable, fitted, framed, in_rows, text_width, walk
+from alignup.pictures.boxes import (
+    CELL_FONT,
+    Box,
+    Key,
+    drawable,
+    fitted,
+    framed,
+    in_rows,
+    text_width,
+    walk,
+)
 from alignup.pictures.svg import add, svg_text
 from alignup.records import Record
 from alignup.text.counting import short_bytes
@@ -62,20 +73,34 @@ def holding_layer(
 def holding_title(holding: ContainerHolding) -> str:
     """Return what a container holds, in words."""
     cpus, *others = holding.cells(", ")
-    told = ["in the shared pool" if holding.cpus is None else f"CPUs {cpus}", *(one for one in others if one != "-")]
+    told = [
+        "in the shared pool" if holding.cpus is None else f"CPUs {cpus}",
+        *(one for one in others if one != "-"),
+    ]
     return f"{holding.pod}, container {holding.container}: {'; '.join(told)}"
 
 
 def _marked(
-    places: Mapping[Key, Box], keys: Sequence[Key], sign: Sign, title: str, *, is_subject: bool = False
+    places: Mapping[Key, Box],
+    keys: Sequence[Key],
+    sign: Sign,
+    title: str,
+    *,
+    is_subject: bool = False,
 ) -> Layer:
     """Return boxes filled with the pattern of a sign, and the sign in the right lower corner of each."""
     boxes = [places[key] for key in keys if key in places]
-    shapes = Element("g", {"class": "au-held au-subject" if is_subject else "au-held", "fill": sign.fill})
+    shapes = Element(
+        "g", {"class": "au-held au-subject" if is_subject else "au-held", "fill": sign.fill}
+    )
     texts = Element("g", {"class": "au-signs"})
     if boxes:
         add(shapes, "title", f"{sign.text}: {title}")
-        add(shapes, "path", d="".join(_outline(box.x, box.y, box.width, box.height) for box in boxes))
+        add(
+            shapes,
+            "path",
+            d="".join(_outline(box.x, box.y, box.width, box.height) for box in boxes),
+        )
     for box in boxes:
         svg_text(texts, box.x + box.width - 2, box.y + box.height - 3, sign.text, "au-sign")
     return Layer(shapes, texts)
@@ -111,24 +136,49 @@ def amounts_layer(
             key = next((key for key in keys if key in places), None)
             if key is None:
                 continue
-            parts = [(place.reserved, RESERVED, f"reserved: {unit(place.reserved)}", False)] if place.reserved else []
+            parts = (
+                [(place.reserved, RESERVED, f"reserved: {unit(place.reserved)}", False)]
+                if place.reserved
+                else []
+            )
             for uid, (pod, amount) in _held(holdings, resource, place).items():
                 if uid in signs:
-                    parts.append((amount, signs[uid], f"{signs[uid].text}: {pod}: {unit(amount)}", uid == subject))
+                    parts.append(
+                        (
+                            amount,
+                            signs[uid],
+                            f"{signs[uid].text}: {pod}: {unit(amount)}",
+                            uid == subject,
+                        )
+                    )
             told = places["told", *key]
-            svg_text(texts, told.x + told.width, told.y + told.height - 3, f"{unit(place.free)} free", "au-told")
+            svg_text(
+                texts,
+                told.x + told.width,
+                told.y + told.height - 3,
+                f"{unit(place.free)} free",
+                "au-told",
+            )
             _draw_bar(layer, places[key], place.capacity, parts)
     return layer
 
 
-def _draw_bar(layer: Layer, box: Box, whole: int, parts: Iterable[tuple[int, Sign, str, bool]]) -> None:
+def _draw_bar(
+    layer: Layer, box: Box, whole: int, parts: Iterable[tuple[int, Sign, str, bool]]
+) -> None:
     """Append the parts of a bar, each as wide as its amount asks for and wide enough to be seen."""
     x, end = box.x, box.x + box.width
     for amount, sign, title, is_subject in parts:
         width = min(max(_NARROWEST_PART, round(box.width * amount / max(1, whole))), end - x)
         if width <= 0:
             break
-        _draw_held(layer.shapes, _outline(x, box.y, width, box.height), sign.fill, title, is_subject=is_subject)
+        _draw_held(
+            layer.shapes,
+            _outline(x, box.y, width, box.height),
+            sign.fill,
+            title,
+            is_subject=is_subject,
+        )
         x += width
         if text_width(sign.text, _SIGN_FONT) + 4 <= width:
             svg_text(layer.texts, x - 2, box.y + box.height - 4, sign.text, "au-sign")
@@ -141,7 +191,9 @@ def _draw_held(shapes: Element, outline: str, fill: str, title: str, *, is_subje
     add(group, "path", d=outline)
 
 
-def _held(holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts) -> dict[str, tuple[str, int]]:
+def _held(
+    holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts
+) -> dict[str, tuple[str, int]]:
     """Return by uid the name of each pod that holds some of a resource in a place, and how much."""
     found: dict[str, tuple[str, int]] = {}
     for one, amount, reused in holdings.holders(resource, place.numa_nodes):
@@ -152,10 +204,35 @@ def _held(holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts) ->
 # Without I and O, which resemble digits, and R, which stands for what is reserved.
 _LETTERS: Final = "ABCDEFGHJKLMNPQSTUVWXYZ"
 # Light tints, and the colours of the lines on them.
-_TINTS: Final = ("#cfe2f7", "#fbd9b5", "#cdeacb", "#f6cfe2", "#f7eea6", "#c5ecee", "#dfd3f2", "#e6d5c3")
-_LINES: Final = ("#3b78b8", "#c9741a", "#3f8f3a", "#b8407f", "#a08c00", "#218a8f", "#6f4fae", "#80592e")
+_TINTS: Final = (
+    "#cfe2f7",
+    "#fbd9b5",
+    "#cdeacb",
+    "#f6cfe2",
+    "#f7eea6",
+    "#c5ecee",
+    "#dfd3f2",
+    "#e6d5c3",
+)
+_LINES: Final = (
+    "#3b78b8",
+    "#c9741a",
+    "#3f8f3a",
+    "#b8407f",
+    "#a08c00",
+    "#218a8f",
+    "#6f4fae",
+    "#80592e",
+)
 # Lines of a tile of 6 by 6 pixels; none: the plain tint.
-_MOTIFS: Final = ("", "M-1 1L1 -1M-1 7L7 -1M5 7L7 5", "M2 3h2", "M-1 5L1 7M-1 -1L7 7M5 -1L7 1", "M0 3h6", "M3 0v6")
+_MOTIFS: Final = (
+    "",
+    "M-1 1L1 -1M-1 7L7 -1M5 7L7 5",
+    "M2 3h2",
+    "M-1 5L1 7M-1 -1L7 7M5 -1L7 1",
+    "M0 3h6",
+    "M3 0v6",
+)
 _CROSSED: Final = "M-1 1L1 -1M-1 7L7 -1M5 7L7 5M-1 5L1 7M-1 -1L7 7M5 -1L7 1"
 
 
@@ -177,17 +254,24 @@ class Sign(Record):
 
     @property
     def _name(self) -> str:
-        return "au-r" if self.number < 0 else f"au-p{self.number % (len(_TINTS) * len(_MOTIFS) // 2)}"
+        return (
+            "au-r" if self.number < 0 else f"au-p{self.number % (len(_TINTS) * len(_MOTIFS) // 2)}"
+        )
 
     def pattern(self) -> Element:
         """Return the definition of the pattern that `fill` names."""
         tint, line, motif = (some[self.number % len(some)] for some in (_TINTS, _LINES, _MOTIFS))
         if self.number < 0:
             tint, line, motif = "#d6d6d6", "#777", _CROSSED
-        made = Element("pattern", {"id": self._name, "patternUnits": "userSpaceOnUse", "width": "6", "height": "6"})
+        made = Element(
+            "pattern",
+            {"id": self._name, "patternUnits": "userSpaceOnUse", "width": "6", "height": "6"},
+        )
         SubElement(made, "path", {"d": "M0 0h6v6h-6z", "fill": tint})
         if motif:
-            SubElement(made, "path", {"d": motif, "stroke": line, "stroke-opacity": "0.6", "fill": "none"})
+            SubElement(
+                made, "path", {"d": motif, "stroke": line, "stroke-opacity": "0.6", "fill": "none"}
+            )
         return made
 
 
@@ -231,12 +315,20 @@ def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple
     boxes = []
     for _, name in entries:
         label = fitted(name, _WIDEST_NAME, CELL_FONT)
-        boxes.append(Box("entry", _SWATCH[0] + text_width(label, CELL_FONT) + 18, 18, label, drawable(name)))
+        boxes.append(
+            Box("entry", _SWATCH[0] + text_width(label, CELL_FONT) + 18, 18, label, drawable(name))
+        )
     whole = framed("group", in_rows(boxes, width - 20, 2), padding=10)
     layer = Layer(Element("g"), Element("g", {"class": "au-texts"}))
     for (sign, _), box in zip(entries, whole.children, strict=True):
         fill = sign.fill if sign.text else "#fff"
-        _draw_held(layer.shapes, _outline(box.x, box.y, *_SWATCH), fill, box.title, is_subject=sign == subject)
+        _draw_held(
+            layer.shapes,
+            _outline(box.x, box.y, *_SWATCH),
+            fill,
+            box.title,
+            is_subject=sign == subject,
+        )
         svg_text(layer.texts, box.x + _SWATCH[0] - 3, box.y + _SWATCH[1] - 4, sign.text, "au-sign")
         svg_text(layer.texts, box.x + _SWATCH[0] + 5, box.y + _SWATCH[1] - 4, box.label, "au-label")
     return whole, layer

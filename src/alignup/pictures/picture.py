@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from alignup.pictures.overlay import Sign
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = frozenset()) -> Element:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = frozenset()
+) -> Element:
     """Return a table of texts; `numbers` are columns that are right-aligned."""
     made = Element("table")
     for part, tag, lines in (("thead", "th", [columns]), ("tbody", "td", rows)):
@@ -104,7 +106,10 @@ def containers_table(containers: Mapping[str, Mapping[str, Any]]) -> Element:
 def holders_table(holdings: Holdings, signs: Mapping[str, Sign]) -> Element:
     """Return what each container on a node holds, with the sign of its pod in the picture, by uid."""
     texts = {uid: sign.text for uid, sign in signs.items()}
-    rows = [(texts.get(one.pod_uid, "-"), one.pod, one.container, *one.cells("; ")) for one in holdings.containers]
+    rows = [
+        (texts.get(one.pod_uid, "-"), one.pod, one.container, *one.cells("; "))
+        for one in holdings.containers
+    ]
     return table(("sign", "pod", "container", "CPUs", "memory", "devices"), rows)
 
 
@@ -163,11 +168,15 @@ def scene_element(scene: Scene) -> Element:
     if scene.holdings is not None:
         places, signs = overlay.places_of(boxes), scene.signs
         layers.append(overlay.reserved_layer(places, scene.holdings.reserved_cpus))
-        layers.append(overlay.amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words))
+        layers.append(
+            overlay.amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words)
+        )
         # the subject comes last, so that no neighbour hides its lines
         for one in sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject):
             is_subject = one.pod_uid == scene.subject
-            layers.append(overlay.holding_layer(places, one, signs[one.pod_uid], is_subject=is_subject))
+            layers.append(
+                overlay.holding_layer(places, one, signs[one.pod_uid], is_subject=is_subject)
+            )
         names = {signs[one.pod_uid]: one.pod for one in scene.holders}
         box, layer = overlay.legend(names, signs.get(scene.subject), width)
         for element in (layer.shapes, layer.texts):
@@ -184,7 +193,11 @@ def _heading(scene: Scene, width: int) -> Box:
     room = width - 2 * _MARGIN
     title = Box("title", room, 20, fitted(scene.title, room, _TITLE_FONT + 1))
     lines = wrapped(scene.subtitle or summary(scene.machine), room, FONT, _MOST_LINES)
-    return framed("group", stacked([title, *(Box("line", room, 15, line) for line in lines)], 0), padding=_MARGIN)
+    return framed(
+        "group",
+        stacked([title, *(Box("line", room, 15, line) for line in lines)], 0),
+        padding=_MARGIN,
+    )
 
 
 def machine_page(scene: Scene) -> str:
@@ -204,12 +217,19 @@ def machine_tables(machine: Machine, devices: Inventory) -> Iterator[Element]:
         pages = ", ".join(f"{one.count} x {one.size}" for one in node.hugepages if one.count)
         sockets = CPUSet({core.socket for core in node.cores})
         cells = (str(sockets), f"{len(node.cores)}", f"{len(cpus)}", str(cpus).replace(",", ", "))
-        rows.append((f"{node.id}", *(cell or "-" for cell in cells), short_bytes(node.memory), pages or "-"))
+        rows.append(
+            (f"{node.id}", *(cell or "-" for cell in cells), short_bytes(node.memory), pages or "-")
+        )
     yield table(columns, rows, frozenset({"NUMA node", "cores", "CPUs", "memory"}))
     if devices:
         yield heading("Devices")
         rows = [
-            (resource, one.id, ", ".join(map(str, one.numa_nodes or ())) or "any", "yes" if one.healthy else "no")
+            (
+                resource,
+                one.id,
+                ", ".join(map(str, one.numa_nodes or ())) or "any",
+                "yes" if one.healthy else "no",
+            )
             for resource, found in sorted(devices.items())
             for one in found
         ]

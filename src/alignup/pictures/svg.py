@@ -1,6 +1,7 @@
 """Writes boxes as SVG: shapes, then what is held, then text, so that no pattern hides a number.
 
-Elements are built with the standard library, which escapes what it is given; text is made drawable before.
+Elements are built with the standard library, which escapes what it is given; text is made drawable
+before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ def style(name: str) -> str:
 
 def add(parent: Element, tag: str, text: str = "", /, **attributes: object) -> Element:
     """Append an element to another and return it; underscores in names of attributes stand for hyphens."""
-    names = {name.rstrip("_").replace("_", "-"): drawable(str(value)) for name, value in attributes.items()}
+    names = {
+        name.rstrip("_").replace("_", "-"): drawable(str(value))
+        for name, value in attributes.items()
+    }
     made = SubElement(parent, tag, names)
     if text:
         made.text = drawable(text)
@@ -43,7 +47,15 @@ def box_layers(boxes: Box) -> tuple[Element, Element]:
     shapes, texts = Element("g"), Element("g", {"class": "au-texts"})
     for box in walk(boxes):
         if box.kind not in _UNSEEN:
-            shape = add(shapes, "rect", x=box.x, y=box.y, width=box.width, height=box.height, class_=f"au-{box.kind}")
+            shape = add(
+                shapes,
+                "rect",
+                x=box.x,
+                y=box.y,
+                width=box.width,
+                height=box.height,
+                class_=f"au-{box.kind}",
+            )
             if box.kind in _FRAMES:
                 shape.set("rx", "3")
             if box.title:
@@ -71,7 +83,9 @@ def picture(
 ) -> Element:
     """Return an SVG element of layers, the lowest first, with its style and the patterns that it uses."""
     size = {"width": str(width), "height": str(height), "viewBox": f"0 0 {width} {height}"}
-    root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": "au", "role": "img", **size})
+    root = Element(
+        "svg", {"xmlns": "http://www.w3.org/2000/svg", "class": "au", "role": "img", **size}
+    )
     add(root, "title", title)
     add(root, "style").text = style("picture")
     if patterns:

@@ -1,7 +1,8 @@
 """Says whether the containers that share a pod's CPUs and memory would be left with none (EmptyPodSharedPoolError).
 
-Managers that give a pod its resources as a whole (`spec.resources`, feature gate PodLevelResourceManagers) give
-containers that would be Guaranteed by themselves a part of their own; all others share the rest.
+Managers that give a pod its resources as a whole (`spec.resources`, feature gate
+PodLevelResourceManagers) give containers that would be Guaranteed by themselves a part of their
+own; all others share the rest.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def empty_shared_pool(pod: Pod, total: Mapping[str, int]) -> str:
         if container.is_init and not container.is_sidecar:
             if not amounts and (resource := exhausted()):
                 what = "cpus" if resource == "cpu" else resource
-                return f"pod rejected, pod has shared init containers but no {what} available for them"
+                return (
+                    f"pod rejected, pod has shared init containers but no {what} available for them"
+                )
             continue
         is_shared = is_shared or not amounts
         for resource in left:

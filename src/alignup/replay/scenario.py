@@ -1,8 +1,8 @@
 """Replays scenarios: one node, and pods that come and go on it.
 
 A scenario is the JSON of `Node.from_dict` with `name` and `steps`, each `{"admit": Pod}`,
-`{"start": uid, "container": name}` or `{"remove": uid}`. The answers are plain data; `alignup.cli.replay` prints them.
-`docs/scenarios.md` lists all keys.
+`{"start": uid, "container": name}` or `{"remove": uid}`. The answers are plain data;
+`alignup.cli.replay` prints them. `docs/scenarios.md` lists all keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["RecordingProvider", "replay", "replay_steps"]
 
 
-# The reason in the status of a pod that gave way to a critical one (`pkg/kubelet/preemption/preemption.go`).
+# The reason in the status of a pod that gave way to a critical one
+# (`pkg/kubelet/preemption/preemption.go`).
 _PREEMPTED: Final = "Preempting"
 _NOT_THERE: Final = "the pod is not on the node: its kubelet refused or preempted it before"
 # The keys of a scenario's steps, of which each has one.
@@ -114,7 +115,8 @@ def read_step(step: Any) -> Step:
     """
     if not isinstance(step, Mapping) or sum(name in step for name in STEPS) != 1:
         expected = (
-            'either {"admit": Pod}, {"start": uid, "container": name}, {"resize": uid, "containers": {...}} or '
+            'either {"admit": Pod}, {"start": uid, "container": name}, {"resize": uid, '
+            '"containers": {...}} or '
             '{"remove": uid}'
         )
         raise InputError.at("the step", expected, step)
@@ -141,13 +143,14 @@ def read_step(step: Any) -> Step:
 def apply_step(node: Node, step: Step, refused: dict[str, str]) -> Admission | None:
     """Let a step happen on a node, and return the verdict on a pod that came, was resized, or could not start.
 
-    To start, resize or remove a pod that was refused or preempted is no error and changes nothing; to start or resize
-    it is answered with the reason for which it is not there.
+    To start, resize or remove a pod that was refused or preempted is no error and changes nothing;
+    to start or resize it is answered with the reason for which it is not there.
 
     Args:
         node: the node.
         step: the step.
-        refused: by uid the reason of the pods that were refused or preempted and have not come again; kept up to date.
+        refused: by uid the reason of the pods that were refused or preempted and have not come
+            again; kept up to date.
 
     Raises:
         PodExistsError: a pod is admitted that is admitted already.
@@ -194,7 +197,8 @@ def resized(node: Node, asked: Resize) -> Admission:
     return Admission(bool(answer), answer.status, got, refusal, node.machine.numa_node_ids)
 
 
-# Longer lists are shown as a sample with the total count; they exist only on machines of over 12 NUMA nodes.
+# Longer lists are shown as a sample with the total count; they exist only on machines of over 12
+# NUMA nodes.
 MOST_SHOWN_HINTS = 4096
 
 
@@ -210,7 +214,8 @@ def replay(
     Args:
         scenario: keys as in the module's docstring; `expect` is ignored.
         with_hints: add the hints of each provider.
-        with_faults: say in the key `kubelet` where the kubelet would not answer, panic, or give CPUs twice.
+        with_faults: say in the key `kubelet` where the kubelet would not answer, panic, or give
+            CPUs twice.
         kubelet_version: the kubelet's release, in place of the key `kubeletVersion`.
 
     Returns:
@@ -230,10 +235,15 @@ def replay(
         return recorder
 
     try:
-        node = Node.from_dict(scenario, wrap=record if with_hints else None, kubelet_version=kubelet_version)
+        node = Node.from_dict(
+            scenario, wrap=record if with_hints else None, kubelet_version=kubelet_version
+        )
     except ConfigError as error:
         return {"name": name, "configError": str(error)}
-    return {"name": name, "steps": list(replay_steps(node, steps_of(scenario), recorders, with_faults=with_faults))}
+    return {
+        "name": name,
+        "steps": list(replay_steps(node, steps_of(scenario), recorders, with_faults=with_faults)),
+    }
 
 
 def replay_steps(
@@ -249,7 +259,9 @@ def replay_steps(
             faults = fault_dict(node, known.pod) if with_faults and isinstance(known, Admit) else {}
             admission = apply_step(node, known, refused)
             pod = known.pod if isinstance(known, Admit) else None
-            answer = admission_dict(node, pod, Admission(True) if admission is None else admission, recorders)
+            answer = admission_dict(
+                node, pod, Admission(True) if admission is None else admission, recorders
+            )
         yield answer | faults
 
 
@@ -261,7 +273,9 @@ def fault_dict(node: Node, pod: Pod) -> dict[str, str]:
     return {"kubelet": found[0].does} if found else {}
 
 
-def admission_dict(node: Node, pod: Pod | None, admission: Admission, recorders: Recorders = ()) -> dict[str, Any]:
+def admission_dict(
+    node: Node, pod: Pod | None, admission: Admission, recorders: Recorders = ()
+) -> dict[str, Any]:
     """Return an admission in JSON's types: of a pod, or None for what came of another step."""
     cpus = node.shared_cpus  # None without a static CPU policy
     answer = {**admission.to_dict(), "sharedCpus": "" if cpus is None else str(cpus)}
@@ -273,7 +287,11 @@ def admission_dict(node: Node, pod: Pod | None, admission: Admission, recorders:
         return answer
     hints: Hints = {}
     for one in pod.all_containers:
-        asked = [(name, recorder.by_container) for name, recorder in recorders if one.name in recorder.by_container]
+        asked = [
+            (name, recorder.by_container)
+            for name, recorder in recorders
+            if one.name in recorder.by_container
+        ]
         hints |= {one.name: {name: hints[one.name] for name, hints in asked}} if asked else {}
     if node.scope_name == "pod":
         hints[None] = {name: recorder.by_pod for name, recorder in recorders}

@@ -1,7 +1,7 @@
 """Reports on replays: what came of the pods of one node, and of all nodes together.
 
-Every step is applied, perhaps under another configuration, and only numbers are kept. How full NUMA nodes are is read
-from the providers' free amounts, since `Holdings` cost more than an admission.
+Every step is applied, perhaps under another configuration, and only numbers are kept. How full NUMA
+nodes are is read from the providers' free amounts, since `Holdings` cost more than an admission.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 # The definition of stranded capacity, for help and pages.
 STRANDED = (
-    "free but unusable capacity: the part of the allocatable amount that was free when a pod was refused although the "
+    "free but unusable capacity: the part of the allocatable amount that was free when a pod was "
+    "refused although the "
     "node had enough of every resource in total; averaged over all pods that arrived"
 )
 
@@ -57,7 +58,10 @@ class Use(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the use in JSON's types."""
-        parts, curve = _rounded({"mean": self.mean, "peak": self.peak}), [round(part, 3) for part in self.curve]
+        parts, curve = (
+            _rounded({"mean": self.mean, "peak": self.peak}),
+            [round(part, 3) for part in self.curve],
+        )
         return {**json_fields(self, "resource", "numa_nodes"), **parts, "overTime": curve}
 
 
@@ -66,7 +70,8 @@ class Counts(Record, frozen=False):
 
     Attributes:
         reasons: refused pods by the kubelet's reason.
-        resources: refused pods by resource; one that was refused because of several counts for each.
+        resources: refused pods by resource; one that was refused because of several counts for
+            each.
         fitting: refused pods although the node had enough of every resource in total.
         aligned: containers that got an affinity.
         preferred: those whose affinity is preferred.
@@ -108,7 +113,11 @@ class Counts(Record, frozen=False):
     def cells(self) -> tuple[str, ...]:
         """Return the numbers in cells of a table, below `HEADINGS`."""
         counts = self.arrivals, self.admitted, self.refused, self.fitting
-        return *map(str, counts), number_in(self.preferred_share), number_in(self.mean_numa_nodes, ".2f")
+        return (
+            *map(str, counts),
+            number_in(self.preferred_share),
+            number_in(self.mean_numa_nodes, ".2f"),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers in JSON's types."""
@@ -117,15 +126,26 @@ class Counts(Record, frozen=False):
             "reasons": dict(sorted(self.reasons.items())),
             "resources": dict(sorted(self.resources.items())),
             "refusedThoughEnoughInSum": self.fitting,
-            **_rounded({"preferredShare": self.preferred_share, "meanNumaNodes": self.mean_numa_nodes}),
+            **_rounded(
+                {"preferredShare": self.preferred_share, "meanNumaNodes": self.mean_numa_nodes}
+            ),
         }
 
 
-HEADINGS: Final = ("pods", "admitted", "refused", "enough in total", "preferred", "NUMA nodes a container")
+HEADINGS: Final = (
+    "pods",
+    "admitted",
+    "refused",
+    "enough in total",
+    "preferred",
+    "NUMA nodes a container",
+)
 
 
 def _rounded(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {name: None if value is None else round(value, _DIGITS) for name, value in values.items()}
+    return {
+        name: None if value is None else round(value, _DIGITS) for name, value in values.items()
+    }
 
 
 class NodeReport(Record):
@@ -146,7 +166,10 @@ class NodeReport(Record):
         """Return the report in JSON's types."""
         if self.config_error:
             return {"name": self.name, "configError": self.config_error}
-        held = {"stranded": _rounded(self.stranded), "utilisation": [use.to_dict() for use in self.uses]}
+        held = {
+            "stranded": _rounded(self.stranded),
+            "utilisation": [use.to_dict() for use in self.uses],
+        }
         return {"name": self.name, **self.counts.to_dict(), **held}
 
 
@@ -171,7 +194,9 @@ class Report(Record):
     @property
     def stranded(self) -> dict[str, float]:
         """Stranded capacity of all nodes, by resource: the mean over the pods that came to nodes which have it."""
-        return _means((*one, node.counts.arrivals) for node in self.nodes for one in node.stranded.items())
+        return _means(
+            (*one, node.counts.arrivals) for node in self.nodes for one in node.stranded.items()
+        )
 
     @property
     def utilisation(self) -> dict[str, float]:
@@ -183,7 +208,11 @@ class Report(Record):
         """Return the report in JSON's types."""
         named = {"configuration": self.configuration} if self.configuration else {}
         held = {"stranded": _rounded(self.stranded), "utilisation": _rounded(self.utilisation)}
-        return {**named, "total": {**self.total.to_dict(), **held}, "nodes": [node.to_dict() for node in self.nodes]}
+        return {
+            **named,
+            "total": {**self.total.to_dict(), **held},
+            "nodes": [node.to_dict() for node in self.nodes],
+        }
 
 
 def _means(parts: Iterable[tuple[str, float, int]]) -> dict[str, float]:
@@ -266,7 +295,9 @@ class _Tally:
         for one in held.resources:
             for place in one.places if one.resource in node.pools else ():
                 devices = enumerate(node.pools[one.resource].devices)
-                near = [bit for bit, device in devices if one.devices[device.id] == place.numa_nodes]
+                near = [
+                    bit for bit, device in devices if one.devices[device.id] == place.numa_nodes
+                ]
                 self._members.append((one.resource, bit_set(near)))
         self._places = [(one.resource, place) for one in held.resources for place in one.places]
         self._totals = [0] * len(self._places)
@@ -290,7 +321,9 @@ class _Tally:
             for kind in self._kinds:
                 found += by_kind[kind]
         pools = node.pools
-        found += [(pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members]
+        found += [
+            (pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members
+        ]
         return found
 
     def _in_all(self, amounts: Sequence[int]) -> dict[str, int]:
@@ -335,7 +368,10 @@ class _Tally:
         counts.reasons[refusal.reason] += 1
         counts.resources.update(set(_resources_of(refusal)))
         free = self._in_all(self._free)
-        if all(amount <= free.get(resource, amount) for resource, amount in _asked(self._node, pod).items()):
+        if all(
+            amount <= free.get(resource, amount)
+            for resource, amount in _asked(self._node, pod).items()
+        ):
             counts.fitting += 1
             for resource, there in self._there.items():
                 self._stranded[resource] += free[resource] / there
@@ -376,7 +412,8 @@ def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[
     """Return the configurations that a text lists, each a policy and perhaps a scope; duplicates count once.
 
     Returns:
-        the fields of a KubeletConfiguration by `policy/scope`, or by the policy alone; all else stays as it is.
+        the fields of a KubeletConfiguration by `policy/scope`, or by the policy alone; all else
+        stays as it is.
 
     Raises:
         InputError: a policy or a scope is unknown.
@@ -385,7 +422,9 @@ def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[
     for part in text.split(","):
         policy, slash, scope = part.strip().partition("/")
         if policy not in TOPOLOGY_POLICIES:
-            raise InputError.at(where, f"one of {', '.join(TOPOLOGY_POLICIES)}, perhaps with a scope", part)
+            raise InputError.at(
+                where, f"one of {', '.join(TOPOLOGY_POLICIES)}, perhaps with a scope", part
+            )
         if slash and scope not in TOPOLOGY_SCOPES:
             raise InputError.at(where, f"one of {', '.join(TOPOLOGY_SCOPES)} after the slash", part)
         scoped = {"topologyManagerScope": scope} if scope else {}

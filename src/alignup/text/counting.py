@@ -128,7 +128,9 @@ def shared_unit(comparisons: Iterable[tuple[int, Sequence[int]]]) -> ByteUnit:
     # NUMA nodes often have equal amounts
     compared = {(asked, free) for asked, amounts in pairs for free in amounts}
     small = [unit for unit in _UNITS if all(asked >= unit.size for asked in wanted)]
-    good = [unit for unit in small if all(_keeps_order(unit, asked, free) for asked, free in compared)]
+    good = [
+        unit for unit in small if all(_keeps_order(unit, asked, free) for asked, free in compared)
+    ]
     # two decimals are enough, in a number that is not too long to be read
     exact = [unit for unit in good if not any(asked * _HUNDREDTHS % unit.size for asked in wanted)]
     short = (unit for unit in exact if all(asked // unit.size < _LONG for asked in wanted))
@@ -150,4 +152,6 @@ def _hundredths(unit: ByteUnit, amount: int, *, up: bool) -> int:
 def _keeps_order(unit: ByteUnit, asked: int, free: int) -> bool:
     """Return whether the rounded amounts compare as the exact ones do; what is free is never shown as nothing."""
     shown = _hundredths(unit, free, up=False)
-    return (free >= asked) == (shown >= _hundredths(unit, asked, up=True)) and (shown > 0) == (free > 0)
+    return (free >= asked) == (shown >= _hundredths(unit, asked, up=True)) and (shown > 0) == (
+        free > 0
+    )

@@ -1,7 +1,7 @@
 """Reads the documents in a YAML or JSON text into plain objects of bounded size.
 
-Anything else in a text becomes an `InputError` of one line that names the place. The objects are typed by
-`alignup.text.typed`, and their meaning is decided by the modules that declare the types.
+Anything else in a text becomes an `InputError` of one line that names the place. The objects are
+typed by `alignup.text.typed`, and their meaning is decided by the modules that declare the types.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Final
 
 from alignup.errors import InputError
 
-# The longest text that is read, in bytes; a single Pod that the API server takes has at most 1.5 MiB.
+# The longest text that is read, in bytes; a single Pod that the API server takes has at most 1.5
+# MiB.
 TEXT_LIMIT: Final = 8 * 2**20
 
 
@@ -25,8 +26,8 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
         source: what an error calls the text, such as a file's name.
 
     Raises:
-        InputError: the text is longer than `TEXT_LIMIT`, or neither YAML nor JSON, or names a key twice in
-            one mapping, or expands by aliases beyond measure.
+        InputError: the text is longer than `TEXT_LIMIT`, or neither YAML nor JSON, or names a key
+            twice in one mapping, or expands by aliases beyond measure.
     """
     if len(text) > TEXT_LIMIT:
         raise InputError(f"{source} has {len(text)} bytes or more: at most {TEXT_LIMIT} are read")

@@ -44,11 +44,13 @@ def decode_json(
         where: the place that an error names; empty: the caller adds it.
         kind: a type that msgspec knows.
         decode: makes values of the text, where msgspec needs more than a type for that.
-        once: refuse a key that an object has twice, for which the text is read again; None: where no type is given,
-            as for what users write. Programs write what has a type, and no key twice.
+        once: refuse a key that an object has twice, for which the text is read again; None: where
+            no type is given, as for what users write. Programs write what has a type, and no key
+            twice.
 
     Raises:
-        InputError: the text is no JSON, no UTF-8, not of that type, or has more than `DEPTH_LIMIT` levels.
+        InputError: the text is no JSON, no UTF-8, not of that type, or has more than `DEPTH_LIMIT`
+            levels.
     """
     why = f"values are nested more than {DEPTH_LIMIT} levels deep"
     try:
@@ -62,7 +64,9 @@ def decode_json(
     except _KeyTwiceError as error:
         why = f"it has the key {error.args[0]!r:.{_SHOWN}} twice"
     except (msgspec.MsgspecError, UnicodeError) as error:
-        words = str(error).replace("Input data was truncated", "the text is truncated: it ends within a value")
+        words = str(error).replace(
+            "Input data was truncated", "the text is truncated: it ends within a value"
+        )
         why = words.replace("Object missing required field", "it lacks the key")
     place = f" at {where}" if where else ""
     given = bytes(text) if isinstance(text, msgspec.Raw) else text
@@ -99,7 +103,9 @@ def check_levels(text: bytes, expected: str) -> None:
         InputError: it has more.
     """
     if is_too_deep(text):
-        raise InputError(f"expected {expected}, but values are nested more than {DEPTH_LIMIT} levels deep")
+        raise InputError(
+            f"expected {expected}, but values are nested more than {DEPTH_LIMIT} levels deep"
+        )
 
 
 def is_too_deep(text: str | bytes) -> bool:
@@ -125,11 +131,13 @@ def is_too_deep(text: str | bytes) -> bool:
 _INK: Final = r"\S[^\n]*"
 
 
-def numbered_lines(lines: str | bytes | Iterable[str | bytes], source: str) -> Iterator[tuple[str, str | bytes]]:
+def numbered_lines(
+    lines: str | bytes | Iterable[str | bytes], source: str
+) -> Iterator[tuple[str, str | bytes]]:
     """Yield each line that is not blank, without white space around it, and before it its place: `source:number`.
 
-    A line of a text ends at a newline only; U+2028, for one, may be in a JSON string. Not each blank line is looked at:
-    there may be millions.
+    A line of a text ends at a newline only; U+2028, for one, may be in a JSON string. Not each
+    blank line is looked at: there may be millions.
 
     Args:
         lines: a text, or its lines, with or without their ends.
@@ -141,7 +149,9 @@ def numbered_lines(lines: str | bytes | Iterable[str | bytes], source: str) -> I
                 yield f"{source}:{number}", stripped
         return
     # two calls and not one, since the type of the pattern is that of the text
-    found = re.finditer(_INK, lines) if isinstance(lines, str) else re.finditer(_INK.encode(), lines)
+    found = (
+        re.finditer(_INK, lines) if isinstance(lines, str) else re.finditer(_INK.encode(), lines)
+    )
     newline = "\n" if isinstance(lines, str) else b"\n"
     number, counted = 1, 0
     for ink in found:

@@ -27,30 +27,37 @@ _TYPES: Final[Mapping[str, tuple[str, type | tuple[type, ...]]]] = {
     "object": ("a mapping", Mapping),
     "null": ("null", type(None)),
 }
-# msgspec says what it expected only in sentences; tests/unit/text/test_typed.py pins each form that is read here;
-# the patterns are compiled where one is needed
+# msgspec says what it expected only in sentences; tests/unit/text/test_typed.py pins each form that
+# is read here; the patterns are compiled where one is needed
 _PLACE: Final = r"(?P<what>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`"
 _MISSING: Final = r"Object missing required field `(?P<field>[^`]+)`"
 _EXPECTED: Final = r"Expected `(?P<types>[^`]*)`(?P<limit>.*?)(?:, got `[^`]*`)?"
 _STEP: Final = r"\.(?P<field>[^.\[]+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]"
 
 
-def decode(value: object, kind: type[_T], where: str = "", *, strict: bool = True, own: Any = None) -> _T:
+def decode(
+    value: object, kind: type[_T], where: str = "", *, strict: bool = True, own: Any = None
+) -> _T:
     """Return plain objects as a `kind`.
 
     Args:
         value: mappings, lists, strings and numbers, as JSON and YAML have them.
-        kind: a msgspec Struct, or another type that msgspec knows; fields that it does not have are ignored.
-        where: the place of `value` that an error puts before the field's, such as `items[2]`; empty: the top.
+        kind: a msgspec Struct, or another type that msgspec knows; fields that it does not have are
+            ignored.
+        where: the place of `value` that an error puts before the field's, such as `items[2]`;
+            empty: the top.
         strict: numbers must be numbers; else their texts will do.
-        own: a type in it that msgspec does not know, and that reads a value itself by its class method `parse`.
+        own: a type in it that msgspec does not know, and that reads a value itself by its class
+            method `parse`.
 
     Raises:
         InputError: a field is missing or of another type.
     """
     _prepare(kind)  # type: ignore[arg-type]  # a class is hashable, which mypy does not see of a type variable
     try:
-        return msgspec.convert(value, kind, strict=strict, dec_hook=own and (lambda _kind, found: own.parse(found)))
+        return msgspec.convert(
+            value, kind, strict=strict, dec_hook=own and (lambda _kind, found: own.parse(found))
+        )
     except msgspec.ValidationError as error:
         raise _input_error(str(error), value, where) from None
 
@@ -86,8 +93,8 @@ def _input_error(complaint: str, value: object, where: str) -> InputError:
 def _look_up(value: object, path: str, python_type: type | tuple[type, ...]) -> tuple[object, str]:
     """Return the value at msgspec's path, and the path with the keys that msgspec leaves out.
 
-    Of the entries of a mapping, msgspec does not tell which is wrong: it is the first that is not of the type, or,
-    if that does not tell either, the mapping is returned.
+    Of the entries of a mapping, msgspec does not tell which is wrong: it is the first that is not
+    of the type, or, if that does not tell either, the mapping is returned.
     """
     place = ""
     for step in re.finditer(_STEP, path):

@@ -32,7 +32,8 @@ _EXPANSION_FREE: Final = 10_000
 # The depth to which values may nest; PyYAML's composer is recursive and would exhaust the stack.
 _DEPTH_LIMIT: Final = 200
 _TOO_DEEP: Final = f"found values nested more than {_DEPTH_LIMIT} deep"
-# Values in one text, keys too; a manifest of the largest size that is read has fewer, and each takes a kilobyte.
+# Values in one text, keys too; a manifest of the largest size that is read has fewer, and each
+# takes a kilobyte.
 _VALUE_LIMIT: Final = 400_000
 # Characters that a number may have; reading longer ones takes time that grows faster than they do.
 _NUMBER_LIMIT: Final = 64
@@ -71,7 +72,9 @@ class _Loader(_SafeLoader):
         """Replace merge keys by the entries they stand for; the mapping's own entries come last and win."""
         if id(node) in self.flattened:
             if not self.flattened[id(node)]:
-                raise ConstructorError(None, None, "found a mapping that merges itself", node.start_mark)
+                raise ConstructorError(
+                    None, None, "found a mapping that merges itself", node.start_mark
+                )
             return
         self.flattened[id(node)] = False
         sources: list[Node] = []
@@ -114,7 +117,9 @@ class _Loader(_SafeLoader):
         try:
             return bool(self.construct_yaml_bool(node))
         except KeyError:
-            raise _refusal(f"found neither true nor false in {node.value[:_NUMBER_LIMIT]!r}", node) from None
+            raise _refusal(
+                f"found neither true nor false in {node.value[:_NUMBER_LIMIT]!r}", node
+            ) from None
 
     def construct_date(self, node: ScalarNode) -> NoReturn:
         """Refuse a value that a tag makes a date."""
@@ -166,7 +171,11 @@ def _problem(error: yaml.YAMLError) -> str:
         problem = error.problem or error.context
         if problem == "exceeded maximum nesting depth":  # libyaml's own bound, since 0.2.6
             problem = _TOO_DEEP
-        return f"{problem} at line {mark.line + 1}, column {mark.column + 1}" if mark else f"{problem} in some line"
+        return (
+            f"{problem} at line {mark.line + 1}, column {mark.column + 1}"
+            if mark
+            else f"{problem} in some line"
+        )
     if isinstance(error, yaml.reader.ReaderError):
         return f"found the character {chr(error.character)!r} at offset {error.position}"
     return f"{' '.join(str(error).split())} in some line"

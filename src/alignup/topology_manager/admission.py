@@ -45,8 +45,8 @@ class ContainerAllocation(Record):
     '0,64'
 
     Attributes:
-        affinity: the merged hint; bit i of its mask is `machine.numa_nodes[i]`. None if nothing was decided (policy
-            none).
+        affinity: the merged hint; bit i of its mask is `machine.numa_nodes[i]`. None if nothing was
+            decided (policy none).
         cpus: the exclusive CPUs; None if the container runs in the shared pool.
         devices: device ids by resource.
     """
@@ -60,7 +60,8 @@ class ContainerAllocation(Record):
         """Return the allocation in JSON's types.
 
         Args:
-            numa_node_ids: what the kernel calls each position of a mask; None: positions are shown as they are.
+            numa_node_ids: what the kernel calls each position of a mask; None: positions are shown
+                as they are.
         """
         return {
             "affinity": affinity_dict(self.affinity, numa_node_ids),
@@ -70,7 +71,9 @@ class ContainerAllocation(Record):
         }
 
 
-def affinity_dict(hint: TopologyHint | None, numa_node_ids: Sequence[int] | None = None) -> dict[str, Any] | None:
+def affinity_dict(
+    hint: TopologyHint | None, numa_node_ids: Sequence[int] | None = None
+) -> dict[str, Any] | None:
     """Return a hint in JSON's types, with NUMA node ids where they are known; None for no hint."""
     if hint is None:
         return None
@@ -89,14 +92,15 @@ class Admission(Record, LateRecord):
     (True, '', ['c'])
 
     Attributes:
-        reason: empty when admitted; otherwise the reason that the kubelet puts into the pod's status.
+        reason: empty when admitted; otherwise the reason that the kubelet puts into the pod's
+            status.
         containers: by name, init containers included; empty when refused.
         refusal: the facts behind a refusal.
         numa_node_ids: the kernel's ids of the NUMA nodes, in the order of the bits of a mask.
-        preempted: `namespace/name` of the pods that a kubelet evicts to admit this critical one; see
-            `Node.whole_verdict`.
-        pod_cpus: what a pod with resources of its own (`spec.resources`) has as a whole; None where its containers have
-            theirs.
+        preempted: `namespace/name` of the pods that a kubelet evicts to admit this critical one;
+            see `Node.whole_verdict`.
+        pod_cpus: what a pod with resources of its own (`spec.resources`) has as a whole; None where
+            its containers have theirs.
     """
 
     admitted: bool
@@ -114,15 +118,23 @@ class Admission(Record, LateRecord):
     def __repr__(self) -> str:
         if not self.admitted:
             return f"<Admission: refused, {self.reason}>"
-        return f"<Admission: admitted, {some_of(list(self.containers), _NAMES_SHOWN) or 'no containers'}>"
+        return (
+            "<Admission: admitted, "
+            f"{some_of(list(self.containers), _NAMES_SHOWN) or 'no containers'}>"
+        )
 
     @property
     def exact(self) -> bool:
         """True if every hint is the best one.
 
-        False when a search over more than 8 NUMA nodes reached its limit and the best hint found so far was taken.
+        False when a search over more than 8 NUMA nodes reached its limit and the best hint found so
+        far was taken.
         """
-        hints = [self.refusal.best] if self.refusal else [got.affinity for got in self.containers.values()]
+        hints = (
+            [self.refusal.best]
+            if self.refusal
+            else [got.affinity for got in self.containers.values()]
+        )
         return all(hint is None or hint.exact for hint in hints)
 
     @property

@@ -1,6 +1,7 @@
 """Hints, packed lists of hints, sets of NUMA nodes, and the functions that make hints from amounts.
 
-The only module that imports the compiled `alignup.core.bitmask`, `alignup.core.hints` and `alignup.core.feasible`.
+The only module that imports the compiled `alignup.core.bitmask`, `alignup.core.hints` and
+`alignup.core.feasible`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Topology Manager: admits a pod, or refuses it and releases all that it was given.
 
-Puts scope, policy, providers and Store together and reports to an observer. The sentence about a refusal is made in
-`alignup.topology_manager.refusal_message`.
+Puts scope, policy, providers and Store together and reports to an observer. The sentence about a
+refusal is made in `alignup.topology_manager.refusal_message`.
 """
 
 from __future__ import annotations
@@ -61,12 +61,23 @@ class TopologyManager:
         scope: `container` or `pod`, or a scope object.
         providers: asked, and allocating, in this order.
         observer: told about every admission, if given.
-        in_pod_order: release the containers of a pod in the pod's order, init containers first; by default in reverse,
-            so that each provider retraces its states.
-        placer: places pods under this policy and scope as these providers would, in one call; None: each is asked.
+        in_pod_order: release the containers of a pod in the pod's order, init containers first; by
+            default in reverse, so that each provider retraces its states.
+        placer: places pods under this policy and scope as these providers would, in one call; None:
+            each is asked.
     """
 
-    __slots__ = ("_in_pod_order", "_observer", "_pods", "_store", "lock", "placer", "policy", "providers", "scope")
+    __slots__ = (
+        "_in_pod_order",
+        "_observer",
+        "_pods",
+        "_store",
+        "lock",
+        "placer",
+        "policy",
+        "providers",
+        "scope",
+    )
 
     def __init__(
         self,
@@ -83,13 +94,19 @@ class TopologyManager:
         if not isinstance(scope, str) and not callable(getattr(scope, "admit", None)):
             raise TypeError(f"expected 'container', 'pod' or a scope, got {scope!r}")
         is_class = isinstance(observer, type)
-        if observer is not None and (is_class or not callable(getattr(observer, "admission", None))):
-            raise TypeError(f"expected an observer with a method admission(seconds, admitted), got {observer!r}")
+        if observer is not None and (
+            is_class or not callable(getattr(observer, "admission", None))
+        ):
+            raise TypeError(
+                f"expected an observer with a method admission(seconds, admitted), got {observer!r}"
+            )
         self.policy = policy
         self.scope = make_scope(scope, policy) if isinstance(scope, str) else scope
         self.lock = ManagerLock()
         # The providers, in the order in which they are asked.
-        self.providers: tuple[HintProvider, ...] = tuple(checked_provider(provider) for provider in providers)
+        self.providers: tuple[HintProvider, ...] = tuple(
+            checked_provider(provider) for provider in providers
+        )
         self._store = Store()
         self._pods: SharedDict[str, Pod] = SharedDict()
         self._observer = observer
@@ -110,7 +127,9 @@ class TopologyManager:
         """Return whether the pod of a uid is admitted now."""
         return pod_uid in self._pods
 
-    def copy(self, providers: tuple[HintProvider, ...], placer: Placer | None = None) -> TopologyManager:
+    def copy(
+        self, providers: tuple[HintProvider, ...], placer: Placer | None = None
+    ) -> TopologyManager:
         """Return an independent manager of the same pods, with copies of the providers and without an observer."""
         other = TopologyManager.__new__(TopologyManager)
         other.policy, other.scope, other.lock = self.policy, self.scope, ManagerLock()
@@ -127,20 +146,21 @@ class TopologyManager:
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Admit the pod, or refuse it and release all that it was given.
 
-        A provider may keep something after it has released a container: like the kubelet's, the memory provider can
-        leave a memory binding behind.
+        A provider may keep something after it has released a container: like the kubelet's, the
+        memory provider can leave a memory binding behind.
 
         Args:
             pod: a `Pod`, or a manifest.
 
         Returns:
-            The verdict, with the affinity of each container. The providers know the resources of each container.
+            The verdict, with the affinity of each container. The providers know the resources of
+            each container.
 
         Raises:
             InputError: the manifest is not one of a pod.
             PodExistsError: a pod of this uid is admitted already.
-            RuntimeError: called by a provider during an admission or removal, or another thread used the manager when
-                this process was forked.
+            RuntimeError: called by a provider during an admission or removal, or another thread
+                used the manager when this process was forked.
         """
         if isinstance(pod, Mapping):
             pod = read_pod(pod)
@@ -148,9 +168,14 @@ class TopologyManager:
             if (refusal := self.decide(pod, self.policy, self.scope)) is not None:
                 return Admission(False, refusal.reason, refusal=refusal)
             affinities = self.affinities(pod.uid)
-            return Admission(True, containers={name: ContainerAllocation(hint) for name, hint in affinities.items()})
+            return Admission(
+                True,
+                containers={name: ContainerAllocation(hint) for name, hint in affinities.items()},
+            )
 
-    def decide(self, pod: Pod, policy: Policy, scope: Scope, *, observed: bool = True) -> Refusal | None:
+    def decide(
+        self, pod: Pod, policy: Policy, scope: Scope, *, observed: bool = True
+    ) -> Refusal | None:
         """Admit or refuse under a given policy and scope; None means admitted.
 
         Args:
@@ -252,7 +277,8 @@ class TopologyManager:
     def allocate_again(self, pod: Pod, providers: Sequence[HintProvider]) -> Refusal | None:
         """Ask providers for hints for a pod that is admitted and has other requests now, and let them allocate.
 
-        As in the kubelet, nothing that they gave is released after a refusal. The lock must be held.
+        As in the kubelet, nothing that they gave is released after a refusal. The lock must be
+        held.
 
         Raises:
             RuntimeError: called by a provider during an admission or removal.

@@ -1,6 +1,7 @@
 """Policies: merge the providers' hints and decide whether the result is good enough to admit.
 
-A policy knows no provider and no resource. The merge itself is compiled (`alignup.core.merge`, imported only here).
+A policy knows no provider and no resource. The merge itself is compiled (`alignup.core.merge`,
+imported only here).
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import DOCUMENTS, KUBELET, READINGS, TOPOLOGY_POLICIES
 from alignup.kubernetes.policy_options import TopologyOptions, parse_topology_options, set_options
 from alignup.records import Record
-from alignup.topology_manager.hints import IMPOSSIBLE, MAX_NUMA_NODES, NO_PREFERENCE, BitMask, HintList, TopologyHint
+from alignup.topology_manager.hints import (
+    IMPOSSIBLE,
+    MAX_NUMA_NODES,
+    NO_PREFERENCE,
+    BitMask,
+    HintList,
+    TopologyHint,
+)
 
 if TYPE_CHECKING:
     from alignup.topology_manager.provider import ResourceHints
@@ -48,13 +56,17 @@ class Policy(Protocol):
 def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
     """Return one packed list for each resource of each provider.
 
-    The two special cases become hints here: a provider without hints, or a resource without a list, has no
-    preference (`NO_PREFERENCE`); an empty list cannot be satisfied (`IMPOSSIBLE`), so that no result is preferred.
+    The two special cases become hints here: a provider without hints, or a resource without a list,
+    has no preference (`NO_PREFERENCE`); an empty list cannot be satisfied (`IMPOSSIBLE`), so that
+    no result is preferred.
     """
     lists: list[HintList] = []
     for resources in providers_hints:
         if type(resources) is not dict and not isinstance(resources, Mapping | None):
-            raise TypeError(f"expected a mapping of resources to hints, or None, got {resources!r} from a provider")
+            raise TypeError(
+                f"expected a mapping of resources to hints, or None, got {resources!r} from a "
+                "provider"
+            )
         if not resources:
             lists.append(NO_PREFERENCE)
             continue
@@ -62,7 +74,9 @@ def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
             if hints is None:
                 lists.append(NO_PREFERENCE)
                 continue
-            lists.append((hints if type(hints) is HintList else packed(resource, hints)) or IMPOSSIBLE)
+            lists.append(
+                (hints if type(hints) is HintList else packed(resource, hints)) or IMPOSSIBLE
+            )
     return lists
 
 
@@ -120,8 +134,9 @@ class SingleNUMANodePolicy(Record):
     def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
         """Return the best hint of one node, and admit if it is preferred.
 
-        A hint that names all nodes of the machine constrains nothing; its mask is dropped, as in the kubelet. As the
-        documents have it, a result of several nodes is the default hint: all nodes, not preferred.
+        A hint that names all nodes of the machine constrains nothing; its mask is dropped, as in
+        the kubelet. As the documents have it, a result of several nodes is the default hint: all
+        nodes, not preferred.
         """
         best = self.merger.merge(flatten(providers_hints), single_nodes=True)
         if self.merger.as_written:
@@ -141,7 +156,9 @@ def is_as_written(policy: Policy) -> bool:
 
 # NUMA nodes that the documents allow.
 MOST_AS_WRITTEN: Final = 8
-_POLICIES: Final = {one.name: one for one in (BestEffortPolicy, RestrictedPolicy, SingleNUMANodePolicy)}
+_POLICIES: Final = {
+    one.name: one for one in (BestEffortPolicy, RestrictedPolicy, SingleNUMANodePolicy)
+}
 
 
 def make_policy(
@@ -163,38 +180,47 @@ def make_policy(
         numa_nodes: how many NUMA nodes the machine has.
         distances: a row for each node, needed for `prefer-closest-numa-nodes` only.
         options: `topologyManagerPolicyOptions` of a KubeletConfiguration, parsed or not.
-        reading: one of `READINGS`: `kubelet`, or `documents` for the merge of KEP-693 and the article as written
-            (`docs/documents.md`), which has no policy options and up to 8 NUMA nodes.
+        reading: one of `READINGS`: `kubelet`, or `documents` for the merge of KEP-693 and the
+            article as written (`docs/documents.md`), which has no policy options and up to 8 NUMA
+            nodes.
 
     Raises:
-        ConfigError: the policy, an option or the reading is unknown, distances are needed and missing, the machine
-            has more nodes than `max-allowable-numa-nodes` (8 unless set; at most 64), or the documents have no such
-            options or nodes.
+        ConfigError: the policy, an option or the reading is unknown, distances are needed and
+            missing, the machine has more nodes than `max-allowable-numa-nodes` (8 unless set; at
+            most 64), or the documents have no such options or nodes.
     """
     if name not in TOPOLOGY_POLICIES:
-        raise ConfigError.at("topologyManagerPolicy", f"one of {', '.join(TOPOLOGY_POLICIES)}", name)
+        raise ConfigError.at(
+            "topologyManagerPolicy", f"one of {', '.join(TOPOLOGY_POLICIES)}", name
+        )
     if reading not in READINGS:
         raise ConfigError.at("the reading", f"one of {', '.join(READINGS)}", reading)
     if name == NonePolicy.name:
         return NonePolicy()
     if not isinstance(numa_nodes, int):
         raise TypeError(f"expected a number of NUMA nodes, got {numa_nodes!r}")
-    parsed = options if isinstance(options, TopologyOptions) else parse_topology_options(options or {})
+    parsed = (
+        options if isinstance(options, TopologyOptions) else parse_topology_options(options or {})
+    )
     most = min(parsed.max_allowable_numa_nodes, MAX_NUMA_NODES)
     if not 1 <= numa_nodes <= most:
         raise ConfigError(
             f"expected 1 to {most} NUMA nodes under policy {name!r}, got {numa_nodes}; "
-            f"max-allowable-numa-nodes of topologyManagerPolicyOptions (up to {MAX_NUMA_NODES}) allows more"
+            f"max-allowable-numa-nodes of topologyManagerPolicyOptions (up to {MAX_NUMA_NODES}) "
+            "allows more"
         )
     if reading == DOCUMENTS:
         if parsed.prefer_closest_numa_nodes or numa_nodes > MOST_AS_WRITTEN:
             raise ConfigError(
-                f"expected at most {MOST_AS_WRITTEN} NUMA nodes and no prefer-closest-numa-nodes where the documents "
+                f"expected at most {MOST_AS_WRITTEN} NUMA nodes and no prefer-closest-numa-nodes "
+                "where the documents "
                 f"are followed, got {numa_nodes} NUMA nodes and {set_options(parsed)}"
             )
         return _POLICIES[name](Merger(numa_nodes, as_written=True))
     rows = (distances or ()) if parsed.prefer_closest_numa_nodes else None
-    if rows is not None and (len(rows) != numa_nodes or any(len(row) != numa_nodes for row in rows)):
+    if rows is not None and (
+        len(rows) != numa_nodes or any(len(row) != numa_nodes for row in rows)
+    ):
         raise ConfigError(
             f"expected distances between all {numa_nodes} NUMA nodes for policy option "
             f'"prefer-closest-numa-nodes", got {[len(row) for row in rows]!r} a row'

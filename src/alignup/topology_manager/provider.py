@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from alignup.topology_manager.hints import HintList, TopologyHint
     from alignup.topology_manager.refusal_account import Accounts
 
-# The hints of a provider, by resource. `None` or an empty mapping: no preference about anything. A resource that maps
-# to `None`: no preference about that resource. A resource that maps to an empty list: it cannot be satisfied on any set
-# of NUMA nodes. The two are easily confused in the kubelet, where both are spelled as an empty slice; inside alignup
-# they are `NO_PREFERENCE` and `IMPOSSIBLE`.
+# The hints of a provider, by resource. `None` or an empty mapping: no preference about anything. A
+# resource that maps to `None`: no preference about that resource. A resource that maps to an empty
+# list: it cannot be satisfied on any set of NUMA nodes. The two are easily confused in the kubelet,
+# where both are spelled as an empty slice; inside alignup they are `NO_PREFERENCE` and
+# `IMPOSSIBLE`.
 ResourceHints: TypeAlias = "Mapping[str, HintList | Sequence[TopologyHint] | None] | None"
 
 
@@ -25,15 +26,16 @@ ResourceHints: TypeAlias = "Mapping[str, HintList | Sequence[TopologyHint] | Non
 class HintProvider(Protocol):
     """Offers sets of NUMA nodes for a resource (hints), then allocates it near the set that was chosen.
 
-    Optionally, a provider has a method `account(pod, container)`, which is called when a policy refuses a container, or
-    with `container` None the pod as a whole. It returns, for each resource asked for, a function that returns the words
-    behind the resource's name in the sentence of the refusal: "1 asked, 0 free". The function runs only when somebody
-    reads the sentence, and others may have taken or given back by then; so it must hold the amounts of the call. For
-    memory a `MemoryAccount` may stand in its place.
+    Optionally, a provider has a method `account(pod, container)`, which is called when a policy
+    refuses a container, or with `container` None the pod as a whole. It returns, for each resource
+    asked for, a function that returns the words behind the resource's name in the sentence of the
+    refusal: "1 asked, 0 free". The function runs only when somebody reads the sentence, and others
+    may have taken or given back by then; so it must hold the amounts of the call. For memory a
+    `MemoryAccount` may stand in its place.
 
-    Optionally too, a method `allocate_pod(pod, affinity)`: it gives a pod with resources of its own (`spec.resources`,
-    in pod scope with the feature gate PodLevelResourceManagers) all that its containers get. Without it, `allocate` is
-    called for each container.
+    Optionally too, a method `allocate_pod(pod, affinity)`: it gives a pod with resources of its own
+    (`spec.resources`, in pod scope with the feature gate PodLevelResourceManagers) all that its
+    containers get. Without it, `allocate` is called for each container.
 
     A provider of two licences that are bound to NUMA node 0:
 
@@ -46,7 +48,8 @@ class HintProvider(Protocol):
                 wanted = dict(devices).get("example.com/licence")
                 if not wanted:
                     return None
-                return {"example.com/licence": [TopologyHint(BitMask([0]), True)] if wanted <= self.free else []}
+                return {"example.com/licence": [TopologyHint(BitMask([0]), True)] if wanted <=
+                self.free else []}
 
             def topology_hints(self, pod, container):
                 return self.hints(container.devices)
@@ -81,14 +84,15 @@ class HintProvider(Protocol):
         """Give the container what it asks for, near `affinity` (without a mask: anywhere).
 
         Raises:
-            AllocationError: the request cannot be met; nothing was given to this container. Explanations blame the
-                resources that the error names.
+            AllocationError: the request cannot be met; nothing was given to this container.
+                Explanations blame the resources that the error names.
         """
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, if anything; unknown names are no error.
 
-        After a refusal it is called for every container of the pod, also for those that got nothing.
+        After a refusal it is called for every container of the pod, also for those that got
+        nothing.
         """
 
 

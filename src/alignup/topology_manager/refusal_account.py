@@ -1,6 +1,7 @@
 """Holds the amounts behind a refusal, requested and free at that moment, and writes them as text.
 
-Providers make accounts when a pod is refused; `alignup.topology_manager.refusal_message` reads them.
+Providers make accounts when a pod is refused; `alignup.topology_manager.refusal_message` reads
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 _GIBI: Final = 1 << 30
 
-# Returns the requested and free amounts of a resource as text; it runs only when the message is read.
+# Returns the requested and free amounts of a resource as text; it runs only when the message is
+# read.
 Account: TypeAlias = "Callable[[], str]"
 
 # Accounts by resource.
@@ -33,14 +35,18 @@ class MemoryAccount(Record):
 
     Attributes:
         free: by position of the NUMA node; None: the machine has no memory of this type.
-        families: the hints if only these types were requested; empty where this type is the only one.
-        ties: returns the sets of NUMA nodes whose use rules others out; it runs only when the message is read.
+        families: the hints if only these types were requested; empty where this type is the only
+            one.
+        ties: returns the sets of NUMA nodes whose use rules others out; it runs only when the
+            message is read.
     """
 
     asked: int
     free: tuple[int, ...] | None
     numa_node_ids: tuple[int, ...]
-    families: Mapping[frozenset[str], HintList | Sequence[TopologyHint]] = field(default_factory=dict)
+    families: Mapping[frozenset[str], HintList | Sequence[TopologyHint]] = field(
+        default_factory=dict
+    )
     ties: Callable[[], Ties] = tuple
 
     def words(self, unit: ByteUnit) -> str:
@@ -52,7 +58,10 @@ class MemoryAccount(Record):
         for node, free in zip(self.numa_node_ids, self.free, strict=True):
             nodes.setdefault(free, []).append(node)
         there = ", ".join(
-            f"{amount_in(unit, free)} on {'each of ' if len(ids) > 1 else ''}{named('NUMA node', ids, ', ')}"
+            (
+                f"{amount_in(unit, free)} on "
+                f"{'each of ' if len(ids) > 1 else ''}{named('NUMA node', ids, ', ')}"
+            )
             for free, ids in nodes.items()
             if free
         )

@@ -1,6 +1,7 @@
 """Explains a refusal: first as data, then as a sentence.
 
-The facts come from a `Refusal`: the hints of each provider and the result of the policy. Nothing is decided here.
+The facts come from a `Refusal`: the hints of each provider and the result of the policy. Nothing is
+decided here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.refusal_account import MemoryAccount, in_words
 from alignup.topology_manager.scope import KUBELET, Refusal
 
-__all__ = ["Amounts", "Offer", "ResourceView", "blamed", "cause", "kind_of", "refusal_dict", "refusal_message"]
+__all__ = [
+    "Amounts",
+    "Offer",
+    "ResourceView",
+    "blamed",
+    "cause",
+    "kind_of",
+    "refusal_dict",
+    "refusal_message",
+]
 
 SINGLE: Final = "single-numa-node"
 LIMIT_REACHED: Final = " (search limit reached: not every set of NUMA nodes was tried)"
@@ -25,7 +35,8 @@ LIMIT_REACHED: Final = " (search limit reached: not every set of NUMA nodes was 
 # The number of sets of NUMA nodes that a sentence lists before it says how many more there are.
 SHOWN = 4
 
-# The number of sets of NUMA nodes that an explanation keeps of each kind; all single nodes are among them.
+# The number of sets of NUMA nodes that an explanation keeps of each kind; all single nodes are
+# among them.
 KEPT = 64
 
 NodeSet = tuple[int, ...]
@@ -39,7 +50,8 @@ class ResourceView(Record):
         preferred: sets that can supply the request now, with as few nodes as on the empty machine.
         other: sets that can supply the request now, with more nodes than on the empty machine.
         anywhere: True if the resource has no preference.
-        account: the requested amount and the free amounts as text; empty if the provider does not tell.
+        account: the requested amount and the free amounts as text; empty if the provider does not
+            tell.
         is_whole: False: there are more sets than were looked at, so that the counts are too low.
     """
 
@@ -66,7 +78,15 @@ def refusal_dict(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -
         numa_node_ids: the kernel's id for each position of a mask; None: positions are shown.
     """
     accounts = in_words(refusal.accounts)
-    names = ("resource", "preferred", "other", "anywhere", "preferred_count", "other_count", "account")
+    names = (
+        "resource",
+        "preferred",
+        "other",
+        "anywhere",
+        "preferred_count",
+        "other_count",
+        "account",
+    )
     return {
         **json_fields(refusal, "reason", "policy", "container", "detail"),
         "resources": [
@@ -85,7 +105,12 @@ def view_of(
         return ResourceView(resource, (), (), anywhere=True, account=account)
     pairs = mask_pairs(hints)
     preferred, other = (
-        [mask for _, mask in sorted((mask.bit_count(), mask) for mask, is_good in pairs if mask and is_good == wanted)]
+        [
+            mask
+            for _, mask in sorted(
+                (mask.bit_count(), mask) for mask, is_good in pairs if mask and is_good == wanted
+            )
+        ]
         for wanted in (True, False)
     )
     return ResourceView(
@@ -98,7 +123,9 @@ def sets_of(masks: Sequence[int], numa_node_ids: Sequence[int] | None) -> tuple[
     """Return the first masks as sets of those ids that the machine has; masks without any are left out."""
     found = (BitMask.from_int(mask).bits() for mask in masks[:KEPT])
     if numa_node_ids is not None:
-        found = (tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids)) for bits in found)
+        found = (
+            tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids)) for bits in found
+        )
     return tuple(filter(None, found))
 
 
@@ -111,7 +138,8 @@ class Amounts(NamedTuple):
         there: what containers can have if nobody holds any; None where `free` is, or unknown.
         is_alone: no other pod is on the node.
         reserved: what no container can have.
-        apart: free devices near no NUMA node, which the others do not count since they cannot be aligned.
+        apart: free devices near no NUMA node, which the others do not count since they cannot be
+            aligned.
     """
 
     asked: int
@@ -151,8 +179,8 @@ def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None
 def kind_of(refusal: Refusal) -> tuple[str, list[Offer]]:
     """Return the kind of cause why the policy found no set of NUMA nodes good enough, and the offers to blame.
 
-    `too little`: more than all that is free. `one node`: more than one NUMA node has. `spread`: more NUMA nodes than
-    on an empty machine. `conflict`: no set of NUMA nodes suits all.
+    `too little`: more than all that is free. `one node`: more than one NUMA node has. `spread`:
+    more NUMA nodes than on an empty machine. `conflict`: no set of NUMA nodes suits all.
     """
     offers = _Offers(refusal)
     found = offers.blamed()
@@ -164,13 +192,18 @@ def kind_of(refusal: Refusal) -> tuple[str, list[Offer]]:
     return "conflict", found
 
 
-def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mapping[str, Amounts] | None = None) -> str:
+def cause(
+    refusal: Refusal,
+    numa_node_ids: Sequence[int] | None,
+    amounts: Mapping[str, Amounts] | None = None,
+) -> str:
     """Return the reason why the resources cannot be aligned as the policy requires.
 
     Args:
         refusal: the facts about the refusal.
         numa_node_ids: the kernel's id for each position of a mask; None: positions are shown.
-        amounts: by resource, where a sentence can be short since tables stand beside it; None: the accounts tell all.
+        amounts: by resource, where a sentence can be short since tables stand beside it; None: the
+            accounts tell all.
     """
     accounts = in_words(refusal.accounts)
     kind, offers = kind_of(refusal)
@@ -178,22 +211,34 @@ def cause(refusal: Refusal, numa_node_ids: Sequence[int] | None, amounts: Mappin
     if kind == "too little":
         return too_little(names, accounts, amounts or {})
     views = [
-        view_of(" and ".join(offer.resources), offer.hints, numa_node_ids, _told(offer.resources, accounts))
+        view_of(
+            " and ".join(offer.resources),
+            offer.hints,
+            numa_node_ids,
+            _told(offer.resources, accounts),
+        )
         for offer in offers
     ]
     if kind == "spread":
         needs = "; ".join(_spread(one, (amounts or {}).get(one.resource)) for one in views)
-        return f"{needs}; {refusal.policy} admits no more NUMA nodes than an empty machine would need"
+        return (
+            f"{needs}; {refusal.policy} admits no more NUMA nodes than an empty machine would need"
+        )
     if kind == "conflict":
         return _conflict(views, refusal.policy, amounts)
     known = [(name, amounts[name]) for name in names if amounts and name in amounts]
-    lacking = {name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked}
+    lacking = {
+        name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked
+    }
     if len(lacking) == len(names):
         told = [(f"{asked} {name}", free) for name, (asked, free) in _in_one_unit(lacking).items()]
         when = "" if all(amount.is_alone for _, amount in known) else " free"
         wishes = [f"{wish}{when} (at most {free})" for wish, free in told]
         return f"no NUMA node has {_either(wishes)}; {SINGLE} needs one"
-    parts = [_beyond_one(view, offer.resources, amounts or {}) for view, offer in zip(views, offers, strict=True)]
+    parts = [
+        _beyond_one(view, offer.resources, amounts or {})
+        for view, offer in zip(views, offers, strict=True)
+    ]
     return f"{'; '.join(parts)}; {SINGLE} needs one NUMA node for all"
 
 
@@ -201,7 +246,9 @@ def _told(resources: Sequence[str], accounts: Mapping[str, str]) -> str:
     """Return the accounts of resources, with their names where there are several."""
     several = len(resources) > 1
     return "; ".join(
-        f"{name}: {accounts[name]}" if several else accounts[name] for name in resources if name in accounts
+        f"{name}: {accounts[name]}" if several else accounts[name]
+        for name in resources
+        if name in accounts
     )
 
 
@@ -224,36 +271,60 @@ def _accounted(view: ResourceView) -> str:
     return f" ({view.account})" if view.account else ""
 
 
-def too_little(names: Sequence[str], accounts: Mapping[str, str], amounts: Mapping[str, Amounts]) -> str:
+def too_little(
+    names: Sequence[str], accounts: Mapping[str, str], amounts: Mapping[str, Amounts]
+) -> str:
     """Return that more is asked for than is free, with both amounts where they tell it all, or else the accounts."""
     known = {name: one for name in names if (one := amounts.get(name)) and one.is_too_little}
     texts = _in_one_unit({name: (one.asked, one.free or 0) for name, one in known.items()})
-    told = {name: f"{texts[name][0]} {name} asked, {_left(name, one, texts[name][1])}" for name, one in known.items()}
+    told = {
+        name: f"{texts[name][0]} {name} asked, {_left(name, one, texts[name][1])}"
+        for name, one in known.items()
+    }
     if known.keys() == set(names) and (len(names) > 1 or known[names[0]].is_lasting):
         lasting = all(one.is_lasting for one in known.values())
         return f"{'' if lasting else 'not enough is free: '}{'; '.join(told.values())}"
-    each = {name: told[name].replace(f" {name}", "", 1) if name in told else accounts.get(name, "") for name in names}
-    return "; ".join(f"not enough {name} is free{f': {words}' if words else ''}" for name, words in each.items())
+    each = {
+        name: told[name].replace(f" {name}", "", 1) if name in told else accounts.get(name, "")
+        for name in names
+    }
+    return "; ".join(
+        f"not enough {name} is free{f': {words}' if words else ''}" for name, words in each.items()
+    )
 
 
 def _left(name: str, amounts: Amounts, free: str) -> str:
     """Return how much is free, or that the machine has no more, whoever goes."""
-    apart = f" with a NUMA node (the device plugin reports none for {amounts.apart} more)" if amounts.apart else ""
+    apart = (
+        f" with a NUMA node (the device plugin reports none for {amounts.apart} more)"
+        if amounts.apart
+        else ""
+    )
     if not amounts.is_lasting:
         return f"{free} free{apart}"
     if amounts.there and amounts.there != amounts.free:
-        taken, there = _in_one_unit({name: (amounts.there - (amounts.free or 0), amounts.there)})[name]
+        taken, there = _in_one_unit({name: (amounts.there - (amounts.free or 0), amounts.there)})[
+            name
+        ]
         return f"the machine has {there}, of which the pod's other containers take {taken}"
     if not amounts.reserved or is_device(name):
         return f"the machine has {free}{apart}"
-    reserved, there = _in_one_unit({name: (amounts.reserved, amounts.reserved + (amounts.free or 0))})[name]
+    reserved, there = _in_one_unit(
+        {name: (amounts.reserved, amounts.reserved + (amounts.free or 0))}
+    )[name]
     return f"the machine has {free} ({there} less {reserved} reserved)"
 
 
-def _beyond_one(view: ResourceView, resources: Sequence[str], amounts: Mapping[str, Amounts]) -> str:
+def _beyond_one(
+    view: ResourceView, resources: Sequence[str], amounts: Mapping[str, Amounts]
+) -> str:
     """Return that resources do not fit into any single NUMA node."""
     known = {name: amounts[name] for name in resources if name in amounts}
-    short = {name: (one.asked, one.on_one_node) for name, one in known.items() if one.on_one_node < one.asked}
+    short = {
+        name: (one.asked, one.on_one_node)
+        for name, one in known.items()
+        if one.on_one_node < one.asked
+    }
     several = len(resources) > 1
     what = f"{view.resource} {'do' if several else 'does'} not fit into one NUMA node"
     if not short:
@@ -269,7 +340,9 @@ def _beyond_one(view: ResourceView, resources: Sequence[str], amounts: Mapping[s
 
 def _in_one_unit(amounts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[str, str]]:
     """Return by resource what is asked for and free in words: all bytes in one unit, other things as numbers."""
-    unit = shared_unit((asked, [free]) for name, (asked, free) in amounts.items() if is_pinned_memory(name))
+    unit = shared_unit(
+        (asked, [free]) for name, (asked, free) in amounts.items() if is_pinned_memory(name)
+    )
     return {
         name: (amount_in(unit, asked, up=True), amount_in(unit, free))
         if is_pinned_memory(name)
@@ -278,7 +351,9 @@ def _in_one_unit(amounts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[str,
     }
 
 
-def _conflict(views: Sequence[ResourceView], policy: str, amounts: Mapping[str, Amounts] | None) -> str:
+def _conflict(
+    views: Sequence[ResourceView], policy: str, amounts: Mapping[str, Amounts] | None
+) -> str:
     """Return that no set of NUMA nodes suits all resources; with their accounts, unless their amounts are given."""
     bound = [view for view in views if not view.anywhere]
     both = "both" if len(bound) == 2 else "all"  # noqa: PLR2004  # English has a word for two
@@ -368,7 +443,9 @@ class Offer(Record):
             preferred = [mask for mask, is_preferred in mask_pairs(self.hints) if is_preferred]
         if None in preferred:
             return None
-        return frozenset(mask for mask in preferred if mask and not (policy == SINGLE and mask & (mask - 1)))
+        return frozenset(
+            mask for mask in preferred if mask and not (policy == SINGLE and mask & (mask - 1))
+        )
 
 
 def mask_pairs(hints: Offered) -> Sequence[tuple[int | None, bool]]:
@@ -381,8 +458,9 @@ def mask_pairs(hints: Offered) -> Sequence[tuple[int | None, bool]]:
 def blamed(refusal: Refusal) -> list[Offer]:
     """Return the offers because of which the policy refused.
 
-    Either each of them rules out every mask by itself, or they do so together and none of them could be left out.
-    An offer of several types of memory is cut to those types that are needed for that.
+    Either each of them rules out every mask by itself, or they do so together and none of them
+    could be left out. An offer of several types of memory is cut to those types that are needed for
+    that.
     """
     return _Offers(refusal).blamed()
 
@@ -402,7 +480,9 @@ class _Offers:
             together = tuple(name for name in known if self._families(name))
             if together:
                 self.listed.append(Offer(together, known[together[0]]))
-            self.listed += [Offer((name,), hints) for name, hints in known.items() if name not in together]
+            self.listed += [
+                Offer((name,), hints) for name, hints in known.items() if name not in together
+            ]
         self.names = [name for offer in self.listed for name in offer.resources]
 
     def _families(self, name: str) -> Mapping[frozenset[str], Offered]:
@@ -416,7 +496,8 @@ class _Offers:
         if alone := [name for name in names if not self.can_agree([name])]:
             return [offer for name in alone for offer in self.cut([name])]
         if self.can_agree(names) or not all(offer.is_whole for offer in self.listed):
-            return self.listed  # too many hints to tell which could be left out, or a policy of another kind
+            # too many hints to tell which could be left out, or a policy of another kind
+            return self.listed
         needed = names
         for name in names:
             fewer = [other for other in needed if other != name]

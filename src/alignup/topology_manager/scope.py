@@ -1,7 +1,7 @@
 """A scope is the unit of alignment: one affinity for each container, or one for the whole pod.
 
-It asks all providers for hints, has the policy merge them, keeps the affinity in the Store and has the providers
-allocate. It knows no resource.
+It asks all providers for hints, has the policy merge them, keeps the affinity in the Store and has
+the providers allocate. It knows no resource.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Refusal(Record):
         best: the best merged hint.
         hints: the hints of each provider, in the order of the providers.
         accounts: by resource, the requested and free amounts at that moment; not compared.
-        provider: the name of the provider that failed; empty when the policy refused. `KUBELET`: the providers admitted
-            the pod, and the kubelet's own checks refused it.
-        resources: those of which too little is left, where a provider failed or the kubelet's own checks refused the
-            pod.
+        provider: the name of the provider that failed; empty when the policy refused. `KUBELET`:
+            the providers admitted the pod, and the kubelet's own checks refused it.
+        resources: those of which too little is left, where a provider failed or the kubelet's own
+            checks refused the pod.
     """
 
     reason: str
@@ -74,7 +74,9 @@ class Refusal(Record):
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("refusals keep their providers' hints and are not pickled: use Admission.to_dict()")
+        raise TypeError(
+            "refusals keep their providers' hints and are not pickled: use Admission.to_dict()"
+        )
 
 
 class Scope(Protocol):
@@ -84,7 +86,9 @@ class Scope(Protocol):
     def name(self) -> str:
         """The kubelet's name for the scope."""
 
-    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
+    def admit(
+        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
+    ) -> Refusal | None:
         """Decide, store and allocate for each container; None means admitted.
 
         After a refusal the caller takes back what earlier containers were given.
@@ -107,16 +111,25 @@ def allocate(
                 provider.allocate(pod, container, affinity)
         except AllocationError as error:
             return failed(error, container, affinity, provider)
+
     return None
 
 
 def failed(
-    error: AllocationError, container: Container | None, affinity: TopologyHint, provider: HintProvider
+    error: AllocationError,
+    container: Container | None,
+    affinity: TopologyHint,
+    provider: HintProvider,
 ) -> Refusal:
     """Return the refusal of a container, or with None of the pod as a whole, that a provider could not allocate for."""
     concerned = None if container is None else container.name
     return Refusal(
-        error.reason, error.detail, concerned, best=affinity, provider=name_of(provider), resources=error.resources
+        error.reason,
+        error.detail,
+        concerned,
+        best=affinity,
+        provider=name_of(provider),
+        resources=error.resources,
     )
 
 
@@ -128,15 +141,20 @@ def merged(
         hints = [provider.pod_topology_hints(pod) for provider in providers]
     else:
         hints = [provider.topology_hints(pod, container) for provider in providers]
+
     best, admit = policy.merge(hints)
     if admit:
         return best, None
+
     accounts: dict[str, Account | MemoryAccount] = {}
     for provider in providers:  # now, before what earlier containers got is taken back
         if (account := getattr(provider, "account", None)) is not None:
             accounts.update(account(pod, container))
+
     concerned = None if container is None else container.name
-    return best, Refusal(TOPOLOGY_AFFINITY_ERROR, "", concerned, policy.name, best, tuple(hints), accounts)
+    return best, Refusal(
+        TOPOLOGY_AFFINITY_ERROR, "", concerned, policy.name, best, tuple(hints), accounts
+    )
 
 
 class NoneScope(Record):
@@ -144,7 +162,13 @@ class NoneScope(Record):
 
     name: ClassVar[str] = "none"
 
-    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:  # noqa: ARG002  # a scope is given them
+    def admit(
+        self,
+        pod: Pod,
+        policy: Policy,  # noqa: ARG002  # a scope is given it
+        providers: Sequence[HintProvider],
+        store: Store,  # noqa: ARG002  # a scope is given it
+    ) -> Refusal | None:
         """Allocate for each container, anywhere."""
         for container in pod.all_containers:
             if (refusal := allocate(pod, container, NOTHING_DECIDED, providers)) is not None:
@@ -162,16 +186,21 @@ class ContainerScope(Record):
     name: ClassVar[str] = "container"
     policies: Mapping[str, Policy] = field(default_factory=dict)
 
-    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
+    def admit(
+        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
+    ) -> Refusal | None:
         """Ask, merge, store and allocate, container by container."""
         own = self.policies
         for container in pod.all_containers:
-            best, refusal = merged(pod, container, own.get(container.name, policy) if own else policy, providers)
+            best, refusal = merged(
+                pod, container, own.get(container.name, policy) if own else policy, providers
+            )
             if refusal is not None:
                 return refusal
             store.set(pod.uid, container.name, best)
             if (refusal := allocate(pod, container, best, providers)) is not None:
                 return refusal
+
         return None
 
 
@@ -180,7 +209,9 @@ class PodScope(Record):
 
     name: ClassVar[str] = "pod"
 
-    def admit(self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store) -> Refusal | None:
+    def admit(
+        self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
+    ) -> Refusal | None:
         """Ask and merge once, then store and allocate for each container, or at once where the pod has resources."""
         best, refusal = merged(pod, None, policy, providers)
         if refusal is not None:
@@ -241,7 +272,9 @@ class Store:
     def forget_pod(self, pod_uid: str) -> None:
         """Forget all affinities and container ids of a pod."""
         self.affinities.pop(pod_uid)
-        for container_id in [known for known, (uid, _) in self._containers.items() if uid == pod_uid]:
+        for container_id in [
+            known for known, (uid, _) in self._containers.items() if uid == pod_uid
+        ]:
             del self._containers[container_id]
 
     def add_container(self, pod_uid: str, container_name: str, container_id: str) -> None:
@@ -251,13 +284,19 @@ class Store:
     def remove_container(self, container_id: str) -> None:
         """Forget a container id, and the affinity with it unless a newer id stands for the same container.
 
-        A restarted container has a new id before the old one is removed; its affinity must outlive the old id.
+        A restarted container has a new id before the old one is removed; its affinity must outlive
+        the old id.
         """
         known = self._containers.pop(container_id, None)
         if known is None or known in self._containers.values():
             return
+
         pod_uid, container_name = known
-        left = {name: one for name, one in self.affinities.get(pod_uid, {}).items() if name != container_name}
+        left = {
+            name: one
+            for name, one in self.affinities.get(pod_uid, {}).items()
+            if name != container_name
+        }
         if left:
             self.affinities[pod_uid] = left
         else:

@@ -31,7 +31,17 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if reason := why_not():
         pytest.skip(reason)
     folder, wheels = Path(os.environ["ALIGNUP_VM"]), tmp_path_factory.mktemp("wheels")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, ROOT]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        wheels,
+        ROOT,
+    ]
     subprocess.run(build, check=True)  # noqa: S603  # ours
     (wheel,) = wheels.iterdir()
     subprocess.run([HERE / "build-image", folder, wheel], check=True)  # noqa: S603  # ours

@@ -63,7 +63,9 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def machine(image, tmp_path_factory):
-    with VirtualMachine(image, new_disk(image, tmp_path_factory.mktemp("machine")), LAYOUT, services=False) as made:
+    with VirtualMachine(
+        image, new_disk(image, tmp_path_factory.mktemp("machine")), LAYOUT, services=False
+    ) as made:
         yield made
 
 
@@ -79,7 +81,11 @@ def run(machine: VirtualMachine, size: int, *options: str, asked: int = 0) -> Se
     """Return what a program sees that `alignup run` starts on the part, with as much memory as it takes, or more."""
     part = "{}/{}".format(*PART)
     return seen(
-        machine, size, shlex.join(["alignup", "run", "--part", part, "--memory", f"{asked or size}Mi", *options, "--"])
+        machine,
+        size,
+        shlex.join(
+            ["alignup", "run", "--part", part, "--memory", f"{asked or size}Mi", *options, "--"]
+        ),
     )
 
 

@@ -1,7 +1,8 @@
 """The program and the agent's unit on a Linux with systemd as PID 1 and real NUMA nodes, in virtual machines.
 
-`ALIGNUP_VM` names a folder where the disk of the machines is built, and kept: see `build-image`. Each boot takes a
-minute without KVM, so all but the first tests share one machine, in which each ends what it has started.
+`ALIGNUP_VM` names a folder where the disk of the machines is built, and kept: see `build-image`.
+Each boot takes a minute without KVM, so all but the first tests share one machine, in which each
+ends what it has started.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def running(machine, **commands):
 
 
 def is_active(machine, *units):
-    return machine.run(f"systemctl is-active {' '.join(units)}", check=False).out.split() == ["active"] * len(units)
+    return machine.run(f"systemctl is-active {' '.join(units)}", check=False).out.split() == [
+        "active"
+    ] * len(units)
 
 
 def log(machine):
@@ -88,7 +91,9 @@ def messages(machine):
     return [json.loads(record["MESSAGE"])["message"] for record in log(machine)]
 
 
-@pytest.mark.parametrize("layout", [TWO, WITHOUT_MEMORY], ids=["two nodes", "a node without memory"])
+@pytest.mark.parametrize(
+    "layout", [TWO, WITHOUT_MEMORY], ids=["two nodes", "a node without memory"]
+)
 def test_the_machine_is_what_the_kernel_says_and_commands_are_bound(image, tmp_path, layout):
     with VirtualMachine(image, new_disk(image, tmp_path), layout) as machine:
         check_machine(machine, layout)
@@ -110,8 +115,12 @@ def check_machine(machine, layout):
     assert len(found["numaNodes"]) == len(layout.cpus)
     for node in found["numaNodes"]:
         number = node["id"]
-        cpus, size = re.findall(rf"^node {number} (?:cpus|size): (.*?)(?: MB)?$", hardware, re.MULTILINE)
-        assert sorted(cpu for core in node["cores"] for cpu in core["cpus"]) == list(map(int, cpus.split()))
+        cpus, size = re.findall(
+            rf"^node {number} (?:cpus|size): (.*?)(?: MB)?$", hardware, re.MULTILINE
+        )
+        assert sorted(cpu for core in node["cores"] for cpu in core["cpus"]) == list(
+            map(int, cpus.split())
+        )
         assert node["memory"] >> 20 == int(size)
         assert node["distances"] == list(map(int, rows[number].split()))
         assert {(core["socket"], *core["cpus"]) for core in node["cores"]} == cores[number]
@@ -135,7 +144,9 @@ def check_binding(machine, policy, mode):
     """Let a command say where the kernel lets it run, and where its memory is from."""
     show = "echo $ALIGNUP_CPUS $ALIGNUP_NUMA_NODES; grep Cpus_allowed_list /proc/self/status; "
     show += "tail -1 /proc/self/numa_maps"
-    out = machine.run(f"alignup run --policy {policy} --cpus 2 --memory 100Mi -- sh -c '{show}'").out
+    out = machine.run(
+        f"alignup run --policy {policy} --cpus 2 --memory 100Mi -- sh -c '{show}'"
+    ).out
     lease, allowed, memory = out.splitlines()
     cpus, nodes = lease.split()
     assert allowed.split()[1] == cpus
@@ -148,7 +159,10 @@ def test_the_unit_is_sound_and_its_service_ready(machine):
     show = machine.run(f"systemctl show --property Type,StatusText,KillMode {AGENT}").out
     assert "Type=notify" in show
     assert "StatusText=0 leases" in show
-    assert machine.run("stat --format '%A %U %G' /run/alignup/agent.sock").out == "srw-rw---- root alignup\n"
+    assert (
+        machine.run("stat --format '%A %U %G' /run/alignup/agent.sock").out
+        == "srw-rw---- root alignup\n"
+    )
     assert machine.run("stat --format '%A %U' /var/lib/alignup").out == "drwx------ root\n"
 
 
@@ -178,7 +192,9 @@ def test_limits_are_each_users(machine):
     override = f"/run/systemd/system/{AGENT}.service.d"
     start = machine.run(f"systemctl cat {AGENT} | grep ^ExecStart").out.strip()
     text = f"[Service]\\nExecStart=\\n{start} --limit cpus=3\\n"
-    machine.run(f"mkdir -p {override} && printf '{text}' >{override}/limit.conf && systemctl daemon-reload")
+    machine.run(
+        f"mkdir -p {override} && printf '{text}' >{override}/limit.conf && systemctl daemon-reload"
+    )
     try:
         machine.run(f"systemctl restart {AGENT}")
         with running(machine, a="anna --cpus 2"):
@@ -191,7 +207,11 @@ def test_limits_are_each_users(machine):
 
 
 @pytest.mark.parametrize(
-    "end", [f"systemctl restart {AGENT}", f"kill -KILL $(systemctl show --value --property MainPID {AGENT})"]
+    "end",
+    [
+        f"systemctl restart {AGENT}",
+        f"kill -KILL $(systemctl show --value --property MainPID {AGENT})",
+    ],
 )
 def test_leases_and_commands_outlive_the_agent(machine, end):
     """Nothing is held twice after it, and what has ended is free."""
@@ -213,7 +233,9 @@ def test_a_lease_lasts_as_long_as_anything_that_its_command_started(machine):
     """A daemon has another parent and session, and the same cgroup."""
     daemon = "setsid sleep 200000 >/dev/null 2>&1 &"
     machine.run(f"runuser -u anna -- alignup run --name d --cpus 2 -- sh -c '{daemon}'")
-    found = machine.run("sed s/0::// /proc/$(pgrep --exact --full 'sleep 200000')/cgroup").out.strip()
+    found = machine.run(
+        "sed s/0::// /proc/$(pgrep --exact --full 'sleep 200000')/cgroup"
+    ).out.strip()
     assert Path(found).name.startswith("alignup-")
     assert set(leases(machine)) == {"d"}
     machine.run(f"kill -KILL $(systemctl show --value --property MainPID {AGENT})")
@@ -227,12 +249,16 @@ def test_limits_and_the_end_of_a_service_hold_for_its_command(machine):
     """Its cgroup is below that of the service."""
     with running(machine, a="anna --cpus 2"):
         machine.run("systemctl daemon-reload")
-        (group,) = machine.run("find /sys/fs/cgroup -path '*/a.service/alignup-*' -type d").out.split()
+        (group,) = machine.run(
+            "find /sys/fs/cgroup -path '*/a.service/alignup-*' -type d"
+        ).out.split()
         assert machine.run(f"cat {group}/cgroup.procs").out.split()
     assert machine.run(f"test -e {group}", check=False).status == 1
     limits = "--property MemoryMax=64M --property MemorySwapMax=0"
     eats = "alignup run --name e --cpus 1 -- python3 -c 'print(len(bytearray(200 << 20)))'"
-    killed = machine.run(f"systemd-run --quiet --wait --pipe --collect {limits} {eats}", check=False)
+    killed = machine.run(
+        f"systemd-run --quiet --wait --pipe --collect {limits} {eats}", check=False
+    )
     assert (killed.status != 0, killed.out) == (True, "")
     assert leases(machine) == {}
 
@@ -258,7 +284,10 @@ def test_a_boot_ends_leases_in_order_or_not_and_another_machine_is_said(image, d
         eventually(lambda: is_active(machine, AGENT))
     assert leases(machine) == {}
     check_log(machine)
-    machine.run("systemd-run --quiet --collect --uid=anna --unit=a alignup run --name a --cpus 5 -- sleep 100000")
+    machine.run(
+        "systemd-run --quiet --collect --uid=anna --unit=a alignup run --name a --cpus 5 -- sleep "
+        "100000"
+    )
     eventually(lambda: "a" in leases(machine))
     machine.close()
     with VirtualMachine(image, disk, Layout((2, 2), (1024, 1024))) as other:
@@ -266,7 +295,9 @@ def test_a_boot_ends_leases_in_order_or_not_and_another_machine_is_said(image, d
         assert leases(other) == {}
         said = messages(other)
         assert "1 lease ended with an earlier boot of this machine" in said
-        assert "this machine has 4 CPUs, 2 NUMA nodes now, and had 8 CPUs, 4 NUMA nodes before" in said
+        assert (
+            "this machine has 4 CPUs, 2 NUMA nodes now, and had 8 CPUs, 4 NUMA nodes before" in said
+        )
         other.run("alignup run --cpus 4 true")
         check_log(other)
 

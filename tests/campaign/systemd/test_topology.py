@@ -1,7 +1,7 @@
 """The PCIe tree and the layouts of parts, beside hwloc's `lstopo` and Open MPI's `mpirun` on the same machine.
 
-The machines have root complexes of their own (pxb-pcie) with switches, NUMA nodes that are sockets or parts of them,
-and L3 caches that are parts of sockets.
+The machines have root complexes of their own (pxb-pcie) with switches, NUMA nodes that are sockets
+or parts of them, and L3 caches that are parts of sockets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ PARTS = ((3, 1), (8, 1), (2, 2), (4, 2), (2, 3))
 def tree(*roots: tuple[int, int, str]) -> tuple[str, ...]:
     """Return QEMU's options for root complexes: number of the bus, NUMA node, and what is below its ports.
 
-    `n` is a network card on a port, `d` a display, and what stands in parentheses is on the ports of a switch.
+    `n` is a network card on a port, `d` a display, and what stands in parentheses is on the ports
+    of a switch.
     """
     numbers = itertools.count(1)
 
@@ -57,7 +58,9 @@ def tree(*roots: tuple[int, int, str]) -> tuple[str, ...]:
     return tuple(word for device in devices for word in ("-device", device))
 
 
-SOCKETS = Layout((4, 4), (1024, 1024), dies=2, extra=tree((32, 0, "(nd(nd))n"), (96, 0, "d"), (160, 1, "(nd)")))
+SOCKETS = Layout(
+    (4, 4), (1024, 1024), dies=2, extra=tree((32, 0, "(nd(nd))n"), (96, 0, "d"), (160, 1, "(nd)"))
+)
 """A NUMA node a socket, each with two L3 caches, of one core with two threads each."""
 PARTS_OF_SOCKETS = Layout(
     (2, 2, 2, 2),
@@ -70,10 +73,14 @@ PARTS_OF_SOCKETS = Layout(
 """Two NUMA nodes a socket, each with an L3 cache."""
 
 
-@pytest.fixture(scope="module", params=[SOCKETS, PARTS_OF_SOCKETS], ids=["sockets", "parts of sockets"])
+@pytest.fixture(
+    scope="module", params=[SOCKETS, PARTS_OF_SOCKETS], ids=["sockets", "parts of sockets"]
+)
 def seen(request, image, tmp_path_factory):
     """A machine, and what hwloc sees of it."""
-    with VirtualMachine(image, new_disk(image, tmp_path_factory.mktemp("machine")), request.param) as machine:
+    with VirtualMachine(
+        image, new_disk(image, tmp_path_factory.mktemp("machine")), request.param
+    ) as machine:
         xml = machine.run(f"lstopo-no-graphics --whole-io {XML} && cat {XML}").out
         yield machine, Hwloc.of(ET.fromstring(xml))  # noqa: S314  # of our own machine
 
@@ -98,7 +105,11 @@ class Hwloc:
             address, behind = element.get("pci_busid"), element.get("bridge_pci")
             if element.get("type") == "Core":
                 words = [int(word or "0", 16) for word in element.get("cpuset", "").split(",")]
-                cores.append(CPUSet.from_int(sum(word << 32 * place for place, word in enumerate(reversed(words)))))
+                cores.append(
+                    CPUSet.from_int(
+                        sum(word << 32 * place for place, word in enumerate(reversed(words)))
+                    )
+                )
             if address is not None:
                 bits = int(nodes, 16)
                 node = bits.bit_length() - 1 if bits.bit_count() == 1 else None
@@ -107,7 +118,9 @@ class Hwloc:
             elif behind is not None:
                 above = (behind,)
             if address is not None and behind is not None:
-                buses[address] = tuple(int(bus, 16) for bus in re.findall(r"[0-9a-f]{2}", behind.partition(":")[2]))
+                buses[address] = tuple(
+                    int(bus, 16) for bus in re.findall(r"[0-9a-f]{2}", behind.partition(":")[2])
+                )
             for child in element:
                 walk(child, nodes, above)
 
@@ -119,7 +132,12 @@ class Hwloc:
         if one == other:
             return "X"
         (_, near, up), (_, far, down) = self.devices[one], self.devices[other]
-        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(up, down, strict=False)))
+        shared = sum(
+            1
+            for _ in itertools.takewhile(
+                lambda pair: pair[0] == pair[1], zip(up, down, strict=False)
+            )
+        )
         if shared == 0:
             return "NODE" if near is not None and near == far else "SYS"
         if shared == 1:
@@ -140,9 +158,13 @@ def test_the_pcie_tree_is_that_of_lstopo(seen):
 @pytest.mark.parametrize("source", ["/", XML], ids=["sysfs", "lstopo's XML"])
 def test_distances_are_those_of_lstopos_tree(seen, source):
     machine, hwloc = seen
-    told = json.loads(machine.run(f"alignup machine --distances --json --machine {source}").out)["devices"]
+    told = json.loads(machine.run(f"alignup machine --distances --json --machine {source}").out)[
+        "devices"
+    ]
     addresses = [one["address"] for one in told]
-    assert addresses == sorted(at for at, (kind, *_) in hwloc.devices.items() if kind[:2] in {"02", "03"})
+    assert addresses == sorted(
+        at for at, (kind, *_) in hwloc.devices.items() if kind[:2] in {"02", "03"}
+    )
     expected = {one: [hwloc.distance(one, other) for other in addresses] for one in addresses}
     assert {one["address"]: one["distances"] for one in told} == expected
     words = {word for row in expected.values() for word in row}
@@ -159,7 +181,8 @@ def test_parts_are_where_mpirun_binds_ranks(seen, layout):
         place = "slot" if layout == "core" and cores > 1 else LAYOUTS[layout]
         bound = by_mpirun(machine, hwloc, f"-np {ranks} --map-by {place}:PE={cores}")
         given = machine.run(
-            f"alignup split {ranks} --layout {layout} --cpus-per-part {cores * threads} --json", check=False
+            f"alignup split {ranks} --layout {layout} --cpus-per-part {cores * threads} --json",
+            check=False,
         )
         parts = [CPUSet.parse(json.loads(line)["cpus"]) for line in given.out.splitlines()]
         if parts != bound:

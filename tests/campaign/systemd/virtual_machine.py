@@ -1,6 +1,7 @@
 """Boots a virtual machine with chosen NUMA nodes from a disk of `build-image`, and runs commands in it.
 
-Commands are given to QEMU's guest agent in the machine; they run as root, where systemd starts it in its service.
+Commands are given to QEMU's guest agent in the machine; they run as root, where systemd starts it
+in its service.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ PATIENCE = 600
 PAUSE = 0.2
 OF_A_BUSY_MACHINE = "no_timer_check systemd.mask=serial-getty@ttyS0.service"
 """Where an interrupt is late the kernel panics else; and systemd waits for the console, where nobody logs in."""
-WITHOUT_SERVICES = 'init=/bin/sh -- -c "modprobe virtio_console; PATH=/usr/local/bin:$PATH exec qemu-ga -p /dev/vport*"'
+WITHOUT_SERVICES = (
+    'init=/bin/sh -- -c "modprobe virtio_console; PATH=/usr/local/bin:$PATH exec '
+    'qemu-ga -p /dev/vport*"'
+)
 """The guest agent alone, in place of systemd."""
 FAR = 21
 
@@ -68,9 +72,15 @@ class Layout:
             first += cpus
         for node in range(nodes):
             for other in range(node):
-                yield from ("-numa", f"dist,src={node},dst={other},val={FAR + 10 * (node - other - 1)}")
+                yield from (
+                    "-numa",
+                    f"dist,src={node},dst={other},val={FAR + 10 * (node - other - 1)}",
+                )
         if self.device_node is not None:
-            yield from ("-device", f"pxb-pcie,id=pxb1,bus=pcie.0,bus_nr=64,numa_node={self.device_node}")
+            yield from (
+                "-device",
+                f"pxb-pcie,id=pxb1,bus=pcie.0,bus_nr=64,numa_node={self.device_node}",
+            )
             yield from ("-device", "pcie-root-port,id=root1,bus=pxb1,chassis=1")
             yield from ("-device", "virtio-net-pci,bus=root1,romfile=")
         yield from self.extra
@@ -99,12 +109,26 @@ class VirtualMachine:
         self.console = disk.with_suffix(".console")
         address = disk.with_suffix(".agent")
         accelerator = os.environ.get("ALIGNUP_VM_ACCEL", "tcg")
-        command = ["nice", "qemu-system-x86_64", "-M", "q35", "-accel", accelerator, "-cpu", "max,vendor=GenuineIntel"]
+        command = [
+            "nice",
+            "qemu-system-x86_64",
+            "-M",
+            "q35",
+            "-accel",
+            accelerator,
+            "-cpu",
+            "max,vendor=GenuineIntel",
+        ]
         command += [*layout.options(), "-nodefaults", "-display", "none"]
         command += ["-kernel", image / "kernel", "-initrd", image / "initrd"]
         init = "" if services else WITHOUT_SERVICES
         command += ["-append", f"root=/dev/vda rw console=ttyS0 quiet {OF_A_BUSY_MACHINE} {init}"]
-        command += ["-drive", f"file={disk},format=raw,if=none,id=disk", "-serial", f"file:{self.console}"]
+        command += [
+            "-drive",
+            f"file={disk},format=raw,if=none,id=disk",
+            "-serial",
+            f"file:{self.console}",
+        ]
         command += ["-device", "virtio-blk-pci,drive=disk,bus=pcie.0"]
         command += ["-chardev", f"socket,id=agent,path={address},server=on,wait=off"]
         command += ["-device", "virtio-serial-pci,bus=pcie.0"]
@@ -141,7 +165,9 @@ class VirtualMachine:
             if time.monotonic() > end:
                 raise TimeoutError(command)
             time.sleep(PAUSE)
-        out, err = (base64.b64decode(found.get(name, "")).decode() for name in ("out-data", "err-data"))
+        out, err = (
+            base64.b64decode(found.get(name, "")).decode() for name in ("out-data", "err-data")
+        )
         done = Done(found.get("exitcode", 128 + found.get("signal", 0)), out, err)
         assert done.status == 0 or not check, (command, done)
         return done
@@ -181,7 +207,9 @@ class VirtualMachine:
 
     def _ask(self, name: str, **arguments: object) -> dict:
         """Return what the guest agent answers; an answer of an earlier connection is passed over."""
-        self._connection.sendall(json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n")
+        self._connection.sendall(
+            json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n"
+        )
         while True:
             while b"\n" not in self._buffer:
                 received = self._connection.recv(1 << 16)

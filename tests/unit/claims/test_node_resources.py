@@ -36,7 +36,9 @@ def quiet(manifest: dict[str, Any]) -> Any:
         return read_pod(manifest)
 
 
-def pod(name: str = "p", *, claim: dict[str, str] | None = None, whole: dict[str, Any] | None = None) -> Any:
+def pod(
+    name: str = "p", *, claim: dict[str, str] | None = None, whole: dict[str, Any] | None = None
+) -> Any:
     """Return a pod of two containers with 2 CPUs each, both of which use its claim."""
     amounts = {"cpu": 2, "memory": "1Gi"}
     container = {"resources": {"claims": [{"name": "c"}], "requests": amounts, "limits": amounts}}
@@ -44,7 +46,9 @@ def pod(name: str = "p", *, claim: dict[str, str] | None = None, whole: dict[str
         "resourceClaims": [{"name": "c", **(claim or {"resourceClaimTemplateName": "t"})}],
         "containers": [{"name": "main", **container}, {"name": "other", **container}],
     }
-    return quiet({"metadata": {"name": name}, "spec": spec | ({"resources": whole} if whole else {})})
+    return quiet(
+        {"metadata": {"name": name}, "spec": spec | ({"resources": whole} if whole else {})}
+    )
 
 
 def counting(how: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
@@ -63,7 +67,11 @@ def node(resources: list[dict[str, Any]], *, gate: bool = True, cpu: str = "10")
             "kubelet": {"topologyManagerPolicy": "none", "featureGates": {GATE: gate}},
             "devices": {},
             "resources": resources,
-            "nodeObject": {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": cpu}}},
+            "nodeObject": {
+                "kind": "Node",
+                "metadata": {"name": "n"},
+                "status": {"allocatable": {"cpu": cpu}},
+            },
         }
     )
     made.whole_verdict = True
@@ -107,7 +115,10 @@ def test_a_device_counts_by_what_is_taken_of_its_capacity() -> None:
     assert refused.reason == "OutOfcpu"
     alone = node(counting(how)).try_admit(pod())
     assert alone.refusal is not None
-    assert "ConsumedCapacity is nil, but Capacity key 'example.com/cores' is set" in alone.refusal.detail
+    assert (
+        "ConsumedCapacity is nil, but Capacity key 'example.com/cores' is set"
+        in alone.refusal.detail
+    )
 
 
 def test_a_claim_that_is_cpus_is_not_shared_and_one_with_overhead_is() -> None:
@@ -123,7 +134,9 @@ def test_a_claim_that_is_cpus_is_not_shared_and_one_with_overhead_is() -> None:
     refused = mapped.admit(pod("q", claim=named))
     assert refused.reason == "Unschedulable"
     assert refused.refusal is not None
-    assert "claim own has a mapped device and cannot be shared across pods" in refused.refusal.detail
+    assert (
+        "claim own has a mapped device and cannot be shared across pods" in refused.refusal.detail
+    )
     beside = node([*counting({"cpu": {"overhead": {"perPod": "1"}}})[:2], claim], cpu="90")
     assert [bool(beside.admit(pod(name, claim=named))) for name in ("p", "q")] == [True, True]
 
@@ -145,14 +158,22 @@ def test_the_status_of_a_pod_tells_what_its_claims_count_as() -> None:
                 "resourceClaimName": "c",
                 "containers": ["main", "other"],
                 "mapping": [{"name": "cpu", "quantity": "1500m"}],
-                "overhead": [{"name": "memory", "perPod": "1Gi", "perContainer": "2Gi"}, {"name": "cpu"}],
+                "overhead": [
+                    {"name": "memory", "perPod": "1Gi", "perContainer": "2Gi"},
+                    {"name": "cpu"},
+                ],
             },
             {"resourceClaimName": "d", "mapping": [{"name": "cpu", "quantity": "250m"}]},
         ]
     }
-    made = quiet({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}, "status": status})
+    made = quiet(
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}, "status": status}
+    )
     assert requests_of(made) == {}
-    assert requests_of(made.read_as(PodReading(claims_count=True))) == {"cpu": 1750, "memory": 5 * GIBI}
+    assert requests_of(made.read_as(PodReading(claims_count=True))) == {
+        "cpu": 1750,
+        "memory": 5 * GIBI,
+    }
 
 
 def test_pods_request_what_the_scheduler_and_the_kubelet_count() -> None:
@@ -193,7 +214,11 @@ ways = st.fixed_dictionaries(
             st.builds(lambda n: {"capacityKey": "k", "capacityMultiplier": f"{n}n"}, amounts_),
         ),
         "overhead": st.fixed_dictionaries(
-            {}, optional={"perPod": amounts_.map("{}n".format), "perContainer": amounts_.map("{}n".format)}
+            {},
+            optional={
+                "perPod": amounts_.map("{}n".format),
+                "perContainer": amounts_.map("{}n".format),
+            },
         ),
     },
 )
@@ -204,7 +229,9 @@ ways = st.fixed_dictionaries(
     taken=st.none() | st.fixed_dictionaries({}, optional={"k": amounts_}),
     users=st.integers(0, 3),
 )
-def test_amounts_are_sums_over_devices(devices: list[dict[str, Any]], taken: dict[str, int] | None, users: int) -> None:
+def test_amounts_are_sums_over_devices(
+    devices: list[dict[str, Any]], taken: dict[str, int] | None, users: int
+) -> None:
     records = {
         DeviceId("d", "p", str(place)): decode(
             {"name": str(place), "nodeAllocatableResources": how}, Device, "device", own=Amount
@@ -222,13 +249,19 @@ def test_amounts_are_sums_over_devices(devices: list[dict[str, Any]], taken: dic
     for device in devices:
         for name, how in device.items():
             mapping, overhead = how.get("mapping", {}), how.get("overhead", {})
-            whole = {key: int(value[:-1]) for key, value in {**mapping, **overhead}.items() if key != "capacityKey"}
+            whole = {
+                key: int(value[:-1])
+                for key, value in {**mapping, **overhead}.items()
+                if key != "capacityKey"
+            }
             expected[name] += whole.get("perPod", 0) + users * whole.get("perContainer", 0)
             expected[name] += whole.get("deviceMultiplier", 0)
-            expected[name] += -(-(taken or {}).get("k", 0) * whole.get("capacityMultiplier", 0) // ONE)
-    assert {name: amount for name, amount in node_resources(claim, records, users).items() if amount} == {
-        name: amount for name, amount in expected.items() if amount
-    }
+            expected[name] += -(
+                -(taken or {}).get("k", 0) * whole.get("capacityMultiplier", 0) // ONE
+            )
+    assert {
+        name: amount for name, amount in node_resources(claim, records, users).items() if amount
+    } == {name: amount for name, amount in expected.items() if amount}
 
 
 def test_resources_of_the_pod_as_a_whole_are_checked_as_by_the_scheduler() -> None:
@@ -244,11 +277,21 @@ def test_resources_of_the_pod_as_a_whole_are_checked_as_by_the_scheduler() -> No
 
 
 @pytest.mark.parametrize(("limit", "fits"), [("5500m", True), ("5499m", False)])
-def test_a_container_and_the_claims_that_it_uses_stay_within_the_limit_of_the_pod(limit: str, fits: bool) -> None:
+def test_a_container_and_the_claims_that_it_uses_stay_within_the_limit_of_the_pod(
+    limit: str, fits: bool
+) -> None:
     """It may have 2 CPUs, and 3.5 of its claim; what is requested is less."""
-    at = node(counting({"cpu": {"mapping": {"deviceMultiplier": "3"}, "overhead": {"perContainer": "500m"}}}), cpu="20")
+    at = node(
+        counting(
+            {"cpu": {"mapping": {"deviceMultiplier": "3"}, "overhead": {"perContainer": "500m"}}}
+        ),
+        cpu="20",
+    )
     amounts = {"requests": {"cpu": "5", "memory": "4Gi"}, "limits": {"cpu": limit, "memory": "4Gi"}}
-    resources = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "1Gi"}}
+    resources = {
+        "requests": {"cpu": "100m", "memory": "1Gi"},
+        "limits": {"cpu": 2, "memory": "1Gi"},
+    }
     spec = {
         "resources": amounts,
         "resourceClaims": [{"name": "c", "resourceClaimTemplateName": "t"}],
@@ -257,6 +300,7 @@ def test_a_container_and_the_claims_that_it_uses_stay_within_the_limit_of_the_po
     found = at.try_admit(quiet({"metadata": {"name": "p"}, "spec": spec}))
     assert bool(found) is fits
     if found.refusal is not None:
-        assert "pod level limit for cpu is insufficient to cover the limit and DRA overhead for container main" in (
-            found.refusal.detail
-        )
+        assert (
+            "pod level limit for cpu is insufficient to cover the limit and DRA overhead for "
+            "container main"
+        ) in (found.refusal.detail)

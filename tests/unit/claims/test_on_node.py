@@ -27,11 +27,16 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
 
 
-def pod(name: str = "p", *, cpu: int = 2, memory: str = "1Gi", reference: dict[str, str] | None = None) -> Pod:
+def pod(
+    name: str = "p", *, cpu: int = 2, memory: str = "1Gi", reference: dict[str, str] | None = None
+) -> Pod:
     spec = {
         "resourceClaims": [{"name": "c", **(reference or {"resourceClaimTemplateName": "t"})}],
         "containers": [
-            {"name": "main", "resources": {"claims": [{"name": "c"}], "limits": {"cpu": cpu, "memory": memory}}}
+            {
+                "name": "main",
+                "resources": {"claims": [{"name": "c"}], "limits": {"cpu": cpu, "memory": memory}},
+            }
         ],
     }
     with warnings.catch_warnings():
@@ -39,11 +44,17 @@ def pod(name: str = "p", *, cpu: int = 2, memory: str = "1Gi", reference: dict[s
         return read_pod({"metadata": {"name": name}, "spec": spec})
 
 
-def node(resources: list[dict[str, Any]], *, hints: bool = False, policy: str = "single-numa-node") -> Node:
+def node(
+    resources: list[dict[str, Any]], *, hints: bool = False, policy: str = "single-numa-node"
+) -> Node:
     return Node.from_dict(
         {
             "machine": "xeon-2s",
-            "kubelet": {"cpuManagerPolicy": "static", "topologyManagerPolicy": policy, "reservedSystemCPUs": "0"},
+            "kubelet": {
+                "cpuManagerPolicy": "static",
+                "topologyManagerPolicy": policy,
+                "reservedSystemCPUs": "0",
+            },
             "devices": {},
             "resources": resources,
             "draHints": hints,
@@ -61,26 +72,37 @@ def cpu_slice(*, grouped: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_the_driver_of_cpus_helps_where_it_has_enough_on_one_node(grouped: bool) -> None:
-    at = node([slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=grouped), template()])
+    at = node(
+        [slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=grouped), template()]
+    )
     found = preview_claims(at, pod(cpu=2))
     assert found is not None
     (line,) = (one for one in found.helps if "dra.cpu" in one)
     wanted = "a device with capacity dra.cpu/cpu of 2" if grouped else "2 devices"
-    assert f"request for {wanted} of class dra.cpu and the constraint matchAttribute {NUMA} in default/p-c" in line
-    asking = template(1 if grouped else 2, "dra.cpu", name="t")["spec"]["spec"]["devices"]["requests"][0]
+    assert (
+        f"request for {wanted} of class dra.cpu and the constraint matchAttribute {NUMA} in "
+        "default/p-c"
+    ) in line
+    asking = template(1 if grouped else 2, "dra.cpu", name="t")["spec"]["spec"]["devices"][
+        "requests"
+    ][0]
     if grouped:
         asking["exactly"]["capacity"] = {"requests": {"dra.cpu/cpu": "2"}}
     helped = template()
     helped["spec"]["spec"]["devices"]["requests"].append({**asking, "name": "cpus"})
     helped["spec"]["spec"]["devices"]["constraints"] = [{"matchAttribute": NUMA}]
-    other = node([slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=grouped), helped])
+    other = node(
+        [slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=grouped), helped]
+    )
     bare = preview_claims(other, pod(cpu=2))
     assert bare is not None
     assert {one.numa_nodes for one in bare.devices} == {(1,)}
 
 
 def test_the_driver_of_cpus_is_no_help_where_it_has_too_few() -> None:
-    at = node([slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=False), template()])
+    at = node(
+        [slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=False), template()]
+    )
     found = preview_claims(at, pod(cpu=4))
     assert found is not None
     assert found.meet is False
@@ -97,7 +119,10 @@ def test_devices_are_the_schedulers_and_held_until_the_pod_goes() -> None:
     assert [bool(at.admit(pod(f"p{number}"))) for number in range(3)] == [True] * 3
     assert [ids(at, f"default/p{number}") for number in range(3)] == [["d0"], ["d1"], ["d2"]]
     refused = at.try_admit(pod("p3"))
-    assert (refused.reason, "cannot allocate all claims" in refused.message) == ("Unschedulable", True)
+    assert (refused.reason, "cannot allocate all claims" in refused.message) == (
+        "Unschedulable",
+        True,
+    )
     at.remove("default/p1")
     assert at.admit(pod("p3"))
     assert ids(at, "default/p3") == ["d1"]
@@ -148,7 +173,13 @@ def test_a_smaller_request_may_help() -> None:
 
 def test_constraints_join_devices_of_several_drivers() -> None:
     nic = "nic.example.com"
-    resources = [slice_of([0]), slice_of([1, 0], driver=nic), class_of(), class_of(nic), template(1, DRIVER, nic)]
+    resources = [
+        slice_of([0]),
+        slice_of([1, 0], driver=nic),
+        class_of(),
+        class_of(nic),
+        template(1, DRIVER, nic),
+    ]
     found = preview_claims(node(resources), pod())
     assert found is not None
     assert found.meet is False
@@ -158,7 +189,9 @@ def test_constraints_join_devices_of_several_drivers() -> None:
 def test_where_nothing_is_exclusive_it_cannot_be_told() -> None:
     shared = pod(cpu=2).renamed(uid="x")
     resources = [slice_of([1]), class_of(), template()]
-    at = Node.from_dict({"machine": "xeon-2s", "kubelet": {}, "devices": {}, "resources": resources})
+    at = Node.from_dict(
+        {"machine": "xeon-2s", "kubelet": {}, "devices": {}, "resources": resources}
+    )
     found = preview_claims(at, shared)
     assert found is not None
     assert found.meet is None
@@ -181,10 +214,15 @@ def test_a_refusal_says_what_was_free() -> None:
         ({"firstAvailable": [{"name": "half", "deviceClassName": DRIVER}]}, "half"),
     ],
 )
-def test_a_capacity_that_cannot_be_is_told_of_the_request_or_its_alternative(request_, named: str) -> None:
+def test_a_capacity_that_cannot_be_is_told_of_the_request_or_its_alternative(
+    request_, named: str
+) -> None:
     """In the scheduler's words."""
     devices = slice_of([0])
-    devices["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "-1"}}}
+    devices["spec"]["devices"][0] |= {
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": "-1"}},
+    }
     asked = template()
     asked["spec"]["spec"]["devices"]["requests"] = [{"name": "gpu", **request_}]
     told = node([devices, class_of(), asked]).try_admit(pod()).message
@@ -199,7 +237,9 @@ def masks(provider: ClaimProvider, one: Pod) -> dict[int, bool] | None:
     if hints is None:
         return None
     (listed,) = hints.values()
-    return {int(hint.affinity): hint.preferred for hint in listed or () if hint.affinity is not None}
+    return {
+        int(hint.affinity): hint.preferred for hint in listed or () if hint.affinity is not None
+    }
 
 
 @pytest.mark.parametrize("seed", seeds(10, 30))
@@ -209,7 +249,8 @@ def test_hints_are_those_of_a_device_manager(seed) -> None:
     machine = Machine.from_dict(
         {
             "numaNodes": [
-                {"id": number, "memory": 2**30, "cores": [{"cpus": [number], "socket": 0}]} for number in range(4)
+                {"id": number, "memory": 2**30, "cores": [{"cpus": [number], "socket": 0}]}
+                for number in range(4)
             ]
         }
     )
@@ -234,7 +275,11 @@ def test_hints_are_those_of_a_device_manager(seed) -> None:
         return len(set(near) - gone) >= count
 
     expected: dict[int, bool] | None = {}
-    every = [sum(1 << bit for bit in chosen) for size in range(1, 5) for chosen in combinations(range(4), size)]
+    every = [
+        sum(1 << bit for bit in chosen)
+        for size in range(1, 5)
+        for chosen in combinations(range(4), size)
+    ]
     smallest = min((mask.bit_count() for mask in every if enough(mask, set())), default=0)
     expected = {mask: mask.bit_count() == smallest for mask in every if enough(mask, held)}
     if all(numa is None for numa in nodes):
@@ -267,7 +312,9 @@ def test_with_hints_no_pod_is_misaligned_where_many_are_today() -> None:
 
 def test_a_bound_that_is_hit_is_said() -> None:
     resources = resources_of([slice_of([0] * 8 + [1] * 8), class_of(), template(8)], "test")
-    question = question_of(resources.only_node, resources, claims_of_pod(pod(), resources), gates_of())
+    question = question_of(
+        resources.only_node, resources, claims_of_pod(pod(), resources), gates_of()
+    )
     problem = Problem(question)
     assert solve(problem) is not None
     with pytest.raises(AllocationError, match="given up after 3 steps") as error:

@@ -25,6 +25,8 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
         ([{**HERE, **BY_NAME}], True),
     ],
 )
-def test_a_selector_is_for_the_nodes_of_any_term_and_an_empty_term_for_none(terms, is_selected) -> None:
+def test_a_selector_is_for_the_nodes_of_any_term_and_an_empty_term_for_none(
+    terms, is_selected
+) -> None:
     selector = decode({"nodeSelectorTerms": terms}, NodeSelector, "a selector")
     assert selects(selector, NodeObject("n", {"zone": "a"})) is is_selected

@@ -44,7 +44,11 @@ def test_slices_of_all_versions_are_one_record(version, device) -> None:
 
 
 def claim(version: str) -> dict[str, object]:
-    asked = {"deviceClassName": "gpu", "count": 2, "tolerations": [{"key": "k", "operator": "Exists"}]}
+    asked = {
+        "deviceClassName": "gpu",
+        "count": 2,
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+    }
     request = {"name": "r", **asked} if version == "v1beta1" else {"name": "r", "exactly": asked}
     return {
         "apiVersion": f"resource.k8s.io/{version}",
@@ -56,11 +60,16 @@ def claim(version: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 def test_claims_of_all_versions_are_one_record(version) -> None:
-    (found,) = read_resources(json.dumps({"kind": "List", "items": [claim(version)]}), "claims").claims
+    (found,) = read_resources(
+        json.dumps({"kind": "List", "items": [claim(version)]}), "claims"
+    ).claims
     (request,) = found.requests
     assert str(found) == "n/c"
     assert request.exactly is not None
-    assert (request.exactly.wanted, request.exactly.tolerations) == (2, (Toleration("k", "Exists"),))
+    assert (request.exactly.wanted, request.exactly.tolerations) == (
+        2,
+        (Toleration("k", "Exists"),),
+    )
 
 
 def test_an_allocation_is_read() -> None:
@@ -87,8 +96,13 @@ def test_a_pod_has_the_claims_that_it_names_and_those_of_its_templates() -> None
         "metadata": {"name": "t", "namespace": "n"},
         "spec": {"spec": claim("v1")["spec"]},
     }
-    resources = read_resources(json.dumps({"kind": "List", "items": [claim("v1"), template]}), "all")
-    references = [{"name": "a", "resourceClaimTemplateName": "t"}, {"name": "b", "resourceClaimName": "c"}]
+    resources = read_resources(
+        json.dumps({"kind": "List", "items": [claim("v1"), template]}), "all"
+    )
+    references = [
+        {"name": "a", "resourceClaimTemplateName": "t"},
+        {"name": "b", "resourceClaimName": "c"},
+    ]
     container = {"name": "c", "resources": {"claims": [{"name": "b"}]}}
     manifest = {
         "metadata": {"name": "pod", "namespace": "n"},
@@ -108,7 +122,9 @@ def test_what_decides_nothing_is_ignored_and_taint_rules_are_named() -> None:
         read_resources("kind: DeviceTaintRule\nspec: {deviceSelector: {}}", "file")
 
 
-@pytest.mark.parametrize("spec", ["", "spec:", "spec: {taint: {key: a}}", "spec: {deviceSelector: null}"])
+@pytest.mark.parametrize(
+    "spec", ["", "spec:", "spec: {taint: {key: a}}", "spec: {deviceSelector: null}"]
+)
 def test_a_taint_rule_without_selector_is_for_no_device(spec) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -128,10 +144,21 @@ def test_a_taint_rule_without_selector_is_for_no_device(spec) -> None:
         SLICE.format(version="v1", device="capacity: {memory: {value: much}}"),
         SLICE.format(version="v1", device="attributes: {a: {int: 1.5}}"),
         SLICE.format(version="v1", device="attributes: 3"),
-        "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nspec: {devices: {requests: 3}}",
-        "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nspec: {devices: {requests: [{}]}}",
-        "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nstatus: {allocation: {devices: 1}}",
-        "kind: DeviceClass\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nspec: " + "[" * 60 + "]" * 60,
+        (
+            "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nspec: "
+            "{devices: {requests: 3}}"
+        ),
+        (
+            "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nspec: "
+            "{devices: {requests: [{}]}}"
+        ),
+        (
+            "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nstatus: "
+            "{allocation: {devices: 1}}"
+        ),
+        "kind: DeviceClass\napiVersion: resource.k8s.io/v1\nmetadata: {name: a}\nspec: "
+        + "[" * 60
+        + "]" * 60,
     ],
 )
 def test_what_is_malformed_is_refused_in_one_line(text) -> None:

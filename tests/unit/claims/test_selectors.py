@@ -1,7 +1,7 @@
 """Selectors beyond the vectors: each function with its cost, limits, and how errors are absorbed.
 
-`selectors.json` has what cel-go in the environment of Kubernetes 1.37.2 answers to expressions: match or kind of error,
-cost, and the text of an error that shows a value.
+`selectors.json` has what cel-go in the environment of Kubernetes 1.37.2 answers to expressions:
+match or kind of error, cost, and the text of an error that shows a value.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ DEVICE: dict[str, Any] = {
 
 def ask(expression: str, device: dict[str, Any] = DEVICE) -> Any:
     """Return whether a device matches, or the first word for why there is no answer."""
-    line = {"name": "n", "expression": expression, "driver": "gpu.example.com", "device": device, "listGate": True}
+    line = {
+        "name": "n",
+        "expression": expression,
+        "driver": "gpu.example.com",
+        "device": device,
+        "listGate": True,
+    }
     answer = answer_selector(line, "line")
     (key,) = answer.keys() - {"name", "cost"}
     return answer[key] if key == "match" else key
@@ -103,9 +109,18 @@ def test_expressions_are_bounded() -> None:
     assert ask("lists.range(70000).map(x, x).size() == 70000") is True
 
 
-@given(st.text(max_size=40) | st.from_regex(r"[a-z0-9.?:()\[\]{}&|<>=!+*/%'\"` -]{0,40}", fullmatch=True))
+@given(
+    st.text(max_size=40)
+    | st.from_regex(r"[a-z0-9.?:()\[\]{}&|<>=!+*/%'\"` -]{0,40}", fullmatch=True)
+)
 def test_any_text_has_an_answer(text) -> None:
-    assert ask(text.encode("utf-8", "replace").decode()) in (True, False, "error", "compileError", "notUnderstood")
+    assert ask(text.encode("utf-8", "replace").decode()) in (
+        True,
+        False,
+        "error",
+        "compileError",
+        "notUnderstood",
+    )
 
 
 TABLE = json.loads((Path(__file__).parent / "selectors.json").read_text())
@@ -127,7 +142,12 @@ def test_each_function_answers_and_costs_what_it_does_in_the_scheduler() -> None
     unanswered = []
 
     def answers(expression: str, kind: object, cost: int | None, error: str | None = None) -> None:
-        line = {"name": "n", "expression": expression, "driver": "d.example.com", "device": TABLE_DEVICE}
+        line = {
+            "name": "n",
+            "expression": expression,
+            "driver": "d.example.com",
+            "device": TABLE_DEVICE,
+        }
         answer = answer_selector({**line, "listGate": True}, "line")
         (key,) = answer.keys() - {"name", "cost"}
         if "alignup[claims]" in answer.get("notUnderstood", ""):
@@ -138,7 +158,9 @@ def test_each_function_answers_and_costs_what_it_does_in_the_scheduler() -> None
 
     check_each(answers, [(row[0], tuple(row)) for row in TABLE])
     if unanswered:
-        pytest.skip(f"google-re2 is not installed, whose regular expressions are in {len(unanswered)} rows")
+        pytest.skip(
+            f"google-re2 is not installed, whose regular expressions are in {len(unanswered)} rows"
+        )
 
 
 def test_the_table_calls_each_function_in_each_form() -> None:
@@ -150,7 +172,9 @@ def test_the_table_calls_each_function_in_each_form() -> None:
         except CompileError:
             continue
         called |= {_form(call.function.name, one) for call in calls for one in call.overloads}
-    assert {_form(name, one) for name, function in functions().items() for one in function.overloads} - called == set()
+    assert {
+        _form(name, one) for name, function in functions().items() for one in function.overloads
+    } - called == set()
 
 
 def _form(name: str, overload: Overload) -> tuple[str, bool, int, str]:

@@ -30,8 +30,17 @@ class Ended:
 
     def complains(self, *parts: str, status: int = 2) -> bool:
         """Return whether the end is that status with nothing but one line on standard error, which has these parts."""
-        one_line = self.err.startswith("alignup: ") and self.err.count("\n") == 1 and self.err.endswith("\n")
-        return self.status == status and not self.out and one_line and all(part in self.err for part in parts)
+        one_line = (
+            self.err.startswith("alignup: ")
+            and self.err.count("\n") == 1
+            and self.err.endswith("\n")
+        )
+        return (
+            self.status == status
+            and not self.out
+            and one_line
+            and all(part in self.err for part in parts)
+        )
 
 
 @pytest.fixture

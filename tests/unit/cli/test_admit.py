@@ -13,15 +13,33 @@ from memory_use import at_most
 ARTICLE = ("admit", "--machine", "align-up-article")
 MACHINE = {
     "numaNodes": [
-        {"id": 0, "memory": 1 << 30, "cores": [{"cpus": [0], "socket": 0}, {"cpus": [1], "socket": 0}]},
-        {"id": 1, "memory": 1 << 30, "cores": [{"cpus": [2], "socket": 1}, {"cpus": [3], "socket": 1}]},
+        {
+            "id": 0,
+            "memory": 1 << 30,
+            "cores": [{"cpus": [0], "socket": 0}, {"cpus": [1], "socket": 0}],
+        },
+        {
+            "id": 1,
+            "memory": 1 << 30,
+            "cores": [{"cpus": [2], "socket": 1}, {"cpus": [3], "socket": 1}],
+        },
     ],
     "pciDevices": [
-        {"address": f"0000:0{n}:00.0", "class": "0302", "vendor": "10de", "device": "2330", "numaNode": n}
+        {
+            "address": f"0000:0{n}:00.0",
+            "class": "0302",
+            "vendor": "10de",
+            "device": "2330",
+            "numaNode": n,
+        }
         for n in (0, 1)
     ],
 }
-STATIC = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static", "reservedSystemCPUs": "3"}
+STATIC = {
+    "topologyManagerPolicy": "single-numa-node",
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "3",
+}
 
 
 def pod(name: str = "web", **limits: Any) -> dict[str, Any]:
@@ -125,7 +143,12 @@ def test_odd_bytes_are_shown_as_they_are(alignup, write) -> None:
         "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Mi"}}],
     }
     ended = alignup(
-        "admit", "-m", write("m.json", MACHINE), "-c", write("c.json", config), write("p.json", pod(memory="1025"))
+        "admit",
+        "-m",
+        write("m.json", MACHINE),
+        "-c",
+        write("c.json", config),
+        write("p.json", pod(memory="1025")),
     )
 
     assert "memory 1025 @ 0" in ended.out
@@ -136,11 +159,25 @@ def test_pci_devices_can_be_a_resource(alignup, write) -> None:
     """--device-resource takes them by vendor and device, or class."""
     machine, config = write("m.json", MACHINE), write("c.json", STATIC)
     pods = write("p.json", pod(**{"nvidia.com/gpu": "1", "cpu": "2"}))
-    ended = alignup("admit", "-m", machine, "-c", config, "--device-resource", "nvidia.com/gpu=10de:*", "--json", pods)
+    ended = alignup(
+        "admit",
+        "-m",
+        machine,
+        "-c",
+        config,
+        "--device-resource",
+        "nvidia.com/gpu=10de:*",
+        "--json",
+        pods,
+    )
 
     assert ended.lines[0]["containers"]["c0"]["devices"] == {"nvidia.com/gpu": ["0000:00:00.0"]}
-    assert alignup("admit", "-m", machine, "--device-resource", "bogus", pods).complains("bogus", "10de:*")
-    assert alignup("admit", "-m", machine, "--device-resource", "a/b=8086:*", pods).complains("8086:*")
+    assert alignup("admit", "-m", machine, "--device-resource", "bogus", pods).complains(
+        "bogus", "10de:*"
+    )
+    assert alignup("admit", "-m", machine, "--device-resource", "a/b=8086:*", pods).complains(
+        "8086:*"
+    )
 
 
 def test_devices_on_nodes_without_cpus_can_count_as_near(alignup, write) -> None:
@@ -172,7 +209,10 @@ def test_without_a_manifest_a_machine_must_have_examples(alignup) -> None:
     ("content", "parts"),
     [
         (b"a: [1\n", ["p.yaml"]),
-        (b"apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  containers:\n  - name: 'c", ["p.yaml"]),
+        (
+            b"apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspec:\n  containers:\n  - name: 'c",
+            ["p.yaml"],
+        ),
         (b"\xff\xfe\x00", ["UTF-8", "p.yaml"]),
         (b"\x1f\x8bnot gzip", ["gzip", "p.yaml"]),
         (b"", ["no Pod", "p.yaml"]),
@@ -183,7 +223,19 @@ def test_without_a_manifest_a_machine_must_have_examples(alignup) -> None:
         (b"kind: Pod\nmetadata: {name: x}", ["spec.containers"]),
         (b"&a [*a, *a]", ["p.yaml"]),
     ],
-    ids=["yaml", "truncated", "utf-8", "gzip", "empty", "null", "words", "list", "kind", "no spec", "cycle"],
+    ids=[
+        "yaml",
+        "truncated",
+        "utf-8",
+        "gzip",
+        "empty",
+        "null",
+        "words",
+        "list",
+        "kind",
+        "no spec",
+        "cycle",
+    ],
 )
 def test_what_is_no_pod(alignup, write, content: bytes, parts: list[str]) -> None:
     ended = alignup(*ARTICLE, write("p.yaml", content))
@@ -210,9 +262,15 @@ def test_quantities_that_are_none(alignup, write, limits: dict[str, Any], parts:
 @pytest.mark.parametrize(
     ("config", "parts"),
     [
-        ({"topologyManagerPolicy": "bogus"}, ["topologyManagerPolicy", "'bogus'", "single-numa-node"]),
         (
-            {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": {"bogus": "true"}},
+            {"topologyManagerPolicy": "bogus"},
+            ["topologyManagerPolicy", "'bogus'", "single-numa-node"],
+        ),
+        (
+            {
+                "topologyManagerPolicy": "restricted",
+                "topologyManagerPolicyOptions": {"bogus": "true"},
+            },
             ["topologyManagerPolicyOptions", "'bogus'"],
         ),
         ({"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"bogus": "true"}}, ["'bogus'"]),
@@ -224,7 +282,9 @@ def test_quantities_that_are_none(alignup, write, limits: dict[str, Any], parts:
         ([1], ["c.json"]),
     ],
 )
-def test_configurations_that_a_kubelet_refuses(alignup, write, config: Any, parts: list[str]) -> None:
+def test_configurations_that_a_kubelet_refuses(
+    alignup, write, config: Any, parts: list[str]
+) -> None:
     ended = alignup(*ARTICLE, "--config", write("c.json", config))
 
     assert ended.complains(*parts), ended
@@ -246,10 +306,15 @@ def test_devices_that_cannot_be(alignup, write, devices: Any, parts: list[str]) 
 
 def test_numa_nodes_of_devices_that_the_machine_lacks_are_said(alignup, write) -> None:
     """They are passed over, as by a kubelet; the device counts where else it is."""
-    devices = {"nvidia.com/gpu": [{"id": "d", "numa": [9, 0]}], "example.com/nic": [{"id": "n", "numa": -1}]}
+    devices = {
+        "nvidia.com/gpu": [{"id": "d", "numa": [9, 0]}],
+        "example.com/nic": [{"id": "n", "numa": -1}],
+    }
     ended = alignup(*ARTICLE, "--devices", write("d.json", devices))
 
-    assert "['nvidia.com/gpu'] names NUMA nodes that this machine (0, 1) does not have: 9" in ended.err
+    assert (
+        "['nvidia.com/gpu'] names NUMA nodes that this machine (0, 1) does not have: 9" in ended.err
+    )
     assert "does not have: -1; ignored, as a kubelet does" in ended.err
     assert ended.status == 1
 
@@ -260,13 +325,18 @@ def test_machines_that_cannot_be(alignup, write) -> None:
     nine = [{**node, "id": n, "cores": [{"cpus": [n], "socket": 0}]} for n in range(9)]
     pods = write("p.json", pod())
     for machine, parts in (
-        (write("none.json", {"numaNodes": [{"id": 0, "memory": 1, "cores": []}]}), ["the machine has no CPUs"]),
+        (
+            write("none.json", {"numaNodes": [{"id": 0, "memory": 1, "cores": []}]}),
+            ["the machine has no CPUs"],
+        ),
         (write("other.json", {"a": 1}), ["'numaNodes'"]),
         (write("empty.json", b""), ["empty.json"]),
         ("no-such-machine", ["unknown machine", "align-up-article"]),
     ):
         assert alignup("admit", "-m", machine, pods).complains(*parts)
-    ended = alignup("admit", "-m", write("nine.json", {"numaNodes": nine}), "-c", write("c.json", STATIC), pods)
+    ended = alignup(
+        "admit", "-m", write("nine.json", {"numaNodes": nine}), "-c", write("c.json", STATIC), pods
+    )
     assert ended.complains("1 to 8 NUMA nodes", "got 9", "max-allowable-numa-nodes")
 
 
@@ -297,11 +367,14 @@ def test_a_huge_manifest_is_refused_unread(alignup, write) -> None:
 def test_a_machine_without_a_configuration_is_said_to_align_nothing(alignup, write) -> None:
     """A kubelet's defaults admit what its real configuration might refuse."""
     machine = write("m.json", read_machine("xeon-2s").to_dict())
-    ended = alignup("admit", "-m", machine, write("p.json", {"metadata": {"name": "p"}, "spec": SPEC}))
+    ended = alignup(
+        "admit", "-m", machine, write("p.json", {"metadata": {"name": "p"}, "spec": SPEC})
+    )
 
     assert ended.status == 0
-    assert (
-        ended.err == "alignup: no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing\n"
+    assert ended.err == (
+        "alignup: no KubeletConfiguration was read (--config FILE); by default a kubelet "
+        "aligns nothing\n"
     )
     assert "; policy none, CPU manager none" in ended.out
     assert "no KubeletConfiguration" not in alignup("admit", "-m", "align-up-article").err
@@ -309,24 +382,32 @@ def test_a_machine_without_a_configuration_is_said_to_align_nothing(alignup, wri
 
 def test_a_pod_that_the_kubelet_itself_refuses_gets_no_tick(alignup, write) -> None:
     """Its managers admit it where they hand nothing out: --managers-only says what they say."""
-    spec = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "5000", "memory": "9000Gi"}}}]}
+    spec = {
+        "containers": [{"name": "c0", "resources": {"limits": {"cpu": "5000", "memory": "9000Gi"}}}]
+    }
     pod = write("p.json", {"metadata": {"name": "huge"}, "spec": spec})
     config = write("k.yaml", "topologyManagerPolicy: restricted")
     ended = alignup("admit", "-m", "xeon-2s", "-c", config, pod)
-    assert (ended.status, "✗ default/huge refused: OutOfcpu" in ended.out, ended.err) == (1, True, "")
+    assert (ended.status, "✗ default/huge refused: OutOfcpu" in ended.out, ended.err) == (
+        1,
+        True,
+        "",
+    )
     assert alignup("explain", "-m", "xeon-2s", "-c", config, pod).status == 1
 
     ended = alignup("admit", "-m", "xeon-2s", "-c", config, "--managers-only", pod)
     assert ended.status == 0
     assert (
-        "default/huge requests 5000 cpu of 128 and 9000Gi memory of 479.9Gi: a kubelet refuses it, but --managers-only"
-        in ended.err
-    )
+        "default/huge requests 5000 cpu of 128 and 9000Gi memory of 479.9Gi: a kubelet refuses "
+        "it, but --managers-only"
+    ) in ended.err
     assert alignup("explain", "-m", "xeon-2s", "-c", config, "--managers-only", pod).status == 0
 
 
 def test_a_windows_pod_is_refused_for_what_it_is(alignup, write) -> None:
-    pod = write("p.json", {"metadata": {"name": "win"}, "spec": {**SPEC, "os": {"name": "windows"}}})
+    pod = write(
+        "p.json", {"metadata": {"name": "win"}, "spec": {**SPEC, "os": {"name": "windows"}}}
+    )
     assert "win refused: PodOSNotSupported" in alignup("admit", "-m", "xeon-2s", pod).out
     ended = alignup("admit", "-m", "xeon-2s", "--managers-only", pod)
     assert "default/win is a Windows pod, which a kubelet on Linux refuses" in ended.err
@@ -357,7 +438,10 @@ def test_equal_refusals_of_replicas_are_told_once(alignup, write) -> None:
         "spec": {"replicas": 60, "template": {"metadata": {}, "spec": spec}},
     }
     file = write("d.json", made)
-    config = write("k.yaml", "{topologyManagerPolicy: restricted, cpuManagerPolicy: static, reservedSystemCPUs: '0'}")
+    config = write(
+        "k.yaml",
+        "{topologyManagerPolicy: restricted, cpuManagerPolicy: static, reservedSystemCPUs: '0'}",
+    )
     words = ("-m", "xeon-2s", "-c", config, file)
     for command in ("admit", "explain"):
         ended = alignup(command, *words)
@@ -365,24 +449,37 @@ def test_equal_refusals_of_replicas_are_told_once(alignup, write) -> None:
         assert "and 57 more pods alike: web-3 to web-59" in ended.out
         assert ended.out.count("✗") == 1
         lines = alignup(command, "--json", *words).lines
-        assert [line["pod"].rpartition("/")[2] for line in lines] == [f"web-{number}" for number in range(60)]
+        assert [line["pod"].rpartition("/")[2] for line in lines] == [
+            f"web-{number}" for number in range(60)
+        ]
         assert len({line["reason"] for line in lines[2:]}) == 1
 
 
 def test_a_resource_that_is_probably_meant_is_named(alignup, write) -> None:
     limits = {"nvidia.com/gpus": "1", "example.com/rdma": "1"}
     pod = write(
-        "p.json", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+        "p.json",
+        {
+            "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+        },
     )
     err = alignup("admit", "-m", "align-up-article", pod).err
-    assert "nvidia.com/gpus is not on this machine; ignored, as a kubelet does; did you mean nvidia.com/gpu?\n" in err
+    assert (
+        "nvidia.com/gpus is not on this machine; ignored, as a kubelet does; did you mean "
+        "nvidia.com/gpu?\n"
+    ) in err
     assert "example.com/rdma is not on this machine; ignored, as a kubelet does\n" in err
 
 
 def test_deployments_and_live_pods(alignup, write) -> None:
     """As many pods as the object says, unless --replicas says otherwise; those that ended hold nothing."""
     template = {"metadata": {"labels": {}}, "spec": SPEC}
-    made = {"kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 3, "template": template}}
+    made = {
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 3, "template": template},
+    }
     file = write("d.json", made)
     assert [line["pod"] for line in alignup("admit", "-m", "xeon-2s", "--json", file).lines] == [
         "web-0",
@@ -392,8 +489,17 @@ def test_deployments_and_live_pods(alignup, write) -> None:
     assert len(alignup("admit", "-m", "xeon-2s", "--json", "--replicas", 2, file).lines) == 2
 
     pods = [
-        {"kind": "Pod", "metadata": {"name": name}, "spec": {**SPEC, "nodeName": node}, "status": {"phase": phase}}
-        for name, node, phase in (("a", "n1", "Running"), ("b", "n1", "Succeeded"), ("c", "n2", "Running"))
+        {
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {**SPEC, "nodeName": node},
+            "status": {"phase": phase},
+        }
+        for name, node, phase in (
+            ("a", "n1", "Running"),
+            ("b", "n1", "Succeeded"),
+            ("c", "n2", "Running"),
+        )
     ]
     listed = write("l.json", {"kind": "List", "items": pods})
     assert alignup("admit", "-m", "xeon-2s", listed).status == 2
@@ -405,7 +511,10 @@ def test_deployments_and_live_pods(alignup, write) -> None:
 
 def test_memory_that_an_init_container_handed_on_is_not_shown(alignup, write) -> None:
     """The container after it has it now."""
-    pod = {"metadata": {"name": "p"}, "spec": {"initContainers": [{**SPEC["containers"][0], "name": "i"}], **SPEC}}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"initContainers": [{**SPEC["containers"][0], "name": "i"}], **SPEC},
+    }
     ended = alignup("admit", "-m", "xeon-2s", write("p.json", pod))
 
     assert ended.status == 0
@@ -419,19 +528,34 @@ def test_policies_of_containers_are_ignored_unless_they_are_asked_for(alignup, w
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "p", "annotations": {"alignup.dev/policies": '{"c": "best-effort"}'}},
-        "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "130", "memory": "1Gi"}}}]},
+        "spec": {
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": "130", "memory": "1Gi"}}}]
+        },
     }
-    words = ("admit", "-m", "dgx-h100", write("pod.json", pod), "--config", write("config.json", WIDE))
+    words = (
+        "admit",
+        "-m",
+        "dgx-h100",
+        write("pod.json", pod),
+        "--config",
+        write("config.json", WIDE),
+    )
     ignored, judged = alignup(*words), alignup(*words, "--beyond-kubelet")
     assert (ignored.status, judged.status) == (1, 0)
-    assert "default/p: alignup.dev/policies is ignored, as by a kubelet; see --beyond-kubelet" in ignored.err
+    assert (
+        "default/p: alignup.dev/policies is ignored, as by a kubelet; see --beyond-kubelet"
+        in ignored.err
+    )
     assert "alignup.dev/policies" not in judged.err
 
 
 def test_a_runtime_class_among_the_manifests_names_a_policy_for_its_pods(alignup, write) -> None:
     """What a pod says itself goes before; nothing of it counts for a kubelet."""
     kind = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runc"}
-    loose = {**kind, "metadata": {"name": "loose", "annotations": {"alignup.dev/policies": "best-effort"}}}
+    loose = {
+        **kind,
+        "metadata": {"name": "loose", "annotations": {"alignup.dev/policies": "best-effort"}},
+    }
     plain = {**kind, "metadata": {"name": "plain"}}
 
     def pod(name, runtime_class, annotations=None):
@@ -441,30 +565,52 @@ def test_a_runtime_class_among_the_manifests_names_a_policy_for_its_pods(alignup
 
     strict = {"alignup.dev/policies": '{"c": "single-numa-node"}'}
     pods = [pod("b", "plain"), pod("c", "loose", strict)]
-    deployment = {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": pod("x", "loose")}}
+    deployment = {
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {"template": pod("x", "loose")},
+    }
     files = write("pods.json", {"kind": "List", "items": [*pods, deployment, loose, plain]})
     config = {**WIDE, "topologyManagerPolicy": "single-numa-node"}
     words = ("admit", "-m", "dgx-h100", files, "--config", write("config.json", config), "--json")
     wide = {"b": False, "c": False, "d": True}
     for beyond, expected in (((), dict.fromkeys(wide, False)), (("--beyond-kubelet",), wide)):
         ended = alignup(*words, *beyond)
-        assert {line["pod"].rpartition("/")[2]: line["admitted"] for line in ended.lines} == expected
-        said = {name for name in "bcd" if f"default/{name}" in ended.err and "policies is ignored" in ended.err}
+        assert {
+            line["pod"].rpartition("/")[2]: line["admitted"] for line in ended.lines
+        } == expected
+        said = {
+            name
+            for name in "bcd"
+            if f"default/{name}" in ended.err and "policies is ignored" in ended.err
+        }
         assert said == (set() if beyond else {"c", "d"})
 
 
 def test_a_runtime_class_may_be_in_a_file_of_its_own(alignup, write) -> None:
     """Before its pods or behind them; alone it is nothing to admit."""
     containers = [{"name": "c", "resources": {"limits": {"cpu": "130", "memory": "1Gi"}}}]
-    pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"runtimeClassName": "loose", "containers": containers}}
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"runtimeClassName": "loose", "containers": containers},
+    }
     loose = {"name": "loose", "annotations": {"alignup.dev/policies": "best-effort"}}
-    kind = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runc", "metadata": loose}
+    kind = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "handler": "runc",
+        "metadata": loose,
+    }
     files = [write("pod.json", pod), write("class.json", kind)]
     words = ("admit", "-m", "dgx-h100", "--config", write("config.json", WIDE))
     for order in (files, files[::-1]):
         assert alignup(*words, *order, "--beyond-kubelet").status == 0
         ignored = alignup(*words, *order)
-        assert (ignored.status, "alignup.dev/policies is ignored, as by a kubelet" in ignored.err) == (1, True)
+        assert (
+            ignored.status,
+            "alignup.dev/policies is ignored, as by a kubelet" in ignored.err,
+        ) == (1, True)
     alone = alignup(*words, files[1], files[1], "--beyond-kubelet")
     assert alone.complains(f"there is no Pod in {files[1]}, {files[1]}")
 

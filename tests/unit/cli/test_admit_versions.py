@@ -20,7 +20,9 @@ ALPHA = {**STRICT, "cpuManagerPolicyOptions": {"align-by-socket": "true"}}
 POD = {
     "kind": "Pod",
     "metadata": {"name": "web"},
-    "spec": {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Mi"}}}]},
+    "spec": {
+        "containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Mi"}}}]
+    },
 }
 DEVICES = {"a/gpu": [{"id": "gpu0", "numa": [0]}, {"id": "gpu1", "numa": None}]}
 
@@ -37,7 +39,8 @@ def test_releases_that_agree_are_one_line(alignup) -> None:
 
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.startswith(
-        "default/numa-aligned: 1.33, 1.36 agree: admitted, numa-aligned-container0: NUMA node 0, CPUs 0-1"
+        "default/numa-aligned: 1.33, 1.36 agree: admitted, numa-aligned-container0: NUMA node 0, "
+        "CPUs 0-1"
     )
 
 
@@ -45,12 +48,16 @@ def test_one_object_a_release(alignup, write) -> None:
     """A release that would not start says why; options have their stages."""
     config, pod = write("k.json", json.dumps(STRICT)), write("p.json", json.dumps(POD))
 
-    ended = alignup(*ARTICLE, "--config", config, "--kubelet-version", "1.31,1.35,1.36", "--json", pod)
+    ended = alignup(
+        *ARTICLE, "--config", config, "--kubelet-version", "1.31,1.35,1.36", "--json", pod
+    )
 
     assert ended.status == 1
     old, beta, new = ended.lines
     assert [one["kubeletVersion"] for one in ended.lines] == ["1.31", "1.35", "1.36"]
-    assert old["configError"].startswith('unknown CPU Manager Policy option: "strict-cpu-reservation"')
+    assert old["configError"].startswith(
+        'unknown CPU Manager Policy option: "strict-cpu-reservation"'
+    )
     assert "pods" not in old
     assert [one["options"]["strict-cpu-reservation"] for one in ended.lines] == [None, "GA", "GA"]
     assert beta["pods"] == new["pods"]
@@ -142,7 +149,14 @@ def test_a_replay_compares_the_releases_that_are_named_or_all(alignup, write) ->
 
 def test_nodes_of_a_cluster_have_their_releases(alignup, write) -> None:
     nodes = "\n".join(
-        json.dumps({"name": name, "machine": "align-up-article", "kubelet": STRICT, "kubeletVersion": version})
+        json.dumps(
+            {
+                "name": name,
+                "machine": "align-up-article",
+                "kubelet": STRICT,
+                "kubeletVersion": version,
+            }
+        )
         for name, version in (("old", "1.31"), ("new", "v1.35.2"))
     )
     file, pod = write("n.jsonl", nodes), write("p.json", json.dumps(POD))
@@ -153,6 +167,8 @@ def test_nodes_of_a_cluster_have_their_releases(alignup, write) -> None:
     assert [one["node"] for one in mixed.lines[0]["best"]] == ["new"]
     assert "a node is ignored" in mixed.err
     assert len(same.lines[0]["best"]) == 2
-    simulated = alignup("simulate", "--nodes", file, "--generate", 3, "--kubelet-version", "1.36", "--json")
+    simulated = alignup(
+        "simulate", "--nodes", file, "--generate", 3, "--kubelet-version", "1.36", "--json"
+    )
     assert simulated.lines[0]["nodes"] == 2
     assert alignup("rank", "--nodes", file, "--kubelet-version", "1.35,1.36", pod).status == 2

@@ -33,7 +33,15 @@ def folder():
 
 def started(folder, *options, machine="dgx-h100"):
     """Start an agent, and return it when it serves."""
-    arguments = ["agent", "--state", folder / "s.json", "--socket", folder / "a.sock", "--machine", machine]
+    arguments = [
+        "agent",
+        "--state",
+        folder / "s.json",
+        "--socket",
+        folder / "a.sock",
+        "--machine",
+        machine,
+    ]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(folder / "notify"))
         notify.settimeout(3 * LONG)
@@ -51,7 +59,18 @@ def started(folder, *options, machine="dgx-h100"):
 def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     """What they print is the same."""
     state = str(folder / "s.json")
-    words = ("run", "--state", state, "--no-bind", "--cpus", "2", "--", "sh", "-c", "echo $ALIGNUP_CPUS")
+    words = (
+        "run",
+        "--state",
+        state,
+        "--no-bind",
+        "--cpus",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        "echo $ALIGNUP_CPUS",
+    )
     agent = started(folder, "--no-device-plugins", "--log-format", "json")
     assert alignup(*words).stdout == "0,112\n"
     refused = alignup("run", "--state", state, "--no-bind", "--cpus", "999", "true")
@@ -82,7 +101,19 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
     state = str(folder / "s.json")
     agent = started(folder, "--no-device-plugins")
     command = subprocess.Popen(  # noqa: S603  # ours
-        [*ALIGNUP, "run", "--state", state, "--no-bind", "--cpus", "200", "--", "sh", "-c", "echo; read x"],
+        [
+            *ALIGNUP,
+            "run",
+            "--state",
+            state,
+            "--no-bind",
+            "--cpus",
+            "200",
+            "--",
+            "sh",
+            "-c",
+            "echo; read x",
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -91,7 +122,8 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
     agent.wait()
     agent.stderr.close()
     waiting = subprocess.Popen(  # noqa: S603  # ours
-        [*ALIGNUP, "run", "--state", state, "--no-bind", "--wait", "--cpus", "100", "true"], stderr=subprocess.DEVNULL
+        [*ALIGNUP, "run", "--state", state, "--no-bind", "--wait", "--cpus", "100", "true"],
+        stderr=subprocess.DEVNULL,
     )
     again = started(folder, "--no-device-plugins")
     held, *queue = map(json.loads, alignup("ps", "--state", state, "--json").stdout.splitlines())
@@ -137,7 +169,9 @@ def test_a_file_that_is_removed_while_the_agent_is_down_forgets_nothing(folder, 
         (folder / "s.json").unlink()
         with monkeypatch.context() as impatient:
             impatient.setattr(AgentSource.__init__, "__defaults__", (0.2,))
-            refused = alignup("run", "--state", str(folder / "s.json"), "--no-bind", "--cpus", "1", "true")
+            refused = alignup(
+                "run", "--state", str(folder / "s.json"), "--no-bind", "--cpus", "1", "true"
+            )
         assert refused.returncode == 125
         assert f"does not answer at {folder / 'a.sock'}" in refused.stderr
         again = started(folder, "--no-device-plugins")
@@ -156,12 +190,19 @@ def test_an_operator_repairs_a_damaged_journal(folder):
             agent.communicate()
             for pid in pids:  # one that lives would wait for the agent
                 os.kill(pid, signal.SIGKILL)
-        alone = alignup("agent", "--state", state, "--socket", "/", "--yes")  # no agent can serve there
+        # no agent can serve there
+        alone = alignup("agent", "--state", state, "--socket", "/", "--yes")
         assert (alone.returncode, "--yes needs --repair" in alone.stderr) == (2, True)
         whole = alignup("agent", "--state", state, "--repair")
-        assert (whole.returncode, "all leases are known" in whole.stdout, "kept" in whole.stdout) == (0, True, True)
+        assert (
+            whole.returncode,
+            "all leases are known" in whole.stdout,
+            "kept" in whole.stdout,
+        ) == (0, True, True)
         lines = journal.read_bytes().split(b"\n")
-        (bad,) = (i for i, line in enumerate(lines) if b'"given"' in line and b'"name":"lost"' in line)
+        (bad,) = (
+            i for i, line in enumerate(lines) if b'"given"' in line and b'"name":"lost"' in line
+        )
         lines[bad] = lines[bad].replace(b'"id":"', b'"id":#', 1)
         journal.write_bytes(damaged := b"\n".join(lines))
 
@@ -178,12 +219,18 @@ def test_an_operator_repairs_a_damaged_journal(folder):
             "kept" in looked.stdout,
             "With --yes the agent keeps only these leases" in looked.stdout,
         ) == (0, True, True)
-        assert f"line {bad + 1} of the journal cannot be read, and may have recorded a lease" in looked.stdout
+        assert (
+            f"line {bad + 1} of the journal cannot be read, and may have recorded a lease"
+            in looked.stdout
+        )
         assert (journal.read_bytes(), list(folder.glob("*.damaged-*"))) == (damaged, [])
 
         closed = started(folder, "--no-device-plugins")
         refused = alignup("run", "--state", state, "--no-bind", "--cpus", "1", "true")
-        assert (refused.returncode, "nothing is given until `alignup agent --repair`" in refused.stderr) == (125, True)
+        assert (
+            refused.returncode,
+            "nothing is given until `alignup agent --repair`" in refused.stderr,
+        ) == (125, True)
         assert names(folder) == {"kept"}
         closed.terminate()
         closed.communicate(timeout=3 * LONG)
@@ -191,7 +238,11 @@ def test_an_operator_repairs_a_damaged_journal(folder):
         assert (back.returncode, "see `alignup agent --repair`" in back.stderr) == (2, True)
 
         done = alignup("agent", "--state", state, "--repair", "--yes")
-        assert (done.returncode, "keeps these leases" in done.stdout, "kept" in done.stdout) == (0, True, True)
+        assert (done.returncode, "keeps these leases" in done.stdout, "kept" in done.stdout) == (
+            0,
+            True,
+            True,
+        )
         assert [path.read_bytes() for path in folder.glob("*.damaged-*")] == [damaged]
         again = started(folder, "--no-device-plugins")
         assert alignup("run", "--state", state, "--no-bind", "--cpus", "1", "true").returncode == 0
@@ -202,7 +253,17 @@ def test_an_operator_repairs_a_damaged_journal(folder):
 
 def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
     agent = started(folder, "--no-device-plugins", machine="/")
-    told = alignup("run", "--state", str(folder / "s.json"), "--cpus", "1", "--", "sh", "-c", "echo $ALIGNUP_CPUS")
+    told = alignup(
+        "run",
+        "--state",
+        str(folder / "s.json"),
+        "--cpus",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        "echo $ALIGNUP_CPUS",
+    )
     assert (told.returncode, told.stdout.strip().isdigit()) == (0, True), told
     agent.terminate()
     agent.communicate(timeout=3 * LONG)
@@ -241,7 +302,15 @@ def test_the_leases_of_an_agent_wait_for_one_that_can_start(folder):
     agent = started(folder, "--no-device-plugins")
     agent.terminate()
     agent.communicate(timeout=3 * LONG)
-    always = ("agent", "--state", state, "--machine", "dgx-h100", "--socket", str(folder / "a.sock"))
+    always = (
+        "agent",
+        "--state",
+        state,
+        "--machine",
+        "dgx-h100",
+        "--socket",
+        str(folder / "a.sock"),
+    )
     assert alignup(*always, "--no-device-plugins", "--cgroup", "/proc/typo").returncode == 2
     assert LeaseFile(folder / "s.json", pytest.fail).agent() == str(folder / "a.sock")
 
@@ -249,7 +318,14 @@ def test_the_leases_of_an_agent_wait_for_one_that_can_start(folder):
 def test_of_two_agents_the_first_keeps_the_socket(folder):
     """The second one leaves its own leases in their file."""
     agent = started(folder, "--no-device-plugins")
-    other = ("agent", "--state", str(folder / "other.json"), "--machine", "dgx-h100", "--no-device-plugins")
+    other = (
+        "agent",
+        "--state",
+        str(folder / "other.json"),
+        "--machine",
+        "dgx-h100",
+        "--no-device-plugins",
+    )
     second = alignup(*other, "--socket", str(folder / "a.sock"))
     assert (second.returncode, "somebody serves the socket" in second.stderr) == (2, True)
     assert LeaseFile(folder / "other.json", pytest.fail).agent() == ""
@@ -271,8 +347,14 @@ def test_leases_are_handed_back_beside_what_is_at_the_socket_now(folder):
 @pytest.mark.parametrize("option", ["--state", "--socket", "--cgroup"])
 def test_paths_are_text(folder, option):
     """They are written down in leases, and sent to those who have one."""
-    given = {"--state": folder / "s.json", "--socket": folder / "a.sock", option: f"{folder}/\udcff"}
-    done = alignup("agent", "--machine", "dgx-h100", *(str(word) for pair in given.items() for word in pair))
+    given = {
+        "--state": folder / "s.json",
+        "--socket": folder / "a.sock",
+        option: f"{folder}/\udcff",
+    }
+    done = alignup(
+        "agent", "--machine", "dgx-h100", *(str(word) for pair in given.items() for word in pair)
+    )
     assert (done.returncode, f"at {option}" in done.stderr) == (2, True)
     assert "expected a path of UTF-8" in done.stderr
     assert [one.name for one in folder.iterdir()] in ([], ["s.json.agent"])
@@ -292,11 +374,16 @@ def test_paths_that_outlive_the_agent_are_absolute(tmp_path, monkeypatch):
 
 def test_options_that_exclude_each_other_are_bad_usage():
     bad = alignup("agent", "--cgroup", "/sys/fs/cgroup/x", "--no-cgroups")
-    assert (bad.returncode, "--cgroup and --no-cgroups exclude each other" in bad.stderr) == (2, True)
+    assert (bad.returncode, "--cgroup and --no-cgroups exclude each other" in bad.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_limits_are_read():
-    assert limits_of(("cpus=4", "memory=1Gi", "leases=1", "waiting=2", "a/b=3")) == Limits(1, 2, 4, 1 << 30, {"a/b": 3})
+    assert limits_of(("cpus=4", "memory=1Gi", "leases=1", "waiting=2", "a/b=3")) == Limits(
+        1, 2, 4, 1 << 30, {"a/b": 3}
+    )
     for wrong in ("cpus", "cpus=x", "=4", "cores=4", "memory=much"):
         with pytest.raises(InputError):
             limits_of((wrong,))
@@ -314,5 +401,13 @@ def test_the_socket_is_the_systems_or_ones_own(monkeypatch):
 
 
 def test_what_cannot_be_is_said_in_a_line(folder):
-    bad = alignup("agent", "--state", str(folder / "s"), "--machine", "dgx-h100", "--socket", str(folder / ("x" * 100)))
+    bad = alignup(
+        "agent",
+        "--state",
+        str(folder / "s"),
+        "--machine",
+        "dgx-h100",
+        "--socket",
+        str(folder / ("x" * 100)),
+    )
     assert (bad.returncode, "a path of up to 107 bytes" in bad.stderr) == (2, True)

@@ -41,7 +41,10 @@ def resources(*devices: dict[str, Any], driver: str = "gpu.example.com") -> list
 
 
 def claim(*requests: tuple[str, str, int], name: str = "c", **more: Any) -> dict[str, Any]:
-    asked = [{"name": one, "exactly": {"deviceClassName": cls, "count": count}} for one, cls, count in requests]
+    asked = [
+        {"name": one, "exactly": {"deviceClassName": cls, "count": count}}
+        for one, cls, count in requests
+    ]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -52,7 +55,9 @@ def claim(*requests: tuple[str, str, int], name: str = "c", **more: Any) -> dict
 
 @pytest.fixture
 def run(tmp_path):
-    def call(known: list[dict[str, Any]], *asked: dict[str, Any], options: tuple[str, ...] = ()) -> tuple[int, str]:
+    def call(
+        known: list[dict[str, Any]], *asked: dict[str, Any], options: tuple[str, ...] = ()
+    ) -> tuple[int, str]:
         (tmp_path / "resources.json").write_text(json.dumps({"kind": "List", "items": known}))
         (tmp_path / "asked.json").write_text(json.dumps({"kind": "List", "items": asked}))
         files = ["--resources", str(tmp_path / "resources.json"), str(tmp_path / "asked.json")]
@@ -78,7 +83,9 @@ def test_devices_are_told_with_their_numa_nodes(run) -> None:
 def test_a_constraint_is_named(run) -> None:
     known = [*resources(device("g0", 0), device("g1", 0)), *resources(device("n0", 1), driver=NIC)]
     status, output = run(
-        known, claim(("gpu", GPU, 1), ("nic", NIC, 1), constraints=[{"matchAttribute": NUMA}]), options=("--json",)
+        known,
+        claim(("gpu", GPU, 1), ("nic", NIC, 1), constraints=[{"matchAttribute": NUMA}]),
+        options=("--json",),
     )
     told = json.loads(output)
     assert status == 1
@@ -91,11 +98,19 @@ def test_a_request_is_named_and_what_was_free(run) -> None:
     held = {
         **claim(("r", GPU, 1), name="held"),
         "status": {
-            "allocation": {"devices": {"results": [{"request": "r", "driver": GPU, "pool": "node-a", "device": "g0"}]}}
+            "allocation": {
+                "devices": {
+                    "results": [{"request": "r", "driver": GPU, "pool": "node-a", "device": "g0"}]
+                }
+            }
         },
     }
     known = [
-        *resources(device("g0", 0), device("g1", 0, taints=[{"key": "k", "effect": "NoExecute"}]), device("g2", 1)),
+        *resources(
+            device("g0", 0),
+            device("g1", 0, taints=[{"key": "k", "effect": "NoExecute"}]),
+            device("g2", 1),
+        ),
         held,
     ]
     status, output = run(known, claim(("gpu", GPU, 2)), options=("--json",))
@@ -130,7 +145,9 @@ def test_claims_of_a_pod_that_cannot_be_had_together(run) -> None:
 
 
 def test_requests_that_cannot_all_be_served(run) -> None:
-    status, output = run(resources(device("g0", 0), device("g1", 0)), claim(("a", GPU, 1), ("b", GPU, 2)))
+    status, output = run(
+        resources(device("g0", 0), device("g1", 0)), claim(("a", GPU, 1), ("b", GPU, 2))
+    )
     assert status == 1
     assert "each of the requests a, b can be served alone, but not all of them together" in output
     assert "would help: ask for 1 in request b" in output
@@ -155,14 +172,20 @@ def test_the_node_is_needed_where_slices_are_of_several(run, tmp_path) -> None:
     assert "--node-object" in output
     node = tmp_path / "node.yaml"
     node.write_text("kind: Node\nmetadata: {name: node-b}\n")
-    status, output = run([*known, other], claim(("a", GPU, 1)), options=("--node-object", str(node)))
+    status, output = run(
+        [*known, other], claim(("a", GPU, 1)), options=("--node-object", str(node))
+    )
     assert (status, "node-b: claim default/c: allocated" in output) == (0, True)
 
 
 def lines(tmp_path, option: str, *questions: Any) -> tuple[int, list[Any]]:
     file = tmp_path / "lines.jsonl"
-    file.write_text("".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in questions))
-    found = CliRunner().invoke(program, ["claims", option, str(file), "--json"], catch_exceptions=False)
+    file.write_text(
+        "".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in questions)
+    )
+    found = CliRunner().invoke(
+        program, ["claims", option, str(file), "--json"], catch_exceptions=False
+    )
     return found.exit_code, [json.loads(one) for one in found.stdout.splitlines()]
 
 
@@ -192,14 +215,18 @@ def test_scenarios_are_answered_in_the_oracles_form(tmp_path) -> None:
         ["class", "error", "ms", "name", "result"],
         ["ms", "name", "result"],
     ]
-    assert told[0]["result"][0]["devices"] == [{"request": "gpu", "driver": GPU, "pool": "node-a", "device": "g0"}]
+    assert told[0]["result"][0]["devices"] == [
+        {"request": "gpu", "driver": GPU, "pool": "node-a", "device": "g0"}
+    ]
     assert told[1]["result"] is told[2]["result"] is None
 
 
 def test_selectors_are_answered_in_order(tmp_path) -> None:
     questions = [
         {"name": str(number), "expression": expression, "driver": GPU, "device": {"attributes": {}}}
-        for number, expression in enumerate(("true", "device.a", "1 / 0 == 1", "google.protobuf.Empty{} == 1"))
+        for number, expression in enumerate(
+            ("true", "device.a", "1 / 0 == 1", "google.protobuf.Empty{} == 1")
+        )
     ]
     status, told = lines(tmp_path, "--selectors", *questions)
     assert status == 0
@@ -223,7 +250,9 @@ def test_selectors_are_answered_in_order(tmp_path) -> None:
         scenario(slices=[3]),
         scenario(release="2.0"),
         scenario(features={"DRADerivedAttributes": True}),
-        scenario(claims=[{"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": 3}]}}}]),
+        scenario(
+            claims=[{"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": 3}]}}}]
+        ),
         scenario(claims=[claim(("gpu", GPU, 1))] * 100),
         scenario(slices=resources(device("g", 0, capacity={"m": {"value": "1e99999"}}))[:1]),
     ],
@@ -235,11 +264,20 @@ def test_hostile_lines_are_refused_in_one_line(tmp_path, question) -> None:
 
 
 def test_options_that_contradict_each_other() -> None:
-    for options in ([], ["--scenarios", "a"], ["--scenarios", "a", "--selectors", "b", "--json"], ["--resources", "a"]):
+    for options in (
+        [],
+        ["--scenarios", "a"],
+        ["--scenarios", "a", "--selectors", "b", "--json"],
+        ["--resources", "a"],
+    ):
         assert CliRunner().invoke(program, ["claims", *options]).exit_code == 2
 
 
-KUBELET = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node", "reservedSystemCPUs": "0"}
+KUBELET = {
+    "cpuManagerPolicy": "static",
+    "topologyManagerPolicy": "single-numa-node",
+    "reservedSystemCPUs": "0",
+}
 
 
 def template(name: str = "t") -> dict[str, Any]:
@@ -252,7 +290,11 @@ def pod(name: str = "p", *, cpu: int = 2) -> dict[str, Any]:
     container = {"name": "main", "resources": {"claims": [{"name": "c"}], "limits": limits}}
     claims = [{"name": "c", "resourceClaimTemplateName": "t"}]
     metadata = {"name": name, "namespace": "default"}
-    return {"kind": "Pod", "metadata": metadata, "spec": {"resourceClaims": claims, "containers": [container]}}
+    return {
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"resourceClaims": claims, "containers": [container]},
+    }
 
 
 def of_node(objects: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -268,7 +310,10 @@ def of_node(objects: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 def files(write):
     """Return files of a pod, of the objects of claims, and of three nodes: one meets, one does not, one has none."""
     far, near = resources(device("g0", 1)), of_node(resources(device("g0", 0)), "node-b")
-    nodes = [{"name": f"node-{one}", "machine": "xeon-2s", "kubelet": KUBELET, "devices": {}} for one in "cab"]
+    nodes = [
+        {"name": f"node-{one}", "machine": "xeon-2s", "kubelet": KUBELET, "devices": {}}
+        for one in "cab"
+    ]
     return {
         "pod": write("pod.json", pod()),
         "resources": write("far.json", {"kind": "List", "items": [*far, template()]}),
@@ -279,7 +324,15 @@ def files(write):
 
 
 def test_admit_and_explain_say_where_the_devices_of_claims_are(alignup, files) -> None:
-    words = ("--machine", "xeon-2s", "--config", files["config"], "--resources", files["resources"], files["pod"])
+    words = (
+        "--machine",
+        "xeon-2s",
+        "--config",
+        files["config"],
+        "--resources",
+        files["resources"],
+        files["pod"],
+    )
     for command in ("admit", "explain"):
         ended = alignup(command, *words)
         assert (ended.status, "are ignored" in ended.err) == (0, False)
@@ -294,25 +347,58 @@ def test_admit_and_explain_say_where_the_devices_of_claims_are(alignup, files) -
 
 
 def test_another_node_where_they_meet_is_named(alignup, files) -> None:
-    words = ("explain", "--machine", "xeon-2s", "--config", files["config"], "--node-name", "node-a")
+    words = (
+        "explain",
+        "--machine",
+        "xeon-2s",
+        "--config",
+        files["config"],
+        "--node-name",
+        "node-a",
+    )
     known = ("--resources", files["resources"], "--resources", files["more"])
     told = alignup(*words, *known, "--nodes", files["nodes"], files["pod"]).out
-    assert "node-b (near the devices of its claims), node-a (far from the devices of its claims)" in told
+    assert (
+        "node-b (near the devices of its claims), node-a (far from the devices of its claims)"
+        in told
+    )
 
 
 def test_a_pod_whose_claims_cannot_be_allocated_is_refused(alignup, files, write) -> None:
     empty = write("none.json", {"kind": "List", "items": [*resources(), template()]})
-    ended = alignup("admit", "--machine", "xeon-2s", "--config", files["config"], "--resources", empty, files["pod"])
+    ended = alignup(
+        "admit",
+        "--machine",
+        "xeon-2s",
+        "--config",
+        files["config"],
+        "--resources",
+        empty,
+        files["pod"],
+    )
     assert ended.status == 1
     assert "refused: Unschedulable" in ended.out
     assert "claim default/p-c, request gpu" in ended.out
 
 
 def test_rank_prefers_nodes_where_they_meet_and_can_refuse_others(alignup, files) -> None:
-    words = ("rank", "--nodes", files["nodes"], "--resources", files["resources"], "--resources", files["more"])
+    words = (
+        "rank",
+        "--nodes",
+        files["nodes"],
+        "--resources",
+        files["resources"],
+        "--resources",
+        files["more"],
+    )
     told = json.loads(alignup(*words, "--json", files["pod"]).out)
-    assert [(one["node"], one["draAligned"]) for one in told["best"]] == [("node-b", True), ("node-a", False)]
-    assert [(one["node"], one["reason"]) for one in told["refused"]] == [("node-c", "Unschedulable")]
+    assert [(one["node"], one["draAligned"]) for one in told["best"]] == [
+        ("node-b", True),
+        ("node-a", False),
+    ]
+    assert [(one["node"], one["reason"]) for one in told["refused"]] == [
+        ("node-c", "Unschedulable")
+    ]
     strict = json.loads(alignup(*words, "--require-dra-alignment", "--json", files["pod"]).out)
     assert [one["node"] for one in strict["best"]] == ["node-b"]
     assert sorted(one["node"] for one in strict["refused"]) == ["node-a", "node-c"]
@@ -344,30 +430,41 @@ def test_amounts_alone_do_not_tell_where_devices_are(alignup, files, write) -> N
 
 
 def test_a_node_line_and_a_scenario_may_bring_their_own_objects(alignup, write) -> None:
-    own = {"resources": [*resources(device("g0", 1), device("g1", 0)), template()], "draHints": True}
+    own = {
+        "resources": [*resources(device("g0", 1), device("g1", 0)), template()],
+        "draHints": True,
+    }
     line = {"name": "node-a", "machine": "xeon-2s", "kubelet": KUBELET, "devices": {}, **own}
-    told = json.loads(alignup("rank", "--nodes", write("n.jsonl", line), "--json", write("p.json", pod())).out)
+    told = json.loads(
+        alignup("rank", "--nodes", write("n.jsonl", line), "--json", write("p.json", pod())).out
+    )
     assert told["best"][0]["draAligned"] is True
     scenario = {**line, "name": "s", "steps": [{"admit": pod()}]}
     answer = json.loads(alignup("replay", "--json", write("s.jsonl", scenario)).out)
     assert answer["steps"][0]["claims"]["devices"][0]["device"] == "g1"
 
 
-@pytest.mark.parametrize(("gates", "amounts"), [((), None), (("DRANodeAllocatableResources=true",), ["5", "1536"])])
+@pytest.mark.parametrize(
+    ("gates", "amounts"), [((), None), (("DRANodeAllocatableResources=true",), ["5", "1536"])]
+)
 def test_what_a_claim_counts_as_on_the_node_is_told(run, gates, amounts) -> None:
     counts = {
         "cpu": {"mapping": {"deviceMultiplier": "2500m"}},
         "memory": {"overhead": {"perPod": "512", "perContainer": "256"}},
     }
     known = resources(
-        device("g0", 0, nodeAllocatableResources=counts), device("g1", 0, nodeAllocatableResources=counts)
+        device("g0", 0, nodeAllocatableResources=counts),
+        device("g1", 0, nodeAllocatableResources=counts),
     )
     containers = [{"name": "main", "resources": {"claims": [{"name": "own"}]}}]
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "p"},
-        "spec": {"resourceClaims": [{"name": "own", "resourceClaimName": "c"}], "containers": containers},
+        "spec": {
+            "resourceClaims": [{"name": "own", "resourceClaimName": "c"}],
+            "containers": containers,
+        },
     }
     options = [word for gate in gates for word in ("--feature-gate", gate)]
     status, output = run(known, claim(("gpu", GPU, 2)), pod, options=(*options, "--json"))

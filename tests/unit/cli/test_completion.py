@@ -13,7 +13,11 @@ from alignup.host.leases.file import LeaseFile
 
 def completed(words: str) -> list[str]:
     """Return the answers to a command line whose last word is being typed: kind and value, one a line."""
-    asked = {"_ALIGNUP_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    asked = {
+        "_ALIGNUP_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
     return CliRunner().invoke(program, env=asked, prog_name="alignup").output.split()
 
 
@@ -78,13 +82,22 @@ def test_names_of_leases_complete(tmp_path):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_have_scripts(shell):
-    script = CliRunner().invoke(program, env={"_ALIGNUP_COMPLETE": f"{shell}_source"}, prog_name="alignup").output
+    script = (
+        CliRunner()
+        .invoke(program, env={"_ALIGNUP_COMPLETE": f"{shell}_source"}, prog_name="alignup")
+        .output
+    )
     assert "_ALIGNUP_COMPLETE" in script
 
 
 def test_every_help_has_its_exit_status(alignup):
     """That of the program and of groups too."""
-    for words in ((), ("node",), *((name,) for name in SUBCOMMANDS), *(("node", name) for name in NODE_SUBCOMMANDS)):
+    for words in (
+        (),
+        ("node",),
+        *((name,) for name in SUBCOMMANDS),
+        *(("node", name) for name in NODE_SUBCOMMANDS),
+    ):
         assert "Exit status: " in alignup(*words, "--help").out
 
 
@@ -95,7 +108,11 @@ def test_misspelt_commands_of_a_group_are_guessed(alignup):
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [(["wh"], ["why", ":4"]), (["rebalance", "--cont"], ["--continuous", ":4"]), (["why", "--kubeconfig", ""], [":0"])],
+    [
+        (["wh"], ["why", ":4"]),
+        (["rebalance", "--cont"], ["--continuous", ":4"]),
+        (["why", "--kubeconfig", ""], [":0"]),
+    ],
 )
 def test_kubectl_completes_as_its_plugins_do(words, expected, monkeypatch, capsys):
     """The words that can come, and cobra's directive: no files (4), or files (0)."""

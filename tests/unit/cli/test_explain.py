@@ -35,7 +35,11 @@ def pod(name: str, **limits: str) -> dict[str, Any]:
 @pytest.fixture
 def conflict(tmp_path: Path) -> str:
     """Three pods, of which the last is refused on the article's machine."""
-    pods = [pod("trainer", cpu="1", **{GPU: "1"}), pod("batch", cpu="4"), pod("new", cpu="2", **{GPU: "1"})]
+    pods = [
+        pod("trainer", cpu="1", **{GPU: "1"}),
+        pod("batch", cpu="4"),
+        pod("new", cpu="2", **{GPU: "1"}),
+    ]
     path = tmp_path / "pods.json"
     path.write_text(json.dumps({"kind": "List", "items": pods}))
     return str(path)
@@ -52,7 +56,10 @@ def test_the_verdict_the_cause_the_picture_and_the_help_come_first(conflict: str
     assert done.exit_code == 1
     assert refused[:12] == [
         "default/new refused: TopologyAffinityError (single-numa-node, scope container)",
-        f"  {GPU} fits only on NUMA node 1, cpu only on NUMA node 0; single-numa-node needs both on one NUMA node",
+        (
+            f"  {GPU} fits only on NUMA node 1, cpu only on NUMA node 0; single-numa-node needs both "
+            "on one NUMA node"
+        ),
         "",
         "■ used □ free    asked   NUMA node 0   NUMA node 1   held by",
         "─" * 83,
@@ -85,10 +92,15 @@ def test_tables_are_shown_as_asked(conflict: str) -> None:
 @given(st.data())
 def test_the_help_is_on_the_first_screen(data: Any) -> None:
     """Of a refusal for three resources on two NUMA nodes it begins by line 12; two lines more for each further one."""
-    others = [f"example.com/{name}" for name in ("nic", "fpga", "dsp")[: data.draw(st.integers(0, 3))]]
+    others = [
+        f"example.com/{name}" for name in ("nic", "fpga", "dsp")[: data.draw(st.integers(0, 3))]
+    ]
     resources = {name: str(data.draw(st.integers(1, 3))) for name in (GPU, *others)}
     inventory = {
-        name: [{"id": f"{name}-{number}", "numa": number % 2} for number in range(data.draw(st.integers(1, 4)))]
+        name: [
+            {"id": f"{name}-{number}", "numa": number % 2}
+            for number in range(data.draw(st.integers(1, 4)))
+        ]
         for name in resources
     }
     asked = {"cpu": str(data.draw(st.integers(1, 9))), **resources}
@@ -97,14 +109,25 @@ def test_the_help_is_on_the_first_screen(data: Any) -> None:
         devices, manifest = Path(folder, "devices.json"), Path(folder, "pod.json")
         devices.write_text(json.dumps(inventory))
         manifest.write_text(json.dumps(pod("new", **asked)))
-        words = ["explain", "-m", "align-up-article", "--devices", devices, "--tables", "short", manifest]
+        words = [
+            "explain",
+            "-m",
+            "align-up-article",
+            "--devices",
+            devices,
+            "--tables",
+            "short",
+            manifest,
+        ]
         done = CliRunner(env={"COLUMNS": str(columns)}).invoke(program, list(map(str, words)))
     lines = done.stdout.splitlines()
 
     assert done.exit_code in {0, 1}
     assert max(map(len, lines[1:-1])) <= columns
     if done.exit_code and any(line.startswith("what would help") for line in lines):
-        place = next(number for number, line in enumerate(lines, 1) if line.startswith("what would help"))
+        place = next(
+            number for number, line in enumerate(lines, 1) if line.startswith("what would help")
+        )
         assert place < 12 + 2 * max(0, len(asked) - 3)
 
 
@@ -125,16 +148,25 @@ def test_changes_of_several_containers_are_a_line_each(tmp_path: Path, columns: 
         f"       container 'beside': cpu 5 -> 4, {GPU} 2 -> 1",
     ]
     [told] = map(json.loads, run("--json", str(path)).stdout.splitlines())
-    assert told["suggestions"][0]["text"].startswith("ask for all of these: 4 cpu instead of 6 and 1 nvidia.com/gpu")
+    assert told["suggestions"][0]["text"].startswith(
+        "ask for all of these: 4 cpu instead of 6 and 1 nvidia.com/gpu"
+    )
 
 
 def test_a_pod_to_remove_is_named_before_others(tmp_path: Path) -> None:
     """In the picture and in the tables, which name few."""
-    pods = [pod(f"p{number}", cpu="1") for number in range(4)] + [pod("z", cpu="3"), pod("new", cpu="2")]
+    pods = [pod(f"p{number}", cpu="1") for number in range(4)] + [
+        pod("z", cpu="3"),
+        pod("new", cpu="2"),
+    ]
     path, config = tmp_path / "pods.json", tmp_path / "kubelet.json"
     path.write_text(json.dumps({"kind": "List", "items": pods}))
     config.write_text(json.dumps({"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}))
-    shown = CliRunner().invoke(program, ["explain", "-m", "align-up-article", "-c", str(config), str(path)]).stdout
+    shown = (
+        CliRunner()
+        .invoke(program, ["explain", "-m", "align-up-article", "-c", str(config), str(path)])
+        .stdout
+    )
     refused = shown.split("\n\n✗ ", 1)[1].splitlines()
 
     assert "  1. remove pod default/z, which holds 3 CPUs" in refused
@@ -168,9 +200,13 @@ def test_pods_that_every_catalog_machine_refuses_are_drawn(machine: str, tmp_pat
         assert "9999 cpu asked, the machine has" in " ".join(done.stdout.split())
 
 
-def test_a_narrow_table_is_whole_and_says_below_it_who_holds_what(conflict: str, monkeypatch) -> None:
+def test_a_narrow_table_is_whole_and_says_below_it_who_holds_what(
+    conflict: str, monkeypatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "75")
-    lines = [" ".join(line.split()) for line in run(conflict).stdout.split("\n\n✗ ", 1)[1].splitlines()]
+    lines = [
+        " ".join(line.split()) for line in run(conflict).stdout.split("\n\n✗ ", 1)[1].splitlines()
+    ]
 
     start = lines.index("resource asked offered NUMA node there free")
     assert lines[start + 2] == "cpu 2 0; 0+1 (not preferred) 0 4 3"
@@ -198,7 +234,9 @@ def test_json_is_one_object_a_line(conflict: str) -> None:
 
 def test_wide_machines_and_many_pods_are_cut_short(tmp_path: Path) -> None:
     path = tmp_path / "pods.json"
-    path.write_text(json.dumps({"kind": "List", "items": [pod(f"p{number}", cpu="1") for number in range(26)]}))
+    path.write_text(
+        json.dumps({"kind": "List", "items": [pod(f"p{number}", cpu="1") for number in range(26)]})
+    )
     done = CliRunner().invoke(program, ["explain", "-m", "dgx-h100", str(path)])
 
     assert "and 5 more containers" in done.stdout
@@ -227,7 +265,10 @@ def test_memory_groups_and_shared_pools_are_told(tmp_path: Path) -> None:
     done = run("-c", str(config), str(pods))
 
     assert done.exit_code == 0
-    assert "NUMA nodes 0+1 supply memory only together, because of the memory of default/wide" in done.stdout
+    assert (
+        "NUMA nodes 0+1 supply memory only together, because of the memory of default/wide"
+        in done.stdout
+    )
     assert "only together" not in done.stdout.partition("default/burst")[2]
     assert "container 'main' requests less cpu than its limit" in done.stdout
     assert "(each was tried)" in done.stdout
@@ -247,7 +288,9 @@ def test_admit_shows_hints_too() -> None:
     assert done.exit_code == 0
     rows = [line.split("  ") for line in done.stdout.splitlines() if "nodes 0+1" in line]
     assert len(rows) == 6
-    told = json.loads(CliRunner().invoke(program, ["admit", "-m", "align-up-article", "--hints", "--json"]).stdout)
+    told = json.loads(
+        CliRunner().invoke(program, ["admit", "-m", "align-up-article", "--hints", "--json"]).stdout
+    )
     first = told["containers"]["numa-aligned-container0"]["hints"]
     assert first["cpu"]["cpu"][-1] == {"numaNodes": [0, 1], "preferred": False}
     words = ["admit", "-m", "align-up-article", "--hints", "--kubelet-version", "1.33,1.36"]
@@ -257,7 +300,11 @@ def test_admit_shows_hints_too() -> None:
 def test_hints_of_a_replay_and_of_an_admission_are_the_same(tmp_path: Path) -> None:
     """Also where the pod is judged as a whole."""
     config = tmp_path / "kubelet.json"
-    fields = {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod", "cpuManagerPolicy": "static"}
+    fields = {
+        "topologyManagerPolicy": "restricted",
+        "topologyManagerScope": "pod",
+        "cpuManagerPolicy": "static",
+    }
     config.write_text(json.dumps({**fields, "reservedSystemCPUs": "0"}))
     words = ["admit", "-m", "align-up-article", "--hints", "-c", str(config)]
 
@@ -278,23 +325,37 @@ def test_other_nodes_that_would_take_a_refused_pod(conflict: str, tmp_path: Path
     told = json.loads(run("--json", "--nodes", str(nodes), str(refused)).stdout)
     Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(told)
 
-    assert (told["admitted"], told["cluster"]["nodes"], told["cluster"]["admitting"]) == (False, 2, 1)
+    assert (told["admitted"], told["cluster"]["nodes"], told["cluster"]["admitting"]) == (
+        False,
+        2,
+        1,
+    )
     assert told["cluster"]["best"][0]["node"] == "empty"
-    assert "1 of 2 other nodes would take it now: empty" in run("--nodes", str(nodes), str(refused)).stdout
-    assert "cluster" not in json.loads(run("--json", "--nodes", str(nodes), conflict).stdout.splitlines()[0])
+    assert (
+        "1 of 2 other nodes would take it now: empty"
+        in run("--nodes", str(nodes), str(refused)).stdout
+    )
+    assert "cluster" not in json.loads(
+        run("--json", "--nodes", str(nodes), conflict).stdout.splitlines()[0]
+    )
 
 
 def test_what_is_ignored_is_said_as_by_admit(tmp_path: Path) -> None:
     path = tmp_path / "pod.json"
     path.write_text(json.dumps(pod("x", cpu="1", **{"example.com/fpga": "1"})))
 
-    assert "example.com/fpga is not on this machine; ignored, as a kubelet does" in run(str(path)).stderr
+    assert (
+        "example.com/fpga is not on this machine; ignored, as a kubelet does"
+        in run(str(path)).stderr
+    )
 
 
 def test_pictures_and_pages_are_files(alignup, tmp_path) -> None:
     """The picture is that of the first pod that is refused; the page has all pods."""
     svg, html = tmp_path / "why.svg", tmp_path / "why.html"
-    ended = alignup("explain", "--machine", "align-up-article", "--replicas", 3, "--svg", svg, "--html", html)
+    ended = alignup(
+        "explain", "--machine", "align-up-article", "--replicas", 3, "--svg", svg, "--html", html
+    )
 
     assert (ended.status, ended.err) == (1, "")
     assert ended.out
@@ -314,7 +375,11 @@ def test_a_picture_on_standard_output_is_alone(alignup) -> None:
 def dead(name: str, cpus: str, **status: str) -> dict[str, Any]:
     made = pod(name, cpu=cpus)
     made["spec"]["nodeName"] = "n1"
-    told = {"phase": "Failed", "reason": "TopologyAffinityError", "message": "Pod was rejected: why"}
+    told = {
+        "phase": "Failed",
+        "reason": "TopologyAffinityError",
+        "message": "Pod was rejected: why",
+    }
     return {**made, "status": told | status}
 
 
@@ -325,7 +390,9 @@ def dead(name: str, cpus: str, **status: str) -> dict[str, Any]:
         ("2", 0, "There is room now: its replacement would be admitted."),
     ],
 )
-def test_a_pod_that_died_is_explained(tmp_path: Path, cpus: str, status: int, sentence: str) -> None:
+def test_a_pod_that_died_is_explained(
+    tmp_path: Path, cpus: str, status: int, sentence: str
+) -> None:
     """The first sentence of the README: why it was refused, and whether there is room now."""
     file = tmp_path / "dead.json"
     file.write_text(json.dumps(dead("db", cpus)))
@@ -334,7 +401,9 @@ def test_a_pod_that_died_is_explained(tmp_path: Path, cpus: str, status: int, se
     [line] = [json.loads(one) for one in told.stdout.splitlines()]
 
     assert done.exit_code == told.exit_code == status
-    assert done.stdout.startswith("default/db was rejected: TopologyAffinityError (why)\n" + sentence)
+    assert done.stdout.startswith(
+        "default/db was rejected: TopologyAffinityError (why)\n" + sentence
+    )
     assert {key: line[key] for key in ("pod", "namespace", "admitted")} == {
         "pod": "default/db",
         "namespace": "default",
@@ -370,7 +439,8 @@ def test_one_pod_is_explained_as_it_is_among_all(
 ) -> None:
     """Pods of the input that are not asked about hold what they hold all the same; those that ended are not told."""
     items = [
-        dead(f"p{n}", str(count)) if n in dead_at else pod(f"p{n}", cpu=str(count)) for n, count in enumerate(cpus)
+        dead(f"p{n}", str(count)) if n in dead_at else pod(f"p{n}", cpu=str(count))
+        for n, count in enumerate(cpus)
     ]
     name = f"default/p{which % len(cpus)}"
     file = tmp_path_factory.mktemp("l") / "l.json"
@@ -380,13 +450,17 @@ def test_one_pod_is_explained_as_it_is_among_all(
     file.write_text(json.dumps({"kind": "List", "items": items}))
     alone = run("--json", "--pod", name, str(file))
 
-    assert [json.loads(one) for one in alone.stdout.splitlines()] == [one for one in among if one["pod"] == name]
+    assert [json.loads(one) for one in alone.stdout.splitlines()] == [
+        one for one in among if one["pod"] == name
+    ]
     assert alone.stderr == ""
 
 
 def test_pods_that_ended_otherwise_are_said(alignup, write) -> None:
     items = [dead("a", "1", reason="Evicted"), dead("b", "1", phase="Succeeded")]
-    ended = alignup("explain", "-m", "align-up-article", write("l.json", {"kind": "List", "items": items}))
+    ended = alignup(
+        "explain", "-m", "align-up-article", write("l.json", {"kind": "List", "items": items})
+    )
 
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.splitlines() == [
@@ -404,7 +478,9 @@ class TestLog:
     def test_json_is_a_line_a_pod(self, alignup):
         ended = alignup("explain", "--log", self.LOG, "--json", "--product")
         assert ended.status == 1
-        assert [one["pod"] for one in ended.lines] == [f"default/{name}" for name in ("wide", "gpus", "mem", "cpus")]
+        assert [one["pod"] for one in ended.lines] == [
+            f"default/{name}" for name in ("wide", "gpus", "mem", "cpus")
+        ]
         for one in ended.lines:
             Draft202012Validator(json.loads(SCHEMA.read_text())).validate(one)
             assert one["log"]["agrees"] is True
@@ -423,7 +499,9 @@ class TestLog:
         assert (ended.status, ended.out) == (1, alignup("explain", "--log", self.LOG).out)
 
     def test_a_log_of_no_refusal_is_told_in_a_sentence(self, alignup):
-        lines = [one for one in self.LOG.read_bytes().splitlines(keepends=True) if b"default/" not in one]
+        lines = [
+            one for one in self.LOG.read_bytes().splitlines(keepends=True) if b"default/" not in one
+        ]
         ended = alignup("explain", "--log", "-", stdin=b"".join(lines))
         assert (ended.status, ended.out) == (0, "the log tells of no refusal\n")
         ended = alignup("explain", "--log", self.LOG, "--pod", "default/a")

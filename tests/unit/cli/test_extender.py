@@ -30,7 +30,16 @@ def kubeconfig(write):
 
 def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
     process = subprocess.Popen(  # noqa: S603  # our own program
-        [sys.executable, "-m", "alignup", "extender", "--kubeconfig", kubeconfig, "--listen", "127.0.0.1:0"],
+        [
+            sys.executable,
+            "-m",
+            "alignup",
+            "extender",
+            "--kubeconfig",
+            kubeconfig,
+            "--listen",
+            "127.0.0.1:0",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -39,9 +48,14 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
     try:
         said = process.stdout.readline()
         assert said.startswith("listening on 127.0.0.1:")
-        args = {"Pod": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}, "NodeNames": ["a"]}
+        args = {
+            "Pod": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}},
+            "NodeNames": ["a"],
+        }
         request = urllib.request.Request(
-            f"http://{said.split()[-1]}/filter", json.dumps(args).encode(), {"Content-Type": "application/json"}
+            f"http://{said.split()[-1]}/filter",
+            json.dumps(args).encode(),
+            {"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request) as response:  # noqa: S310  # our own server
             assert json.load(response) == {"Error": "alignup has not listed the whole cluster yet"}
@@ -68,7 +82,10 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
         (["--tls-cert", "cert"], ["a certificate and its key are given together"]),
         (["--client-ca", "ca"], ["--client-ca needs a certificate and its key"]),
         (["--lease", "name"], ["NAMESPACE/NAME", "--lease"]),
-        (["--tls-cert", "cert", "--tls-key", "key"], ["cannot use the certificate cert and its key key"]),
+        (
+            ["--tls-cert", "cert", "--tls-key", "key"],
+            ["cannot use the certificate cert and its key key"],
+        ),
     ],
 )
 def test_bad_usage_is_one_line(alignup, kubeconfig, words, parts) -> None:
@@ -78,7 +95,9 @@ def test_bad_usage_is_one_line(alignup, kubeconfig, words, parts) -> None:
 def test_a_kubeconfig_that_is_none_is_one_line(alignup, tmp_path, write) -> None:
     missing = tmp_path / "no"
     assert alignup("extender", "--kubeconfig", missing).complains(f"in {missing}: no such file")
-    assert alignup("extender", "--kubeconfig", write("bad", "[")).complains("cannot use the credentials")
+    assert alignup("extender", "--kubeconfig", write("bad", "[")).complains(
+        "cannot use the credentials"
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +119,9 @@ def test_wrong_values_in_a_kubeconfig_are_one_line(alignup, write, cluster, user
             "users": [{"name": "u", "user": user}],
         },
     )
-    assert alignup("extender", "--kubeconfig", path).complains(f"cannot use the credentials in {path}: ")
+    assert alignup("extender", "--kubeconfig", path).complains(
+        f"cannot use the credentials in {path}: "
+    )
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "", "a/"])
@@ -110,4 +131,6 @@ def test_a_pod_that_is_none_is_refused_before_a_cluster_is_looked_for(alignup, n
 
 def test_outside_a_pod_a_kubeconfig_is_needed(alignup, monkeypatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    assert alignup("extender").complains("no cluster to ask: give --kubeconfig FILE, set $KUBECONFIG")
+    assert alignup("extender").complains(
+        "no cluster to ask: give --kubeconfig FILE, set $KUBECONFIG"
+    )

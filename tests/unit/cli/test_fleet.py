@@ -14,7 +14,10 @@ import pytest
         (["--machine", "align-up-article", "--nodes", "x"], ["either --nodes or --machine"]),
         (["--machine", "align-up-article", "--label", "x"], ["KEY=VALUE"]),
         (["--machine", "align-up-article", "--listen", "x"], ["HOST:PORT"]),
-        (["--machine", "align-up-article", "--podresources-dir", "/x" * 60], ["up to 107 bytes", "--podresources-dir"]),
+        (
+            ["--machine", "align-up-article", "--podresources-dir", "/x" * 60],
+            ["up to 107 bytes", "--podresources-dir"],
+        ),
         (["--machine", "\udcff"], ["expected UTF-8", "--machine"]),
         (["--machine", "align-up-article", "--label", "a=\udcff"], ["expected UTF-8", "--label"]),
         (["--machine", "align-up-article", "--label", "\udcff=a"], ["expected UTF-8", "--label"]),
@@ -37,4 +40,6 @@ def test_a_host_that_cannot_be_is_one_line(alignup, write) -> None:
         },
     )
     words = ("--machine", "align-up-article", "--listen", "\udcff:5")
-    assert alignup("fleet", "--kubeconfig", path, *words).complains(r"\udcff:5: no host can have the name")
+    assert alignup("fleet", "--kubeconfig", path, *words).complains(
+        r"\udcff:5: no host can have the name"
+    )

@@ -14,7 +14,10 @@ from alignup.cli.program import NODE_SUBCOMMANDS, SUBCOMMANDS, program
 MOST_LINES = 50
 EXAMPLE_WITHIN = 10
 SERVERS = {"agent", "extender", "fleet", "node publish", "reconcile"}
-COMMANDS = [*(name for name in SUBCOMMANDS if name != "node"), *(f"node {name}" for name in NODE_SUBCOMMANDS)]
+COMMANDS = [
+    *(name for name in SUBCOMMANDS if name != "node"),
+    *(f"node {name}" for name in NODE_SUBCOMMANDS),
+]
 
 
 def found(words: str) -> click.Command:
@@ -28,7 +31,9 @@ def found(words: str) -> click.Command:
 
 def options(words: str) -> list[click.Option]:
     command = found(words)
-    return [one for one in command.get_params(click.Context(command)) if isinstance(one, click.Option)]
+    return [
+        one for one in command.get_params(click.Context(command)) if isinstance(one, click.Option)
+    ]
 
 
 def shown_options(text: str) -> list[str]:
@@ -36,7 +41,12 @@ def shown_options(text: str) -> list[str]:
     every = text.splitlines()
     first = next(place for place, line in enumerate(every) if line[:-1] in SECTIONS)
     lines = [line.strip() for line in every[first:] if line.startswith("  -")]
-    return [word.strip(",") for line in lines for word in line.split("  ")[0].split() if word.startswith("-")]
+    return [
+        word.strip(",")
+        for line in lines
+        for word in line.split("  ")[0].split()
+        if word.startswith("-")
+    ]
 
 
 @pytest.mark.parametrize("words", ["", "node", *COMMANDS])
@@ -65,9 +75,15 @@ def test_every_option_is_in_one_section_of_the_whole_help(alignup, words):
     assert sorted(shown_options(text)) == sorted(
         name for one in options(words) for name in (*one.opts, *one.secondary_opts)
     )
-    headings = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and line[0] != " "]
-    assert headings == [name for name in SECTIONS if any(section_of(one) == name for one in options(words))]
-    assert all("".join(part.split()) in "".join(text.split()) for part in help_paragraphs(found(words)))
+    headings = [
+        line.rstrip(":") for line in text.splitlines() if line.endswith(":") and line[0] != " "
+    ]
+    assert headings == [
+        name for name in SECTIONS if any(section_of(one) == name for one in options(words))
+    ]
+    assert all(
+        "".join(part.split()) in "".join(text.split()) for part in help_paragraphs(found(words))
+    )
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -81,7 +97,10 @@ def test_a_short_help_counts_what_it_leaves_out(alignup, words):
 def test_a_command_by_itself_has_the_short_name_of_help_too():
     """As a test calls it, or whoever puts a command into a program of their own."""
     shown = CliRunner().invoke(found("run"), ["-h"])
-    assert (shown.exit_code, shown.output.splitlines()[0]) == (0, "Usage: run [OPTIONS] -- COMMAND...")
+    assert (shown.exit_code, shown.output.splitlines()[0]) == (
+        0,
+        "Usage: run [OPTIONS] -- COMMAND...",
+    )
 
 
 def test_sections_and_rare_options_name_options_that_there_are():
@@ -92,7 +111,9 @@ def test_sections_and_rare_options_name_options_that_there_are():
     assert set(listed) <= known
     for name in RARE:
         command, _, option = name.rpartition(":")
-        assert option in ({each for one in options(command) for each in one.opts} if command else known)
+        assert option in (
+            {each for one in options(command) for each in one.opts} if command else known
+        )
         assert not command or option not in RARE
 
 
@@ -100,4 +121,6 @@ def test_sections_and_rare_options_name_options_that_there_are():
 def test_programs_can_read_every_command(words):
     """Objects of JSON, on standard output or on a descriptor; servers log them."""
     names = {name for one in options(words) for name in one.opts}
-    assert ("--log-format" if words in SERVERS else "--json-fd" if words == "run" else "--json") in names
+    assert (
+        "--log-format" if words in SERVERS else "--json-fd" if words == "run" else "--json"
+    ) in names

@@ -90,20 +90,36 @@ def test_an_inventory_that_is_none_is_named(alignup, write) -> None:
 
 def test_a_resource_in_bytes_makes_no_devices(alignup, write) -> None:
     """A published amount may be of anything; sixteen thousand million devices would take all memory."""
-    zones = [{"name": "node-0", "type": "Node", "resources": [{"name": "a/bytes", "capacity": "16Gi"}]}]
+    zones = [
+        {"name": "node-0", "type": "Node", "resources": [{"name": "a/bytes", "capacity": "16Gi"}]}
+    ]
     kind = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology"}
-    path = write("nrt.json", {**kind, "metadata": {"name": "n"}, "topologyPolicies": ["None"], "zones": zones})
-    assert alignup("simulate", "-n", path, "--generate", "1").complains("expected at most 65536 devices", "n, a/bytes")
+    path = write(
+        "nrt.json",
+        {**kind, "metadata": {"name": "n"}, "topologyPolicies": ["None"], "zones": zones},
+    )
+    assert alignup("simulate", "-n", path, "--generate", "1").complains(
+        "expected at most 65536 devices", "n, a/bytes"
+    )
 
 
 def test_objects_of_claims_without_a_node_are_said_to_have_none(alignup, write) -> None:
-    ended = alignup("admit", "-m", "align-up-article", "-r", write("none.yaml", ""), write("pod.json", POD))
-    assert ended.complains("expected the name of a node, or ResourceSlices of one node only; these are of no node")
+    ended = alignup(
+        "admit", "-m", "align-up-article", "-r", write("none.yaml", ""), write("pod.json", POD)
+    )
+    assert ended.complains(
+        "expected the name of a node, or ResourceSlices of one node only; these are of no node"
+    )
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "1e308"])
 @pytest.mark.parametrize(
-    "words", [("node", "show", "--watch"), ("node", "publish", "--name", "n", "--interval"), ("fleet", "--duration")]
+    "words",
+    [
+        ("node", "show", "--watch"),
+        ("node", "publish", "--name", "n", "--interval"),
+        ("fleet", "--duration"),
+    ],
 )
 def test_a_time_that_no_clock_can_wait_is_refused(alignup, words, seconds: str) -> None:
     ended = alignup(*words, seconds)
@@ -115,7 +131,9 @@ def test_numbers_and_names_that_the_system_cannot_take_are_refused(alignup) -> N
     ended = alignup("run", "--json-fd", str(1 << 31), "true")
     assert ended.status == 125
     assert "2147483648 is not in the range" in ended.err
-    assert alignup("ps", "--state", "/" * 5000).complains("expected the name of a file, got '/' at --state")
+    assert alignup("ps", "--state", "/" * 5000).complains(
+        "expected the name of a file, got '/' at --state"
+    )
 
 
 def test_a_deep_file_of_leases_is_damaged(alignup, write) -> None:

@@ -71,7 +71,11 @@ def test_pods_of_several_files_in_order(write) -> None:
     manifest = "metadata: {{name: {}}}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
     two = write("two.yaml", manifest.format("b") + "---\n" + manifest.format("c"))
 
-    assert [one.pod.name for one in read_pods([two, write("one.yaml", manifest.format("a"))])] == ["b", "c", "a"]
+    assert [one.pod.name for one in read_pods([two, write("one.yaml", manifest.format("a"))])] == [
+        "b",
+        "c",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "", "a: 1\n---\nb: 2\n"])
@@ -88,7 +92,9 @@ def test_a_catalog_machine_brings_configuration_devices_and_pods() -> None:
     assert loaded.node.manager.policy.name == "single-numa-node"
     assert loaded.node.devices is not None
     assert [pod.name for pod in asked_pods((), source, loaded).pods] == ["numa-aligned"]
-    assert loaded.title.startswith("align-up-article: 2 NUMA nodes, 8 CPUs; policy single-numa-node")
+    assert loaded.title.startswith(
+        "align-up-article: 2 NUMA nodes, 8 CPUs; policy single-numa-node"
+    )
 
 
 def test_options_come_before_what_the_machine_brings(write) -> None:
@@ -115,7 +121,9 @@ def test_a_file_may_hold_a_whole_scenario(write) -> None:
     assert node.manager.policy.name == "restricted"
     pod = {
         "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"a/b": "1"}}}]},
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": {"a/b": "1"}}}]
+        },
     }
     assert node.admit(pod).containers["c"].devices == {"a/b": ("y",)}
 

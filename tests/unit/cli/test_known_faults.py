@@ -15,7 +15,9 @@ VECTORS = Path(__file__).parents[2] / "vectors/unanswered.jsonl.gz"
 def hung(write):
     """Return the files of a scenario that a kubelet 1.37.2 did not answer at its first pod."""
     with gzip.open(VECTORS) as file:
-        scenario = next(one for one in map(json.loads, file) if one.get("unanswered") and len(one["steps"]) == 1)
+        scenario = next(
+            one for one in map(json.loads, file) if one.get("unanswered") and len(one["steps"]) == 1
+        )
     kubelet = {**scenario["kubelet"], "featureGates": {"CPUManagerPolicyAlphaOptions": True}}
     pod = scenario["steps"][0]["admit"]
     return {
@@ -29,7 +31,10 @@ def hung(write):
 def test_a_pod_is_decided_and_the_fault_is_said(alignup, hung, command):
     ended = alignup(command, *hung["words"], "--json", hung["pod"])
     assert ended.lines[0]["kubelet"] == "does not answer"
-    assert "kubelet 1.37 does not answer: full-pcpus-only with distribute-cpus-across-numa waits" in ended.err
+    assert (
+        "kubelet 1.37 does not answer: full-pcpus-only with distribute-cpus-across-numa waits"
+        in ended.err
+    )
 
 
 def test_releases_are_compared_by_it(alignup, hung):

@@ -38,7 +38,8 @@ def test_warnings_and_tracebacks_are_logged_too(capsys, monkeypatch):
             warnings.showwarning(UserWarning("odd"), UserWarning, "file", 1)
         for _ in range(100):  # in a second
             logging.getLogger("asyncio").error(
-                "socket.accept() out of system resource\n<socket>", exc_info=OSError(24, "Too many open files")
+                "socket.accept() out of system resource\n<socket>",
+                exc_info=OSError(24, "Too many open files"),
             )
         try:
             _ = 1 / 0
@@ -64,15 +65,20 @@ def test_a_program_that_may_open_few_files_does_not_start(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("level", "priority"), [("CRITICAL", 2), ("ERROR", 3), ("WARNING", 4), ("INFO", 6), ("DEBUG", 7)]
+    ("level", "priority"),
+    [("CRITICAL", 2), ("ERROR", 3), ("WARNING", 4), ("INFO", 6), ("DEBUG", 7)],
 )
 def test_the_journal_is_told_the_priority_of_each_line(level, priority):
     record = logging.LogRecord("x", getattr(logging, level), "", 1, "two\nlines", (), None)
-    assert JournalFormatter(logging.Formatter()).format(record) == f"<{priority}>two\n<{priority}>lines"
+    assert (
+        JournalFormatter(logging.Formatter()).format(record)
+        == f"<{priority}>two\n<{priority}>lines"
+    )
 
 
 @pytest.mark.parametrize(
-    ("stream", "line"), [("its own", "<4>WARNING odd\n"), ("1:2", "WARNING odd\n"), ("", "WARNING odd\n")]
+    ("stream", "line"),
+    [("its own", "<4>WARNING odd\n"), ("1:2", "WARNING odd\n"), ("", "WARNING odd\n")],
 )
 def test_only_the_journal_is_told_priorities(tmp_path, stream, line):
     """It says which file it reads; a program that was started by another with that variable may have another one."""
@@ -84,6 +90,9 @@ def test_only_the_journal_is_told_priorities(tmp_path, stream, line):
         found = os.fstat(log.fileno())
         named = f"{found.st_dev}:{found.st_ino}" if stream == "its own" else stream
         subprocess.run(  # noqa: S603  # ours
-            [sys.executable, "-c", program], stderr=log, check=True, env={**os.environ, "JOURNAL_STREAM": named}
+            [sys.executable, "-c", program],
+            stderr=log,
+            check=True,
+            env={**os.environ, "JOURNAL_STREAM": named},
         )
     assert (tmp_path / "log").read_text() == line

@@ -66,7 +66,9 @@ def test_a_machine_at_a_glance(alignup, tree) -> None:
     assert "network Mellanox 15b3:2330 any 1 0000:01:00.0" in text
     assert "NVMe - 0 1 0000:02:00.0" in text
     assert "0000:03:00.0" not in text
-    assert text.endswith("distance 0 1 ──────────────────── 0 10 21 1 21 10".replace("─" * 20, text.split()[-7]))
+    assert text.endswith(
+        "distance 0 1 ──────────────────── 0 10 21 1 21 10".replace("─" * 20, text.split()[-7])
+    )
 
 
 def test_pictures_and_pages_are_files(alignup, tree, tmp_path) -> None:
@@ -136,9 +138,13 @@ def test_snapshots_are_machines(alignup, tree, tmp_path) -> None:
 
 
 def test_only_sysfs_can_be_packed(alignup, tree, tmp_path) -> None:
-    assert alignup("machine", "-m", "gb200", "--snapshot", tmp_path / "x.tar.xz").complains("--snapshot", "gb200")
+    assert alignup("machine", "-m", "gb200", "--snapshot", tmp_path / "x.tar.xz").complains(
+        "--snapshot", "gb200"
+    )
     assert alignup("machine", "-m", tree, "--snapshot", tmp_path / "x.zip").complains(".tar.xz")
-    assert alignup("machine", "-m", tree, "--snapshot", tmp_path / "no" / "x.tgz").complains("write")
+    assert alignup("machine", "-m", tree, "--snapshot", tmp_path / "no" / "x.tgz").complains(
+        "write"
+    )
 
 
 def test_this_machine(alignup) -> None:
@@ -165,9 +171,14 @@ def test_what_is_no_machine(alignup, tmp_path, write) -> None:
     assert alignup("machine", "--root", "align-up-article").complains("align-up-article")
     assert alignup("machine", "-m", write("m.json", '{"numaNodes": [')).complains("m.json")
     assert alignup("machine", "-m", write("m.json", b"\xff\xfe")).complains("m.json")
-    devices = {"machine": read_machine("xeon-2s").to_dict(), "devices": {"a/b": [{"id": "d", "numa": ["7"]}]}}
+    devices = {
+        "machine": read_machine("xeon-2s").to_dict(),
+        "devices": {"a/b": [{"id": "d", "numa": ["7"]}]},
+    }
     assert alignup("machine", "-m", write("m.json", devices)).complains("'a/b'", "7")
-    assert alignup("machine", "-m", "xeon-2s", "--device-resource", "a/b=1234:*").complains("1234:*")
+    assert alignup("machine", "-m", "xeon-2s", "--device-resource", "a/b=1234:*").complains(
+        "1234:*"
+    )
 
 
 def test_nvidia_gpus_are_this_machines(alignup, monkeypatch) -> None:
@@ -212,7 +223,10 @@ def test_what_the_driver_says_is_shown(alignup, monkeypatch) -> None:
 def test_devices_on_nodes_without_cpus_can_count_as_near(alignup, write) -> None:
     """--near-cpus moves them to the closest nodes that have CPUs."""
     catalog = read_machine("gb200").to_dict()
-    scenario = {"machine": catalog, "devices": {"a/gpu": [{"id": "g", "numa": [10]}, {"id": "h", "numa": None}]}}
+    scenario = {
+        "machine": catalog,
+        "devices": {"a/gpu": [{"id": "g", "numa": [10]}, {"id": "h", "numa": None}]},
+    }
     file = write("m.json", scenario)
 
     assert "a/gpu 10 1 g" in words(alignup("machine", "-m", file).out)
@@ -220,13 +234,17 @@ def test_devices_on_nodes_without_cpus_can_count_as_near(alignup, write) -> None
     assert described["devices"] == {"a/gpu": [{"id": "g", "numa": [0]}, {"id": "h", "numa": None}]}
 
 
-def node(numa_id: int, *cpus: int, memory: int = 1 << 30, distances: tuple[int, ...] = ()) -> NumaNode:
+def node(
+    numa_id: int, *cpus: int, memory: int = 1 << 30, distances: tuple[int, ...] = ()
+) -> NumaNode:
     return NumaNode(numa_id, memory, tuple(Core((cpu,), 0) for cpu in cpus), (), distances)
 
 
 def test_nodes_that_are_alike_share_a_line(capsys) -> None:
     """Those without CPUs, with the same memory, one after the other."""
-    machine = Machine((node(0, 0), node(1), node(2), node(5, memory=0), node(7, memory=0), node(9, 1)))
+    machine = Machine(
+        (node(0, 0), node(1), node(2), node(5, memory=0), node(7, memory=0), node(9, 1))
+    )
     show_machine("m", LoadedMachine(machine))
     text = words(capsys.readouterr().out)
 
@@ -237,7 +255,11 @@ def test_nodes_that_are_alike_share_a_line(capsys) -> None:
 
 def test_what_is_unusual_is_said(capsys) -> None:
     """Offline CPUs, CPUs of no node or of several, and names that look like markup."""
-    machine = replace(Machine((node(0, 0, 1), node(1, 1, 2))), offline_cpus=(5, 6), unassigned_cores=(Core((4,), 0),))
+    machine = replace(
+        Machine((node(0, 0, 1), node(1, 1, 2))),
+        offline_cpus=(5, 6),
+        unassigned_cores=(Core((4,), 0),),
+    )
     show_machine("[red]", LoadedMachine(machine))
     text = capsys.readouterr().out
 
@@ -250,7 +272,10 @@ def test_what_is_unusual_is_said(capsys) -> None:
 def test_many_distances_are_shown_by_value(capsys, monkeypatch) -> None:
     """Where a matrix would be too wide: which nodes are how far; nodes that stand alike share a line."""
     monkeypatch.setenv("COLUMNS", "80")
-    rows = [tuple(10 if i == j else (20 if i // 10 == j // 10 else 30) for j in range(20)) for i in range(20)]
+    rows = [
+        tuple(10 if i == j else (20 if i // 10 == j // 10 else 30) for j in range(20))
+        for i in range(20)
+    ]
     nodes = tuple(node(i, i, distances=row) for i, row in enumerate(rows))
     show_machine("m", LoadedMachine(Machine(nodes)))
     text = words(capsys.readouterr().out)
@@ -300,7 +325,11 @@ def test_the_pcie_tree_is_drawn(alignup) -> None:
 def test_a_machine_whose_tree_nobody_published_is_said(alignup) -> None:
     name = "align-up-article"
     shown = alignup("machine", "-m", name, "--distances")
-    assert (shown.status, shown.out, shown.err) == (0, "", f"alignup: no PCIe tree is published for {name}\n")
+    assert (shown.status, shown.out, shown.err) == (
+        0,
+        "",
+        f"alignup: no PCIe tree is published for {name}\n",
+    )
     told = alignup("machine", "-m", name, "--distances", "--json")
     assert (told.lines, "no PCIe tree" in told.err) == ([{"devices": []}], True)
 
@@ -310,7 +339,13 @@ def test_distances_are_those_of_nvidias_table(alignup) -> None:
     told = alignup("machine", "-m", "dgx-h100", "--distances", "--json").lines[0]["devices"]
     first = {one["address"]: row for one, row in zip(told, told[1]["distances"], strict=True)}
     assert (told[1]["kind"], told[1]["numaNode"], told[1]["cpus"]) == ("GPU", 0, "0-55,112-167")
-    assert [first[f"0000:{bus}:00.0"] for bus in ("1b", "18", "40", "61", "9d")] == ["X", "PXB", "NODE", "NODE", "SYS"]
+    assert [first[f"0000:{bus}:00.0"] for bus in ("1b", "18", "40", "61", "9d")] == [
+        "X",
+        "PXB",
+        "NODE",
+        "NODE",
+        "SYS",
+    ]
     shown = alignup("machine", "-m", "dgx-h100", "--distances").out
     assert "2 NODE NODE X PXB NODE NODE NODE NODE" in words(shown)
     assert "SYS 0000:40:00.0 InfiniBand 0-55,112-167 0" in words(shown)

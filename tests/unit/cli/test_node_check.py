@@ -41,8 +41,12 @@ def test_findings_are_told_with_effect_and_repair(alignup, root):
 
 def test_bad_input_is_one_line(alignup, tmp_path):
     assert alignup("node", "check", "--node", tmp_path).complains("no files of a kubelet")
-    assert alignup("node", "check", "--node", tmp_path / "x").complains("no machine's root folder or archive")
-    assert alignup("node", "check", "--node", ARCHIVE, "--machine", "nowhere").complains("unknown machine 'nowhere'")
+    assert alignup("node", "check", "--node", tmp_path / "x").complains(
+        "no machine's root folder or archive"
+    )
+    assert alignup("node", "check", "--node", ARCHIVE, "--machine", "nowhere").complains(
+        "unknown machine 'nowhere'"
+    )
 
 
 def test_the_group_knows_its_subcommands(alignup):
@@ -65,4 +69,6 @@ def test_what_is_packed_and_missing_is_told_as_json(alignup, root, tmp_path):
 def test_an_object_is_exported_on_one_line(alignup):
     [told] = alignup("node", "export", "--node", ARCHIVE, "--json").lines
     assert told == json.loads(alignup("node", "export", "--node", ARCHIVE).out)
-    assert alignup("node", "export", "--node", ARCHIVE, "--json", "--format", "prometheus").status == 2
+    assert (
+        alignup("node", "export", "--node", ARCHIVE, "--json", "--format", "prometheus").status == 2
+    )

@@ -28,12 +28,26 @@ def test_pods_are_admitted_after_those_of_the_kubelet(alignup, tmp_path):
 
 def test_devices_and_release_can_be_given(alignup, tmp_path):
     (tmp_path / "pod.yaml").write_text((EXAMPLE / "next.jsonl").read_text().splitlines()[0])
-    devices = {"nvidia.com/gpu": [{"id": "g", "numa": 2}], "example.com/nic": [{"id": "n", "numa": 2}]}
+    devices = {
+        "nvidia.com/gpu": [{"id": "g", "numa": 2}],
+        "example.com/nic": [{"id": "n", "numa": 2}],
+    }
     (tmp_path / "devices.json").write_text(json.dumps(devices))
-    words = ("--node", ARCHIVE, "--devices", tmp_path / "devices.json", "--kubelet-version", "1.33", "--json")
+    words = (
+        "--node",
+        ARCHIVE,
+        "--devices",
+        tmp_path / "devices.json",
+        "--kubelet-version",
+        "1.33",
+        "--json",
+    )
     ended = alignup("admit", *words, tmp_path / "pod.yaml")
     assert ended.status == 0
-    assert ended.lines[0]["containers"]["c0"]["devices"] == {"example.com/nic": ["n"], "nvidia.com/gpu": ["g"]}
+    assert ended.lines[0]["containers"]["c0"]["devices"] == {
+        "example.com/nic": ["n"],
+        "nvidia.com/gpu": ["g"],
+    }
 
 
 def test_options_that_do_not_go_together_are_wrong_usage(alignup):
@@ -74,7 +88,9 @@ def pending(name: str, cpus: str = "1") -> dict[str, Any]:
 def test_pods_that_are_there_already_are_told_apart(alignup, write):
     """The very list of the node's pods, with one that is pending."""
     listed = node_pods()
-    running = [one["metadata"]["name"] for one in listed["items"] if one["status"]["phase"] == "Running"]
+    running = [
+        one["metadata"]["name"] for one in listed["items"] if one["status"]["phase"] == "Running"
+    ]
     listed["items"].append(pending("new"))
     file = write("pods.json", listed)
     ended = alignup("admit", "--node", ARCHIVE, "--json", file)
@@ -84,7 +100,10 @@ def test_pods_that_are_there_already_are_told_apart(alignup, write):
     assert [one["pod"] for one in ended.lines if not one.get("isThere")] == ["new"]
     held = next(one for one in ended.lines if one["pod"] == "p51-04-node-real")
     assert (held["admitted"], held["containers"]["c0"]["cpus"]) == (True, "5")
-    assert "pod default/p51-02-node-real has ended (Failed, TopologyAffinityError) and is ignored" in ended.err
+    assert (
+        "pod default/p51-02-node-real has ended (Failed, TopologyAffinityError) and is ignored"
+        in ended.err
+    )
 
     shown = alignup("admit", "--node", ARCHIVE, file).out
     assert shown.index("default/p51-04-node-real/c0") < shown.index("✓ default/new admitted")
@@ -102,15 +121,25 @@ def test_the_rejected_pods_of_a_node_are_explained_newest_first(alignup, tmp_pat
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
     listed = node_pods()
-    for name, cpus, started in (("old", "1", "2026-01-01T00:00:00Z"), ("big", "40", "2099-01-01T00:00:00Z")):
+    for name, cpus, started in (
+        ("old", "1", "2026-01-01T00:00:00Z"),
+        ("big", "40", "2099-01-01T00:00:00Z"),
+    ):
         dead = pending(name, cpus)
         dead["spec"]["nodeName"] = "node-real"
-        dead["status"] = {"phase": "Failed", "reason": "TopologyAffinityError", "message": "why", "startTime": started}
+        dead["status"] = {
+            "phase": "Failed",
+            "reason": "TopologyAffinityError",
+            "message": "why",
+            "startTime": started,
+        }
         listed["items"].append(dead)
     (tmp_path / "pods.json").write_text(json.dumps(listed))
     ended = alignup("explain", "--node", tmp_path, "--json")
     assert ended.status == 1
-    assert [(one["pod"], one["admitted"]) for one in ended.lines if one["uid"].startswith("u-")] == [
+    assert [
+        (one["pod"], one["admitted"]) for one in ended.lines if one["uid"].startswith("u-")
+    ] == [
         ("default/big", False),
         ("default/old", True),
     ]
@@ -120,7 +149,9 @@ def test_the_rejected_pods_of_a_node_are_explained_newest_first(alignup, tmp_pat
     one = alignup("explain", "--node", tmp_path, "--json", "--pod", "default/old")
     assert (one.status, [line["uid"] for line in one.lines]) == (0, ["u-old"])
     wrong = alignup("explain", "--node", tmp_path, "--pod", "default/none")
-    assert wrong.complains("no rejected pod 'default/none' is in the input, which has", "default/old")
+    assert wrong.complains(
+        "no rejected pod 'default/none' is in the input, which has", "default/old"
+    )
     assert "There is room now" in alignup("explain", "--node", tmp_path, "--pod", "old").out
 
     listed["items"] = [one for one in listed["items"] if one["status"]["phase"] == "Running"]
@@ -152,7 +183,11 @@ def test_resizes_in_place_are_asked_of_a_live_node(alignup, write):
     """The pods are there, with the resources that are wanted; status 0 only if all are allocated."""
     same, more = wanted("p51-04-node-real"), wanted("p51-04-node-real", cpu="2")
     ended = alignup("admit", "--node", ARCHIVE, "--resize", "--json", write("same.json", same))
-    assert (ended.status, ended.lines[0]["admitted"], ended.lines[0]["reason"]) == (0, True, "allocated")
+    assert (ended.status, ended.lines[0]["admitted"], ended.lines[0]["reason"]) == (
+        0,
+        True,
+        "allocated",
+    )
     ended = alignup("admit", "--node", ARCHIVE, "--resize", "--json", write("more.json", more))
     (line,) = ended.lines
     assert (ended.status, line["admitted"], line["reason"]) == (1, False, "Infeasible")
@@ -174,6 +209,8 @@ def test_a_resize_is_explained(alignup, write):
 
 def test_who_is_not_there_cannot_be_resized(alignup, write):
     file = write("new.json", pending("new"))
-    assert alignup("admit", "--node", ARCHIVE, "--resize", file).complains("on the node, got 'default/new'")
+    assert alignup("admit", "--node", ARCHIVE, "--resize", file).complains(
+        "on the node, got 'default/new'"
+    )
     assert alignup("admit", "--resize", file).status == 2
     assert alignup("admit", "--node", ARCHIVE, "--resize").status == 2

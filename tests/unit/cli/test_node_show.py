@@ -71,15 +71,19 @@ def test_what_is_in_effect_is_told_with_its_source(alignup, tmp_path):
 
 
 def test_flags_of_the_kubelet_are_named_and_state_files_where_there_is_no_configuration():
-    flags = read_flags(["--topology-manager-policy=restricted", "--feature-gates=PodLevelResourceManagers=true"]).over(
-        {}
-    )
+    flags = read_flags(
+        ["--topology-manager-policy=restricted", "--feature-gates=PodLevelResourceManagers=true"]
+    ).over({})
     file = {"topologyManagerPolicy": "none", "cpuManagerPolicy": "static"}
-    both = Configuration({**file, **flags}, (("config.yaml", file), ("the flags of process 7", flags)))
+    both = Configuration(
+        {**file, **flags}, (("config.yaml", file), ("the flags of process 7", flags))
+    )
     config = KubeletConfig.from_dict(flags)
     origins = {one.name: one.origin for one in settings_of(both, config)}
     assert (
-        origins["topologyManagerPolicy"] == origins["featureGates.PodLevelResourceManagers"] == "the flags of process 7"
+        origins["topologyManagerPolicy"]
+        == origins["featureGates.PodLevelResourceManagers"]
+        == "the flags of process 7"
     )
     assert origins["cpuManagerPolicy"] == "config.yaml"
     known = {one.name: one.origin for one in settings_of(Configuration({}), config)}
@@ -88,7 +92,16 @@ def test_flags_of_the_kubelet_are_named_and_state_files_where_there_is_no_config
 
 
 def test_pictures_are_written(alignup, tmp_path):
-    ended = alignup("node", "show", "--node", ARCHIVE, "--svg", tmp_path / "x.svg", "--html", tmp_path / "x.html")
+    ended = alignup(
+        "node",
+        "show",
+        "--node",
+        ARCHIVE,
+        "--svg",
+        tmp_path / "x.svg",
+        "--html",
+        tmp_path / "x.html",
+    )
     assert ended.status == 0
     assert "p51-01-node-real" in (tmp_path / "x.svg").read_text()
     assert (tmp_path / "x.html").read_text().startswith("<!DOCTYPE html>")
@@ -109,7 +122,9 @@ def test_watching_shows_the_node_when_it_has_changed(alignup, monkeypatch):
     assert (ended.status, len(ended.lines), slept) == (130, 1, [0.5] * 3)
 
 
-@pytest.mark.parametrize(("words", "name"), [((), "node-real"), (("--node-name", "node-x"), "node-x")])
+@pytest.mark.parametrize(
+    ("words", "name"), [((), "node-real"), (("--node-name", "node-x"), "node-x")]
+)
 def test_the_object_of_the_node_has_its_name(alignup, words, name):
     ended = alignup("node", "export", "--node", ARCHIVE, *words)
     assert json.loads(ended.out)["metadata"]["name"] == name
@@ -150,7 +165,9 @@ def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, 
         await stub.put(NODES, {"kind": "Node", "metadata": {"name": "n"}})
         for one in objects:
             kind = one["kind"].lower()
-            await stub.put(f"{CLAIMS}/{kind}{'es' if kind.endswith('s') else 's'}", {**one, "kind": None})
+            await stub.put(
+                f"{CLAIMS}/{kind}{'es' if kind.endswith('s') else 's'}", {**one, "kind": None}
+            )
         async with served(stub) as api:
 
             @asynccontextmanager
@@ -164,7 +181,12 @@ def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, 
             return await ask_cluster("k", "n")
 
     pods, node, claims = asyncio.run(cluster())
-    assert [one["metadata"]["name"] for one in claims["items"]] == ["n-gpu.example.com", "gpu.example.com", "mine", "t"]
+    assert [one["metadata"]["name"] for one in claims["items"]] == [
+        "n-gpu.example.com",
+        "gpu.example.com",
+        "mine",
+        "t",
+    ]
     target = tmp_path / "node.tar.xz"
     names = collect(open_node(ARCHIVE), target, pods=pods, node=node, claims=claims)
     files = open_node(target)
@@ -174,10 +196,18 @@ def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, 
     assert [(one["device"], one["numaNodes"]) for one in line["claims"]["devices"]] == [("d0", [0])]
     assert "claims" not in alignup("admit", "--node", ARCHIVE, "--json", manifest).lines[0]
     assert "n/d0, NUMA node 0" in alignup("claims", "--node", target, manifest).out
-    others = write("others.json", {"kind": "List", "items": [slice_of([1]), class_of(), template()]})
-    assert "n/d0, NUMA node 1" in alignup("claims", "--node", target, "--resources", others, manifest).out
+    others = write(
+        "others.json", {"kind": "List", "items": [slice_of([1]), class_of(), template()]}
+    )
+    assert (
+        "n/d0, NUMA node 1"
+        in alignup("claims", "--node", target, "--resources", others, manifest).out
+    )
     without = alignup("claims", "--node", ARCHIVE, manifest)
-    assert (without.status, "needs --resources, or a --node with objects" in without.err) == (2, True)
+    assert (without.status, "needs --resources, or a --node with objects" in without.err) == (
+        2,
+        True,
+    )
 
 
 def allocated(node, device):
@@ -190,5 +220,7 @@ def test_options_that_do_not_go_together_are_wrong_usage(alignup, tmp_path):
     ended = alignup("node", "collect", "--node", ARCHIVE, "--kubeconfig", "k", target)
     assert ended.status == 2
     assert "--node-name" in ended.err
-    assert alignup("node", "collect", "--node", ARCHIVE, "--pods", tmp_path / "none", target).complains("none")
+    assert alignup(
+        "node", "collect", "--node", ARCHIVE, "--pods", tmp_path / "none", target
+    ).complains("none")
     assert not target.exists()

@@ -28,7 +28,9 @@ def root(tmp_path):
 def process(root, pid, cpus, identity):
     folder = root / "proc" / str(pid)
     folder.mkdir(parents=True)
-    (folder / "status").write_text(f"Name:\twork\nPPid:\t1\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0\n")
+    (folder / "status").write_text(
+        f"Name:\twork\nPPid:\t1\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0\n"
+    )
     uid = f"{UID[:8]}-{UID[8:12]}-{UID[12:16]}-{UID[16:20]}-{UID[20:]}"
     (folder / "cgroup").write_text(f"0::/kubepods/pod{uid}/{identity}\n")
 
@@ -40,7 +42,9 @@ def test_processes_that_sit_well_and_badly(alignup, root):
     process(root, 71, "0-47", "container-000002")
     ended = alignup("node", "verify", "--node", root)
     assert ended.status == 1
-    assert ended.out.startswith("default/p51-00-node-real/c0: process 71 (work) may run on CPUs 0,3-24,27-47")
+    assert ended.out.startswith(
+        "default/p51-00-node-real/c0: process 71 (work) may run on CPUs 0,3-24,27-47"
+    )
     ended = alignup("node", "verify", "--node", root, "--json", "70", "71")
     assert [(one["kind"], one["pid"]) for one in ended.lines] == [("cpus", 71)]
     assert alignup("node", "verify", "--node", root, "72").complains("process 72 does not run")
@@ -58,7 +62,9 @@ def test_leases_are_verified_by_their_file(alignup, root, tmp_path):
 
 
 def test_an_archive_has_no_processes(alignup):
-    assert alignup("node", "verify", "--node", EXAMPLE / "root.tar.xz").complains("the root of a machine")
+    assert alignup("node", "verify", "--node", EXAMPLE / "root.tar.xz").complains(
+        "the root of a machine"
+    )
 
 
 def container(tmp_path, cpus: str, *, numa_node: int = 0) -> Path:
@@ -99,9 +105,18 @@ def container(tmp_path, cpus: str, *, numa_node: int = 0) -> Path:
         ("9", 0, None, 2),
     ],
 )
-def test_a_container_asks_about_itself(alignup, tmp_path, cpus: str, numa_node: int, aligned, status: int) -> None:
+def test_a_container_asks_about_itself(
+    alignup, tmp_path, cpus: str, numa_node: int, aligned, status: int
+) -> None:
     """It needs no rights for its own affinity, and for where its devices are."""
-    ended = alignup("node", "verify", "--self", "--node", container(tmp_path, cpus, numa_node=numa_node), "--json")
+    ended = alignup(
+        "node",
+        "verify",
+        "--self",
+        "--node",
+        container(tmp_path, cpus, numa_node=numa_node),
+        "--json",
+    )
     found = ended.lines[0]
     assert (ended.status, found["aligned"], found["memoryNumaNodes"]) == (status, aligned, [0, 1])
     assert [(one["address"], one["from"]) for one in found["devices"]] == [

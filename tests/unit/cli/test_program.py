@@ -19,11 +19,15 @@ import pytest
 from alignup.cli import failures, main, options
 from alignup.cli.program import SUBCOMMANDS, exit_status, let_write_anything, program
 
-SCENARIO = b'{"machine": {"numaNodes": [{"id": 0, "memory": 1, "cores": [{"cpus": [0], "socket": 0}]}]}}\n'
+SCENARIO = (
+    b'{"machine": {"numaNodes": [{"id": 0, "memory": 1, "cores": [{"cpus": [0], "socket": 0}]}]}}\n'
+)
 ANSWER = b'{"name":"","steps":[]}\n'
 SCRIPT = Path(sys.executable).with_name("alignup")
 
-installed = pytest.mark.skipif(not SCRIPT.exists(), reason="the script alignup is not installed beside this Python")
+installed = pytest.mark.skipif(
+    not SCRIPT.exists(), reason="the script alignup is not installed beside this Python"
+)
 
 
 def test_every_subcommand_has_help(alignup) -> None:
@@ -52,7 +56,9 @@ def test_the_version(alignup) -> None:
 
 
 def test_the_package_runs_as_a_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "alignup", "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "alignup", "--version"], capture_output=True, text=True, check=True
+    )
 
     assert done.stdout.startswith("alignup ")
 
@@ -68,7 +74,9 @@ def test_no_help_leaves_a_value_open(alignup, name: str) -> None:
     assert "TEXT" not in alignup(name, "--help").out
 
 
-@pytest.mark.parametrize("words", [["bogus"], ["admit", "--bogus"], ["replay"], ["machine", "--json", "extra"]])
+@pytest.mark.parametrize(
+    "words", [["bogus"], ["admit", "--bogus"], ["replay"], ["machine", "--json", "extra"]]
+)
 def test_bad_usage_is_status_2(alignup, words: list[str]) -> None:
     """Click's own words on standard error, and nothing on standard output."""
     ended = alignup(*words)
@@ -79,9 +87,13 @@ def test_bad_usage_is_status_2(alignup, words: list[str]) -> None:
 
 def test_subcommands_are_imported_when_they_are_called() -> None:
     """Help must not cost what rich, PyYAML or numpy cost."""
-    heavy = "import sys; print([m for m in ('rich', 'yaml', 'numpy', 'msgspec') if m in sys.modules])"
+    heavy = (
+        "import sys; print([m for m in ('rich', 'yaml', 'numpy', 'msgspec') if m in sys.modules])"
+    )
     code = f"from alignup.cli.program import exit_status, program\nexit_status(program)\n{heavy}"
-    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    done = subprocess.run(  # noqa: S603 - our own
+        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True
+    )
 
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -103,8 +115,12 @@ def test_interruptions_are_no_refusals(monkeypatch, error: BaseException, status
     assert exit_status(click.Command("failing", callback=fail)) == status
 
 
-@pytest.mark.parametrize(("error", "words"), [(MemoryError(), "memory"), (RecursionError(), "nested too deeply")])
-def test_what_is_too_much_is_one_line(monkeypatch, capsys, error: BaseException, words: str) -> None:
+@pytest.mark.parametrize(
+    ("error", "words"), [(MemoryError(), "memory"), (RecursionError(), "nested too deeply")]
+)
+def test_what_is_too_much_is_one_line(
+    monkeypatch, capsys, error: BaseException, words: str
+) -> None:
     """Where no reader noticed it before."""
 
     def fail() -> None:
@@ -118,7 +134,10 @@ def test_what_is_too_much_is_one_line(monkeypatch, capsys, error: BaseException,
 
 def test_streams_can_be_other_peoples() -> None:
     """Only what would raise an error is changed."""
-    ours, theirs = (io.TextIOWrapper(io.BytesIO(), "ascii", errors=errors) for errors in ("strict", "backslashreplace"))
+    ours, theirs = (
+        io.TextIOWrapper(io.BytesIO(), "ascii", errors=errors)
+        for errors in ("strict", "backslashreplace")
+    )
     for stream in (ours, theirs, io.StringIO(), None):
         let_write_anything(stream)
 
@@ -162,7 +181,10 @@ def test_closed_output_is_said(closed: str) -> None:
     """As of any program that cannot write."""
     done = run_in_shell(closed, "machine", "--machine", "dgx-h100")
 
-    assert (done.returncode, done.stderr) == (2, b"alignup: bad file descriptor at standard output\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"alignup: bad file descriptor at standard output\n",
+    )
 
 
 def test_closed_input_is_said() -> None:
@@ -174,7 +196,9 @@ def test_closed_input_is_said() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-@pytest.mark.parametrize("words", [("admit", "no-such-file"), ("bogus",), ("release", "nobody", "--state", "/x/y")])
+@pytest.mark.parametrize(
+    "words", [("admit", "no-such-file"), ("bogus",), ("release", "nobody", "--state", "/x/y")]
+)
 def test_complaints_that_cannot_be_written_keep_the_status(words: tuple[str, ...]) -> None:
     """They are lost, it is not."""
     assert run_in_shell("2>/dev/full", *words).returncode == run_in_shell("", *words).returncode > 0
@@ -182,14 +206,19 @@ def test_complaints_that_cannot_be_written_keep_the_status(words: tuple[str, ...
 
 def test_too_few_files_may_be_open(tmp_path: Path) -> None:
     """One line, whichever import or file it is that cannot be opened."""
-    ways = (("machine", "--machine", "dgx-h100"), ("run", "--state", str(tmp_path / "l.json"), "--cpus", "1", "true"))
+    ways = (
+        ("machine", "--machine", "dgx-h100"),
+        ("run", "--state", str(tmp_path / "l.json"), "--cpus", "1", "true"),
+    )
     for limit in (5, 7):  # with fewer, the interpreter itself does not start
         for words in ways:
             done = run_in_shell("", *words, before=f"ulimit -n {limit};")
             assert b"Traceback" not in done.stderr, (limit, done.stderr)
 
 
-def run_in_shell(redirections: str, *words: str, before: str = "") -> subprocess.CompletedProcess[bytes]:
+def run_in_shell(
+    redirections: str, *words: str, before: str = ""
+) -> subprocess.CompletedProcess[bytes]:
     """Run the program as a shell does with some redirections."""
     program = [sys.executable, "-c", "from alignup.cli import main; main()", *words]
     command = ["/bin/sh", "-c", f'{before} exec "$@" {redirections}', "sh", *program]
@@ -263,7 +292,10 @@ def test_a_pipe_that_nobody_reads_is_no_refusal(monkeypatch, columns: str) -> No
     monkeypatch.setenv("COLUMNS", columns)
     ours, theirs = os.pipe()
     os.close(ours)
-    with os.fdopen(theirs, "wb") as pipe, start("admit", "-m", "align-up-article", stdout=pipe) as running:
+    with (
+        os.fdopen(theirs, "wb") as pipe,
+        start("admit", "-m", "align-up-article", stdout=pipe) as running,
+    ):
         assert running.stderr.read() == b""
         assert running.wait(60) == 141
 
@@ -281,7 +313,10 @@ def test_an_interrupt_while_the_program_is_imported_is_no_traceback(monkeypatch)
 @installed
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_a_full_disk_is_one_line() -> None:
-    with Path("/dev/full").open("wb") as full, start("machine", "-m", "gb200", stdout=full) as running:
+    with (
+        Path("/dev/full").open("wb") as full,
+        start("machine", "-m", "gb200", stdout=full) as running,
+    ):
         assert running.stderr.read() == b"alignup: no space left on device at standard output\n"
         assert running.wait(60) == 2
 
@@ -313,10 +348,16 @@ def test_ctrl_c_ends_the_script_without_a_traceback() -> None:
         (("node", "publish", "--name", "n"), "xxhash", "cluster"),
     ],
 )
-def test_a_missing_extra_is_named(alignup, monkeypatch, words: tuple[str, ...], missing: str, extra: str) -> None:
+def test_a_missing_extra_is_named(
+    alignup, monkeypatch, words: tuple[str, ...], missing: str, extra: str
+) -> None:
     """In one line, before anything is done."""
-    monkeypatch.setattr(failures, "find_spec", lambda name: None if name == missing else find_spec(name))
-    assert alignup(*words).complains(f"the module {missing}, which is not installed: pip install 'alignup[{extra}]'")
+    monkeypatch.setattr(
+        failures, "find_spec", lambda name: None if name == missing else find_spec(name)
+    )
+    assert alignup(*words).complains(
+        f"the module {missing}, which is not installed: pip install 'alignup[{extra}]'"
+    )
 
 
 def test_a_module_of_an_extra_that_is_missed_late_is_named(monkeypatch) -> None:
@@ -328,11 +369,15 @@ def test_a_module_of_an_extra_that_is_missed_late_is_named(monkeypatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(failures, "complain", said.append)
     assert failures.status_of(work) == 2
-    assert said == ["this needs the module xxhash, which is not installed: pip install 'alignup[kubelet]'"]
+    assert said == [
+        "this needs the module xxhash, which is not installed: pip install 'alignup[kubelet]'"
+    ]
 
 
 def test_values_are_completed() -> None:
-    assert [one.value for one in options.one_of("best-effort", "none")(None, None, "b")] == ["best-effort"]
+    assert [one.value for one in options.one_of("best-effort", "none")(None, None, "b")] == [
+        "best-effort"
+    ]
     assert "1.33" in [one.value for one in options.complete_versions(None, None, "1.3")]
 
 

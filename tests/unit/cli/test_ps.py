@@ -30,9 +30,12 @@ def state(tmp_path):
         memory=(MemoryShare(0, "memory", 3 << 29), MemoryShare(1, "memory", 0)),
         devices={leasing.GPU: ("gpu0", "gpu1")},
     )
-    gone = msgspec.structs.replace(leasing.record("gone"), process=msgspec.structs.replace(mine.process, start_time=1))
+    gone = msgspec.structs.replace(
+        leasing.record("gone"), process=msgspec.structs.replace(mine.process, start_time=1)
+    )
     other = msgspec.structs.replace(
-        leasing.record("other"), process=msgspec.structs.replace(mine.process, boot_id="x", host="x")
+        leasing.record("other"),
+        process=msgspec.structs.replace(mine.process, boot_id="x", host="x"),
     )
     leasing.put(LeaseFile(path, pytest.fail), mine, gone, other, machine=MachineIdentity("m", "m"))
     return path
@@ -43,7 +46,15 @@ def test_a_table_for_people(state):
     done = CliRunner().invoke(command, ["--state", str(state)])
     assert done.exit_code == 0
     assert "mine" in done.output
-    for cell in ("running", "gone", "unknown", "0-3", "1536Mi", "nvidia.com/gpu=gpu0,gpu1", "train [x]"):
+    for cell in (
+        "running",
+        "gone",
+        "unknown",
+        "0-3",
+        "1536Mi",
+        "nvidia.com/gpu=gpu0,gpu1",
+        "train [x]",
+    ):
         assert cell in done.output
 
 
@@ -96,7 +107,9 @@ def test_nobody_holds_anything(tmp_path):
     done = CliRunner().invoke(command, ["--state", str(tmp_path / "none.json")])
     assert done.output == "no leases\n"
     assert list(tmp_path.iterdir()) == []
-    assert CliRunner().invoke(command, ["--json", "--state", str(tmp_path / "none.json")]).output == ""
+    assert (
+        CliRunner().invoke(command, ["--json", "--state", str(tmp_path / "none.json")]).output == ""
+    )
 
 
 def test_a_damaged_file_is_said_and_left_as_it_is(tmp_path):
@@ -118,7 +131,8 @@ def test_a_file_that_may_not_be_read_is_no_bad_usage(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172800, "2d")]
+    ("seconds", "text"),
+    [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172800, "2d")],
 )
 def test_ages_are_short(seconds, text):
     assert age(1000, 1000 + seconds) == text
@@ -154,7 +168,9 @@ def test_who_waits_is_shown_with_what_they_ask_for(state):
         policy="restricted",
         since=1_000_000_000,
     )
-    gone = msgspec.structs.replace(waiter, id="2", process=msgspec.structs.replace(me, start_time=1))
+    gone = msgspec.structs.replace(
+        waiter, id="2", process=msgspec.structs.replace(me, start_time=1)
+    )
     other = Waiter("3", msgspec.structs.replace(me, pid=0, boot_id="x", host="x"), name="(user 7)")
     leasing.put(LeaseFile(state, pytest.fail), waiting=(waiter, gone, other))
     shown = CliRunner().invoke(command, ["--state", str(state)], env={"COLUMNS": "200"}).output

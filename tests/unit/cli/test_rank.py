@@ -52,13 +52,16 @@ def test_the_best_nodes_come_first(files):
 def test_json_has_one_object_a_pod(files):
     """Standard output is JSON lines and nothing else."""
     nodes, pod = files
-    result = run("rank", "--nodes", nodes, "--json", "--top", 1, "--strategy", "least-allocated", pod, pod)
+    result = run(
+        "rank", "--nodes", nodes, "--json", "--top", 1, "--strategy", "least-allocated", pod, pod
+    )
     first, second = map(json.loads, result.output.splitlines())
     assert first == second
     assert first["admitting"] == 2
     assert first["refusals"] == {"TopologyAffinityError": 1}
     assert first["best"] == [
-        # on NUMA node 1, whose CPUs are all free: half of them and a 32nd of the memory; the empty node gives node 0
+        # on NUMA node 1, whose CPUs are all free: half of them and a 32nd of the memory; the empty
+        # node gives node 0
         {"node": "full", "score": 73.4375, "numaNodes": [1], "preferred": True, "exact": True}
     ]
 
@@ -103,7 +106,11 @@ def test_exact_answers_ask_the_nodes(files):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{}\n", "nodes.*name"), ("kind: Pod\n", "NodeResourceTopology"), ("\n", "NodeResourceTopology")],
+    [
+        ("{}\n", "nodes.*name"),
+        ("kind: Pod\n", "NodeResourceTopology"),
+        ("\n", "NodeResourceTopology"),
+    ],
 )
 def test_a_file_of_something_else_is_an_error(tmp_path, files, content, message):
     """The error says which file and what was expected."""
@@ -127,14 +134,26 @@ def test_koordinators_scheduler_filters_and_scores(files):
     assert result.exit_code == 0
     assert "default/new: 2 of 3 nodes would admit it" in result.output
     assert "1 would refuse it: Unschedulable\n  1 node: Insufficient cpu (small)" in result.output
-    found = json.loads(run("rank", "--nodes", nodes, "--koordinator-profile", "document", "--json", pod).output)
-    # node 0 of the empty one has seven CPUs to give, node 1 of the full one eight: the fuller placement is worth more
-    assert [(one["node"], one["numaNodes"]) for one in found["best"]] == [("empty", [0]), ("full", [1])]
+    found = json.loads(
+        run("rank", "--nodes", nodes, "--koordinator-profile", "document", "--json", pod).output
+    )
+    # node 0 of the empty one has seven CPUs to give, node 1 of the full one eight: the fuller
+    # placement is worth more
+    assert [(one["node"], one["numaNodes"]) for one in found["best"]] == [
+        ("empty", [0]),
+        ("full", [1]),
+    ]
     [refused] = found["refused"]
-    assert (refused["node"], refused["reason"], refused["message"]) == ("small", "Unschedulable", "Insufficient cpu")
+    assert (refused["node"], refused["reason"], refused["message"]) == (
+        "small",
+        "Unschedulable",
+        "Insufficient cpu",
+    )
     assert found["refusals"] == {"Unschedulable": 1}
     assert found["exact"]
-    found = json.loads(run("rank", "--nodes", nodes, "--koordinator-profile", "scheduler", "--json", pod).output)
+    found = json.loads(
+        run("rank", "--nodes", nodes, "--koordinator-profile", "scheduler", "--json", pod).output
+    )
     assert {one["policy"] for one in found["best"]} == {""}
 
 
@@ -187,7 +206,10 @@ def test_nodes_without_numa_management_are_named(alignup, files):
     plain = json.dumps({**json.loads(node_line("plain")), "kubelet": {}})
     nodes.write_text(f"{plain}\n{nodes.read_text()}")
 
-    assert "without NUMA management, so last: plain" in alignup("rank", "--nodes", nodes, pod).out.splitlines()
+    assert (
+        "without NUMA management, so last: plain"
+        in alignup("rank", "--nodes", nodes, pod).out.splitlines()
+    )
     [answer] = alignup("rank", "--nodes", nodes, "--json", pod).lines
     assert (answer["best"][-1]["node"], answer["unmanaged"]) == ("plain", ["plain"])
 
@@ -207,7 +229,10 @@ def test_replicas_are_counted(files, tmp_path):
     assert (told["replicas"], told["replicasByNode"]) == (5, {"full": 2, "empty": 3})
     amounts = tmp_path / "amounts.json"
     amounts.write_text(TOPOLOGY)
-    assert json.loads(run("rank", "--nodes", amounts, "--replicas", "--json", pod).output)["replicas"] > 0
+    assert (
+        json.loads(run("rank", "--nodes", amounts, "--replicas", "--json", pod).output)["replicas"]
+        > 0
+    )
 
 
 def test_amounts_from_standard_input_cannot_be_filled(files):
@@ -215,7 +240,11 @@ def test_amounts_from_standard_input_cannot_be_filled(files):
     words = ["rank", "--nodes", "-", "--replicas", str(pod)]
     program_text = f"import sys; from alignup.cli import main; sys.argv[1:] = {words!r}; main()"
     done = subprocess.run(  # noqa: S603  # ours
-        [sys.executable, "-c", program_text], input=TOPOLOGY, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program_text],
+        input=TOPOLOGY,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert "--replicas needs a file" in done.stderr
@@ -224,7 +253,11 @@ def test_amounts_from_standard_input_cannot_be_filled(files):
 def test_nodes_that_refuse_alike_are_told_once(tmp_path):
     """In text with the sentence of the first of them, in JSON with all of their names."""
     nodes, pod = tmp_path / "nodes.jsonl", tmp_path / "pod.json"
-    nodes.write_text("\n".join(node_line(f"n{index}", pods=[pod_manifest(f"old{index}", 5)]) for index in range(7)))
+    nodes.write_text(
+        "\n".join(
+            node_line(f"n{index}", pods=[pod_manifest(f"old{index}", 5)]) for index in range(7)
+        )
+    )
     pod.write_text(json.dumps(pod_manifest("new", 9)))
     shown = run("rank", "--nodes", nodes, pod).output
     told = json.loads(run("rank", "--nodes", nodes, "--json", pod).output)

@@ -21,7 +21,10 @@ def file(tmp_path):
 
 def hold(file, **process):
     lease = leasing.record("mine", cpus=CPUSet.parse("0"))
-    leasing.put(file, msgspec.structs.replace(lease, process=msgspec.structs.replace(lease.process, **process)))
+    leasing.put(
+        file,
+        msgspec.structs.replace(lease, process=msgspec.structs.replace(lease.process, **process)),
+    )
 
 
 def release(file, *arguments):
@@ -46,7 +49,8 @@ def test_the_lease_that_was_freed_can_be_had_as_json(file):
 
 
 @pytest.mark.parametrize(
-    ("process", "words"), [({}, "which is running"), ({"pid_namespace": 1}, "on another host or in another container")]
+    ("process", "words"),
+    [({}, "which is running"), ({"pid_namespace": 1}, "on another host or in another container")],
 )
 def test_a_lease_that_may_be_in_use_is_freed_only_by_force(file, process, words):
     """The refusal says by whom."""

@@ -49,7 +49,10 @@ GPU = {"a/gpu": "1"}
 
 def test_every_documented_key(alignup, write) -> None:
     """NUMA nodes by the kernel's ids, CPUs as lists, memory in bytes, devices by resource."""
-    file = write("s.jsonl", scenario(manifest("p", cpu="2", **GPU), manifest("q"), manifest("r", cpu="3"), "p"))
+    file = write(
+        "s.jsonl",
+        scenario(manifest("p", cpu="2", **GPU), manifest("q"), manifest("r", cpu="3"), "p"),
+    )
 
     ended = alignup("replay", "--json", file)
 
@@ -76,12 +79,20 @@ def test_every_documented_key(alignup, write) -> None:
     assert refused["reason"] == "TopologyAffinityError"
     assert "cpu is free: 3 asked, 0 free" in refused["message"]
     assert refused["containers"] == {}
-    assert removed == {"admitted": True, "reason": "", "message": "", "sharedCpus": "0,2-3", "containers": {}}
+    assert removed == {
+        "admitted": True,
+        "reason": "",
+        "message": "",
+        "sharedCpus": "0,2-3",
+        "containers": {},
+    }
 
 
 def test_hints_of_containers(alignup, write) -> None:
     """By provider and resource; null where a provider has no preference."""
-    file = write("s.jsonl", scenario(manifest("p", **GPU), manifest("q", cpu="500m"), manifest("r", cpu="9")))
+    file = write(
+        "s.jsonl", scenario(manifest("p", **GPU), manifest("q", cpu="500m"), manifest("r", cpu="9"))
+    )
     first, second, refused = alignup("replay", "--json", "--hints", file).lines[0]["steps"]
 
     hints = first["containers"]["c0"]["hints"]
@@ -116,16 +127,28 @@ def test_hints_of_pods(alignup, write) -> None:
 def test_a_null_affinity(alignup, write) -> None:
     """A container that asks for nothing may be anywhere; under policy none nothing is decided."""
     nothing = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c0", "image": "i"}]}}
-    file = write("s.jsonl", scenario(nothing) + "\n" + scenario(nothing, kubelet={"topologyManagerPolicy": "none"}))
-    aligned, none = (line["steps"][0]["containers"]["c0"] for line in alignup("replay", "--json", file).lines)
+    file = write(
+        "s.jsonl",
+        scenario(nothing) + "\n" + scenario(nothing, kubelet={"topologyManagerPolicy": "none"}),
+    )
+    aligned, none = (
+        line["steps"][0]["containers"]["c0"] for line in alignup("replay", "--json", file).lines
+    )
 
-    assert aligned == {"affinity": {"numaNodes": None, "preferred": True}, "cpus": None, "memory": [], "devices": {}}
+    assert aligned == {
+        "affinity": {"numaNodes": None, "preferred": True},
+        "cpus": None,
+        "memory": [],
+        "devices": {},
+    }
     assert none["affinity"] is None
 
 
 def test_a_configuration_that_a_kubelet_refuses(alignup, write) -> None:
     """The scenario has no steps then."""
-    file = write("s.jsonl", scenario(kubelet={"topologyManagerPolicy": "bogus"}) + "\n\n" + scenario())
+    file = write(
+        "s.jsonl", scenario(kubelet={"topologyManagerPolicy": "bogus"}) + "\n\n" + scenario()
+    )
     ended = alignup("replay", "--json", file)
 
     assert (ended.status, ended.err) == (0, "")
@@ -168,7 +191,10 @@ def test_what_is_passed_over_is_said_once(alignup, write) -> None:
 
     assert ended.status == 0
     assert len(ended.lines) == 2
-    assert ended.err == "alignup: the key 'kublet' of a node is unknown and ignored; did you mean 'kubelet'?\n"
+    assert (
+        ended.err
+        == "alignup: the key 'kublet' of a node is unknown and ignored; did you mean 'kubelet'?\n"
+    )
 
 
 def test_a_flood_of_warnings_ends(alignup, write) -> None:
@@ -180,7 +206,12 @@ def test_a_flood_of_warnings_ends(alignup, write) -> None:
 
 
 def test_machines_of_the_catalog_go_by_name(alignup, write) -> None:
-    line = json.dumps({"machine": "align-up-article", "steps": [{"admit": manifest("p", **{"nvidia.com/gpu": "1"})}]})
+    line = json.dumps(
+        {
+            "machine": "align-up-article",
+            "steps": [{"admit": manifest("p", **{"nvidia.com/gpu": "1"})}],
+        }
+    )
     [answer] = alignup("replay", "--json", write("s.jsonl", line)).lines
 
     assert answer["steps"][0]["containers"]["c0"]["devices"] == {"nvidia.com/gpu": ["gpu0"]}
@@ -199,8 +230,13 @@ def test_text_for_people(alignup, write) -> None:
     ended = alignup("replay", file)
 
     assert ended.status == 0
-    assert ended.out.splitlines()[:2] == ["two pods:", "  0: admitted, c0: NUMA node 0, CPUs 1, a/gpu gpu0"]
-    assert ended.out.splitlines()[2].startswith("  1: refused, TopologyAffinityError: container 'c0' ")
+    assert ended.out.splitlines()[:2] == [
+        "two pods:",
+        "  0: admitted, c0: NUMA node 0, CPUs 1, a/gpu gpu0",
+    ]
+    assert ended.out.splitlines()[2].startswith(
+        "  1: refused, TopologyAffinityError: container 'c0' "
+    )
     assert ended.out.splitlines()[3:5] == ["  2: removed", f"scenario {file}:2:"]
     assert "the kubelet would not start" in ended.out
 
@@ -223,7 +259,9 @@ def test_a_refused_pod_may_be_removed(alignup, write) -> None:
     """The conformance vectors do: there is nothing to take back. Once."""
     refused = manifest("p", cpu="9")
     assert alignup("replay", "--json", write("s.jsonl", scenario(refused, "p"))).status == 0
-    assert alignup("replay", "--json", write("t.jsonl", scenario(refused, "p", "p"))).complains("steps[2]", "'p'")
+    assert alignup("replay", "--json", write("t.jsonl", scenario(refused, "p", "p"))).complains(
+        "steps[2]", "'p'"
+    )
 
 
 def test_a_container_that_starts_is_said(alignup, write) -> None:

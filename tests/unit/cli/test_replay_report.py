@@ -16,7 +16,10 @@ from traces import scenario
 @pytest.fixture
 def trace(write) -> str:
     """Two scenarios of 60 steps, and one whose kubelet would not start."""
-    stuck = scenario(2) | {"kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"}, "name": "stuck"}
+    stuck = scenario(2) | {
+        "kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"},
+        "name": "stuck",
+    }
     return write("trace.jsonl", "\n".join(map(json.dumps, [scenario(0), scenario(1), stuck])))
 
 
@@ -33,7 +36,14 @@ def test_a_summary_is_one_object(alignup, trace) -> None:
 def test_a_summary_for_people(alignup, trace) -> None:
     out = alignup("replay", "--summary", trace).out
 
-    for part in ("3 nodes, 120 steps", "admitted", "alignment: 100.0%", "stuck would not start", "stranded", "▁"):
+    for part in (
+        "3 nodes, 120 steps",
+        "admitted",
+        "alignment: 100.0%",
+        "stuck would not start",
+        "stranded",
+        "▁",
+    ):
         assert part in out
     words = " ".join(out.split())
     assert "example.com/any 0,1 1 " in words
@@ -71,7 +81,9 @@ def test_refusals_fail_where_that_is_asked_for(alignup, trace) -> None:
     assert alignup("replay", "--summary", "--fail-on-refusal", trace).status == 1
 
 
-@pytest.mark.parametrize("words", [("--hints", "--json"), ("--compare-versions",), ("--kubelet-version", "1.35,1.36")])
+@pytest.mark.parametrize(
+    "words", [("--hints", "--json"), ("--compare-versions",), ("--kubelet-version", "1.35,1.36")]
+)
 def test_what_does_not_go_together_is_said(alignup, trace, words) -> None:
     ended = alignup("replay", "--summary", *words, trace)
 

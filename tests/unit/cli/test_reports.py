@@ -13,7 +13,11 @@ REPORTS = Path(__file__).parents[2] / "reports/k8s"
 
 CASES = [
     # kubernetes#84597: by design, preferred is judged against an empty node
-    ("explain 01-restricted-fragmented --node root new.json", 1, ["refused: TopologyAffinityError", "remove pod d/a"]),
+    (
+        "explain 01-restricted-fragmented --node root new.json",
+        1,
+        ["refused: TopologyAffinityError", "remove pod d/a"],
+    ),
     (
         "explain 01-restricted-fragmented --node root new.json",
         1,
@@ -25,8 +29,16 @@ CASES = [
         2,
         ['the total amount "10Mi" of type "hugepages-2Mi" is not equal to the value "0"'],
     ),
-    ("node-check 03-reserved-hugepages --node root", 1, ['"0" determined by Node Allocatable feature']),
-    ("node-restart 03-reserved-hugepages --node root", 1, ["the kubelet does not start", "repair: correct reserved"]),
+    (
+        "node-check 03-reserved-hugepages --node root",
+        1,
+        ['"0" determined by Node Allocatable feature'],
+    ),
+    (
+        "node-restart 03-reserved-hugepages --node root",
+        1,
+        ["the kubelet does not start", "repair: correct reserved"],
+    ),
     # kubernetes#129078
     (
         "node-restart 04-smt-restart --node root --kubelet-version 1.36",
@@ -36,7 +48,11 @@ CASES = [
     ("node-restart 04-smt-restart --node root --kubelet-version 1.37", 0, ["d/api", "stays"]),
     # kubernetes#131610
     ("admit 05-uncore-odd -c kubelet.yaml --kubelet-version 1.34 pod7.json", 0, ["9-15"]),
-    ("admit 05-uncore-odd -c kubelet.yaml --kubelet-version 1.33 --lenient pod7.json", 0, ["0-5,9"]),
+    (
+        "admit 05-uncore-odd -c kubelet.yaml --kubelet-version 1.33 --lenient pod7.json",
+        0,
+        ["0-5,9"],
+    ),
     (
         "explain 05-uncore-odd -c kubelet.yaml --kubelet-version 1.33 --lenient pod7.json",
         0,
@@ -52,7 +68,10 @@ CASES = [
     (
         "explain 07-sidecar-guaranteed -c kubelet.yaml --devices devices.json pod.json",
         0,
-        ["NUMA node 1 (side)", "request 1900m cpu instead of 2 in container 'side', which then shares CPUs"],
+        [
+            "NUMA node 1 (side)",
+            "request 1900m cpu instead of 2 in container 'side', which then shares CPUs",
+        ],
     ),
     # pytorch/ci-infra#696
     (
@@ -63,7 +82,11 @@ CASES = [
     # kubevirt#17248
     ("admit 13-kubevirt-two-nodes -c kubelet.yaml pod.json", 0, ["0,1", "1-12,14-27,29-40,42-55"]),
     # kubernetes#109766
-    ("admit 14-memory-hugepages-one-node -c kubelet.yaml --devices devices-null.json pod.json", 0, ["admitted"]),
+    (
+        "admit 14-memory-hugepages-one-node -c kubelet.yaml --devices devices-null.json pod.json",
+        0,
+        ["admitted"],
+    ),
     (
         "explain 14-memory-hugepages-one-node -c kubelet.yaml --devices devices.json pod.json",
         1,
@@ -73,11 +96,17 @@ CASES = [
     (
         "explain 17-single-numa-12 -c kubelet.yaml pod.yaml",
         1,
-        ["no NUMA node has 12 cpu (at most 10)", "topologyManagerPolicy restricted: it would run on NUMA nodes 0+1"],
+        [
+            "no NUMA node has 12 cpu (at most 10)",
+            "topologyManagerPolicy restricted: it would run on NUMA nodes 0+1",
+        ],
     ),
     # kubernetes PR 135581
     (
-        "admit 18-gb200-34-nodes -c kubelet.yaml --devices devices.json --kubelet-version 1.35 pod.json",
+        (
+            "admit 18-gb200-34-nodes -c kubelet.yaml --devices devices.json --kubelet-version 1.35 "
+            "pod.json"
+        ),
         0,
         ["kubelet 1.35 does not answer: it walks all 2^34 sets"],
     ),
@@ -94,37 +123,66 @@ CASES = [
     (
         "explain 22-best-effort-dpdk -c kubelet.yaml --devices devices.json pods.json",
         0,
-        ["prefers NUMA node 0, cpu prefers NUMA node 1", "(excludeTopology): it would run on NUMA node 1, with"],
+        [
+            "prefers NUMA node 0, cpu prefers NUMA node 1",
+            "(excludeTopology): it would run on NUMA node 1, with",
+        ],
     ),
     # kubernetes/website#31721
     (
         "node-restart 26-policy-changed --node root",
         1,
-        ['configured policy "static" differs from state checkpoint policy "none"', "delete the file"],
+        [
+            'configured policy "static" differs from state checkpoint policy "none"',
+            "delete the file",
+        ],
     ),
     # kubernetes#84333
     (
         "node-check 27-cpus-added --node root",
         1,
-        ['available CPUs "0-7" doesn\'t match with CPUs in state "0-3"', "repair: drain the node, stop the kubelet"],
+        [
+            'available CPUs "0-7" doesn\'t match with CPUs in state "0-3"',
+            "repair: drain the node, stop the kubelet",
+        ],
     ),
     ("node-restart 29-edited-state --node root", 1, ["could not restore state from checkpoint"]),
     # kubernetes#117955
-    ("explain 35-failed-list -c kubelet.yaml pods.json", 1, ["no NUMA node has 4 cpu free (at most 3)"]),
-    # kubernetes#112234: devices with a topology of no NUMA node; up to 1.25 a kubelet took them for none at all
+    (
+        "explain 35-failed-list -c kubelet.yaml pods.json",
+        1,
+        ["no NUMA node has 4 cpu free (at most 3)"],
+    ),
+    # kubernetes#112234: devices with a topology of no NUMA node; up to 1.25 a kubelet took them for
+    # none at all
     (
         "explain 41-plugin-of-no-node --log kubelet.log",
         1,
-        ["(single-numa-node, scope container)", "device plugin may name no NUMA node that is there", "merge into it"],
+        [
+            "(single-numa-node, scope container)",
+            "device plugin may name no NUMA node that is there",
+            "merge into it",
+        ],
     ),
-    ("explain 41-plugin-of-no-node -c kubelet.json --devices devices.json pod.json", 0, ["d/demo admitted"]),
+    (
+        "explain 41-plugin-of-no-node -c kubelet.json --devices devices.json pod.json",
+        0,
+        ["d/demo admitted"],
+    ),
     # telco-reference#930
     (
         "explain 42-database-of-one-cpu --log kubelet.log",
         1,
-        ["full-pcpus-only gives whole cores only: multiples of 2 CPUs", "the log does not tell the hints"],
+        [
+            "full-pcpus-only gives whole cores only: multiples of 2 CPUs",
+            "the log does not tell the hints",
+        ],
     ),
-    ("explain 42-database-of-one-cpu -c kubelet.json pod.json", 1, ["ask for whole cores: 2 cpu instead of 1"]),
+    (
+        "explain 42-database-of-one-cpu -c kubelet.json pod.json",
+        1,
+        ["ask for whole cores: 2 cpu instead of 1"],
+    ),
     # kubernetes#128708
     (
         "explain 43-memory-of-both-nodes --log kubelet.log",
@@ -148,7 +206,11 @@ CASES = [
     (
         "explain 44-two-of-85-gib -c kubelet.json pods.json",
         1,
-        ["d/two refused: UnexpectedAdmissionError", "87Gi asked, free: 85.9Gi on NUMA node 0", "remove pod d/one"],
+        [
+            "d/two refused: UnexpectedAdmissionError",
+            "87Gi asked, free: 85.9Gi on NUMA node 0",
+            "remove pod d/one",
+        ],
     ),
     # kubernetes#123816
     (
@@ -164,7 +226,10 @@ CASES = [
     (
         "explain 46-hybrid-cores -c kubelet.json pod.json",
         0,
-        ["gives CPUs twice: container 'c' gets CPUs 0", "whole cores reserved: reservedSystemCPUs 0-1"],
+        [
+            "gives CPUs twice: container 'c' gets CPUs 0",
+            "whole cores reserved: reservedSystemCPUs 0-1",
+        ],
     ),
     # kubernetes#132187: preferred is judged against the empty machine, of which no CPU is reserved
     (
@@ -176,7 +241,10 @@ CASES = [
     (
         "explain 48-sibling-offline -c kubelet.json pod.json",
         0,
-        ["gives CPUs twice: container 'c' gets CPUs 25", "whole cores reserved: reservedSystemCPUs 24-25,47,72-73"],
+        [
+            "gives CPUs twice: container 'c' gets CPUs 25",
+            "whole cores reserved: reservedSystemCPUs 24-25,47,72-73",
+        ],
     ),
     # kubernetes#138495
     (
@@ -188,7 +256,11 @@ CASES = [
     (
         "explain 50-cpus-left-by-init -c kubelet.json pods.json",
         1,
-        ["d/p2 admitted", "d/p3 refused: UnexpectedAdmissionError", "container 'init': not enough cpu is free"],
+        [
+            "d/p2 admitted",
+            "d/p3 refused: UnexpectedAdmissionError",
+            "container 'init': not enough cpu is free",
+        ],
     ),
 ]
 """The command, the report and further words (its files among them), the status, and parts of the output."""
@@ -217,7 +289,9 @@ def test_no_change_is_suggested_that_does_not_hold_while_pods_keep_their_cpus(al
     assert "restricted" not in told
 
 
-@pytest.mark.parametrize(("root", "status"), [("r-restricted", 1), ("r-best-effort", 0), ("r-none", 0)])
+@pytest.mark.parametrize(
+    ("root", "status"), [("r-restricted", 1), ("r-best-effort", 0), ("r-none", 0)]
+)
 def test_a_restarted_kubelet_decides_as_was_suggested(alignup, root, status):
     config = f"32-suggested-policy/{root}/var/lib/kubelet/config.yaml"
     assert alignup(

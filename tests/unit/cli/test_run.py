@@ -47,9 +47,13 @@ def invoke(state, *arguments):
 
 def test_a_command_runs_on_the_one_cpu_that_it_was_given(state):
     """On this very machine."""
-    done = alignup(state, "--cpus", "1", "--", "python3", "-c", "import os; print(os.sched_getaffinity(0))")
+    done = alignup(
+        state, "--cpus", "1", "--", "python3", "-c", "import os; print(os.sched_getaffinity(0))"
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout.replace("{", "[").replace("}", "]")) in [[cpu] for cpu in os.sched_getaffinity(0)]
+    assert json.loads(done.stdout.replace("{", "[").replace("}", "]")) in [
+        [cpu] for cpu in os.sched_getaffinity(0)
+    ]
     assert leases(state) == ()
 
 
@@ -138,7 +142,20 @@ def test_a_machine_that_is_not_this_one_needs_no_bind(state):
 def test_what_runs_is_in_the_way_of_others(state):
     """Until it ends, whoever ends it; the refusal names it."""
     holder = subprocess.Popen(  # noqa: S603  # ours
-        [*ALIGNUP, "run", "--state", str(state), *DGX, "--cpus", "224", "--name", "all", "--", "sleep", "600"]
+        [
+            *ALIGNUP,
+            "run",
+            "--state",
+            str(state),
+            *DGX,
+            "--cpus",
+            "224",
+            "--name",
+            "all",
+            "--",
+            "sleep",
+            "600",
+        ]
     )
     try:
         while not state.exists():
@@ -218,7 +235,9 @@ def test_an_inventory_can_be_in_a_file(state, tmp_path):
     """As for `alignup admit`."""
     path = tmp_path / "devices.yaml"
     path.write_text("x/y: [{id: a, numa: [1]}]\n")
-    done = invoke(state, *DGX, "--devices", str(path), "--device", "x/y=1", "--", "test", "1", "=", "1")
+    done = invoke(
+        state, *DGX, "--devices", str(path), "--device", "x/y=1", "--", "test", "1", "=", "1"
+    )
     assert done.exit_code == 0
     path.write_text("a: []\n---\nb: []\n")
     assert invoke(state, *DGX, "--devices", str(path), "--device", "x/y=1", "true").exit_code == 125
@@ -252,10 +271,23 @@ def test_a_gpu_that_cuda_cannot_number_ends_it_before_the_command_starts(state, 
     """And nothing is held."""
     devices, proof = tmp_path / "devices.json", tmp_path / "proof"
     devices.write_text('{"nvidia.com/gpu": [{"id": "0000:ff:1f.7", "numa": [0]}]}')
-    done = alignup(state, *DGX, "--devices", str(devices), "--device", "nvidia.com/gpu=1", "--", "touch", str(proof))
+    done = alignup(
+        state,
+        *DGX,
+        "--devices",
+        str(devices),
+        "--device",
+        "nvidia.com/gpu=1",
+        "--",
+        "touch",
+        str(proof),
+    )
     assert done.returncode == 125
     assert done.stderr.splitlines() == [
-        "alignup: expected a GPU that CUDA can number, got '0000:ff:1f.7' at the devices of nvidia.com/gpu"
+        (
+            "alignup: expected a GPU that CUDA can number, got '0000:ff:1f.7' at the devices of "
+            "nvidia.com/gpu"
+        )
     ]
     assert not proof.exists()
     assert leases(state) == ()
@@ -264,7 +296,9 @@ def test_a_gpu_that_cuda_cannot_number_ends_it_before_the_command_starts(state, 
 def test_what_the_command_leaves_running_keeps_the_lease(state):
     """Its status comes at once; who waits gets what it had when it ends."""
     wish = (*DGX, "--cpus", "224")
-    done = alignup(state, *wish, "--name", "n", "--", "sh", "-c", "setsid sleep 60 >&- 2>&- & echo $!; exit 4")
+    done = alignup(
+        state, *wish, "--name", "n", "--", "sh", "-c", "setsid sleep 60 >&- 2>&- & echo $!; exit 4"
+    )
     assert done.returncode == 4
     left = int(done.stdout)
     try:
@@ -299,7 +333,19 @@ def test_names_and_arguments_need_not_be_utf8(tmp_path):
     """They come from the file system."""
     state = os.fsencode(tmp_path) + b"/\xff.json"
     done = subprocess.run(  # noqa: S603  # ours
-        [*ALIGNUP, "run", b"--state", state, *DGX, "--cpus", "1", "sh", "-c", b'printf %s "$ALIGNUP_STATE$0"', b"\xfe"],
+        [
+            *ALIGNUP,
+            "run",
+            b"--state",
+            state,
+            *DGX,
+            "--cpus",
+            "1",
+            "sh",
+            "-c",
+            b'printf %s "$ALIGNUP_STATE$0"',
+            b"\xfe",
+        ],
         capture_output=True,
         check=False,
     )
@@ -343,7 +389,18 @@ def test_closed_streams_change_nothing(state, closed):
 )
 def test_the_managers_of_a_release_decide(state, version, status, words):
     """Kubelets up to 1.30 know no option for more than 8 NUMA nodes."""
-    done = alignup(state, "--machine", "gb200", "--no-bind", "--kubelet-version", version, "--cpus", "1", "--", "true")
+    done = alignup(
+        state,
+        "--machine",
+        "gb200",
+        "--no-bind",
+        "--kubelet-version",
+        version,
+        "--cpus",
+        "1",
+        "--",
+        "true",
+    )
     assert done.returncode == status
     assert words in done.stderr
 
@@ -351,14 +408,20 @@ def test_the_managers_of_a_release_decide(state, version, status, words):
 def test_siblings_stay_idle_and_are_nobody_elses(state):
     """The command sees the first CPU of each core; the lease holds whole cores."""
     asked = (*DGX, "--cpus", "2", "--idle-siblings", "--", "sh", "-c")
-    done = alignup(state, *asked, f"echo $ALIGNUP_CPUS; {' '.join(ALIGNUP[:1])} -m alignup ps --json --state {state}")
+    done = alignup(
+        state,
+        *asked,
+        f"echo $ALIGNUP_CPUS; {' '.join(ALIGNUP[:1])} -m alignup ps --json --state {state}",
+    )
     first, *held = done.stdout.splitlines()
     assert (first, json.loads(held[0])["cpus"]) == ("0-1", "0-1,112-113")
 
 
 def test_pairs_and_parts_by_layout(state):
     devices = ("--device", "nvidia.com/gpu=1", "--device", "example.com/nic=2")
-    paired = alignup(state, *DGX, *devices, "--pair", "nvidia.com/gpu,example.com/nic:required", "--", "env")
+    paired = alignup(
+        state, *DGX, *devices, "--pair", "nvidia.com/gpu,example.com/nic:required", "--", "env"
+    )
     assert "ALIGNUP_DEVICE_EXAMPLE_COM_NIC=nic0,nic1" in paired.stdout
     part = alignup(state, *DGX, "--part", "1/4", "--cpus", "4", "--layout", "numa", "--", "env")
     assert "ALIGNUP_CPUS=56-57,168-169" in part.stdout
@@ -373,7 +436,10 @@ def test_rules_that_are_none(state, option):
 def test_the_lease_is_written_to_a_descriptor(state):
     """As one line, as `alignup ps` has it; the command has not that descriptor, and its reader sees the end."""
     words = ("--cpus", "2", "--device", "nvidia.com/gpu=1", "--name", "n")
-    script = f"exec 7>{state.parent}/lease; {shlex.join([*ALIGNUP, 'run', '--state', str(state), *DGX, *words])}"
+    script = (
+        f"exec 7>{state.parent}/lease; "
+        f"{shlex.join([*ALIGNUP, 'run', '--state', str(state), *DGX, *words])}"
+    )
     script += " --json-fd 7 -- sh -c 'ls /proc/self/fd; cat " + f"{state.parent}/lease'"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)  # noqa: S603, S607  # ours
     *descriptors, line = done.stdout.splitlines()
@@ -393,9 +459,23 @@ def test_the_lease_can_be_written_to_standard_error(state):
 @pytest.mark.parametrize("opened", ["", "7</dev/null"])
 def test_a_descriptor_that_cannot_be_written_to_is_refused(state, opened):
     """Before anything is asked for."""
-    words = [*ALIGNUP, "run", "--state", str(state), *DGX, "--cpus", "1", "--json-fd", "7", "--", "true"]
+    words = [
+        *ALIGNUP,
+        "run",
+        "--state",
+        str(state),
+        *DGX,
+        "--cpus",
+        "1",
+        "--json-fd",
+        "7",
+        "--",
+        "true",
+    ]
     script = f"{shlex.join(words)} {opened}"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)  # noqa: S603, S607  # ours
     assert (done.returncode, done.stdout) == (125, "")
-    assert done.stderr == "alignup: --json-fd cannot write to descriptor: bad file descriptor at 7\n"
+    assert (
+        done.stderr == "alignup: --json-fd cannot write to descriptor: bad file descriptor at 7\n"
+    )
     assert not state.exists()

@@ -33,7 +33,9 @@ def run(*arguments):
 
 def test_a_generated_trace_is_played(nodes):
     """JSON is one object; the same seed gives the same."""
-    results = [run("--nodes", nodes, "--generate", 60, "--seed", 4, "--json").output for _ in range(2)]
+    results = [
+        run("--nodes", nodes, "--generate", 60, "--seed", 4, "--json").output for _ in range(2)
+    ]
     assert results[0] == results[1]
     report = json.loads(results[0])
     assert report["arrivals"] == 60
@@ -68,7 +70,11 @@ def test_rebalancing_is_compared_with_waiting(nodes):
     words = ("--nodes", nodes, "--generate", 120, "--rebalance", 10, "--seed", 2)
     report = json.loads(run(*words, "--json").output)
     assert report["rebalance"] == 10
-    assert report["waiting"].keys() == report["without"]["waiting"].keys() == {"mean", "longest", "pods", "evictions"}
+    assert (
+        report["waiting"].keys()
+        == report["without"]["waiting"].keys()
+        == {"mean", "longest", "pods", "evictions"}
+    )
     assert (report["without"]["waiting"]["evictions"], report["without"]["arrivals"]) == (0, 120)
     lines = run(*words).output.splitlines()
     assert [line.split()[0] for line in lines[-2:]] == ["without", "with"]
@@ -123,7 +129,10 @@ def test_refusals_are_grouped_by_equal_causes(nodes, sight):
     else:
         assert sum(counts) >= report["noAlignment"]
     text = run("--nodes", nodes, "--generate", 300, *sight).output
-    assert f"times a node refused, {report['causes'][0]['reason']}: {report['causes'][0]['cause']}" in text
+    assert (
+        f"times a node refused, {report['causes'][0]['reason']}: {report['causes'][0]['cause']}"
+        in text
+    )
 
 
 def test_rebalancing_that_makes_it_worse_is_not_done(tmp_path):
@@ -132,14 +141,22 @@ def test_rebalancing_that_makes_it_worse_is_not_done(tmp_path):
     kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
     shape = {"machine": "align-up-article", "kubelet": kubelet, "devices": devices}
     file = tmp_path / "nodes.jsonl"
-    file.write_text("".join(json.dumps({"name": f"n{number}", **shape}) + "\n" for number in range(3)))
+    file.write_text(
+        "".join(json.dumps({"name": f"n{number}", **shape}) + "\n" for number in range(3))
+    )
     words = ("--nodes", file, "--generate", 60, "--seed", 12, "--rebalance", 5)
     report = json.loads(run(*words, "--json").output)
     assert "without" not in report
     assert report["placed"] > report["discarded"]["placed"]
-    assert (report["waiting"]["evictions"], report["discarded"]["waiting"]["evictions"] > 0) == (0, True)
+    assert (report["waiting"]["evictions"], report["discarded"]["waiting"]["evictions"] > 0) == (
+        0,
+        True,
+    )
     alone = json.loads(run("--nodes", file, "--generate", 60, "--seed", 12, "--json").output)
     assert report["arrivals"] == alone["arrivals"]
     *_, said, _, _, without, moved = run(*words).output.splitlines()
     assert said == "rebalancing would make it worse, so it was not done:"
-    assert (without.split()[1], moved.split()[1]) == (str(report["placed"]), str(report["discarded"]["placed"]))
+    assert (without.split()[1], moved.split()[1]) == (
+        str(report["placed"]),
+        str(report["discarded"]["placed"]),
+    )

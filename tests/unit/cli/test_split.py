@@ -29,7 +29,10 @@ def test_a_table_for_people():
 
 def test_lines_for_programs():
     """One JSON object a part."""
-    parts = [json.loads(line) for line in split("8", "--cpus-per-part", "2", "--json").output.splitlines()]
+    parts = [
+        json.loads(line)
+        for line in split("8", "--cpus-per-part", "2", "--json").output.splitlines()
+    ]
     assert len(parts) == 8
     assert parts[0] == {
         "rank": 0,
@@ -62,7 +65,9 @@ def test_this_machine_can_be_split():
     assert json.loads(done.output)["rank"] == 0
 
 
-@pytest.mark.parametrize("arguments", [("0",), ("x",), ("300",), ("9", "--device", "nvidia.com/gpu=1")])
+@pytest.mark.parametrize(
+    "arguments", [("0",), ("x",), ("300",), ("9", "--device", "nvidia.com/gpu=1")]
+)
 def test_more_than_there_is_is_bad_usage(arguments):
     """In a sentence."""
     done = split(*arguments)
@@ -72,11 +77,15 @@ def test_more_than_there_is_is_bad_usage(arguments):
 def test_an_inventory_replaces_the_devices_of_the_machine(tmp_path):
     """As with `admit`: what the file does not name is not there."""
     path = tmp_path / "devices.json"
-    path.write_text(json.dumps({"example.com/x": [{"id": "x0", "numa": [0]}, {"id": "x1", "numa": [1]}]}))
+    path.write_text(
+        json.dumps({"example.com/x": [{"id": "x0", "numa": [0]}, {"id": "x1", "numa": [1]}]})
+    )
 
     done = split("2", "--devices", str(path), "--device", "nvidia.com/gpu=1")
     assert isinstance(done.exception, InputError)
-    assert "one of example.com/x, or one that --device-resource nvidia.com/gpu=10de:* or" in str(done.exception)
+    assert "one of example.com/x, or one that --device-resource nvidia.com/gpu=10de:* or" in str(
+        done.exception
+    )
     done = split("2", "--devices", str(path), "--device", "example.com/x=1", "--json")
     assert [json.loads(line)["devices"] for line in done.output.splitlines()] == [
         {"example.com/x": ["x0"]},
@@ -103,7 +112,14 @@ def test_one_form_of_output_at_a_time():
     assert "--json and --env exclude each other" in done.output
 
 
-GPU_NIC = ("-d", "nvidia.com/gpu=1", "-d", "example.com/nic=1", "--pair", "nvidia.com/gpu,example.com/nic")
+GPU_NIC = (
+    "-d",
+    "nvidia.com/gpu=1",
+    "-d",
+    "example.com/nic=1",
+    "--pair",
+    "nvidia.com/gpu,example.com/nic",
+)
 
 
 def test_parts_have_pairs_on_one_switch(tmp_path):
@@ -116,7 +132,9 @@ def test_parts_have_pairs_on_one_switch(tmp_path):
     entry["devices"]["nvidia.com/gpu"] = entry["devices"]["nvidia.com/gpu"][:3]
     machine = tmp_path / "machine.json"
     machine.write_text(json.dumps(entry))
-    done = CliRunner().invoke(command, ["3", "-m", str(machine), *GPU_NIC, "--cpus-per-part", "2", "--json"])
+    done = CliRunner().invoke(
+        command, ["3", "-m", str(machine), *GPU_NIC, "--cpus-per-part", "2", "--json"]
+    )
     parts = [json.loads(line)["devices"] for line in done.output.splitlines()]
     found = {part["nvidia.com/gpu"][0]: part["example.com/nic"][0] for part in parts}
     assert found["gpu2"] in {"nic2", "nic3"}
@@ -129,9 +147,14 @@ def test_required_pairs_that_cannot_be_are_said(tmp_path):
     assert split("2", *wanted, "--pair", "nvidia.com/gpu,example.com/nic:required").exit_code == 0
     far = tmp_path / "far.json"
     places = {"nvidia.com/gpu": "0000:18:00.0", "example.com/nic": "0000:3c:00.0"}
-    far.write_text(json.dumps({name: [{"id": address, "numa": 0}] for name, address in places.items()}))
+    far.write_text(
+        json.dumps({name: [{"id": address, "numa": 0}] for name, address in places.items()})
+    )
     refused = split("1", "--devices", str(far), *GPU_NIC[:-1], f"{GPU_NIC[-1]}:required").exception
-    assert "1 pair of nvidia.com/gpu and example.com/nic has to be on one PCIe root, 0 can be" in str(refused)
+    assert (
+        "1 pair of nvidia.com/gpu and example.com/nic has to be on one PCIe root, 0 can be"
+        in str(refused)
+    )
     assert isinstance(split("2", "--pair", "nvidia.com/gpu").exception, InputError)
 
 
@@ -147,7 +170,9 @@ def test_required_pairs_that_cannot_be_are_said(tmp_path):
 def test_layouts_go_around_as_mpirun_does(machine, layout, cpus):
     """`mpirun --map-by numa:PE=2` and the like: rank by rank to the next place."""
     done = CliRunner().invoke(
-        command, ["4", "-m", machine, "--layout", layout, "--cpus-per-part", "4", "--json"], catch_exceptions=False
+        command,
+        ["4", "-m", machine, "--layout", layout, "--cpus-per-part", "4", "--json"],
+        catch_exceptions=False,
     )
     firsts = [json.loads(line)["cpus"].split(",")[0] for line in done.output.splitlines()]
     assert firsts == cpus
@@ -157,7 +182,9 @@ def test_a_layout_fills_its_places_and_says_where_they_end():
     done = split("3", "--layout", "numa", "--json")
     sizes = [len(CPUSet.parse(json.loads(line)["cpus"])) for line in done.output.splitlines()]
     assert sizes == [56, 56, 56]
-    assert isinstance(split("3", "--layout", "numa", "--cpus-per-part", "112").exception, InputError)
+    assert isinstance(
+        split("3", "--layout", "numa", "--cpus-per-part", "112").exception, InputError
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +209,10 @@ def test_idle_siblings_leave_as_many_cores_as_there_are():
 
 def test_full_cores_refuse_a_part_of_a_core():
     refused = split("2", "--cpus-per-part", "3", "--full-cores").exception
-    assert "2 parts of 3 CPUs are not whole cores: those of CPUs 1,57,113,169 would be split" in str(refused)
+    assert (
+        "2 parts of 3 CPUs are not whole cores: those of CPUs 1,57,113,169 would be split"
+        in str(refused)
+    )
 
 
 def test_cpus_are_reserved_and_memory_is_chosen():
@@ -204,7 +234,10 @@ def test_cpus_are_reserved_and_memory_is_chosen():
 
 def test_a_kubelets_rules_come_back():
     """The CPU manager gives cores from the front, and not whole ones by itself."""
-    parts = [json.loads(line)["cpus"] for line in split("2", "--cpus-per-part", "4", *AS_KUBELET).output.splitlines()]
+    parts = [
+        json.loads(line)["cpus"]
+        for line in split("2", "--cpus-per-part", "4", *AS_KUBELET).output.splitlines()
+    ]
     assert parts == ["0-1,112-113", "2-3,114-115"]
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 CPU, MEMORY, CONFIG = "cpu_manager_state", "memory_manager_state", "config.yaml"
 # Nodes where less helps as the node is, so that more has to be drained.
-PINNED = {"memoryManagerPolicy": "Static", "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]}
+PINNED = {
+    "memoryManagerPolicy": "Static",
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+}
 OVERLAYS = (
     {},
     PINNED | {"topologyManagerPolicy": "best-effort"},
@@ -34,12 +37,21 @@ OVERLAYS = (
 
 def manifest_on_api(manifest: dict[str, Any], number: int) -> dict[str, Any]:
     """Return a pod that runs, as kubectl prints it."""
-    metadata = {**manifest["metadata"], "namespace": "d", "creationTimestamp": f"2026-01-01T00:00:{number:02}Z"}
+    metadata = {
+        **manifest["metadata"],
+        "namespace": "d",
+        "creationTimestamp": f"2026-01-01T00:00:{number:02}Z",
+    }
     containers = [*manifest["spec"].get("initContainers", ()), *manifest["spec"]["containers"]]
     for one in containers:
         resources = one["resources"]
-        resources["requests"] = {**resources["limits"], **resources.get("requests", {})}  # as the API server adds them
-    return {**manifest, "metadata": metadata, "status": {"phase": "Running", "startTime": "2026-01-01T00:01:00Z"}}
+        # as the API server adds them
+        resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
+    return {
+        **manifest,
+        "metadata": metadata,
+        "status": {"phase": "Running", "startTime": "2026-01-01T00:01:00Z"},
+    }
 
 
 class Place:
@@ -48,7 +60,9 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.root, self.state = root, root / "root/var/lib/kubelet"
 
-    def write(self, node: Node, kubelet: dict[str, Any], machine: Any, pods: list[dict[str, Any]]) -> None:
+    def write(
+        self, node: Node, kubelet: dict[str, Any], machine: Any, pods: list[dict[str, Any]]
+    ) -> None:
         """Write what the node's kubelet would have written."""
         (self.state / "device-plugins").mkdir(parents=True)
         (self.root / "root/podresources").mkdir()
@@ -62,19 +76,27 @@ class Place:
     def hold(self, node: Node) -> None:
         """Write the state files of a node."""
         cpu = cpu_document(node) if node.cpu else {"policyName": "none", "defaultCpuSet": ""}
-        memory = memory_document(node) if node.memory else {"policyName": "None", "machineState": {}}
+        memory = (
+            memory_document(node) if node.memory else {"policyName": "None", "machineState": {}}
+        )
         (self.state / CPU).write_text(signed(cpu, "cpu"))
         (self.state / MEMORY).write_text(signed(memory, "memory"))
-        (self.state / "device-plugins/kubelet_internal_checkpoint").write_text(signed(device_document(node), "devices"))
+        (self.state / "device-plugins/kubelet_internal_checkpoint").write_text(
+            signed(device_document(node), "devices")
+        )
 
     def configure(self, kubelet: dict[str, Any]) -> None:
         """Write the configuration."""
-        (self.state / CONFIG).write_text(json.dumps({name: one for name, one in kubelet.items() if one is not None}))
+        (self.state / CONFIG).write_text(
+            json.dumps({name: one for name, one in kubelet.items() if one is not None})
+        )
 
     def run(self, pods: list[dict[str, Any]]) -> None:
         """Let the API server list these pods."""
         self.pods = pods
-        (self.root / "root/pods.json").write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": pods}))
+        (self.root / "root/pods.json").write_text(
+            json.dumps({"kind": "PodList", "apiVersion": "v1", "items": pods})
+        )
 
     @property
     def words(self) -> tuple[object, ...]:
@@ -91,7 +113,11 @@ def place_of(chance: random.Random, root: Path) -> tuple[Place, Node] | None:
     if kubelet["cpuManagerPolicy"] == "static" and not kubelet["reservedSystemCPUs"]:
         return None
     # without the options of alpha stage and those that need other gates
-    kubelet |= {"systemReserved": {"memory": "924Mi"}} if kubelet["memoryManagerPolicy"] == "Static" else {}
+    kubelet |= (
+        {"systemReserved": {"memory": "924Mi"}}
+        if kubelet["memoryManagerPolicy"] == "Static"
+        else {}
+    )
     kubelet["featureGates"] = {"CPUManagerPolicyAlphaOptions": True}
     node = story.now()
     for pod in node.pods:
@@ -102,7 +128,9 @@ def place_of(chance: random.Random, root: Path) -> tuple[Place, Node] | None:
     return place, node
 
 
-def carry_out(alignup: Any, place: Place, node: Node, one: dict[str, Any], wanted: dict[str, Any], root: Path) -> Any:
+def carry_out(
+    alignup: Any, place: Place, node: Node, one: dict[str, Any], wanted: dict[str, Any], root: Path
+) -> Any:
     """Do what a suggestion says on a copy of the files, and ask for the pod again."""
     shutil.copytree(place.root, root)
     copy = Place(root)

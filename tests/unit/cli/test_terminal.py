@@ -37,7 +37,9 @@ def test_no_column_is_lost_where_there_is_no_room(monkeypatch, capsys, columns: 
     monkeypatch.setenv("COLUMNS", columns)
     print_table(("rank", "NUMA nodes", "CPUs"), [("0", "1,2,3", "0-31,64-95")])
 
-    assert {"rank", "NUMA", "nodes", "CPUs", "0", "1,2,3", "0-31,64-95"} <= set(capsys.readouterr().out.split())
+    assert {"rank", "NUMA", "nodes", "CPUs", "0", "1,2,3", "0-31,64-95"} <= set(
+        capsys.readouterr().out.split()
+    )
 
 
 WORDS = st.text("abz019", min_size=1, max_size=18)
@@ -46,17 +48,27 @@ CELLS = st.lists(WORDS, min_size=4, max_size=8).map(" ".join)
 
 @given(
     st.integers(20, 90),
-    st.lists(st.tuples(WORDS, CELLS, st.integers(0, 10**12).map(str), WORDS), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(WORDS, CELLS, st.integers(0, 10**12).map(str), WORDS), min_size=1, max_size=4
+    ),
 )
-def test_no_line_of_a_whole_column_and_no_number_is_broken(width: int, rows: list[tuple[str, ...]]) -> None:
+def test_no_line_of_a_whole_column_and_no_number_is_broken(
+    width: int, rows: list[tuple[str, ...]]
+) -> None:
     """Rich cuts off what has no room."""
     rows = [(name, cell.replace(" ", "\n", 1), number, words) for name, cell, number, words in rows]
-    made = Table("name", "whole", "number", "text", numbers=("number",), whole=("whole",), rows=rows)
+    made = Table(
+        "name", "whole", "number", "text", numbers=("number",), whole=("whole",), rows=rows
+    )
     out = io.StringIO()
     print_whole(Console(file=out, width=width), made)
 
     shown = out.getvalue()
-    assert all(part in shown for name, cell, number, _ in rows for part in (name, *cell.split("\n"), number))
+    assert all(
+        part in shown
+        for name, cell, number, _ in rows
+        for part in (name, *cell.split("\n"), number)
+    )
 
 
 @pytest.mark.parametrize(

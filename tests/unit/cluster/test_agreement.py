@@ -80,7 +80,9 @@ def agree_on_many(seed):
     cluster = Cluster.from_nodes([node for _, node in kinds])
     admitted = 0
     for number in range(PODS):
-        admitted += assert_agreement(cluster, pod_for(random, kinds), STRATEGIES[number % len(STRATEGIES)])
+        admitted += assert_agreement(
+            cluster, pod_for(random, kinds), STRATEGIES[number % len(STRATEGIES)]
+        )
     assert KINDS * PODS // 10 < admitted < KINDS * PODS  # neither verdict is rare
 
 
@@ -100,7 +102,8 @@ def test_evaluate_agrees_with_every_node_again(seed):
 def test_amounts_decide_where_they_can(kinds):
     """Nodes are asked only where something else than amounts decides: for less than one answer in ten.
 
-    A pod that brings a policy of its own is judged by every node that has pods: these know who holds which NUMA node.
+    A pod that brings a policy of its own is judged by every node that has pods: these know who
+    holds which NUMA node.
     """
     random = Random(9)
     plain = [
@@ -166,7 +169,8 @@ def test_what_does_not_fit_one_numa_node(kinds):
     shared = [
         node
         for _, node in kinds
-        if 4 <= len(node.machine.numa_nodes) <= 8 and node.manager.policy.name in {"best-effort", "restricted"}
+        if 4 <= len(node.machine.numa_nodes) <= 8
+        and node.manager.policy.name in {"best-effort", "restricted"}
     ][:60]
     cluster = Cluster.from_nodes(shared)
     several = 0
@@ -176,7 +180,9 @@ def test_what_does_not_fit_one_numa_node(kinds):
         pod = read_pod(
             {
                 "metadata": {"name": "new", "uid": "new"},
-                "spec": {"containers": [{"name": "c0", "image": "i", "resources": {"limits": limits}}]},
+                "spec": {
+                    "containers": [{"name": "c0", "image": "i", "resources": {"limits": limits}}]
+                },
             }
         )
         assert_agreement(cluster, pod)
@@ -188,13 +194,20 @@ def alike_containers(random, resource):
     """Return a pod of a few kinds of containers, in runs or mixed; some kinds need several NUMA nodes."""
     containers = []
     for _ in range(random.choice([1, 1, 1, 2, 3])):
-        limits = {"cpu": str(random.choice([1, 1, 2, 2, 4, 9])), "memory": f"{random.choice([128, 512, 1500])}Mi"}
+        limits = {
+            "cpu": str(random.choice([1, 1, 2, 2, 4, 9])),
+            "memory": f"{random.choice([128, 512, 1500])}Mi",
+        }
         if random.random() < 0.5:
             limits[resource] = str(random.choice([1, 1, 2, 4]))
         if random.random() < 0.1:
             limits["hugepages-2Mi"] = "64Mi"
         if random.random() < 0.2:
-            limits = {name: amount for name, amount in limits.items() if name in {"memory", "hugepages-2Mi"}}
+            limits = {
+                name: amount
+                for name, amount in limits.items()
+                if name in {"memory", "hugepages-2Mi"}
+            }
         containers += [limits] * random.choice([1, 2, 4, 8, 16])
     if random.random() < 0.5:
         random.shuffle(containers)
@@ -227,9 +240,18 @@ def test_containers_that_are_alike(seed):
 def test_devices_near_to_several_of_ten_numa_nodes(policy, wish):
     """A single node that has enough is preferred on a wide machine too, wherever the other devices are."""
     nodes = [{"id": i, "memory": GIBI, "cores": [{"cpus": [i], "socket": 0}]} for i in range(10)]
-    inventory = {RESOURCES[0]: [{"id": f"d{n}", "numa": near} for n, near in enumerate(([0], [1, 9], [2], [2, 3]))]}
-    kubelet = {"topologyManagerPolicy": policy, "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16"}}
-    node = Node.from_dict({"machine": {"numaNodes": nodes}, "kubelet": kubelet, "devices": inventory})
+    inventory = {
+        RESOURCES[0]: [
+            {"id": f"d{n}", "numa": near} for n, near in enumerate(([0], [1, 9], [2], [2, 3]))
+        ]
+    }
+    kubelet = {
+        "topologyManagerPolicy": policy,
+        "topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16"},
+    }
+    node = Node.from_dict(
+        {"machine": {"numaNodes": nodes}, "kubelet": kubelet, "devices": inventory}
+    )
     containers = [{"name": "c0", "image": "i", "resources": {"limits": {RESOURCES[0]: str(wish)}}}]
     pod = read_pod({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
     admitted = assert_agreement(Cluster.from_nodes([node]), pod)
@@ -241,7 +263,11 @@ def test_cores_of_several_sizes_give_more_than_is_free():
     _, node = kinds_of(12, 3)[2]
     wishes = [("2", "2Gi"), ("6", "5Gi"), ("10", "5Gi"), ("8", "256Mi")]
     containers = [
-        {"name": f"c{number}", "image": "i", "resources": {"limits": {"cpu": cpus, "memory": memory}}}
+        {
+            "name": f"c{number}",
+            "image": "i",
+            "resources": {"limits": {"cpu": cpus, "memory": memory}},
+        }
         for number, (cpus, memory) in enumerate(wishes)
     ]
     pod = read_pod({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
@@ -254,7 +280,11 @@ def test_cores_of_several_sizes_give_more_than_is_free():
 def test_containers_that_are_alike_fill_one_numa_node_after_the_other(policy):
     """Down to the last container, and one more: the reason is the policy's, or that of the manager that ran out."""
     nodes = [
-        {"id": i, "memory": 4 * GIBI, "cores": [{"cpus": [4 * i + cpu], "socket": 0} for cpu in range(4)]}
+        {
+            "id": i,
+            "memory": 4 * GIBI,
+            "cores": [{"cpus": [4 * i + cpu], "socket": 0} for cpu in range(4)],
+        }
         for i in range(4)
     ]
     kubelet = {
@@ -264,13 +294,22 @@ def test_containers_that_are_alike_fill_one_numa_node_after_the_other(policy):
         "reservedSystemCPUs": "0",
         "reservedMemory": [{"numaNode": 0, "limits": {"memory": "512Mi"}}],
     }
-    cluster = Cluster.from_nodes([Node.from_dict({"machine": {"numaNodes": nodes}, "kubelet": kubelet})])
+    cluster = Cluster.from_nodes(
+        [Node.from_dict({"machine": {"numaNodes": nodes}, "kubelet": kubelet})]
+    )
     verdicts = set()
-    for limits in ({"memory": "1Gi"}, {"cpu": "1", "memory": "1Gi"}, {"cpu": "2", "memory": "512Mi"}):
+    for limits in (
+        {"memory": "1Gi"},
+        {"cpu": "1", "memory": "1Gi"},
+        {"cpu": "2", "memory": "512Mi"},
+    ):
         for count in range(1, 20):
             container = {"image": "i", "resources": {"limits": limits}}
             containers = [{**container, "name": f"c{number}"} for number in range(count)]
-            manifest = {"metadata": {"name": "new", "uid": "new"}, "spec": {"containers": containers}}
+            manifest = {
+                "metadata": {"name": "new", "uid": "new"},
+                "spec": {"containers": containers},
+            }
             assert_agreement(cluster, read_pod(manifest))
             verdicts.add(REASONS[cluster.evaluate(manifest).reason[0]])
     assert "" in verdicts
@@ -280,7 +319,9 @@ def test_containers_that_are_alike_fill_one_numa_node_after_the_other(policy):
 @pytest.mark.parametrize(
     ("places", "policy", "wishes"),
     [
-        pytest.param([[0], [0, 1], [1], [0]], "best-effort", (2, 2), id="near two nodes between those of one"),
+        pytest.param(
+            [[0], [0, 1], [1], [0]], "best-effort", (2, 2), id="near two nodes between those of one"
+        ),
         pytest.param([[1], [0, 1], [1]], "restricted", (2, 1), id="near two nodes second"),
     ],
 )
@@ -290,10 +331,15 @@ def test_devices_that_are_mixed_in_the_inventory_are_taken_in_its_order(places, 
     nodes = [{"id": i, "memory": GIBI, "cores": [{"cpus": [i], "socket": 0}]} for i in range(2)]
     inventory = {name: [{"id": f"d{index}", "numa": near} for index, near in enumerate(places)]}
     node = Node.from_dict(
-        {"machine": {"numaNodes": nodes}, "kubelet": {"topologyManagerPolicy": policy}, "devices": inventory}
+        {
+            "machine": {"numaNodes": nodes},
+            "kubelet": {"topologyManagerPolicy": policy},
+            "devices": inventory,
+        }
     )
     containers = [
-        {"name": f"c{index}", "resources": {"limits": {name: str(count)}}} for index, count in enumerate(wishes)
+        {"name": f"c{index}", "resources": {"limits": {name: str(count)}}}
+        for index, count in enumerate(wishes)
     ]
     pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": containers}})
     cluster = Cluster.from_nodes([node])
@@ -302,7 +348,11 @@ def test_devices_that_are_mixed_in_the_inventory_are_taken_in_its_order(places, 
 
 def crowded(random):
     """Return a small node, and a pod of containers for one NUMA node, then one for several, then more for one."""
-    count, cpus, threads = random.choice([2, 2, 3, 4]), random.choice([4, 6, 8]), random.choice([1, 2])
+    count, cpus, threads = (
+        random.choice([2, 2, 3, 4]),
+        random.choice([4, 6, 8]),
+        random.choice([1, 2]),
+    )
     nodes = [
         {
             "id": i,
@@ -316,7 +366,9 @@ def crowded(random):
     ]
     near = [*range(count), *random.choices(range(count), k=random.randint(count, 3 * count))]
     kubelet = {
-        "topologyManagerPolicy": random.choice(["none", "best-effort", "restricted", "restricted", "restricted"]),
+        "topologyManagerPolicy": random.choice(
+            ["none", "best-effort", "restricted", "restricted", "restricted"]
+        ),
         "cpuManagerPolicy": random.choice(["none", "static", "static", "static"]),
         "reservedSystemCPUs": "0",
     }
@@ -327,7 +379,9 @@ def crowded(random):
         {
             "machine": {"numaNodes": nodes},
             "kubelet": kubelet,
-            "devices": {RESOURCES[0]: [{"id": f"d{number}", "numa": [at]} for number, at in enumerate(near)]},
+            "devices": {
+                RESOURCES[0]: [{"id": f"d{number}", "numa": [at]} for number, at in enumerate(near)]
+            },
         },
         kubelet_version=random.choice(["1.31", None]),
     )
@@ -345,7 +399,11 @@ def crowded(random):
         "memory": random.choice(["64Mi", "5Gi"]),
         RESOURCES[0]: str(min(largest + random.randint(0, 1), len(near) - 1)),
     }
-    wishes = [*random.choices(few, k=random.randint(1, 3)), many, *random.choices([*few, many], k=random.randint(1, 3))]
+    wishes = [
+        *random.choices(few, k=random.randint(1, 3)),
+        many,
+        *random.choices([*few, many], k=random.randint(1, 3)),
+    ]
     containers = [
         {"name": f"c{number}", "image": "i", "resources": {"limits": limits, "requests": limits}}
         for number, limits in enumerate(wishes)
@@ -381,10 +439,16 @@ def test_nodes_that_are_alike_are_answered_as_each_by_itself(kinds, seed):
     whole = Cluster.from_nodes(nodes)
     parts = [Cluster.from_nodes(nodes[start : start + FEW]) for start in range(0, len(nodes), FEW)]
     for number in range(3 * len(STRATEGIES)):
-        pod, strategy = pod_for(random, kinds, f"new-{number}"), STRATEGIES[number % len(STRATEGIES)]
+        pod, strategy = (
+            pod_for(random, kinds, f"new-{number}"),
+            STRATEGIES[number % len(STRATEGIES)],
+        )
         if number % 4:  # with a policy of its own, nodes that hold pods would be asked themselves
             pod = replace(pod, annotations={})
-        at_once, by_parts = whole.evaluate(pod, strategy), [part.evaluate(pod, strategy) for part in parts]
+        at_once, by_parts = (
+            whole.evaluate(pod, strategy),
+            [part.evaluate(pod, strategy) for part in parts],
+        )
         for name in ("admitted", "reason", "affinity", "preferred", "score", "exact"):
             assert getattr(at_once, name).tolist() == [
                 one for part in by_parts for one in getattr(part, name).tolist()
@@ -404,12 +468,22 @@ def test_a_state_is_one_for_every_pod_until_its_node_changes(seed):
     random = Random(seed)
     machine = {
         "numaNodes": [
-            {"id": i, "memory": GIBI, "cores": [{"cpus": [4 * i + cpu], "socket": 0} for cpu in range(4)]}
+            {
+                "id": i,
+                "memory": GIBI,
+                "cores": [{"cpus": [4 * i + cpu], "socket": 0} for cpu in range(4)],
+            }
             for i in range(2)
         ]
     }
-    inventory = {name: [{"id": f"{name}-{n}", "numa": [n % 2]} for n in range(4)] for name in RESOURCES[:2]}
-    kubelet = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    inventory = {
+        name: [{"id": f"{name}-{n}", "numa": [n % 2]} for n in range(4)] for name in RESOURCES[:2]
+    }
+    kubelet = {
+        "topologyManagerPolicy": "restricted",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+    }
     empty = Node.from_dict({"machine": machine, "kubelet": kubelet, "devices": inventory})
     nodes = [empty.copy() for _ in range(200)]
     whole = Cluster.from_nodes(nodes)
@@ -419,12 +493,19 @@ def test_a_state_is_one_for_every_pod_until_its_node_changes(seed):
         for name in random.sample(RESOURCES[:2], random.choice([0, 1, 1, 1, 2])):
             limits[name] = str(random.choice([1, 2, 3]))
         containers = [{"name": "c", "image": "i", "resources": {"limits": limits}}]
-        pod = read_pod({"metadata": {"name": "p", "uid": f"p{number}"}, "spec": {"containers": containers}})
+        pod = read_pod(
+            {"metadata": {"name": "p", "uid": f"p{number}"}, "spec": {"containers": containers}}
+        )
         for _ in range(random.choice([1, 2])):
             answer = whole.evaluate(pod, threads=random.choice([1, 2]))
-            few = [Cluster.from_nodes(nodes[start : start + FEW]).evaluate(pod) for start in range(0, len(nodes), FEW)]
+            few = [
+                Cluster.from_nodes(nodes[start : start + FEW]).evaluate(pod)
+                for start in range(0, len(nodes), FEW)
+            ]
             for name in ("admitted", "reason", "affinity", "preferred", "score"):
-                assert getattr(answer, name).tolist() == [one for part in few for one in getattr(part, name)], name
+                assert getattr(answer, name).tolist() == [
+                    one for part in few for one in getattr(part, name)
+                ], name
             admitted, verdicts = admitted + int(answer.admitted.sum()), verdicts + len(nodes)
         for index in random.sample(range(len(nodes)), random.choice([0, 5, 60])):
             if held[index] and random.random() < 0.5:

@@ -22,7 +22,9 @@ def test_kept_demands_follow_the_nodes(blind, strategy):
     cluster = Cluster.from_json_lines([node_line(str(n)) for n in range(6)])
     totals = Totals(cluster.nodes)
     kept = Candidates(cluster, totals, strategy, blind=blind)
-    pods = [read_pod(pod_manifest("a", cpus=cpus, gpu=gpu)) for cpus in (1, 3, 7) for gpu in (0, 1, 2)]
+    pods = [
+        read_pod(pod_manifest("a", cpus=cpus, gpu=gpu)) for cpus in (1, 3, 7) for gpu in (0, 1, 2)
+    ]
     there = {}
     for number in range(60):
         index = random.randrange(len(cluster))

@@ -8,13 +8,22 @@ from alignup import read_machine, read_pod
 from alignup.cluster.ranking import MOST_PODS, replicas_that_fit
 from alignup.node import Node
 
-FIELDS = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+FIELDS = {
+    "topologyManagerPolicy": "restricted",
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0",
+}
 
 
 def pod(name="p", **limits):
     """Return a Guaranteed pod, or one that asks for nothing."""
     resources = {"limits": limits} if limits else {}
-    return read_pod({"metadata": {"name": name}, "spec": {"containers": [{"name": "c0", "resources": resources}]}})
+    return read_pod(
+        {
+            "metadata": {"name": name},
+            "spec": {"containers": [{"name": "c0", "resources": resources}]},
+        }
+    )
 
 
 def node(policy="restricted"):
@@ -24,7 +33,12 @@ def node(policy="restricted"):
 
 @pytest.mark.parametrize(
     ("policy", "cpus", "count"),
-    [("restricted", "3", 2), ("restricted", "4", 1), ("best-effort", "5", 1), ("single-numa-node", "5", 0)],
+    [
+        ("restricted", "3", 2),
+        ("restricted", "4", 1),
+        ("best-effort", "5", 1),
+        ("single-numa-node", "5", 0),
+    ],
 )
 def test_as_many_as_the_node_admits_one_after_the_other(policy, cpus, count):
     asked = node(policy)

@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import alignup
-from alignup.cluster import REASONS, STRATEGIES, Cluster, Evaluation, read_amounts, read_node_resource_topologies
+from alignup.cluster import (
+    REASONS,
+    STRATEGIES,
+    Cluster,
+    Evaluation,
+    read_amounts,
+    read_node_resource_topologies,
+)
 from alignup.cluster.cluster import NodeAmounts, row_of_amounts
 from alignup.errors import ConfigError, InputError
 from alignup.koordinator.effective import document_score
@@ -44,7 +51,9 @@ def test_the_public_name():
 
 def test_resources_by_node_and_numa_node():
     """Free and allocatable amounts are arrays; a device near to no node counts nowhere."""
-    cluster = cluster_of(node_line("a", pods=[pod_manifest("old", cpus=3, memory="4Gi", gpu=1)]), node_line("b"))
+    cluster = cluster_of(
+        node_line("a", pods=[pod_manifest("old", cpus=3, memory="4Gi", gpu=1)]), node_line("b")
+    )
     assert cluster.names == ("a", "b")
     assert len(cluster) == 2
     assert cluster.resources == ("cpu", "memory", "example.com/any", "example.com/gpu")
@@ -104,7 +113,9 @@ def test_a_sensible_number_of_threads(threads):
 
 def test_amounts_alone_cannot_be_asked():
     """They answer with upper bounds, whose refusals are certain."""
-    cluster = Cluster(["a"], [amounts_of(1, "restricted", resources={"example.com/gpu": ((1,),) * 3})])
+    cluster = Cluster(
+        ["a"], [amounts_of(1, "restricted", resources={"example.com/gpu": ((1,),) * 3})]
+    )
     with pytest.raises(InputError, match="amounts only: make it from nodes"):
         cluster.evaluate(pod_manifest("new"), exact=True)
     assert not cluster.evaluate(pod_manifest("new", gpu=1)).exact.any()
@@ -137,7 +148,10 @@ def test_nodes_that_others_take_part_in_are_exact_too(more):
         assert answer.exact.all()
         for index, node in enumerate(nodes):
             admission = node.admit(manifest)
-            assert (answer.admitted[index], REASONS[answer.reason[index]]) == (admission.admitted, admission.reason)
+            assert (answer.admitted[index], REASONS[answer.reason[index]]) == (
+                admission.admitted,
+                admission.reason,
+            )
             if not admission.admitted:
                 continue
             affinity = admission.containers["c0"].affinity
@@ -188,7 +202,9 @@ def test_scores():
     assert scored("least-numa-nodes", pod) == 100 - 12 + 6
     assert scored("most-allocated", pod) == pytest.approx(100 * (0.75 + 0.5) / 2)
     assert scored("least-allocated", pod) == pytest.approx(100 * (0.25 + 0.5) / 2)
-    assert scored("balanced-allocation", pod) == pytest.approx(100 * (1 - np.var([0.75, 0.5], ddof=1)))
+    assert scored("balanced-allocation", pod) == pytest.approx(
+        100 * (1 - np.var([0.75, 0.5], ddof=1))
+    )
     cpus, devices = document_score(1, 4 + 3, 8), document_score(1, 2 + 1, 4)
     assert scored("document", pod) == pytest.approx((cpus + devices) / 2)
     assert scored("balanced-allocation", {"cpus": 3}) == 100
@@ -204,7 +220,10 @@ def test_scores_over_several_numa_nodes():
 
 
 def test_pods_that_ask_for_nothing_aligned_score_alike():
-    manifest = {"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    manifest = {
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
     cluster = cluster_of(node_line("a"))
     for strategy in STRATEGIES:
         assert cluster.evaluate(manifest, strategy).score.tolist() == [100]
@@ -219,7 +238,10 @@ def test_wide_machines_are_exact(policy):
     for index in range(5):
         assert node.admit(pod_manifest(f"old-{index}", cpus=3, memory="5Gi")).admitted
     cluster = Cluster.from_nodes([node])
-    nothing = {"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    nothing = {
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
     asked = [
         pod_manifest("new", cpus=cpus, memory=memory)
         for cpus, memory in ((6, "4Gi"), (12, "4Gi"), (8, "40Gi"), (2, "9Ti"))
@@ -228,7 +250,10 @@ def test_wide_machines_are_exact(policy):
         answer = cluster.evaluate(manifest)
         admission = node.try_admit(manifest)
         assert answer.exact.all()
-        assert (answer.admitted[0], REASONS[answer.reason[0]]) == (admission.admitted, admission.reason)
+        assert (answer.admitted[0], REASONS[answer.reason[0]]) == (
+            admission.admitted,
+            admission.reason,
+        )
         got = next(iter(admission.containers.values())).affinity if admission.admitted else None
         mask = 0 if got is None or got.affinity is None else int(got.affinity)
         assert answer.affinity[0] == mask
@@ -242,7 +267,9 @@ def test_devices_without_a_place_that_an_init_container_leaves():
     devices = [{"id": "a", "numa": None}, {"id": "b", "numa": [0]}, {"id": "c", "numa": [0]}]
     for first, admitted in ((None, True), ([], False)):
         devices[0]["numa"] = first
-        cluster = cluster_of(node_line("a", machine=machine_of(1, 4), devices={"example.com/gpu": devices}))
+        cluster = cluster_of(
+            node_line("a", machine=machine_of(1, 4), devices={"example.com/gpu": devices})
+        )
         answer = cluster.evaluate(manifest)
         assert answer.exact[0]
         assert answer.admitted[0] == admitted
@@ -273,7 +300,10 @@ def test_json_lines_name_the_line_of_an_error():
         ("[]", r"nodes:2: expected a node as a JSON object"),
         ('{"name": "b"}', r"nodes:2: .*machine"),
         (node_line("a"), r"nodes:2: expected a name that no other node has"),
-        (node_line("b", pods=[pod_manifest("p", cpus=9)]), r"nodes:2: .*TopologyAffinityError.* at pods\[0\]"),
+        (
+            node_line("b", pods=[pod_manifest("p", cpus=9)]),
+            r"nodes:2: .*TopologyAffinityError.* at pods\[0\]",
+        ),
         (node_line("b", preferredSets={"example.com/gpu": [["x"]]}), r"nodes:2: .*device ids"),
     ):
         with pytest.raises(InputError, match=message):
@@ -281,7 +311,9 @@ def test_json_lines_name_the_line_of_an_error():
     with pytest.raises(InputError, match="no nodes in"):
         cluster_of("", " ")
     with pytest.raises(ConfigError, match="nodes:1"):
-        cluster_of(node_line("b", kubelet={"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "x"}))
+        cluster_of(
+            node_line("b", kubelet={"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "x"})
+        )
 
 
 def test_json_lines_take_any_lines():
@@ -299,7 +331,8 @@ LABEL = "node.koordinator.sh/numa-topology-policy"
 def test_the_label_of_a_node_is_its_policy():
     """In a cluster as on the node itself: a pod too large for one NUMA node is refused where the label says so."""
     cluster = cluster_of(
-        node_line("labelled", policy="none", labels={LABEL: "SingleNUMANode"}), node_line("plain", policy="none")
+        node_line("labelled", policy="none", labels={LABEL: "SingleNUMANode"}),
+        node_line("plain", policy="none"),
     )
     answer = cluster.evaluate(pod_manifest("large", cpus=9))
     assert answer.admitted.tolist() == [False, True]
@@ -307,7 +340,10 @@ def test_the_label_of_a_node_is_its_policy():
 
 def test_a_cluster_has_one_default_of_exclusivity():
     """It is an argument of the scheduler, and there is one scheduler."""
-    lines = [node_line(name, singleNUMANodeExclusive=value) for name, value in (("a", "Required"), ("b", "Preferred"))]
+    lines = [
+        node_line(name, singleNUMANodeExclusive=value)
+        for name, value in (("a", "Required"), ("b", "Preferred"))
+    ]
     with pytest.raises(InputError, match="the same value for every node of a cluster"):
         cluster_of(*lines)
 
@@ -316,7 +352,9 @@ def annotated(uid, cpus, policy, exclusive=""):
     """A pod that brings a policy of its own."""
     spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive}
     made = pod_manifest(uid, cpus=cpus)
-    made["metadata"]["annotations"] = {"scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)}
+    made["metadata"]["annotations"] = {
+        "scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)
+    }
     return made
 
 
@@ -326,13 +364,20 @@ def annotated(uid, cpus, policy, exclusive=""):
         (annotated("new", 1, "SingleNUMANode"), [False, True, True, True], [0, 0b10, 0b01, 0b01]),
         (annotated("new", 1, "SingleNUMANode", "Preferred"), [True] * 4, [0b10, 0b10, 0b01, 0b01]),
         (annotated("new", 9, "Restricted"), [False, False, True, True], [0, 0, 0b11, 0b11]),
-        (annotated("new", 9, "Restricted", "Preferred"), [False, True, True, True], [0, 0b11, 0b11, 0b11]),
+        (
+            annotated("new", 9, "Restricted", "Preferred"),
+            [False, True, True, True],
+            [0, 0b11, 0b11, 0b11],
+        ),
         (annotated("new", 9, "BestEffort"), [False, False, True, True], [0, 0, 0b11, 0b11]),
     ],
 )
 def test_a_cluster_knows_who_holds_the_nodes(new, admitted, masks):
     """A pod across NUMA nodes, a SingleNUMANode pod in node 1, another pod, and nobody."""
-    nodes = [Node.from_dict({"machine": machine_of(2, 4), "kubelet": {"cpuManagerPolicy": "static"}}) for _ in range(4)]
+    nodes = [
+        Node.from_dict({"machine": machine_of(2, 4), "kubelet": {"cpuManagerPolicy": "static"}})
+        for _ in range(4)
+    ]
     nodes[0].admit(annotated("wide", 9, "Restricted"))
     nodes[1].admit(pod_manifest("filler", cpus=8))
     nodes[1].admit(annotated("single", 2, "SingleNUMANode"))
@@ -370,7 +415,9 @@ def test_another_node_in_a_nodes_place():
     cluster = cluster_of(node_line("a"), node_line("b"), node_line("c"))
     first, _, last = cluster.nodes
     devices = {"example.com/tpu": [{"id": "t", "numa": [11]}]}
-    line = json.loads(node_line("b", machine=machine_of(12, 8), policy="restricted", devices=devices))
+    line = json.loads(
+        node_line("b", machine=machine_of(12, 8), policy="restricted", devices=devices)
+    )
     line["kubelet"]["topologyManagerPolicyOptions"] = {"max-allowable-numa-nodes": "12"}
     node = Node.from_dict(line)
     cluster.update("b", node)
@@ -502,7 +549,9 @@ def test_numa_nodes_with_enough_are_those_of_the_table(seed, wanted, resource):
     """`nodes_with` says in masks what `free` says in amounts."""
     random = Random(seed)
     lines = [
-        node_line(f"n{number}", pods=[pod_manifest(f"p{number}", cpus=random.randint(1, 7), memory="4Gi")])
+        node_line(
+            f"n{number}", pods=[pod_manifest(f"p{number}", cpus=random.randint(1, 7), memory="4Gi")]
+        )
         for number in range(4)
     ]
     cluster = cluster_of(*lines)

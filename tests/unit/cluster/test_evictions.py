@@ -54,7 +54,11 @@ def placed(nodes: dict[str, Node], wanted: list[tuple[Pod, int]]) -> bool:
             continue
         copy = found.copy()
         admission = copy.admit(one)
-        if admission and (not widest or width(copy, one) <= widest) and placed({**nodes, name: copy}, wanted[1:]):
+        if (
+            admission
+            and (not widest or width(copy, one) <= widest)
+            and placed({**nodes, name: copy}, wanted[1:])
+        ):
             return True
     return False
 
@@ -68,7 +72,10 @@ def fewest(nodes: dict[str, Node], waiting: list[Pod], most: int) -> int | None:
             for name, one in some:
                 copies[name].remove(one.uid)
             back = [(one, width(nodes[name], one)) for name, one in some]
-            if any(placed(copies, [(one, 0) for one in waiting] + list(order)) for order in permutations(back)):
+            if any(
+                placed(copies, [(one, 0) for one in waiting] + list(order))
+                for order in permutations(back)
+            ):
                 return size
     return None
 
@@ -95,9 +102,12 @@ def test_there_are_as_few_evictions_as_an_exhaustive_search_finds(seed) -> None:
         has_gpus = random.random() < 0.7
         if has_gpus and random.random() < 0.5:
             running.insert(0, pod(f"{name}g", 1, 1))
-        nodes[name] = node(*running, has_gpus=has_gpus, topologyManagerPolicy=random.choice(policies))
+        nodes[name] = node(
+            *running, has_gpus=has_gpus, topologyManagerPolicy=random.choice(policies)
+        )
     waiting = [
-        pod(f"w{number}", random.choice([2, 3, 4]), random.choice([0, 0, 1])) for number in range(random.choice([1, 2]))
+        pod(f"w{number}", random.choice([2, 3, 4]), random.choice([0, 0, 1]))
+        for number in range(random.choice([1, 2]))
     ]
     plan = plan_room(Cluster.from_nodes(nodes), waiting)
     model = fewest(nodes, waiting, 3 if len(nodes) == 2 and len(waiting) == 1 else 2)
@@ -114,7 +124,10 @@ def test_there_are_as_few_evictions_as_an_exhaustive_search_finds(seed) -> None:
 
 def test_pods_go_nowhere_where_their_devices_are_missing() -> None:
     """A kubelet would take them there, since it ignores resources that no plugin has reported."""
-    nodes = {"plain": node(has_gpus=False), "gpus": node(pod("x", 2, 2), topologyManagerPolicy="best-effort")}
+    nodes = {
+        "plain": node(has_gpus=False),
+        "gpus": node(pod("x", 2, 2), topologyManagerPolicy="best-effort"),
+    }
     assert plan_room(Cluster.from_nodes(nodes), [pod("w", 1, 1)]).left_out
     plan = plan_room(Cluster.from_nodes({**nodes, "more": node()}), [pod("w", 1, 1)])
     assert [(step.action, step.node) for step in plan.steps] == [("place", "more")]
@@ -153,7 +166,12 @@ def test_of_two_pods_that_would_each_do_the_lesser_loss_goes() -> None:
         ({"uid-y": Standing(budgets=("db",)), "uid-u": Standing()}, "u"),
         ({"uid-y": Standing(since=5.0), "uid-u": Standing(since=4.0)}, "y"),
     ):
-        most = {"uid-w": Standing(9), "uid-x": Standing(9), "uid-z": Standing(9), "uid-v": Standing(9)}
+        most = {
+            "uid-w": Standing(9),
+            "uid-x": Standing(9),
+            "uid-z": Standing(9),
+            "uid-v": Standing(9),
+        }
         plan = plan_room(cluster, [pod("w", 4)], standings={**most, **standings}, budgets={"db": 1})
         assert [step.pod.name for step in plan.evictions][:1] == [gone], standings
         assert not plan.left_out
@@ -161,13 +179,18 @@ def test_of_two_pods_that_would_each_do_the_lesser_loss_goes() -> None:
     assert before == {name: [one.uid for one in found.pods] for name, found in nodes.items()}
 
 
-@pytest.mark.parametrize("standing", [Standing(priority=2), Standing(comes_back=False), Standing(budgets=("db",))])
+@pytest.mark.parametrize(
+    "standing", [Standing(priority=2), Standing(comes_back=False), Standing(budgets=("db",))]
+)
 def test_pods_that_matter_more_or_would_be_lost_or_are_protected_stay(standing) -> None:
     nodes = {"a": node(pod("x", 3), pod("y", 2)), "b": node(pod("z", 3), pod("u", 2))}
     waiting = [pod("w", 4)]
     everybody = dict.fromkeys(["uid-x", "uid-y", "uid-z", "uid-u"], standing)
     plan = plan_room(
-        Cluster.from_nodes(nodes), waiting, standings={**everybody, "uid-w": Standing(1)}, budgets={"db": 0}
+        Cluster.from_nodes(nodes),
+        waiting,
+        standings={**everybody, "uid-w": Standing(1)},
+        budgets={"db": 0},
     )
     assert [one.name for one in plan.left_out] == ["w"]
     assert not plan.steps
@@ -183,7 +206,14 @@ def test_a_plan_says_in_order_what_to_do() -> None:
     told = plan.to_dict()
     assert told["placed"] == 2
     assert told["leftOut"] == []
-    assert {key for step in told["steps"] for key in step} == {"action", "pod", "namespace", "uid", "node", "numaNodes"}
+    assert {key for step in told["steps"] for key in step} == {
+        "action",
+        "pod",
+        "namespace",
+        "uid",
+        "node",
+        "numaNodes",
+    }
 
 
 def test_a_pod_that_is_there_or_a_cluster_of_amounts_is_refused() -> None:
@@ -207,8 +237,16 @@ def test_one_node_loses_the_fewest_and_least_important_and_within_budgets() -> N
     assert fewest_victims(full, wanted, running[:2], Rules()) is None
     assert fewest_victims(full, pod("small", 1), [], Rules()) is None
     roomy = node(pod("x", 1), pod("y", 4), topologyManagerPolicy="restricted")
-    assert [one.name for one in fewest_victims(roomy, pod("w", 4), list(roomy.pods), Rules())] == ["y"]
+    assert [one.name for one in fewest_victims(roomy, pod("w", 4), list(roomy.pods), Rules())] == [
+        "y"
+    ]
     tied = node(pod("x", 3), pod("y", 3))
-    for standings in ({"x": Standing(1)}, {"x": Standing(budgets=("db",))}, {"y": Standing(since=9.0)}):
+    for standings in (
+        {"x": Standing(1)},
+        {"x": Standing(budgets=("db",))},
+        {"y": Standing(since=9.0)},
+    ):
         rules = Rules({f"uid-{name}": one for name, one in standings.items()}, {"db": 0})
-        assert [one.name for one in fewest_victims(tied, pod("w", 3), list(tied.pods), rules)] == ["y"]
+        assert [one.name for one in fewest_victims(tied, pod("w", 3), list(tied.pods), rules)] == [
+            "y"
+        ]

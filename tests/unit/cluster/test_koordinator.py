@@ -24,14 +24,22 @@ def pod(uid, cpus, policy="", exclusive="", **more):
     made = pod_manifest(uid, cpus=cpus, **more)
     if policy:
         spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive}
-        made["metadata"]["annotations"] = {"scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)}
+        made["metadata"]["annotations"] = {
+            "scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)
+        }
     return made
 
 
 def node(label="", pods=(), policy="none", scope="container", **more):
     """Return a node of two NUMA nodes with eight CPUs each, with these pods on it."""
-    kubelet = {"topologyManagerPolicy": policy, "topologyManagerScope": scope, "cpuManagerPolicy": "static"}
-    made = Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet, "labels": {LABEL: label}, **more})
+    kubelet = {
+        "topologyManagerPolicy": policy,
+        "topologyManagerScope": scope,
+        "cpuManagerPolicy": "static",
+    }
+    made = Node.from_dict(
+        {"machine": machine_of(2, 4), "kubelet": kubelet, "labels": {LABEL: label}, **more}
+    )
     for one in pods:
         assert made.admit(one).admitted
     return made
@@ -43,7 +51,9 @@ def judged(nodes, manifest, profile="document"):
 
 def test_each_node_has_a_verdict_and_a_placement():
     """Full nodes score higher than empty ones, and a mismatch is for good."""
-    found = judged([node(), node(pods=[pod("old", 4)]), node("Restricted")], pod("new", 2, "SingleNUMANode"))
+    found = judged(
+        [node(), node(pods=[pod("old", 4)]), node("Restricted")], pod("new", 2, "SingleNUMANode")
+    )
     assert [one.admitted for one in found] == [True, True, False]
     assert [one.numa_nodes for one in found] == [(0,), (0,), None]
     assert found[1].score > found[0].score > 90
@@ -64,7 +74,8 @@ def test_profiles_differ_in_what_a_pod_across_nodes_is():
 def test_a_refusal_names_exclusivity_and_the_pod():
     found = judged([node(pods=[pod("old", 9, "Restricted")])], pod("new", 1, "SingleNUMANode"))[0]
     assert found.message == (
-        "exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'default/old' across NUMA nodes 0+1"
+        "exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'default/old' "
+        "across NUMA nodes 0+1"
     )
 
 
@@ -77,14 +88,19 @@ def test_the_scheduler_knows_single_numa_node_in_pod_scope_only():
     """So it leaves nodes in container scope to the kubelet; the document does not tell them apart."""
     nodes = [node(policy="single-numa-node", scope=scope) for scope in ("container", "pod")]
     silent = pod("new", 1)
-    assert [one.verdict.policy for one in judged(nodes, silent, "scheduler")] == ["", "SingleNUMANode"]
+    assert [one.verdict.policy for one in judged(nodes, silent, "scheduler")] == [
+        "",
+        "SingleNUMANode",
+    ]
     assert [one.verdict.policy for one in judged(nodes, silent)] == ["SingleNUMANode"] * 2
 
 
 def test_fractions_of_cpus_and_other_memory_count():
     """A Burstable pod is placed by its requests, without a memory manager on the machine's memory."""
     manifest = pod("new", 1, "SingleNUMANode", memory="33Gi")
-    assert judged([node()], manifest)[0].message.startswith("Unaligned NUMA Hint cause cpu prefer [11]")
+    assert judged([node()], manifest)[0].message.startswith(
+        "Unaligned NUMA Hint cause cpu prefer [11]"
+    )
     manifest["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1500m", "memory": "1Gi"}}
     assert judged([node()], manifest)[0].numa_nodes == (0,)
 
@@ -108,18 +124,24 @@ def test_totals_are_those_of_the_default_scheduler(seed):
     nodes = [node(pods=[pod("old", draw.randint(1, 14))]) for _ in range(3)]
     for cluster in Cluster.from_nodes(nodes), read_node_resource_topologies(TOPOLOGY.encode()):
         for number in range(5):
-            manifest = pod(f"p{number}", draw.randint(1, 16), memory=f"{draw.choice([1, 40, 70])}Gi")
+            manifest = pod(
+                f"p{number}", draw.randint(1, 16), memory=f"{draw.choice([1, 40, 70])}Gi"
+            )
             container = manifest["spec"]["containers"][0]
             for name in ("example.com/gpu", "ephemeral-storage", "hugepages-2Mi"):
                 if draw.random() < 0.3:
-                    container["resources"]["limits"][name] = "2Mi" if name.startswith("huge") else "2"
+                    container["resources"]["limits"][name] = (
+                        "2Mi" if name.startswith("huge") else "2"
+                    )
             if draw.random() < 0.5:
                 manifest["spec"]["overhead"] = {"cpu": str(draw.randint(1, 4)), "memory": "1Gi"}
             parsed = read_pod(manifest)
             expected = Fit(cluster).shortages(parsed)
             for verdict, short in zip(judge_nodes(cluster, parsed), expected, strict=True):
                 first = verdict.message.split("; ")[0]
-                is_total = first.startswith("Insufficient ") and not first.startswith("Insufficient NUMA ")
+                is_total = first.startswith("Insufficient ") and not first.startswith(
+                    "Insufficient NUMA "
+                )
                 assert (first if is_total else None) == (short[0].reason if short else None)
 
 
@@ -129,7 +151,10 @@ def test_topologies_are_judged_by_their_amounts():
     wide = read_pod(pod("new", 4, "SingleNUMANode"))
     assert judge_nodes(cluster, wide, "scheduler")[0].numa_nodes == (1,)
     assert judge_nodes(cluster, read_pod(pod("new", 99)))[0].message == "Insufficient cpu"
-    assert judge_nodes(cluster, read_pod(pod("new", 1, none=1)))[0].message == "Insufficient example.com/none"
+    assert (
+        judge_nodes(cluster, read_pod(pod("new", 1, none=1)))[0].message
+        == "Insufficient example.com/none"
+    )
 
 
 def test_what_a_pod_must_not_ask_is_an_error_of_each_node():

@@ -25,7 +25,9 @@ def test_without_time_the_mean_is_what_is_used_now(totals):
     totals.add(0, request(totals, 3))
     meter.note()
     used = dict(zip(totals.resources, meter.mean.tolist(), strict=True))
-    assert used["cpu"] == pytest.approx(3000 / totals.allocatable[:, totals.resources.index("cpu")].sum())
+    assert used["cpu"] == pytest.approx(
+        3000 / totals.allocatable[:, totals.resources.index("cpu")].sum()
+    )
 
 
 def test_the_mean_is_weighted_with_time_and_the_peak_stays(totals):

@@ -25,7 +25,9 @@ GPUS = {"example.com/gpu": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [1]}
 
 def node(kubelet: dict[str, Any] | None = None, devices: dict[str, Any] | None = None) -> Node:
     """Return a node of 2 NUMA nodes with 8 CPUs and 32 GiB each."""
-    return Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet or {}, "devices": devices or {}})
+    return Node.from_dict(
+        {"machine": machine_of(2, 4), "kubelet": kubelet or {}, "devices": devices or {}}
+    )
 
 
 def pod(limits: dict[str, Any], requests: dict[str, Any] | None = None, **annotations: str) -> Pod:
@@ -47,9 +49,17 @@ def names(cluster: Cluster, ranking: Ranking) -> list[str]:
     ("wanted", "reason", "message"),
     [
         (pod({"cpu": "5000", "memory": "1Gi"}), "Insufficient cpu", "5000 asked, 16 free in total"),
-        (pod({"cpu": "1", "memory": "9000Gi"}), "Insufficient memory", "9000Gi asked, 63.9Gi free in total"),
+        (
+            pod({"cpu": "1", "memory": "9000Gi"}),
+            "Insufficient memory",
+            "9000Gi asked, 63.9Gi free in total",
+        ),
         (pod({"example.com/nic": 1}), "Insufficient example.com/nic", "1 asked, 0 free in total"),
-        (pod({"hugepages-2Mi": "4Mi", "cpu": 1}), "Insufficient hugepages-2Mi", "4Mi asked, 0 free in total"),
+        (
+            pod({"hugepages-2Mi": "4Mi", "cpu": 1}),
+            "Insufficient hugepages-2Mi",
+            "4Mi asked, 0 free in total",
+        ),
         (pod({"cpu": "17"}, {"cpu": "16500m"}), "Insufficient cpu", "16.5 asked, 16 free in total"),
     ],
 )
@@ -77,7 +87,11 @@ def test_what_pods_hold_already_is_not_free() -> None:
 def test_nodes_that_align_nothing_come_last() -> None:
     """Whatever their score."""
     cluster = Cluster.from_nodes(
-        {"plain": node(), "blind": node({"topologyManagerPolicy": "restricted"}), "best": node(ALIGNED)}
+        {
+            "plain": node(),
+            "blind": node({"topologyManagerPolicy": "restricted"}),
+            "best": node(ALIGNED),
+        }
     )
     wanted = pod({"cpu": "10", "memory": "1Gi"})
     ranking = ranked(cluster, wanted)
@@ -87,23 +101,36 @@ def test_nodes_that_align_nothing_come_last() -> None:
     assert cluster.evaluate(wanted).score.argmax() == 0
 
 
-def test_nodes_of_which_claims_cannot_be_told_come_between_those_that_meet_and_those_that_do_not() -> None:
+def test_nodes_of_which_claims_cannot_be_told_come_between_those_that_meet_and_those_that_do_not() -> (
+    None
+):
     def with_device(near: int) -> Node:
         resources = [slice_of([near]), class_of(), template()]
-        return Node.from_dict({"machine": machine_of(2, 4), "kubelet": ALIGNED, "resources": resources})
+        return Node.from_dict(
+            {"machine": machine_of(2, 4), "kubelet": ALIGNED, "resources": resources}
+        )
 
     limits = {"cpu": "2", "memory": "1Gi"}
     container = {"name": "c0", "resources": {"limits": limits, "claims": [{"name": "c"}]}}
     claims = [{"name": "c", "resourceClaimTemplateName": "t"}]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container], "resourceClaims": claims}})
-    cluster = Cluster.from_nodes({"far": with_device(1), "unknown": node(ALIGNED), "near": with_device(0)})
+        wanted = read_pod(
+            {
+                "metadata": {"name": "p"},
+                "spec": {"containers": [container], "resourceClaims": claims},
+            }
+        )
+    cluster = Cluster.from_nodes(
+        {"far": with_device(1), "unknown": node(ALIGNED), "near": with_device(0)}
+    )
     assert names(cluster, ranked(cluster, wanted)) == ["near", "unknown", "far"]
 
 
 def test_a_pod_can_bring_its_policy_to_a_node_without_one() -> None:
-    annotation = {"scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy": "Restricted"}'}
+    annotation = {
+        "scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy": "Restricted"}'
+    }
     cluster = Cluster.from_nodes({"plain": node({"cpuManagerPolicy": "static"})})
 
     assert ranked(cluster, pod({"cpu": "2", "memory": "1Gi"}, **annotation)).unmanaged == ()
@@ -125,21 +152,40 @@ def test_why_each_node_refuses() -> None:
 def test_nodes_known_by_amounts_only() -> None:
     """What their zones do not count is missing; why they refuse is told as far as amounts tell."""
     zones = [
-        {"name": f"node-{number}", "type": "Node", "resources": [{"name": "cpu", "capacity": "8", "available": "6"}]}
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [{"name": "cpu", "capacity": "8", "available": "6"}],
+        }
         for number in range(2)
     ]
     head = {"kind": "NodeResourceTopology", "apiVersion": "topology.node.k8s.io/v1alpha2"}
     objects = [
-        {**head, "metadata": {"name": "bare"}, "topologyPolicies": ["SingleNUMANode"], "zones": [{"name": "node-0"}]},
-        {**head, "metadata": {"name": "full"}, "topologyPolicies": ["SingleNUMANode"], "zones": zones},
+        {
+            **head,
+            "metadata": {"name": "bare"},
+            "topologyPolicies": ["SingleNUMANode"],
+            "zones": [{"name": "node-0"}],
+        },
+        {
+            **head,
+            "metadata": {"name": "full"},
+            "topologyPolicies": ["SingleNUMANode"],
+            "zones": zones,
+        },
     ]
     cluster = read_node_resource_topologies(objects)
 
     assert names(cluster, ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"}))) == ["full"]
     assert ranked(cluster, pod({"cpu": "4"}, {"cpu": "4"})).refusals == {"Insufficient cpu": 1}
-    assert ranked(cluster, pod({"cpu": "13"}, {"cpu": "12500m"})).refusals == {"Insufficient cpu": 2}
+    assert ranked(cluster, pod({"cpu": "13"}, {"cpu": "12500m"})).refusals == {
+        "Insufficient cpu": 2
+    }
     [bare, full] = ranked(cluster, pod({"cpu": "20", "memory": "1"})).refused
-    assert (bare.message, full.message) == ("20 asked, 0 free in total", "Insufficient cpu: 20 asked, 12 free in total")
+    assert (bare.message, full.message) == (
+        "20 asked, 0 free in total",
+        "Insufficient cpu: 20 asked, 12 free in total",
+    )
     [_, full] = ranked(cluster, pod({"cpu": "8", "memory": "1"})).refused
     assert full.message == "Insufficient memory: 1 asked, 0 free in total"
     nothing = ranked(cluster, pod({}))
@@ -161,13 +207,18 @@ def test_nodes_that_refuse_alike_are_one_group() -> None:
     [group] = ranking.groups
 
     assert group.nodes == ("b", "c", "d")
-    assert (group.reason, group.cause) == ("TopologyAffinityError", "not enough cpu is free on the node")
+    assert (group.reason, group.cause) == (
+        "TopologyAffinityError",
+        "not enough cpu is free on the node",
+    )
     assert group.message == ranking.refused[0].message
 
 
 def test_causes_that_differ_are_groups_of_their_own() -> None:
     nodes = {"plain": node(), "full": full(16), "full too": full(16)}
-    ranking = ranked(Cluster.from_nodes(nodes), replace(pod({"cpu": "17", "memory": "1Gi"}), uid="new"))
+    ranking = ranked(
+        Cluster.from_nodes(nodes), replace(pod({"cpu": "17", "memory": "1Gi"}), uid="new")
+    )
 
     found = [(group.cause, group.nodes) for group in ranking.groups]
     assert found == [

@@ -44,7 +44,9 @@ def pairs(seed: int, count: int):
     while found < count:
         scenario, node = node_of(random)
         for number in range(6):
-            pod = read_pod(pod_of(random, f"new-{number}", scenario["machine"], scenario["devices"]))
+            pod = read_pod(
+                pod_of(random, f"new-{number}", scenario["machine"], scenario["devices"])
+            )
             try:
                 trial = tried(node, pod)
             except ConfigError:
@@ -60,7 +62,10 @@ def check(words: str, causes) -> None:
     blamed = {name.rpartition("/")[2] for cause in causes for name in cause.resources}
     assert {word.strip(",;") for word in words.split()} & ALL == blamed, (words, sentence)
     if kind == "conflict":
-        assert "no set of NUMA nodes suits" in words or " only on NUMA node" in words, (words, sentence)
+        assert "no set of NUMA nodes suits" in words or " only on NUMA node" in words, (
+            words,
+            sentence,
+        )
     elif kind == "pod policy":
         assert ("exclusivity" in words) is ("exclusivity" in sentence), (words, sentence)
         assert "exclusivity" in words or "the pod's policy" in words
@@ -102,7 +107,9 @@ def test_a_simulation_and_an_extender_blame_what_the_node_blames(seed) -> None:
 
 def line(name: str, machine: str, **kubelet: Any) -> str:
     return json.dumps(
-        {"name": name, "machine": machine, "kubelet": kubelet} if kubelet else {"name": name, "machine": machine}
+        {"name": name, "machine": machine, "kubelet": kubelet}
+        if kubelet
+        else {"name": name, "machine": machine}
     )
 
 
@@ -113,11 +120,16 @@ def pod(**limits: str) -> Pod:
 
 def causes_in(lines: list[str], asked: Pod) -> dict[str, str]:
     cluster = Cluster.from_json_lines("\n".join(lines))
-    return {one.node: one.cause for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused}
+    return {
+        one.node: one.cause
+        for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused
+    }
 
 
 def test_a_neighbour_with_a_memory_manager_puts_no_blame_on_memory() -> None:
-    aligned = line("aligned", "xeon-2s", topologyManagerPolicy="single-numa-node", cpuManagerPolicy="static")
+    aligned = line(
+        "aligned", "xeon-2s", topologyManagerPolicy="single-numa-node", cpuManagerPolicy="static"
+    )
     found = causes_in([line("plain", "xeon-2s"), aligned], pod(cpu="65", memory="1Mi"))
     assert found["aligned"] == "no NUMA node has enough cpu"
 
@@ -127,7 +139,9 @@ def test_cpus_that_an_empty_node_would_spread_as_well_are_in_conflict() -> None:
     assert found == {"r": "no set of NUMA nodes suits cpu and memory"}
 
 
-def zones(policy: str, resource: str, *available: int, capacity: int = 8, **others: int) -> dict[str, Any]:
+def zones(
+    policy: str, resource: str, *available: int, capacity: int = 8, **others: int
+) -> dict[str, Any]:
     """Return a NodeResourceTopology object with amounts of one resource, and the same of others in each zone."""
     return {
         "kind": "NodeResourceTopology",
@@ -140,7 +154,10 @@ def zones(policy: str, resource: str, *available: int, capacity: int = 8, **othe
                 "type": "Node",
                 "resources": [
                     {"name": resource, "capacity": str(capacity), "available": str(free)},
-                    *({"name": name, "capacity": str(most), "available": str(most)} for name, most in others.items()),
+                    *(
+                        {"name": name, "capacity": str(most), "available": str(most)}
+                        for name, most in others.items()
+                    ),
                 ],
             }
             for number, free in enumerate(available)
@@ -156,11 +173,20 @@ def test_amounts_blame_what_the_node_manages_and_tell_spread_from_conflict() -> 
     ]
     cluster = read_node_resource_topologies(objects)
     asked = pod(cpu="4", memory="1Mi")
-    found = {one.node: one.cause for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused}
-    assert found["RestrictedContainerLevel-cpu"] == "cpu would need more NUMA nodes than on an empty machine"
+    found = {
+        one.node: one.cause
+        for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused
+    }
+    assert (
+        found["RestrictedContainerLevel-cpu"]
+        == "cpu would need more NUMA nodes than on an empty machine"
+    )
     assert found["RestrictedContainerLevel-memory"] == "no set of NUMA nodes suits cpu and memory"
     wide = pod(cpu="9", memory="1Mi")
-    found = {one.node: one.cause for one in rank(cluster, wide, cluster.evaluate(wide), Fit(cluster)).refused}
+    found = {
+        one.node: one.cause
+        for one in rank(cluster, wide, cluster.evaluate(wide), Fit(cluster)).refused
+    }
     assert found["SingleNUMANodeContainerLevel-cpu"] == "no NUMA node has enough cpu"
 
 
@@ -170,7 +196,9 @@ def test_of_many_nodes_those_that_are_not_asked_say_what_those_alike_say() -> No
     asked = pod(cpu="40", memory="64Gi")
     answer = cluster.evaluate(asked)
     for most in (0, 1, 4, 9):
-        texts = refusal_texts(cluster, layouts_of(cluster), asked, answer, np.arange(9), most_asked=most)
+        texts = refusal_texts(
+            cluster, layouts_of(cluster), asked, answer, np.arange(9), most_asked=most
+        )
         assert set(texts) == {"NUMA: no set of NUMA nodes suits cpu and memory"}
 
 
@@ -178,9 +206,13 @@ def test_of_many_nodes_those_that_are_not_asked_say_what_those_alike_say() -> No
 def test_a_simulation_takes_requests_of_exbibytes(blind) -> None:
     cluster = Cluster.from_json_lines(line("n", "xeon-2s"))
     sizes = ("9Ei", "8Ei", "1E", "9.2e18", "1Gi")
-    pods = [pod(cpu="1", memory=size) for size in sizes] + [pod(cpu="9Ei", memory="1Gi"), pod(cpu="9e18")]
+    pods = [pod(cpu="1", memory=size) for size in sizes] + [
+        pod(cpu="9Ei", memory="1Gi"),
+        pod(cpu="9e18"),
+    ]
     events = [
-        Arrival(float(number), replace(one, uid=str(number), name=str(number)), 1.0) for number, one in enumerate(pods)
+        Arrival(float(number), replace(one, uid=str(number), name=str(number)), 1.0)
+        for number, one in enumerate(pods)
     ]
     report = Simulation(cluster, blind=blind).run(events)
     assert (report.placed, report.no_room) == (1, len(pods) - 1)
@@ -204,7 +236,8 @@ def test_a_pod_with_a_policy_of_its_own_is_blamed_as_a_whole() -> None:
     """On a node of policy none it is judged in one piece: each of its containers would fit."""
     cluster = Cluster.from_json_lines(line("n", "xeon-2s", cpuManagerPolicy="static"))
     containers = [
-        {"name": name, "resources": {"limits": {"cpu": "40", "memory": "1Gi"}}} for name in ("first", "second")
+        {"name": name, "resources": {"limits": {"cpu": "40", "memory": "1Gi"}}}
+        for name in ("first", "second")
     ]
     spec = {"numaTopologyPolicy": "SingleNUMANode"}
     asked = read_pod(
@@ -218,6 +251,12 @@ def test_a_pod_with_a_policy_of_its_own_is_blamed_as_a_whole() -> None:
     )
     own = TOPOLOGY_POLICIES.index("single-numa-node")
     found = refusal_texts(
-        cluster, layouts_of(cluster), asked, cluster.evaluate(asked), np.arange(1), own_policy=own, most_asked=0
+        cluster,
+        layouts_of(cluster),
+        asked,
+        cluster.evaluate(asked),
+        np.arange(1),
+        own_policy=own,
+        most_asked=0,
     )
     assert found == ["NUMA: no NUMA node has enough cpu"]

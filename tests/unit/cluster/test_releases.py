@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from alignup import read_machine, read_pod
-from alignup.cluster import REASONS, Cluster, Evaluation, read_amounts, read_node_resource_topologies
+from alignup.cluster import (
+    REASONS,
+    Cluster,
+    Evaluation,
+    read_amounts,
+    read_node_resource_topologies,
+)
 from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.node import Node
 from cluster_cases import node_of, pod_of
@@ -17,7 +23,11 @@ from strategies import seeds
 
 LEVEL = {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
 OWN = {"limits": {"cpu": "2", "memory": "1Gi"}}
-FIELDS = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+FIELDS = {
+    "topologyManagerPolicy": "restricted",
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0",
+}
 
 
 def pod(allocated=None, pod_level=None, init=False):
@@ -49,7 +59,9 @@ def pod(allocated=None, pod_level=None, init=False):
     ],
 )
 def test_pod_level_resources_by_release(version, gates, exclusive):
-    node = Node(read_machine("align-up-article"), {**FIELDS, "featureGates": gates}, kubelet_version=version)
+    node = Node(
+        read_machine("align-up-article"), {**FIELDS, "featureGates": gates}, kubelet_version=version
+    )
     cpus = node.admit(pod(pod_level=LEVEL)).containers["c0"].cpus
     assert (None if cpus is None else len(cpus)) == exclusive
 
@@ -67,9 +79,14 @@ def test_pod_level_resources_by_release(version, gates, exclusive):
     ],
 )
 def test_requests_from_a_status_by_release(version, gates, ordinary, sidecar):
-    node = Node(read_machine("align-up-article"), {**FIELDS, "featureGates": gates}, kubelet_version=version)
+    node = Node(
+        read_machine("align-up-article"), {**FIELDS, "featureGates": gates}, kubelet_version=version
+    )
     admission = node.admit(pod(allocated={"cpu": "1", "memory": "1Gi"}, init=True))
-    assert [len(admission.containers[name].cpus or ()) for name in ("c0", "s0")] == [ordinary, sidecar]
+    assert [len(admission.containers[name].cpus or ()) for name in ("c0", "s0")] == [
+        ordinary,
+        sidecar,
+    ]
 
 
 def test_a_status_that_says_what_the_spec_says_changes_nothing():
@@ -118,7 +135,9 @@ def test_a_cluster_of_no_nodes_has_no_answer_to_a_pod_that_releases_read_otherwi
 
 def test_node_lines_name_their_release():
     line = {"name": "a", "machine": "align-up-article", "kubelet": FIELDS}
-    lines = "\n".join(json.dumps({**line, "name": v, "kubeletVersion": v}) for v in ("1.33", "1.36"))
+    lines = "\n".join(
+        json.dumps({**line, "name": v, "kubeletVersion": v}) for v in ("1.33", "1.36")
+    )
     cluster = Cluster.from_json_lines(lines)
     assert [str(node.config.version) for node in cluster.nodes] == ["1.33", "1.36"]
     one = Cluster.from_json_lines(lines, kubelet_version="1.34")
@@ -149,9 +168,16 @@ def test_amounts_are_judged_by_a_release_too():
         "zones": zones,
     }
     limits = {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}
-    manifest = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]}}
+    manifest = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]},
+    }
     affinity = {
-        version: int(read_node_resource_topologies(topology, kubelet_version=version).evaluate(manifest).affinity[0])
+        version: int(
+            read_node_resource_topologies(topology, kubelet_version=version)
+            .evaluate(manifest)
+            .affinity[0]
+        )
         for version in ("1.35", "1.36")
     }
     assert affinity == {"1.35": 3, "1.36": 1}
@@ -192,7 +218,11 @@ def topology_named(name, policy="BestEffort"):
 
 ACROSS = {
     "metadata": {"name": "p"},
-    "spec": {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}}}]},
+    "spec": {
+        "containers": [
+            {"name": "c0", "resources": {"limits": {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}}}
+        ]
+    },
 }
 
 
@@ -217,9 +247,15 @@ def test_node_objects_beside_topologies_tell_the_releases(as_text):
 
 
 def test_node_objects_that_do_not_help_are_named():
-    with pytest.warns(AlignupWarning, match="Node objects without a NodeResourceTopology are ignored: b, c"):
-        read_node_resource_topologies([api_node("c", "v1.33.1"), topology_named("a"), api_node("b", "v1.33.1")])
-    with pytest.raises(InputError, match=r"kubelet 1\.29 or later.* at status\.nodeInfo\.kubeletVersion of node a"):
+    with pytest.warns(
+        AlignupWarning, match="Node objects without a NodeResourceTopology are ignored: b, c"
+    ):
+        read_node_resource_topologies(
+            [api_node("c", "v1.33.1"), topology_named("a"), api_node("b", "v1.33.1")]
+        )
+    with pytest.raises(
+        InputError, match=r"kubelet 1\.29 or later.* at status\.nodeInfo\.kubeletVersion of node a"
+    ):
         read_node_resource_topologies([api_node("a", "v1.12.1"), topology_named("a")])
     with pytest.raises(InputError, match="no NodeResourceTopology in"):
         read_node_resource_topologies([api_node("a", "v1.33.1")])
@@ -235,7 +271,10 @@ def test_each_kubelet_of_amounts_reads_the_pod_in_its_way():
     limits = {"cpu": "5", "memory": "1Gi"}
     manifest = {
         "metadata": {"name": "p"},
-        "spec": {"resources": {"limits": limits}, "containers": [{"name": "c0", "resources": {"limits": limits}}]},
+        "spec": {
+            "resources": {"limits": limits},
+            "containers": [{"name": "c0", "resources": {"limits": limits}}],
+        },
     }
     for order in (objects, objects[2:] + objects[:2]):
         cluster = read_node_resource_topologies(order)
@@ -248,7 +287,11 @@ def test_each_kubelet_of_amounts_reads_the_pod_in_its_way():
 
 
 def test_a_node_line_may_carry_the_node_object():
-    line = {"machine": "align-up-article", "kubelet": FIELDS, "nodeObject": api_node("a", "v1.33.4-eks-1")}
+    line = {
+        "machine": "align-up-article",
+        "kubelet": FIELDS,
+        "nodeObject": api_node("a", "v1.33.4-eks-1"),
+    }
     newer = {**line, "name": "b", "kubeletVersion": "1.35"}
     cluster = Cluster.from_json_lines("\n".join(map(json.dumps, ({**line, "name": "a"}, newer))))
     assert [str(node.config.version) for node in cluster.nodes] == ["1.33", "1.35"]

@@ -45,7 +45,10 @@ def test_a_fraction_of_a_byte_is_more_than_any_node_has() -> None:
     pod = pod_of("1Ki", "512m")
 
     assert request_of(pod)[1] == (("memory", LARGEST),)
-    assert [request_of(one)[1] for one in pod.all_containers] == [(("memory", 1024),), (("memory", LARGEST),)]
+    assert [request_of(one)[1] for one in pod.all_containers] == [
+        (("memory", 1024),),
+        (("memory", LARGEST),),
+    ]
 
 
 def test_rows_refuse_a_fraction_of_a_byte_as_nodes_do() -> None:
@@ -58,13 +61,19 @@ def test_rows_refuse_a_fraction_of_a_byte_as_nodes_do() -> None:
     check_each(rows_refuse_a_fraction_of_a_byte, [(str(kind), kind) for kind in kinds])
 
 
-def rows_refuse_a_fraction_of_a_byte(scope: str, policy: str, managed: str, memory: tuple[str, str]) -> None:
+def rows_refuse_a_fraction_of_a_byte(
+    scope: str, policy: str, managed: str, memory: tuple[str, str]
+) -> None:
     kubelet = {
         "topologyManagerPolicy": policy,
         "topologyManagerScope": scope,
         "cpuManagerPolicy": "static",
         "memoryManagerPolicy": managed,
-        **({"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]} if managed == "Static" else {}),
+        **(
+            {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]}
+            if managed == "Static"
+            else {}
+        ),
     }
     node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet})
     answer = Cluster.from_nodes([node]).evaluate(pod_of(*memory))
@@ -84,7 +93,9 @@ def test_init_containers_hand_their_memory_on_in_a_cluster_as_on_the_node(seed: 
         for one in machine["numaNodes"] if pages else ():
             one["hugepages"] = {"1Gi": random.choice([4, 8])}
         kubelet = {
-            "topologyManagerPolicy": random.choice(["best-effort", "restricted", "single-numa-node"]),
+            "topologyManagerPolicy": random.choice(
+                ["best-effort", "restricted", "single-numa-node"]
+            ),
             "topologyManagerScope": random.choice(["container", "pod"]),
             "memoryManagerPolicy": "Static",
             "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
@@ -96,7 +107,11 @@ def test_init_containers_hand_their_memory_on_in_a_cluster_as_on_the_node(seed: 
             limits = {"cpu": "1", "memory": f"{random.choice([1, 2, 16, 31, 32, 34, 64])}Gi"}
             if pages and random.random() < 0.7:
                 limits["hugepages-1Gi"] = f"{random.choice([1, 4, 5, 8])}Gi"
-            always = {"restartPolicy": "Always"} if name.startswith("i") and random.random() < 0.2 else {}
+            always = (
+                {"restartPolicy": "Always"}
+                if name.startswith("i") and random.random() < 0.2
+                else {}
+            )
             return {"name": name, "resources": {"limits": limits}, **always}
 
         def pod(uid: str, inits: int) -> dict[str, Any]:

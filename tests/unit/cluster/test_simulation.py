@@ -10,7 +10,14 @@ import pytest
 from alignup import read_pod
 from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.cluster.node_totals import Totals
-from alignup.cluster.simulation import Arrival, Removal, Simulation, Waiting, read_trace, synthetic_trace
+from alignup.cluster.simulation import (
+    Arrival,
+    Removal,
+    Simulation,
+    Waiting,
+    read_trace,
+    synthetic_trace,
+)
 from alignup.errors import InputError
 from alignup.kubernetes.versions import PodLevel, PodReading
 from alignup.node import Node
@@ -55,7 +62,10 @@ def test_a_trace_is_read_in_order():
             'either "admit" or "remove", got \'both\'',
         ),
         (['{"time": 0, "remove": "a", "remove": "b"}'], "it has the key 'remove' twice"),
-        (['{"time": 1, "remove": "a"}', '{"time": 0, "remove": "a"}'], "trace:2: expected a time not before 1"),
+        (
+            ['{"time": 1, "remove": "a"}', '{"time": 0, "remove": "a"}'],
+            "trace:2: expected a time not before 1",
+        ),
         ([json.dumps({"time": 0, "admit": pod_manifest("a")})] * 2, "uid that has not come yet"),
         ([json.dumps({"time": 0, "admit": pod_manifest("a"), "duration": -1})], "duration"),
         ([json.dumps({"time": 0, "admit": {"metadata": {"name": "a"}, "spec": {}}})], "containers"),
@@ -88,7 +98,11 @@ def test_totals_are_what_the_default_scheduler_sees():
     assert totals.free[0].tolist() == [13_000, 1, 1, 60 * GIBI]
     manifest = pod_manifest("new", cpus=2)
     manifest["spec"]["initContainers"] = [
-        {"name": "i", "image": "i", "resources": {"requests": {"cpu": "12500m", "ephemeral-storage": "1Gi"}}}
+        {
+            "name": "i",
+            "image": "i",
+            "resources": {"requests": {"cpu": "12500m", "ephemeral-storage": "1Gi"}},
+        }
     ]
     assert totals.request(read_pod(manifest)).tolist() == [12_500, 0, 0, GIBI]
     assert totals.fits(totals.request(read_pod(manifest))).tolist() == [True]
@@ -113,9 +127,15 @@ def test_blind_scores():
     cluster = cluster_of(1)
     totals = Totals(cluster.nodes)
     request = totals.request(read_pod(pod_manifest("new", cpus=3, memory="31.5Gi")))
-    assert totals.score(request, "most-allocated").tolist() == [pytest.approx(100 * (0.2 + 0.5) / 2)]
-    assert totals.score(request, "least-allocated").tolist() == [pytest.approx(100 * (0.8 + 0.5) / 2)]
-    assert totals.score(request, "balanced-allocation").tolist() == [pytest.approx(100 * (1 - np.std([0.2, 0.5])))]
+    assert totals.score(request, "most-allocated").tolist() == [
+        pytest.approx(100 * (0.2 + 0.5) / 2)
+    ]
+    assert totals.score(request, "least-allocated").tolist() == [
+        pytest.approx(100 * (0.8 + 0.5) / 2)
+    ]
+    assert totals.score(request, "balanced-allocation").tolist() == [
+        pytest.approx(100 * (1 - np.std([0.2, 0.5])))
+    ]
     strange = totals.request(read_pod(pod_manifest("strange", tpu=1)))
     assert totals.score(strange, "most-allocated").tolist() == [0]
     with pytest.raises(InputError, match="that sees totals only"):
@@ -178,7 +198,8 @@ def test_why_a_pod_has_no_place():
     events = [arrival("a", cpus=16), arrival("b", cpus=10)]
     seeing = Simulation(cluster_of(2)).run(events)
     assert (seeing.no_room, seeing.no_alignment, seeing.refused) == (1, 1, 0)
-    assert seeing.stranded["cpu"] == pytest.approx(1 / 2)  # no room, nothing stranded; then all of it
+    # no room, nothing stranded; then all of it
+    assert seeing.stranded["cpu"] == pytest.approx(1 / 2)
     blind = Simulation(cluster_of(2), blind=True, attempts=3).run(events)
     assert (blind.no_room, blind.no_alignment, blind.refused) == (1, 0, 1)
     assert blind.refusals == {"TopologyAffinityError": 2}
@@ -206,7 +227,8 @@ def test_answers_kept_are_forgotten_together(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("events", "message"), [([Removal(0, "x")], "a pod that has come"), ([arrival("a"), arrival("a")], "not there yet")]
+    ("events", "message"),
+    [([Removal(0, "x")], "a pod that has come"), ([arrival("a"), arrival("a")], "not there yet")],
 )
 def test_a_trace_that_makes_no_sense(events, message):
     with pytest.raises(InputError, match=message):
@@ -239,7 +261,9 @@ def test_synthetic_traces_are_seeded():
 
 def narrow(count=2):
     """Return nodes of two NUMA nodes of 3 and 4 CPUs, on which a container gets CPUs of one NUMA node only."""
-    return Cluster.from_nodes({f"n{number}": Node.from_dict(description()) for number in range(count)})
+    return Cluster.from_nodes(
+        {f"n{number}": Node.from_dict(description()) for number in range(count)}
+    )
 
 
 def of_cpus(uid, cpu, time, duration=None):
@@ -289,7 +313,10 @@ def test_room_is_made_for_pods_that_wait_because_of_alignment():
 @pytest.mark.parametrize("seed", seeds(2, 6))
 def test_rebalancing_loses_no_pod(seed):
     """Whatever moves: who came and has not ended is on exactly one node, or waits, or no node takes it."""
-    lines = [node_line(f"n{index}", **({"devices": {}} if index == seed % 3 else {})) for index in range(3)]
+    lines = [
+        node_line(f"n{index}", **({"devices": {}} if index == seed % 3 else {}))
+        for index in range(3)
+    ]
     cluster = Cluster.from_json_lines(lines)
     simulation = Simulation(cluster, rebalance=200.0, seed=seed)
     report = simulation.run(synthetic_trace(cluster, 60, seed, load=1.3))

@@ -18,7 +18,9 @@ from certificates import certificate
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+pytestmark = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl makes the certificates"
+)
 
 
 def shaken(served: ServedCertificate, client: ssl.SSLContext) -> bytes | None:
@@ -46,7 +48,14 @@ def client_of(folder: Path, name: str = "") -> ssl.SSLContext:
 
 @pytest.fixture
 def files(tmp_path) -> Path:
-    for name, issuer in (("ca", ""), ("other", ""), ("one", "ca"), ("two", "ca"), ("client", "ca"), ("guest", "other")):
+    for name, issuer in (
+        ("ca", ""),
+        ("other", ""),
+        ("one", "ca"),
+        ("two", "ca"),
+        ("client", "ca"),
+        ("guest", "other"),
+    ):
         certificate(tmp_path, name, issuer)
     for ending in ("crt", "key"):
         shutil.copy(tmp_path / f"one.{ending}", tmp_path / f"tls.{ending}")
@@ -77,7 +86,9 @@ def test_new_files_are_served_and_bad_ones_leave_the_old_in_use(files) -> None:
 
 
 def test_the_authorities_of_clients_are_read_again_and_old_ones_forgotten(files) -> None:
-    served = ServedCertificate(*(str(files / name) for name in ("tls.crt", "tls.key", "clients.crt")), lambda _: None)
+    served = ServedCertificate(
+        *(str(files / name) for name in ("tls.crt", "tls.key", "clients.crt")), lambda _: None
+    )
 
     def is_let_in(name: str) -> bool:
         return shaken_by_server(served, client_of(files, name))
@@ -104,7 +115,9 @@ def shaken_by_server(served: ServedCertificate, client: ssl.SSLContext) -> bool:
 
 def test_a_certificate_that_ends_soon_is_complained_of_once_a_day(files) -> None:
     said: list[str] = []
-    served = ServedCertificate(*(str(files / name) for name in ("tls.crt", "tls.key", "clients.crt")), said.append)
+    served = ServedCertificate(
+        *(str(files / name) for name in ("tls.crt", "tls.key", "clients.crt")), said.append
+    )
     now = time.time()
     served.look(now - 30 * 86400)
     assert said == []
@@ -118,7 +131,13 @@ def test_a_certificate_that_ends_soon_is_complained_of_once_a_day(files) -> None
 
 
 def openssl(folder: Path, *words: str) -> str:
-    done = subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, text=True)  # noqa: S603, S607  # ours
+    done = subprocess.run(  # noqa: S603  # ours
+        ["openssl", *words],  # noqa: S607  # ours
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return done.stdout.strip()
 
 
@@ -146,7 +165,9 @@ def test_torn_certificates_have_an_end_or_none(files) -> None:
                 assert isinstance(end_of(files / "torn.crt"), float)
 
 
-@pytest.mark.parametrize("text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
+@pytest.mark.parametrize(
+    "text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
+)
 def test_what_is_no_certificate_has_no_end(tmp_path, text) -> None:
     (tmp_path / "one.crt").write_text(text)
     with pytest.raises(OSError, match=r"PEM|ASN1|asn1"):

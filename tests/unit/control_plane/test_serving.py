@@ -73,7 +73,11 @@ asyncio.run(run_until_told(work()))
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_what_a_client_does_wrong_is_one_line_of_the_log(form: str) -> None:
     """No traceback of the server's library."""
-    wrong = [b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b"\x16\x03\x01\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"]
+    wrong = [
+        b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+    ]
 
     async def ask(port: int) -> list[bytes]:
         answers = []
@@ -85,7 +89,10 @@ def test_what_a_client_does_wrong_is_one_line_of_the_log(form: str) -> None:
         return answers
 
     with subprocess.Popen(  # noqa: S603  # ours
-        [sys.executable, "-c", SERVER.format(form=form)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVER.format(form=form)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         answers = asyncio.run(ask(int(process.stdout.readline())))
@@ -96,4 +103,7 @@ def test_what_a_client_does_wrong_is_one_line_of_the_log(form: str) -> None:
     lines = logged.splitlines()
     assert 1 <= len(lines) <= len(wrong)
     assert "Traceback" not in logged
-    assert all(isinstance(json.loads(line), dict) if form == "json" else "Error handling" in line for line in lines)
+    assert all(
+        isinstance(json.loads(line), dict) if form == "json" else "Error handling" in line
+        for line in lines
+    )

@@ -74,7 +74,12 @@ def test_comparisons_agree_with_sets(of_masks, of_sets) -> None:
 def test_a_mask_describes_itself_as_a_set_does() -> None:
     """Size, truth, membership, iteration and integer value agree for all 256 masks of 8 positions."""
     for value, (mask, bits) in enumerate(zip(MASKS, SETS, strict=True)):
-        assert (len(mask), mask.count(), bool(mask), mask.is_empty()) == (len(bits), len(bits), bool(bits), not bits)
+        assert (len(mask), mask.count(), bool(mask), mask.is_empty()) == (
+            len(bits),
+            len(bits),
+            bool(bits),
+            not bits,
+        )
         assert list(mask) == list(mask.bits()) == sorted(bits)
         assert [bit for bit in range(-2, 70) if bit in mask] == sorted(bits)
         assert [bit for bit in range(-2, 70) if mask.is_set(bit)] == sorted(bits)
@@ -101,7 +106,14 @@ def test_all_64_positions_work_alike(one: int, other: int) -> None:
 def test_a_mask_cannot_be_changed() -> None:
     """There is nothing to assign to, and words that change a mask in the KEP return another one."""
     mask = BitMask([1])
-    changed = [mask.add(2), mask.remove(1), mask.clear(), mask.fill(3), mask.and_(BitMask([2])), mask.or_(BitMask([2]))]
+    changed = [
+        mask.add(2),
+        mask.remove(1),
+        mask.clear(),
+        mask.fill(3),
+        mask.and_(BitMask([2])),
+        mask.or_(BitMask([2])),
+    ]
 
     assert [int(other) for other in changed] == [6, 0, 0, 7, 0, 6]
     assert int(mask) == 2
@@ -128,7 +140,13 @@ def test_and_and_or_take_any_number_of_masks() -> None:
 
 def test_fill_goes_up_to_a_width() -> None:
     """A filled mask has every position below the width, 64 unless said otherwise."""
-    assert [int(BitMask().fill(width)) for width in (0, 1, 8, 63, 64)] == [0, 1, 255, 2**63 - 1, 2**64 - 1]
+    assert [int(BitMask().fill(width)) for width in (0, 1, 8, 63, 64)] == [
+        0,
+        1,
+        255,
+        2**63 - 1,
+        2**64 - 1,
+    ]
     assert BitMask().fill().count() == 64
 
 
@@ -149,7 +167,11 @@ def test_str_is_as_the_kubelet_prints(value: int, text: str) -> None:
 @pytest.mark.parametrize("bit", [-1, 64, 1000, -(2**70), 2**70])
 def test_a_position_out_of_range_is_named(bit: int) -> None:
     """The error says which position it was, in the constructor as in `add` and `remove`."""
-    for attempt in (lambda: BitMask([0, bit]), lambda: BitMask().add(bit), lambda: BitMask().remove(bit)):
+    for attempt in (
+        lambda: BitMask([0, bit]),
+        lambda: BitMask().add(bit),
+        lambda: BitMask().remove(bit),
+    ):
         with pytest.raises(ValueError, match=f"expected NUMA node positions in 0..63, got {bit}"):
             attempt()
 

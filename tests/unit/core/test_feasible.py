@@ -18,16 +18,22 @@ WIDE = cases(9, 10)
 
 @examples(150)
 @given(NARROW)
-def test_feasible_hints_are_those_of_a_plain_enumeration(case: tuple[int, list[Any], dict[str, Any]]) -> None:
+def test_feasible_hints_are_those_of_a_plain_enumeration(
+    case: tuple[int, list[Any], dict[str, Any]],
+) -> None:
     """Up to 8 nodes: the same masks, the same preference, narrowest first."""
     numa_nodes, wanted, options = case
 
-    assert feasible_hints(numa_nodes, wanted, **options).pairs() == model.feasible(numa_nodes, wanted, **options)
+    assert feasible_hints(numa_nodes, wanted, **options).pairs() == model.feasible(
+        numa_nodes, wanted, **options
+    )
 
 
 @examples(50)
 @given(WIDE)
-def test_wide_feasible_hints_are_those_of_a_plain_enumeration(case: tuple[int, list[Any], dict[str, Any]]) -> None:
+def test_wide_feasible_hints_are_those_of_a_plain_enumeration(
+    case: tuple[int, list[Any], dict[str, Any]],
+) -> None:
     """Beyond 8 nodes a description is walked, sampled, counted and searched as the enumeration says."""
     numa_nodes, wanted, options = case
     expected = model.feasible(numa_nodes, wanted, **options)
@@ -53,7 +59,10 @@ def test_the_smallest_size_is_that_of_a_plain_enumeration(case: tuple[int, list[
 
 def test_places_beyond_the_machine_hold_nothing() -> None:
     """A device near nodes that a machine does not have is near none."""
-    assert feasible_hints(2, [([4, 1], [5, 1], 1)], universe=3, preferred_size=1).pairs() == [(1, True), (3, False)]
+    assert feasible_hints(2, [([4, 1], [5, 1], 1)], universe=3, preferred_size=1).pairs() == [
+        (1, True),
+        (3, False),
+    ]
 
 
 @pytest.mark.parametrize("numa_nodes", [2, 9])
@@ -61,11 +70,17 @@ def test_places_beyond_the_machine_hold_nothing() -> None:
 def test_amounts_must_fit_nodes_or_places(numa_nodes: int, amounts: list[int]) -> None:
     """Amounts are one a node or one a place; the error says how many came."""
     by_node = [(None, amounts, 1)]
-    with pytest.raises(ValueError, match=f"expected amounts for {numa_nodes} NUMA nodes, got {len(amounts)}"):
+    with pytest.raises(
+        ValueError, match=f"expected amounts for {numa_nodes} NUMA nodes, got {len(amounts)}"
+    ):
         feasible_hints(numa_nodes, by_node, universe=3, preferred_size=1)
-    with pytest.raises(ValueError, match=f"expected amounts for {numa_nodes} NUMA nodes, got {len(amounts)}"):
+    with pytest.raises(
+        ValueError, match=f"expected amounts for {numa_nodes} NUMA nodes, got {len(amounts)}"
+    ):
         smallest_size(numa_nodes, by_node, 3)
-    with pytest.raises(ValueError, match=f"expected a place for each of {len(amounts)} amounts, got 2"):
+    with pytest.raises(
+        ValueError, match=f"expected a place for each of {len(amounts)} amounts, got 2"
+    ):
         feasible_hints(numa_nodes, [([1, 2], amounts, 1)], universe=3, preferred_size=1)
 
 
@@ -84,7 +99,9 @@ def test_the_number_of_nodes_is_1_to_64(numa_nodes: int) -> None:
 
 
 @pytest.mark.parametrize("numa_nodes", [2, 9])
-@pytest.mark.parametrize("demand", [("abc",), (None, ["one", 1], 1), (None, [1, 1], 2**70), ([-1, 1], [1, 1], 1)])
+@pytest.mark.parametrize(
+    "demand", [("abc",), (None, ["one", 1], 1), (None, [1, 1], 2**70), ([-1, 1], [1, 1], 1)]
+)
 def test_what_is_no_demand_is_refused(numa_nodes: int, demand: Any) -> None:
     """Wrong types, and amounts beyond 64 bits, never reach the kernels."""
     with pytest.raises((TypeError, ValueError, OverflowError)):
@@ -96,7 +113,9 @@ def test_too_many_groups_or_sockets_are_refused() -> None:
     with pytest.raises(ValueError, match="at most 8 groups of nodes, got 9"):
         feasible_hints(8, [], universe=1, preferred_size=1, groups=list(range(1, 10)))
     with pytest.raises(ValueError, match="at most 8 sockets, got 9"):
-        feasible_hints(8, [], universe=1, preferred_size=1, sockets=list(range(1, 10)), preferred_sockets=1)
+        feasible_hints(
+            8, [], universe=1, preferred_size=1, sockets=list(range(1, 10)), preferred_sockets=1
+        )
 
 
 class Lying:
@@ -131,7 +150,9 @@ def test_demands_may_come_from_a_generator(numa_nodes: int) -> None:
     """They are read once, however many nodes there are."""
     demands_once = (demand for demand in [(None, [1] * numa_nodes, 2)])
 
-    found = feasible_hints(numa_nodes, demands_once, universe=(1 << numa_nodes) - 1, preferred_size=2)
+    found = feasible_hints(
+        numa_nodes, demands_once, universe=(1 << numa_nodes) - 1, preferred_size=2
+    )
 
     assert found.best() == (3, True)
 
@@ -175,7 +196,9 @@ class Growing:
 
 @pytest.mark.parametrize("numa_nodes", [2, 8, 9, 20])
 @pytest.mark.parametrize("of_places", [False, True])
-def test_a_list_that_grows_while_it_is_read_is_read_as_it_was(numa_nodes: int, of_places: bool) -> None:
+def test_a_list_that_grows_while_it_is_read_is_read_as_it_was(
+    numa_nodes: int, of_places: bool
+) -> None:
     """What a caller's numbers do when they are read never reaches beyond the kernels' room."""
     amounts: list[Any] = [1] * numa_nodes
     places: list[Any] | None = [1] * numa_nodes if of_places else None
@@ -183,7 +206,9 @@ def test_a_list_that_grows_while_it_is_read_is_read_as_it_was(numa_nodes: int, o
         if home is not None:
             home[0] = Growing(home)
 
-    found = feasible_hints(numa_nodes, [(places, amounts, 1)], universe=(1 << numa_nodes) - 1, preferred_size=1)
+    found = feasible_hints(
+        numa_nodes, [(places, amounts, 1)], universe=(1 << numa_nodes) - 1, preferred_size=1
+    )
 
     assert found.best() == (1, True)
     assert smallest_size(numa_nodes, [(None, [1] * numa_nodes, 1)], 3) == 1
@@ -195,9 +220,13 @@ def test_amounts_whose_sums_could_overflow_are_refused(numa_nodes: int, large: i
     """The bound is far above any machine's bytes, and its sums fit the kernels' integers."""
     demand = (None, [large] * numa_nodes, 1)
 
-    with pytest.raises(ValueError, match="expected amounts of at most 72057594037927936 in all, got"):
+    with pytest.raises(
+        ValueError, match="expected amounts of at most 72057594037927936 in all, got"
+    ):
         feasible_hints(numa_nodes, [demand], universe=3, preferred_size=1)
-    with pytest.raises(ValueError, match="expected amounts of at most 72057594037927936 in all, got"):
+    with pytest.raises(
+        ValueError, match="expected amounts of at most 72057594037927936 in all, got"
+    ):
         smallest_size(numa_nodes, [demand], 3)
 
 
@@ -206,6 +235,11 @@ def test_the_largest_amounts_and_requests_are_compared_exactly(numa_nodes: int) 
     """Requests up to 64 bits simply do not fit, or are met by anything."""
     amounts = [0] * numa_nodes
     amounts[1] = 1 << 56
-    for request, best in [(1 << 56, (2, True)), ((1 << 56) + 1, None), ((1 << 63) - 1, None), (-(1 << 63), (1, True))]:
+    for request, best in [
+        (1 << 56, (2, True)),
+        ((1 << 56) + 1, None),
+        ((1 << 63) - 1, None),
+        (-(1 << 63), (1, True)),
+    ]:
         found = feasible_hints(numa_nodes, [(None, amounts, request)], universe=3, preferred_size=1)
         assert found.best() == best

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import model
-from alignup.topology_manager.hints import IMPOSSIBLE, NO_PREFERENCE, BitMask, HintList, TopologyHint, feasible_hints
+from alignup.topology_manager.hints import (
+    IMPOSSIBLE,
+    NO_PREFERENCE,
+    BitMask,
+    HintList,
+    TopologyHint,
+    feasible_hints,
+)
 from strategies import cases, examples, pairs
 
 NARROW = cases(1, 8)
@@ -116,25 +123,36 @@ def test_a_list_too_long_to_walk_is_sampled() -> None:
     everything = feasible_hints(34, [(None, [1] * 34, 1)], universe=(1 << 34) - 1, preferred_size=1)
 
     assert everything.total() == 2**34 - 1
-    assert [model.pair(hint) for hint in everything.sample(35)] == [(1 << node, True) for node in range(34)] + [
-        (3, False)
-    ]
+    assert [model.pair(hint) for hint in everything.sample(35)] == [
+        (1 << node, True) for node in range(34)
+    ] + [(3, False)]
     assert everything.best() == (1, True)
     assert everything.best_containing(0b110) == (0b110, False)
     assert repr(everything) == (
-        "<HintList of 17179869183 hints, first [TopologyHint(BitMask([0]), True), TopologyHint(BitMask([1]), True)]>"
+        "<HintList of 17179869183 hints, first [TopologyHint(BitMask([0]), True), "
+        "TopologyHint(BitMask([1]), True)]>"
     )
     assert everything
-    for walk in (len, list, pickle.dumps, hash, lambda hints: hints[0], lambda hints: hints.pairs()):
+    for walk in (
+        len,
+        list,
+        pickle.dumps,
+        hash,
+        lambda hints: hints[0],
+        lambda hints: hints.pairs(),
+    ):
         with pytest.raises(
-            OverflowError, match=r"at most 65536 hints to walk through, got 17179869183; use sample\(\)"
+            OverflowError,
+            match=r"at most 65536 hints to walk through, got 17179869183; use sample\(\)",
         ):
             walk(everything)
 
 
 def test_a_list_as_long_as_is_allowed_can_be_walked() -> None:
     """16 nodes in every combination, and one that is used alone."""
-    longest = feasible_hints(17, [(None, [1] * 17, 1)], universe=(1 << 16) - 1, preferred_size=1, alone=1 << 16)
+    longest = feasible_hints(
+        17, [(None, [1] * 17, 1)], universe=(1 << 16) - 1, preferred_size=1, alone=1 << 16
+    )
 
     assert longest.total() == len(longest.pairs()) == 65536
 
@@ -142,7 +160,9 @@ def test_a_list_as_long_as_is_allowed_can_be_walked() -> None:
 def test_a_list_too_varied_to_count_says_so() -> None:
     """Nodes that all differ are not counted one by one: no total is known, and a sample is still there."""
     amounts = [3**node % 1009 + 1 for node in range(40)]
-    varied = feasible_hints(40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9)
+    varied = feasible_hints(
+        40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9
+    )
 
     assert varied.total() is None
     with pytest.raises(OverflowError, match="got too many to count"):
@@ -156,7 +176,11 @@ def test_hints_that_avoid_nodes_are_those_that_do_not_mix(case: Any, avoided: in
     """Masks of several nodes of which one is avoided are left out; single nodes stay, and so does any node."""
     numa_nodes, wanted, options = case
     offered = model.feasible(numa_nodes, wanted, **options)
-    expected = [(mask, preferred) for mask, preferred in offered if mask.bit_count() < 2 or not mask & avoided]
+    expected = [
+        (mask, preferred)
+        for mask, preferred in offered
+        if mask.bit_count() < 2 or not mask & avoided
+    ]
 
     assert feasible_hints(numa_nodes, wanted, **options).avoiding(avoided).pairs() == expected
     assert hints_of((None, True), *offered).avoiding(avoided).pairs() == [(None, True), *expected]
@@ -166,12 +190,18 @@ def test_hints_that_avoid_nodes_are_those_that_do_not_mix(case: Any, avoided: in
 def test_a_node_that_is_avoided_and_may_only_be_used_alone_stays(numa_nodes: int) -> None:
     hints = feasible_hints(numa_nodes, [], universe=0b11, preferred_size=1, alone=0b1_0000)
 
-    assert hints.avoiding(0b1_0000).pairs() == hints.pairs() == [(1, True), (2, True), (16, True), (3, False)]
+    assert (
+        hints.avoiding(0b1_0000).pairs()
+        == hints.pairs()
+        == [(1, True), (2, True), (16, True), (3, False)]
+    )
 
 
 @pytest.mark.parametrize("numa_nodes", [5, 10])
 def test_no_hint_contains_nodes_that_may_not_be_used(numa_nodes: int) -> None:
-    hints = feasible_hints(numa_nodes, [(None, [1] * numa_nodes, 1)], universe=0b11, preferred_size=1)
+    hints = feasible_hints(
+        numa_nodes, [(None, [1] * numa_nodes, 1)], universe=0b11, preferred_size=1
+    )
 
     assert hints.best_containing(0b10) == (0b10, True)
     assert hints.best_containing(0b110) is None
@@ -211,21 +241,35 @@ def arrays_of(hints: HintList) -> list[tuple[int, bool]]:
     return list(zip(hints.masks.tolist(), hints.preferred.tolist(), strict=True))
 
 
-@given(st.lists(pairs(8) | pairs(20), max_size=12).map(lambda some: [one for one in some if one[0] != 0]))
-def test_arrays_hold_each_hint_once_in_ascending_order(given_pairs: list[tuple[int | None, bool]]) -> None:
+@given(
+    st.lists(pairs(8) | pairs(20), max_size=12).map(
+        lambda some: [one for one in some if one[0] != 0]
+    )
+)
+def test_arrays_hold_each_hint_once_in_ascending_order(
+    given_pairs: list[tuple[int | None, bool]],
+) -> None:
     """0 stands for any node and comes first; a preferred hint comes before the other of its mask."""
     hints = hints_of(*given_pairs)
     expected = sorted({(mask or 0, not preferred) for mask, preferred in given_pairs})
 
     assert arrays_of(hints) == [(mask, not other) for mask, other in expected]
-    assert hints.masks.dtype == ("u1" if all((mask or 0) < 256 for mask, _ in given_pairs) else "u8")
+    assert hints.masks.dtype == (
+        "u1" if all((mask or 0) < 256 for mask, _ in given_pairs) else "u8"
+    )
     assert hints.preferred.dtype == bool
     assert not hints.masks.flags.writeable
     assert not hints.preferred.flags.writeable
 
 
-@given(st.lists(pairs(8) | pairs(64), max_size=12).map(lambda some: [one for one in some if one[0] != 0]))
-def test_a_list_from_arrays_is_the_one_they_came_from(given_pairs: list[tuple[int | None, bool]]) -> None:
+@given(
+    st.lists(pairs(8) | pairs(64), max_size=12).map(
+        lambda some: [one for one in some if one[0] != 0]
+    )
+)
+def test_a_list_from_arrays_is_the_one_they_came_from(
+    given_pairs: list[tuple[int | None, bool]],
+) -> None:
     """Up to order and repetitions; it can be walked, counted and sent elsewhere as any other."""
     hints = hints_of(*given_pairs)
     again = HintList.from_arrays(hints.masks, hints.preferred)
@@ -255,7 +299,9 @@ def test_arrays_that_are_no_hints_are_refused() -> None:
     with pytest.raises(ValueError, match="expected masks of 0 or more, got -3 at 1"):
         HintList.from_arrays([1, -3], [True, True])
     for masks, preferred in ([[1]], [[True]]), ([1, 2], [True]), (1, True):
-        with pytest.raises(ValueError, match="expected masks and preferred of one dimension and one length"):
+        with pytest.raises(
+            ValueError, match="expected masks and preferred of one dimension and one length"
+        ):
             HintList.from_arrays(masks, preferred)
 
 

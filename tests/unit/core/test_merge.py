@@ -54,7 +54,9 @@ def test_folding_agrees_with_the_product(case: Any) -> None:
     numa_nodes, lists, distances = case
     filled = [hints or [(None, False)] for hints in lists]
 
-    assert model.best_of_folding(filled, numa_nodes, distances) == model.best_of_product(filled, numa_nodes, distances)
+    assert model.best_of_folding(filled, numa_nodes, distances) == model.best_of_product(
+        filled, numa_nodes, distances
+    )
 
 
 @settings(examples(60), suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
@@ -71,13 +73,18 @@ def test_many_lists_are_merged_exactly(policy: str, count: int, seed: int, close
     size = random.choice([2, 20, 255])
     lists = [
         [
-            (random.randrange(1 << numa_nodes) | random.randrange(1 << numa_nodes), random.random() < 0.3)
+            (
+                random.randrange(1 << numa_nodes) | random.randrange(1 << numa_nodes),
+                random.random() < 0.3,
+            )
             for _ in range(size)
         ]
         for _ in range(count)
     ]
     distances = (
-        [[random.choice([10, 12, 21]) for _ in range(numa_nodes)] for _ in range(numa_nodes)] if closest else None
+        [[random.choice([10, 12, 21]) for _ in range(numa_nodes)] for _ in range(numa_nodes)]
+        if closest
+        else None
     )
     providers = [{"resource": model.hint_list(hints)} for hints in lists]
     model.merged(policy, numa_nodes, providers, distances, model.best_of_folding)
@@ -126,7 +133,9 @@ def test_the_merger_takes_packed_lists_only(wrong: Any) -> None:
 
 def test_masks_beyond_a_small_machine_are_cut() -> None:
     """Hints that name nodes a machine lacks are cut to those it has, as the kubelet's default mask does."""
-    assert model.merged_lists("best-effort", 2, [[(1 << 40 | 1, False)], [(1 << 40 | 3, True)]]) == (1, False, True)
+    assert model.merged_lists(
+        "best-effort", 2, [[(1 << 40 | 1, False)], [(1 << 40 | 3, True)]]
+    ) == (1, False, True)
 
 
 @pytest.mark.parametrize("numa_nodes", [-1, 0, 65])
@@ -139,7 +148,8 @@ def test_a_merger_has_1_to_64_nodes(numa_nodes: int) -> None:
 def test_a_copied_policy_decides_alike(numa_nodes: int) -> None:
     """Policies can be sent to other processes, distances and all."""
     distances = [
-        [10 if one == other else 20 + (one + other) % 3 for other in range(numa_nodes)] for one in range(numa_nodes)
+        [10 if one == other else 20 + (one + other) % 3 for other in range(numa_nodes)]
+        for one in range(numa_nodes)
     ]
     options = {"max-allowable-numa-nodes": "64", "prefer-closest-numa-nodes": "true"}
     policy = make_policy("restricted", numa_nodes, distances, options)
@@ -181,7 +191,9 @@ def test_a_merger_that_failed_to_change_is_as_before() -> None:
 
 @examples(60)
 @given(st.integers(1, 10), st.booleans(), st.booleans(), st.data())
-def test_many_merges_are_those_of_one_after_another(numa_nodes: int, single: bool, closest: bool, data: Any) -> None:
+def test_many_merges_are_those_of_one_after_another(
+    numa_nodes: int, single: bool, closest: bool, data: Any
+) -> None:
     """Every group gets the answer that it gets alone, wide lists among narrow ones too."""
     hints = pairs(numa_nodes) | pairs(8) | pairs(12)
     lists = st.lists(hints, max_size=5).map(lambda some: HintList(model.hint_list(some)))
@@ -202,13 +214,19 @@ def test_groups_may_come_from_generators() -> None:
     group = [HintList([hint(True, 0)]), HintList([hint(True, 0, 1)])]
     masks, preferred, exact = Merger(2).merge_many(iter(group) for _ in range(3))
 
-    assert (masks.tolist(), preferred.tolist(), exact.tolist()) == ([1] * 3, [False] * 3, [True] * 3)
+    assert (masks.tolist(), preferred.tolist(), exact.tolist()) == (
+        [1] * 3,
+        [False] * 3,
+        [True] * 3,
+    )
 
 
 def test_wrong_groups_are_refused() -> None:
     """The error says in which group."""
     fine = [HintList([hint(True, 0)])]
-    with pytest.raises(TypeError, match=r"expected HintList objects, got TopologyHint.* in group 1"):
+    with pytest.raises(
+        TypeError, match=r"expected HintList objects, got TopologyHint.* in group 1"
+    ):
         Merger(2).merge_many([fine, [hint(True, 0)]])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="at most 64 hint lists, got 65 in group 2"):
         Merger(2).merge_many([fine, fine, fine * 65])

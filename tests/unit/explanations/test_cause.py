@@ -12,7 +12,17 @@ from alignup import explain, read_pod
 from alignup.explanations.cause import without_requests
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
-from explaining import EXAMPLE_GPU, GPU, KUBELET, article, gpu_pod, in_conflict, node_of, refusals, wish
+from explaining import (
+    EXAMPLE_GPU,
+    GPU,
+    KUBELET,
+    article,
+    gpu_pod,
+    in_conflict,
+    node_of,
+    refusals,
+    wish,
+)
 from fakes import Licences
 from machines import machine_of
 from vectors import vectors
@@ -26,11 +36,16 @@ def test_the_articles_conflict_in_one_plain_sentence() -> None:
 
     assert not explanation
     assert explanation.cause == (
-        f"{GPU} fits only on NUMA node 1, cpu only on NUMA node 0; single-numa-node needs both on one NUMA node"
+        f"{GPU} fits only on NUMA node 1, cpu only on NUMA node 0; single-numa-node needs both on "
+        "one NUMA node"
     )
     assert (explanation.cause_kind, explanation.blamed) == ("conflict", (GPU, "cpu"))
     assert (explanation.reason, explanation.container) == ("TopologyAffinityError", "main")
-    assert (explanation.policy, explanation.scope, explanation.qos) == ("single-numa-node", "container", "Guaranteed")
+    assert (explanation.policy, explanation.scope, explanation.qos) == (
+        "single-numa-node",
+        "container",
+        "Guaranteed",
+    )
 
 
 def test_the_largest_amount_on_one_node_is_told() -> None:
@@ -74,7 +89,9 @@ def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[s
     for part in explanation.resources:
         numbers |= {part.asked or 0, part.free}
         for seen in filter(None, [part.offered]):
-            numbers |= {count - 4 for count in (seen.preferred_count, seen.other_count) if count > 4}
+            numbers |= {
+                count - 4 for count in (seen.preferred_count, seen.other_count) if count > 4
+            }
         for places in (part.places, [one for one in part.places if one.numa_nodes]):
             numbers.add(sum(one.capacity for one in places))
         for numa_id in explanation.before.numa_node_ids:
@@ -100,7 +117,10 @@ def test_every_number_in_a_sentence_is_in_the_nodes_state() -> None:
                 continue
             unit = 1 << suffixes[suffix]
             shown = float(whole + rest) * unit
-            assert any(abs(one - shown) <= unit / 100 for one in known), (whole + rest + suffix, explanation.cause)
+            assert any(abs(one - shown) <= unit / 100 for one in known), (
+                whole + rest + suffix,
+                explanation.cause,
+            )
 
 
 def verdict(node: Node, pod: Pod) -> tuple[bool, str, str | None, str]:
@@ -125,9 +145,13 @@ def check_causes(case: dict[str, Any]) -> int:
         if not explanation.admitted:
             found += 1
             assert explanation.blamed
-            without = verdict(node, without_requests(pod, explanation.container, explanation.blamed))
+            without = verdict(
+                node, without_requests(pod, explanation.container, explanation.blamed)
+            )
             assert without != verdict(node, pod), explanation.cause
-            assert without[:3] != (False, explanation.reason, explanation.container), explanation.cause
+            assert without[:3] != (False, explanation.reason, explanation.container), (
+                explanation.cause
+            )
         node.admit(step["admit"])
     return found
 
@@ -158,10 +182,14 @@ def test_no_cause_lists_places_that_have_nothing(refused) -> None:
 
 def test_cpus_that_must_be_reused_come_first() -> None:
     """They are why the others are of no use."""
-    node = node_of(2, 2, topologyManagerPolicy="restricted", memoryManagerPolicy="None", reservedMemory=None)
+    node = node_of(
+        2, 2, topologyManagerPolicy="restricted", memoryManagerPolicy="None", reservedMemory=None
+    )
     assert node.admit(gpu_pod("filler", cpu="3"))
     pod = gpu_pod("app", cpu="2")
-    pod["spec"]["initContainers"] = [{"name": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]
+    pod["spec"]["initContainers"] = [
+        {"name": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+    ]
     cause = explain(node, pod).cause
     assert re.match(
         r"container 'main': it must reuse CPU \d of init container 'i' on NUMA node 0, so cpu can now come only from "
@@ -188,7 +216,9 @@ class TestNeverFits:
         assert not [one for one in found.suggestions if one.kind == "remove"]
 
     def test_a_policy_that_refuses_on_the_empty_node_is_named(self) -> None:
-        node = node_of(topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None)
+        node = node_of(
+            topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None
+        )
         found = explain(node, gpu_pod("x", gpus=1, cpu="10"))
         assert found.cause == (
             "never fits this node: 1 example.com/gpu needs 1 NUMA node, 10 cpu need 2 NUMA "
@@ -208,7 +238,8 @@ class TestNeverFits:
         assert found.container == "main"
         assert found.causes == (
             (
-                "container 'large' never fits this node: 17 cpu asked, the machine has 16, of which the pod's other "
+                "container 'large' never fits this node: 17 cpu asked, the machine has 16, of "
+                "which the pod's other "
                 "containers take 2"
             ),
             f"right now, container 'main': not enough {EXAMPLE_GPU} is free: 1 asked, 0 free",
@@ -219,7 +250,9 @@ class TestNeverFits:
         node = node_of(topologyManagerPolicy="none", memoryManagerPolicy=None, reservedMemory=None)
         assert node.admit(gpu_pod("a", cpu="5"))
         pod = gpu_pod("x", gpus=9, cpu="2")
-        pod["spec"]["containers"].append({"name": "second", "resources": {"limits": {"cpu": "12", "memory": "1Gi"}}})
+        pod["spec"]["containers"].append(
+            {"name": "second", "resources": {"limits": {"cpu": "12", "memory": "1Gi"}}}
+        )
 
         assert explain(node, pod).causes == (
             f"container 'main' never fits this node: 9 {EXAMPLE_GPU} asked, the machine has 4",
@@ -238,7 +271,8 @@ class TestNeverFits:
         found = explain(node, gpu_pod("x", gpus=2, cpu="16", memory="64Gi"))
         assert found.cause == (
             "never fits this node: 2 example.com/gpu asked, the machine has 1 with a NUMA "
-            "node (the device plugin reports none for 1 more); 16 cpu asked, the machine has 14 (16 less 2 reserved); "
+            "node (the device plugin reports none for 1 more); 16 cpu asked, the machine has 14 "
+            "(16 less 2 reserved); "
             "besides, 64Gi memory asked, the machine has 63Gi (64Gi less 1Gi reserved)"
         )
 
@@ -251,13 +285,17 @@ class TestNeverFits:
         assert explain(node, wish("x", cpu="1", **{GPU: "3"})).never_fits
 
     def test_a_plugin_without_devices_may_come_back(self) -> None:
-        node = Node.from_dict({"machine": machine_of(2, 4), "devices": {GPU: [{"id": "a", "numa": 0}]}})
+        node = Node.from_dict(
+            {"machine": machine_of(2, 4), "devices": {GPU: [{"id": "a", "numa": 0}]}}
+        )
         node.devices.update(GPU, [])
         found = explain(node, wish("x", cpu="1", **{GPU: "1"}))
         assert (found.admitted, found.never_fits) == (False, False)
 
     def test_with_a_users_provider_nothing_is_foretold(self) -> None:
-        node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": KUBELET}, providers=[Licences([9, 9])])
+        node = Node.from_dict(
+            {"machine": machine_of(2, 4), "kubelet": KUBELET}, providers=[Licences([9, 9])]
+        )
         found = explain(node, gpu_pod("x", cpu="99"))
         assert (found.admitted, found.never_fits) == (False, False)
 
@@ -286,9 +324,16 @@ def test_a_remedy_smaller_than_what_the_cause_tells_says_why_no_more_will_do() -
     assert node.admit(gpu_pod("c", gpus=1, cpu="5"))
 
     assert asking(node, cpu="1", **{EXAMPLE_GPU: "6"}) == [
-        f"ask for 1 {EXAMPLE_GPU} instead of 6 (2 would be refused: not enough {EXAMPLE_GPU} is free: 2 asked, 1 free)"
+        (
+            f"ask for 1 {EXAMPLE_GPU} instead of 6 (2 would be refused: not enough {EXAMPLE_GPU} is "
+            "free: 2 asked, 1 free)"
+        )
     ]
     [text] = asking(node_of(), cpu="17")
-    assert text.startswith("ask for 8 cpu instead of 17 (9 would be refused: no NUMA node has 9 cpu (at most 8); ")
-    alone = node_of(topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None)
+    assert text.startswith(
+        "ask for 8 cpu instead of 17 (9 would be refused: no NUMA node has 9 cpu (at most 8); "
+    )
+    alone = node_of(
+        topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None
+    )
     assert asking(alone, cpu="17") == ["ask for 16 cpu instead of 17"]

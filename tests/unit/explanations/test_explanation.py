@@ -15,7 +15,9 @@ from fakes import Licences
 from machines import machine_of
 from strategies import counts
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "explanation.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (Path(__file__).parents[3] / "docs" / "explanation.schema.json").read_text(encoding="utf-8")
+)
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 
@@ -27,7 +29,13 @@ def test_admitted_pods_fit_the_schema() -> None:
     told = explain(article(), wish("x", cpu="2", **{GPU: "1"})).to_dict(product=True)
 
     VALIDATOR.validate(json.loads(json.dumps(told)))
-    assert told.keys() == SCHEMA["properties"].keys() - {"claims", "cluster", "kubelet", "log", "was"}
+    assert told.keys() == SCHEMA["properties"].keys() - {
+        "claims",
+        "cluster",
+        "kubelet",
+        "log",
+        "was",
+    }
     assert told["steps"][0].keys() == SCHEMA["$defs"]["step"]["properties"].keys()
 
 
@@ -39,7 +47,8 @@ def test_refused_pods_fit_the_schema(count: int) -> None:
 
 def test_a_users_provider_fits_the_schema() -> None:
     node = Node.from_dict(
-        {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "restricted"}}, providers=[Licences([0, 0])]
+        {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "restricted"}},
+        providers=[Licences([0, 0])],
     )
     told = explain(node, wish("x", cpu="1")).to_dict(product=True)
 
@@ -47,7 +56,9 @@ def test_a_users_provider_fits_the_schema() -> None:
     assert told["resources"][-1]["asked"] is None
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"cause": ""}, {"suggestions": [{"kind": "magic"}]}])
+@pytest.mark.parametrize(
+    "change", [{"version": 2}, {"cause": ""}, {"suggestions": [{"kind": "magic"}]}]
+)
 def test_the_schema_refuses_what_is_none(change: dict) -> None:
     told = explain(article(), wish("x", cpu="2")).to_dict()
     assert not VALIDATOR.is_valid({**told, **change})

@@ -12,13 +12,19 @@ def test_an_admitted_pod_says_where_it_is() -> None:
     explanation = explain(article(), wish("x", cpu="2"))
 
     assert explanation.admitted
-    assert (explanation.cause, explanation.cause_kind) == ("admitted, aligned on NUMA node 0", "aligned")
+    assert (explanation.cause, explanation.cause_kind) == (
+        "admitted, aligned on NUMA node 0",
+        "aligned",
+    )
     assert explanation.suggestions == ()
 
 
 def test_an_admitted_pod_says_what_it_missed_and_why() -> None:
     node = Node.from_dict(
-        {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "best-effort", "cpuManagerPolicy": "static"}}
+        {
+            "machine": machine_of(2, 2),
+            "kubelet": {"topologyManagerPolicy": "best-effort", "cpuManagerPolicy": "static"},
+        }
     )
     node.admit(wish("a", cpu="2"))
     node.admit(wish("b", cpu="3"))
@@ -49,7 +55,13 @@ def test_a_device_near_to_several_nodes_is_on_none_of_them() -> None:
         {
             "machine": machine_of(2, 2),
             "kubelet": {"topologyManagerPolicy": "best-effort"},
-            "devices": {"x/near": [{"id": "a", "numa": [1]}], "x/between": [{"id": "b", "numa": [0, 1]}]},
+            "devices": {
+                "x/near": [{"id": "a", "numa": [1]}],
+                "x/between": [{"id": "b", "numa": [0, 1]}],
+            },
         }
     )
-    assert explain(node, wish("x", **{"x/near": "1", "x/between": "1"})).cause == "admitted, aligned on NUMA node 1"
+    assert (
+        explain(node, wish("x", **{"x/near": "1", "x/between": "1"})).cause
+        == "admitted, aligned on NUMA node 1"
+    )

@@ -45,7 +45,12 @@ def test_without_limits_nobody_speaks_of_limits() -> None:
     node = node_of(topologyManagerPolicy="none")
     without = {"name": "c", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
     texts = [one.text for one in explain(node, pod(without)).suggestions if one.kind == "pod"]
-    assert texts == ["set the limits of CPU and memory to the requests: then every container gets CPUs of its own"]
+    assert texts == [
+        (
+            "set the limits of CPU and memory to the requests: then every container gets CPUs of its "
+            "own"
+        )
+    ]
 
 
 def test_each_container_on_a_node_of_its_own_is_told_so() -> None:
@@ -76,7 +81,9 @@ def test_a_removal_names_what_is_missing() -> None:
     holder = pod(container(cpu="2", memory="1Gi", **{"example.com/nic": "1"}))
     holder["metadata"] = {"name": "holder", "uid": "h"}
     assert node.admit(holder)
-    texts = [one.text for one in explain(node, pod(container(**{"example.com/nic": "1"}))).suggestions]
+    texts = [
+        one.text for one in explain(node, pod(container(**{"example.com/nic": "1"}))).suggestions
+    ]
     assert "remove pod default/holder, which holds 1 example.com/nic" in texts
 
 
@@ -114,11 +121,18 @@ def test_no_explanation_fails(numa_nodes, policy, scope, static, whole, there, i
         kubelet["memoryManagerPolicy"] = "Static"
         kubelet["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": "1Gi"}}]
     devices = {
-        f"example.com/{kind}": [{"id": f"{kind}{one}", "numa": one % numa_nodes} for one in range(4)]
+        f"example.com/{kind}": [
+            {"id": f"{kind}{one}", "numa": one % numa_nodes} for one in range(4)
+        ]
         for kind in ("gpu", "nic")
     }
     node = Node.from_dict(
-        {"machine": machine_of(numa_nodes, 2), "kubelet": kubelet, "devices": devices, "wholeVerdict": whole}
+        {
+            "machine": machine_of(numa_nodes, 2),
+            "kubelet": kubelet,
+            "devices": devices,
+            "wholeVerdict": whole,
+        }
     )
     for number, amounts in enumerate(there):
         earlier = pod(container(**amounts))

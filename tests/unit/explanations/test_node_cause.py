@@ -29,7 +29,9 @@ def node(**more: Any) -> Node:
     return made
 
 
-def pod(name: str = "p", cpu: str = "1", memory: str = "1Gi", *, limits: bool = False, **spec: Any) -> dict[str, Any]:
+def pod(
+    name: str = "p", cpu: str = "1", memory: str = "1Gi", *, limits: bool = False, **spec: Any
+) -> dict[str, Any]:
     amounts = {"cpu": cpu, "memory": memory}
     resources = {"requests": amounts, **({"limits": amounts} if limits else {})}
     ports = spec.pop("ports", [])
@@ -53,7 +55,9 @@ def test_half_of_two_cores_is_worth_a_suggestion() -> None:
     one = node()
     assert one.admit(pod("c", "2"))
 
-    assert "request 1 cpu instead of 2" in {found.text for found in explain(one, pod(cpu="2")).suggestions}
+    assert "request 1 cpu instead of 2" in {
+        found.text for found in explain(one, pod(cpu="2")).suggestions
+    }
 
 
 @given(
@@ -63,7 +67,9 @@ def test_half_of_two_cores_is_worth_a_suggestion() -> None:
     limits=st.booleans(),
     policy=st.sampled_from(POLICIES),
 )
-def test_no_cause_is_told_twice(cpu: int, memory: int, overhead: int, limits: bool, policy: str) -> None:
+def test_no_cause_is_told_twice(
+    cpu: int, memory: int, overhead: int, limits: bool, policy: str
+) -> None:
     """What a pod requests of the node as a whole counts whether its managers give it or not."""
     asked = pod(cpu=str(cpu), memory=f"{memory}Gi", limits=limits, overhead={"cpu": str(overhead)})
     cause = explain(node(topologyManagerPolicy=policy), asked).cause
@@ -90,7 +96,9 @@ def test_what_is_suggested_helps() -> None:
 def test_a_request_that_is_lowered_keeps_its_limit_where_it_was_another_one() -> None:
     burstable = pod(cpu="5")
     burstable["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "6", "memory": "1Gi"}
-    made = next(one for one in explain(node(), burstable).suggestions if one.kind == "request").attempt["pod"]
+    made = next(
+        one for one in explain(node(), burstable).suggestions if one.kind == "request"
+    ).attempt["pod"]
     assert made["spec"]["containers"][0]["resources"] == {
         "requests": {"cpu": "3", "memory": "1Gi"},
         "limits": {"cpu": "6", "memory": "1Gi"},
@@ -105,21 +113,37 @@ def test_a_request_that_is_lowered_keeps_its_limit_where_it_was_another_one() ->
             "the node's labels do not match the pod's node selector or required node affinity",
         ),
         (pod(nodeName="other"), "the pod is bound to node other, and this is node n"),
-        (pod(ports=[{"containerPort": 1, "hostPort": 80}]), "host ports of the pod are taken: 80/TCP (default/w)"),
+        (
+            pod(ports=[{"containerPort": 1, "hostPort": 80}]),
+            "host ports of the pod are taken: 80/TCP (default/w)",
+        ),
         (pod(os={"name": "windows"}), "the pod is for windows, and the node runs linux"),
     ],
 )
 def test_a_pod_that_does_not_suit_the_node(asked: dict[str, Any], cause: str) -> None:
-    one = Node(machine_of(2, 4), KUBELET, node_object={"metadata": {"name": "n", "labels": {}}}, whole_verdict=True)
+    one = Node(
+        machine_of(2, 4),
+        KUBELET,
+        node_object={"metadata": {"name": "n", "labels": {}}},
+        whole_verdict=True,
+    )
     assert one.admit(pod("w", ports=[{"containerPort": 1, "hostPort": 80}]))
     found = explain(one, asked)
     assert (found.cause_kind, found.cause) == ("node", cause)
 
 
 def test_a_taint() -> None:
-    described = {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}
-    found = explain(Node(machine_of(2, 4), KUBELET, node_object=described, whole_verdict=True), pod())
-    assert (found.reason, found.cause) == ("TaintToleration", "the pod does not tolerate a NoExecute taint of the node")
+    described = {
+        "metadata": {"name": "n"},
+        "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]},
+    }
+    found = explain(
+        Node(machine_of(2, 4), KUBELET, node_object=described, whole_verdict=True), pod()
+    )
+    assert (found.reason, found.cause) == (
+        "TaintToleration",
+        "the pod does not tolerate a NoExecute taint of the node",
+    )
 
 
 def test_a_critical_pod_names_whom_the_kubelet_evicts() -> None:
@@ -134,7 +158,9 @@ def test_a_critical_pod_names_whom_the_kubelet_evicts() -> None:
     assert one.admit(pod("c", cpu="2", priority=2_000_000_001))
     refused = explain(one, pod(cpu="14", priority=2_000_000_000))
     assert refused.reason == "UnexpectedAdmissionError"
-    assert refused.cause.endswith("and evicting every pod that this critical pod may evict frees too little")
+    assert refused.cause.endswith(
+        "and evicting every pod that this critical pod may evict frees too little"
+    )
 
 
 def test_manifests_of_suggestions_keep_what_the_pod_demands_of_the_node() -> None:
@@ -146,7 +172,9 @@ def test_manifests_of_suggestions_keep_what_the_pod_demands_of_the_node() -> Non
         priority=7,
         overhead={"cpu": "250m"},
     )
-    [made] = [one.attempt["pod"] for one in explain(node(), asked).suggestions if one.kind == "request"]
+    [made] = [
+        one.attempt["pod"] for one in explain(node(), asked).suggestions if one.kind == "request"
+    ]
     spec = made["spec"]
     assert spec["containers"][0]["resources"]["requests"]["cpu"] == "2"
     assert (spec["priority"], spec["nodeSelector"]) == (7, {"kubernetes.io/os": "linux"})

@@ -42,7 +42,9 @@ def test_a_joint_reduction_where_no_single_one_does() -> None:
 def test_a_container_can_be_split() -> None:
     found = by_kind(node_of(), gpu_pod("x", cpu="10", gpus=4, memory="4Gi"))["pod"]
 
-    assert found[0].text == (f"split container 'main' into 2 containers of 5 cpu, 2Gi memory, 2 {EXAMPLE_GPU} each")
+    assert found[0].text == (
+        f"split container 'main' into 2 containers of 5 cpu, 2Gi memory, 2 {EXAMPLE_GPU} each"
+    )
     names = [one["name"] for one in found[0].attempt["pod"]["spec"]["containers"]]
     assert names == ["main-0", "main-1"]
 
@@ -77,12 +79,16 @@ def test_a_joint_reduction_gives_up_no_more_than_it_must() -> None:
 
 
 @pytest.mark.parametrize(("taken", "shares"), [(1, True), (8, False)])
-def test_a_container_is_to_share_cpus_only_where_the_node_has_enough_for_all(taken: int, *, shares: bool) -> None:
+def test_a_container_is_to_share_cpus_only_where_the_node_has_enough_for_all(
+    taken: int, *, shares: bool
+) -> None:
     """The pod asks for 9 CPUs, of which one NUMA node has 8: of the 16 there, 15 or 8 are free."""
     node = node_of(topologyManagerScope="pod")
     assert node.admit(gpu_pod("a", cpu=f"{taken}"))
     pod = gpu_pod("x", cpu="7")
-    pod["spec"]["containers"].append({"name": "side", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}})
+    pod["spec"]["containers"].append(
+        {"name": "side", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
+    )
     texts = [one.text for one in explain(node, pod).suggestions]
     assert texts
     assert any("which then shares CPUs" in text for text in texts) is shares

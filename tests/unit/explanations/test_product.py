@@ -16,7 +16,11 @@ IDS = (0, 1)
 
 
 def test_the_articles_first_container_has_27_rows() -> None:
-    product = explain(article(), wish("x", cpu="2", **{"nvidia.com/gpu": "1", "example.com/nic": "1"})).steps[0].product
+    product = (
+        explain(article(), wish("x", cpu="2", **{"nvidia.com/gpu": "1", "example.com/nic": "1"}))
+        .steps[0]
+        .product
+    )
 
     assert (product.count, len(product.rows)) == (27, 27)
     assert product.resources == ("example.com/nic", "nvidia.com/gpu", "cpu")
@@ -33,7 +37,11 @@ def test_the_articles_first_container_has_27_rows() -> None:
 
 
 def test_a_row_is_preferred_if_all_hints_are_and_name_the_same_nodes() -> None:
-    hints = {"a": {"x": [hint(True, 0, 1)]}, "b": {"y": [hint(True, 0), hint(True)], "z": None}, "c": None}
+    hints = {
+        "a": {"x": [hint(True, 0, 1)]},
+        "b": {"y": [hint(True, 0), hint(True)], "z": None},
+        "c": None,
+    }
     product = product_of(hints, "restricted", IDS)
 
     assert product.resources == ("x", "y")
@@ -75,13 +83,20 @@ def test_what_is_reachable_is_what_some_row_merges_into(lists: list, policy: str
     hints = {
         "a": {
             str(number): [
-                TopologyHint(None if mask is None else BitMask.from_int(mask), preferred) for mask, preferred in one
+                TopologyHint(None if mask is None else BitMask.from_int(mask), preferred)
+                for mask, preferred in one
             ]
             for number, one in enumerate(lists)
         }
     }
-    rows = [row for row in product_of(hints, policy, (0, 1, 2, 3)).rows if row.considered and row.merged != ()]
-    expected = {row.merged: False for row in rows} | {row.merged: True for row in rows if row.preferred}
+    rows = [
+        row
+        for row in product_of(hints, policy, (0, 1, 2, 3)).rows
+        if row.considered and row.merged != ()
+    ]
+    expected = {row.merged: False for row in rows} | {
+        row.merged: True for row in rows if row.preferred
+    }
 
     found = [Choice.of(one, (0, 1, 2, 3)) for one in reachable(hints, policy)]
     assert {one.numa_nodes: one.preferred for one in found} == expected
@@ -89,8 +104,16 @@ def test_what_is_reachable_is_what_some_row_merges_into(lists: list, policy: str
 
 def test_lists_too_long_to_walk_are_not_folded() -> None:
     """Also after lists that have nothing in common."""
-    node = node_of(20, 2, topologyManagerPolicyOptions={"max-allowable-numa-nodes": "64"}, memoryManagerPolicy="None")
+    node = node_of(
+        20,
+        2,
+        topologyManagerPolicyOptions={"max-allowable-numa-nodes": "64"},
+        memoryManagerPolicy="None",
+    )
     wide = explain(node, gpu_pod("x", cpu="5", gpus=1)).steps[0]
     assert (wide.reachable, wide.reachable_count) == (None, None)
     huge = node.cpu.ledger.hints(5)
-    assert reachable({"a": {"x": [hint(True, 0)], "y": [hint(True, 1)], "z": huge}}, "restricted") is None
+    assert (
+        reachable({"a": {"x": [hint(True, 0)], "y": [hint(True, 1)], "z": huge}}, "restricted")
+        is None
+    )

@@ -46,7 +46,10 @@ def amounts(cpu: str, memory: str = "1Gi") -> dict[str, Any]:
 
 
 def pod(name: str, resources: dict[str, Any]) -> dict[str, Any]:
-    return {"metadata": {"name": name, "uid": name}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+    return {
+        "metadata": {"name": name, "uid": name},
+        "spec": {"containers": [{"name": "c", "resources": resources}]},
+    }
 
 
 BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}}
@@ -105,7 +108,8 @@ def test_every_suggestion_is_true(seed: int) -> None:
     """Tried as it says, the resources are allocated; the node that is asked stays as it is."""
     rng = random.Random(seed)
     node = node_of(
-        rng.choice(["1.33", "1.35", "1.36", "1.37"]), topologyManagerPolicy=rng.choice(["restricted", "none"])
+        rng.choice(["1.33", "1.35", "1.36", "1.37"]),
+        topologyManagerPolicy=rng.choice(["restricted", "none"]),
     )
     for number in range(rng.randrange(1, 5)):
         wish = amounts(rng.choice(["1", "2", "500m"]), rng.choice(["1Gi", "3Gi"]))
@@ -120,7 +124,10 @@ def test_every_suggestion_is_true(seed: int) -> None:
     for one in found.suggestions:
         other = node.copy()
         if one.kind == "kubelet":
-            fields = {"topologyManagerPolicy": node.config.topology_manager_policy, **one.attempt["kubelet"]}
+            fields = {
+                "topologyManagerPolicy": node.config.topology_manager_policy,
+                **one.attempt["kubelet"],
+            }
             assert KubeletConfig.from_dict(fields, version=node.config.version)
             continue
         if one.kind == "pod":

@@ -16,7 +16,9 @@ from strategies import counts
 
 def test_with_a_users_provider_no_other_configuration_is_suggested() -> None:
     """A new node would lack the provider; without a copy no pod is removed either."""
-    node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": KUBELET}, providers=[Licences([9, 9])])
+    node = Node.from_dict(
+        {"machine": machine_of(2, 4), "kubelet": KUBELET}, providers=[Licences([9, 9])]
+    )
     node.admit(gpu_pod("a", cpu="6"))
     node.admit(gpu_pod("b", cpu="6"))
 
@@ -54,7 +56,8 @@ def test_a_weaker_policy_says_what_alignment_is_lost() -> None:
         {"topologyManagerPolicy": "best-effort"},
     ]
     assert found[0].text == (
-        "configure the kubelet with topologyManagerPolicy restricted: it would run on NUMA nodes 0+1, fully aligned"
+        "configure the kubelet with topologyManagerPolicy restricted: it would run on NUMA nodes "
+        "0+1, fully aligned"
     )
 
 
@@ -77,11 +80,23 @@ class TestWholeCores:
             "reservedSystemCPUs": reserved,
             "topologyManagerPolicy": "best-effort",
         }
-        node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet})  # CPU n and n + 8 share a core
+        # CPU n and n + 8 share a core
+        node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet})
         resources = {"limits": {"cpu": str(cpus), "memory": "1Gi"}}
-        pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+        pod = {
+            "metadata": {"name": "a"},
+            "spec": {"containers": [{"name": "c", "resources": resources}]},
+        }
         told = explain(node, pod).suggestions
-        return {one.attempt["kubelet"]["reservedSystemCPUs"]: one for one in told if "reserved" in one.text}, node, pod
+        return (
+            {
+                one.attempt["kubelet"]["reservedSystemCPUs"]: one
+                for one in told
+                if "reserved" in one.text
+            },
+            node,
+            pod,
+        )
 
     def test_as_many_cpus_of_each_numa_node_in_whole_cores(self):
         found, node, pod = self.suggested({"full-pcpus-only": "true"}, "0-1,4-5", 12)
@@ -93,7 +108,9 @@ class TestWholeCores:
         options = {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
         [(reserved, one)] = self.suggested(options, "0-1,4-5", 12)[0].items()
         assert (reserved, one.after) == ("0,4,8,12", "drain")
-        assert one.text.startswith("after draining the node and deleting /var/lib/kubelet/cpu_manager_state: ")
+        assert one.text.startswith(
+            "after draining the node and deleting /var/lib/kubelet/cpu_manager_state: "
+        )
 
     def test_nothing_where_whole_cores_are_reserved(self):
         assert self.suggested({"full-pcpus-only": "true"}, "0,4,8,12", 14)[0] == {}

@@ -27,7 +27,9 @@ def test_what_was_asked_free_and_held_and_offered() -> None:
 
     assert (cpu.asked, cpu.free, cpu.unit) == (2, 3, "CPUs")
     assert [(place.numa_nodes, place.free) for place in cpu.places] == [((0,), 3), ((1,), 0)]
-    assert [(one.pod, one.container, one.amount) for one in cpu.places[1].holders] == [("default/batch", "main", 4)]
+    assert [(one.pod, one.container, one.amount) for one in cpu.places[1].holders] == [
+        ("default/batch", "main", 4)
+    ]
     assert cpu.offered.preferred == ((0,),)
     assert [one.pod for one in explanation.neighbours] == ["default/trainer", "default/batch"]
     memory = next(one for one in explanation.resources if one.resource == "memory")
@@ -45,12 +47,17 @@ def test_earlier_containers_of_the_pod_count_as_holders() -> None:
 
     assert explanation.container == "third"
     assert explanation.cause == (
-        "container 'third' never fits this node: 3 cpu asked, the machine has 8, of which the pod's other containers "
+        "container 'third' never fits this node: 3 cpu asked, the machine has 8, of which the "
+        "pod's other containers "
         "take 6"
     )
     cpu = explanation.resources[0]
     assert [one.container for place in cpu.places for one in place.holders] == ["main", "second"]
-    assert [str(one.got.cpus) if one.got else None for one in explanation.containers] == ["0-2", "4-6", None]
+    assert [str(one.got.cpus) if one.got else None for one in explanation.containers] == [
+        "0-2",
+        "4-6",
+        None,
+    ]
 
 
 def test_memory_groups_name_the_pods_that_tie_them() -> None:
@@ -66,7 +73,16 @@ def test_an_explanation_is_plain_json_with_the_promised_keys() -> None:
     told = explain(in_conflict(), wish("new", cpu="2", **{GPU: "1"})).to_dict()
 
     assert json.loads(json.dumps(told)) == told
-    promised = ["admitted", "reason", "cause", "container", "policy", "scope", "resources", "suggestions"]
+    promised = [
+        "admitted",
+        "reason",
+        "cause",
+        "container",
+        "policy",
+        "scope",
+        "resources",
+        "suggestions",
+    ]
     assert told["version"] == 1
     assert set(promised) <= told.keys()
     assert "product" not in told["steps"][0]
@@ -138,7 +154,8 @@ class Seats:
     ("named", "blamed", "told"),
     [
         (("example.com/seat",), ("example.com/seat",), "too little seat is left to allocate"),
-        (("example.com/seat", "example.com/desk"),) * 2 + ("too little seat and desk is left to allocate",),
+        (("example.com/seat", "example.com/desk"),) * 2
+        + ("too little seat and desk is left to allocate",),
         ((), (), "too little is left to allocate"),
     ],
 )
@@ -147,7 +164,11 @@ def test_the_resources_that_a_users_provider_names_are_blamed(policy, named, bla
     node = Node.from_dict(
         {
             "machine": machine_of(2, 2),
-            "kubelet": {"topologyManagerPolicy": policy, "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
+            "kubelet": {
+                "topologyManagerPolicy": policy,
+                "cpuManagerPolicy": "static",
+                "reservedSystemCPUs": "0",
+            },
         },
         providers=[Seats(named)],
     )
@@ -178,7 +199,8 @@ def test_a_users_provider_takes_part(copyable: bool) -> None:
 
     assert not explanation.admitted
     assert explanation.cause == (
-        "cpu fits only on NUMA node 0, licences only on NUMA node 1; single-numa-node needs both on one NUMA node"
+        "cpu fits only on NUMA node 0, licences only on NUMA node 1; single-numa-node needs both "
+        "on one NUMA node"
     )
     assert licences.free == [0, 1]
     assert explain(node, wish("x")).admitted
@@ -198,7 +220,10 @@ def test_a_users_provider_that_fails_to_allocate() -> None:
 
 def test_a_pods_own_policy() -> None:
     node = Node.from_dict(
-        {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}}
+        {
+            "machine": machine_of(2, 2),
+            "kubelet": {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"},
+        }
     )
     wanted = wish("x", cpu="1")
     spec = '{"numaTopologyPolicy": "SingleNUMANode"}'
@@ -243,7 +268,12 @@ def test_other_kubelets(version: str) -> None:
     explanation = explain(node, wish("new", cpu="2", **{GPU: "1"}))
 
     assert explanation.cause.startswith(f"{GPU} fits only on NUMA node 1, cpu only on NUMA node 0")
-    assert {one.kind for one in explanation.suggestions} == {"kubelet", "plugin", "remove", "request"}
+    assert {one.kind for one in explanation.suggestions} == {
+        "kubelet",
+        "plugin",
+        "remove",
+        "request",
+    }
 
 
 def test_who_does_not_ask_pays_nothing() -> None:
@@ -257,16 +287,23 @@ def test_who_does_not_ask_pays_nothing() -> None:
         "spec = {'containers': [{'name': 'c', 'resources': {'limits': limits}}]}\n"
         "assert not node.admit({'metadata': {'name': 'p'}, 'spec': spec})\n"
         "assert node.try_admit({'metadata': {'name': 'p'}, 'spec': spec}).message\n"
-        "print([name for name in sys.modules if name.startswith(('alignup.explanations', 'alignup.node.holdings'))])"
+        "print([name for name in sys.modules if name.startswith(('alignup.explanations', "
+        "'alignup.node.holdings'))])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"
 
 
 def test_the_node_of_a_kubelet(tmp_path) -> None:
     """Its pods are named as the kubelet's files name them, and a new one is explained beside them."""
     root = write_root(tmp_path / "root", server(cores=4, nodes=4, memory=8 << 20))
-    pods = (guaranteed("a", (1, 1), (1, 2)), guaranteed("b", (2, 3), init=[(3, 4)]), guaranteed("c", (1, 10)))
+    pods = (
+        guaranteed("a", (1, 1), (1, 2)),
+        guaranteed("b", (2, 3), init=[(3, 4)]),
+        guaranteed("c", (1, 10)),
+    )
     node = Node(read_machine(root), CONFIG)
     for one in pods:
         assert node.admit(one)

@@ -6,7 +6,12 @@ from typing import Any
 
 from alignup import explain
 from alignup.explanations.explanation import Holder, PlacePart, ResourcePart
-from alignup.explanations.words import group_in_words, nodes_in_short, offered_in_words, resource_rows
+from alignup.explanations.words import (
+    group_in_words,
+    nodes_in_short,
+    offered_in_words,
+    resource_rows,
+)
 from alignup.node import Node
 from alignup.node.holdings import MemoryGroup
 from alignup.topology_manager.refusal_message import ResourceView
@@ -52,13 +57,21 @@ def test_pods_to_remove_are_named_before_others_and_never_counted() -> None:
     holders = tuple(Holder(f"d/p{number}", "c", 1) for number in range(8))
     [row] = rows("cpu", [PlacePart((0,), 8, 0, 0, holders)], first=frozenset({"d/p6"}))
     assert row[7] == "d/p6/c 1, d/p0/c 1, d/p1/c 1, d/p2/c 1, 4 more"
-    [row] = rows("cpu", [PlacePart((0,), 8, 0, 0, holders)], first=frozenset(f"d/p{number}" for number in range(2, 8)))
+    [row] = rows(
+        "cpu",
+        [PlacePart((0,), 8, 0, 0, holders)],
+        first=frozenset(f"d/p{number}" for number in range(2, 8)),
+    )
     assert row[7] == ", ".join([*(f"d/p{number}/c 1" for number in range(2, 8)), "2 more"])
 
 
 def test_offers_in_words() -> None:
-    def words(preferred: Any = (), other: Any = (), *, anywhere: bool = False, is_whole: bool = True) -> str:
-        view = ResourceView("x", preferred, other, anywhere, len(preferred), len(other), "", is_whole)
+    def words(
+        preferred: Any = (), other: Any = (), *, anywhere: bool = False, is_whole: bool = True
+    ) -> str:
+        view = ResourceView(
+            "x", preferred, other, anywhere, len(preferred), len(other), "", is_whole
+        )
         return offered_in_words(ResourcePart("x", "c", "p", 1, (), view))
 
     assert words(((0,), (1,)), ((0, 1),)) == "0 or 1; 0+1 (not preferred)"
@@ -71,7 +84,11 @@ def test_offers_in_words() -> None:
 
 
 def test_nodes_and_memory_groups_in_words() -> None:
-    assert [nodes_in_short(one) for one in (None, (1,), (0, 2))] == ["any NUMA node", "NUMA node 1", "NUMA nodes 0+2"]
+    assert [nodes_in_short(one) for one in (None, (1,), (0, 2))] == [
+        "any NUMA node",
+        "NUMA node 1",
+        "NUMA nodes 0+2",
+    ]
     assert group_in_words(MemoryGroup((0,), ("a", "b"))) == (
         "NUMA node 0 is not combined with others for memory, because of the memory of a, b"
     )
@@ -79,7 +96,8 @@ def test_nodes_and_memory_groups_in_words() -> None:
         "NUMA nodes 0+1 supply memory only together, because of the memory of a"
     )
     assert group_in_words(MemoryGroup((0, 1), (), usable=False)) == (
-        "NUMA nodes 0+1 can no longer supply memory together, although they are still tied by a binding that a removed "
+        "NUMA nodes 0+1 can no longer supply memory together, although they are still tied by a "
+        "binding that a removed "
         "pod left behind"
     )
 
@@ -90,12 +108,20 @@ def test_reserved_free_and_held_add_up_though_init_containers_hand_over() -> Non
     node = Node.from_dict({"machine": machine_of(2, 8), "kubelet": kubelet, "devices": devices})
 
     def container(name: str, cpus: int, count: int) -> dict[str, Any]:
-        return {"name": name, "resources": {"limits": {"cpu": str(cpus), "memory": "1Gi", "a/b": str(count)}}}
+        return {
+            "name": name,
+            "resources": {"limits": {"cpu": str(cpus), "memory": "1Gi", "a/b": str(count)}},
+        }
 
-    spec = {"initContainers": [container("i", 6, 2)], "containers": [container("c", 3, 1), container("e", 5, 1)]}
+    spec = {
+        "initContainers": [container("i", 6, 2)],
+        "containers": [container("c", 3, 1), container("e", 5, 1)],
+    }
     assert node.admit({"metadata": {"name": "p"}, "spec": spec})
 
-    explanation = explain(node, {"metadata": {"name": "q"}, "spec": {"containers": [container("c", 1, 1)]}})
+    explanation = explain(
+        node, {"metadata": {"name": "q"}, "spec": {"containers": [container("c", 1, 1)]}}
+    )
 
     reused = 0
     for part in explanation.resources:

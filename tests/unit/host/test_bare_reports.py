@@ -50,7 +50,9 @@ class Machine:
         request, count = make_request(**wishes), len(self.file.read().leases)
         wanted = LeaseRequest(request, identify(os.getpid()), command="", name=f"n{count}")
         found = FileSource(self.file, lambda _: self.site).acquire(wanted).lease
-        return str(found.cpus), [(share.numa_node, round(share.size / GI)) for share in found.memory]
+        return str(found.cpus), [
+            (share.numa_node, round(share.size / GI)) for share in found.memory
+        ]
 
     def split(self, parts, cpus=0, **devices):
         return FileSource(self.file, lambda _: self.site).parts(parts, cpus, devices)
@@ -103,16 +105,32 @@ def test_02_memory_spills_within_the_socket(on):
 def test_02_parts_keep_their_gpu_and_their_cache(on):
     """An L3 cache of 8 CPUs, or two of them, on the node of rank i's GPU i, which are in the order of the bus."""
     machine = on("02", **GPUS, **SAME_L3)
-    l3_of = {cpu: core.l3 for node in machine.site.machine.numa_nodes for core in node.cores for cpu in core.cpus}
+    l3_of = {
+        cpu: core.l3
+        for node in machine.site.machine.numa_nodes
+        for core in node.cores
+        for cpu in core.cpus
+    }
     for cpus, caches in ((8, 1), (16, 2)):
         parts = machine.split(8, cpus, **{GPU: 1})
-        assert [part.numa_nodes for part in parts] == [(3,), (3,), (1,), (1,), (7,), (7,), (5,), (5,)]
+        assert [part.numa_nodes for part in parts] == [
+            (3,),
+            (3,),
+            (1,),
+            (1,),
+            (7,),
+            (7,),
+            (5,),
+            (5,),
+        ]
         assert [len({l3_of[cpu] for cpu in part.cpus}) for part in parts] == [caches] * 8
         assert [part.devices[GPU] for part in parts] == sorted(part.devices[GPU] for part in parts)
 
 
 def test_02_a_resource_that_is_there_is_refused_with_its_option(on):
-    with pytest.raises(InputError, match=r"--device-resource nvidia\.com/gpu=10de:\* or --devices describes"):
+    with pytest.raises(
+        InputError, match=r"--device-resource nvidia\.com/gpu=10de:\* or --devices describes"
+    ):
         on("02", resources=[GPU])
 
 
@@ -167,7 +185,10 @@ def test_10_hbm_can_be_had_and_is_nearer_than_the_other_socket(on):
     machine.empty()
     machine.split(2)
     assert machine.told == [
-        "NUMA nodes 2-3 have memory and no CPUs, and no part has any of it: --memory-kind any shares it out"
+        (
+            "NUMA nodes 2-3 have memory and no CPUs, and no part has any of it: --memory-kind any "
+            "shares it out"
+        )
     ]
     shares = on("10", memory_rule=MemoryRule.parse(None, "any")).split(2)
     assert [[node for node, _ in part.memory] for part in shares] == [[0, 2], [1, 3]]
@@ -180,11 +201,18 @@ def test_10_hbm_can_be_had_and_is_nearer_than_the_other_socket(on):
 def test_12_unequal_caches_hold_a_part_each(on):
     """Azure HBv3: L3 caches of 6, 8, 8 and 8 CPUs, nodes of 30."""
     machine = on("12", **SAME_L3)
-    l3_of = {cpu: core.l3 for node in machine.site.machine.numa_nodes for core in node.cores for cpu in core.cpus}
+    l3_of = {
+        cpu: core.l3
+        for node in machine.site.machine.numa_nodes
+        for core in node.cores
+        for cpu in core.cpus
+    }
     for cpus in (6, 0):
         parts = machine.split(16, cpus)
         assert [len({l3_of[cpu] for cpu in part.cpus}) for part in parts] == [1] * 16
-        assert [part.numa_nodes for part in parts] == [(node,) for node in range(4) for _ in range(4)]
+        assert [part.numa_nodes for part in parts] == [
+            (node,) for node in range(4) for _ in range(4)
+        ]
         assert {len(part.cpus) for part in parts} == {6}
         assert len({part.memory[0][1] for part in parts}) == 1
 
@@ -192,14 +220,18 @@ def test_12_unequal_caches_hold_a_part_each(on):
 def test_13_six_gpus_on_nodes_with_gaps(on):
     """picongpu#3071, legion#1338: nodes 0, 8 and 250-255."""
     parts = on("13", **GPUS).split(6, **{GPU: 1})
-    assert [(part.numa_nodes, len(part.cpus)) for part in parts] == [((0,), 28)] * 3 + [((8,), 28)] * 3
+    assert [(part.numa_nodes, len(part.cpus)) for part in parts] == [((0,), 28)] * 3 + [
+        ((8,), 28)
+    ] * 3
 
 
 def test_15_four_gpus_of_eight_nodes(on):
     """open_clip#98: GPUs on nodes 3, 1, 7, 5, each with its HCA."""
     hca = "example.com/hca"
     selectors = [f"{GPU}=10de:*", f"{hca}=15b3:*"]
-    parts = on("15", resources=[GPU, hca], selectors=selectors, pair=(f"{GPU},{hca}",)).split(4, **{GPU: 1, hca: 1})
+    parts = on("15", resources=[GPU, hca], selectors=selectors, pair=(f"{GPU},{hca}",)).split(
+        4, **{GPU: 1, hca: 1}
+    )
     assert [part.numa_nodes for part in parts] == [(2, 3), (0, 1), (6, 7), (4, 5)]
     assert [part.devices[GPU][0][:7] == part.devices[hca][0][:7] for part in parts]
 
@@ -214,7 +246,9 @@ def test_15_more_parts_than_cores_are_said(on):
 
 def test_16_cpus_of_no_node_are_told_of(on):
     """hwloc#430: half of the CPUs."""
-    assert on("16").told == ["CPUs 6-11,18-23,30-35,42-47 are in no NUMA node: nothing is placed on them"]
+    assert on("16").told == [
+        "CPUs 6-11,18-23,30-35,42-47 are in no NUMA node: nothing is placed on them"
+    ]
 
 
 def test_17_two_servers_leave_each_other_alone(on):
@@ -232,14 +266,24 @@ def test_19_memory_spills_to_the_nearest(on):
     machine = on("19")
     assert machine.lease(part=PartOf(3, 4), memory="80Gi") == ("12-15", [(3, 64), (2, 16)])
     machine.empty()
-    with pytest.raises(AllocationError, match=r"on the NUMA nodes of its CPUs \(3\), and policy restricted"):
+    with pytest.raises(
+        AllocationError, match=r"on the NUMA nodes of its CPUs \(3\), and policy restricted"
+    ):
         machine.lease(part=PartOf(3, 4), memory="80Gi", policy="restricted")
     # as a kubelet would
-    assert on("19", as_kubelet=True).lease(part=PartOf(3, 4), memory="80Gi") == ("12-15", [(0, 64), (3, 16)])
+    assert on("19", as_kubelet=True).lease(part=PartOf(3, 4), memory="80Gi") == (
+        "12-15",
+        [(0, 64), (3, 16)],
+    )
 
 
 def test_22_what_an_xml_disallows_is_left_out(on):
     """prrte#1947, chapel#24371: written in a cpuset of CPUs 0-7 and nodes 0-1."""
     machine = on("22")
     assert [str(part.cpus) for part in machine.split(4)] == ["0-1", "2-3", "4-5", "6-7"]
-    assert [bool(node.memory) for node in machine.site.machine.numa_nodes] == [True, True, False, False]
+    assert [bool(node.memory) for node in machine.site.machine.numa_nodes] == [
+        True,
+        True,
+        False,
+        False,
+    ]

@@ -62,7 +62,9 @@ def test_what_is_no_socket_stays(path, make, kind):
 
 def test_what_is_served_stays(path):
     with served(path):
-        with pytest.raises(InputError, match=r"somebody serves the socket .*a.sock' already at --socket"):
+        with pytest.raises(
+            InputError, match=r"somebody serves the socket .*a.sock' already at --socket"
+        ):
             clear(path, "--socket")
         remove(path)
         assert path.is_socket()
@@ -78,7 +80,10 @@ def test_what_cannot_be_looked_at_is_an_error(path):
     ("name", "words"),
     [
         ("/" + "x" * 106, ""),
-        ("/" + "x" * 107, r"expected a path of up to 107 bytes for a socket, got '/x+\.\.\. of 108 bytes' at --socket"),
+        (
+            "/" + "x" * 107,
+            r"expected a path of up to 107 bytes for a socket, got '/x+\.\.\. of 108 bytes' at --socket",
+        ),
         ("/" + "ü" * 54, "of 109 bytes"),
         ("/\udcff", "expected a path of UTF-8, got"),
         ("/a\0b", "expected a path of UTF-8, got"),

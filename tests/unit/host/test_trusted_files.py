@@ -27,14 +27,21 @@ def test_all_that_is_made_is_private(tmp_path, umask):
         write_new(tmp_path / "a" / "b" / "file", b"text")
     finally:
         os.umask(before)
-    assert [mode(tmp_path / name) for name in ("", "a", "a/b", "a/b/file")] == [0o755, 0o700, 0o700, 0o600]
+    assert [mode(tmp_path / name) for name in ("", "a", "a/b", "a/b/file")] == [
+        0o755,
+        0o700,
+        0o700,
+        0o600,
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "members", "is_trusted"),
     [("me", [], True), ("me", ["me"], True), ("me", ["me", "other"], False), ("staff", [], False)],
 )
-def test_a_group_may_write_only_if_it_has_this_user_alone(tmp_path, monkeypatch, name, members, is_trusted):
+def test_a_group_may_write_only_if_it_has_this_user_alone(
+    tmp_path, monkeypatch, name, members, is_trusted
+):
     gid = os.getegid() or 4242
     me = pwd.struct_passwd(("me", "x", os.geteuid(), gid, "", "/", "/bin/sh"))
     monkeypatch.setattr(pwd, "getpwuid", lambda _: me)

@@ -8,7 +8,13 @@ import re
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.koordinator.effective import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC, NumaTopologySpec, checked_spec, decode_spec
+from alignup.koordinator.effective import (
+    NUMA_TOPOLOGY_SPEC,
+    RESOURCE_SPEC,
+    NumaTopologySpec,
+    checked_spec,
+    decode_spec,
+)
 
 KEYS = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
 
@@ -33,10 +39,13 @@ def test_field_names_are_compared_without_case():
 
 
 @pytest.mark.parametrize("meant", ["numaTopologyPolicy", "singleNUMANodeExclusive"])
-@pytest.mark.parametrize("spoil", [lambda name: name[:-1], lambda name: name + "s", lambda name: f"_{name}"])
+@pytest.mark.parametrize(
+    "spoil", [lambda name: name[:-1], lambda name: name + "s", lambda name: f"_{name}"]
+)
 def test_misspelt_fields_are_ignored_with_a_warning(meant, spoil):
     with pytest.warns(
-        AlignupWarning, match=rf"the field {spoil(meant)} at .* unknown and ignored; did you mean '{meant}'\?"
+        AlignupWarning,
+        match=rf"the field {spoil(meant)} at .* unknown and ignored; did you mean '{meant}'\?",
     ):
         assert spec(json.dumps({spoil(meant): "Restricted"})) == NumaTopologySpec()
 
@@ -46,10 +55,14 @@ def test_fields_about_cpus_are_no_misspelt_ones(other):
     assert spec(json.dumps({other: "FullPCPUs"})) == NumaTopologySpec()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '"Restricted"', '{"numaTopologyPolicy": "Restricted",}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '"Restricted"', '{"numaTopologyPolicy": "Restricted",}']
+)
 def test_what_is_no_object_is_refused_with_its_place(text):
     """The design document's own example, with its trailing comma, is no JSON either."""
-    with pytest.raises(InputError, match=r'a JSON object.*annotations\["scheduling.koordinator.sh/numa-top'):
+    with pytest.raises(
+        InputError, match=r'a JSON object.*annotations\["scheduling.koordinator.sh/numa-top'
+    ):
         spec(text)
 
 
@@ -69,8 +82,14 @@ def test_the_first_annotation_that_is_present_counts_alone():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ('{"numaTopologyPolicy": "singlenumanode"}', r"got 'singlenumanode' at {}.numaTopologyPolicy"),
-        ('{"singleNUMANodeExclusive": "required"}', r"got 'required' at {}.singleNUMANodeExclusive"),
+        (
+            '{"numaTopologyPolicy": "singlenumanode"}',
+            r"got 'singlenumanode' at {}.numaTopologyPolicy",
+        ),
+        (
+            '{"singleNUMANodeExclusive": "required"}',
+            r"got 'required' at {}.singleNUMANodeExclusive",
+        ),
     ],
 )
 def test_unknown_values_are_refused_where_they_stand(key, wrong, message):

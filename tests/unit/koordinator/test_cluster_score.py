@@ -15,7 +15,10 @@ SPEC = "scheduling.koordinator.sh/numa-topology-spec"
 
 
 def pod(name: str, cpu: int, policy: str, exclusive: str = "") -> dict[str, Any]:
-    spec = {"numaTopologyPolicy": policy, **({"singleNUMANodeExclusive": exclusive} if exclusive else {})}
+    spec = {
+        "numaTopologyPolicy": policy,
+        **({"singleNUMANodeExclusive": exclusive} if exclusive else {}),
+    }
     resources = {"limits": {"cpu": str(cpu), "memory": "1Gi"}}
     return {
         "metadata": {"name": name, "uid": name, "annotations": {SPEC: json.dumps(spec)}},
@@ -23,11 +26,17 @@ def pod(name: str, cpu: int, policy: str, exclusive: str = "") -> dict[str, Any]
     }
 
 
-@pytest.mark.parametrize(("exclusive", "cpus", "mixed"), [("Preferred", 10, True), ("Preferred", 4, False)])
-def test_a_pod_that_would_mix_although_it_prefers_not_to_scores_0(exclusive: str, cpus: int, mixed: bool) -> None:
+@pytest.mark.parametrize(
+    ("exclusive", "cpus", "mixed"), [("Preferred", 10, True), ("Preferred", 4, False)]
+)
+def test_a_pod_that_would_mix_although_it_prefers_not_to_scores_0(
+    exclusive: str, cpus: int, mixed: bool
+) -> None:
     nodes = [Node(machine_of(2, 4), {"cpuManagerPolicy": "static"}) for _ in range(2)]
     assert nodes[0].admit(pod("there", 4, "SingleNUMANode")).admitted
-    found = Cluster.from_nodes(nodes).evaluate(pod("new", cpus, "Restricted", exclusive), "document")
+    found = Cluster.from_nodes(nodes).evaluate(
+        pod("new", cpus, "Restricted", exclusive), "document"
+    )
 
     assert found.admitted.tolist() == [True, True]
     assert bool(found.score[0] == 0) == mixed

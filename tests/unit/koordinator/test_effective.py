@@ -44,7 +44,9 @@ def test_a_silent_pod_has_none(silent):
 
 @pytest.mark.parametrize("wrong", [pod("Bogus"), pod("Restricted", "bogus")])
 def test_unknown_values_are_clear_errors(wrong):
-    with pytest.raises(InputError, match=r"expected one of .* got '[Bb]ogus' at metadata.annotations"):
+    with pytest.raises(
+        InputError, match=r"expected one of .* got '[Bb]ogus' at metadata.annotations"
+    ):
         pod_policy(wrong)
 
 

@@ -62,7 +62,10 @@ def test_rounds(exclusive, single, expected):
 
 def test_a_node_with_pods_of_both_kinds_attracts_nobody():
     occupancy = Occupancy(single=0b0011, multi=0b0110)
-    assert rounds("Required", occupancy, 0b1111, single=True) == (Avoidance(alone=0b1110), Avoidance(alone=0b0110))
+    assert rounds("Required", occupancy, 0b1111, single=True) == (
+        Avoidance(alone=0b1110),
+        Avoidance(alone=0b0110),
+    )
 
 
 @pytest.mark.parametrize("single", [True, False])
@@ -128,10 +131,13 @@ def test_a_sentence_names_the_pods_in_the_way():
         "ns/wide": holding_words(held, (0, 1, 8), single=False),
     }
     assert exclusivity_sentence(holders) == (
-        "exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'ns/one' on NUMA node 8 under "
+        "exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'ns/one' on NUMA "
+        "node 8 under "
         "SingleNUMANode, pod 'ns/wide' across NUMA nodes 0+1"
     )
-    assert exclusivity_sentence(dict.fromkeys("abcdefg", "there")).endswith("pod 'd' there and 3 more")
+    assert exclusivity_sentence(dict.fromkeys("abcdefg", "there")).endswith(
+        "pod 'd' there and 3 more"
+    )
 
 
 def test_a_resource_that_nodes_lack_adds_nothing_to_the_score():

@@ -46,7 +46,9 @@ def test_a_resource_that_cannot_be_had_refuses(policy, mask):
 @pytest.mark.parametrize(("policy", "joint"), [("Restricted", " & "), ("SingleNUMANode", ",")])
 def test_a_refusal_lists_what_was_preferred_and_possible(policy, joint):
     short = ScoredHint(3, True, unsatisfied=True)
-    merged = merge(policy, [{"memory": [TWO, short], "gpu": None}, {"cpu": [ONE, BOTH]}, None, {}], 3)
+    merged = merge(
+        policy, [{"memory": [TWO, short], "gpu": None}, {"cpu": [ONE, BOTH]}, None, {}], 3
+    )
     listed = ["cpu prefer [01] among [01 11]", "memory prefer [10] among [10]"]
     assert merged.reasons == (f"Unaligned NUMA Hint cause {joint.join(listed)}",)
     assert not merged.admitted

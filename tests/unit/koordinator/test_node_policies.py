@@ -29,13 +29,20 @@ def node_of(policy: str = "none", numa_nodes: int = 2, **kubelet: Any) -> Node:
         {
             "machine": machine_of(numa_nodes, 2),
             "kubelet": {"topologyManagerPolicy": policy, "cpuManagerPolicy": "static", **kubelet},
-            "devices": {"a/gpu": [{"id": f"gpu{n}", "numa": [n // 2]} for n in range(2 * numa_nodes)]},
+            "devices": {
+                "a/gpu": [{"id": f"gpu{n}", "numa": [n // 2]} for n in range(2 * numa_nodes)]
+            },
         }
     )
 
 
 def pod(
-    uid: str, cpus: int, policy: str = "", exclusive: str = "", text: str | None = None, gpus: int = 0
+    uid: str,
+    cpus: int,
+    policy: str = "",
+    exclusive: str = "",
+    text: str | None = None,
+    gpus: int = 0,
 ) -> dict[str, Any]:
     """Return a Guaranteed pod; with a policy, or the text of an annotation, it has one of its own."""
     metadata: dict[str, Any] = {"name": uid, "uid": uid}
@@ -112,10 +119,13 @@ def test_preferred_mixes_when_there_is_no_other_way() -> None:
     assert got(node.admit(pod("mixed", 9, "BestEffort", "Preferred"))) == [0, 2, 3]
 
 
-def test_a_pod_is_gone_even_if_a_provider_fails_to_take_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_is_gone_even_if_a_provider_fails_to_take_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The error is raised, and the pod keeps no other from its nodes any more."""
     node = Node.from_dict(
-        {"machine": machine_of(2, 2), "kubelet": {"cpuManagerPolicy": "static"}}, providers=[Saying(None)]
+        {"machine": machine_of(2, 2), "kubelet": {"cpuManagerPolicy": "static"}},
+        providers=[Saying(None)],
     )
     node.admit(pod("single", 1, "SingleNUMANode"))
     with monkeypatch.context() as patch:
@@ -218,7 +228,9 @@ def test_devices_are_aligned_too() -> None:
 
 def test_hints_that_mix_are_dropped_before_the_merge() -> None:
     """From packed lists and plain ones; a pod that is bound to no NUMA node keeps away from nobody."""
-    policy = ExclusivePolicy(make_policy("best-effort", 2), "Required", Occupancy(single=0b01), 0b11)
+    policy = ExclusivePolicy(
+        make_policy("best-effort", 2), "Required", Occupancy(single=0b01), 0b11
+    )
     both = [hint(True, 0, 1)]
 
     assert policy.name == "best-effort"
@@ -241,8 +253,15 @@ def test_a_resource_that_cannot_be_had_is_not_a_matter_of_exclusivity() -> None:
 
 def test_preferred_takes_what_does_not_mix_if_nothing_is_preferred() -> None:
     """Of results that are not preferred the one apart from SingleNUMANode pods is best."""
-    offered = [{"a": [hint(True, 1), hint(False, 1, 2), hint(False, 0, 1)], "b": [hint(True, 2), hint(False, 1, 2)]}]
-    policy = ExclusivePolicy(make_policy("best-effort", 3), "Preferred", Occupancy(single=0b001), 0b111)
+    offered = [
+        {
+            "a": [hint(True, 1), hint(False, 1, 2), hint(False, 0, 1)],
+            "b": [hint(True, 2), hint(False, 1, 2)],
+        }
+    ]
+    policy = ExclusivePolicy(
+        make_policy("best-effort", 3), "Preferred", Occupancy(single=0b001), 0b111
+    )
 
     assert policy.merge(offered) == (hint(False, 1), True)
     # nothing is left of `a` without mixing
@@ -270,7 +289,9 @@ def test_a_single_node_pod_prefers_nodes_without_pods_across_nodes() -> None:
 
     assert got(node.admit(pod("first", 3, "SingleNUMANode", "Preferred"))) == [2]
     assert got(node.admit(pod("second", 1, "SingleNUMANode", "Required"))) == [2]
-    assert node.admit(pod("third", 1, "SingleNUMANode", "Required")).reason == "TopologyAffinityError"
+    assert (
+        node.admit(pod("third", 1, "SingleNUMANode", "Required")).reason == "TopologyAffinityError"
+    )
     assert got(node.admit(pod("third", 1, "SingleNUMANode", "Preferred"))) == [1]
 
 
@@ -280,14 +301,20 @@ def test_pods_without_an_annotation_can_span_nodes_too() -> None:
     assert node.admit(pod("silent", 5)).admitted
 
     assert node.occupancy == Occupancy(multi=0b11)
-    assert "'default/silent' across NUMA nodes 0+1" in node.admit(pod("single", 1, "SingleNUMANode")).message
+    assert (
+        "'default/silent' across NUMA nodes 0+1"
+        in node.admit(pod("single", 1, "SingleNUMANode")).message
+    )
     node.remove("silent")
     assert node.occupancy == NOTHING_HELD
 
 
 def test_devices_span_nodes_as_well() -> None:
     """Without a CPU manager too; a device near to both NUMA nodes lies in neither alone."""
-    devices = {"a/gpu": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [1]}], "a/nic": [{"id": "n0", "numa": [0, 1]}]}
+    devices = {
+        "a/gpu": [{"id": "g0", "numa": [0]}, {"id": "g1", "numa": [1]}],
+        "a/nic": [{"id": "n0", "numa": [0, 1]}],
+    }
     node = Node.from_dict({"machine": machine_of(2, 2), "devices": devices})
     near_both = pod("near-both", 1)
     near_both["spec"]["containers"][0]["resources"]["limits"]["a/nic"] = "1"
@@ -337,7 +364,8 @@ def test_a_refusal_names_exclusivity_and_the_pod(there: Any, new: Any, where: st
     node.admit(pod(*there))
 
     assert node.admit(pod(*new)).message == (
-        f"pod: exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'default/a' {where}"
+        "pod: exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'default/a' "
+        f"{where}"
     )
 
 
@@ -398,7 +426,10 @@ def test_single_node_pods_attract_each_other() -> None:
 def test_a_pod_in_the_shared_pool_holds_nothing() -> None:
     """And is kept away from nobody: it is bound to no NUMA node."""
     shared = pod("shared", 1, "Restricted")
-    shared["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    shared["spec"]["containers"][0]["resources"] = {
+        "requests": {"cpu": "1"},
+        "limits": {"cpu": "2"},
+    }
     node = node_of()
 
     assert node.admit(shared).admitted
@@ -424,7 +455,12 @@ def labelled(label: str, policy: str = "none", **more: Any) -> Node:
     """Return a node of two NUMA nodes with a label of its policy."""
     kubelet = {"topologyManagerPolicy": policy, "cpuManagerPolicy": "static"}
     return Node.from_dict(
-        {"machine": machine_of(2, 2), "kubelet": kubelet, "labels": {LABEL: label, "zone": "a"}, **more}
+        {
+            "machine": machine_of(2, 2),
+            "kubelet": kubelet,
+            "labels": {LABEL: label, "zone": "a"},
+            **more,
+        }
     )
 
 
@@ -452,7 +488,9 @@ def test_a_label_is_the_nodes_policy() -> None:
         ("", "none", "none", "none"),
     ],
 )
-def test_a_label_overrides_the_kubelets_policy(label: str, kubelet: str, policy: str, scope: str) -> None:
+def test_a_label_overrides_the_kubelets_policy(
+    label: str, kubelet: str, policy: str, scope: str
+) -> None:
     """An empty label is none; under the policy of a label pods are judged as a whole."""
     node = labelled(label, kubelet)
 
@@ -480,10 +518,14 @@ def test_the_default_of_exclusivity_is_configurable() -> None:
 
 
 def test_an_unknown_default_of_exclusivity_is_an_error() -> None:
-    with pytest.raises(InputError, match="expected 'Required' or 'Preferred', got 'Always' at singleNUMANodeEx"):
+    with pytest.raises(
+        InputError, match="expected 'Required' or 'Preferred', got 'Always' at singleNUMANodeEx"
+    ):
         labelled("", singleNUMANodeExclusive="Always")
 
 
 def test_an_unknown_default_of_exclusivity_is_an_error_without_labels_too() -> None:
-    with pytest.raises(InputError, match="expected 'Required' or 'Preferred', got 'Always' at singleNUMANodeEx"):
+    with pytest.raises(
+        InputError, match="expected 'Required' or 'Preferred', got 'Always' at singleNUMANodeEx"
+    ):
         Node(machine_of(2, 2), single_numa_node_exclusive="Always")

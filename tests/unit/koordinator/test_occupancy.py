@@ -13,7 +13,11 @@ from fakes import hint
     ("policy", "containers", "expected"),
     [
         ("single-numa-node", [(0b01, hint(True, 0))], Occupancy(single=0b01)),
-        ("single-numa-node", [(0b01, hint(True, 0)), (0b10, hint(True, 1))], Occupancy(single=0b11)),
+        (
+            "single-numa-node",
+            [(0b01, hint(True, 0)), (0b10, hint(True, 1))],
+            Occupancy(single=0b11),
+        ),
         ("single-numa-node", [(0, hint(True, 1))], Occupancy(single=0b10)),
         ("single-numa-node", [(0, hint(True))], NOTHING_HELD),
         ("restricted", [(0b011, hint(True, 0, 1))], Occupancy(multi=0b11)),

@@ -61,7 +61,9 @@ def test_the_document_refuses_a_mix_under_best_effort_too():
     assert "exclusivity" in answer["reserve"]["reasons"][0]
     assert answer["affinity"] is None
     assert filter_case(asked, "scheduler")["reserve"]["code"] == "Success"
-    assert filter_case(case(spec("BestEffort"), nodes=3, pods=[resident(0)]), "document")["affinity"]["nodes"] == [1, 2]
+    assert filter_case(case(spec("BestEffort"), nodes=3, pods=[resident(0)]), "document")[
+        "affinity"
+    ]["nodes"] == [1, 2]
 
 
 def across(*nodes):
@@ -77,7 +79,8 @@ def test_the_document_keeps_single_node_pods_from_pods_across_nodes():
     assert masks(answer)[0] == [2]
     assert answer["affinity"]["nodes"] == [2]
     preferred = filter_case(
-        asked | {"pod": asked["pod"] | {"numa_spec": spec("SingleNUMANode", "Preferred")}}, "document"
+        asked | {"pod": asked["pod"] | {"numa_spec": spec("SingleNUMANode", "Preferred")}},
+        "document",
     )
     scores = {tuple(hint["nodes"]): hint["score"] for hint in preferred["hints"]["cpu"]}
     assert scores[0,] == scores[1,] == 0
@@ -101,7 +104,9 @@ def test_a_refusal_names_the_pods_that_are_in_the_way():
     assert verdict.status.code == "Unschedulable"
     (reason,) = verdict.status.reasons
     assert reason.endswith("keeps it away from pod 'default/a' on NUMA node 0 under SingleNUMANode")
-    free = evaluate({NUMA_TOPOLOGY_SPEC: spec("Restricted")}, demands, node, DocumentProfile(), "Preferred")
+    free = evaluate(
+        {NUMA_TOPOLOGY_SPEC: spec("Restricted")}, demands, node, DocumentProfile(), "Preferred"
+    )
     assert free.status is SUCCESS
 
 
@@ -113,7 +118,9 @@ def test_the_document_scores_mixed_hints_zero_when_preferred():
     assert scores[1, 2] == 0
     assert scores[0, 1] == 80 + 10 * (6 / 8 + 0) / 2
     assert answer["affinity"]["nodes"] == [0, 1]
-    alone = filter_case(case(spec("Restricted", "Preferred"), nodes=2, pods=[resident(0)]), "document")
+    alone = filter_case(
+        case(spec("Restricted", "Preferred"), nodes=2, pods=[resident(0)]), "document"
+    )
     assert alone["affinity"]["nodes"] == [0, 1]
 
 
@@ -192,7 +199,9 @@ def test_wrong_filter_cases_are_clear_errors(wrong, message):
 
 
 def test_an_unknown_profile_is_an_error():
-    with pytest.raises(InputError, match="one of document, scheduler, got 'kubelet' at the profile"):
+    with pytest.raises(
+        InputError, match="one of document, scheduler, got 'kubelet' at the profile"
+    ):
         filter_case(case(), "kubelet")
 
 

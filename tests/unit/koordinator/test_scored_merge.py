@@ -13,10 +13,15 @@ from strategies import examples
 MASKS = st.one_of(st.none(), st.integers(0, 15), st.sampled_from([1, 2, 3, 12, 15]))
 SCORES = st.sampled_from([0, 0, 10, 20, 50, -5])
 MIXED_HINTS = st.builds(ScoredHint, MASKS, st.booleans(), st.booleans(), SCORES)
-PREFERRED_HINTS = st.builds(ScoredHint, MASKS, st.just(True), st.sampled_from([False, False, True]), SCORES)
-OTHER_HINTS = st.builds(ScoredHint, MASKS, st.just(False), st.sampled_from([False, False, True]), SCORES)
+PREFERRED_HINTS = st.builds(
+    ScoredHint, MASKS, st.just(True), st.sampled_from([False, False, True]), SCORES
+)
+OTHER_HINTS = st.builds(
+    ScoredHint, MASKS, st.just(False), st.sampled_from([False, False, True]), SCORES
+)
 LISTS = st.one_of(
-    st.lists(st.lists(hints, max_size=6), max_size=4) for hints in (MIXED_HINTS, PREFERRED_HINTS, OTHER_HINTS)
+    st.lists(st.lists(hints, max_size=6), max_size=4)
+    for hints in (MIXED_HINTS, PREFERRED_HINTS, OTHER_HINTS)
 )
 
 

@@ -89,7 +89,10 @@ def test_a_configuration_that_a_kubelet_refuses_is_a_finding(place):
 def test_a_resource_without_healthy_devices_is_a_finding(place):
     path = place.root / "podresources/allocatable.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "devices": []}))
-    assert {one.kind for one in check_node(FolderFiles(place.root), {})} == {"resource-gone", "device-gone"}
+    assert {one.kind for one in check_node(FolderFiles(place.root), {})} == {
+        "resource-gone",
+        "device-gone",
+    }
 
 
 def test_cpus_of_two_pods_are_a_finding(place):
@@ -123,12 +126,20 @@ def test_no_file_of_a_kubelet_is_bad_input(tmp_path):
 
 def test_of_a_release_that_is_not_known_one_warning_says_what_is_not(place):
     """And findings about formats say as whom the file was read."""
-    (place.root / "node.json").write_text('{"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": "v1.99.1-eks"}}}')
+    (place.root / "node.json").write_text(
+        '{"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": "v1.99.1-eks"}}}'
+    )
     with pytest.warns(AlignupWarning) as said:
         assert check_node(FolderFiles(place.root), {}) == []
-    words = "kubelet 1.99 is newer than those known, and is judged as 1.37; not known are its rules, feature gates"
+    words = (
+        "kubelet 1.99 is newer than those known, and is judged as 1.37; not known are its "
+        "rules, feature gates"
+    )
     assert [words in str(one.message) for one in said] == [True]
-    for name, kind in (("wrong checksum of memory", "memory-checksum"), ("torn file of CPUs", "cpu-file-damaged")):
+    for name, kind in (
+        ("wrong checksum of memory", "memory-checksum"),
+        ("torn file of CPUs", "cpu-file-damaged"),
+    ):
         FAULTS[name][0](place)
         with pytest.warns(AlignupWarning, match=r"1\.99"):
             found = check_node(FolderFiles(place.root), {})

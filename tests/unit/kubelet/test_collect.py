@@ -32,7 +32,9 @@ def root(tmp_path):
     write_node(made, node, pods)
     state = made / "var/lib/kubelet"
     (state / "config.d").mkdir()
-    (state / "config.d/10.conf").write_text(json.dumps({"staticPodURLHeader": {"Authorization": [SECRET]}}))
+    (state / "config.d/10.conf").write_text(
+        json.dumps({"staticPodURLHeader": {"Authorization": [SECRET]}})
+    )
     (made / "node.json").write_text(
         json.dumps({"kind": "Node", "metadata": {"name": "node-a", "annotations": {"x": SECRET}}})
     )
@@ -40,7 +42,13 @@ def root(tmp_path):
 
 
 def books(node):
-    return node.cpu.shared_cpus, node.memory.free, [pod.uid for pod in node.pods], node.config, node.machine
+    return (
+        node.cpu.shared_cpus,
+        node.memory.free,
+        [pod.uid for pod in node.pods],
+        node.config,
+        node.machine,
+    )
 
 
 def test_an_archive_is_the_node(root, tmp_path):
@@ -62,13 +70,20 @@ def test_no_secret_is_in_it(root, tmp_path):
 
 def test_pods_and_node_can_be_given(root, tmp_path):
     pods = {"items": [guaranteed("a", (1, 1))]}
-    collect(FolderFiles(root), tmp_path / "x.tgz", pods=pods, node={"kind": "Node", "metadata": {"name": "node-a"}})
+    collect(
+        FolderFiles(root),
+        tmp_path / "x.tgz",
+        pods=pods,
+        node={"kind": "Node", "metadata": {"name": "node-a"}},
+    )
     assert [pod.uid for pod in read_kubelet_node(tmp_path / "x.tgz").pods] == ["uid-a"]
 
 
 def test_an_archive_can_be_packed_again(tmp_path):
     collect(open_node(EXAMPLE / "root.tar.xz"), tmp_path / "x.tar.xz")
-    assert books(read_kubelet_node(tmp_path / "x.tar.xz")) == books(read_kubelet_node(EXAMPLE / "root.tar.xz"))
+    assert books(read_kubelet_node(tmp_path / "x.tar.xz")) == books(
+        read_kubelet_node(EXAMPLE / "root.tar.xz")
+    )
 
 
 def test_bad_input_is_one_line(root, tmp_path):

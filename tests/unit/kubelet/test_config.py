@@ -13,7 +13,9 @@ from alignup.kubelet.processes import kubelet_of
 @pytest.fixture
 def files(tmp_path):
     (tmp_path / CONFIG_FOLDER).mkdir(parents=True)
-    (tmp_path / CONFIG).write_text("cpuManagerPolicy: static\nkubeReserved: {cpu: '1', memory: 1Gi}\n")
+    (tmp_path / CONFIG).write_text(
+        "cpuManagerPolicy: static\nkubeReserved: {cpu: '1', memory: 1Gi}\n"
+    )
     return FolderFiles(tmp_path)
 
 
@@ -21,7 +23,9 @@ def test_drop_ins_are_merged_in_the_order_of_their_names(files):
     """Mappings key by key, null removes, and files without .conf are left alone."""
     folder = files.root / CONFIG_FOLDER
     (folder / "20-b.conf").write_text("kubeReserved: {cpu: '3', memory: null}\n")
-    (folder / "10-a.conf").write_text("kubeReserved: {cpu: '2'}\ntopologyManagerPolicy: restricted\n")
+    (folder / "10-a.conf").write_text(
+        "kubeReserved: {cpu: '2'}\ntopologyManagerPolicy: restricted\n"
+    )
     (folder / "30-c.yaml").write_text("topologyManagerPolicy: none\n")
     found = read_configuration(files)
     assert found.fields == {
@@ -50,20 +54,35 @@ def test_drop_ins_of_a_given_folder_are_merged_in_the_order_of_their_names(files
 
 def test_flags_override_and_feature_gates_join(files):
     (files.root / "etc").mkdir()
-    (files.root / "etc/k.yaml").write_text("featureGates: {A: true, B: true}\ncpuManagerPolicy: none\n")
+    (files.root / "etc/k.yaml").write_text(
+        "featureGates: {A: true, B: true}\ncpuManagerPolicy: none\n"
+    )
     kubelet = kubelet_of(
-        7, ["kubelet", "--config=/etc/k.yaml", "--cpu-manager-policy=static", "--feature-gates=B=false,C=1"]
+        7,
+        [
+            "kubelet",
+            "--config=/etc/k.yaml",
+            "--cpu-manager-policy=static",
+            "--feature-gates=B=false,C=1",
+        ],
     )
     found = read_configuration(FolderFiles(files.root, kubelet=kubelet))
-    assert found.fields == {"featureGates": {"A": True, "B": False, "C": True}, "cpuManagerPolicy": "static"}
+    assert found.fields == {
+        "featureGates": {"A": True, "B": False, "C": True},
+        "cpuManagerPolicy": "static",
+    }
     assert found.source.endswith("the flags of process 7")
 
 
 def test_a_kubelet_reads_only_what_its_flags_name(files):
     """Without --config it has its defaults, whatever lies in its folder."""
-    assert read_configuration(FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet"]))).fields == {}
+    assert (
+        read_configuration(FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet"]))).fields == {}
+    )
     with pytest.raises(InputError, match="the configuration of the kubelet is missing: no file"):
-        read_configuration(FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet", "--config", "/nowhere"])))
+        read_configuration(
+            FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet", "--config", "/nowhere"]))
+        )
 
 
 def test_a_given_file_counts_in_place_of_the_nodes(files, tmp_path):

@@ -13,7 +13,9 @@ from alignup.machine.cpuset import CPUSet
 
 
 def text(**fields):
-    return json.dumps({"policyName": "static", "defaultCpuSet": "0-7", "checksum": 0, **fields}).encode()
+    return json.dumps(
+        {"policyName": "static", "defaultCpuSet": "0-7", "checksum": 0, **fields}
+    ).encode()
 
 
 def test_version_2_is_keyed_by_pod_and_container():
@@ -33,7 +35,9 @@ def test_version_1_needs_to_know_whose_containers_they_are():
 
 
 def test_version_1_is_not_read_by_newer_kubelets():
-    with pytest.raises(InputError, match=r"kubelet 1\.37 reads states of version 2 or later, and this is version 1"):
+    with pytest.raises(
+        InputError, match=r"kubelet 1\.37 reads states of version 2 or later, and this is version 1"
+    ):
         read_cpu_state(text(entries={"abc": "1-3"}), version=KubeletVersion(37))
 
 

@@ -16,7 +16,9 @@ from alignup.machine.cpuset import CPUSet
 from alignup.topology_manager.admission import MemoryBlock
 from kubelet_files import EXAMPLE
 
-WRITTEN = [json.loads(line) for line in (EXAMPLE / "checkpoints-1.37.2.jsonl").read_text().splitlines()]
+WRITTEN = [
+    json.loads(line) for line in (EXAMPLE / "checkpoints-1.37.2.jsonl").read_text().splitlines()
+]
 """What the state packages of a kubelet 1.37.2 wrote, by the feature gate that was on."""
 BY_GATE = {one["gate"]: one for one in WRITTEN}
 CPUS = {"uid-a": {"main": CPUSet([1, 2]), "side": CPUSet([3])}, "uid-b": {"c": CPUSet([6])}}
@@ -39,7 +41,9 @@ def test_only_the_text_says_what_pods_have_as_a_whole():
     written = BY_GATE["PodLevelResourceManagers"]
     assert read_cpu_state(written["cpu"].encode()).pods == {"uid-a": CPUSet([1, 2, 3])}
     assert read_cpu_state(written["cpu"].encode(), version=OLDER).pods == {}
-    assert read_memory_state(written["memory"].encode()).pods == {"uid-a": (MemoryBlock((0,), "memory", 3 << 30),)}
+    assert read_memory_state(written["memory"].encode()).pods == {
+        "uid-a": (MemoryBlock((0,), "memory", 3 << 30),)
+    }
 
 
 @pytest.mark.parametrize(("kind", "read"), [("cpu", read_cpu_state), ("memory", read_memory_state)])
@@ -49,7 +53,9 @@ def test_the_text_counts_alone(kind, read):
     before = read(json.dumps(wire).encode())
     beside = read(json.dumps({**wire, "entries": {}, "checksum": 1}).encode())
     assert (beside.entries, beside.is_intact) == (before.entries, True)
-    assert not read(json.dumps({**wire, "dataChecksum": wire["dataChecksum"] ^ 1}).encode()).is_intact
+    assert not read(
+        json.dumps({**wire, "dataChecksum": wire["dataChecksum"] ^ 1}).encode()
+    ).is_intact
     assert not read(json.dumps({**wire, "dataChecksum": 0}).encode()).is_intact
     assert not read(json.dumps({**wire, "data": wire["data"] + " "}).encode()).is_intact
     for torn in ("", wire["data"][:-1]):
@@ -61,7 +67,9 @@ def test_the_text_counts_alone(kind, read):
 
 def test_a_pod_keeps_what_it_has_as_a_whole_until_its_last_container_is_gone():
     written = BY_GATE["PodLevelResourceManagers"]
-    state = KubeletState(read_cpu_state(written["cpu"].encode()), read_memory_state(written["memory"].encode()))
+    state = KubeletState(
+        read_cpu_state(written["cpu"].encode()), read_memory_state(written["memory"].encode())
+    )
     for gone, shared in ((("side",), [0, 4, 5, 7]), (("main", "side"), [0, 1, 2, 3, 4, 5, 7])):
         left = state.without(lambda uid, name, gone=gone: uid == "uid-a" and name in gone)
         assert left.cpu is not None
@@ -83,7 +91,9 @@ def test_what_a_running_kubelet_wrote_is_read_and_verified(written):
     found = pods_by_uid(KubeletState(cpu, memory), listed)
     holding = {one.name for one in listed if one.holds_something}
     assert {one.name for one in found.values()} == holding
-    whole = [name for uid, name in ((uid, one.name) for uid, one in found.items()) if uid in cpu.pods]
+    whole = [
+        name for uid, name in ((uid, one.name) for uid, one in found.items()) if uid in cpu.pods
+    ]
     assert whole == (["w-node-real"] if written["gate"] else [])
     for uid in cpu.pods:
         assert found[uid].cpus == cpu.pods[uid]

@@ -12,7 +12,9 @@ from alignup.kubelet.checkpoints import read_device_checkpoint
 
 def text(entry=None, **fields):
     entries = (
-        [{"PodUID": "u", "ContainerName": "c", "ResourceName": "r", "AllocResp": "Cg==", **entry}] if entry else []
+        [{"PodUID": "u", "ContainerName": "c", "ResourceName": "r", "AllocResp": "Cg==", **entry}]
+        if entry
+        else []
     )
     data = {"PodDeviceEntries": entries, "RegisteredDevices": {"r": ["b", "a"], "s": None}}
     return json.dumps({"Data": data, "Checksum": 1, **fields}).encode()

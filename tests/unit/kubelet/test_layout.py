@@ -21,7 +21,12 @@ from alignup.kubelet.layout import (
 
 
 def filled(root):
-    for name, data in ((CONFIG, "a"), (f"{CONFIG_FOLDER}/10.conf", "b"), (PODS, "c"), ("etc/shadow", "d")):
+    for name, data in (
+        (CONFIG, "a"),
+        (f"{CONFIG_FOLDER}/10.conf", "b"),
+        (PODS, "c"),
+        ("etc/shadow", "d"),
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(data)
     return root

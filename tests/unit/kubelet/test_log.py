@@ -22,7 +22,8 @@ from strategies import examples
 
 LOGS = Path(__file__).parents[2] / "logs"
 TEXT, POD, BEST = (
-    LOGS / f"1.36-{name}" for name in ("restricted.log", "single-numa-node-pod.json", "best-effort.json")
+    LOGS / f"1.36-{name}"
+    for name in ("restricted.log", "single-numa-node-pod.json", "best-effort.json")
 )
 
 # What the kubelets said to the API server, and the causes in our words.
@@ -30,14 +31,20 @@ REAL = {
     TEXT: {
         "wide": (
             "TopologyAffinityError",
-            "cpu needs 2 NUMA nodes, memory needs 1 NUMA node; restricted refuses unless both need the same",
+            (
+                "cpu needs 2 NUMA nodes, memory needs 1 NUMA node; restricted refuses unless both "
+                "need the same"
+            ),
         ),
         "gpus": ("TopologyAffinityError", "not enough example.com/gpu is free: 3 asked, 1 free"),
         "mem": ("UnexpectedAdmissionError", "[memorymanager] failed to find NUMA nodes to extend"),
         "cpus": ("TopologyAffinityError", "not enough cpu is free"),
     },
     POD: {
-        "wide": ("TopologyAffinityError", "cpu does not fit into one NUMA node (it would take NUMA nodes 0+1)"),
+        "wide": (
+            "TopologyAffinityError",
+            "cpu does not fit into one NUMA node (it would take NUMA nodes 0+1)",
+        ),
         "gpus": ("TopologyAffinityError", "not enough example.com/gpu is free: 3 asked, 1 free"),
         "mem": ("UnexpectedAdmissionError", "[memorymanager] failed to find NUMA nodes to extend"),
     },
@@ -57,14 +64,32 @@ def explained(lines):
 
 def text(message, file="scope_container.go:83", /, **values):
     """Return a line of klog's text."""
-    pairs = "".join(f" {name}={json.dumps(value, separators=(',', ':'))}" for name, value in values.items())
+    pairs = "".join(
+        f" {name}={json.dumps(value, separators=(',', ':'))}" for name, value in values.items()
+    )
     return f'I1125 10:00:00.000001     100 {file}] "{message}"{pairs}\n'
 
 
 def as_json(message, file="scope_container.go:83", /, pod=None, **values):
     """Return the same as `--logging-format=json` writes it."""
-    name = {} if pod is None else {"pod": dict(zip(("namespace", "name"), pod.split("/"), strict=True))}
-    return json.dumps({"ts": 1.5, "caller": f"topologymanager/{file}", "msg": message, "v": 0, **name, **values}) + "\n"
+    name = (
+        {}
+        if pod is None
+        else {"pod": dict(zip(("namespace", "name"), pod.split("/"), strict=True))}
+    )
+    return (
+        json.dumps(
+            {
+                "ts": 1.5,
+                "caller": f"topologymanager/{file}",
+                "msg": message,
+                "v": 0,
+                **name,
+                **values,
+            }
+        )
+        + "\n"
+    )
 
 
 def hint(mask, preferred):
@@ -101,11 +126,22 @@ class TestRealLogs:
             lambda line: f"2026-11-25T10:00:00.123456+00:00 node1 kubenswrapper[100]: {line}\n",
             lambda line: f"[pod/kubelet-node1/kubelet] {line}\n",
             lambda line: f"2026-11-25T10:00:00.123456789Z stderr F {line}\n",
-            lambda line: json.dumps({"_COMM": "kubelet", "__REALTIME_TIMESTAMP": "1", "MESSAGE": line}) + "\n",
+            lambda line: (
+                json.dumps({"_COMM": "kubelet", "__REALTIME_TIMESTAMP": "1", "MESSAGE": line})
+                + "\n"
+            ),
             lambda line: json.dumps({"log": line + "\n", "stream": "stderr"}) + "\n",
             lambda line: json.dumps({"log": json.dumps({"MESSAGE": line})}) + "\n",
         ],
-        ids=["journal", "kubenswrapper", "prefix", "container", "journal-json", "docker", "collected"],
+        ids=[
+            "journal",
+            "kubenswrapper",
+            "prefix",
+            "container",
+            "journal-json",
+            "docker",
+            "collected",
+        ],
     )
     def test_what_stands_around_lines_does_not_matter(self, path, wrap):
         lines = path.read_text().splitlines()
@@ -134,25 +170,39 @@ def test_the_merge_is_replayed_and_a_best_hint_that_differs_is_told(data):
     nodes = data.draw(st.integers(1, 4))
     masks = st.tuples(st.integers(1, (1 << nodes) - 1), st.booleans())
     names = ("example.com/gpu", "cpu", "memory")
-    lists = [data.draw(st.none() | st.lists(masks, max_size=4, unique_by=lambda one: one[0])) for _ in names]
+    lists = [
+        data.draw(st.none() | st.lists(masks, max_size=4, unique_by=lambda one: one[0]))
+        for _ in names
+    ]
     policy = data.draw(st.sampled_from(("restricted", "single-numa-node", "best-effort")))
     offers = [
-        {} if some is None else {name: [hint(*one) for one in some]} for name, some in zip(names, lists, strict=True)
+        {} if some is None else {name: [hint(*one) for one in some]}
+        for name, some in zip(names, lists, strict=True)
     ]
     every = {"CPUDetails": {str(node): {"NUMANodeID": node} for node in range(nodes)}}
     mask, preferred, admitted = best_of(policy, nodes, dict(zip(names, lists, strict=True)))
     startup = [
         text(
-            "Creating topology manager with policy per scope", topologyPolicyName=policy, topologyScopeName="container"
+            "Creating topology manager with policy per scope",
+            topologyPolicyName=policy,
+            topologyScopeName="container",
         ),
         text("Detected CPU topology", topology=every),
     ]
-    denied = text("Pod admission denied", podUID="u", pod="d/a", reason="TopologyAffinityError", message="m")
+    denied = text(
+        "Pod admission denied", podUID="u", pod="d/a", reason="TopologyAffinityError", message="m"
+    )
     write = data.draw(st.sampled_from((text, as_json)))
-    lines = [*startup, *decision(offers, hint(mask, preferred), write=write, containerName="c"), denied]
+    lines = [
+        *startup,
+        *decision(offers, hint(mask, preferred), write=write, containerName="c"),
+        denied,
+    ]
     [one] = explained(lines)
     assert one.log["agrees"] is True
-    [other] = explained([*startup, *decision(offers, hint(mask, not preferred), containerName="c"), denied])
+    [other] = explained(
+        [*startup, *decision(offers, hint(mask, not preferred), containerName="c"), denied]
+    )
     assert other.log["agrees"] is False
     if not admitted:
         assert one.cause_kind in {"too little", "one node", "spread", "conflict"}
@@ -164,14 +214,21 @@ def best_of(policy, nodes, lists):
         name: some and [TopologyHint(BitMask.from_int(mask), good) for mask, good in some]
         for name, some in lists.items()
     }
-    return merged(policy, nodes, [None if some is None else {name: some} for name, some in hints.items()])
+    return merged(
+        policy, nodes, [None if some is None else {name: some} for name, some in hints.items()]
+    )
 
 
 class TestReleases:
     """What releases log differs in words and in what they leave out."""
 
     def test_up_to_1_30_a_decision_that_is_not_carried_out_is_a_refusal(self):
-        [one] = explained([*decision(NOT_PREFERRED, hint(1, False), containerName="c"), text("Other", "kubelet.go:1")])
+        [one] = explained(
+            [
+                *decision(NOT_PREFERRED, hint(1, False), containerName="c"),
+                text("Other", "kubelet.go:1"),
+            ]
+        )
         assert (one.pod, one.reason, one.policy, one.scope) == (
             "d/a",
             "TopologyAffinityError",
@@ -209,7 +266,10 @@ class TestReleases:
             text("Allocate error", "cpu_manager.go:260", err=error),
         ]
         [one] = explained(lines)
-        assert (one.reason, one.cause) == ("UnexpectedAdmissionError", "not enough cpu is free: 4 asked, 2 free")
+        assert (one.reason, one.cause) == (
+            "UnexpectedAdmissionError",
+            "not enough cpu is free: 4 asked, 2 free",
+        )
         event = {
             "object": "d/a",
             "kind": "Pod",
@@ -226,22 +286,36 @@ class TestReleases:
             *decision([{"example.com/nic": []}, {"cpu": [hint(1, True)]}], hint(1, False)),
         ]
         [one] = explained(lines)
-        assert (one.cause, one.blamed) == ("not enough example.com/nic is free: 4 asked, 1 free", ("example.com/nic",))
+        assert (one.cause, one.blamed) == (
+            "not enough example.com/nic is free: 4 asked, 1 free",
+            ("example.com/nic",),
+        )
 
     def test_hints_as_go_prints_them(self):
         lines = [
             text("TopologyHints", pod="d/a", containerName="c").replace(
-                " pod=", " hints=map[cpu:[{NUMANodeAffinity:11 Preferred:true}] hugepages-1Gi:[]] pod="
+                " pod=",
+                " hints=map[cpu:[{NUMANodeAffinity:11 Preferred:true}] hugepages-1Gi:[]] pod=",
             ),
             text("Best TopologyHint", pod="d/a", containerName="c").replace(
                 " pod=", " bestHint={NUMANodeAffinity:<nil> Preferred:false} pod="
             ),
         ]
         [one] = explained(lines)
-        assert (one.policy, one.blamed, one.log["agrees"]) == ("single-numa-node", ("hugepages-1Gi",), True)
+        assert (one.policy, one.blamed, one.log["agrees"]) == (
+            "single-numa-node",
+            ("hugepages-1Gi",),
+            True,
+        )
 
     def test_a_pod_that_is_not_resized_stays(self):
-        denied = {"podUID": "u", "pod": "d/a", "reason": "TopologyAffinityError", "message": "m", "operation": "resize"}
+        denied = {
+            "podUID": "u",
+            "pod": "d/a",
+            "reason": "TopologyAffinityError",
+            "message": "m",
+            "operation": "resize",
+        }
         lines = [*decision(NOT_PREFERRED, hint(1, False)), text("Pod admission denied", **denied)]
         assert explained(lines) == []
 
@@ -251,24 +325,38 @@ class TestReleases:
             *decision(NOT_PREFERRED, hint(1, False), pod="d/b"),
             *decision([{"cpu": []}], hint(1, False)),
         ]
-        assert [(one.pod, one.cause_kind) for one in explained(lines)] == [("d/b", "conflict"), ("d/a", "too little")]
+        assert [(one.pod, one.cause_kind) for one in explained(lines)] == [
+            ("d/b", "conflict"),
+            ("d/a", "too little"),
+        ]
 
     def test_containers_are_decided_on_one_after_the_other(self):
         passed = [
             *decision([{"cpu": [hint(1, True)]}], hint(1, True), containerName="first"),
             text("Topology Affinity", bestHint=hint(1, True), pod="d/a", containerName="first"),
         ]
-        [one] = explained([*passed, *decision(NOT_PREFERRED, hint(1, False), containerName="second")])
-        assert (one.container, [step.container for step in one.steps]) == ("second", ["first", "second"])
+        [one] = explained(
+            [*passed, *decision(NOT_PREFERRED, hint(1, False), containerName="second")]
+        )
+        assert (one.container, [step.container for step in one.steps]) == (
+            "second",
+            ["first", "second"],
+        )
 
     def test_numa_nodes_have_ids_that_are_no_positions(self):
-        lines = decision([{"cpu": [hint(1 << 8, True)]}, {"example.com/gpu": [hint(1, True)]}], hint(1, False))
+        lines = decision(
+            [{"cpu": [hint(1 << 8, True)]}, {"example.com/gpu": [hint(1, True)]}], hint(1, False)
+        )
         [one] = explained(lines)
         assert one.cause.startswith("cpu prefers NUMA node 8, example.com/gpu prefers NUMA node 0")
 
     def test_distances_are_not_in_a_log(self):
         options = {"PreferClosestNUMA": True, "MaxAllowableNUMANodes": 8}
-        named = {"topologyPolicyName": "restricted", "topologyScopeName": "pod", "topologyPolicyOptions": options}
+        named = {
+            "topologyPolicyName": "restricted",
+            "topologyScopeName": "pod",
+            "topologyPolicyOptions": options,
+        }
         lines = [text("Creating topology manager with policy per scope", **named)]
         [one] = explained([*lines, *decision(NOT_PREFERRED, hint(2, False))])
         assert one.log["agrees"] is None
@@ -287,18 +375,30 @@ class TestReleases:
             (
                 "SMTAlignmentError",
                 "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
-                "3 cpu asked, but the CPU manager's option full-pcpus-only gives whole cores only: multiples of 2 CPUs",
+                (
+                    "3 cpu asked, but the CPU manager's option full-pcpus-only gives whole cores "
+                    "only: multiples of 2 CPUs"
+                ),
                 "whole cores",
             ),
             (
                 "SMTAlignmentError",
-                "SMT Alignment Error: not enough: available physical CPUs = 4, requested CPUs = 6, CPUs per core = 2",
-                "too few CPUs are free in whole cores: 6 asked, 4 free; cores with a reserved CPU do not count",
+                (
+                    "SMT Alignment Error: not enough: available physical CPUs = 4, requested CPUs = "
+                    "6, CPUs per core = 2"
+                ),
+                (
+                    "too few CPUs are free in whole cores: 6 asked, 4 free; cores with a reserved CPU "
+                    "do not count"
+                ),
                 "whole cores",
             ),
             (
                 "OutOfmemory",
-                "Node didn't have enough resource: memory, requested: 4294967296, used: 0, capacity: 1073741824",
+                (
+                    "Node didn't have enough resource: memory, requested: 4294967296, used: 0, "
+                    "capacity: 1073741824"
+                ),
                 "too little is left on the node as a whole: 4Gi memory requested, the node has 1Gi",
                 "node",
             ),
@@ -308,12 +408,24 @@ class TestReleases:
                 "it takes 2 pods",
                 "node",
             ),
-            ("NodeAffinity", "Predicate NodeAffinity failed", "the node's labels do not match", "node"),
-            ("Evicted", "The node had condition: [DiskPressure].", "The node had condition", "unknown"),
+            (
+                "NodeAffinity",
+                "Predicate NodeAffinity failed",
+                "the node's labels do not match",
+                "node",
+            ),
+            (
+                "Evicted",
+                "The node had condition: [DiskPressure].",
+                "The node had condition",
+                "unknown",
+            ),
         ],
     )
     def test_the_kubelets_words_in_ours(self, reason, message, cause, kind):
-        [one] = explained([text("Pod admission denied", podUID="u", pod="d/a", reason=reason, message=message)])
+        [one] = explained(
+            [text("Pod admission denied", podUID="u", pod="d/a", reason=reason, message=message)]
+        )
         assert cause in one.cause
         assert one.cause_kind == kind
 
@@ -332,18 +444,37 @@ def test_a_log_says_of_whole_cores_what_the_node_says(asked, kubelets):
         "reservedSystemCPUs": "0",
     }
     limits = {"cpu": f"{asked}", "memory": "1Gi"}
-    pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    pod = {
+        "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
     by_node = explain(Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet}), pod)
     words = f"SMT Alignment Error: {kubelets}"
     [by_log] = explained(
-        [text("Pod admission denied", podUID="u", pod="d/a", reason="SMTAlignmentError", message=words)]
+        [
+            text(
+                "Pod admission denied",
+                podUID="u",
+                pod="d/a",
+                reason="SMTAlignmentError",
+                message=words,
+            )
+        ]
     )
 
-    assert (by_log.causes, by_log.cause_kind, by_log.blamed) == (by_node.causes, by_node.cause_kind, by_node.blamed)
+    assert (by_log.causes, by_log.cause_kind, by_log.blamed) == (
+        by_node.causes,
+        by_node.cause_kind,
+        by_node.blamed,
+    )
 
 
 def test_another_programs_log_is_none():
-    lines = [text("Event occurred", "event.go:1", object="d/a", kind="Pod", reason="OutOfcpu", message="m")]
+    lines = [
+        text(
+            "Event occurred", "event.go:1", object="d/a", kind="Pod", reason="OutOfcpu", message="m"
+        )
+    ]
     with pytest.raises(InputError, match="journalctl -u kubelet"):
         explained([*lines, "apiserver: hello\n", "\xff\x00{\n"])
 
@@ -353,7 +484,10 @@ def test_messages_that_the_journal_leaves_out_are_counted():
     assert read_log([omitted.encode(), text("Other", "kubelet.go:1").encode()], "LOG").omitted == 1
 
 
-@given(line=st.text(max_size=80) | st.from_regex(r'I1125 10:00:00\.000001 1 a\.go:1\] "TopologyHints" .{0,60}'))
+@given(
+    line=st.text(max_size=80)
+    | st.from_regex(r'I1125 10:00:00\.000001 1 a\.go:1\] "TopologyHints" .{0,60}')
+)
 @examples(200)
 def test_any_text_is_a_line(line):
     log_line(line)
@@ -361,7 +495,18 @@ def test_any_text_is_a_line(line):
         read_log([log_line.__name__.encode()], "LOG")
 
 
-HOSTILE = [None, True, -1, 1 << 70, 1.5, "x", [], [1], {"a": 1}, {"NUMANodeAffinity": -1, "Preferred": 1}]
+HOSTILE = [
+    None,
+    True,
+    -1,
+    1 << 70,
+    1.5,
+    "x",
+    [],
+    [1],
+    {"a": 1},
+    {"NUMANodeAffinity": -1, "Preferred": 1},
+]
 
 
 @given(data=st.data())
@@ -372,17 +517,33 @@ def test_values_of_any_type_do_no_harm(data):
     lines = [text("Other", "kubelet.go:1")]
     for message in data.draw(st.lists(st.sampled_from(MESSAGES), max_size=8)):
         values = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, any_value)))
-        lines.append(as_json(message) if not values else json.dumps({"msg": message, **values}) + "\n")
+        lines.append(
+            as_json(message) if not values else json.dumps({"msg": message, **values}) + "\n"
+        )
     for one in explained(lines):
         json.dumps(one.to_dict(product=True))
 
 
 KEYS = (
-    *("pod", "object", "containerName", "hints", "bestHint", "topology", "topologyPolicyOptions", "topologyScopeName"),
+    *(
+        "pod",
+        "object",
+        "containerName",
+        "hints",
+        "bestHint",
+        "topology",
+        "topologyPolicyOptions",
+        "topologyScopeName",
+    ),
     *("resource", "request", "available", "err", "podUID", "reason", "message", "operation"),
 )
 MESSAGES = (
-    *("Creating topology manager with policy per scope", "Detected CPU topology", "TopologyHints", "Best TopologyHint"),
+    *(
+        "Creating topology manager with policy per scope",
+        "Detected CPU topology",
+        "TopologyHints",
+        "Best TopologyHint",
+    ),
     *("Topology Affinity", "Allocate error", "Pod admission denied", "Event occurred"),
     "Unable to generate topology hints: requested number of devices unavailable",
 )

@@ -16,7 +16,12 @@ BLOCK = {"numaAffinity": [0, 1], "type": "memory", "size": 30}
 
 def text(**fields):
     node = {"numberOfAssignments": 1, "memoryMap": {"memory": TABLE}, "cells": [0, 1]}
-    document = {"policyName": "Static", "machineState": {"0": node, "1": node}, "checksum": 0, **fields}
+    document = {
+        "policyName": "Static",
+        "machineState": {"0": node, "1": node},
+        "checksum": 0,
+        **fields,
+    }
     return json.dumps(document).encode()
 
 

@@ -34,8 +34,14 @@ CONFIG = b"kind: KubeletConfiguration\ntopologyManagerPolicy: restricted\n"
 def members_of(nested: bool = False) -> Mapping[str, bytes]:
     """Return the members of the example, with or without the kubelet's files."""
     with tarfile.open(EXAMPLE / "root.tar.xz") as archive:
-        found = {one.name.removeprefix("./"): archive.extractfile(one).read() for one in archive if one.isreg()}  # type: ignore[union-attr]
-    kept = {path: data for path, data in found.items() if not nested or path.startswith(("sys", "proc"))}
+        found = {
+            one.name.removeprefix("./"): archive.extractfile(one).read()
+            for one in archive
+            if one.isreg()
+        }  # type: ignore[union-attr]
+    kept = {
+        path: data for path, data in found.items() if not nested or path.startswith(("sys", "proc"))
+    }
     return MappingProxyType(kept)
 
 
@@ -55,13 +61,17 @@ def packed_system() -> bytes:
     return packed({f"./{path}": data for path, data in members_of(nested=True).items()})
 
 
-def must_gather(top: str = "must-gather.local.1/quay-io-sha256-0/", nodes: tuple[str, ...] = ("w-0", "w-0-b")):
+def must_gather(
+    top: str = "must-gather.local.1/quay-io-sha256-0/", nodes: tuple[str, ...] = ("w-0", "w-0-b")
+):
     """Return the files of a must-gather, with `sys` of each node."""
     found = {}
     for number, name in enumerate(nodes):
         rendered = f"rendered-{number}"
         annotation = f"machineconfiguration.openshift.io/currentConfig: {rendered}"
-        file = f"{{path: /etc/kubernetes/kubelet.conf, contents: {{source: 'data:,{quote(CONFIG)}'}}}}"
+        file = (
+            f"{{path: /etc/kubernetes/kubelet.conf, contents: {{source: 'data:,{quote(CONFIG)}'}}}}"
+        )
         told = {
             f"nodes/{name}/sysinfo.tgz": packed_system(),
             f"cluster-scoped-resources/core/nodes/{name}.yaml": (
@@ -77,7 +87,9 @@ def must_gather(top: str = "must-gather.local.1/quay-io-sha256-0/", nodes: tuple
     for namespace, name in (("a", "w-0"), ("b", "w-0-b")):
         metadata = f"{{name: p, namespace: {namespace}, uid: {namespace}}}"
         pod = f"{{metadata: {metadata}, spec: {{nodeName: {name}, containers: [{{name: c}}]}}}}"
-        found[f"{top}namespaces/{namespace}/core/pods.yaml"] = f"kind: PodList\nitems: [{pod}]\n".encode()
+        found[f"{top}namespaces/{namespace}/core/pods.yaml"] = (
+            f"kind: PodList\nitems: [{pod}]\n".encode()
+        )
     return found
 
 
@@ -106,15 +118,21 @@ def test_a_must_gather_has_the_machine_configuration_and_pods_of_each_node(tmp_p
         assert found.node.config.topology_manager_policy == "restricted"
         assert [one.pod.namespace for one in found.records.pods or ()] == [namespace]
     for name in (None, "w-1"):
-        with pytest.raises(InputError, match=r"one node, got those of .*w-0.*--node-name NAME chooses one"):
+        with pytest.raises(
+            InputError, match=r"one node, got those of .*w-0.*--node-name NAME chooses one"
+        ):
             open_node(path, node_name=name)
-    assert read_machine(written(tmp_path / "one", must_gather(nodes=("w-0",)), kind)) == describe(FILES.kernel)
+    assert read_machine(written(tmp_path / "one", must_gather(nodes=("w-0",)), kind)) == describe(
+        FILES.kernel
+    )
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "folder"])
 @pytest.mark.parametrize("prefix", ["", "./", "sosreport-w-0-2026-11-25-abcdef/", "a/deep/folder/"])
 def test_a_node_is_found_beneath_any_folder(tmp_path, kind, prefix):
-    path = written(tmp_path / "x", {f"{prefix}{name}": data for name, data in members_of().items()}, kind)
+    path = written(
+        tmp_path / "x", {f"{prefix}{name}": data for name, data in members_of().items()}, kind
+    )
     files = open_node(path, node_name="w-0")
     assert describe(files.kernel) == describe(FILES.kernel)
     assert files.read(KUBELET) == FILES.read(KUBELET)
@@ -132,7 +150,11 @@ def test_files_of_two_nodes_are_never_mixed(tmp_path, names):
     members = {}
     for number, name in enumerate(names):
         own = {**members_of(), KUBELET: b"maxPods: %d" % number}
-        members |= {name: packed(own)} if name.endswith("z") else {f"{name}/{path}": data for path, data in own.items()}
+        members |= (
+            {name: packed(own)}
+            if name.endswith("z")
+            else {f"{name}/{path}": data for path, data in own.items()}
+        )
     path = written(tmp_path / "x.tar", members, "tar")
     assert open_node(path, node_name="w-1").read(KUBELET) == b"maxPods: 1"
     assert open_node(path, node_name="w-0").read(KUBELET) == b"maxPods: 0"
@@ -146,8 +168,12 @@ def test_what_a_sosreport_has_of_sys_is_the_machine(tmp_path):
         r"proc/(cpuinfo|meminfo)|sys/devices/system/cpu/.*|"
         r"sys/devices/system/node/node\d+/(cpulist|meminfo|distance|hugepages/hugepages-[^/]+/.*)"
     )
-    members = {f"sosreport-w/{path}": data for path, data in members_of().items() if kept.fullmatch(path)}
-    assert read_machine(written(tmp_path / "x.tar", members, "tar")) == replace(describe(FILES.kernel), pci_devices=())
+    members = {
+        f"sosreport-w/{path}": data for path, data in members_of().items() if kept.fullmatch(path)
+    }
+    assert read_machine(written(tmp_path / "x.tar", members, "tar")) == replace(
+        describe(FILES.kernel), pci_devices=()
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,7 +181,11 @@ def test_what_a_sosreport_has_of_sys_is_the_machine(tmp_path):
     [
         ("etc/kubernetes/kubelet.conf", CONFIG, "restricted"),
         ("etc/kubernetes/kubelet.conf", b"kind: Config\nclusters: []\n", None),
-        ("etc/rancher/rke2/config.yaml", b"kubelet-arg: [topology-manager-policy=best-effort]\n", "best-effort"),
+        (
+            "etc/rancher/rke2/config.yaml",
+            b"kubelet-arg: [topology-manager-policy=best-effort]\n",
+            "best-effort",
+        ),
     ],
 )
 def test_the_configuration_is_found_where_distributions_have_it(tmp_path, path, text, policy):
@@ -170,7 +200,9 @@ def test_the_configuration_is_found_where_distributions_have_it(tmp_path, path, 
 
 def test_a_zip_that_cannot_be_read_is_one_line(tmp_path):
     whole = written(tmp_path / "x.zip", members_of(), "zip").read_bytes()
-    for number, data in enumerate((whole[:-30], whole[:100], whole.replace(b"sys/", b"\xff\xff\xff\xff", 3))):
+    for number, data in enumerate(
+        (whole[:-30], whole[:100], whole.replace(b"sys/", b"\xff\xff\xff\xff", 3))
+    ):
         (tmp_path / f"{number}.zip").write_bytes(data)
         with pytest.raises(InputError) as error:
             ArchiveFiles(tmp_path / f"{number}.zip")
@@ -185,7 +217,9 @@ def test_a_damaged_archive_of_a_node_is_passed_over_whole(tmp_path, cut):
     members[damaged] = members[damaged][: int(len(members[damaged]) * cut)]
     members["must-gather.local.1/quay-io-sha256-0/logs.tar.gz"] = packed({"x.log": b"x"})
     path = written(tmp_path / "x", members, "tar")
-    with pytest.warns(AlignupWarning, match=r"passed over, since it is damaged: .*w-0/sysinfo\.tgz"):
+    with pytest.warns(
+        AlignupWarning, match=r"passed over, since it is damaged: .*w-0/sysinfo\.tgz"
+    ):
         files = open_node(path, node_name="w-0-b")
     assert describe(files.kernel) == describe(FILES.kernel)
     with pytest.warns(AlignupWarning), pytest.raises(InputError, match="one node"):
@@ -194,16 +228,25 @@ def test_a_damaged_archive_of_a_node_is_passed_over_whole(tmp_path, cut):
 
 def test_what_is_missing_is_named_with_the_command_that_packs_it(tmp_path):
     only = written(tmp_path / "sys.tgz", members_of(nested=True), "tar")
-    with pytest.raises(InputError, match=r"no files of a kubelet .*cpu_manager_state; `alignup node collect FILE`"):
+    with pytest.raises(
+        InputError, match=r"no files of a kubelet .*cpu_manager_state; `alignup node collect FILE`"
+    ):
         read_kubelet(only)
-    others = {path: data for path, data in members_of().items() if not path.startswith(("sys", "proc"))}
-    with pytest.raises(InputError, match=r"no folder sys, .*--machine FILE gives it, or `tar czf FILE"):
+    others = {
+        path: data for path, data in members_of().items() if not path.startswith(("sys", "proc"))
+    }
+    with pytest.raises(
+        InputError, match=r"no folder sys, .*--machine FILE gives it, or `tar czf FILE"
+    ):
         read_kubelet(written(tmp_path / "var.zip", others, "zip"))
 
 
 @pytest.mark.parametrize("node", ["", "[]", "x", "metadata: 3", "{metadata: {annotations: [1]}}"])
 @pytest.mark.parametrize("pods", ["", "items: 3", "items: [1, {spec: a}]", "a"])
 def test_objects_of_another_shape_are_no_crash(node, pods):
-    members = {"cluster-scoped-resources/core/nodes/a.yaml": node, "namespaces/n/core/pods.yaml": f"{pods} # a"}
+    members = {
+        "cluster-scoped-resources/core/nodes/a.yaml": node,
+        "namespaces/n/core/pods.yaml": f"{pods} # a",
+    }
     found = must_gather_files({path: text.encode() for path, text in members.items()}, "a")
     assert json.loads(found["pods.json"]) == {"items": []}

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from alignup.kubelet.checkpoints import CpuState, DeviceCheckpoint, DeviceEntry, KubeletState, MemoryState
+from alignup.kubelet.checkpoints import (
+    CpuState,
+    DeviceCheckpoint,
+    DeviceEntry,
+    KubeletState,
+    MemoryState,
+)
 from alignup.kubelet.pod_resources import ContainerResources, PodResources
 from alignup.kubelet.read import pods_by_uid
 from alignup.machine.cpuset import CPUSet
@@ -13,14 +19,21 @@ GIB = MemoryBlock((0,), "memory", 2**30)
 
 def pod(name, cpus="", memory=(), devices=(), container="c"):
     held = {"r": tuple(devices)} if devices else {}
-    return PodResources("n", name, (ContainerResources(container, CPUSet.parse(cpus), tuple(memory), held),))
+    return PodResources(
+        "n", name, (ContainerResources(container, CPUSet.parse(cpus), tuple(memory), held),)
+    )
 
 
 def state(cpus=(), memory=(), devices=()):
     return KubeletState(
-        CpuState("static", CPUSet(), {uid: {"c": CPUSet.parse(text)} for uid, text in dict(cpus).items()}),
+        CpuState(
+            "static", CPUSet(), {uid: {"c": CPUSet.parse(text)} for uid, text in dict(cpus).items()}
+        ),
         MemoryState("Static", {}, {uid: {"c": blocks} for uid, blocks in dict(memory).items()}),
-        DeviceCheckpoint(tuple(DeviceEntry(uid, "c", "r", {0: ids}, b"") for uid, ids in dict(devices).items()), {}),
+        DeviceCheckpoint(
+            tuple(DeviceEntry(uid, "c", "r", {0: ids}, b"") for uid, ids in dict(devices).items()),
+            {},
+        ),
     )
 
 
@@ -30,7 +43,11 @@ def names(*arguments, **files):
 
 def test_cpus_and_devices_tell_pods_apart():
     found = names(
-        pod("a", "1-2"), pod("b", "3"), pod("c", devices=("x",)), cpus={"1": "3", "2": "1-2"}, devices={"3": ("x",)}
+        pod("a", "1-2"),
+        pod("b", "3"),
+        pod("c", devices=("x",)),
+        cpus={"1": "3", "2": "1-2"},
+        devices={"3": ("x",)},
     )
     assert found == {"1": "b", "2": "a", "3": "c"}
 

@@ -27,9 +27,19 @@ def test_metrics_tell_what_is_free_and_how_containers_are_aligned(found):
         for sample in family.samples
     }
     assert samples["alignup_node_resource_free", ("numa_nodes", "3"), ("resource", "cpu")] == 12
-    assert samples["alignup_node_resource_held", ("numa_nodes", "0"), ("resource", "memory")] == 9 * 2**30
-    assert samples["alignup_node_resource_free", ("numa_nodes", "none"), ("resource", "example.com/nic")] == 1
-    spread = {value for key, value in samples.items() if key[0] == "alignup_node_container_numa_nodes"}
+    assert (
+        samples["alignup_node_resource_held", ("numa_nodes", "0"), ("resource", "memory")]
+        == 9 * 2**30
+    )
+    assert (
+        samples[
+            "alignup_node_resource_free", ("numa_nodes", "none"), ("resource", "example.com/nic")
+        ]
+        == 1
+    )
+    spread = {
+        value for key, value in samples.items() if key[0] == "alignup_node_container_numa_nodes"
+    }
     assert spread == {1.0}
 
 

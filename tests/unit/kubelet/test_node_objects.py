@@ -18,7 +18,10 @@ def pods(*items):
 
 def test_pods_are_read_with_their_containers_ids():
     manifest = guaranteed("a", (1, 1))
-    manifest["status"]["containerStatuses"] = [{"name": "c0", "containerID": "containerd://abc"}, {"name": "c1"}]
+    manifest["status"]["containerStatuses"] = [
+        {"name": "c0", "containerID": "containerd://abc"},
+        {"name": "c1"},
+    ]
     (found,) = pods(manifest)
     assert (found.pod.uid, found.phase, found.node_name) == ("uid-a", "Running", "node-a")
     assert (found.container_ids, found.has_ended) == ({"abc": "c0"}, False)
@@ -32,7 +35,9 @@ def test_a_static_pod_has_the_uid_that_its_kubelet_knows():
     assert pods(manifest)[0].pod.uid == "0123"
 
 
-@pytest.mark.parametrize(("phase", "ended"), [("Failed", True), ("Succeeded", True), ("Pending", False)])
+@pytest.mark.parametrize(
+    ("phase", "ended"), [("Failed", True), ("Succeeded", True), ("Pending", False)]
+)
 def test_pods_that_have_ended_hold_nothing(phase, ended):
     manifest = guaranteed("a", (1, 1))
     manifest["status"] = {"phase": phase}
@@ -44,7 +49,9 @@ def test_a_list_may_be_empty_or_one_pod():
     assert len(read_node_pods(json.dumps(guaranteed("a", (1, 1))).encode())) == 1
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"items": 1}', b'{"items": [3]}', b'{"items": [{"spec": {}}]}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'{"items": 1}', b'{"items": [3]}', b'{"items": [{"spec": {}}]}']
+)
 def test_damaged_pods_are_one_line(data):
     with pytest.raises(InputError, match=r"pods\.json") as caught:
         read_node_pods(data)
@@ -52,7 +59,11 @@ def test_damaged_pods_are_one_line(data):
 
 
 def test_a_node_tells_its_kubelets_release():
-    node = {"kind": "Node", "metadata": {"name": "a"}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.4"}}}
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "a"},
+        "status": {"nodeInfo": {"kubeletVersion": "v1.33.4"}},
+    }
     for document in (node, {"kind": "List", "items": [node]}):
         found = read_node_object(json.dumps(document).encode())
         assert (found.name, found.kubelet_version) == ("a", "v1.33.4")
@@ -74,7 +85,10 @@ def test_a_resize_that_waits_has_not_happened():
     """The API server has what is wanted, the kubelet's own file what it has allocated."""
     found = pods(guaranteed("a", (3, 2)), guaranteed("b", (1, 1)))
     amounts = {"cpu": "2", "memory": "1Gi"}
-    entry = {"ContainerResources": {"c0": {"requests": amounts, "limits": amounts}}, "PodLevelResources": None}
+    entry = {
+        "ContainerResources": {"c0": {"requests": amounts, "limits": amounts}},
+        "PodLevelResources": None,
+    }
     told = read_allocated(allocations({"uid-a": entry}))
     one, other = (with_allocated(each.pod, told.get(each.pod.uid)) for each in found)
     assert one.containers[0].requests == {"cpu": 2000, "memory": 1 << 30}

@@ -70,7 +70,10 @@ def test_a_device_in_several_entries_is_near_all_their_nodes():
         "cpu_ids": [0, 2],
     }
     found = allocatable_from_wire(wire)
-    assert found.devices == {"r": (Device("a", (0, 1)), Device("b", (0,))), "s": (Device("x", None),)}
+    assert found.devices == {
+        "r": (Device("a", (0, 1)), Device("b", (0,))),
+        "s": (Device("x", None),),
+    }
     assert found.cpus == CPUSet([0, 2])
 
 
@@ -79,7 +82,13 @@ def test_a_missing_answer_is_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "document", ["[]", "{", '{"pod_resources": 3}', '{"pod_resources": [{"containers": [{"cpu_ids": ["x"]}]}]}']
+    "document",
+    [
+        "[]",
+        "{",
+        '{"pod_resources": 3}',
+        '{"pod_resources": [{"containers": [{"cpu_ids": ["x"]}]}]}',
+    ],
 )
 def test_damage_is_one_line(tmp_path, document):
     with pytest.raises(InputError) as caught:

@@ -45,8 +45,12 @@ def serve(folder):
 
     def start(**handlers):
         server = grpc.server(futures.ThreadPoolExecutor(2))
-        methods = {name: grpc.unary_unary_rpc_method_handler(handler) for name, handler in handlers.items()}
-        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)])
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(handler) for name, handler in handlers.items()
+        }
+        server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)]
+        )
         socket = folder / "pod-resources/kubelet.sock"
         server.add_insecure_port(f"unix:{socket}")
         server.start()
@@ -65,7 +69,9 @@ def kubelet(serve):
 
 def test_answers_are_those_that_were_recorded(kubelet):
     listed, _ = ask_kubelet(kubelet)
-    assert pods_from_wire(plain_answer(listed)) == pods_from_wire(read_answer(FILES, PATHS["List"][0]))
+    assert pods_from_wire(plain_answer(listed)) == pods_from_wire(
+        read_answer(FILES, PATHS["List"][0])
+    )
 
 
 def test_a_node_is_read_with_the_answers_of_a_running_kubelet(kubelet, tmp_path):
@@ -114,5 +120,7 @@ def test_a_missing_extra_costs_names_and_topology_only(monkeypatch, kubelet, tmp
     with pytest.warns(AlignupWarning) as said:
         node = read_kubelet_node(tmp_path, kubelet_dir=kubelet.parents[1])
     assert any("no PodResources answers: to ask a kubelet" in str(one.message) for one in said)
-    assert any("takes grpcio with protobuf, which is not installed" in str(one.message) for one in said)
+    assert any(
+        "takes grpcio with protobuf, which is not installed" in str(one.message) for one in said
+    )
     assert len(node.pods) == 7

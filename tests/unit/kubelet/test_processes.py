@@ -14,9 +14,17 @@ ID = "ab" * 32
     ("cgroup", "uid", "container"),
     [
         (f"0::/kubepods/burstable/pod{UID}/{ID}", UID, ID),
-        (f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{ID}.scope", UID, ID),
+        (
+            f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{ID}.scope",
+            UID,
+            ID,
+        ),
         (f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/crio-{ID}.scope", UID, ID),
-        (f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '')}.slice/{ID}", UID.replace("-", ""), ID),
+        (
+            f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '')}.slice/{ID}",
+            UID.replace("-", ""),
+            ID,
+        ),
         ("0::/user.slice/session-1.scope", "", ""),
         ("", "", ""),
     ],

@@ -17,8 +17,19 @@ from alignup.topology_manager.hints import BitMask
 from kernel_trees import server, write
 from kubelet_files import CONFIG, EXAMPLE, gib, guaranteed, signed, write_node, write_root
 
-GPUS = {"nvidia.com/gpu": [Device("g0", (0,)), Device("g1", (0,)), Device("g2", (1,)), Device("g3", None)]}
-PODS = (guaranteed("a", (1, 1, 1), (1, 2)), guaranteed("b", (2, 3), init=[(3, 4)]), guaranteed("c", (1, 10)))
+GPUS = {
+    "nvidia.com/gpu": [
+        Device("g0", (0,)),
+        Device("g1", (0,)),
+        Device("g2", (1,)),
+        Device("g3", None),
+    ]
+}
+PODS = (
+    guaranteed("a", (1, 1, 1), (1, 2)),
+    guaranteed("b", (2, 3), init=[(3, 4)]),
+    guaranteed("c", (1, 10)),
+)
 
 
 @pytest.fixture
@@ -58,13 +69,17 @@ def test_a_kubelets_verdicts_follow():
     """Twelve pods admitted in their order on a node that a kubelet wrote: verdicts, reasons, CPUs and memory."""
     node = read_kubelet_node(EXAMPLE / "root.tar.xz")
     verdicts = [json.loads(line) for line in (EXAMPLE / "verdicts.jsonl").read_text().splitlines()]
-    for line, verdict in zip((EXAMPLE / "next.jsonl").read_text().splitlines(), verdicts, strict=True):
+    for line, verdict in zip(
+        (EXAMPLE / "next.jsonl").read_text().splitlines(), verdicts, strict=True
+    ):
         answer = node.admit(json.loads(line))
         assert (answer.admitted, answer.reason) == (verdict["admitted"], verdict.get("reason", ""))
         for name, got in (verdict.get("containers") or {}).items():
             mine = answer.containers[name]
             assert list(mine.cpus or ()) == got["cpus"]
-            blocks = [{"type": b.type, "size": b.size, "numa": list(b.numa_nodes)} for b in mine.memory]
+            blocks = [
+                {"type": b.type, "size": b.size, "numa": list(b.numa_nodes)} for b in mine.memory
+            ]
             assert blocks == got["memory"]
             assert {resource: len(ids) for resource, ids in mine.devices.items()} == {
                 resource: len(ids) for resource, ids in got["devices"].items()
@@ -109,11 +124,13 @@ def test_a_pod_that_fails_holds_what_it_has_until_it_is_terminated(written):
     (root / "pods.json").write_text(json.dumps({"items": [*PODS[:2], failed]}))
     assert books(read_kubelet_node(root)) == books(node)
     listed = json.loads((root / "podresources/list.json").read_text())
-    listed["pod_resources"][2]["containers"] = []  # of a pod whose init containers alone hold something
+    # of a pod whose init containers alone hold something
+    listed["pod_resources"][2]["containers"] = []
     (root / "podresources/list.json").write_text(json.dumps(listed))
     assert stale_entries(read_kubelet(root).records) == {}
     (root / "node.json").write_text('{"status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}}')
-    assert stale_entries(read_kubelet(root).records) == {"uid-c": ["c0"]}  # it lists pods that have ended too
+    # it lists pods that have ended too
+    assert stale_entries(read_kubelet(root).records) == {"uid-c": ["c0"]}
     (root / "node.json").unlink()
     listed["pod_resources"].pop()
     (root / "podresources/list.json").write_text(json.dumps(listed))
@@ -146,14 +163,20 @@ def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
     path.write_text(signed(cpus, "cpu"))
     listed = json.loads((root / "podresources/list.json").read_text())
     silent = {"namespace": "default", "name": "new", "containers": [{"name": "app"}]}
-    (root / "podresources/list.json").write_text(json.dumps({"pod_resources": [*listed["pod_resources"], silent]}))
+    (root / "podresources/list.json").write_text(
+        json.dumps({"pod_resources": [*listed["pod_resources"], silent]})
+    )
     read = read_kubelet(root)
     assert stale_entries(read.records) == {"old": ["c0"]}
     assert "new" in {pod.uid for pod in read.node.pods}
 
 
-@pytest.mark.parametrize("knows", ["nothing else", "a pod that holds nothing", "which pods were admitted"])
-def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_called(written, knows):
+@pytest.mark.parametrize(
+    "knows", ["nothing else", "a pod that holds nothing", "which pods were admitted"]
+)
+def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_called(
+    written, knows
+):
     """PodResources lists every active pod; a kubelet that resizes pods writes down which it has admitted."""
     root, _ = written
     (root / "pods.json").unlink()
@@ -173,7 +196,9 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
             entry["ContainerName"] = "like-no-other"
     devices.write_text(signed(checkpoint, "devices"))
     if knows != "nothing else":
-        listed["pod_resources"].append({"namespace": "kube-system", "name": "proxy", "containers": [{"name": "p"}]})
+        listed["pod_resources"].append(
+            {"namespace": "kube-system", "name": "proxy", "containers": [{"name": "p"}]}
+        )
     path.write_text(json.dumps(listed))
     if knows == "which pods were admitted":
         entries = {uid: {} for uid in ("uid-a", "uid-b", "uid-proxy")}
@@ -186,27 +211,47 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
 
 
 @pytest.mark.parametrize("shape", ["ContainerResources", "1.32"])
-def test_without_pods_one_whose_init_containers_hold_something_is_known_by_its_containers(written, shape):
+def test_without_pods_one_whose_init_containers_hold_something_is_known_by_its_containers(
+    written, shape
+):
     """A kubelet writes down admitted pods when the next one comes: until then those that are gone are in its file."""
     root, _ = written
     (root / "pods.json").unlink()
     path = root / "var/lib/kubelet/cpu_manager_state"
     cpus = json.loads(path.read_text())
-    cpus["entries"] |= {"new": {"c0": "14"}, "gone": {"like-no-other": "15"}, "other": {"app": "13"}}
+    cpus["entries"] |= {
+        "new": {"c0": "14"},
+        "gone": {"like-no-other": "15"},
+        "other": {"app": "13"},
+    }
     cpus["defaultCpuSet"] = str(CPUSet(CPUSet.parse(cpus["defaultCpuSet"]) - {13, 14, 15}))
     path.write_text(signed(cpus, "cpu"))
     listed = json.loads((root / "podresources/list.json").read_text())
     silent = {"namespace": "default", "name": "new", "containers": [{"name": "app"}]}
-    (root / "podresources/list.json").write_text(json.dumps({"pod_resources": [*listed["pod_resources"], silent]}))
-    names = {"uid-a": ["c0"], "uid-b": ["c0"], "uid-c": ["c0"], "new": ["app"], "gone": ["main"], "other": ["app"]}
+    (root / "podresources/list.json").write_text(
+        json.dumps({"pod_resources": [*listed["pod_resources"], silent]})
+    )
+    names = {
+        "uid-a": ["c0"],
+        "uid-b": ["c0"],
+        "uid-c": ["c0"],
+        "new": ["app"],
+        "gone": ["main"],
+        "other": ["app"],
+    }
     told = {uid: {name: {} for name in some} for uid, some in names.items()}
-    entries = told if shape == "1.32" else {uid: {"ContainerResources": some} for uid, some in told.items()}
+    entries = (
+        told
+        if shape == "1.32"
+        else {uid: {"ContainerResources": some} for uid, some in told.items()}
+    )
     data = json.dumps({"entries": entries | {"odd": 5, "odder": {"ContainerResources": 5}}})
     allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
     (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
     read = read_kubelet(root)
     assert stale_entries(read.records) == {"gone": ["like-no-other"], "other": ["app"]}
-    assert "new" in {pod.uid for pod in read.node.pods}  # though another pod has a container of this name
+    # though another pod has a container of this name
+    assert "new" in {pod.uid for pod in read.node.pods}
 
 
 def test_without_any_names_the_files_hold_and_it_is_said(written):
@@ -216,7 +261,9 @@ def test_without_any_names_the_files_hold_and_it_is_said(written):
     with pytest.warns(AlignupWarning) as said:
         read = read_kubelet_node(root)
     words = [str(one.message) for one in said]
-    assert any("the NUMA nodes of 3 devices that nobody holds are not known" in one for one in words)
+    assert any(
+        "the NUMA nodes of 3 devices that nobody holds are not known" in one for one in words
+    )
     assert any("uids stand for names" in one for one in words)
     assert read.cpu.shared_cpus == node.cpu.shared_cpus
     assert {pod.name for pod in read.pods} == {"uid-a", "uid-b", "uid-c"}
@@ -237,7 +284,9 @@ def test_devices_that_are_gone_stay_held(written):
 def test_the_release_comes_from_the_node_or_an_option(written):
     root, _ = written
     assert read_kubelet_node(root, kubelet_version="1.33").config.version.minor == 33
-    (root / "node.json").write_text('{"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": "v1.32.1"}}}')
+    (root / "node.json").write_text(
+        '{"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": "v1.32.1"}}}'
+    )
     assert read_kubelet_node(root).config.version.minor == 32
     assert read_kubelet_node(root, kubelet_version="1.33").config.version.minor == 33
 
@@ -269,8 +318,12 @@ def test_a_state_of_another_policy_or_machine_is_refused(written):
     (state / "memory_manager_state").write_text(signed(memory, "memory"))
     with pytest.raises(InputError, match="the machine's NUMA nodes"):
         read_kubelet_node(root)
-    (state / "cpu_manager_state").write_text(signed({"policyName": "none", "defaultCpuSet": ""}, "cpu"))
-    with pytest.raises(ConfigError, match=f"of the configuration, got 'none' at {state}/cpu_manager_state"):
+    (state / "cpu_manager_state").write_text(
+        signed({"policyName": "none", "defaultCpuSet": ""}, "cpu")
+    )
+    with pytest.raises(
+        ConfigError, match=f"of the configuration, got 'none' at {state}/cpu_manager_state"
+    ):
         read_kubelet_node(root)
 
 
@@ -346,7 +399,12 @@ def test_a_kubelet_that_runs_tells_where_its_files_are_and_its_flags_count(writt
     (root / "data/kubelet/config.yaml").rename(root / "k.yaml")
     (root / "proc/70").mkdir(parents=True)
     (root / "proc/70/comm").write_text("kubelet\n")
-    words = ("kubelet", "--config=/k.yaml", "--root-dir=/data/kubelet", "--topology-manager-policy=restricted")
+    words = (
+        "kubelet",
+        "--config=/k.yaml",
+        "--root-dir=/data/kubelet",
+        "--topology-manager-policy=restricted",
+    )
     (root / "proc/70/cmdline").write_text("".join(f"{word}\0" for word in words))
     read = read_kubelet_node(root)
     assert holdings(read) == holdings(node)

@@ -33,14 +33,20 @@ def place_with(root, *pods, **config):
 def outcomes(place, **options):
     found = foretell(FolderFiles(place.root), options)
     assert not found.faults
-    return {one.pod.name: one.refusal.reason if one.refusal is not None else one.keeps for one in found.outcomes}
+    return {
+        one.pod.name: one.refusal.reason if one.refusal is not None else one.keeps
+        for one in found.outcomes
+    }
 
 
 @pytest.mark.filterwarnings("ignore:no .*_manager_state")
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_kubelet_starts_where_a_real_one_did(tmp_path, name):
     place = place_with(
-        tmp_path / "root", guaranteed("a", (2, 2, 1)), guaranteed("b", (3, 4)), guaranteed("c", (2, 1, 1))
+        tmp_path / "root",
+        guaranteed("a", (2, 2, 1)),
+        guaranteed("b", (3, 4)),
+        guaranteed("c", (2, 1, 1)),
     )
     spoil, _, starts = FAULTS[name]
     if name == "foreign owner" and os.geteuid():
@@ -58,7 +64,9 @@ def test_what_a_kubelet_wrote_stays():
 def test_a_pod_with_few_whole_cores_left_is_refused_up_to_1_36(tmp_path):
     """`Allocate` looks for free cores before it looks into its state."""
     place = place_with(
-        tmp_path / "root", guaranteed("most", (20, 1)), cpuManagerPolicyOptions={"full-pcpus-only": "true"}
+        tmp_path / "root",
+        guaranteed("most", (20, 1)),
+        cpuManagerPolicyOptions={"full-pcpus-only": "true"},
     )
     assert outcomes(place, kubelet_version="1.36") == {"most": "SMTAlignmentError"}
     assert outcomes(place, kubelet_version="1.37") == {"most": True}
@@ -76,7 +84,10 @@ def test_a_stricter_policy_refuses_a_pod_that_lies_on_two_numa_nodes(tmp_path):
     place.configure(topologyManagerPolicy="single-numa-node")
     found = foretell(FolderFiles(place.root), {})
     small, wide = found.outcomes
-    assert (wide.refusal.reason, wide.again.reason) == ("TopologyAffinityError", "TopologyAffinityError")
+    assert (wide.refusal.reason, wide.again.reason) == (
+        "TopologyAffinityError",
+        "TopologyAffinityError",
+    )
     assert small.keeps
     assert not found.keeps_all
     assert found.node.pods == (small.pod,)
@@ -87,8 +98,12 @@ def test_nothing_is_given_back_before_all_pods_have_been_seen(tmp_path):
     options = {"full-pcpus-only": "true"}
     pods = (guaranteed("first", (14, 1)), guaranteed("second", (12, 1)))
     place = place_with(tmp_path / "root", *pods, cpuManagerPolicyOptions=options)
-    # four CPUs in whole cores are free; if the first pod gave its 14 back, the second would find enough
-    assert outcomes(place, kubelet_version="1.36") == {"first": "SMTAlignmentError", "second": "SMTAlignmentError"}
+    # four CPUs in whole cores are free; if the first pod gave its 14 back, the second would find
+    # enough
+    assert outcomes(place, kubelet_version="1.36") == {
+        "first": "SMTAlignmentError",
+        "second": "SMTAlignmentError",
+    }
 
 
 def test_devices_give_no_hints_since_their_plugins_register_later(tmp_path):
@@ -101,14 +116,18 @@ def test_devices_give_no_hints_since_their_plugins_register_later(tmp_path):
 @pytest.mark.parametrize("damage", ["torn", "checksum", "empty"])
 def test_a_damaged_checkpoint_of_devices_is_passed_over(tmp_path, damage):
     """The kubelet goes on without it, and containers that run are not asked for devices again."""
-    place = place_with(tmp_path / "root", guaranteed("with", (2, 1, 2)), guaranteed("without", (2, 1)))
+    place = place_with(
+        tmp_path / "root", guaranteed("with", (2, 1, 2)), guaranteed("without", (2, 1))
+    )
     path = place.root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     document = json.loads(path.read_text())
     changed = json.dumps({**document, "Checksum": document["Checksum"] + 1})
     path.write_text({"torn": path.read_text()[:99], "checksum": changed, "empty": ""}[damage])
     found = foretell(FolderFiles(place.root), {})
     assert found.faults == ()
-    assert [one.kind for one in found.damaged] == ["device-checksum" if damage == "checksum" else "device-file-damaged"]
+    assert [one.kind for one in found.damaged] == [
+        "device-checksum" if damage == "checksum" else "device-file-damaged"
+    ]
     assert {one.pod.name: (one.keeps, one.forgotten) for one in found.outcomes} == {
         "with": (False, ("nvidia.com/gpu",)),
         "without": (True, ()),
@@ -126,24 +145,43 @@ def test_fewer_pods_than_run_refuse_the_last(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"reservedSystemCPUs": "0,99"}, "reserved-cpus: 0,99 is not a subset of online-cpus: 0-31"),
-        ({"reservedSystemCPUs": None}, "the static policy requires systemreserved.cpu + kubereserved.cpu"),
-        ({"systemReserved": None}, 'total amount "1Gi" of type "memory" is not equal to the value "100Mi"'),
+        (
+            {"reservedSystemCPUs": "0,99"},
+            "reserved-cpus: 0,99 is not a subset of online-cpus: 0-31",
+        ),
+        (
+            {"reservedSystemCPUs": None},
+            "the static policy requires systemreserved.cpu + kubereserved.cpu",
+        ),
+        (
+            {"systemReserved": None},
+            'total amount "1Gi" of type "memory" is not equal to the value "100Mi"',
+        ),
         (
             {"reservedMemory": [{"numaNode": 7, "limits": {"memory": "1Gi"}}]},
-            "the reserved memory configuration references a NUMA node 7 that does not exist on this machine",
+            (
+                "the reserved memory configuration references a NUMA node 7 that does not exist on "
+                "this machine"
+            ),
         ),
         (
             {"kubeReserved": {"hugepages-2Mi": "10Mi"}},
             'the total amount "0" of type "hugepages-2Mi" is not equal to the value "10Mi"',
         ),
-        ({"memoryManagerPolicy": "None", "kubeReserved": {"memory": "1Ti"}}, 'Resource "memory" has a reservation of'),
+        (
+            {"memoryManagerPolicy": "None", "kubeReserved": {"memory": "1Ti"}},
+            'Resource "memory" has a reservation of',
+        ),
     ],
 )
 def test_reservations_with_which_a_kubelet_does_not_start(tmp_path, fields, sentence):
     place = place_with(tmp_path / "root")
     place.configure(**fields)
-    [effect] = [one.effect for one in foretell(FolderFiles(place.root), {}).faults if one.kind == "reservations"]
+    [effect] = [
+        one.effect
+        for one in foretell(FolderFiles(place.root), {}).faults
+        if one.kind == "reservations"
+    ]
     assert sentence in effect
 
 
@@ -159,7 +197,10 @@ def test_up_to_1_31_the_memory_of_each_numa_node_is_compared(tmp_path):
 
     place.edit(MEMORY, change)
     kinds = {
-        release: [one.kind for one in foretell(FolderFiles(place.root), {"kubelet_version": release}).faults]
+        release: [
+            one.kind
+            for one in foretell(FolderFiles(place.root), {"kubelet_version": release}).faults
+        ]
         for release in ("1.31", "1.32")
     }
     assert kinds == {"1.31": ["memory-books", "memory-books"], "1.32": []}

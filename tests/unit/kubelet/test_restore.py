@@ -34,15 +34,26 @@ def test_memory_of_one_node_is_dealt_out_before_that_of_several(order):
         "entries": {"u": {name: blocks[name] for name in order}},
     }
     restored = restored_memory(read_memory_state(json.dumps(wire).encode()), (0, 1), {})
-    assert restored.holdings == {("u", "one"): {"memory": {0: 2 * GI}}, ("u", "wide"): {"memory": {0: GI, 1: GI}}}
+    assert restored.holdings == {
+        ("u", "one"): {"memory": {0: 2 * GI}},
+        ("u", "wide"): {"memory": {0: GI, 1: GI}},
+    }
 
 
 def test_a_pod_that_has_memory_as_a_whole_is_one_holding():
     """Its containers' blocks are parts of it, and not counted on their own."""
-    table = {"total": 8 * GI, "systemReserved": 0, "allocatable": 8 * GI, "reserved": 3 * GI, "free": 5 * GI}
+    table = {
+        "total": 8 * GI,
+        "systemReserved": 0,
+        "allocatable": 8 * GI,
+        "reserved": 3 * GI,
+        "free": 5 * GI,
+    }
     data = {
         "policyName": "Static",
-        "machineState": {"0": {"numberOfAssignments": 1, "memoryMap": {"memory": table}, "cells": [0]}},
+        "machineState": {
+            "0": {"numberOfAssignments": 1, "memoryMap": {"memory": table}, "cells": [0]}
+        },
         "entries": {"u": {"a": [block(GI, 0)], "b": [block(2 * GI, 0)]}},
         "podEntries": {"u": {"memoryBlocks": [block(3 * GI, 0)]}},
     }

@@ -17,9 +17,21 @@ def process(root, pid, *words, comm="kubelet"):
 
 def test_the_one_kubelet_is_found(tmp_path):
     process(tmp_path, 1, "/sbin/init", comm="systemd")
-    process(tmp_path, 70, "/usr/bin/kubelet", "--config=/etc/k.yaml", "--root-dir", "/data/kubelet", "-v=4")
+    process(
+        tmp_path,
+        70,
+        "/usr/bin/kubelet",
+        "--config=/etc/k.yaml",
+        "--root-dir",
+        "/data/kubelet",
+        "-v=4",
+    )
     found = find_kubelet(tmp_path)
-    assert (found.pid, found.flags.config, found.flags.root_dir) == (70, "/etc/k.yaml", "/data/kubelet")
+    assert (found.pid, found.flags.config, found.flags.root_dir) == (
+        70,
+        "/etc/k.yaml",
+        "/data/kubelet",
+    )
 
 
 def test_none_and_several_are_none(tmp_path):
@@ -59,7 +71,9 @@ def test_flags_become_fields():
     }
 
 
-@pytest.mark.parametrize("flag", ["--feature-gates=A=maybe", "--reserved-memory=memory=1Gi", "--kube-reserved=cpu"])
+@pytest.mark.parametrize(
+    "flag", ["--feature-gates=A=maybe", "--reserved-memory=memory=1Gi", "--kube-reserved=cpu"]
+)
 def test_values_that_no_kubelet_takes_are_one_line(flag):
     with pytest.raises(InputError, match=flag.partition("=")[0]):
         kubelet_of(1, ["kubelet", flag])

@@ -40,7 +40,10 @@ def test_cpus_come_back_unless_another_container_of_the_pod_has_them():
 
 def test_memory_comes_off_the_lowest_node_on_which_anything_is_held():
     """As in the kubelet, which does not know whose bytes they were; a node that nobody uses leaves its group."""
-    blocks = {"a": {"c": (MemoryBlock((0, 1), "memory", 60),)}, "b": {"c": (MemoryBlock((0, 1), "memory", 80),)}}
+    blocks = {
+        "a": {"c": (MemoryBlock((0, 1), "memory", 60),)},
+        "b": {"c": (MemoryBlock((0, 1), "memory", 80),)},
+    }
     nodes = {0: numa_node(100, 2, (0, 1)), 1: numa_node(40, 2, (0, 1))}
     state = KubeletState(memory=MemoryState("Static", nodes, blocks))
     left = state.without(gone("b")).memory
@@ -55,7 +58,9 @@ def test_memory_comes_off_the_lowest_node_on_which_anything_is_held():
 def test_memory_of_a_pod_as_a_whole_comes_back_with_its_last_container():
     block = MemoryBlock((0,), "memory", 30)
     nodes = {0: numa_node(30, 1, (0,))}
-    state = KubeletState(memory=MemoryState("Static", nodes, {"a": {"c": (block,), "d": ()}}, {"a": (block,)}))
+    state = KubeletState(
+        memory=MemoryState("Static", nodes, {"a": {"c": (block,), "d": ()}}, {"a": (block,)})
+    )
     assert state.without(lambda _, name: name == "d").memory.nodes[0].table("memory").reserved == 30
     assert state.without(gone("a")).memory.nodes[0].table("memory").reserved == 0
 

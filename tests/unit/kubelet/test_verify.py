@@ -43,8 +43,12 @@ def root(tmp_path):
     write_node(made, node, [pod])
     path = made / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     document = json.loads(path.read_text())
-    answer = AllocateResponse(devices=[DeviceFile(container_path="/dev/null0", host_path="/dev/null")])
-    document["Data"]["PodDeviceEntries"][0]["AllocResp"] = base64.b64encode(answer.SerializeToString()).decode()
+    answer = AllocateResponse(
+        devices=[DeviceFile(container_path="/dev/null0", host_path="/dev/null")]
+    )
+    document["Data"]["PodDeviceEntries"][0]["AllocResp"] = base64.b64encode(
+        answer.SerializeToString()
+    ).decode()
     path.write_text(signed(document, "devices"))
     return made
 
@@ -60,7 +64,9 @@ def process(root, pid, cpus, *, mems="0", cgroup="", maps="", parent=1, name="wo
     (folder / "numa_maps").write_text(maps)
 
 
-SYSTEMD = f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{ID}.scope\n"
+SYSTEMD = (
+    f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{ID}.scope\n"
+)
 CGROUPFS = f"12:cpuset:/kubepods/pod{UID}/{'e' * 64}\n"
 
 
@@ -80,13 +86,23 @@ def own(root):
         ({}, []),
         ({"cpus": "0-15"}, ["cpus"]),
         ({"mems": "0-1"}, ["mems"]),
-        ({"maps": "7f00 default anon=512 dirty=512 N0=100 N1=412 kernelpagesize_kB=4\n"}, ["memory"]),
+        (
+            {"maps": "7f00 default anon=512 dirty=512 N0=100 N1=412 kernelpagesize_kB=4\n"},
+            ["memory"],
+        ),
         ({"maps": "7f00 default anon=512 N0=510 N1=2 kernelpagesize_kB=4\n"}, []),
         ({"maps": "7f00 default anon=51500 N0=51200 N1=300 kernelpagesize_kB=4\n"}, []),
         ({"maps": "7f00 default anon=51800 N0=51200 N1=600 kernelpagesize_kB=4\n"}, ["memory"]),
         ({"maps": "7f00 default file=/lib mapped=512 N1=512 kernelpagesize_kB=4\n"}, []),
         ({"maps": "7f00 default huge anon=2 N1=2 kernelpagesize_kB=2048\n"}, ["memory"]),
-        ({"maps": "7f00 default file=/dev/hugepages/a huge dirty=2 N1=2 kernelpagesize_kB=2048\n"}, ["memory"]),
+        (
+            {
+                "maps": (
+                    "7f00 default file=/dev/hugepages/a huge dirty=2 N1=2 kernelpagesize_kB=2048\n"
+                )
+            },
+            ["memory"],
+        ),
         ({"device": False}, ["device"]),
     ],
 )
@@ -126,7 +142,9 @@ def test_threads_of_the_kernel_and_processes_that_end_are_passed_over(root):
 
 def test_leases_and_what_they_have_started_are_verified(root):
     """The kernel does not confine a lease's memory, so only where it is counts."""
-    lease = leasing.record("mine", cpus=CPUSet.parse("1-2"), memory=(MemoryShare(0, "memory", 1 << 30),))
+    lease = leasing.record(
+        "mine", cpus=CPUSet.parse("1-2"), memory=(MemoryShare(0, "memory", 1 << 30),)
+    )
     pid = lease.process.pid
     process(root, pid, "1", mems="0-1")
     process(root, pid + 1, "1-3", mems="0-1", parent=pid)

@@ -23,14 +23,22 @@ from alignup.kubernetes.versions import known_names, read_table
 from many_cases import check_each
 
 FORMATS = Path(__file__).parents[2] / "reports" / "k8s" / "00-formats"
-ALIGNED = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node", "reservedSystemCPUs": "0"}
+ALIGNED = {
+    "cpuManagerPolicy": "static",
+    "topologyManagerPolicy": "single-numa-node",
+    "reservedSystemCPUs": "0",
+}
 FLAGS = {name: f"--{flag}={ALIGNED[name]}" for name, flag in (
     ("cpuManagerPolicy", "cpu-manager-policy"),
     ("topologyManagerPolicy", "topology-manager-policy"),
     ("reservedSystemCPUs", "reserved-cpus"),
 )}  # fmt: skip
 WORDS = " ".join(FLAGS.values())
-WITH_KIND = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **ALIGNED}
+WITH_KIND = {
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "kind": "KubeletConfiguration",
+    **ALIGNED,
+}
 
 
 def flags_without_hyphens():
@@ -44,7 +52,9 @@ def data_url(text, how):
     if how == "gzip":
         packed = base64.b64encode(gzip.compress(text.encode())).decode()
         return {"source": f"data:;base64,{packed}", "compression": "gzip"}
-    return {"source": f"data:text/plain;charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"}
+    return {
+        "source": f"data:text/plain;charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
+    }
 
 
 def machine_config(files=(), units=()):
@@ -69,7 +79,11 @@ def user_data(*parts):
     return message.as_string()
 
 
-KUBEADM_ARGS = {"nodeRegistration": {"kubeletExtraArgs": dict(one.split("=") for one in flags_without_hyphens())}}
+KUBEADM_ARGS = {
+    "nodeRegistration": {
+        "kubeletExtraArgs": dict(one.split("=") for one in flags_without_hyphens())
+    }
+}
 WRAPPED = {
     "plain": ALIGNED,
     "with its kind": WITH_KIND,
@@ -90,11 +104,17 @@ WRAPPED = {
         "kind": "KubeadmConfigTemplate",
         "spec": {"template": {"spec": {"joinConfiguration": KUBEADM_ARGS}}},
     },
-    "MachineConfig, percent-encoded": machine_config([ignition_file("/etc/k", json.dumps(WITH_KIND), "percent")]),
-    "MachineConfig, base64": machine_config([ignition_file("/etc/k", json.dumps(WITH_KIND), "base64")]),
-    "MachineConfig, gzip": machine_config([ignition_file("/etc/k", yaml.safe_dump(WITH_KIND), "gzip")]),
-    "MachineConfig, a unit": machine_config(units=[{"contents": f"[Service]\nExecStart=/usr/bin/kubelet {WORDS}\n"}]),
-    "MachineConfig, a drop-in": machine_config(units=[{"dropins": [{"contents": f"Environment='A={WORDS}'"}]}]),
+    ("MachineConfig, "
+    "percent-encoded"): machine_config([ignition_file("/etc/k", json.dumps(WITH_KIND), "percent")]),
+    ("MachineConfig, "
+    "base64"): machine_config([ignition_file("/etc/k", json.dumps(WITH_KIND), "base64")]),
+    ("MachineConfig, "
+    "gzip"): machine_config([ignition_file("/etc/k", yaml.safe_dump(WITH_KIND), "gzip")]),
+    ("MachineConfig, a "
+    "unit"): machine_config(units=[{"contents": ("[Service]\nExecStart=/usr/bin/kubelet "
+                                                f"{WORDS}\n")}]),
+    ("MachineConfig, a "
+    "drop-in"): machine_config(units=[{"dropins": [{"contents": f"Environment='A={WORDS}'"}]}]),
     "RKE2": {"kubelet-arg": flags_without_hyphens()},
     "Rancher": {
         "kind": "Cluster",
@@ -107,7 +127,8 @@ WRAPPED = {
         "machine": {"kubelet": {"extraArgs": dict(one.split("=") for one in flags_without_hyphens())}},
     },
     "NodeConfig": {"kind": "NodeConfig", "spec": {"kubelet": {"config": ALIGNED}}},
-    "NodeConfig, flags": {"kind": "NodeConfig", "spec": {"kubelet": {"flags": list(FLAGS.values())}}},
+    ("NodeConfig, "
+    "flags"): {"kind": "NodeConfig", "spec": {"kubelet": {"flags": list(FLAGS.values())}}},
     "EC2NodeClass": {"kind": "EC2NodeClass", "spec": {"kubelet": ALIGNED}},
     "EC2NodeClass, MIME": {
         "kind": "EC2NodeClass",
@@ -123,7 +144,8 @@ WRAPPED = {
     },
     "EC2NodeClass, a script": {
         "kind": "EC2NodeClass",
-        "spec": {"userData": f"#!/bin/bash\n/etc/eks/bootstrap.sh c --kubelet-extra-args '{WORDS}'\n"},
+        "spec": {"userData": ("#!/bin/bash\n/etc/eks/bootstrap.sh c --kubelet-extra-args "
+                             f"'{WORDS}'\n")},
     },
     "NodePool": {"kind": "NodePool", "spec": {"template": {"spec": {"kubelet": ALIGNED}}}},
     "Provisioner": {"kind": "Provisioner", "spec": {"kubeletConfiguration": ALIGNED}},
@@ -150,11 +172,13 @@ def test_every_wrapper_is_taken_off(write):
 TEXTS = {
     "flags alone": WORDS,
     "a variable": f'KUBELET_EXTRA_ARGS="{WORDS}"',
-    "a drop-in": f"[Service]\n# --cpu-manager-policy=none\nEnvironment='KUBELET_EXTRA_ARGS={WORDS}'\n",
+    "a drop-in": ("[Service]\n# "
+                 f"--cpu-manager-policy=none\nEnvironment='KUBELET_EXTRA_ARGS={WORDS}'\n"),
     "a drop-in of several variables": "[Service]\n" + "".join(
         f'Environment="V{place}={flag}"\n' for place, flag in enumerate(FLAGS.values())
     ),
-    "lines that go on": f"ExecStart=/usr/bin/kubelet \\\n  {WORDS.replace(' ', f' {chr(92)}{chr(10)}  ')}\n",
+    ("lines that go "
+    "on"): f"ExecStart=/usr/bin/kubelet \\\n  {WORDS.replace(' ', f' {chr(92)}{chr(10)}  ')}\n",
     "values apart": f"/usr/bin/kubelet {WORDS.replace('=', ' ')}",
     "ps": (
         "root 12 1.0 /usr/bin/kube-apiserver --feature-gates=A=maybe\n"
@@ -174,7 +198,10 @@ def test_flags_in_a_text(name):
 def test_flags_win_over_fields_beside_them():
     text = yaml.safe_dump_all(
         [
-            {"kind": "InitConfiguration", "nodeRegistration": {"kubeletExtraArgs": {"feature-gates": "A=true"}}},
+            {
+                "kind": "InitConfiguration",
+                "nodeRegistration": {"kubeletExtraArgs": {"feature-gates": "A=true"}},
+            },
             {**WITH_KIND, "featureGates": {"A": False, "B": True}},
         ]
     )
@@ -198,7 +225,8 @@ def test_flags_win_over_fields_beside_them():
                 {"path": "/etc/far", "contents": {"source": "https://a.example/b"}},
                 ignition_file("/etc/k", json.dumps(WITH_KIND), "base64"),
             ])),
-            "passed over in k: /etc/crio of MachineConfig 99-worker, /etc/far of MachineConfig 99-worker",
+            ("passed over in k: /etc/crio of MachineConfig 99-worker, /etc/far of MachineConfig "
+            "99-worker"),
         ),
         (json.dumps({**WRAPPED["Talos"], "cluster": {}}), "passed over in k: 'cluster'"),
         (
@@ -218,7 +246,10 @@ def test_what_is_passed_over_is_named_in_one_line(text, told):
     [
         ("{}", "a mapping with nothing in it in k"),
         ("a: 1\nb: 2", "a mapping of 'a', 'b', none of which is a field of it in k"),
-        ("topologyManagerPolcy: none", r"none of which is a field of it \(did you mean topologyManagerPolicy\?\) in k"),
+        (
+            "topologyManagerPolcy: none",
+            r"none of which is a field of it \(did you mean topologyManagerPolicy\?\) in k",
+        ),
         ("kind: Pod\nmetadata: {name: p}", "got Pod p in k"),
         ("kind: EC2NodeClass\nspec: {amiFamily: AL2}", "got a EC2NodeClass in k"),
         ("kind: Foo\ncpuManagerPolicy: static", "got a Foo in k"),
@@ -228,19 +259,32 @@ def test_what_is_passed_over_is_named_in_one_line(text, told):
         ("kubelet --config=/a.yaml", "got flags that name the configuration file /a.yaml in k"),
         ('{"kind":"KubeletConfiguration"', "expected YAML or JSON.* in k"),
         ("kind: A\nkind: B\nx: --cpu-manager-policy=static", "twice|duplicate|kind"),
-        ("kubelet --reserved-memory=memory=1Gi", "--reserved-memory, got 'memory=1Gi'.* in k|reserved-memory"),
-        ("kubelet --max-pods=many", "a whole number, got 'many' at the kubelet's flag --max-pods in k"),
+        (
+            "kubelet --reserved-memory=memory=1Gi",
+            "--reserved-memory, got 'memory=1Gi'.* in k|reserved-memory",
+        ),
+        (
+            "kubelet --max-pods=many",
+            "a whole number, got 'many' at the kubelet's flag --max-pods in k",
+        ),
         (
             json.dumps(machine_config([{"path": "/k", "contents": {"source": "data:;base64,*"}}])),
             "expected base64 in /k",
         ),
         (
-            json.dumps(machine_config([{"path": "/k", "contents": {"source": "data:,plain", "compression": "gzip"}}])),
+            json.dumps(
+                machine_config(
+                    [{"path": "/k", "contents": {"source": "data:,plain", "compression": "gzip"}}]
+                )
+            ),
             "expected gzip data in /k of MachineConfig 99-worker: .* in k",
         ),
         (
             yaml.safe_dump_all([WRAPPED["KubeletConfig"], WITH_KIND]),
-            "expected one KubeletConfiguration, got a KubeletConfig, a KubeletConfiguration at 2 in k; leave one",
+            (
+                "expected one KubeletConfiguration, got a KubeletConfig, a KubeletConfiguration at 2 "
+                "in k; leave one"
+            ),
         ),
     ],
 )
@@ -261,23 +305,33 @@ def test_a_text_without_a_known_field_is_an_error(text, message):
 )  # fmt: skip
 def test_configurations_of_different_kubelets_are_not_mixed(document):
     """Equal ones are one."""
-    with pytest.raises(InputError, match=r"expected one KubeletConfiguration, got .* of .*, .* of .* in k"):
+    with pytest.raises(
+        InputError, match=r"expected one KubeletConfiguration, got .* of .*, .* of .* in k"
+    ):
         configuration_fields(json.dumps(document), "k")
     equal = json.loads(
-        json.dumps(document).replace("maxPods: 2", "maxPods: 1").replace("maxPods%3A%202", "maxPods%3A%201")
+        json.dumps(document)
+        .replace("maxPods: 2", "maxPods: 1")
+        .replace("maxPods%3A%202", "maxPods%3A%201")
     )
     assert configuration_fields(json.dumps(equal), "k") == {"maxPods": 1}
 
 
 def test_a_configuration_that_says_so_may_be_empty():
-    assert configuration_fields("kind: KubeletConfiguration", "k") == {"kind": "KubeletConfiguration"}
+    assert configuration_fields("kind: KubeletConfiguration", "k") == {
+        "kind": "KubeletConfiguration"
+    }
 
 
 def test_gzip_data_has_bounded_size():
     text = gzip.compress(bytes(9 << 20))
     source = f"data:;base64,{base64.b64encode(text).decode()}"
-    document = machine_config([{"path": "/k", "contents": {"source": source, "compression": "gzip"}}])
-    with pytest.raises(InputError, match="/k of MachineConfig 99-worker has more than 8388608 bytes"):
+    document = machine_config(
+        [{"path": "/k", "contents": {"source": source, "compression": "gzip"}}]
+    )
+    with pytest.raises(
+        InputError, match="/k of MachineConfig 99-worker has more than 8388608 bytes"
+    ):
         configuration_fields(json.dumps(document), "k")
 
 
@@ -290,7 +344,10 @@ def test_texts_within_texts_end():
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["", "static", WORDS, "kind: A", "data:,x"]),
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.sampled_from(["", "static", WORDS, "kind: A", "data:,x"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -330,8 +387,13 @@ JSON = st.recursive(
 
 
 @given(
-    st.sampled_from(["", *(one["kind"] for one in WRAPPED.values() if "kind" in one), "PerformanceProfile"]),
-    st.dictionaries(st.sampled_from(["spec", "data", "machine", "items", "kubelet-arg", "nodes", "metadata"]), JSON),
+    st.sampled_from(
+        ["", *(one["kind"] for one in WRAPPED.values() if "kind" in one), "PerformanceProfile"]
+    ),
+    st.dictionaries(
+        st.sampled_from(["spec", "data", "machine", "items", "kubelet-arg", "nodes", "metadata"]),
+        JSON,
+    ),
 )
 def test_odd_documents_are_fields_or_one_line(kind, document):
     with warnings.catch_warnings():
@@ -391,8 +453,15 @@ MEMORY = [{"numaNode": 0, "limits": {"memory": str(1100 << 20)}}]
     ],
 )  # fmt: skip
 def test_a_performance_profile_is_what_its_operator_makes_of_it(spec, annotations, fields):
-    profile = {"kind": "PerformanceProfile", "metadata": {"name": "p", "annotations": annotations}, "spec": spec}
-    assert configuration_fields(json.dumps(profile), "k") == {"cpuManagerPolicy": "static", **fields}
+    profile = {
+        "kind": "PerformanceProfile",
+        "metadata": {"name": "p", "annotations": annotations},
+        "spec": spec,
+    }
+    assert configuration_fields(json.dumps(profile), "k") == {
+        "cpuManagerPolicy": "static",
+        **fields,
+    }
 
 
 def test_options_of_a_profile_that_are_left_out_are_named():
@@ -401,7 +470,8 @@ def test_options_of_a_profile_that_are_left_out_are_named():
     assert fields["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true"}
     assert [str(one.message) for one in caught] == [
         (
-            "passed over in k: spec.cpu.isolated, spec.hugepages, spec.nodeSelector, spec.realTimeKernel of "
+            "passed over in k: spec.cpu.isolated, spec.hugepages, spec.nodeSelector, "
+            "spec.realTimeKernel of "
             "PerformanceProfile cnf"
         )
     ]
@@ -440,7 +510,9 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(("flag", "told"), [one for one in read_table("kubelet_flags").items() if "field" in one[1]])
+@pytest.mark.parametrize(
+    ("flag", "told"), [one for one in read_table("kubelet_flags").items() if "field" in one[1]]
+)
 def test_every_flag_of_the_table_sets_a_field_that_a_kubelet_has(flag, told):
     fields = read_flags([f"--{flag}={VALUES[told['form']]}"]).fields
 
@@ -449,7 +521,9 @@ def test_every_flag_of_the_table_sets_a_field_that_a_kubelet_has(flag, told):
 
 
 KINDS = [one for some in read_table("configuration_wrappers").values() for one in some.items()]
-PLACES = [(kind, path) for kind, places in KINDS for path in places if kind != "KubeletConfiguration"]
+PLACES = [
+    (kind, path) for kind, places in KINDS for path in places if kind != "KubeletConfiguration"
+]
 
 
 @pytest.mark.parametrize(("kind", "path"), PLACES)

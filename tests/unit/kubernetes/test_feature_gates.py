@@ -15,8 +15,18 @@ from alignup.kubernetes.versions import KubeletVersion, known_names, release_of
     [
         (36, "MemoryManager", True, "unrecognized feature gate: MemoryManager"),
         (31, "PodLevelResources", True, "unrecognized feature gate: PodLevelResources"),
-        (35, "PodLevelResourceManagers", False, "unrecognized feature gate: PodLevelResourceManagers"),
-        (33, "MemoryManager", False, "cannot set feature gate MemoryManager to false, feature is locked to true"),
+        (
+            35,
+            "PodLevelResourceManagers",
+            False,
+            "unrecognized feature gate: PodLevelResourceManagers",
+        ),
+        (
+            33,
+            "MemoryManager",
+            False,
+            "cannot set feature gate MemoryManager to false, feature is locked to true",
+        ),
         (
             33,
             "CPUManagerPolicyOptions",
@@ -27,11 +37,16 @@ from alignup.kubernetes.versions import KubeletVersion, known_names, release_of
             36,
             "TopologyManagerPolicyOptions",
             False,
-            "cannot set feature gate TopologyManagerPolicyOptions to false, feature is locked to true",
+            (
+                "cannot set feature gate TopologyManagerPolicyOptions to false, feature is locked to "
+                "true"
+            ),
         ),
     ],
 )
-def test_gates_that_are_locked_or_not_there_are_refused_in_the_kubelets_words(minor, gate, value, words):
+def test_gates_that_are_locked_or_not_there_are_refused_in_the_kubelets_words(
+    minor, gate, value, words
+):
     with pytest.raises(ConfigError) as caught:
         KubeletConfig.from_dict({"featureGates": {gate: value}}, version=f"1.{minor}")
     assert str(caught.value) == f"{words} (featureGates of kubelet 1.{minor})"
@@ -51,7 +66,9 @@ def test_other_gates_are_taken(minor, gate, value):
     version = KubeletVersion(minor)
     gates = effective_gates({gate: value}, version)
     assert gates.get(gate, value) is value
-    assert (gate in gates) is (gate in known_names("managerGates") and gate in release_of(version).gates)
+    assert (gate in gates) is (
+        gate in known_names("managerGates") and gate in release_of(version).gates
+    )
 
 
 def test_missing_gates_are_the_defaults_or_let_options_pass():
@@ -65,7 +82,9 @@ def test_missing_gates_are_the_defaults_or_let_options_pass():
 
 def test_all_gates_of_a_stage_are_set_at_once_but_for_those_named():
     version = KubeletVersion(33)
-    gates = effective_gates({"AllAlpha": True, "AllBeta": False, "CPUManagerPolicyBetaOptions": True}, version)
+    gates = effective_gates(
+        {"AllAlpha": True, "AllBeta": False, "CPUManagerPolicyBetaOptions": True}, version
+    )
     on = {"CPUManagerPolicyAlphaOptions", "PodLevelResources", "CPUManagerPolicyBetaOptions"}
     assert all(gates[gate] for gate in on)
     assert not gates["InPlacePodVerticalScaling"]

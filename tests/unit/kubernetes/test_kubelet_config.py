@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import ConfigError, InputError
-from alignup.kubernetes.kubelet_config import KubeletConfig, NodeReserve, ReservedMemory, load_config
+from alignup.kubernetes.kubelet_config import (
+    KubeletConfig,
+    NodeReserve,
+    ReservedMemory,
+    load_config,
+)
 from alignup.kubernetes.policy_options import (
     CPU_OPTIONS,
     CpuOptions,
@@ -30,7 +35,10 @@ FULL = {
     "maxPods": 10,
     "topologyManagerPolicy": "restricted",
     "topologyManagerScope": "pod",
-    "topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "true", "max-allowable-numa-nodes": "16"},
+    "topologyManagerPolicyOptions": {
+        "prefer-closest-numa-nodes": "true",
+        "max-allowable-numa-nodes": "16",
+    },
     "cpuManagerPolicy": "static",
     "cpuManagerPolicyOptions": {"full-pcpus-only": "T", "strict-cpu-reservation": "0"},
     "reservedSystemCPUs": "0,4-5",
@@ -66,7 +74,11 @@ def test_a_configuration_is_read_whole():
 
 @pytest.mark.parametrize(
     "nothing",
-    [{}, dict.fromkeys(FULL), {"topologyManagerPolicy": "", "reservedSystemCPUs": "", "cpuManagerPolicyOptions": {}}],
+    [
+        {},
+        dict.fromkeys(FULL),
+        {"topologyManagerPolicy": "", "reservedSystemCPUs": "", "cpuManagerPolicyOptions": {}},
+    ],
 )
 def test_what_is_absent_is_the_kubelets_default(nothing):
     config = KubeletConfig.from_dict(nothing)
@@ -124,38 +136,62 @@ def test_options_that_exclude_each_other(one, other, together):
 
 @pytest.mark.parametrize(("text", "number"), [("8", 8), ("+16", 16), ("1000", 1000)])
 def test_the_maximum_of_numa_nodes_is_read(text, number):
-    assert parse_topology_options({"max-allowable-numa-nodes": text}) == TopologyOptions(False, number)
+    assert parse_topology_options({"max-allowable-numa-nodes": text}) == TopologyOptions(
+        False, number
+    )
 
 
 @pytest.mark.parametrize("text", ["7", "-8", "0x10", "eight", "", "8.0", " 8", "9" * 30])
 def test_a_maximum_that_the_kubelet_refuses(text):
     with pytest.raises(
-        ConfigError, match=r'^expected a whole number of at least 8, got .*max-allowable-numa-nodes"\]$'
+        ConfigError,
+        match=r'^expected a whole number of at least 8, got .*max-allowable-numa-nodes"\]$',
     ):
         parse_topology_options({"max-allowable-numa-nodes": text})
 
 
 REFUSED = [
-    ({"topologyManagerPolicy": "strict"}, "one of none, best-effort, restricted, single-numa-node, got 'strict'"),
+    (
+        {"topologyManagerPolicy": "strict"},
+        "one of none, best-effort, restricted, single-numa-node, got 'strict'",
+    ),
     ({"topologyManagerScope": "node"}, "one of container, pod, got 'node' at topologyManagerScope"),
     ({"cpuManagerPolicy": "dynamic"}, "one of none, static, got 'dynamic' at cpuManagerPolicy"),
-    ({"memoryManagerPolicy": "BestEffort"}, "one of None, Static, got 'BestEffort' at memoryManagerPolicy"),
+    (
+        {"memoryManagerPolicy": "BestEffort"},
+        "one of None, Static, got 'BestEffort' at memoryManagerPolicy",
+    ),
     (
         {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": {"fast": "true"}},
-        'unknown Topology Manager Policy option: "fast" (expected options among prefer-closest-numa-nodes, ',
+        (
+            'unknown Topology Manager Policy option: "fast" (expected options among '
+            "prefer-closest-numa-nodes, "
+        ),
     ),
     ({"cpuManagerPolicyOptions": {"fast": "true"}}, 'unknown CPU Manager Policy option: "fast"'),
     ({"cpuManagerPolicyOptions": {"full-pcpus-only": "yes"}}, '"true" or "false", got \'yes\''),
-    ({"cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}, "no options next to cpuManagerPolicy none"),
+    (
+        {"cpuManagerPolicyOptions": {"full-pcpus-only": "true"}},
+        "no options next to cpuManagerPolicy none",
+    ),
     ({"reservedSystemCPUs": "0 - 3"}, "got '0 - 3' at reservedSystemCPUs"),
     ({"reservedSystemCPUs": "0-7:2"}, "got '0-7:2' at reservedSystemCPUs"),
-    ({"reservedSystemCPUs": "3-1"}, "expected a range that ascends, got '3-1' at reservedSystemCPUs"),
+    (
+        {"reservedSystemCPUs": "3-1"},
+        "expected a range that ascends, got '3-1' at reservedSystemCPUs",
+    ),
     ({"kubeReserved": {"cpu": "-1"}}, "not negative"),
     ({"memoryManagerPolicy": "Static"}, "expected memory of at least one NUMA node"),
     ({"reservedMemory": [{"numaNode": -1}]}, "at reservedMemory[0].numaNode"),
     ({"reservedMemory": [{"limits": {"cpu": "1"}}]}, "memory or hugepages-<size>, got 'cpu'"),
-    ({"reservedMemory": [{"limits": {"memory": "0"}}]}, "above zero, got '0' at reservedMemory[0].limits[\"memory\"]"),
-    ({"reservedMemory": [{"limits": {"memory": "1"}}] * 2}, "expected NUMA node 0 to reserve memory once"),
+    (
+        {"reservedMemory": [{"limits": {"memory": "0"}}]},
+        "above zero, got '0' at reservedMemory[0].limits[\"memory\"]",
+    ),
+    (
+        {"reservedMemory": [{"limits": {"memory": "1"}}] * 2},
+        "expected NUMA node 0 to reserve memory once",
+    ),
     (
         {
             "topologyManagerPolicy": "single-numa-node",
@@ -187,15 +223,25 @@ def test_what_a_kubelet_would_not_start_with(configuration, message):
         (
             f"{STATIC}\n---\ncpuManagerPolicy: none",
             (
-                "expected one KubeletConfiguration, got a KubeletConfiguration, a KubeletConfiguration at 2 in k.yaml; "
+                "expected one KubeletConfiguration, got a KubeletConfiguration, a "
+                "KubeletConfiguration at 2 in k.yaml; "
                 "leave one of them in it"
             ),
         ),
-        ("- a", f"expected a KubeletConfiguration, got something that is no mapping in k.yaml; {GET}"),
+        (
+            "- a",
+            f"expected a KubeletConfiguration, got something that is no mapping in k.yaml; {GET}",
+        ),
         ("topologyManagerPolicy: 3", "expected a string, got 3 at topologyManagerPolicy in k.yaml"),
         ("reservedSystemCPUs: 3", "expected a string, got 3 at reservedSystemCPUs in k.yaml"),
-        ("reservedMemory: [{numaNode: a}]", "expected a whole number, got 'a' at reservedMemory[0].numaNode in k.yaml"),
-        ("featureGates: {A: maybe}", "expected true or false, got 'maybe' at featureGates[\"A\"] in k.yaml"),
+        (
+            "reservedMemory: [{numaNode: a}]",
+            "expected a whole number, got 'a' at reservedMemory[0].numaNode in k.yaml",
+        ),
+        (
+            "featureGates: {A: maybe}",
+            "expected true or false, got 'maybe' at featureGates[\"A\"] in k.yaml",
+        ),
         (
             "cpuManagerPolicyOptions: {full-pcpus-only: true}",
             f'expected a string such as "true", got True at {OPTIONS}["full-pcpus-only"] in k.yaml',
@@ -230,7 +276,9 @@ def test_the_first_wrong_option_is_reported_whatever_the_order():
     st.sampled_from(sorted(FULL)),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+        lambda inner: (
+            st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+        ),
         max_leaves=4,
     ),
 )
@@ -241,11 +289,15 @@ def test_junk_anywhere_gives_a_configuration_or_one_line(field, junk):
     except InputError as error:
         message = str(error)
     # an unknown option is refused in the kubelet's words
-    assert message is None or (message.startswith(("expected ", "unknown ")) and "\n" not in message)
+    assert message is None or (
+        message.startswith(("expected ", "unknown ")) and "\n" not in message
+    )
 
 
 @pytest.mark.parametrize("configuration", [5, "static", [1], True])
 def test_a_configuration_that_is_no_mapping_is_a_clear_error(configuration):
     """Wherever it comes from."""
-    with pytest.raises(InputError, match=r"expected a mapping of fields, got .* at the configuration"):
+    with pytest.raises(
+        InputError, match=r"expected a mapping of fields, got .* at the configuration"
+    ):
         KubeletConfig.from_dict(configuration)

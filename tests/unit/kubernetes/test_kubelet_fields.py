@@ -11,10 +11,14 @@ from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
 from alignup.kubernetes.versions import known_names
 
 
-@pytest.mark.parametrize("name", ["topologyManagerPolciy", "topologyPolicy", "topology-manager-policy"])
+@pytest.mark.parametrize(
+    "name", ["topologyManagerPolciy", "topologyPolicy", "topology-manager-policy"]
+)
 def test_a_misspelt_field_is_warned_of(name: str) -> None:
     """With the field that was meant, and the file it stands in."""
-    with pytest.warns(AlignupWarning, match=f"'{name}' is no field .* in k.yaml; topologyManagerPolicy is"):
+    with pytest.warns(
+        AlignupWarning, match=f"'{name}' is no field .* in k.yaml; topologyManagerPolicy is"
+    ):
         config = load_config(f"maxPods: 110\n{name}: restricted", "k.yaml")
     assert config == KubeletConfig()
 
@@ -25,7 +29,9 @@ def test_a_misspelt_field_alone_is_an_error() -> None:
 
 
 def test_a_field_that_resembles_none_is_warned_of() -> None:
-    with pytest.warns(AlignupWarning, match="'bogus' is no field of a KubeletConfiguration and ignored$"):
+    with pytest.warns(
+        AlignupWarning, match="'bogus' is no field of a KubeletConfiguration and ignored$"
+    ):
         KubeletConfig.from_dict({"bogus": 1})
 
 
@@ -39,7 +45,9 @@ def test_a_field_that_resembles_none_is_warned_of() -> None:
 )
 def test_an_attribute_is_no_field(name: str, field: str) -> None:
     """Who took the attributes of the record for its fields is told."""
-    with pytest.raises(InputError, match=f"the field {field}, as in a KubeletConfiguration, got '{name}'"):
+    with pytest.raises(
+        InputError, match=f"the field {field}, as in a KubeletConfiguration, got '{name}'"
+    ):
         KubeletConfig.from_dict({name: "restricted"})
 
 

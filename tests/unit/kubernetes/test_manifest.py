@@ -27,7 +27,10 @@ PLAIN = {
             {
                 "name": "app",
                 "image": "app:1",
-                "resources": {"limits": {"cpu": 2, "memory": "1Gi", "example.com/nic": "1"}, "claims": []},
+                "resources": {
+                    "limits": {"cpu": 2, "memory": "1Gi", "example.com/nic": "1"},
+                    "claims": [],
+                },
             },
             {"name": "log", "resources": {"limits": {"cpu": "500m", "memory": "1M"}}},
         ],
@@ -106,7 +109,9 @@ def test_a_pod_is_what_its_manifest_says():
 def test_every_form_of_text_gives_the_same_pod():
     pod = read_pod(PLAIN)
     text = json.dumps(PLAIN)
-    assert pods_in(text, "t") == pods_in(text.encode(), "t") == pods_in("---\n" + text, "t") == [pod]
+    assert (
+        pods_in(text, "t") == pods_in(text.encode(), "t") == pods_in("---\n" + text, "t") == [pod]
+    )
     assert pods_in(json.dumps({"kind": "List", "items": [PLAIN, PLAIN]}), "t") == [pod, pod]
 
 
@@ -143,24 +148,42 @@ PAGES = "a whole number of pages of the size in the resource's name"
         (["metadata"], KeyError, "expected a name, got None at metadata.name"),
         (["metadata", "name"], "", "expected a name, got '' at metadata.name"),
         (["metadata", "name"], 5, "expected a string, got 5 at metadata.name"),
-        (["metadata", "annotations", "n"], True, 'expected a string, got True at metadata.annotations["n"]'),
+        (
+            ["metadata", "annotations", "n"],
+            True,
+            'expected a string, got True at metadata.annotations["n"]',
+        ),
         (["spec"], KeyError, "expected at least one container, got None at spec.containers"),
         (["spec", "containers"], [], "expected at least one container, got [] at spec.containers"),
         (["spec", "containers"], {}, "expected a list, got {} at spec.containers"),
         (["spec", "containers", 1], "app", "expected a mapping, got 'app' at spec.containers[1]"),
-        (["spec", "containers", 1, "name"], KeyError, "expected a name, got None at spec.containers[1].name"),
+        (
+            ["spec", "containers", 1, "name"],
+            KeyError,
+            "expected a name, got None at spec.containers[1].name",
+        ),
         (
             ["spec", "containers", 1, "name"],
             "app",
-            "expected a name that no other container of the pod has, got 'app' at spec.containers[1].name",
+            (
+                "expected a name that no other container of the pod has, got 'app' at "
+                "spec.containers[1].name"
+            ),
         ),
         (
             ["spec", "initContainers"],
             [{"name": "log"}],
-            "expected a name that no other container of the pod has, got 'log' at spec.containers[1].name",
+            (
+                "expected a name that no other container of the pod has, got 'log' at "
+                "spec.containers[1].name"
+            ),
         ),
         (LIMITS, ["cpu"], f"expected a mapping, got ['cpu'] at {AT}"),
-        ([*LIMITS, "limits", "cpu"], "two", f"expected {QUANTITY}, got 'two' at {AT}.limits[\"cpu\"]"),
+        (
+            [*LIMITS, "limits", "cpu"],
+            "two",
+            f"expected {QUANTITY}, got 'two' at {AT}.limits[\"cpu\"]",
+        ),
         ([*LIMITS, "limits", 7], "1", f"expected a string as key, got 7 at {AT}.limits"),
         (
             [*LIMITS, "limits", "cpu"],
@@ -180,7 +203,10 @@ PAGES = "a whole number of pages of the size in the resource's name"
         (
             [*LIMITS, "requests"],
             {"a.com/x": 1},
-            'expected a limit of as much, got 1 at spec.containers[1].resources.requests["a.com/x"]',
+            (
+                "expected a limit of as much, got 1 at "
+                'spec.containers[1].resources.requests["a.com/x"]'
+            ),
         ),
         (
             LIMITS,
@@ -234,18 +260,36 @@ def test_only_a_mapping_is_a_manifest(manifest):
         ("---\n---\n", "there is no Pod in pods.yaml"),
         ("kind: List\nitems: []", "there is no Pod in pods.yaml"),
         ("- a", "expected a Pod manifest, which is a mapping, got ['a'] at the top in pods.yaml"),
-        ("just words", "expected a Pod manifest, which is a mapping, got 'just words' at the top in pods.yaml"),
+        (
+            "just words",
+            "expected a Pod manifest, which is a mapping, got 'just words' at the top in pods.yaml",
+        ),
         ("kind: List\nitems:", "expected a list of Pods, got None at items in pods.yaml"),
-        ("kind: Deployment", "expected a Pod template, got None at spec.template of kind Deployment in pods.yaml"),
+        (
+            "kind: Deployment",
+            "expected a Pod template, got None at spec.template of kind Deployment in pods.yaml",
+        ),
         ("kind: [x]", "expected a string, got ['x'] at kind in pods.yaml"),
-        ("a: {", "expected YAML or JSON, but did not find expected node content at line 2, column 1 of pods.yaml"),
+        (
+            "a: {",
+            (
+                "expected YAML or JSON, but did not find expected node content at line 2, column 1 of "
+                "pods.yaml"
+            ),
+        ),
         (
             YAML + "- {metadata: {name: d}, spec: {containers: [{name: 3}]}}",
-            "expected a string, got 3 at items[2].spec.containers[0].name in document 3 of pods.yaml",
+            (
+                "expected a string, got 3 at items[2].spec.containers[0].name in document 3 of "
+                "pods.yaml"
+            ),
         ),
         (
             YAML + "- {metadata: {name: d}, spec: {containers: [{}]}}",
-            "expected a name, got None at items[2].spec.containers[0].name in document 3 of pods.yaml",
+            (
+                "expected a name, got None at items[2].spec.containers[0].name in document 3 of "
+                "pods.yaml"
+            ),
         ),
     ],
 )
@@ -255,15 +299,22 @@ def test_errors_in_text_name_the_document(text, message):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(("kind", "place"), [("Job", "spec.template"), ("CronJob", "spec.jobTemplate.spec.template")])
+@pytest.mark.parametrize(
+    ("kind", "place"), [("Job", "spec.template"), ("CronJob", "spec.jobTemplate.spec.template")]
+)
 def test_who_gives_what_makes_pods_for_a_pod_is_told_where_that_is(kind, place):
-    with pytest.raises(InputError, match=f"expected Pod, got '{kind}' at kind; its pod is at {place}$"):
+    with pytest.raises(
+        InputError, match=f"expected Pod, got '{kind}' at kind; its pod is at {place}$"
+    ):
         read_pod({"kind": kind})
 
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({}),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2)
+    ),
     max_leaves=5,
 )
 
@@ -271,7 +322,13 @@ JUNK = st.recursive(
 def places(value, way=()):
     """Every place in a tree of plain objects."""
     yield way
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in items:
         yield from places(item, (*way, key))
 
@@ -280,7 +337,9 @@ def places(value, way=()):
 def test_junk_anywhere_gives_a_pod_or_one_line(way, junk):
     """No value at any place ends in another error than ours, nor in more than a line."""
     message = complaint(changed(way, junk) if way else junk)
-    assert message is None or (message.startswith("expected ") and "\n" not in message and len(message) < 400)
+    assert message is None or (
+        message.startswith("expected ") and "\n" not in message and len(message) < 400
+    )
 
 
 def test_names_of_any_length_stay_out_of_the_message():
@@ -303,7 +362,9 @@ def test_one_pod_is_read_in_few_steps():
     manifest = {"metadata": {"name": "p"}, "spec": {"containers": PLAIN["spec"]["containers"][:1]}}
     read_pod(manifest)
     calls = []
-    sys.setprofile(lambda _frame, event, _argument: calls.append(event) if event == "call" else None)
+    sys.setprofile(
+        lambda _frame, event, _argument: calls.append(event) if event == "call" else None
+    )
     try:
         read_pod(manifest)
     finally:
@@ -325,6 +386,8 @@ def test_pods_can_be_members_of_sets():
     """Equal pods have one hash, whatever mappings they carry."""
     manifest = {
         "metadata": {"name": "p", "annotations": {"a": "b"}},
-        "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]},
+        "spec": {
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]
+        },
     }
     assert len({read_pod(manifest), read_pod(manifest)}) == 1

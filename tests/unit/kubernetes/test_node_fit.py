@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import read_pod
-from alignup.kubernetes.node_fit import NodeObject, is_critical, misfit_of, node_limits, node_object, requests_of
+from alignup.kubernetes.node_fit import (
+    NodeObject,
+    is_critical,
+    misfit_of,
+    node_limits,
+    node_object,
+    requests_of,
+)
 from alignup.kubernetes.pod import QOSClass
 from alignup.machine.machine import machine_from_dict
 from alignup.records import replace
@@ -21,11 +28,17 @@ LIMITS = NodeObject(allocatable={"cpu": 4000, "memory": 8 * GIBI, "pods": 3}, kn
 def machine(numa_nodes, cpus, gibi):
     """Return a machine of NUMA nodes with so many CPUs and GiB each."""
     made = machine_of(numa_nodes, cpus // 2)
-    return machine_from_dict({"numaNodes": [{**one, "memory": gibi * GIBI} for one in made["numaNodes"]]})
+    return machine_from_dict(
+        {"numaNodes": [{**one, "memory": gibi * GIBI} for one in made["numaNodes"]]}
+    )
 
 
-def pod(name="p", cpu="1", memory="1Gi", *, critical=False, limits=False, more=None, labels=None, **spec):
-    requests = {key: value for key, value in {"cpu": cpu, "memory": memory, **(more or {})}.items() if value}
+def pod(
+    name="p", cpu="1", memory="1Gi", *, critical=False, limits=False, more=None, labels=None, **spec
+):
+    requests = {
+        key: value for key, value in {"cpu": cpu, "memory": memory, **(more or {})}.items() if value
+    }
     resources = {"requests": requests, **({"limits": requests} if limits else {})}
     container = {"name": "c", "resources": resources, "ports": spec.pop("ports", None)}
     if critical:
@@ -42,8 +55,16 @@ def node(**labels):
     ("one", "reason", "message"),
     [
         (pod(cpu="5"), "OutOfcpu", "cpu, requested: 5000, used: 1000, capacity: 4000"),
-        (pod(memory="8Gi"), "OutOfmemory", f"memory, requested: {8 * GIBI}, used: {GIBI}, capacity: {8 * GIBI}"),
-        (pod(cpu="9", memory="9Gi"), "OutOfcpu", "cpu, requested: 9000, used: 1000, capacity: 4000"),
+        (
+            pod(memory="8Gi"),
+            "OutOfmemory",
+            f"memory, requested: {8 * GIBI}, used: {GIBI}, capacity: {8 * GIBI}",
+        ),
+        (
+            pod(cpu="9", memory="9Gi"),
+            "OutOfcpu",
+            "cpu, requested: 9000, used: 1000, capacity: 4000",
+        ),
         (
             pod(more={"hugepages-2Mi": "4Mi"}, limits=True),
             "OutOfhugepages-2Mi",
@@ -117,7 +138,9 @@ def expression(key, operator, *values):
 )
 def test_node_affinity(term, matches) -> None:
     known = node(zone="a", cores="8")
-    assert misfit_of(pod(affinity=affinity(term)), [], known).reason == ("" if matches else "NodeAffinity")
+    assert misfit_of(pod(affinity=affinity(term)), [], known).reason == (
+        "" if matches else "NodeAffinity"
+    )
     either = affinity(term, expression("zone", "In", "a"))
     assert misfit_of(pod(affinity=either), [], known).reason == ""
 
@@ -125,7 +148,10 @@ def test_node_affinity(term, matches) -> None:
 def test_labels_that_nobody_knows_are_not_missed() -> None:
     assert misfit_of(pod(nodeSelector={"disk": "ssd"}), [], LIMITS).reason == ""
     limits = node_limits(machine(1, 4, 8), KubeletConfig(), {})
-    assert misfit_of(pod(nodeSelector={"kubernetes.io/os": "windows"}), [], limits).reason == "NodeAffinity"
+    assert (
+        misfit_of(pod(nodeSelector={"kubernetes.io/os": "windows"}), [], limits).reason
+        == "NodeAffinity"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,17 +165,28 @@ def test_labels_that_nobody_knows_are_not_missed() -> None:
     ],
 )
 def test_taints(tolerations, reason) -> None:
-    taints = ({"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "x", "effect": "NoSchedule"})
+    taints = (
+        {"key": "k", "value": "v", "effect": "NoExecute"},
+        {"key": "x", "effect": "NoSchedule"},
+    )
     tainted = replace(LIMITS, taints=taints)
     assert misfit_of(pod(tolerations=tolerations), [], tainted).reason == reason
 
 
 def test_a_critical_pod_evicts_the_lowest_class_and_the_nearest_amount() -> None:
-    others = [pod("guaranteed", "2", "1Gi", limits=True), pod("small", "500m", "1Gi"), pod("large", "1500m", "1Gi")]
-    limits = NodeObject(allocatable={"cpu": 4000, "memory": 8 * GIBI, "pods": 9}, knows_labels=False)
+    others = [
+        pod("guaranteed", "2", "1Gi", limits=True),
+        pod("small", "500m", "1Gi"),
+        pod("large", "1500m", "1Gi"),
+    ]
+    limits = NodeObject(
+        allocatable={"cpu": 4000, "memory": 8 * GIBI, "pods": 9}, knows_labels=False
+    )
 
     def evicted(cpu):
-        return [one.name for one in misfit_of(pod(cpu=cpu, critical=True), others, limits).preempted]
+        return [
+            one.name for one in misfit_of(pod(cpu=cpu, critical=True), others, limits).preempted
+        ]
 
     assert evicted("400m") == ["small"]
     assert evicted("1") == ["large"]
@@ -159,10 +196,13 @@ def test_a_critical_pod_evicts_the_lowest_class_and_the_nearest_amount() -> None
 
 
 def test_a_critical_pod_that_finds_nobody_to_evict() -> None:
-    found = misfit_of(pod(cpu="6", critical=True), [pod("a", "1"), pod("b", "2", critical=True)], LIMITS)
+    found = misfit_of(
+        pod(cpu="6", critical=True), [pod("a", "1"), pod("b", "2", critical=True)], LIMITS
+    )
     assert found.reason == "UnexpectedAdmissionError"
     assert found.message == (
-        "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods "
+        "Unexpected error while attempting to recover from admission failure: preemption: error "
+        "finding a set of pods "
         "to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 4000), ]"
     )
     assert found.resources == ("cpu",)
@@ -185,7 +225,10 @@ def test_who_is_critical(metadata, priority, critical) -> None:
 
 
 @given(
-    sizes=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans(), st.integers(0, 2)), max_size=9),
+    sizes=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans(), st.integers(0, 2)),
+        max_size=9,
+    ),
     wish=st.tuples(st.integers(1, 30), st.integers(1, 30)),
 )
 def test_whoever_is_evicted_makes_room_and_may_be_evicted(sizes, wish) -> None:
@@ -193,7 +236,9 @@ def test_whoever_is_evicted_makes_room_and_may_be_evicted(sizes, wish) -> None:
         pod(f"o{number}", str(cpu), f"{memory}Gi", limits=full, critical=not kind)
         for number, (cpu, memory, full, kind) in enumerate(sizes)
     ]
-    limits = NodeObject(allocatable={"cpu": 20000, "memory": 20 * GIBI, "pods": 8}, knows_labels=False)
+    limits = NodeObject(
+        allocatable={"cpu": 20000, "memory": 20 * GIBI, "pods": 8}, knows_labels=False
+    )
     asked = pod(cpu=str(wish[0]), memory=f"{wish[1]}Gi", critical=True)
 
     found = misfit_of(asked, others, limits)
@@ -231,8 +276,14 @@ def test_requests_count_overhead_and_the_pod_as_a_whole() -> None:
         ({}, {"cpu": 8000, "memory": 16 * GIBI - (100 << 20), "pods": 110}),
         ({"evictionHard": {}}, {"cpu": 8000, "memory": 16 * GIBI, "pods": 110}),
         # as a kubelet on 16 GiB: it keeps percentages in single precision
-        ({"evictionHard": {"memory.available": "5%"}}, {"cpu": 8000, "memory": 16 * GIBI - 858993472, "pods": 110}),
-        ({"evictionHard": {"memory.available": "25%"}}, {"cpu": 8000, "memory": 12 * GIBI, "pods": 110}),
+        (
+            {"evictionHard": {"memory.available": "5%"}},
+            {"cpu": 8000, "memory": 16 * GIBI - 858993472, "pods": 110},
+        ),
+        (
+            {"evictionHard": {"memory.available": "25%"}},
+            {"cpu": 8000, "memory": 12 * GIBI, "pods": 110},
+        ),
         (
             {
                 "kubeReserved": {"cpu": "300m", "memory": "1Gi"},
@@ -243,13 +294,20 @@ def test_requests_count_overhead_and_the_pod_as_a_whole() -> None:
             {"cpu": 7500, "memory": 13 * GIBI, "pods": 20},
         ),
         (
-            {"reservedSystemCPUs": "0-1", "kubeReserved": {"cpu": "5"}, "podsPerCore": 3, "evictionHard": {}},
+            {
+                "reservedSystemCPUs": "0-1",
+                "kubeReserved": {"cpu": "5"},
+                "podsPerCore": 3,
+                "evictionHard": {},
+            },
             {"cpu": 6000, "memory": 16 * GIBI, "pods": 24},
         ),
     ],
 )
 def test_allocatable(fields, expected) -> None:
-    assert node_limits(machine(2, 4, 8), KubeletConfig.from_dict(fields), {}).allocatable == expected
+    assert (
+        node_limits(machine(2, 4, 8), KubeletConfig.from_dict(fields), {}).allocatable == expected
+    )
 
 
 def test_the_node_object_goes_before_the_machine() -> None:

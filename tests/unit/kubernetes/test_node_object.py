@@ -13,12 +13,17 @@ def test_name_labels_and_release_are_read():
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": "a", "labels": {"zone": "z"}, "uid": "1"},
-        "status": {"nodeInfo": {"kubeletVersion": "v1.33.4-eks-1", "osImage": "x"}, "capacity": {"cpu": "4"}},
+        "status": {
+            "nodeInfo": {"kubeletVersion": "v1.33.4-eks-1", "osImage": "x"},
+            "capacity": {"cpu": "4"},
+        },
     }
     assert node_object(data) == NodeObject("a", {"zone": "z"}, "v1.33.4-eks-1")
 
 
-@pytest.mark.parametrize("data", [{}, {"metadata": {}, "status": {}}, {"status": {"nodeInfo": {"kubeletVersion": ""}}}])
+@pytest.mark.parametrize(
+    "data", [{}, {"metadata": {}, "status": {}}, {"status": {"nodeInfo": {"kubeletVersion": ""}}}]
+)
 def test_what_is_not_there_is_not_known(data):
     assert node_object(data) == NodeObject()
 

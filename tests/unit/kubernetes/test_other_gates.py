@@ -15,17 +15,25 @@ COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240
 @pytest.mark.parametrize(
     ("minor", "given", "complaint"),
     [
-        (33, {"CPUManager": False}, "unrecognized feature gate: CPUManager (featureGates of kubelet 1.33)"),
+        (
+            33,
+            {"CPUManager": False},
+            "unrecognized feature gate: CPUManager (featureGates of kubelet 1.33)",
+        ),
         (
             30,
             {"CPUManager": False},
-            "cannot set feature gate CPUManager to false, feature is locked to true (featureGates of kubelet 1.30)",
+            (
+                "cannot set feature gate CPUManager to false, feature is locked to true (featureGates "
+                "of kubelet 1.30)"
+            ),
         ),
         (
             36,
             {"CPUManagerPolicyAlphaOption": True},
             (
-                "unrecognized feature gate: CPUManagerPolicyAlphaOption (featureGates of kubelet 1.36); "
+                "unrecognized feature gate: CPUManagerPolicyAlphaOption (featureGates of kubelet "
+                "1.36); "
                 "CPUManagerPolicyAlphaOptions is one"
             ),
         ),
@@ -34,7 +42,8 @@ COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240
             36,
             {"PodLevelResources": False},
             (
-                "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: "
+                "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that "
+                "are disabled: "
                 "[PodLevelResources] (featureGates of kubelet 1.36)"
             ),
         ),
@@ -42,7 +51,8 @@ COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240
             36,
             {"AllBeta": False, "PodLevelResourceManagers": True},
             (
-                "PodLevelResourceManagers is enabled, but depends on features that are disabled: [PodLevelResources] "
+                "PodLevelResourceManagers is enabled, but depends on features that are disabled: "
+                "[PodLevelResources] "
                 "(featureGates of kubelet 1.36)"
             ),
         ),
@@ -74,18 +84,26 @@ def test_the_gates_of_each_release_are_all_there(version):
 
 def test_documents_are_refused_and_descriptions_warned_of():
     text = "kind: KubeletConfiguration\nfeatureGates: {NoSuchGate: true}\n"
-    with pytest.raises(ConfigError, match=r"unrecognized feature gate: NoSuchGate .* in config\.yaml"):
+    with pytest.raises(
+        ConfigError, match=r"unrecognized feature gate: NoSuchGate .* in config\.yaml"
+    ):
         load_config(text, "config.yaml")
     with pytest.warns(AlignupWarning, match="accepted, although .*NoSuchGate"):
         load_config(text, "config.yaml", lenient=True)
-    with pytest.warns(AlignupWarning, match="accepted, although a kubelet rejects it: unrecognized .*NoSuchGate"):
+    with pytest.warns(
+        AlignupWarning, match="accepted, although a kubelet rejects it: unrecognized .*NoSuchGate"
+    ):
         KubeletConfig.from_dict({"featureGates": {"NoSuchGate": True}})
 
 
 @pytest.mark.parametrize(
     ("version", "gates", "words"),
     [
-        ("1.32", {"SidecarContainers": False}, r"SidecarContainers=false of kubelet 1\.32 is not followed"),
+        (
+            "1.32",
+            {"SidecarContainers": False},
+            r"SidecarContainers=false of kubelet 1\.32 is not followed",
+        ),
         ("1.29", {"AllBeta": False}, r"SidecarContainers=false of kubelet 1\.29 is not followed"),
     ],
 )

@@ -21,7 +21,13 @@ def pod(name: str, **more: Any) -> dict[str, Any]:
     """Return a manifest as a cluster has it."""
     spec = {**SPEC, **({"nodeName": more.pop("node")} if "node" in more else {})}
     phase = {"status": {"phase": more.pop("phase")}} if "phase" in more else {}
-    return {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, **more}, "spec": spec, **phase}
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": name, **more},
+        "spec": spec,
+        **phase,
+    }
 
 
 def maker(kind: str, **spec: Any) -> dict[str, Any]:
@@ -30,7 +36,11 @@ def maker(kind: str, **spec: Any) -> dict[str, Any]:
     made = {"template": template, **spec}
     if kind == "CronJob":
         made = {"schedule": "0 0 * * *", "jobTemplate": {"spec": made}}
-    return {"kind": kind, "metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": made}
+    return {
+        "kind": kind,
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
+        "spec": made,
+    }
 
 
 def read(*documents: Any) -> list[PodDocument]:
@@ -101,7 +111,11 @@ def test_objects_without_pods_are_warned_of() -> None:
 
 
 def test_pods_that_have_ended_are_passed_over() -> None:
-    found = read(pod("a", phase="Running"), pod("b", phase="Succeeded", namespace="ml"), pod("c", phase="Failed"))
+    found = read(
+        pod("a", phase="Running"),
+        pod("b", phase="Succeeded", namespace="ml"),
+        pod("c", phase="Failed"),
+    )
 
     with pytest.warns(AlignupWarning) as said:
         assert [one.pod.name for one in live_pods(found)] == ["a"]
@@ -115,7 +129,9 @@ def test_pods_of_several_nodes_need_a_choice() -> None:
     """Else they would all be put on one machine."""
     found = read(pod("a", node="n1"), pod("b", node="n2"), pod("c"))
 
-    with pytest.raises(InputError, match=r"these are pods of several nodes \(n1, n2\): --node-name chooses one"):
+    with pytest.raises(
+        InputError, match=r"these are pods of several nodes \(n1, n2\): --node-name chooses one"
+    ):
         live_pods(found)
     with pytest.warns(AlignupWarning, match="1 pod of other nodes than n2 ignored"):
         assert [one.pod.name for one in live_pods(found, "n2")] == ["b", "c"]
@@ -126,12 +142,24 @@ def test_pods_of_several_nodes_need_a_choice() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (maker("Deployment", replicas="2"), r"a whole number of at most 10000, got '2' at spec.replicas in f.yaml"),
-        ({"kind": "Job", "metadata": {"name": "x"}}, "a Pod template, got None at spec.template of kind Job in f.yaml"),
+        (
+            maker("Deployment", replicas="2"),
+            r"a whole number of at most 10000, got '2' at spec.replicas in f.yaml",
+        ),
+        (
+            {"kind": "Job", "metadata": {"name": "x"}},
+            "a Pod template, got None at spec.template of kind Job in f.yaml",
+        ),
         ({"kind": "List", "items": 3}, "a list of Pods, got 3 at items in f.yaml"),
-        ({"kind": "List", "items": [None]}, r"which is a mapping, got None at items\[0\] in f.yaml"),
+        (
+            {"kind": "List", "items": [None]},
+            r"which is a mapping, got None at items\[0\] in f.yaml",
+        ),
         ({"kind": "List", "items": []}, "there is no Pod in f.yaml"),
-        (maker("Deployment", template={"spec": {}}), r"got None at spec.template.spec.containers in f.yaml"),
+        (
+            maker("Deployment", template={"spec": {}}),
+            r"got None at spec.template.spec.containers in f.yaml",
+        ),
     ],
 )
 def test_what_holds_no_pods_says_where(document: dict[str, Any], message: str) -> None:
@@ -149,7 +177,11 @@ JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
 @pytest.mark.parametrize(
     ("kind", "fields", "names"),
     [
-        ("PyTorchJob", {"pytorchReplicaSpecs": replicas(Master=1, Worker=2)}, ["x-master", "x-worker-0", "x-worker-1"]),
+        (
+            "PyTorchJob",
+            {"pytorchReplicaSpecs": replicas(Master=1, Worker=2)},
+            ["x-master", "x-worker-0", "x-worker-1"],
+        ),
         ("MPIJob", {"mpiReplicaSpecs": replicas(Worker=2)}, ["x-0", "x-1"]),
         ("Rollout", {"replicas": 2, "template": {"spec": SPEC}}, ["x-0", "x-1"]),
         ("Service", {"template": {"spec": SPEC}}, ["x"]),
@@ -167,7 +199,11 @@ JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
             "LeaderWorkerSet",
             {
                 "replicas": 2,
-                "leaderWorkerTemplate": {"size": 3, "leaderTemplate": {"spec": SPEC}, "workerTemplate": {"spec": SPEC}},
+                "leaderWorkerTemplate": {
+                    "size": 3,
+                    "leaderTemplate": {"spec": SPEC},
+                    "workerTemplate": {"spec": SPEC},
+                },
             },
             ["x-leader-0", "x-leader-1", *(f"x-worker-{number}" for number in range(4))],
         ),
@@ -183,7 +219,13 @@ JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
                 "templates": [
                     {"name": "main", "steps": [[{"name": "train", "template": "train"}]]},
                     {"name": "train", "container": SPEC["containers"][0]},
-                    {"name": "test", "container": {"image": "i", "resources": SPEC["containers"][0]["resources"]}},
+                    {
+                        "name": "test",
+                        "container": {
+                            "image": "i",
+                            "resources": SPEC["containers"][0]["resources"],
+                        },
+                    },
                 ],
             },
             ["x-train", "x-test"],
@@ -192,9 +234,16 @@ JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
         ("VirtualService", {"http": [{"route": []}]}, None),
     ],
 )
-def test_pods_are_found_in_any_object(kind: str, fields: dict[str, Any], names: list[str] | None) -> None:
+def test_pods_are_found_in_any_object(
+    kind: str, fields: dict[str, Any], names: list[str] | None
+) -> None:
     """Whoever defined its kind; what has none is said in one line."""
-    document = {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "x"}, "spec": fields}
+    document = {
+        "apiVersion": "example.com/v1",
+        "kind": kind,
+        "metadata": {"name": "x"},
+        "spec": fields,
+    }
     if names is not None:
         pods = expanded(read(document))
         assert [one.name for one in pods] == names
@@ -206,7 +255,10 @@ def test_pods_are_found_in_any_object(kind: str, fields: dict[str, Any], names: 
 
 
 def test_a_template_makes_a_number_of_pods_that_can_be_shown() -> None:
-    job = {"template": {"spec": {"parallelism": 1000, "template": {"spec": SPEC}}}, "replicas": 1000}
+    job = {
+        "template": {"spec": {"parallelism": 1000, "template": {"spec": SPEC}}},
+        "replicas": 1000,
+    }
     with pytest.raises(InputError, match="at most 10000 pods of one template, got 1000000"):
         read({"kind": "JobSet", "metadata": {"name": "x"}, "spec": {"replicatedJobs": [job]}})
 
@@ -234,7 +286,10 @@ def test_misspelt_keys_of_pods_are_warned_of() -> None:
     with pytest.warns(AlignupWarning) as said:
         read({**maker("Deployment"), "spec": {"template": {"spec": spec, "metdata": {}}}})
     assert [str(one.message) for one in said] == [
-        f"Deployment shop/web: the key spec.template.{key} is unknown and ignored; did you mean {meant!r}?"
+        (
+            f"Deployment shop/web: the key spec.template.{key} is unknown and ignored; did you mean "
+            f"{meant!r}?"
+        )
         for key, meant in (
             ("metdata", "metadata"),
             ("spec.initcontainers", "initContainers"),
@@ -253,8 +308,15 @@ def test_misspelt_keys_of_pods_are_warned_of() -> None:
         ("", False),
     ],
 )
-def test_a_pod_that_its_kubelet_rejected_is_told_from_others(reason: str, was_rejected: bool) -> None:
-    status = {"phase": "Failed", "reason": reason, "message": "why", "startTime": "2026-01-02T03:04:05Z"}
+def test_a_pod_that_its_kubelet_rejected_is_told_from_others(
+    reason: str, was_rejected: bool
+) -> None:
+    status = {
+        "phase": "Failed",
+        "reason": reason,
+        "message": "why",
+        "startTime": "2026-01-02T03:04:05Z",
+    }
     [found] = read({**pod("a"), "status": status})
 
     assert (found.was_rejected, found.reason, found.message) == (was_rejected, reason, "why")
@@ -289,7 +351,10 @@ def stored(qos: str, uid: str | None = "u") -> dict[str, Any]:
 def test_the_class_that_an_api_server_has_stored_counts(version: str) -> None:
     """So behind an older API server a newer kubelet decides as the older one would have."""
     profile = KubeletConfig(version=version).profile
-    with pytest.warns(AlignupWarning, match="default/p is BestEffort by its status, and Guaranteed by its resources"):
+    with pytest.warns(
+        AlignupWarning,
+        match="default/p is BestEffort by its status, and Guaranteed by its resources",
+    ):
         (found,) = read_pod_documents(json.dumps(stored("BestEffort")), "pods.json")
     assert found.pod.read_as(profile.pods).qos is QOSClass.BEST_EFFORT
     assert found.pod.read_as(profile.pods).containers[0].exclusive_cpus == 0
@@ -302,7 +367,10 @@ def test_the_class_that_an_api_server_has_stored_counts(version: str) -> None:
 def test_what_no_api_server_has_stored_does_not_count() -> None:
     """A manifest without a uid is about to be created, and a static pod's status is only a copy's."""
     static = stored("BestEffort")
-    static["metadata"]["annotations"] = {"kubernetes.io/config.hash": "h", "kubernetes.io/config.source": "file"}
+    static["metadata"]["annotations"] = {
+        "kubernetes.io/config.hash": "h",
+        "kubernetes.io/config.source": "file",
+    }
     for manifest in (stored("BestEffort", None), static, stored("Nonsense")):
         (found,) = read_pod_documents(json.dumps(manifest), "pods.json")
         assert found.pod.qos is QOSClass.GUARANTEED
@@ -319,9 +387,18 @@ def test_a_warning_names_a_pod_that_has_no_name_yet():
 
 
 def test_a_virtual_machine_is_no_pod_and_kubevirts_pod_is_named():
-    machine = json.dumps({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "v"}})
+    machine = json.dumps(
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"name": "v"},
+        }
+    )
     with (
         pytest.warns(AlignupWarning, match="VirtualMachineInstance"),
-        pytest.raises(InputError, match=r"no Pod in vmi\.yaml; .*`kubectl get pods -l kubevirt\.io=virt-launcher"),
+        pytest.raises(
+            InputError,
+            match=r"no Pod in vmi\.yaml; .*`kubectl get pods -l kubevirt\.io=virt-launcher",
+        ),
     ):
         read_pod_documents(machine, "vmi.yaml")

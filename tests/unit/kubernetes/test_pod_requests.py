@@ -14,13 +14,18 @@ from alignup.kubernetes.pod import QOSClass, is_device, is_hugepages, is_pinned_
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 
 AMOUNTS = st.dictionaries(
-    st.sampled_from(["cpu", "memory", "hugepages-2Mi", "example.com/gpu"]), st.integers(0, 3), max_size=4
+    st.sampled_from(["cpu", "memory", "hugepages-2Mi", "example.com/gpu"]),
+    st.integers(0, 3),
+    max_size=4,
 )
 
 
 def section(amounts):
     """The quantities of small numbers."""
-    return {name: f"{2 * number}Mi" if "huge" in name else f"{number}" for name, number in amounts.items()}
+    return {
+        name: f"{2 * number}Mi" if "huge" in name else f"{number}"
+        for name, number in amounts.items()
+    }
 
 
 def manifest(init=(), containers=(), pod=None):
@@ -73,7 +78,11 @@ def test_only_whole_cpus_are_exclusive(requests, exclusive, qos):
     resources = {"requests": amounts, "limits": amounts}
     spec = {"containers": [{"name": "c", "resources": resources}]}
     pod = read_pod({"metadata": {"name": "p"}, "spec": spec})
-    assert (pod.exclusive_cpus, pod.containers[0].exclusive_cpus, pod.qos) == (exclusive, exclusive, qos)
+    assert (pod.exclusive_cpus, pod.containers[0].exclusive_cpus, pod.qos) == (
+        exclusive,
+        exclusive,
+        qos,
+    )
 
 
 def test_a_burstable_pod_gets_devices_and_nothing_else():
@@ -108,13 +117,19 @@ def peak(init, containers, resource):
     return max(moments)
 
 
-@given(st.lists(st.tuples(AMOUNTS, st.booleans()), max_size=4), st.lists(AMOUNTS, min_size=1, max_size=3))
+@given(
+    st.lists(st.tuples(AMOUNTS, st.booleans()), max_size=4),
+    st.lists(AMOUNTS, min_size=1, max_size=3),
+)
 def test_the_pod_asks_for_what_is_needed_at_one_time(init, containers):
     """The effective request is the model's, for whatever mix of init containers, sidecars and others."""
     init = [(guaranteed(amounts), sidecar) for amounts, sidecar in init]
     containers = [guaranteed(amounts) for amounts in containers]
     pod = read_pod(
-        manifest([({}, amounts, sidecar) for amounts, sidecar in init], [({}, amounts) for amounts in containers])
+        manifest(
+            [({}, amounts, sidecar) for amounts, sidecar in init],
+            [({}, amounts) for amounts in containers],
+        )
     )
     assert pod.qos is QOSClass.GUARANTEED
     assert pod.exclusive_cpus == peak(init, containers, "cpu")
@@ -139,12 +154,33 @@ ONE = ({}, {"cpu": 1, "memory": 1})
     [
         ({}, ONE, "BestEffort", "Guaranteed", "BestEffort", "Guaranteed"),
         ({"limits": BOTH}, ({}, {}), "Guaranteed", "Guaranteed", "Guaranteed", "Burstable"),
-        ({"limits": {"cpu": "1", "memory": "1"}}, ONE, "Guaranteed", "Guaranteed", "Guaranteed", "Burstable"),
+        (
+            {"limits": {"cpu": "1", "memory": "1"}},
+            ONE,
+            "Guaranteed",
+            "Guaranteed",
+            "Guaranteed",
+            "Burstable",
+        ),
         ({"limits": {"cpu": "2"}}, ONE, "Burstable", "Burstable", "Burstable", "Burstable"),
         ({"requests": BOTH}, ONE, "Burstable", "Guaranteed", "Burstable", "Burstable"),
         ({"requests": {"memory": "1"}}, ONE, "Burstable", "Guaranteed", "Burstable", "Burstable"),
-        ({"requests": BOTH}, ({}, {"memory": 1}), "Burstable", "Burstable", "Burstable", "Burstable"),
-        ({"requests": BOTH, "limits": BOTH}, ONE, "Guaranteed", "Guaranteed", "Guaranteed", "Guaranteed"),
+        (
+            {"requests": BOTH},
+            ({}, {"memory": 1}),
+            "Burstable",
+            "Burstable",
+            "Burstable",
+            "Burstable",
+        ),
+        (
+            {"requests": BOTH, "limits": BOTH},
+            ONE,
+            "Guaranteed",
+            "Guaranteed",
+            "Guaranteed",
+            "Guaranteed",
+        ),
     ],
 )
 def test_the_class_of_a_pod_with_resources_follows_release_and_origin(
@@ -155,7 +191,9 @@ def test_the_class_of_a_pod_with_resources_follows_release_and_origin(
     static = manifest([], [container], pod)
     static["metadata"]["annotations"] = {"kubernetes.io/config.source": "file"}
     read = [
-        read_pod(made).read_as(reading).qos for made in (through_api, static) for reading in (AS_1_36, PodReading())
+        read_pod(made).read_as(reading).qos
+        for made in (through_api, static)
+        for reading in (AS_1_36, PodReading())
     ]
     assert read == [api_36, api_37, static_36, static_37]
 
@@ -190,7 +228,9 @@ def test_pods_with_resources_of_their_own_stay_in_the_shared_pool(pod, container
 def test_sums_that_no_kubelet_can_hold_are_refused():
     container = {"resources": {"limits": {"cpu": "1", "memory": "7Ei"}}}
     spec = {"containers": [{"name": name, **container} for name in "ab"]}
-    with pytest.raises(InputError, match=r"^expected memory of all containers to add up to at most .* at spec$"):
+    with pytest.raises(
+        InputError, match=r"^expected memory of all containers to add up to at most .* at spec$"
+    ):
         read_pod({"metadata": {"name": "p"}, "spec": spec})
 
 
@@ -208,12 +248,16 @@ def test_kinds_of_resources_are_told_apart():
 
 
 @pytest.mark.parametrize(
-    ("memory", "kind"), [("512m", "memory"), ("1500m", "memory"), ("1", ""), ("1000m", ""), ("0.5Gi", "")]
+    ("memory", "kind"),
+    [("512m", "memory"), ("1500m", "memory"), ("1", ""), ("1000m", ""), ("0.5Gi", "")],
 )
 def test_memory_of_guaranteed_pods_may_be_no_whole_number_of_bytes(memory, kind):
     """The API takes it; a Static memory manager fails to allocate it."""
     limits = {"cpu": "1", "memory": memory}
-    manifest = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    manifest = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
     assert [one.fractional_memory for one in read_pod(manifest).all_containers] == [kind]
 
     manifest["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "100m"}
@@ -223,7 +267,9 @@ def test_memory_of_guaranteed_pods_may_be_no_whole_number_of_bytes(memory, kind)
 def test_cpus_that_only_the_status_has_count_for_the_container_and_not_for_the_pod():
     """A kubelet 1.33 sums over containers whose spec requests CPUs, and gives what the status says."""
     made = manifest([], [({}, {})], {"requests": BOTH, "limits": BOTH})
-    made["status"] = {"containerStatuses": [{"name": "c0", "allocatedResources": {"cpu": "2", "memory": "1"}}]}
+    made["status"] = {
+        "containerStatuses": [{"name": "c0", "allocatedResources": {"cpu": "2", "memory": "1"}}]
+    }
     reading = PodReading(PodLevel.SETS_QOS, StatusRequests.CONTAINERS, False, False)
     pod = read_pod(made).read_as(reading)
     assert (pod.containers[0].exclusive_cpus, pod.exclusive_cpus) == (2, 0)

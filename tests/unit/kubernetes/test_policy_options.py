@@ -19,7 +19,10 @@ def fields(*options, gates=None, **topology):
     """Return a static policy with these CPU options, all true."""
     made = {"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": dict.fromkeys(options, "true")}
     if topology:
-        made |= {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": topology["options"]}
+        made |= {
+            "topologyManagerPolicy": "restricted",
+            "topologyManagerPolicyOptions": topology["options"],
+        }
     return made if gates is None else {**made, "featureGates": gates}
 
 
@@ -45,7 +48,9 @@ def test_cpu_options_of_a_release(version, option, known):
 
 def test_older_releases_have_no_maximum_of_numa_nodes():
     many = fields(options={"max-allowable-numa-nodes": "16"})
-    with pytest.raises(ConfigError, match=r'^unknown Topology Manager Policy option: "max-allowable-numa-nodes"'):
+    with pytest.raises(
+        ConfigError, match=r'^unknown Topology Manager Policy option: "max-allowable-numa-nodes"'
+    ):
         KubeletConfig.from_dict(many, version="1.30")
     assert KubeletConfig.from_dict(many, version="1.31")
 
@@ -83,18 +88,31 @@ def test_options_need_the_gate_of_all_options():
 
 def test_lenient_lets_pass_and_says_so():
     text = json.dumps(fields("align-by-socket"))
-    with pytest.warns(AlignupWarning, match=rf"^accepted, although kubelet 1\.37 rejects it by default: {ALPHA}"):
+    with pytest.warns(
+        AlignupWarning, match=rf"^accepted, although kubelet 1\.37 rejects it by default: {ALPHA}"
+    ):
         config = load_config(text, "k.yaml", lenient=True)
     assert config.cpu_manager_policy_options.align_by_socket
     with pytest.raises(ConfigError, match="unknown CPU Manager Policy option"):
-        load_config(json.dumps(fields("strict-cpu-reservation")), "k.yaml", version="1.31", lenient=True)
+        load_config(
+            json.dumps(fields("strict-cpu-reservation")), "k.yaml", version="1.31", lenient=True
+        )
 
 
 def test_records_are_checked_as_well():
-    with pytest.raises(ConfigError, match='unknown CPU Manager Policy option: "strict-cpu-reservation"'):
-        KubeletConfig(version="1.31", cpu_manager_policy_options=CpuOptions(strict_cpu_reservation=True))
-    with pytest.raises(ConfigError, match='unknown Topology Manager Policy option: "max-allowable-numa-nodes"'):
-        KubeletConfig(version="v1.30.2", topology_manager_policy_options=TopologyOptions(max_allowable_numa_nodes=9))
+    with pytest.raises(
+        ConfigError, match='unknown CPU Manager Policy option: "strict-cpu-reservation"'
+    ):
+        KubeletConfig(
+            version="1.31", cpu_manager_policy_options=CpuOptions(strict_cpu_reservation=True)
+        )
+    with pytest.raises(
+        ConfigError, match='unknown Topology Manager Policy option: "max-allowable-numa-nodes"'
+    ):
+        KubeletConfig(
+            version="v1.30.2",
+            topology_manager_policy_options=TopologyOptions(max_allowable_numa_nodes=9),
+        )
     assert str(KubeletConfig(version="v1.30.2").version) == "1.30"
 
 
@@ -108,5 +126,9 @@ def test_a_nodes_version_goes_before_that_of_its_configuration():
             Node(machine, given, kubelet_version="1.31")
     with pytest.raises(ConfigError, match=r"kubelet 1\.31 does not know it"):
         Node.from_dict(
-            {"machine": "align-up-article", "kubelet": fields("strict-cpu-reservation"), "kubeletVersion": "1.31"}
+            {
+                "machine": "align-up-article",
+                "kubelet": fields("strict-cpu-reservation"),
+                "kubeletVersion": "1.31",
+            }
         )

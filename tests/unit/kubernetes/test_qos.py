@@ -24,7 +24,10 @@ CROSSED = [(ONE, TWO), (TWO, ONE)]
         ([({"cpu": 1, "memory": 1}, {"cpu": 1, "memory": 1}), ({}, {})], "Burstable"),
         # sums are compared, not one container after another
         (
-            [({"cpu": 1, "memory": 1}, {"cpu": 2, "memory": 1}), ({"cpu": 2, "memory": 1}, {"cpu": 1, "memory": 1})],
+            [
+                ({"cpu": 1, "memory": 1}, {"cpu": 2, "memory": 1}),
+                ({"cpu": 2, "memory": 1}, {"cpu": 1, "memory": 1}),
+            ],
             "Guaranteed",
         ),
     ],

@@ -14,9 +14,17 @@ from alignup.kubernetes.quantity import LARGEST, in_units, parse_quantity, whole
 
 SUFFIXES = {
     "": Fraction(1),
-    **{name: Fraction(10) ** power for name, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)},
-    **{name: Fraction(1024) ** power for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
-    **{f"{letter}{power}": Fraction(10) ** power for letter in "eE" for power in (-12, -3, 0, 3, 7)},
+    **{
+        name: Fraction(10) ** power
+        for name, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+    },
+    **{
+        name: Fraction(1024) ** power
+        for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)
+    },
+    **{
+        f"{letter}{power}": Fraction(10) ** power for letter in "eE" for power in (-12, -3, 0, 3, 7)
+    },
 }
 
 
@@ -97,11 +105,15 @@ def test_rounding_is_upwards(value, units, milli):
     ],
 )
 def test_what_is_no_quantity_is_an_error_with_a_place(value):
-    with pytest.raises(InputError, match=r'^expected a quantity such as .*, got .* at limits\["cpu"\]$'):
+    with pytest.raises(
+        InputError, match=r'^expected a quantity such as .*, got .* at limits\["cpu"\]$'
+    ):
         parse_quantity(value, "limits", "cpu")
 
 
-@pytest.mark.parametrize("value", ["1e19", "1e9999", 2**63, -(2**63), "9223372036854775808", "10E", "12E"])
+@pytest.mark.parametrize(
+    "value", ["1e19", "1e9999", 2**63, -(2**63), "9223372036854775808", "10E", "12E"]
+)
 def test_amounts_that_no_kubelet_can_hold_are_errors(value):
     with pytest.raises(InputError, match=r"of at most \d+, got .* at somewhere$"):
         parse_quantity(value, "somewhere")

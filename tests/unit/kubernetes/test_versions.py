@@ -28,7 +28,17 @@ PAGE = (Path(__file__).parents[3] / "docs" / "versions.md").read_text(encoding="
 
 
 @pytest.mark.parametrize(
-    "text", ["1.33", "v1.33", "1.33.0", "v1.33.13", "v1.33.13-eks-1", "v1.33.4+k3s1", "v1.33.5-gke.1200", "1.33.0-rc.1"]
+    "text",
+    [
+        "1.33",
+        "v1.33",
+        "1.33.0",
+        "v1.33.13",
+        "v1.33.13-eks-1",
+        "v1.33.4+k3s1",
+        "v1.33.5-gke.1200",
+        "1.33.0-rc.1",
+    ],
 )
 def test_only_the_minor_counts(text):
     assert parse_version(text) == KubeletVersion(33)
@@ -36,7 +46,22 @@ def test_only_the_minor_counts(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1", "33", "1.33.x", "latest", "1.33,1.36", " 1.33", "1.-3", "v", 1.33, 33, True, ["1.33"]]
+    "text",
+    [
+        "",
+        "1",
+        "33",
+        "1.33.x",
+        "latest",
+        "1.33,1.36",
+        " 1.33",
+        "1.-3",
+        "v",
+        1.33,
+        33,
+        True,
+        ["1.33"],
+    ],
 )
 def test_what_is_no_version_is_refused(text):
     with pytest.raises(InputError, match="expected the version of a kubelet such as"):
@@ -45,14 +70,17 @@ def test_what_is_no_version_is_refused(text):
 
 @pytest.mark.parametrize("text", ["1.28.9", "0.99", "1.0"])
 def test_what_is_too_old_is_refused(text):
-    with pytest.raises(InputError, match=r"^expected kubelet 1\.29 or later; .* at kubeletVersion$"):
+    with pytest.raises(
+        InputError, match=r"^expected kubelet 1\.29 or later; .* at kubeletVersion$"
+    ):
         parse_version(text)
 
 
 @pytest.mark.parametrize("text", ["1.38", "v1.99.1", "2.0"])
 def test_what_is_newer_is_judged_as_the_newest_known(text):
     with pytest.warns(
-        AlignupWarning, match=r"is newer than those known, and is judged as 1\.37; not known are its rules"
+        AlignupWarning,
+        match=r"is newer than those known, and is judged as 1\.37; not known are its rules",
     ):
         assert parse_version(text) == NEWEST
 
@@ -94,19 +122,43 @@ def test_each_release_has_its_profile(minor, over_all, checked, down, pod_level,
 @pytest.mark.parametrize(
     ("minor", "gates", "reading"),
     [
-        (33, {"PodLevelResources": True}, PodReading(PodLevel.SETS_QOS, StatusRequests.WITH_SIDECARS, False, False)),
-        (34, {"PodLevelResources": False}, PodReading(PodLevel.IGNORED, StatusRequests.WITH_SIDECARS, False, False)),
+        (
+            33,
+            {"PodLevelResources": True},
+            PodReading(PodLevel.SETS_QOS, StatusRequests.WITH_SIDECARS, False, False),
+        ),
+        (
+            34,
+            {"PodLevelResources": False},
+            PodReading(PodLevel.IGNORED, StatusRequests.WITH_SIDECARS, False, False),
+        ),
         (
             31,
             {"InPlacePodVerticalScaling": True},
             PodReading(PodLevel.IGNORED, StatusRequests.CONTAINERS, False, False),
         ),
-        (34, {"InPlacePodVerticalScaling": False}, PodReading(PodLevel.SHARES, StatusRequests.NOBODY, False, False)),
-        (36, {"PodLevelResourceManagers": True}, PodReading(PodLevel.MANAGED, StatusRequests.NOBODY, False, False)),
+        (
+            34,
+            {"InPlacePodVerticalScaling": False},
+            PodReading(PodLevel.SHARES, StatusRequests.NOBODY, False, False),
+        ),
+        (
+            36,
+            {"PodLevelResourceManagers": True},
+            PodReading(PodLevel.MANAGED, StatusRequests.NOBODY, False, False),
+        ),
         (37, {"PodLevelResourceManagers": True}, PodReading(PodLevel.MANAGED)),
         (37, {"AllBeta": True}, PodReading(PodLevel.MANAGED)),
-        (37, {"PodLevelResourcesFixKubeletQOSClass": False}, PodReading(empty_pod_resources_ignored=False)),
-        (37, {"PodLevelResourcesFixDefaulting": False}, PodReading(pod_limits_defaulted_by_api_server=False)),
+        (
+            37,
+            {"PodLevelResourcesFixKubeletQOSClass": False},
+            PodReading(empty_pod_resources_ignored=False),
+        ),
+        (
+            37,
+            {"PodLevelResourcesFixDefaulting": False},
+            PodReading(pod_limits_defaulted_by_api_server=False),
+        ),
     ],
 )
 def test_gates_change_how_pods_are_read(minor, gates, reading):
@@ -122,7 +174,10 @@ def rows_of(page: str) -> dict[str, list[str]]:
 
 def test_the_page_lists_every_rule_with_its_releases_and_source():
     rows = rows_of(PAGE)
-    named = {version: release_of(version).rules | release_of(version).faults for version in KNOWN_VERSIONS}
+    named = {
+        version: release_of(version).rules | release_of(version).faults
+        for version in KNOWN_VERSIONS
+    }
     rules = set().union(*named.values())
     for name in rules:
         holding = [version for version in KNOWN_VERSIONS if name in named[version]]
@@ -135,7 +190,9 @@ def test_the_page_lists_every_rule_with_its_releases_and_source():
 def test_the_page_lists_every_option_with_its_stages():
     rows = rows_of(PAGE)
     known = {version: release_of(version) for version in KNOWN_VERSIONS}
-    stages = {version: {**one.cpu_options, **one.topology_options} for version, one in known.items()}
+    stages = {
+        version: {**one.cpu_options, **one.topology_options} for version, one in known.items()
+    }
     for name in set().union(*stages.values()):
         assert rows[name] == [stages[version].get(name, "-") for version in KNOWN_VERSIONS], name
 

@@ -15,7 +15,9 @@ FILES = [("a/b", b"1"), ("c", b"22")]
 
 
 def read(path, most=10):
-    return read_archive(path, {"a", "c"}, lambda name: most if name in {"a/b", "c"} else None, lambda _: True)
+    return read_archive(
+        path, {"a", "c"}, lambda name: most if name in {"a/b", "c"} else None, lambda _: True
+    )
 
 
 @pytest.mark.parametrize("suffix", [".tar.xz", ".tar.gz", ".tgz"])
@@ -111,4 +113,6 @@ def test_a_path_of_some_hundred_letters_is_read(tmp_path):
     for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
         with tarfile.open(tmp_path / "x.tar", "w", format=form) as archive:
             archive.addfile(tarfile.TarInfo(name))
-        assert read_archive(tmp_path / "x.tar", {"a"}, lambda _: 10, lambda _: True).files == {name: b""}
+        assert read_archive(tmp_path / "x.tar", {"a"}, lambda _: 10, lambda _: True).files == {
+            name: b""
+        }

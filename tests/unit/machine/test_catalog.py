@@ -16,7 +16,13 @@ from alignup.machine.pci_devices import DISTANCES, PciTree
 
 
 def test_names_are_those_the_documentation_uses():
-    assert list(catalog_entries()) == ["align-up-article", "dgx-h100", "epyc-2s-nps4", "gb200", "xeon-2s"]
+    assert list(catalog_entries()) == [
+        "align-up-article",
+        "dgx-h100",
+        "epyc-2s-nps4",
+        "gb200",
+        "xeon-2s",
+    ]
     assert len(catalog_entries()) == 5
 
 
@@ -62,11 +68,16 @@ def test_shapes(name, nodes, cores, cpus, sockets):
     assert len(machine.sockets) == sockets
 
 
-@pytest.mark.parametrize(("name", "own", "near"), [("dgx-h100", "PXB", "NODE"), ("gb200", "NODE", "NODE")])
+@pytest.mark.parametrize(
+    ("name", "own", "near"), [("dgx-h100", "PXB", "NODE"), ("gb200", "NODE", "NODE")]
+)
 def test_where_gpus_and_adapters_are_in_the_published_trees(name, own, near):
     """A DGX H100's GPUs have an adapter each; a GB200's GPUs and adapters have roots of their own."""
     entry = catalog_entries()[name]
-    tree, gpus, nics = PciTree(entry.machine), *(entry.devices[key] for key in ("nvidia.com/gpu", "example.com/nic"))
+    tree, gpus, nics = (
+        PciTree(entry.machine),
+        *(entry.devices[key] for key in ("nvidia.com/gpu", "example.com/nic")),
+    )
 
     for (i, gpu), (j, nic) in itertools.product(enumerate(gpus), enumerate(nics)):
         expected = own if i == j else near if gpu.numa_nodes == nic.numa_nodes else "SYS"
@@ -83,13 +94,18 @@ def test_where_adapters_are_in_the_published_trees(name, near):
     for (i, one), (j, other) in itertools.combinations(enumerate(nics), 2):
         assert DISTANCES[tree.between(one, other)] == ("PIX" if (i, j) in near else "SYS")
     numa_nodes = {device.address: device.numa_node for device in entry.machine.pci_devices}
-    assert all((numa_nodes[one.pci],) == one.numa_nodes == (numa_nodes[tree.above(one.pci)[0]],) for one in nics)
+    assert all(
+        (numa_nodes[one.pci],) == one.numa_nodes == (numa_nodes[tree.above(one.pci)[0]],)
+        for one in nics
+    )
 
 
 @pytest.mark.parametrize("name", list(catalog_entries()))
 def test_each_entry_names_who_published_its_pcie_tree_or_that_nobody_has(name):
     """And devices are in the tree if there is one."""
-    sources = json.loads((Path(catalog.__file__).parent / "catalog_data" / f"{name}.json").read_bytes())["pcieTree"]
+    sources = json.loads(
+        (Path(catalog.__file__).parent / "catalog_data" / f"{name}.json").read_bytes()
+    )["pcieTree"]
     entry = catalog_entries()[name]
     known = PciTree(entry.machine).is_known
 

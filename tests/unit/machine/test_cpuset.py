@@ -69,7 +69,14 @@ def test_lists_are_read(text, cpus):
 
 
 @pytest.mark.parametrize(
-    ("cpus", "text"), [([], ""), ([0], "0"), ([0, 1], "0-1"), ([0, 2], "0,2"), ([8, 0, 1, 2, 3, 10, 11], "0-3,8,10-11")]
+    ("cpus", "text"),
+    [
+        ([], ""),
+        ([0], "0"),
+        ([0, 1], "0-1"),
+        ([0, 2], "0,2"),
+        ([8, 0, 1, 2, 3, 10, 11], "0-3,8,10-11"),
+    ],
 )
 def test_lists_are_written_as_the_kubelet_does(cpus, text):
     assert str(CPUSet(cpus)) == text
@@ -131,7 +138,9 @@ def test_it_equals_sets_only():
 def test_strides_are_those_of_a_range(stride):
     """However it is computed."""
     for first, last in ((0, 0), (0, 65535), (5, 100), (1, 64), (64, 127)):
-        assert list(CPUSet.parse(f"{first}-{last}:{stride}")) == list(range(first, last + 1, stride))
+        assert list(CPUSet.parse(f"{first}-{last}:{stride}")) == list(
+            range(first, last + 1, stride)
+        )
 
 
 def test_a_list_that_is_longer_than_any_is_refused():

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from alignup.errors import AlignupWarning, InputError
-from alignup.machine.device_inventory import Device, decode_inventory, decode_preferred_sets, inventory_to_dict
+from alignup.machine.device_inventory import (
+    Device,
+    decode_inventory,
+    decode_preferred_sets,
+    inventory_to_dict,
+)
 from alignup.machine.machine import Core, Machine, NumaNode
 
 MACHINE = Machine((NumaNode(0, 0, (Core((0,), 0),)), NumaNode(8, 0, ())))
@@ -14,11 +19,19 @@ MACHINE = Machine((NumaNode(0, 0, (Core((0,), 0),)), NumaNode(8, 0, ())))
 def test_an_inventory_is_decoded():
     """Nodes, their absence and health are read; what is missing has its default."""
     inventory = {
-        "example.com/gpu": [{"id": "a", "numa": [0, 8]}, {"id": "b", "numa": None, "healthy": False}, {"id": "c"}],
+        "example.com/gpu": [
+            {"id": "a", "numa": [0, 8]},
+            {"id": "b", "numa": None, "healthy": False},
+            {"id": "c"},
+        ],
         "example.com/nic": [],
     }
     assert decode_inventory(inventory, MACHINE) == {
-        "example.com/gpu": (Device("a", (0, 8)), Device("b", None, healthy=False), Device("c", None)),
+        "example.com/gpu": (
+            Device("a", (0, 8)),
+            Device("b", None, healthy=False),
+            Device("c", None),
+        ),
         "example.com/nic": (),
     }
 
@@ -36,7 +49,10 @@ def test_one_numa_node_need_not_be_a_list():
         ({"": []}, "the name of a resource, got ''"),
         ({"r": "gpu"}, r"a list of devices, got 'gpu' at devices\['r'\]"),
         ({"r": {}}, r"a list of devices, got \{\}"),
-        ({"r": ["gpu-0"]}, r"a device with an id and its NUMA nodes, got 'gpu-0' at devices\['r'\]\[0\]"),
+        (
+            {"r": ["gpu-0"]},
+            r"a device with an id and its NUMA nodes, got 'gpu-0' at devices\['r'\]\[0\]",
+        ),
         ({"r": [{"numa": [0]}]}, r"the id of a device, got None at devices\['r'\]\[0\].id"),
         ({"r": [{"id": 3}]}, "the id of a device, got 3"),
         ({"r": [{"id": "a", "nodes": [0]}]}, "id, numa, healthy or pci, got 'nodes'"),
@@ -44,7 +60,10 @@ def test_one_numa_node_need_not_be_a_list():
         ({"r": [{"id": "a", "numa": True}]}, "a list of NUMA node ids, or null, got True"),
         ({"r": [{"id": "a", "numa": "0"}]}, "a list of NUMA node ids, or null, got '0'"),
         ({"r": [{"id": "a", "numa": [True]}]}, "a NUMA node id, got True"),
-        ({"r": [{"id": "a"}, {"id": "a"}]}, r"an id that no other device .*, got 'a' at devices\['r'\]\[1\].id"),
+        (
+            {"r": [{"id": "a"}, {"id": "a"}]},
+            r"an id that no other device .*, got 'a' at devices\['r'\]\[1\].id",
+        ),
     ],
 )
 def test_a_wrong_inventory_says_what_and_where(inventory, message):
@@ -64,7 +83,10 @@ def test_records_are_taken_as_they_are():
 
 def test_an_inventory_survives_json():
     """As scenarios have it: health only where there is none."""
-    plain = {"r": [{"id": "a", "numa": [0, 8]}, {"id": "b", "numa": None, "healthy": False}], "empty": []}
+    plain = {
+        "r": [{"id": "a", "numa": [0, 8]}, {"id": "b", "numa": None, "healthy": False}],
+        "empty": [],
+    }
     assert inventory_to_dict(decode_inventory(plain, MACHINE)) == plain
 
 
@@ -110,14 +132,18 @@ def test_numa_nodes_that_the_machine_lacks_are_passed_over_with_a_warning():
     ) as said:
         found = decode_inventory({"r": devices}, MACHINE)
 
-    assert found == {"r": (Device("a", (), has_only_unknown_nodes=True), Device("b", (8,)), Device("c", (0,)))}
+    assert found == {
+        "r": (Device("a", (), has_only_unknown_nodes=True), Device("b", (8,)), Device("c", (0,)))
+    }
     assert len(said) == 1
     assert "no hint" not in str(said[0].message)
     assert inventory_to_dict(found)["r"][0] == {"id": "a", "numa": [-1]}
 
 
 def test_a_resource_of_devices_on_unknown_nodes_only_is_warned_of_as_one_that_is_refused():
-    with pytest.warns(AlignupWarning, match="restricted and single-numa-node refuse every pod that asks for it"):
+    with pytest.warns(
+        AlignupWarning, match="restricted and single-numa-node refuse every pod that asks for it"
+    ):
         found = decode_inventory({"r": [{"id": "a", "numa": -1}, {"id": "b"}]}, MACHINE)
     with pytest.warns(AlignupWarning, match="no hint"):
         assert decode_inventory(inventory_to_dict(found), MACHINE) == found

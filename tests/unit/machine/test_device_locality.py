@@ -14,13 +14,25 @@ from alignup.machine.machine import Core, Machine, NumaNode
 
 def gpu_machine():
     """Two nodes with CPUs, one GPU node near each, and one as far from either."""
-    rows = [(10, 40, 80, 120, 99), (40, 10, 120, 80, 99), (80, 120, 10, 160, 160), (120, 80, 160, 10, 160)]
+    rows = [
+        (10, 40, 80, 120, 99),
+        (40, 10, 120, 80, 99),
+        (80, 120, 10, 160, 160),
+        (120, 80, 160, 10, 160),
+    ]
     rows.append((99, 99, 160, 160, 10))
     ids = (0, 8, 250, 255, 300)
-    return Machine(tuple(NumaNode(ids[i], 1, (Core((i,), i),) if i < 2 else (), (), row) for i, row in enumerate(rows)))
+    return Machine(
+        tuple(
+            NumaNode(ids[i], 1, (Core((i,), i),) if i < 2 else (), (), row)
+            for i, row in enumerate(rows)
+        )
+    )
 
 
-@pytest.mark.parametrize(("numa_id", "near"), [(0, (0,)), (8, (8,)), (250, (0,)), (255, (8,)), (300, (0, 8))])
+@pytest.mark.parametrize(
+    ("numa_id", "near"), [(0, (0,)), (8, (8,)), (250, (0,)), (255, (8,)), (300, (0, 8))]
+)
 def test_the_nearest_nodes_with_cpus(numa_id, near):
     """A node with CPUs is its own; of several as close, all are."""
     assert nearest_cpu_nodes(gpu_machine(), numa_id) == near
@@ -37,7 +49,12 @@ def test_without_distances_every_node_with_cpus_is_near():
 def test_gpus_of_a_gb200_are_near_their_socket():
     machine = read_machine("gb200")
 
-    assert [nearest_cpu_nodes(machine, numa_id) for numa_id in (2, 10, 18, 26)] == [(0,), (0,), (1,), (1,)]
+    assert [nearest_cpu_nodes(machine, numa_id) for numa_id in (2, 10, 18, 26)] == [
+        (0,),
+        (0,),
+        (1,),
+        (1,),
+    ]
 
 
 def test_an_inventory_is_moved_as_a_whole():

@@ -21,14 +21,20 @@ def element(kind, cpus, inside="", **attributes):
 def cores(*sets):
     """Return cores of CPUs."""
     return "".join(
-        element("Core", cpus, "".join(element("PU", 1 << i, os_index=i) for i in range(8) if cpus >> i & 1))
+        element(
+            "Core",
+            cpus,
+            "".join(element("PU", 1 << i, os_index=i) for i in range(8) if cpus >> i & 1),
+        )
         for cpus in sets
     )
 
 
 def pages(**counts):
     """Return the sizes of a node's pages (`b4096="1"`)."""
-    return "".join(f'<page_type size="{size[1:]}" count="{count}"/>' for size, count in counts.items())
+    return "".join(
+        f'<page_type size="{size[1:]}" count="{count}"/>' for size, count in counts.items()
+    )
 
 
 def node(numa_id, cpus, memory=0, inside=""):
@@ -40,7 +46,8 @@ def package(number, cpus, inside):
 
 
 MATRIX = (
-    '<distances2 type="NUMANode" nbobjs="3" kind="5" indexing="os"><indexes length="4">0 4</indexes>'
+    '<distances2 type="NUMANode" nbobjs="3" kind="5" indexing="os"><indexes length="4">0 '
+    "4</indexes>"
     '<indexes length="2"> 2</indexes><u64values length="9">10 20 30 40 10 60 70 80 10'
     "</u64values></distances2>"
 )
@@ -50,7 +57,11 @@ FIRST = package(
     node(0, 0x05, 1 << 30, pages(b4096=9, b2097152=4, b1073741824=0))
     + node(4, 0x05, 4096)
     + cores(0x05)
-    + element("Bridge", None, element("PCIDev", None, pci_busid="0000:10:00.0", pci_type="0302 [10DE:2330] [0:0] a1")),
+    + element(
+        "Bridge",
+        None,
+        element("PCIDev", None, pci_busid="0000:10:00.0", pci_type="0302 [10DE:2330] [0:0] a1"),
+    ),
 )
 SECOND = package(36, 0x0A, node(2, 0x0A, 2 << 30) + cores(0x0A))
 NEW = (
@@ -100,7 +111,10 @@ EXPECTED = Machine(
 def test_cpus_belong_to_the_smallest_node_that_is_near_them(near, owned):
     """Hwloc says which CPUs a node is near; memory without CPUs of its own is near those of others."""
     nodes = "".join(node(numa_id, cpus, 4096) for numa_id, cpus in near.items())
-    text = f'{HEAD}<topology version="2.0">{element("Machine", 0x0F, nodes + cores(1, 2, 4, 8))}</topology>'
+    text = (
+        f"{HEAD}<topology "
+        f'version="2.0">{element("Machine", 0x0F, nodes + cores(1, 2, 4, 8))}</topology>'
+    )
     machine = machine_from_hwloc_xml(text.encode())
     assert dict(zip(machine.numa_node_ids, machine.node_cpus, strict=True)) == owned
     left = 0x0F & ~sum(owned.values())
@@ -121,7 +135,11 @@ def test_the_old_format():
 
     latencies = "".join(f'<latency value="{value}"/>' for value in (1.0, 2.1, 3.2, 1.0))
     matrix = f'<distances nbobjs="2" relative_depth="1" latency_base="10.0">{latencies}</distances>'
-    text = "<topology>" + element("Machine", 0x0F, old_node(8, 0x03, 1) + old_node(0, 0x0C, 0) + matrix) + "</topology>"
+    text = (
+        "<topology>"
+        + element("Machine", 0x0F, old_node(8, 0x03, 1) + old_node(0, 0x0C, 0) + matrix)
+        + "</topology>"
+    )
     machine = machine_from_hwloc_xml(text.encode())
 
     assert machine == Machine(
@@ -179,7 +197,10 @@ def test_distances_of_other_objects_are_not_known(matrix):
     assert machine_from_hwloc_xml(NEW.replace(MATRIX, matrix).encode()).distance_matrix is None
 
 
-BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><topology><object>&b;</object></topology>'
+BOMB = (
+    '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b '
+    '"&a;&a;&a;">]><topology><object>&b;</object></topology>'
+)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
@@ -191,7 +212,9 @@ def test_entities_are_refused(encoding):
 
 def test_a_document_that_is_too_deep_is_refused():
     with pytest.raises(InputError, match="more than 200 levels"):
-        machine_from_hwloc_xml(b"<topology>" + b"<object>" * 300 + b"</object>" * 300 + b"</topology>", "file.xml")
+        machine_from_hwloc_xml(
+            b"<topology>" + b"<object>" * 300 + b"</object>" * 300 + b"</topology>", "file.xml"
+        )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +224,10 @@ def test_a_document_that_is_too_deep_is_refused():
         ("<html><object/></html>", "a topology with objects in it, got 'html'"),
         ("<topology/>", "a topology with objects in it"),
         ('<topology><object type="Machine"/></topology>', "no objects of type PU at file.xml"),
-        (NEW.replace('local_memory="4096"', 'local_memory="-4"'), "local_memory of an object of type NUMANode"),
+        (
+            NEW.replace('local_memory="4096"', 'local_memory="-4"'),
+            "local_memory of an object of type NUMANode",
+        ),
         (NEW.replace('depth="3"', 'depth="3" cpuset="1"'), "well formed"),
     ],
 )
@@ -215,7 +241,8 @@ def topology(pu='cpuset="0x1"', node='local_memory="1024"', extra="", head=""):
     """Return a document of one CPU and one NUMA node, with attributes of any content."""
     return (
         f'{head}<topology version="2.0"><object type="Machine" cpuset="0x1">'
-        f'<object type="NUMANode" os_index="0" cpuset="0x1" {node}><page_type size="4096" count="1"/></object>'
+        f'<object type="NUMANode" os_index="0" cpuset="0x1" {node}><page_type size="4096" '
+        'count="1"/></object>'
         f'<object type="PU" os_index="0" {pu}/></object>{extra}</topology>'
     ).encode()
 
@@ -241,14 +268,29 @@ def test_numbers_beyond_measure_are_refused(document):
 @pytest.mark.parametrize("words", ["9" * 5000, "1 2 " + "9" * 5000])
 def test_numbers_that_do_not_matter_are_passed_over(words):
     """As are distances that are none."""
-    extra = f'<distances2 type="NUMANode" nbobjs="1"><indexes>0</indexes><u64values>{words}</u64values></distances2>'
+    extra = (
+        '<distances2 type="NUMANode" '
+        f'nbobjs="1"><indexes>0</indexes><u64values>{words}</u64values></distances2>'
+    )
     assert machine_from_hwloc_xml(topology(extra=extra)).distance_matrix is None
     many = topology().replace(b'os_index="0"', b'os_index="' + b"9" * 5000 + b'"')
     assert machine_from_hwloc_xml(many).numa_node_ids == (0,)
 
 
 @pytest.mark.parametrize(
-    "encoding", ["foo", "shift_jis", "utf-7", "utf-32", "rot13", "idna", "hex", "punycode", "undefined", "UTF-8"]
+    "encoding",
+    [
+        "foo",
+        "shift_jis",
+        "utf-7",
+        "utf-32",
+        "rot13",
+        "idna",
+        "hex",
+        "punycode",
+        "undefined",
+        "UTF-8",
+    ],
 )
 def test_the_encoding_is_utf8_whatever_the_document_says(encoding):
     """Python's decoders fail in many ways."""
@@ -258,7 +300,11 @@ def test_the_encoding_is_utf8_whatever_the_document_says(encoding):
 
 def test_the_only_numa_node_of_a_machine_is_not_that_of_its_devices():
     """As the kernel has it."""
-    inside = node(0, 0x1, 4096) + cores(0x1) + element("PCIDev", None, pci_busid="0000:10:00.0", pci_type="0302")
+    inside = (
+        node(0, 0x1, 4096)
+        + cores(0x1)
+        + element("PCIDev", None, pci_busid="0000:10:00.0", pci_type="0302")
+    )
     xml = f'<topology version="2.0">{element("Machine", 0x1, inside)}</topology>'
     (device,) = machine_from_hwloc_xml(xml.encode()).pci_devices
     assert device.numa_node is None
@@ -266,8 +312,20 @@ def test_the_only_numa_node_of_a_machine_is_not_that_of_its_devices():
 
 def test_bridges_and_links_are_read():
     """As `lstopo --of xml` writes them: the buses in hex, the speed in GB/s."""
-    inner = element("PCIDev", None, pci_busid="0000:1b:00.0", pci_type="0302 [10de:2330]", pci_link_speed="63.015385")
-    bridge = element("Bridge", None, pci_busid="0000:15:01.0", pci_type="0604 [8086:352a]", bridge_pci="0000:[1a-1f]")
+    inner = element(
+        "PCIDev",
+        None,
+        pci_busid="0000:1b:00.0",
+        pci_type="0302 [10de:2330]",
+        pci_link_speed="63.015385",
+    )
+    bridge = element(
+        "Bridge",
+        None,
+        pci_busid="0000:15:01.0",
+        pci_type="0604 [8086:352a]",
+        bridge_pci="0000:[1a-1f]",
+    )
     inside = element("PU", 0x1, os_index="0") + bridge + inner
     xml = f'<topology version="2.0">{element("Machine", 0x1, inside)}</topology>'
     devices = machine_from_hwloc_xml(xml.encode()).pci_devices

@@ -67,7 +67,12 @@ def test_json_of_a_machine_of_a_scenario_and_of_the_catalog(here):
     machine = read_machine("xeon-2s")
     devices = {"a/b": [{"id": "x", "numa": [0]}]}
     (here / "plain.json").write_text(json.dumps(machine.to_dict()))
-    scenario = {"machine": machine.to_dict(), "devices": devices, "preferredSets": {"a/b": [["x"]]}, "kubelet": {}}
+    scenario = {
+        "machine": machine.to_dict(),
+        "devices": devices,
+        "preferredSets": {"a/b": [["x"]]},
+        "kubelet": {},
+    }
     (here / "scenario.json").write_text(json.dumps(scenario))
     (here / "bare.json").write_text(json.dumps({"machine": machine.to_dict(), "devices": None}))
 
@@ -90,7 +95,10 @@ def test_what_does_not_exist_names_what_does():
     ("content", "message"),
     [
         (b"", "got '' "),
-        (b"numaNodes: []", "JSON, hwloc's XML, a snapshot, or the output of lscpu -e, .*, got 'numaNodes: \\[\\]'"),
+        (
+            b"numaNodes: []",
+            "JSON, hwloc's XML, a snapshot, or the output of lscpu -e, .*, got 'numaNodes: \\[\\]'",
+        ),
         (b"\xff\xfe\x00", "a snapshot, or the output of .*, got"),
         (b'{"a":' * 50_000, "levels deep"),
         (b"[1]", r"a mapping with 'numaNodes' or 'machine', got \[1\] at x"),
@@ -123,20 +131,31 @@ def test_a_file_that_cannot_be_read_or_is_too_large(here, monkeypatch):
     monkeypatch.setattr(load, "_MAX_FILE", 1)
     with pytest.raises(InputError, match="a machine of up to 1 bytes, got 2 at x"):
         load_machine("x")
-    monkeypatch.setattr(Path, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "denied")))
+    monkeypatch.setattr(
+        Path, "open", lambda *_: (_ for _ in ()).throw(PermissionError(13, "denied"))
+    )
     monkeypatch.setattr(load, "_MAX_FILE", 10)
     with pytest.raises(InputError, match="cannot read the machine at x: denied"):
         load_machine("x")
 
 
-@pytest.mark.parametrize(("name", "meant"), [("epyc", "epyc-2s-nps4"), ("dgx-h10", "dgx-h100"), ("xeon2s", "xeon-2s")])
+@pytest.mark.parametrize(
+    ("name", "meant"), [("epyc", "epyc-2s-nps4"), ("dgx-h10", "dgx-h100"), ("xeon2s", "xeon-2s")]
+)
 def test_a_name_of_the_catalog_that_is_nearly_right_is_answered_with_it(name, meant):
-    with pytest.raises(InputError, match=f"^unknown machine '{name}': .*; did you mean {meant}\\?$"):
+    with pytest.raises(
+        InputError, match=f"^unknown machine '{name}': .*; did you mean {meant}\\?$"
+    ):
         load_machine(name)
-    with pytest.raises(InputError, match=f"^unknown machine '{name}' at machine: .*; did you mean {meant}\\?$"):
+    with pytest.raises(
+        InputError, match=f"^unknown machine '{name}' at machine: .*; did you mean {meant}\\?$"
+    ):
         Node.from_dict({"machine": name})
     line = json.dumps({"name": "n", "machine": name})
-    with pytest.raises(InputError, match=f"nodes:1: unknown machine '{name}' at machine: .*; did you mean {meant}\\?$"):
+    with pytest.raises(
+        InputError,
+        match=f"nodes:1: unknown machine '{name}' at machine: .*; did you mean {meant}\\?$",
+    ):
         Cluster.from_json_lines(line)
 
 

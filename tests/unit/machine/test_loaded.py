@@ -23,8 +23,12 @@ def test_sets_go_with_their_devices():
 
 def test_a_document_completes_what_it_says_itself():
     """Devices without sets drop those of the machine's devices; what is null or missing is kept."""
-    loaded = LoadedMachine(MACHINE, {"a": (Device("x", None),)}, {"a": (("x",),)}, {"cpuManagerPolicy": "none"})
+    loaded = LoadedMachine(
+        MACHINE, {"a": (Device("x", None),)}, {"a": (("x",),)}, {"cpuManagerPolicy": "none"}
+    )
     assert loaded.completed({"devices": None, "other": 3}) == loaded
     own = loaded.completed({"devices": {"b": [{"id": "y"}]}})
     assert own == replace(loaded, devices={"b": (Device("y", None),)}, preferred_sets={})
-    assert loaded.completed({"preferredSets": {}, "kubelet": {}}) == replace(loaded, preferred_sets={}, kubelet={})
+    assert loaded.completed({"preferredSets": {}, "kubelet": {}}) == replace(
+        loaded, preferred_sets={}, kubelet={}
+    )

@@ -27,7 +27,10 @@ def small():
                 "memory": 4 * GI,
                 "hugepages": {"2Mi": 512, "1Gi": 1},
                 "distances": [10, 21],
-                "cores": [{"cpus": [0, 4], "socket": 0, "l3": 0}, {"cpus": [5, 1], "socket": 0, "l3": 0}],
+                "cores": [
+                    {"cpus": [0, 4], "socket": 0, "l3": 0},
+                    {"cpus": [5, 1], "socket": 0, "l3": 0},
+                ],
             },
             {
                 "id": 1,
@@ -70,7 +73,11 @@ def test_indexes_survive_copies_and_equality_ignores_them():
     """A pickled, copied or rebuilt machine equals the first and hashes alike."""
     machine = Machine.from_dict(small())
 
-    for other in (pickle.loads(pickle.dumps(machine)), copy.deepcopy(machine), Machine(machine.numa_nodes)):  # noqa: S301  # our own
+    for other in (
+        pickle.loads(pickle.dumps(machine)),  # noqa: S301  # our own
+        copy.deepcopy(machine),
+        Machine(machine.numa_nodes),
+    ):
         assert other == machine
         assert hash(other) == hash(machine)
         assert other.node_cpus == machine.node_cpus
@@ -150,31 +157,65 @@ BAD = {
     "no list": ({}, "expected the field 'numaNodes', which is missing at machine"),
     "no mapping": ([], r"expected a mapping, got \[\] at machine"),
     "no nodes": ({"numaNodes": []}, "no CPUs"),
-    "no CPUs": ({"numaNodes": [{"id": 0, "memory": GI, "cores": []}]}, "the machine has no CPUs at machine"),
-    "negative memory": (change((*NODE, "memory"), -1), r"got -1 at machine\.numaNodes\[0\]\.memory"),
-    "memory as text": (change((*NODE, "memory"), "4Gi"), r"a whole number, got '4Gi' at machine\.numaNodes\[0\]"),
+    "no CPUs": (
+        {"numaNodes": [{"id": 0, "memory": GI, "cores": []}]},
+        "the machine has no CPUs at machine",
+    ),
+    "negative memory": (
+        change((*NODE, "memory"), -1),
+        r"got -1 at machine\.numaNodes\[0\]\.memory",
+    ),
+    "memory as text": (
+        change((*NODE, "memory"), "4Gi"),
+        r"a whole number, got '4Gi' at machine\.numaNodes\[0\]",
+    ),
     "negative id": (change((*NODE, "id"), -2), r"got -2 at machine\.numaNodes\[0\]\.id"),
-    "id twice": (change((*NODE, "id"), 1), r"an id that no other NUMA node has, got 1 at machine\.numaNodes\[1\]"),
+    "id twice": (
+        change((*NODE, "id"), 1),
+        r"an id that no other NUMA node has, got 1 at machine\.numaNodes\[1\]",
+    ),
     "CPU twice": (
         change((*NODE, "cores", 1, "cpus"), [1, 6]),
         r"not listed before, got 6 at machine\.numaNodes\[1\]\.cores\[0\]\.cpus",
     ),
-    "CPU twice in a core": (change((*NODE, "cores", 0, "cpus"), [0, 0]), "not listed before, got 0"),
+    "CPU twice in a core": (
+        change((*NODE, "cores", 0, "cpus"), [0, 0]),
+        "not listed before, got 0",
+    ),
     "core without CPUs": (change((*NODE, "cores", 0, "cpus"), []), r"a core's CPUs, got \[\] at"),
-    "CPU number too large": (change((*NODE, "cores", 0, "cpus"), [1 << 40]), "1099511627776 at machine"),
+    "CPU number too large": (
+        change((*NODE, "cores", 0, "cpus"), [1 << 40]),
+        "1099511627776 at machine",
+    ),
     "CPU also offline": ({**small(), "offlineCpus": [3]}, r"got 3 at machine\.offlineCpus"),
-    "page size": (change((*NODE, "hugepages"), {"2M": 1}), r"2Mi, 1Gi or 64Ki, got '2M' at machine\.numaNodes\[0\]"),
+    "page size": (
+        change((*NODE, "hugepages"), {"2M": 1}),
+        r"2Mi, 1Gi or 64Ki, got '2M' at machine\.numaNodes\[0\]",
+    ),
     "page size zero": (change((*NODE, "hugepages"), {"0Mi": 1}), "got '0Mi'"),
-    "page size twice": (change((*NODE, "hugepages"), {"1Gi": 1, "1024Mi": 1}), "one number of pages for 1Gi"),
+    "page size twice": (
+        change((*NODE, "hugepages"), {"1Gi": 1, "1024Mi": 1}),
+        "one number of pages for 1Gi",
+    ),
     "negative pages": (change((*NODE, "hugepages"), {"2Mi": -1}), r"hugepages\[\.\.\.\]"),
     "more hugepages than memory": (
         change((*NODE, "hugepages"), {"1Gi": 5}),
         r"memory for its hugepages \(5368709120 bytes\), got 4294967296",
     ),
-    "short row": (change((*NODE, "distances"), [10]), r"2 distances, or 2 where they are indexed by node id"),
-    "missing socket": (change((*NODE, "cores", 0), {"cpus": [0]}), r"'socket', which is missing at machine\.numaN"),
+    "short row": (
+        change((*NODE, "distances"), [10]),
+        r"2 distances, or 2 where they are indexed by node id",
+    ),
+    "missing socket": (
+        change((*NODE, "cores", 0), {"cpus": [0]}),
+        r"'socket', which is missing at machine\.numaN",
+    ),
     "65 nodes": (
-        {"numaNodes": [{"id": i, "memory": 0, "cores": [{"cpus": [i], "socket": 0}]} for i in range(65)]},
+        {
+            "numaNodes": [
+                {"id": i, "memory": 0, "cores": [{"cpus": [i], "socket": 0}]} for i in range(65)
+            ]
+        },
         "up to 64 NUMA nodes, and this one has 65",
     ),
 }
@@ -202,7 +243,8 @@ def test_records_made_by_hand_are_checked_too():
 
 
 @pytest.mark.parametrize(
-    ("size_bytes", "name"), [(64 << 10, "64Ki"), (2 << 20, "2Mi"), (16 << 30, "16Gi"), (1000, "1000")]
+    ("size_bytes", "name"),
+    [(64 << 10, "64Ki"), (2 << 20, "2Mi"), (16 << 30, "16Gi"), (1000, "1000")],
 )
 def test_page_sizes_are_named_as_kubernetes_names_them(size_bytes, name):
     assert HugePages.of_bytes(size_bytes, 1).size == name

@@ -99,7 +99,9 @@ def test_gpus_have_their_uuid_and_node():
     assert nvml.open == 0
 
 
-@pytest.mark.parametrize("nvml", [Nvml(fails=("numa",)), Nvml((0xFFFFFFFF, 0xFFFFFFFF)), Nvml((9, 9))])
+@pytest.mark.parametrize(
+    "nvml", [Nvml(fails=("numa",)), Nvml((0xFFFFFFFF, 0xFFFFFFFF)), Nvml((9, 9))]
+)
 def test_where_the_driver_names_no_node_sysfs_does(nvml):
     """It names none, or one that this machine lacks."""
     devices = read_gpus(MACHINE, nvml=nvml).devices["nvidia.com/gpu"]
@@ -112,13 +114,17 @@ def test_old_drivers_cannot_be_asked_for_the_node():
     functions = {name: getattr(nvml, name) for name in dir(nvml) if name.lower().startswith("nvml")}
     del functions["nvmlDeviceGetNumaNodeId"]
 
-    assert read_gpus(MACHINE, nvml=SimpleNamespace(**functions)).devices["nvidia.com/gpu"][1].numa_nodes == (1,)
+    assert read_gpus(MACHINE, nvml=SimpleNamespace(**functions)).devices["nvidia.com/gpu"][
+        1
+    ].numa_nodes == (1,)
 
 
 def test_a_gpu_that_nobody_knows_the_place_of_has_no_topology():
     bare = Machine(MACHINE.numa_nodes)
 
-    assert read_gpus(bare, nvml=Nvml(fails=("numa",))).devices["nvidia.com/gpu"][0].numa_nodes is None
+    assert (
+        read_gpus(bare, nvml=Nvml(fails=("numa",))).devices["nvidia.com/gpu"][0].numa_nodes is None
+    )
 
 
 def test_pairs_with_the_most_links_come_first():
@@ -138,7 +144,9 @@ def test_gpus_behind_a_switch_are_pairs_too():
 
 
 def test_without_a_driver_there_is_a_clear_sentence():
-    with pytest.raises(InputError, match="cannot use NVIDIA's driver: init failed; is it installed"):
+    with pytest.raises(
+        InputError, match="cannot use NVIDIA's driver: init failed; is it installed"
+    ):
         read_gpus(MACHINE, nvml=Nvml(fails=("init",)))
 
 

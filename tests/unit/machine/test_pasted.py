@@ -21,7 +21,9 @@ from kernel_trees import server, write
 
 FORMATS = Path(__file__).parents[2] / "reports" / "k8s" / "00-formats"
 MACHINES = {name: one.machine for name, one in catalog_entries().items()}
-QUIET = pytest.mark.filterwarnings("ignore:(not known from|assumed, since):alignup.errors.AlignupWarning")
+QUIET = pytest.mark.filterwarnings(
+    "ignore:(not known from|assumed, since):alignup.errors.AlignupWarning"
+)
 
 
 def rows_of(machine):
@@ -34,7 +36,10 @@ def rows_of(machine):
 
 def lscpu_e(machine):
     lines = [
-        f"{cpu:3} {node:4} {socket:6} {core:4} {core}:{core}:{core}{'' if l3 is None else f':{l3}'}  yes"
+        (
+            f"{cpu:3} {node:4} {socket:6} {core:4} "
+            f"{core}:{core}:{core}{'' if l3 is None else f':{l3}'}  yes"
+        )
         for cpu, node, socket, core, l3 in sorted(rows_of(machine))
     ]
     return "\n".join(["CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE", *lines, ""])
@@ -45,7 +50,14 @@ def lscpu_p(machine):
         f"{cpu},{core},{socket},{node},,{core},{core},{core},{'' if l3 is None else l3}"
         for cpu, node, socket, core, l3 in sorted(rows_of(machine))
     ]
-    return "\n".join(["# The following is the parsable format", "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3", *lines, ""])
+    return "\n".join(
+        [
+            "# The following is the parsable format",
+            "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3",
+            *lines,
+            "",
+        ]
+    )
 
 
 def lscpu_plain(machine):
@@ -54,7 +66,11 @@ def lscpu_plain(machine):
         f"  NUMA node{node.id} CPU(s):  {CPUSet.from_int(cpus)}"
         for node, cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True)
     ]
-    head = [f"CPU(s):  {machine.cpu_count}", f"Thread(s) per core: {threads}", f"Socket(s): {len(machine.sockets)}"]
+    head = [
+        f"CPU(s):  {machine.cpu_count}",
+        f"Thread(s) per core: {threads}",
+        f"Socket(s): {len(machine.sockets)}",
+    ]
     return "\n".join(["Architecture:  x86_64", *head, *nodes, ""])
 
 
@@ -64,8 +80,14 @@ def numactl(machine):
         lines += [f"node {node.id} cpus: {' '.join(map(str, CPUSet.from_int(cpus)))}"]
         lines += [f"node {node.id} size: {node.memory >> 20} MB", f"node {node.id} free: 1 MB"]
     if machine.distance_matrix:
-        lines += ["node distances:", "node " + " ".join(f"{one:3}" for one in machine.numa_node_ids)]
-        lines += [f"{node.id:3}: " + " ".join(f"{one:3}" for one in node.distances) for node in machine.numa_nodes]
+        lines += [
+            "node distances:",
+            "node " + " ".join(f"{one:3}" for one in machine.numa_node_ids),
+        ]
+        lines += [
+            f"{node.id:3}: " + " ".join(f"{one:3}" for one in node.distances)
+            for node in machine.numa_nodes
+        ]
     return "\n".join([*lines, ""])
 
 
@@ -80,7 +102,9 @@ def layout(machine):
         found.pop(None, None)
         return set(found.values())
 
-    cores = {node.id: {core.cpus for core in node.cores} for node in machine.numa_nodes if node.cores}
+    cores = {
+        node.id: {core.cpus for core in node.cores} for node in machine.numa_nodes if node.cores
+    }
     return cores, groups(lambda core: core.socket), groups(lambda core: core.l3)
 
 
@@ -97,18 +121,24 @@ DRESSES = {
 @QUIET
 @given(
     st.sampled_from(sorted(MACHINES)),
-    st.permutations(["e", "numactl"]) | st.permutations(["p", "numactl"]) | st.permutations(["e", "plain", "numactl"]),
+    st.permutations(["e", "numactl"])
+    | st.permutations(["p", "numactl"])
+    | st.permutations(["e", "plain", "numactl"]),
     st.sampled_from(sorted(DRESSES)),
 )
 def test_pieces_in_any_order_are_the_machine(name, pieces, dress):
     machine = MACHINES[name]
     writers = {"e": lscpu_e, "p": lscpu_p, "plain": lscpu_plain, "numactl": numactl}
-    found = read_pasted("\n".join(DRESSES[dress](writers[one](machine)) for one in pieces), "x").machine
+    found = read_pasted(
+        "\n".join(DRESSES[dress](writers[one](machine)) for one in pieces), "x"
+    ).machine
 
     assert layout(found) == layout(machine)
     assert found.numa_node_ids == machine.numa_node_ids
     assert found.distance_matrix == machine.distance_matrix
-    assert [node.memory for node in found.numa_nodes] == [node.memory >> 20 << 20 for node in machine.numa_nodes]
+    assert [node.memory for node in found.numa_nodes] == [
+        node.memory >> 20 << 20 for node in machine.numa_nodes
+    ]
 
 
 PROGRAMS = {
@@ -133,12 +163,19 @@ def test_what_the_programs_print_is_what_sysfs_says(tmp_path, program, shape):
     sockets, cores, threads = shape
     files = server(sockets=sockets, cores=cores, threads=threads)
     count = sockets * cores * threads
-    files |= {f"sys/devices/system/cpu/{name}": f"0-{count - 1}\n" for name in ("online", "possible", "present")}
+    files |= {
+        f"sys/devices/system/cpu/{name}": f"0-{count - 1}\n"
+        for name in ("online", "possible", "present")
+    }
     files["sys/devices/system/cpu/kernel_max"] = "255\n"
-    files["proc/cpuinfo"] = "".join(f"processor\t: {cpu}\nvendor_id\t: GenuineIntel\n\n" for cpu in range(count))
+    files["proc/cpuinfo"] = "".join(
+        f"processor\t: {cpu}\nvendor_id\t: GenuineIntel\n\n" for cpu in range(count)
+    )
     # the names before Linux 5.3, which the programs read
     for new, old in (("core_cpus", "thread_siblings"), ("package_cpus", "core_siblings")):
-        files |= {path.replace(new, old): text for path, text in files.items() if path.endswith(new)}
+        files |= {
+            path.replace(new, old): text for path, text in files.items() if path.endswith(new)
+        }
     write(tmp_path, files)
     ran = subprocess.run(  # noqa: S603 - a program of this test's list
         words, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
@@ -152,7 +189,13 @@ def test_what_the_programs_print_is_what_sysfs_says(tmp_path, program, shape):
 @QUIET
 @pytest.mark.parametrize(
     ("name", "nodes"),
-    [("lscpu-e.txt", 1), ("lscpu-this.json", 1), ("lscpu.txt", 2), ("numactl-H.txt", 2), ("syn.txt", 2)],
+    [
+        ("lscpu-e.txt", 1),
+        ("lscpu-this.json", 1),
+        ("lscpu.txt", 2),
+        ("numactl-H.txt", 2),
+        ("syn.txt", 2),
+    ],
 )
 def test_the_reports_files(name, nodes):
     assert len(load_machine(str(FORMATS / name)).machine.numa_nodes) == nodes
@@ -161,21 +204,35 @@ def test_the_reports_files(name, nodes):
 @QUIET
 def test_what_a_report_pastes_together():
     """The GPUs are near the nodes that NVIDIA's table names."""
-    text = "".join((FORMATS / name).read_text() for name in ("topo-m.txt", "numactl-H.txt", "lscpu.txt"))
+    text = "".join(
+        (FORMATS / name).read_text() for name in ("topo-m.txt", "numactl-H.txt", "lscpu.txt")
+    )
     found = read_pasted(text, "x")
 
     assert layout(found.machine)[0] == {0: {(0, 4), (2, 6)}, 1: {(1, 5), (3, 7)}}
     assert [node.memory >> 20 for node in found.machine.numa_nodes] == [16000, 16384]
-    assert [(gpu.id, gpu.numa_nodes) for gpu in found.devices["nvidia.com/gpu"]] == [("GPU0", (0,)), ("GPU1", (1,))]
+    assert [(gpu.id, gpu.numa_nodes) for gpu in found.devices["nvidia.com/gpu"]] == [
+        ("GPU0", (0,)),
+        ("GPU1", (1,)),
+    ]
 
 
 @QUIET
 @pytest.mark.parametrize(
     ("row", "near"),
-    [("0,2 1 N/A", (1,)), ("0-7:2 N/A N/A", None), ("1,3 N/A N/A", (1,)), ("", None), ("0-7 0-1 N/A", (0, 1))],
+    [
+        ("0,2 1 N/A", (1,)),
+        ("0-7:2 N/A N/A", None),
+        ("1,3 N/A N/A", (1,)),
+        ("", None),
+        ("0-7 0-1 N/A", (0, 1)),
+    ],
 )
 def test_a_gpu_is_near_what_the_driver_says_or_else_near_its_cpus(row, near):
-    text = f"\tGPU0\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tSYS\t{row}\nNIC0\tSYS\t X \n"
+    text = (
+        "\tGPU0\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X "
+        f"\tSYS\t{row}\nNIC0\tSYS\t X \n"
+    )
     found = read_pasted(text + (FORMATS / "lscpu.txt").read_text(), "x")
     assert [gpu.numa_nodes for gpu in found.devices["nvidia.com/gpu"]] == [near]
 
@@ -191,8 +248,10 @@ FAR = "NUMA node0 CPU(s): 0-1,4-5\nNUMA node1 CPU(s): 2-3,6-7"
         (f"Thread(s) per core: 2\n{FAR}", {(0, 4), (1, 5), (2, 6), (3, 7)}),
         (FAR, {(0, 4), (1, 5), (2, 6), (3, 7)}),
         # a virtual machine with several nodes, and POWER
-        ("Thread(s) per core: 2\nNUMA node0 CPU(s): 0-3\nNUMA node1 CPU(s): 4-7", {(0, 1), (2, 3), (4, 5), (6, 7)}),
-        ("Architecture: ppc64le\nThread(s) per core: 4\nNUMA node0 CPU(s): 0-7", {(0, 1, 2, 3), (4, 5, 6, 7)}),
+        (("Thread(s) per core: 2\nNUMA node0 CPU(s): 0-3\nNUMA node1 CPU(s): "
+         "4-7"), {(0, 1), (2, 3), (4, 5), (6, 7)}),
+        (("Architecture: ppc64le\nThread(s) per core: 4\nNUMA node0 CPU(s): "
+         "0-7"), {(0, 1, 2, 3), (4, 5, 6, 7)}),
         ("Thread(s) per core: 2\nCPU(s): 4", {(0, 2), (1, 3)}),
         # unequal cores, of which nothing is told
         ("Thread(s) per core: 2\nNUMA node0 CPU(s): 0-2", {(0,), (1,), (2,)}),
@@ -210,10 +269,12 @@ def test_what_is_assumed_and_what_is_not_known_are_said():
     assert [str(one.message) for one in caught] == [
         (
             "assumed, since nothing in x tells it: that CPUs are numbered in the usual way "
-            "(0,4 are a core, and so on); that sockets follow the order of NUMA nodes; `lscpu -e` does"
+            "(0,4 are a core, and so on); that sockets follow the order of NUMA nodes; `lscpu -e` "
+            "does"
         ),
         (
-            "not known from x: memory (not checked), distances between NUMA nodes, L3 caches, hugepages (taken as "
+            "not known from x: memory (not checked), distances between NUMA nodes, L3 caches, "
+            "hugepages (taken as "
             "none); `lscpu -e; numactl -H` tells more"
         ),
     ]
@@ -230,10 +291,16 @@ def test_memory_that_is_not_known_refuses_nobody():
         "memoryManagerPolicy": "Static",
         "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
     }
-    with pytest.warns(AlignupWarning, match="memoryManagerPolicy Static is not followed: the memory of this machine"):
+    with pytest.warns(
+        AlignupWarning,
+        match="memoryManagerPolicy Static is not followed: the memory of this machine",
+    ):
         node = Node(machine, config, whole_verdict=True)
     resources = {"limits": {"cpu": "2", "memory": "64Gi"}}
-    pod = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+    pod = {
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": {"containers": [{"name": "c", "resources": resources}]},
+    }
 
     assert not machine.knows_memory
     assert node.admit(pod).admitted
@@ -272,12 +339,21 @@ E = "CPU NODE SOCKET CORE\n0 0 0 0\n1 0 0 1\n"
         ("hello", "got 'hello' in x"),
         ("GPU0 CPU Affinity\nGPU0 X 0-1\n", "got that of nvidia-smi topo -m only in x"),
         (f"{E}...\n", "the table of lscpu -e is cut off after 2 lines: give all of it in x"),
-        (f"{E}\n{E.replace('1 0 0 1', '1 0 1 1')}", "the table of lscpu -e is there with different values"),
+        (
+            f"{E}\n{E.replace('1 0 0 1', '1 0 1 1')}",
+            "the table of lscpu -e is there with different values",
+        ),
         (
             f"{E}node 0 cpus: 0\nnode 1 cpus: 1",
-            "lscpu -e and numactl -H are of different machines: NUMA node 0 has CPUs 0-1 and CPUs 0 by them in x",
+            (
+                "lscpu -e and numactl -H are of different machines: NUMA node 0 has CPUs 0-1 and CPUs "
+                "0 by them in x"
+            ),
         ),
-        ("node 0 cpus: 0 1 ...", "node 0 cpus is cut off, or no list of numbers: give all of it in x"),
+        (
+            "node 0 cpus: 0 1 ...",
+            "node 0 cpus is cut off, or no list of numbers: give all of it in x",
+        ),
         ("node 0 cpus: 99999999999", "CPU numbers below 65536"),
         ("node 0 cpus: 0\nnode 0 cpus: 1", "node 0 cpus is there with different values"),
         ("NUMA node0 CPU(s): 0-3,...", r"NUMA node0 CPU\(s\) is cut off"),
@@ -288,7 +364,11 @@ E = "CPU NODE SOCKET CORE\n0 0 0 0\n1 0 0 1\n"
         ("Machine (1GB)\n  PU L#0\n", "has logical numbers only: run it without -l"),
         (f"{TREE}{TREE}", "several trees of lstopo"),
         (TREE.replace("    PU L#3 (P#3)", "    [...]"), "the tree of lstopo is cut off"),
-        ("Machine (1GB)\n" + "".join(f"{' ' * depth}Group0 L#{depth}\n" for depth in range(1, 300)), "100 levels"),
+        (
+            "Machine (1GB)\n"
+            + "".join(f"{' ' * depth}Group0 L#{depth}\n" for depth in range(1, 300)),
+            "100 levels",
+        ),
     ],
 )
 def test_texts_of_no_machine_are_one_line(text, message):
@@ -298,10 +378,20 @@ def test_texts_of_no_machine_are_one_line(text, message):
 
 
 @QUIET
-@given(st.text(alphabet='0129-,:.#()GPUCNMnode cpus size\nMBL+{}"[]', max_size=200), st.integers(0, 400), st.booleans())
+@given(
+    st.text(alphabet='0129-,:.#()GPUCNMnode cpus size\nMBL+{}"[]', max_size=200),
+    st.integers(0, 400),
+    st.booleans(),
+)
 def test_damaged_texts_are_a_machine_or_one_line(noise, place, cut):
     """Never another error."""
-    text = "".join((FORMATS / name).read_text() for name in ("lscpu.txt", "numactl-H.txt", "topo-m.txt")) + TREE + E
+    text = (
+        "".join(
+            (FORMATS / name).read_text() for name in ("lscpu.txt", "numactl-H.txt", "topo-m.txt")
+        )
+        + TREE
+        + E
+    )
     damaged = text[:place] + noise + ("" if cut else text[place:])
     try:
         read_pasted(damaged, "x")

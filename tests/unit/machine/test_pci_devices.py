@@ -49,7 +49,9 @@ def test_nvidias_gpus_are_its_display_controllers():
 
 
 def test_numa_is_the_node_or_none():
-    inventory = devices_from_pci(MACHINE, map(PciSelector.parse, ["a/gpu=class=0302", "a/nic=15b3:*"]))
+    inventory = devices_from_pci(
+        MACHINE, map(PciSelector.parse, ["a/gpu=class=0302", "a/nic=15b3:*"])
+    )
 
     assert inventory == {
         "a/gpu": (Device("0000:10:00.0", (0,)), Device("0000:11:00.0", (1,))),
@@ -59,7 +61,9 @@ def test_numa_is_the_node_or_none():
 
 def test_selectors_of_one_resource_add_up():
     """Without repeating a device."""
-    inventory = devices_from_pci(MACHINE, map(PciSelector.parse, ["a/b=10de:*", "a/b=class=03", "a/b=15b3:1021"]))
+    inventory = devices_from_pci(
+        MACHINE, map(PciSelector.parse, ["a/b=10de:*", "a/b=class=03", "a/b=15b3:1021"])
+    )
 
     assert len(inventory["a/b"]) == 4
 
@@ -92,7 +96,11 @@ def test_a_selector_without_sense_is_refused(text):
 
 @pytest.mark.parametrize(
     ("text", "what"),
-    [("x/y=dead:*", r"dead:\*"), ("x/y=class=12", "class 12"), ("x/y=10de:*,class=02", r"10de:\* and class 02")],
+    [
+        ("x/y=dead:*", r"dead:\*"),
+        ("x/y=class=12", "class 12"),
+        ("x/y=10de:*,class=02", r"10de:\* and class 02"),
+    ],
 )
 def test_a_selector_that_selects_nothing_is_refused(text, what):
     with pytest.raises(InputError, match=f"no PCI device matches {what} for x/y"):
@@ -150,7 +158,12 @@ def test_devices_are_as_far_apart_as_the_bridges_between_them(other: str, distan
 
 
 def test_the_bridges_above_a_device_end_in_its_root() -> None:
-    assert PciTree(TREE).above("0000:04:00.0") == ("0000:02:01.0", "0000:01:00.0", "0000:00:01.0", "pci0000:00")
+    assert PciTree(TREE).above("0000:04:00.0") == (
+        "0000:02:01.0",
+        "0000:01:00.0",
+        "0000:00:01.0",
+        "pci0000:00",
+    )
 
 
 def test_a_tree_survives_json_and_says_so() -> None:

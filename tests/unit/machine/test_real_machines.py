@@ -1,8 +1,9 @@
 """Ten shapes of machines, against what another observer finds in the same files.
 
-Each shape is a small machine of our own making that tells of itself as one real machine does, and needs nothing beside
-the repository. The real ones themselves, with what hwloc makes of them, are not ours to hand on: they are tried as well
-from the folder that ALIGNUP_MACHINES names, or `shared/machines` beside the repository, where there is one.
+Each shape is a small machine of our own making that tells of itself as one real machine does, and
+needs nothing beside the repository. The real ones themselves, with what hwloc makes of them, are
+not ours to hand on: they are tried as well from the folder that ALIGNUP_MACHINES names, or
+`shared/machines` beside the repository, where there is one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ FOLDER = Path(os.environ.get("ALIGNUP_MACHINES", Path(__file__).parents[4] / "sh
 ARCHIVES = {file.name.removesuffix(".tar.xz"): file for file in sorted(FOLDER.glob("*.tar.xz"))}
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for number, name in enumerate(ARCHIVES) if number % 5]
+SLOW = [
+    pytest.param(name, marks=pytest.mark.slow) for number, name in enumerate(ARCHIVES) if number % 5
+]
 """Four of five archives, which take a third of a second each."""
 
 
@@ -42,7 +45,8 @@ def case(request, tmp_path_factory):
         return root, archive, read_machine(root), shape.expected()
     archive = ARCHIVES[request.param]
     with tarfile.open(archive) as packed:
-        # of Python 3.11.4 and newer; a stricter one asks for the real path of each of thousands of files
+        # of Python 3.11.4 and newer; a stricter one asks for the real path of each of thousands of
+        # files
         packed.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
         packed.extractall(folder)  # noqa: S202 - an archive of our own
     expected = json.loads((FOLDER / f"{request.param}.json").read_text())
@@ -50,7 +54,9 @@ def case(request, tmp_path_factory):
 
 
 def all_cores(machine):
-    return [core for node in machine.numa_nodes for core in node.cores] + list(machine.unassigned_cores)
+    return [core for node in machine.numa_nodes for core in node.cores] + list(
+        machine.unassigned_cores
+    )
 
 
 def groups(machine, attribute):
@@ -94,9 +100,15 @@ def test_distances(case):
 def test_cores_sockets_and_caches(case):
     _, _, machine, expected = case
 
-    assert sorted(core.cpus for core in all_cores(machine)) == sorted(tuple(core["cpus"]) for core in expected["cores"])
-    assert groups(machine, "socket") == {socket["os_index"]: socket["cpus"] for socket in expected["packages"]}
-    assert sorted(groups(machine, "l3").values()) == sorted(cache["cpus"] for cache in expected["l3"])
+    assert sorted(core.cpus for core in all_cores(machine)) == sorted(
+        tuple(core["cpus"]) for core in expected["cores"]
+    )
+    assert groups(machine, "socket") == {
+        socket["os_index"]: socket["cpus"] for socket in expected["packages"]
+    }
+    assert sorted(groups(machine, "l3").values()) == sorted(
+        cache["cpus"] for cache in expected["l3"]
+    )
 
 
 def test_offline_cpus(case):
@@ -112,7 +124,11 @@ def test_pci_devices(case):
 
     for theirs in expected["pci"]:
         device = ours[theirs["busid"]]
-        assert (device.class_, device.vendor, device.device) == (theirs["class"], theirs["vendor"], theirs["device"])
+        assert (device.class_, device.vendor, device.device) == (
+            theirs["class"],
+            theirs["vendor"],
+            theirs["device"],
+        )
         if theirs["local_numa_nodes"] is not None:
             assert [device.numa_node] == theirs["local_numa_nodes"]
 

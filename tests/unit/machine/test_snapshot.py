@@ -41,7 +41,9 @@ def root(tmp_path):
         "sys/class/net/eth0/address": "02:00:00:00:00:01",
         "sys/class/dmi/id/product_serial": "secret",
     }
-    return write(tmp_path / "root", FILES | secrets | {"proc/cpuinfo": "processor : 0\nSerial : secret\n"})
+    return write(
+        tmp_path / "root", FILES | secrets | {"proc/cpuinfo": "processor : 0\nSerial : secret\n"}
+    )
 
 
 @pytest.mark.parametrize("suffix", [".tar.xz", ".tar.gz", ".tgz"])
@@ -73,14 +75,23 @@ def test_a_machine_in_a_folder_of_its_own_is_found(tmp_path):
     """Archives that others made have one; their links to PCI devices are followed."""
     members = {f"./box/{path}": text for path, text in server().items()}
     target = "box/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0"
-    members |= {"box": None, f"{target}/class": "0x030200", f"{target}/vendor": "0x10de", f"{target}/numa_node": "1"}
-    members["box/sys/bus/pci/devices/0000:01:00.0"] = "->../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+    members |= {
+        "box": None,
+        f"{target}/class": "0x030200",
+        f"{target}/vendor": "0x10de",
+        f"{target}/numa_node": "1",
+    }
+    members["box/sys/bus/pci/devices/0000:01:00.0"] = (
+        "->../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+    )
     members["box/sys/bus/pci/devices/0000:02:00.0"] = "->../../../devices/pci0000:00/missing"
     members["box/etc/hostname"] = "secret"
     machine = describe(load_snapshot(archive(tmp_path / "box.tgz", members)))
 
     assert machine.cpu_count == 8
-    assert [(device.address, device.numa_node) for device in machine.pci_devices] == [("0000:01:00.0", 1)]
+    assert [(device.address, device.numa_node) for device in machine.pci_devices] == [
+        ("0000:01:00.0", 1)
+    ]
 
 
 def test_names_that_lead_elsewhere_lead_nowhere(tmp_path):
@@ -88,7 +99,8 @@ def test_names_that_lead_elsewhere_lead_nowhere(tmp_path):
     members = {f"../../{path}": text for path, text in server().items()} | {"/etc/passwd": "x"}
 
     with pytest.raises(
-        InputError, match=r"no files of sys and proc in the snapshot .*tar czf FILE -C / sys/devices/system"
+        InputError,
+        match=r"no files of sys and proc in the snapshot .*tar czf FILE -C / sys/devices/system",
     ):
         load_snapshot(archive(tmp_path / "evil.tgz", members))
 
@@ -223,7 +235,8 @@ def test_sizes_that_cannot_be_are_damage(tmp_path, archive_):
 
 
 @pytest.mark.parametrize(
-    ("name", "part", "count"), [("proc/cpuinfo", b"\n", 17 << 20), (f"{CPU}/online", b"0,", 1 << 20)]
+    ("name", "part", "count"),
+    [("proc/cpuinfo", b"\n", 17 << 20), (f"{CPU}/online", b"0,", 1 << 20)],
 )
 def test_a_file_that_is_larger_than_any_of_a_kernel_is_damage(tmp_path, name, part, count):
     """However small it is packed."""

@@ -58,7 +58,9 @@ def test_pci_devices_replace_those_of_their_resource():
 def test_the_driver_is_asked_as_often_as_wanted(asked):
     """Never, for GPUs that nothing else describes, or for all."""
     given = {GPU: [{"id": "a"}]}
-    assert load_with_devices(MACHINE, devices=given, nvidia="if missing").devices == {GPU: (Device("a", None),)}
+    assert load_with_devices(MACHINE, devices=given, nvidia="if missing").devices == {
+        GPU: (Device("a", None),)
+    }
     assert not asked
     for loaded in (
         load_with_devices(MACHINE, nvidia="if missing"),

@@ -23,7 +23,9 @@ def test_admissions_and_refusals_are_counted() -> None:
     """Requests count both, errors the refused ones, and the histogram observes the milliseconds of each."""
     registry = CollectorRegistry()
     observer = AdmissionMetrics(registry)
-    manager = TopologyManager(make_policy("restricted", 2), "container", [Licences([2, 0])], observer)
+    manager = TopologyManager(
+        make_policy("restricted", 2), "container", [Licences([2, 0])], observer
+    )
     for uid in ("a", "b", "c"):
         manager.admit(pod_of(uid))
 
@@ -41,15 +43,22 @@ def test_admissions_and_refusals_are_counted() -> None:
         for sample in metric.samples
         if sample.name == f"{prefix}duration_ms_bucket"
     ]
-    assert [float(bound) for bound in bounds[:-1]] == pytest.approx([0.05 * 2**power for power in range(15)])
+    assert [float(bound) for bound in bounds[:-1]] == pytest.approx(
+        [0.05 * 2**power for power in range(15)]
+    )
 
 
 def test_an_admission_that_no_merge_decides_is_counted() -> None:
     """A pod whose own policy is not the node's is refused before any provider is asked."""
     registry = CollectorRegistry()
     node = Node.from_dict({"machine": "align-up-article"}, observer=AdmissionMetrics(registry))
-    annotation = {"scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy": "Restricted"}'}
-    pod = {"metadata": {"name": "p", "annotations": annotation}, "spec": {"containers": [{"name": "c0"}]}}
+    annotation = {
+        "scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy": "Restricted"}'
+    }
+    pod = {
+        "metadata": {"name": "p", "annotations": annotation},
+        "spec": {"containers": [{"name": "c0"}]},
+    }
 
     assert not node.admit(pod)
     assert registry.get_sample_value("kubelet_topology_manager_admission_requests_total") == 1

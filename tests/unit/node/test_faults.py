@@ -14,7 +14,9 @@ from alignup.node.faults import known_faults
 from alignup.replay.scenario import Admit, Remove, read_steps
 
 VECTORS = Path(__file__).parents[2] / "vectors"
-CORNERS = [json.loads(line) for line in (VECTORS / "corner/differences.jsonl").read_text().splitlines()]
+CORNERS = [
+    json.loads(line) for line in (VECTORS / "corner/differences.jsonl").read_text().splitlines()
+]
 
 
 def faults_of(scenario: dict[str, Any], version: str, last: int | None = None) -> list[set[str]]:
@@ -62,7 +64,12 @@ def test_a_distribution_without_end_is_told_where_the_kubelet_hung() -> None:
 @pytest.mark.parametrize(("version", "found"), [("1.35", {"does not answer"}), ("1.36", set())])
 def test_up_to_1_35_all_sets_of_many_numa_nodes_are_walked(version: str, found: set[str]) -> None:
     numa = [
-        {"id": node, "memory": 1 << 30, "distances": [10] * 34, "cores": [{"cpus": [node], "socket": 0}] * (node < 2)}
+        {
+            "id": node,
+            "memory": 1 << 30,
+            "distances": [10] * 34,
+            "cores": [{"cpus": [node], "socket": 0}] * (node < 2),
+        }
         for node in range(34)
     ]
     options = {"max-allowable-numa-nodes": "34"}
@@ -73,7 +80,9 @@ def test_up_to_1_35_all_sets_of_many_numa_nodes_are_walked(version: str, found: 
     }
     node = Node.from_dict(scenario, kubelet_version=version)
     resources = {"limits": {"example.com/gpu": "1"}}
-    pod = node.read({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}})
+    pod = node.read(
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+    )
     assert {one.does for one in known_faults(node, pod)} == found
 
 
@@ -123,9 +132,14 @@ def test_hints_that_combine_in_too_many_ways_are_told(
     }
     amounts = {"cpu": "1", "memory": "1Gi", **{f"hugepages-{size}": size for size in sizes}}
     node = Node.from_dict(scenario, kubelet_version="1.36")
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": amounts}}]}}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": amounts}}]},
+    }
     found = [f"{fault.does}: {fault.text}" for fault in known_faults(node, node.read(pod))]
-    assert found == (["does not answer: it merges all 4.2e+09 combinations of hints"] if is_told else [])
+    assert found == (
+        ["does not answer: it merges all 4.2e+09 combinations of hints"] if is_told else []
+    )
     assert not node.pods
 
 
@@ -137,7 +151,9 @@ def test_hints_that_combine_in_too_many_ways_are_told(
         (3, 3, "3.5e+08"),  # the same for each container
     ],
 )
-def test_combinations_that_take_more_than_a_minute_are_told(nodes_with_gpus: int, containers: int, told) -> None:
+def test_combinations_that_take_more_than_a_minute_are_told(
+    nodes_with_gpus: int, containers: int, told
+) -> None:
     """A kubelet 1.32.13 answered a pod with 1.6e8 combinations in 35 s; a kubelet 1.33.13 took 63 s for 1.4e8."""
     numa = [
         {
@@ -150,18 +166,30 @@ def test_combinations_that_take_more_than_a_minute_are_told(nodes_with_gpus: int
     ]
     scenario = {
         "machine": {"numaNodes": numa},
-        "kubelet": {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
+        "kubelet": {
+            "topologyManagerPolicy": "restricted",
+            "cpuManagerPolicy": "static",
+            "reservedSystemCPUs": "0",
+        },
         "devices": {
             "e.com/nic": [{"id": f"nic{place}", "numa": [place % 8]} for place in range(16)],
             "e.com/tpu": [{"id": f"tpu{place}", "numa": [place % 8]} for place in range(32)],
-            "e.com/gpu": [{"id": f"gpu{place}", "numa": [place % nodes_with_gpus]} for place in range(20)],
+            "e.com/gpu": [
+                {"id": f"gpu{place}", "numa": [place % nodes_with_gpus]} for place in range(20)
+            ],
         },
     }
     node = Node.from_dict(scenario, kubelet_version="1.36")
     limits = {"cpu": "1", "memory": "1Gi", "e.com/nic": "1", "e.com/tpu": "1", "e.com/gpu": "1"}
     pod = {
         "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": f"c{one}", "resources": {"limits": limits}} for one in range(containers)]},
+        "spec": {
+            "containers": [
+                {"name": f"c{one}", "resources": {"limits": limits}} for one in range(containers)
+            ]
+        },
     }
     found = [f"{fault.does}: {fault.text}" for fault in known_faults(node, node.read(pod))]
-    assert found == ([f"does not answer: it merges all {told} combinations of hints"] if told else [])
+    assert found == (
+        [f"does not answer: it merges all {told} combinations of hints"] if told else []
+    )

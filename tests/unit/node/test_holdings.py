@@ -81,7 +81,9 @@ def test_a_device_that_is_gone_is_still_held() -> None:
     seen = holdings_of(node)
 
     assert seen.amounts("a/gpu").unhealthy == (held,)
-    assert [one.label for one in seen.containers if held in one.devices["a/gpu"]] == ["default/p/c0"]
+    assert [one.label for one in seen.containers if held in one.devices["a/gpu"]] == [
+        "default/p/c0"
+    ]
 
 
 def test_containers_hold_what_they_were_given() -> None:
@@ -98,7 +100,9 @@ def test_containers_hold_what_they_were_given() -> None:
     assert second == ContainerHolding("q", "default/q", "c0")
     assert (bool(first), bool(second)) == (True, False)
     assert [one for one in seen.containers if one.cpus] == [first]
-    assert json_of(seen.memory_groups) == [{"numaNodes": [0, 1], "pods": ["default/p"], "usable": True}]
+    assert json_of(seen.memory_groups) == [
+        {"numaNodes": [0, 1], "pods": ["default/p"], "usable": True}
+    ]
 
 
 def test_a_node_bound_to_itself_breaks_the_group() -> None:
@@ -106,7 +110,9 @@ def test_a_node_bound_to_itself_breaks_the_group() -> None:
     node.admit(wish("small", cpu="1", memory="1Gi"))
     seen = holdings_of(node)
 
-    assert [(group.numa_nodes, group.pods) for group in seen.memory_groups] == [((0,), ("default/small",))]
+    assert [(group.numa_nodes, group.pods) for group in seen.memory_groups] == [
+        ((0,), ("default/small",))
+    ]
 
 
 def test_a_pod_that_is_removed_leaves_nothing() -> None:
@@ -140,7 +146,9 @@ def test_a_record_is_plain_json() -> None:
 
 @examples(30)
 @given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 50), st.integers(0, 3)), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(st.integers(1, 9), st.integers(1, 50), st.integers(0, 3)), min_size=1, max_size=6
+    ),
     st.integers(0, 5),
 )
 def test_held_and_free_add_up(wishes: list[tuple[int, int, int]], removed: int) -> None:
@@ -160,10 +168,16 @@ def test_held_and_free_add_up(wishes: list[tuple[int, int, int]], removed: int) 
         if amounts.resource == "cpu":
             assert held == len({cpu for one in seen.containers for cpu in one.cpus or ()})
         elif amounts.resource == "memory":
-            assert held == sum(sum(one.memory.get("memory", {}).values()) for one in seen.containers)
+            assert held == sum(
+                sum(one.memory.get("memory", {}).values()) for one in seen.containers
+            )
         else:
             assert held == len(
-                {one for holding in seen.containers for one in holding.devices.get(amounts.resource, ())}
+                {
+                    one
+                    for holding in seen.containers
+                    for one in holding.devices.get(amounts.resource, ())
+                }
             )
 
 

@@ -1,7 +1,7 @@
 """Exceptions from outside: the node is as before the call that they end, or as after it.
 
-A trace function raises at every line, call and return of the package, one after the other; signal handlers raise at
-random moments.
+A trace function raises at every line, call and return of the package, one after the other; signal
+handlers raise at random moments.
 """
 
 from __future__ import annotations
@@ -75,7 +75,12 @@ SHARED = {
     }
 }
 INIT = {"initContainers": [container("first", "4", "2Gi", 2), container("second", "2")]}
-WHOLE = pod("x", container("c"), container("d", "1", gpus=0), resources={"limits": {"cpu": "6", "memory": "4Gi"}})
+WHOLE = pod(
+    "x",
+    container("c"),
+    container("d", "1", gpus=0),
+    resources={"limits": {"cpu": "6", "memory": "4Gi"}},
+)
 TOO_MUCH = pod("x", container("c", gpus=9))
 SECOND_TOO_LARGE = pod("x", container("c"), container("d", "200", gpus=0))
 POLICY = "scheduling.koordinator.sh/numa-topology-spec"
@@ -84,10 +89,12 @@ OPERATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Callable[[Node
     "admit": ({}, [], lambda node: node.admit(pod("x"))),
     "admit beside another": ({}, [pod("y")], lambda node: node.admit(pod("x"))),
     "admit with init containers": ({}, [], lambda node: node.admit(pod("x", **INIT))),
-    "admit across NUMA nodes": ({}, [], lambda node: node.admit(pod("x", container("c", "80", "1Gi", 0)))),
+    ("admit across NUMA "
+    "nodes"): ({}, [], lambda node: node.admit(pod("x", container("c", "80", "1Gi", 0)))),
     "admit a pod with resources": (SHARED, [], lambda node: node.admit(WHOLE)),
     "admit without traces": ({"keepRefusedBindings": False}, [], lambda node: node.admit(TOO_MUCH)),
-    "admit with a whole verdict": ({"wholeVerdict": True}, [pod("y")], lambda node: node.admit(pod("x"))),
+    ("admit with a whole "
+    "verdict"): ({"wholeVerdict": True}, [pod("y")], lambda node: node.admit(pod("x"))),
     "preempt": (
         {"wholeVerdict": True},
         [pod(f"low{i}", container("c", "20"), priority=0) for i in range(6)],
@@ -104,7 +111,8 @@ OPERATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Callable[[Node
         {"kubelet": {"topologyManagerPolicy": "none"}}, [], lambda node: node.admit(pod("x", **EXCLUSIVE))
     ),
     "remove": ({}, [pod("y"), pod("z")], lambda node: node.remove("y")),
-    "remove after init containers": ({}, [pod("y", **INIT), pod("z")], lambda node: node.remove("y")),
+    ("remove after init "
+    "containers"): ({}, [pod("y", **INIT), pod("z")], lambda node: node.remove("y")),
     "remove a pod with resources": (SHARED, [WHOLE], lambda node: node.remove("x")),
     "remove under a policy of its own": (
         {"kubelet": {"topologyManagerPolicy": "none"}}, [pod("y", **EXCLUSIVE)], lambda node: node.remove("y")
@@ -128,7 +136,9 @@ OPERATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Callable[[Node
 
 def made(operation: str) -> tuple[Node, Callable[[Node], object]]:
     more, pods, do = OPERATIONS[operation]
-    node = node_of(**{key: dict(value) if isinstance(value, dict) else value for key, value in more.items()})
+    node = node_of(
+        **{key: dict(value) if isinstance(value, dict) else value for key, value in more.items()}
+    )
     for one in pods:
         assert node.admit(one).admitted
     return node, do

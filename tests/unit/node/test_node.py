@@ -26,7 +26,9 @@ KUBELET = {
     "memoryManagerPolicy": "Static",
     "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
 }
-DEVICES = {"a/gpu": [{"id": "gpu0", "numa": [0]}, {"id": "gpu1", "numa": [1]}, {"id": "gpu2", "numa": [1]}]}
+DEVICES = {
+    "a/gpu": [{"id": "gpu0", "numa": [0]}, {"id": "gpu1", "numa": [1]}, {"id": "gpu2", "numa": [1]}]
+}
 
 
 def description(**changes: Any) -> dict[str, Any]:
@@ -45,7 +47,9 @@ def pod(uid: str = "p", **limits: str) -> dict[str, Any]:
 def test_the_articles_example() -> None:
     """Two containers side by side on a NUMA node each; a third one does not fit."""
     entry = catalog_entries()["align-up-article"]
-    node = Node.from_dict({"machine": entry.machine.to_dict(), "kubelet": entry.kubelet, "devices": entry.devices})
+    node = Node.from_dict(
+        {"machine": entry.machine.to_dict(), "kubelet": entry.kubelet, "devices": entry.devices}
+    )
     [example] = entry.pods
 
     admission = node.admit(example)
@@ -84,7 +88,12 @@ def test_built_in_providers_come_first_and_in_the_kubelets_order() -> None:
     licences = Licences([1, 1])
     node = Node.from_dict(description(), providers=[licences])
 
-    assert [provider.name for provider in node.manager.providers] == ["devices", "cpu", "memory", "licences"]
+    assert [provider.name for provider in node.manager.providers] == [
+        "devices",
+        "cpu",
+        "memory",
+        "licences",
+    ]
     assert isinstance(licences, HintProvider)
 
 
@@ -137,12 +146,16 @@ def test_plugins_choose_devices() -> None:
     asked = []
 
     class Last:
-        def preferred_allocation(self, available: list[str], must_include: list[str], size: int) -> list[str]:
+        def preferred_allocation(
+            self, available: list[str], must_include: list[str], size: int
+        ) -> list[str]:
             asked.append((sorted(available), list(must_include), size))
             return sorted(available)[-size:]
 
     own = Node.from_dict(description(), plugins={"a/gpu": Last()})
-    sets = Node.from_dict(description(preferredSets={"a/gpu": [["gpu1"]]}), plugins={"a/gpu": Last()})
+    sets = Node.from_dict(
+        description(preferredSets={"a/gpu": [["gpu1"]]}), plugins={"a/gpu": Last()}
+    )
     wish = pod(**{"a/gpu": "1", "cpu": "4"})
 
     assert own.admit(wish).containers["c0"].devices == {"a/gpu": ("gpu2",)}
@@ -251,10 +264,19 @@ def test_more_nodes_than_the_kubelet_allows() -> None:
             description(devices={"a/b": [{"id": "x", "numa": ["7"]}]}),
             r"a NUMA node id, got '7' at devices\['a/b'\]\[0\].numa",
         ),
-        (description(devices={"a/b": [{"id": "x"}, {"id": "x"}]}), r"got 'x' at devices\['a/b'\]\[1\].id"),
+        (
+            description(devices={"a/b": [{"id": "x"}, {"id": "x"}]}),
+            r"got 'x' at devices\['a/b'\]\[1\].id",
+        ),
         (description(preferredSets=3), r"a mapping, got 3 at preferredSets"),
-        (description(preferredSets={"a/gpu": 3}), r"a list of lists.*got 3 at preferredSets\['a/gpu'\]"),
-        (description(preferredSets={"a/gpu": [["x"]]}), r"'a/gpu' \(gpu0, gpu1, gpu2\), got \['x'\] at preferredSets"),
+        (
+            description(preferredSets={"a/gpu": 3}),
+            r"a list of lists.*got 3 at preferredSets\['a/gpu'\]",
+        ),
+        (
+            description(preferredSets={"a/gpu": [["x"]]}),
+            r"'a/gpu' \(gpu0, gpu1, gpu2\), got \['x'\] at preferredSets",
+        ),
         (description(preferredSets={"a/gpu": [[["x"]]]}), r"got \[\[.*\]\] at preferredSets"),
         (description(preferredSets={"a/nic": [["x"]]}), r"'a/nic' \(\), got \['x'\]"),
     ],
@@ -272,16 +294,24 @@ def test_descriptions_that_cannot_be(data: Any, expected: str) -> None:
     [
         ({"topologyManagerPolicy": "bogus"}, "got 'bogus' at topologyManagerPolicy"),
         ({"topologyManagerScope": "bogus"}, "got 'bogus' at topologyManagerScope"),
-        ({"cpuManagerPolicy": "static", "reservedSystemCPUs": "0,99"}, r"CPUs of this machine \(0-7\), got '0,99'"),
+        (
+            {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0,99"},
+            r"CPUs of this machine \(0-7\), got '0,99'",
+        ),
         ({"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "99"}}, "at most 8 CPUs"),
         ({"memoryManagerPolicy": "Static"}, "reservedMemory"),
         (
-            {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": {"bogus": "true"}},
+            {
+                "topologyManagerPolicy": "restricted",
+                "topologyManagerPolicyOptions": {"bogus": "true"},
+            },
             "got 'bogus' at topologyManagerPolicyOptions",
         ),
     ],
 )
-def test_configurations_with_which_a_kubelet_would_not_start(kubelet: dict[str, Any], expected: str) -> None:
+def test_configurations_with_which_a_kubelet_would_not_start(
+    kubelet: dict[str, Any], expected: str
+) -> None:
     with pytest.raises(ConfigError, match=expected):
         Node.from_dict(description(kubelet=kubelet))
 
@@ -333,7 +363,9 @@ def test_a_machine_of_the_catalog_brings_its_devices_and_configuration() -> None
 
 @pytest.mark.parametrize("key", ["kublet", "Devices", "preferred_sets", "kubeletConfiguration"])
 def test_a_misspelt_key_is_warned_of(key: str) -> None:
-    with pytest.warns(AlignupWarning, match=f"the key '{key}' of a node is unknown and ignored; did you mean '.*'"):
+    with pytest.warns(
+        AlignupWarning, match=f"the key '{key}' of a node is unknown and ignored; did you mean '.*'"
+    ):
         Node.from_dict({"machine": "xeon-2s", key: {}})
 
 
@@ -448,6 +480,7 @@ def test_memory_that_is_no_whole_number_of_bytes_is_refused_under_static() -> No
 @pytest.mark.parametrize("devices", [4, "a", {"id": "a"}])
 def test_devices_that_are_no_list_are_refused_by_name(devices: Any) -> None:
     with pytest.raises(
-        InputError, match=r'a list of devices such as \{"id": "gpu0", "numa": 0\}, got .* at devices\["x"\]'
+        InputError,
+        match=r'a list of devices such as \{"id": "gpu0", "numa": 0\}, got .* at devices\["x"\]',
     ):
         Node(machine_of(2, 2), devices={"x": devices})

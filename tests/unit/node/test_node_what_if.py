@@ -36,7 +36,9 @@ def state_of(node: Node) -> dict[str, Any]:
     state: dict[str, Any] = {
         "pods": [pod.uid for pod in node.pods],
         "held": {
-            (pod.uid, one.name): node.allocation(pod.uid, one.name) for pod in node.pods for one in pod.all_containers
+            (pod.uid, one.name): node.allocation(pod.uid, one.name)
+            for pod in node.pods
+            for one in pod.all_containers
         },
         "occupancy": node.occupancy,
     }
@@ -47,13 +49,21 @@ def state_of(node: Node) -> dict[str, Any]:
         memory = node.memory.ledger
         state["memory"] = (memory.free, memory.groups, memory.alone, memory.unused)
     if node.devices:
-        state["devices"] = {resource: pool.ledger.given for resource, pool in node.devices.pools.items()}
+        state["devices"] = {
+            resource: pool.ledger.given for resource, pool in node.devices.pools.items()
+        }
     return state
 
 
 def answer_of(admission: Admission) -> tuple[Any, ...]:
     """Return what an admission says."""
-    return (admission.admitted, admission.reason, admission.message, dict(admission.containers), admission.exact)
+    return (
+        admission.admitted,
+        admission.reason,
+        admission.message,
+        dict(admission.containers),
+        admission.exact,
+    )
 
 
 def attempt(node: Node, pod: Pod, how: str = "admit") -> tuple[Any, ...]:
@@ -80,7 +90,11 @@ def pod(uid: str, *containers: dict[str, str]) -> dict[str, Any]:
         "metadata": {"name": uid, "uid": uid},
         "spec": {
             "containers": [
-                {"name": f"c{index}", "image": "i", "resources": {"limits": {"memory": "1Gi", **limits}}}
+                {
+                    "name": f"c{index}",
+                    "image": "i",
+                    "resources": {"limits": {"memory": "1Gi", **limits}},
+                }
                 for index, limits in enumerate(containers)
             ]
         },
@@ -225,7 +239,12 @@ HALFWAY = pod("halfway", {"cpu": "1", "example.com/gpu": "1"}, {"cpu": "1", "exa
 def group_of_both(*, keep: bool) -> Node:
     """Return a node whose memory is in use as a group of both NUMA nodes."""
     node = Node.from_dict(
-        {"machine": machine_of(2, 4), "kubelet": KUBELET, "devices": DEVICES, "keepRefusedBindings": keep}
+        {
+            "machine": machine_of(2, 4),
+            "kubelet": KUBELET,
+            "devices": DEVICES,
+            "keepRefusedBindings": keep,
+        }
     )
     assert node.admit(pod("group", {"cpu": "2", "memory": "40Gi"})).admitted
     assert node.memory.ledger.groups == (0b11,)

@@ -15,18 +15,31 @@ KEY = "alignup.dev/policies"
 
 def node(**options) -> Node:
     """Return a node that wants everything on one NUMA node."""
-    config = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}
+    config = {
+        "topologyManagerPolicy": "single-numa-node",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+    }
     return Node(catalog_entries()["xeon-2s"].machine, config, **options)
 
 
 def pod(policies: object, *cpus: int, name: str = "pod") -> dict:
     containers = [
-        {"name": f"c{index}", "image": "x", "resources": {"limits": {"cpu": str(count), "memory": "1Gi"}}}
+        {
+            "name": f"c{index}",
+            "image": "x",
+            "resources": {"limits": {"cpu": str(count), "memory": "1Gi"}},
+        }
         for index, count in enumerate(cpus)
     ]
     text = policies if isinstance(policies, str) else json.dumps(policies)
     metadata = {"name": name, "uid": name, "annotations": {KEY: text}}
-    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {"containers": containers}}
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": metadata,
+        "spec": {"containers": containers},
+    }
 
 
 def test_a_container_can_be_less_strict_than_its_node():
@@ -36,7 +49,9 @@ def test_a_container_can_be_less_strict_than_its_node():
     beyond = node(beyond_kubelet=True)
     for one in (beyond.try_admit(wide), beyond.copy().admit(wide), beyond.admit(wide)):
         assert one.admitted
-        assert [len(list(one.containers[name].affinity.affinity.bits())) for name in ("c0", "c1")] == [2, 1]
+        assert [
+            len(list(one.containers[name].affinity.affinity.bits())) for name in ("c0", "c1")
+        ] == [2, 1]
     refused = beyond.admit(pod({"c1": "best-effort"}, 80, 2, name="late"))
     assert (refused.admitted, refused.reason) == (False, "TopologyAffinityError")
 
@@ -46,7 +61,9 @@ def test_a_single_container_too():
     assert not node().try_admit(pod({"c0": "none"}, 80)).admitted
 
 
-@pytest.mark.parametrize("policies", ["{", "[]", {"nobody": "none"}, {"c0": "loose"}, {"c0": None}, {"c0": {}}])
+@pytest.mark.parametrize(
+    "policies", ["{", "[]", {"nobody": "none"}, {"c0": "loose"}, {"c0": None}, {"c0": {}}]
+)
 def test_what_is_no_policy_is_said(policies):
     with pytest.raises(InputError, match=KEY):
         node(beyond_kubelet=True).admit(pod(policies, 2))

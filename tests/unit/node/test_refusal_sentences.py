@@ -28,7 +28,9 @@ def nodes(draw: st.DrawFn) -> Node:
     numa_nodes = draw(st.sampled_from([1, 2, 3, 8, 9, 16, 17, 24, 40, 64]))
     return Node.from_dict(
         {
-            "machine": machine(numa_nodes, draw(st.lists(st.sampled_from([0, 1, 600]), min_size=1, max_size=3))),
+            "machine": machine(
+                numa_nodes, draw(st.lists(st.sampled_from([0, 1, 600]), min_size=1, max_size=3))
+            ),
             "kubelet": {
                 "topologyManagerPolicy": draw(
                     st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"])
@@ -54,7 +56,10 @@ def nodes(draw: st.DrawFn) -> Node:
 @st.composite
 def manifests(draw: st.DrawFn, uid: str) -> dict[str, Any]:
     def container(name: str) -> dict[str, Any]:
-        limits = {"cpu": draw(st.sampled_from(AMOUNTS)), "memory": draw(st.sampled_from(AMOUNTS[:-1]))}
+        limits = {
+            "cpu": draw(st.sampled_from(AMOUNTS)),
+            "memory": draw(st.sampled_from(AMOUNTS[:-1])),
+        }
         if draw(st.booleans()):
             limits["hugepages-2Mi"] = draw(st.sampled_from(PAGES))
         if draw(st.booleans()):
@@ -64,7 +69,9 @@ def manifests(draw: st.DrawFn, uid: str) -> dict[str, Any]:
     return {
         "metadata": {"name": uid, "uid": uid},
         "spec": {
-            "initContainers": [container(f"i{number}") for number in range(draw(st.integers(0, 1)))],
+            "initContainers": [
+                container(f"i{number}") for number in range(draw(st.integers(0, 1)))
+            ],
             "containers": [container(f"c{number}") for number in range(draw(st.integers(1, 2)))],
         },
     }
@@ -72,7 +79,9 @@ def manifests(draw: st.DrawFn, uid: str) -> dict[str, Any]:
 
 @examples(60)
 @given(nodes(), manifests("first"), manifests("second"))
-def test_every_refusal_is_put_into_words(node: Node, first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_every_refusal_is_put_into_words(
+    node: Node, first: dict[str, Any], second: dict[str, Any]
+) -> None:
     """And a cluster of such nodes answers as the node does."""
     node.admit(first)
     tried = node.try_admit(second)
@@ -84,7 +93,8 @@ def test_every_refusal_is_put_into_words(node: Node, first: dict[str, Any], seco
         assert refusal_dict(admission.refusal, admission.numa_node_ids)
     for pod in node.pods:
         node.remove(pod.uid)
-    # kubelets up to 1.31 can give memory back to another NUMA node, and lose it there: see docs/versions.md
+    # kubelets up to 1.31 can give memory back to another NUMA node, and lose it there: see
+    # docs/versions.md
     if node.memory is not None and node.config.profile.memory_groups_checked:
         assert node.memory.free == node.memory.allocatable
 

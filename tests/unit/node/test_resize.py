@@ -20,10 +20,17 @@ MEMORY_STATIC = 'Resize is infeasible for Guaranteed Pods alongside Memory Manag
 OLD_STATIC = "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy"
 LOCALITY = "Resources cannot be allocated with Topology locality"
 CAPACITY = "Node didn't have enough capacity: cpu, requested: 100000, capacity: 15000"
-ALLOCATABLE = "node didn't have enough allocatable resources: cpu, requested: 100000, allocatable: 15000"
+ALLOCATABLE = (
+    "node didn't have enough allocatable resources: cpu, requested: 100000, allocatable: 15000"
+)
 BOTH_SHORT = f"{ALLOCATABLE}; memory, requested: {90 << 30}, allocatable: {31 << 30}"
-MEMORY_CAPACITY = f"Node didn't have enough capacity: memory, requested: {90 << 30}, capacity: {31 << 30}"
-TOO_MUCH = {"requests": {"cpu": "100", "memory": "90Gi"}, "limits": {"cpu": "200", "memory": "90Gi"}}
+MEMORY_CAPACITY = (
+    f"Node didn't have enough capacity: memory, requested: {90 << 30}, capacity: {31 << 30}"
+)
+TOO_MUCH = {
+    "requests": {"cpu": "100", "memory": "90Gi"},
+    "limits": {"cpu": "200", "memory": "90Gi"},
+}
 DISABLED = "InPlacePodVerticalScaling is disabled"
 HUNDRED = {"requests": {"cpu": "100"}, "limits": {"cpu": "200"}}
 ALL = {"requests": {"cpu": "15", "memory": "31Gi"}, "limits": {"cpu": "16", "memory": "31Gi"}}
@@ -43,7 +50,10 @@ MACHINE = {
 
 
 def node_of(
-    version: str, policy: str = "single-numa-node", gates: dict[str, bool] | None = None, **fields: Any
+    version: str,
+    policy: str = "single-numa-node",
+    gates: dict[str, bool] | None = None,
+    **fields: Any,
 ) -> Node:
     kubelet: dict[str, Any] = {
         "topologyManagerPolicy": policy,
@@ -112,7 +122,9 @@ BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "4", "
         ("1.32", {}, "none", BURSTABLE, {"requests": {"cpu": "2"}}, "Infeasible", DISABLED, 0),
     ],
 )  # fmt: skip
-def test_what_a_kubelet_says_and_what_then_holds_cpus(version, gates, policy, before, after, status, message, cpus):
+def test_what_a_kubelet_says_and_what_then_holds_cpus(
+    version, gates, policy, before, after, status, message, cpus
+):
     node = node_of(version, policy, gates)
     assert node.admit(pod_of(before))
     free = node.cpu.free_cpus
@@ -137,9 +149,14 @@ def test_resources_of_the_pod_as_a_whole_grow_alone(gates):
 
 
 REFUSING = ("single-numa-node", "restricted")
-OLD_MEMORY_STATIC = "Resize is infeasible for Guaranteed Pods alongside Memory Manager static policy"
+OLD_MEMORY_STATIC = (
+    "Resize is infeasible for Guaranteed Pods alongside Memory Manager static policy"
+)
 AMOUNTS = st.fixed_dictionaries(
-    {"cpu": st.sampled_from([500, 1000, 1500, 2000, 3000, 3000, 100_000]), "memory": st.sampled_from([1, 1, 1, 2, 90])}
+    {
+        "cpu": st.sampled_from([500, 1000, 1500, 2000, 3000, 3000, 100_000]),
+        "memory": st.sampled_from([1, 1, 1, 2, 90]),
+    }
 )
 SMALL = AMOUNTS.filter(lambda one: one["cpu"] < 100_000 and one["memory"] < 90)
 
@@ -147,7 +164,8 @@ SMALL = AMOUNTS.filter(lambda one: one["cpu"] < 100_000 and one["memory"] < 90)
 class PlainResizes:
     """What a kubelet makes of resizes of its only pod, read off the recorded answers, without a topology.
 
-    No container takes more than 3 CPUs, so that those beside it always leave as many near its memory.
+    No container takes more than 3 CPUs, so that those beside it always leave as many near its
+    memory.
     """
 
     def __init__(self, version, gates, policy, *, static, guaranteed, containers):
@@ -198,7 +216,10 @@ class PlainResizes:
             old = OLD_STATIC if self.static else OLD_MEMORY_STATIC
             return "" if CPU_GATE.items() <= self.gates.items() else old
         changed = {
-            name for name in ("cpu", "memory") for key, one in wanted.items() if one[name] != self.containers[key][name]
+            name
+            for name in ("cpu", "memory")
+            for key, one in wanted.items()
+            if one[name] != self.containers[key][name]
         }
         if "cpu" in changed and self.static and not self.gates:
             return CPU_STATIC
@@ -218,14 +239,23 @@ def test_resizes_one_after_the_other_are_answered_as_the_plain_model_says(
     version, gates, policy, static, guaranteed, containers, changes
 ):
     gates = {} if version == "1.32" else CPU_GATE if gates and version == "1.33" else gates
-    model = PlainResizes(version, gates, policy, static=static, guaranteed=guaranteed, containers=containers)
+    model = PlainResizes(
+        version, gates, policy, static=static, guaranteed=guaranteed, containers=containers
+    )
     node = node_of(version, policy, gates, cpuManagerPolicy="static" if static else "none")
 
     def resources(one):
         asked = {"cpu": f"{one['cpu']}m", "memory": f"{one['memory']}Gi"}
-        return {"requests": asked, "limits": asked if guaranteed else {"cpu": "300", "memory": "300Gi"}}
+        return {
+            "requests": asked,
+            "limits": asked if guaranteed else {"cpu": "300", "memory": "300Gi"},
+        }
 
-    pod = {"containers": [{"name": name, "resources": resources(one)} for name, one in containers.items()]}
+    pod = {
+        "containers": [
+            {"name": name, "resources": resources(one)} for name, one in containers.items()
+        ]
+    }
     assert node.admit({"metadata": {"name": "p", "uid": "u"}, "spec": pod})
     memory = node.memory.free
     for change in changes:
@@ -259,9 +289,17 @@ def test_a_resize_counts_for_the_next_one():
     ("containers", "pod", "words"),
     [
         ({"d": amounts("2")}, None, r"expected containers of the pod \(c\), got 'd'"),
-        ({"c": {"requests": {"cpu": "1"}}}, None, "the QoS class to stay Guaranteed, got 'Burstable'"),
+        (
+            {"c": {"requests": {"cpu": "1"}}},
+            None,
+            "the QoS class to stay Guaranteed, got 'Burstable'",
+        ),
         ({"c": {"limits": {"cpu": "1"}}}, None, "at most the limit"),
-        ({"c": {"requests": {"example.com/gpu": "1"}}}, None, "changes of cpu and memory only, got 'example.com/gpu'"),
+        (
+            {"c": {"requests": {"example.com/gpu": "1"}}},
+            None,
+            "changes of cpu and memory only, got 'example.com/gpu'",
+        ),
         ({"c": {"cpu": "1"}}, None, 'an object with "requests" and "limits"'),
         ({}, amounts("2"), "a pod that has resources as a whole"),
     ],
@@ -300,15 +338,25 @@ def test_a_step_of_a_scenario_is_answered_like_any_step():
         }
         steps = replay(scenario)["steps"]
         assert steps[1]["containers"]["c"]["cpus"] == steps[0]["containers"]["c"]["cpus"]
-        return [(step["admitted"], step["reason"], step["message"]) for step in (steps[1], steps[3])]
+        return [
+            (step["admitted"], step["reason"], step["message"]) for step in (steps[1], steps[3])
+        ]
 
-    refused = (False, "TopologyAffinityError", "the pod is not on the node: its kubelet refused or preempted it before")
+    refused = (
+        False,
+        "TopologyAffinityError",
+        "the pod is not on the node: its kubelet refused or preempted it before",
+    )
     assert answers("1.36") == [(False, "Deferred", LOCALITY), refused]
     assert answers("1.37") == [(True, "allocated", ""), refused]
 
 
-@pytest.mark.parametrize(("sidecar", "is_refused"), [({"restartPolicy": "Always"}, True), ({}, False)])
-def test_a_resized_sidecar_counts_beside_static_policies_and_an_init_container_that_ends_does_not(sidecar, is_refused):
+@pytest.mark.parametrize(
+    ("sidecar", "is_refused"), [({"restartPolicy": "Always"}, True), ({}, False)]
+)
+def test_a_resized_sidecar_counts_beside_static_policies_and_an_init_container_that_ends_does_not(
+    sidecar, is_refused
+):
     node = node_of("1.36", "none", {"InPlacePodVerticalScalingInitContainers": False})
     made = pod_of(amounts("2"))
     made["spec"]["initContainers"] = [{"name": "i", "resources": amounts("2"), **sidecar}]

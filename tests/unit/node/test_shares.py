@@ -46,7 +46,9 @@ def test_a_trial_is_what_admit_gives(seed):
             assert tried == given
             assert tried.message == given.message
             assert tried.to_dict() == given.to_dict()
-            assert [None if one is None else one.free for one in (node.devices, node.memory)] == state
+            assert [
+                None if one is None else one.free for one in (node.devices, node.memory)
+            ] == state
             assert node.shared_cpus == shared
             admitted += tried.admitted
             refused += not tried.admitted
@@ -63,13 +65,18 @@ NODE = {
 def pod(*names, **metadata):
     limits = {"cpu": "1", "memory": "1Mi"}
     containers = [{"name": name, "image": "i", "resources": {"limits": limits}} for name in names]
-    return read_pod({"metadata": {"name": "p", "uid": "p", **metadata}, "spec": {"containers": containers}})
+    return read_pod(
+        {"metadata": {"name": "p", "uid": "p", **metadata}, "spec": {"containers": containers}}
+    )
 
 
 def test_several_containers_are_admitted_and_taken_back():
     """So is one with a policy of its own."""
     node = Node.from_dict(NODE)
-    assert set(node.try_admit(pod("a", "b")).containers) == {"a", "b"} or not node.try_admit(pod("a", "b")).admitted
+    assert (
+        set(node.try_admit(pod("a", "b")).containers) == {"a", "b"}
+        or not node.try_admit(pod("a", "b")).admitted
+    )
     asks = pod("a", annotations={"scheduling.koordinator.sh/numa-topology-spec": "{}"})
     assert node.try_admit(asks) == node.copy().admit(asks)
     assert node.pods == ()
@@ -100,7 +107,9 @@ def test_a_plugin_that_changes_the_node_while_it_is_asked():
     asking = read_pod(
         {
             "metadata": {"name": "q", "uid": "q"},
-            "spec": {"containers": [{"name": "a", "resources": {"limits": {"example.com/gpu": "1"}}}]},
+            "spec": {
+                "containers": [{"name": "a", "resources": {"limits": {"example.com/gpu": "1"}}}]
+            },
         }
     )
     assert not node.try_admit(asking).admitted

@@ -17,7 +17,9 @@ STATIC = {
 
 
 def node(*, whole=True, **more):
-    return Node.from_dict({"machine": machine_of(2, 4), "kubelet": {**STATIC, **more}, "wholeVerdict": whole})
+    return Node.from_dict(
+        {"machine": machine_of(2, 4), "kubelet": {**STATIC, **more}, "wholeVerdict": whole}
+    )
 
 
 def pod(name="p", cpu="1", memory="1Gi", *, guaranteed=False, priority=None):
@@ -36,7 +38,10 @@ def test_by_default_the_managers_alone_decide() -> None:
 def test_what_the_managers_admit_the_kubelet_may_reject(ask) -> None:
     found = getattr(node(), ask)(pod(cpu="5000"))
     assert (found.admitted, found.reason) == (False, "OutOfcpu")
-    assert found.message == "Node didn't have enough resource: cpu, requested: 5000000, used: 0, capacity: 15000"
+    assert (
+        found.message
+        == "Node didn't have enough resource: cpu, requested: 5000000, used: 0, capacity: 15000"
+    )
 
 
 def test_the_managers_come_first() -> None:
@@ -73,14 +78,22 @@ def test_a_replay_goes_on_without_those_that_were_evicted() -> None:
         {"remove": "a"},
         {"admit": pod("a", "4")},
     ]
-    scenario = {"machine": machine_of(2, 4), "kubelet": STATIC, "wholeVerdict": True, "steps": steps}
+    scenario = {
+        "machine": machine_of(2, 4),
+        "kubelet": STATIC,
+        "wholeVerdict": True,
+        "steps": steps,
+    }
     answers = replay(scenario)["steps"]
     assert [one["admitted"] for one in answers] == [True, True, True, True]
     assert answers[1]["preempted"] == ["default/a"]
 
 
 def test_the_node_object_says_what_is_allocatable() -> None:
-    described = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "memory": str(GIBI), "pods": "9"}}}
+    described = {
+        "metadata": {"name": "n"},
+        "status": {"allocatable": {"cpu": "2", "memory": str(GIBI), "pods": "9"}},
+    }
     one = Node(machine_of(2, 4), STATIC, node_object=described, whole_verdict=True)
     assert one.admit(pod("a", "1", "1Gi"))
     assert one.admit(pod("b", "1", "1Mi")).reason == "OutOfmemory"

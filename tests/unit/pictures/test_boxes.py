@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.pictures.boxes import Box, drawable, fitted, framed, in_rows, stacked, text_width, walk, wrapped
+from alignup.pictures.boxes import (
+    Box,
+    drawable,
+    fitted,
+    framed,
+    in_rows,
+    stacked,
+    text_width,
+    walk,
+    wrapped,
+)
 from pictures import overlap, parsed
 
 SIZES = st.lists(st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1, max_size=12)

@@ -32,8 +32,16 @@ def test_numa_nodes_say_what_they_have_of_what_a_refused_pod_asked_for() -> None
     texts = texts_of(drawing_of(scene))
 
     assert scene.remarks == {
-        0: ["○ cpu: 4 asked, 1 free", "✓ memory: 1Gi asked, 11Gi free", "✗ example.com/gpu: 1 asked, 0 free"],
-        1: ["○ cpu: 4 asked, 3 free", "✓ memory: 1Gi asked, 14Gi free", "✓ example.com/gpu: 1 asked, 1 free"],
+        0: [
+            "○ cpu: 4 asked, 1 free",
+            "✓ memory: 1Gi asked, 11Gi free",
+            "✗ example.com/gpu: 1 asked, 0 free",
+        ],
+        1: [
+            "○ cpu: 4 asked, 3 free",
+            "✓ memory: 1Gi asked, 14Gi free",
+            "✓ example.com/gpu: 1 asked, 1 free",
+        ],
     }
     assert "default/new refused: TopologyAffinityError" in texts
     assert {line for lines in scene.remarks.values() for line in lines} <= set(texts)

@@ -28,7 +28,9 @@ def crowded() -> Scene:
         manifest = pod(f"pod-{number}", 1 + number % 3)
         manifest["metadata"]["name"] += HOSTILE if number % 10 == 0 else ""
         node.admit(manifest)
-    return Scene("crowded", node.machine, {}, holdings_of(node), "pod-7", {0: ["cpu: 4 asked, 0 free"]})
+    return Scene(
+        "crowded", node.machine, {}, holdings_of(node), "pod-7", {0: ["cpu: 4 asked, 0 free"]}
+    )
 
 
 def used() -> Scene:
@@ -38,7 +40,10 @@ def used() -> Scene:
 
 
 SCENES = {
-    **{name: Scene(name, one, ODD_DEVICES if name == "odd" else {}) for name, one in MACHINES.items()},
+    **{
+        name: Scene(name, one, ODD_DEVICES if name == "odd" else {})
+        for name, one in MACHINES.items()
+    },
     "crowded": crowded(),
     "admitted": explanation_scene(explain(used_node(), pod("new", 2))),
     "refused": explanation_scene(explain(used_node(), pod("new", 60, vf=200))),
@@ -49,7 +54,9 @@ SCENES = {
 @pytest.mark.parametrize("name", SCENES)
 def test_no_text_overlaps_or_leaves_the_picture(name: str, tmp_path) -> None:
     page = tmp_path / "page.html"
-    page.write_text(machine_page(SCENES[name]) + drawing_of(SCENES[name]) + browser.MEASURE, "utf-8")
+    page.write_text(
+        machine_page(SCENES[name]) + drawing_of(SCENES[name]) + browser.MEASURE, "utf-8"
+    )
     seen = browser.measured(page)
 
     assert seen["found"] == []
@@ -58,10 +65,16 @@ def test_no_text_overlaps_or_leaves_the_picture(name: str, tmp_path) -> None:
 
 @pytest.mark.parametrize("width", [500, 800, 1200, 1400])
 @pytest.mark.parametrize("name", ["align-up-article", "epyc-2s-nps4"])
-def test_nothing_of_an_explanation_is_cut_off_or_broken_inside_a_word(name: str, width: int, tmp_path) -> None:
+def test_nothing_of_an_explanation_is_cut_off_or_broken_inside_a_word(
+    name: str, width: int, tmp_path
+) -> None:
     """Neither the picture of eight NUMA nodes, nor tables, nor headings."""
     nic = {"example.com/nic": [{"id": "nic0", "numa": 0}]}
-    node = Node(read_machine(name), {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}, nic)
+    node = Node(
+        read_machine(name),
+        {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"},
+        nic,
+    )
     found = [explain(node, pod("first", 2)), explain(node, pod("second", 40, nic=1))]
     page = tmp_path / "page.html"
     page.write_text(explanations_page("Why", found) + browser.FIT, "utf-8")

@@ -123,8 +123,12 @@ def test_a_node_that_is_as_near_to_two_sockets_stands_in_neither() -> None:
     described = machine_of(2, 2)
     for node in described["numaNodes"]:
         node["distances"] = [*node["distances"], 30]
-    described["numaNodes"].append({"id": 2, "memory": 1 << 30, "cores": [], "distances": [30, 30, 10]})
+    described["numaNodes"].append(
+        {"id": 2, "memory": 1 << 30, "cores": [], "distances": [30, 30, 10]}
+    )
     box = lay_out(machine_from_dict(described), {})
     sockets = [one for one in walk(box) if one.kind == "socket"]
-    homes = {one.label: [node.key[1] for node in walk(one) if node.kind == "node"] for one in sockets}
+    homes = {
+        one.label: [node.key[1] for node in walk(one) if node.kind == "node"] for one in sockets
+    }
     assert homes == {"socket 0": [0], "socket 1": [1], "NUMA nodes without CPUs": [2]}

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 NODE = used_node()
 HELD = holdings_of(NODE)
-PLACES = places_of(lay_out(NODE.machine, {name: pool.devices for name, pool in NODE.devices.pools.items()}))
+PLACES = places_of(
+    lay_out(NODE.machine, {name: pool.devices for name, pool in NODE.devices.pools.items()})
+)
 SIGNS = signs_of(one.pod_uid for one in HELD.containers)
 
 
@@ -76,11 +78,17 @@ def test_parts_of_a_bar_stay_inside_it() -> None:
     bars = [box for key, box in PLACES.items() if key[0] in {"memory", "devices"}]
     for path in layer.shapes.iter("path"):
         x, y, width, height = map(int, re.findall(r"\d+", path.get("d"))[:4])
-        assert any(box.x <= x and x + width <= box.x + box.width and (y, height) == (box.y, box.height) for box in bars)
+        assert any(
+            box.x <= x and x + width <= box.x + box.width and (y, height) == (box.y, box.height)
+            for box in bars
+        )
 
 
 def test_a_container_of_the_shared_pool_is_said_to_be_there() -> None:
-    assert holding_title(ContainerHolding("u", "default/a", "c")) == "default/a, container c: in the shared pool"
+    assert (
+        holding_title(ContainerHolding("u", "default/a", "c"))
+        == "default/a, container c: in the shared pool"
+    )
 
 
 def test_what_the_machine_lacks_is_passed_over() -> None:
@@ -118,7 +126,9 @@ def test_each_pattern_is_defined_once() -> None:
     defined = {one.get("id") for one in patterns([RESERVED, *signs.values()])}
 
     assert len(patterns(signs.values())) == 24
-    assert {f"url(#{name})" for name in defined} == {sign.fill for sign in [RESERVED, *signs.values()]}
+    assert {f"url(#{name})" for name in defined} == {
+        sign.fill for sign in [RESERVED, *signs.values()]
+    }
 
 
 def test_every_holder_has_an_entry_with_its_sign() -> None:

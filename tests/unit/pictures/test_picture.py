@@ -26,7 +26,15 @@ def test_a_node_is_drawn_with_its_holders_and_a_legend() -> None:
     drawn = drawing_of(scene)
     texts = texts_of(drawn)
 
-    assert {"free, or in the shared pool", "reserved", "default/pod-0", "default/pod-2", "A", "C", "R"} <= set(texts)
+    assert {
+        "free, or in the shared pool",
+        "reserved",
+        "default/pod-0",
+        "default/pod-2",
+        "A",
+        "C",
+        "R",
+    } <= set(texts)
     assert drawn.count('class="au-held au-subject"') >= 3  # CPUs, memory, the legend
 
 

@@ -73,7 +73,11 @@ def test_devices_that_are_given_or_unknown_are_not_taken_over(ids):
 
 def ask(provider, name, size, mask):
     container = Container("c", memory=(("memory", size),))
-    provider.allocate(Pod(uid=name, name=name, containers=(container,)), container, TopologyHint(BitMask(mask), True))
+    provider.allocate(
+        Pod(uid=name, name=name, containers=(container,)),
+        container,
+        TopologyHint(BitMask(mask), True),
+    )
     return provider.shares(name, "c")
 
 

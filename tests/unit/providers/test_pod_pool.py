@@ -27,7 +27,9 @@ MACHINE = {
 }
 
 
-def node_of(policy: str = "best-effort", scope: str = "pod", version: str = "1.37", **fields: Any) -> Node:
+def node_of(
+    policy: str = "best-effort", scope: str = "pod", version: str = "1.37", **fields: Any
+) -> Node:
     kubelet = {
         "topologyManagerPolicy": policy,
         "topologyManagerScope": scope,
@@ -39,10 +41,14 @@ def node_of(policy: str = "best-effort", scope: str = "pod", version: str = "1.3
         **fields,
     }
     devices = {"example.com/gpu": [{"id": f"gpu{i}", "numa": i % 2} for i in range(2)]}
-    return Node.from_dict({"machine": MACHINE, "kubelet": kubelet, "devices": devices, "kubeletVersion": version})
+    return Node.from_dict(
+        {"machine": MACHINE, "kubelet": kubelet, "devices": devices, "kubeletVersion": version}
+    )
 
 
-def pod_of(uid: str, cpu: int, memory: str, containers: list[Any], inits: list[Any] | None = None) -> dict[str, Any]:
+def pod_of(
+    uid: str, cpu: int, memory: str, containers: list[Any], inits: list[Any] | None = None
+) -> dict[str, Any]:
     """Return a pod; of a container its limits, and for init containers whether it is a sidecar."""
     total = {"cpu": str(cpu), "memory": memory}
 
@@ -65,7 +71,13 @@ def pod_of(uid: str, cpu: int, memory: str, containers: list[Any], inits: list[A
 
 def test_containers_with_all_of_their_own_are_served_first_and_the_others_share_the_rest():
     node = node_of()
-    pod = pod_of("u", 5, "4Gi", [OWN, {}, {"cpu": "500m", "memory": "1Gi"}], [({}, False), (OWN, True), ({}, False)])
+    pod = pod_of(
+        "u",
+        5,
+        "4Gi",
+        [OWN, {}, {"cpu": "500m", "memory": "1Gi"}],
+        [({}, False), (OWN, True), ({}, False)],
+    )
     got = node.admit(pod)
     cpus = {name: int(one.cpus or 0) for name, one in got.containers.items()}
     whole = int(got.pod_cpus or 0)
@@ -75,7 +87,9 @@ def test_containers_with_all_of_their_own_are_served_first_and_the_others_share_
     assert cpus["c0"].bit_count() == cpus["i1"].bit_count() == 1
     assert not cpus["c0"] & cpus["i1"]
     assert cpus["c1"] == cpus["c2"] == whole & ~cpus["c0"] & ~cpus["i1"]
-    sizes = {name: sum(block.size for block in one.memory) // GI for name, one in got.containers.items()}
+    sizes = {
+        name: sum(block.size for block in one.memory) // GI for name, one in got.containers.items()
+    }
     # a fraction of a CPU is shared, and its memory exclusive
     assert sizes == {"i0": 4, "i1": 1, "i2": 3, "c0": 1, "c1": 1, "c2": 1}
     assert got.to_dict()["podCpus"] == str(got.pod_cpus)
@@ -89,8 +103,16 @@ def test_containers_with_all_of_their_own_are_served_first_and_the_others_share_
         ([{}, {"cpu": "4", "memory": "1Gi"}], [], "leaving no cpus for shared containers"),
         ([{"cpu": "1", "memory": "2Gi"}, {}], [], "leaving no memory for shared containers"),
         ([{}], [({"cpu": "4", "memory": "1Gi"}, True)], "leaving no cpus for shared containers"),
-        ([OWN], [({"cpu": "4", "memory": "1Gi"}, True), ({}, False)], "shared init containers but no cpus available"),
-        ([OWN], [({"cpu": "1", "memory": "2Gi"}, True), ({}, False)], "shared init containers but no memory available"),
+        (
+            [OWN],
+            [({"cpu": "4", "memory": "1Gi"}, True), ({}, False)],
+            "shared init containers but no cpus available",
+        ),
+        (
+            [OWN],
+            [({"cpu": "1", "memory": "2Gi"}, True), ({}, False)],
+            "shared init containers but no memory available",
+        ),
     ],
 )
 def test_a_pod_that_leaves_nothing_to_share_is_refused(containers, inits, words):
@@ -161,7 +183,10 @@ def test_given_and_free_add_up_with_what_containers_leave(containers, cpus, memo
     for resource in held.resources:
         if resource.resource == "memory":
             for place in resource.places:
-                taken = sum(one.memory.get("memory", {}).get(place.numa_nodes[0], 0) for one in held.containers)
+                taken = sum(
+                    one.memory.get("memory", {}).get(place.numa_nodes[0], 0)
+                    for one in held.containers
+                )
                 assert taken == place.held
     union = CPUSet.from_int(0)
     for one in held.containers:
@@ -176,7 +201,11 @@ def test_given_and_free_add_up_with_what_containers_leave(containers, cpus, memo
 def test_cpus_held_from_before_full_pcpus_only_pass_in_newer_kubelets(version, reason):
     machine = {
         "numaNodes": [
-            {"id": 0, "memory": GI, "cores": [{"id": c, "socket": 0, "cpus": [2 * c, 2 * c + 1]} for c in range(4)]}
+            {
+                "id": 0,
+                "memory": GI,
+                "cores": [{"id": c, "socket": 0, "cpus": [2 * c, 2 * c + 1]} for c in range(4)],
+            }
         ]
     }
     kubelet = {

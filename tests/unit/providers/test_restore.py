@@ -36,7 +36,10 @@ def test_cpus_outside_the_shared_pool_are_given_even_if_nobody_has_them():
 def test_devices_of_one_pod_may_overlap_and_gone_ones_stay_held():
     provider = DeviceProvider(MACHINE, decode_inventory(leasing.GPUS, MACHINE))
     resource, devices = next(iter(provider.free.items()))
-    held = {"p": {"i": {resource: devices[:2]}, "c": {resource: devices[:1]}}, "q": {"c": {resource: ["old"]}}}
+    held = {
+        "p": {"i": {resource: devices[:2]}, "c": {resource: devices[:1]}},
+        "q": {"c": {resource: ["old"]}},
+    }
     provider.restore(held, {resource: [Device("old", (0,))]})
     assert set(provider.given[resource]) == {*devices[:2], "old"}
     provider.release("p", "i")
@@ -55,7 +58,11 @@ def test_devices_that_nobody_reports_and_nobody_told_of_are_refused():
 def memory(free, holdings, bound, more_users=(0,) * NODES):
     provider = MemoryProvider(MACHINE, [ReservedMemory(0, (("memory", 4096),))])
     names = dict.fromkeys(("p", "q"), "default/p")
-    provider.restore(RestoredMemory({"memory": (100,) * NODES}, {"memory": free}, holdings, bound, more_users, names))
+    provider.restore(
+        RestoredMemory(
+            {"memory": (100,) * NODES}, {"memory": free}, holdings, bound, more_users, names
+        )
+    )
     return provider
 
 
@@ -86,7 +93,9 @@ def test_users_that_nobody_knows_keep_a_node_in_use():
 
 def test_what_comes_back_never_exceeds_what_there_is():
     """The books of a kubelet can count another container's bytes as free."""
-    provider = memory((100, 70), {("p", "c"): {"memory": {0: 30}}, ("q", "c"): {"memory": {1: 30}}}, [1, 2])
+    provider = memory(
+        (100, 70), {("p", "c"): {"memory": {0: 30}}, ("q", "c"): {"memory": {1: 30}}}, [1, 2]
+    )
     provider.release("p", "c")
     provider.release("q", "c")
     assert provider.free == {"memory": (100, 100)}

@@ -1,7 +1,7 @@
 """Amounts of zero, named and left out: of every resource, of containers and pods, in every manager, scope and gate.
 
-Of 1,318 random scenarios of this kind the managers of kubelet 1.37.2 answered all as nodes do here; on 182 more, which
-name hugepages of a size that the machine lacks, they panic.
+Of 1,318 random scenarios of this kind the managers of kubelet 1.37.2 answered all as nodes do here;
+on 182 more, which name hugepages of a size that the machine lacks, they panic.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ MACHINE = {
 
 
 def resources(*devices: str) -> st.SearchStrategy[dict[str, Any]]:
-    known = {name: st.sampled_from(amounts) for name, amounts in {**AMOUNTS, **dict.fromkeys(devices, "01")}.items()}
+    known = {
+        name: st.sampled_from(amounts)
+        for name, amounts in {**AMOUNTS, **dict.fromkeys(devices, "01")}.items()
+    }
     limits = st.fixed_dictionaries({}, optional=known)
     return limits.map(lambda found: {"limits": found, "requests": found} if found else {})
 
@@ -49,7 +52,9 @@ def resources(*devices: str) -> st.SearchStrategy[dict[str, Any]]:
 containers = st.lists(resources(GPU), min_size=1, max_size=3)
 kubelets = st.fixed_dictionaries(
     {
-        "topologyManagerPolicy": st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
+        "topologyManagerPolicy": st.sampled_from(
+            ["none", "best-effort", "restricted", "single-numa-node"]
+        ),
         "topologyManagerScope": st.sampled_from(["container", "pod"]),
         "featureGates": st.booleans().map(lambda on: {"PodLevelResourceManagers": on}),
     },
@@ -61,9 +66,14 @@ def node_of(kubelet: dict[str, Any], version: str = "1.37") -> Node:
     static = {"cpuManagerPolicy": {"reservedSystemCPUs": "0"}} | {
         "memoryManagerPolicy": {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]}
     }
-    fields = {**kubelet, **{name: one for key in kubelet.keys() & static for name, one in static[key].items()}}
+    fields = {
+        **kubelet,
+        **{name: one for key in kubelet.keys() & static for name, one in static[key].items()},
+    }
     devices = {GPU: [{"id": "a", "numa": 0}, {"id": "b", "numa": None}]}
-    return Node.from_dict({"machine": MACHINE, "kubelet": fields, "devices": devices, "kubeletVersion": version})
+    return Node.from_dict(
+        {"machine": MACHINE, "kubelet": fields, "devices": devices, "kubeletVersion": version}
+    )
 
 
 def pod_of(found: list[dict[str, Any]], inits: list[Any], whole: dict[str, Any]) -> dict[str, Any]:
@@ -86,8 +96,16 @@ def state_of(node: Node) -> list[Any]:
 
 
 @settings(examples(200), suppress_health_check=[HealthCheck.too_slow])
-@given(kubelets, containers, st.lists(st.tuples(resources(), st.booleans()), max_size=2), resources(), st.booleans())
-def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(kubelet, found, inits, whole, is_newest):
+@given(
+    kubelets,
+    containers,
+    st.lists(st.tuples(resources(), st.booleans()), max_size=2),
+    resources(),
+    st.booleans(),
+)
+def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(
+    kubelet, found, inits, whole, is_newest
+):
     node = node_of(kubelet, "1.37" if is_newest else "1.36")
     before = state_of(node)
     pod = pod_of(found, inits, whole)
@@ -103,7 +121,8 @@ def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(kubelet, found
     assert (got.admitted, got.reason, got.message) == (tried.admitted, tried.reason, tried.message)
     if got:
         for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
-            with suppress(AllocationError):  # devices of such a pod are given when a container starts: too few are left
+            # devices of such a pod are given when a container starts: too few are left
+            with suppress(AllocationError):
                 node.started("p", container["name"])
         node.remove("p")
     assert state_of(node) == before
@@ -111,9 +130,24 @@ def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(kubelet, found
 
 @pytest.mark.parametrize("whole", [{}, {"hugepages-2Mi": "0"}])
 def test_a_container_of_a_pod_with_memory_of_its_own_may_name_no_hugepages(whole):
-    total, own = {"cpu": "3", "memory": "2Gi", **whole}, {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "0"}
-    kubelet = {"topologyManagerPolicy": "best-effort", "topologyManagerScope": "pod", "cpuManagerPolicy": "static"}
-    node = node_of({**kubelet, "memoryManagerPolicy": "Static", "featureGates": {"PodLevelResourceManagers": True}})
-    got = node.admit(pod_of([{"limits": own, "requests": own}], [], {"limits": total, "requests": total}))
+    total, own = (
+        {"cpu": "3", "memory": "2Gi", **whole},
+        {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "0"},
+    )
+    kubelet = {
+        "topologyManagerPolicy": "best-effort",
+        "topologyManagerScope": "pod",
+        "cpuManagerPolicy": "static",
+    }
+    node = node_of(
+        {
+            **kubelet,
+            "memoryManagerPolicy": "Static",
+            "featureGates": {"PodLevelResourceManagers": True},
+        }
+    )
+    got = node.admit(
+        pod_of([{"limits": own, "requests": own}], [], {"limits": total, "requests": total})
+    )
     assert got
     assert [(block.type, block.size) for block in got.containers["c0"].memory] == [("memory", GI)]

@@ -9,7 +9,13 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.node import Node
-from alignup.replay.scenario import MOST_SHOWN_HINTS, RecordingProvider, admission_dict, hints_dict, replay
+from alignup.replay.scenario import (
+    MOST_SHOWN_HINTS,
+    RecordingProvider,
+    admission_dict,
+    hints_dict,
+    replay,
+)
 from alignup.topology_manager.admission import Admission
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from fakes import Licences, hint, pod_of
@@ -19,8 +25,14 @@ from vectors import vectors
 SCENARIO: dict[str, Any] = {
     "name": "s",
     "machine": machine_of(2, 4),
-    "kubelet": {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
-    "devices": {f"example.com/{kind}": [{"id": f"{kind}0", "numa": [1]}] for kind in ("gpu", "nic")},
+    "kubelet": {
+        "topologyManagerPolicy": "restricted",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0",
+    },
+    "devices": {
+        f"example.com/{kind}": [{"id": f"{kind}0", "numa": [1]}] for kind in ("gpu", "nic")
+    },
 }
 
 
@@ -32,12 +44,23 @@ def steps_of(*steps: Any, **changes: Any) -> list[dict[str, Any]]:
 
 
 def test_pods_come_and_go() -> None:
-    came, went, again = steps_of({"admit": manifest("p", 2, 1, 1)}, {"remove": "p"}, {"admit": manifest("p", 2, 1, 1)})
+    came, went, again = steps_of(
+        {"admit": manifest("p", 2, 1, 1)}, {"remove": "p"}, {"admit": manifest("p", 2, 1, 1)}
+    )
 
     assert came == again
     assert came["containers"]["c0"]["cpus"] == "4,12"
-    assert came["containers"]["c0"]["devices"] == {"example.com/gpu": ["gpu0"], "example.com/nic": ["nic0"]}
-    assert went == {"admitted": True, "reason": "", "message": "", "sharedCpus": "0-15", "containers": {}}
+    assert came["containers"]["c0"]["devices"] == {
+        "example.com/gpu": ["gpu0"],
+        "example.com/nic": ["nic0"],
+    }
+    assert went == {
+        "admitted": True,
+        "reason": "",
+        "message": "",
+        "sharedCpus": "0-15",
+        "containers": {},
+    }
 
 
 def test_hints_are_those_of_the_pod_at_hand() -> None:
@@ -49,9 +72,15 @@ def test_hints_are_those_of_the_pod_at_hand() -> None:
         {"admit": manifest("p", 2, 1, 1)}, {"admit": manifest("q", 2, 1, 1)}, {"admit": plain}
     )
 
-    assert first["containers"]["c0"]["hints"]["devices"]["example.com/gpu"][0] == {"numaNodes": [1], "preferred": True}
+    assert first["containers"]["c0"]["hints"]["devices"]["example.com/gpu"][0] == {
+        "numaNodes": [1],
+        "preferred": True,
+    }
     assert refused["containers"] == {"c0": {"hints": refused["containers"]["c0"]["hints"]}}
-    assert refused["containers"]["c0"]["hints"]["devices"] == {"example.com/gpu": [], "example.com/nic": []}
+    assert refused["containers"]["c0"]["hints"]["devices"] == {
+        "example.com/gpu": [],
+        "example.com/nic": [],
+    }
     assert second["containers"]["c0"]["hints"]["devices"] == {}
     assert second["containers"]["c0"]["affinity"] == {"numaNodes": [0], "preferred": True}
 
@@ -73,7 +102,9 @@ def test_policy_none_asks_nobody() -> None:
 
 
 def test_a_kubelet_that_would_not_start() -> None:
-    answer = replay({**SCENARIO, "kubelet": {"topologyManagerPolicy": "bogus"}, "steps": [{"admit": {}}]})
+    answer = replay(
+        {**SCENARIO, "kubelet": {"topologyManagerPolicy": "bogus"}, "steps": [{"admit": {}}]}
+    )
 
     assert set(answer) == {"name", "configError"}
     assert answer["name"] == "s"
@@ -92,14 +123,23 @@ def test_a_kubelet_that_would_not_start() -> None:
             {"steps": [{"start": "p"}]},
             r"^steps\[0\]: expected the name of a container of the pod, got None at container",
         ),
-        ({"steps": [{"start": 3, "container": "c0"}]}, r"^steps\[0\]: expected the uid of a pod, got 3 at start"),
-        ({"steps": [{"start": "p", "container": "c0"}]}, r"^steps\[0\]: no pod of uid 'p' is admitted"),
+        (
+            {"steps": [{"start": 3, "container": "c0"}]},
+            r"^steps\[0\]: expected the uid of a pod, got 3 at start",
+        ),
+        (
+            {"steps": [{"start": "p", "container": "c0"}]},
+            r"^steps\[0\]: no pod of uid 'p' is admitted",
+        ),
         (
             {"steps": [{"admit": manifest("p", 1, 1, 0)}, {"start": "p", "container": "x"}]},
             r"^steps\[1\]: expected a container of the pod \(c0\), got 'x' at container",
         ),
         ({"steps": [{"remove": {}}]}, r"^steps\[0\]: expected the uid of a pod, got \{\}"),
-        ({"steps": [{"admit": manifest("p", 1, 1, 0)}] * 2}, r"^steps\[1\]: .*'p' is admitted already"),
+        (
+            {"steps": [{"admit": manifest("p", 1, 1, 0)}] * 2},
+            r"^steps\[1\]: .*'p' is admitted already",
+        ),
         ({"steps": [{"admit": {"spec": {}}}]}, r"^steps\[0\]: .*metadata.name"),
         ({"machine": None}, "got None at machine"),
     ],
@@ -123,7 +163,9 @@ def test_a_refused_pod_is_removed_once() -> None:
     """The kubelet forgets it after that; a pod of the same uid that is admitted later is a new one."""
     refused, fits = {"admit": manifest("p", 99, 1, 0)}, {"admit": manifest("p", 1, 1, 0)}
 
-    assert [step["admitted"] for step in steps_of(refused, {"remove": "p"}, fits, {"remove": "p"})] == [
+    assert [
+        step["admitted"] for step in steps_of(refused, {"remove": "p"}, fits, {"remove": "p"})
+    ] == [
         False,
         True,
         True,
@@ -149,7 +191,9 @@ def test_recording_changes_nothing() -> None:
     pod = pod_of("p")
     [container] = pod.containers
 
-    assert recorder.topology_hints(pod, container) == recorder.by_container["c0"] == licences.hints()
+    assert (
+        recorder.topology_hints(pod, container) == recorder.by_container["c0"] == licences.hints()
+    )
     assert recorder.pod_topology_hints(pod) == recorder.by_pod == licences.hints()
     recorder.allocate(pod, container, hint(True, 0))
     assert licences.free == [0, 0]
@@ -202,18 +246,24 @@ def test_the_first_vectors_in_full() -> None:
                 key: other[key] for key in ("admitted", "reason", "message", "sharedCpus")
             }
             for name, got in one["containers"].items():
-                assert got == {key: value for key, value in other["containers"][name].items() if key != "hints"}
+                assert got == {
+                    key: value for key, value in other["containers"][name].items() if key != "hints"
+                }
 
 
 def test_masks_are_positions_and_ids_are_ids() -> None:
-    assert hints_dict({"r": [TopologyHint(BitMask([1]), True)]}, [3, 250])["r"][0]["numaNodes"] == [250]
+    assert hints_dict({"r": [TopologyHint(BitMask([1]), True)]}, [3, 250])["r"][0]["numaNodes"] == [
+        250
+    ]
 
 
 def init_pod(name: str, memory: str, init: str | None = None) -> dict[str, Any]:
     """Return a pod of one CPU with so much memory, and an init container with as much as `init` says."""
     pod = {
         "metadata": {"name": name, "uid": name},
-        "spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": "1", "memory": memory}}}]},
+        "spec": {
+            "containers": [{"name": "app", "resources": {"limits": {"cpu": "1", "memory": memory}}}]
+        },
     }
     if init:
         limits = {"cpu": "1", "memory": init}
@@ -221,10 +271,16 @@ def init_pod(name: str, memory: str, init: str | None = None) -> dict[str, Any]:
     return pod
 
 
-@pytest.mark.parametrize("starts", [[], [{"start": "a", "container": "init"}], [{"start": "a", "container": "app"}]])
-def test_memory_of_ended_init_containers_is_free_once_the_next_container_starts(starts: list[Any]) -> None:
+@pytest.mark.parametrize(
+    "starts", [[], [{"start": "a", "container": "init"}], [{"start": "a", "container": "app"}]]
+)
+def test_memory_of_ended_init_containers_is_free_once_the_next_container_starts(
+    starts: list[Any],
+) -> None:
     """What the real memory manager did: after `AddContainer` of the app, 2Gi of 3Gi are there for the next pod."""
-    machine = {"numaNodes": [{"id": 0, "memory": 4 << 30, "cores": [{"cpus": [0, 1, 2, 3], "socket": 0}]}]}
+    machine = {
+        "numaNodes": [{"id": 0, "memory": 4 << 30, "cores": [{"cpus": [0, 1, 2, 3], "socket": 0}]}]
+    }
     kubelet = {
         "topologyManagerPolicy": "none",
         "memoryManagerPolicy": "Static",
@@ -243,12 +299,23 @@ def test_memory_of_ended_init_containers_is_free_once_the_next_container_starts(
     app_runs = starts == [{"start": "a", "container": "app"}]
     assert steps[-1]["admitted"] is app_runs
     if starts:
-        assert steps[1] == {"admitted": True, "reason": "", "message": "", "sharedCpus": "", "containers": {}}
+        assert steps[1] == {
+            "admitted": True,
+            "reason": "",
+            "message": "",
+            "sharedCpus": "",
+            "containers": {},
+        }
 
 
 def test_a_refused_pod_is_neither_started_nor_resized_and_may_be_removed() -> None:
     resize = {"resize": "p", "containers": {"c0": {"limits": {"cpu": "1", "memory": "1Gi"}}}}
-    steps = steps_of({"admit": manifest("p", 99, 1, 0)}, {"start": "p", "container": "c0"}, resize, {"remove": "p"})
+    steps = steps_of(
+        {"admit": manifest("p", 99, 1, 0)},
+        {"start": "p", "container": "c0"},
+        resize,
+        {"remove": "p"},
+    )
 
     assert [step["admitted"] for step in steps] == [False, False, False, True]
     assert steps[1]["reason"] == steps[2]["reason"] == steps[0]["reason"] != ""
@@ -258,7 +325,9 @@ def test_a_refused_pod_is_neither_started_nor_resized_and_may_be_removed() -> No
 
 def test_a_pod_that_gave_way_is_not_there_to_be_started() -> None:
     """A critical pod preempts it: the reason in its status is then `Preempting`."""
-    machine = {"numaNodes": [{"id": 0, "memory": 4 << 30, "cores": [{"cpus": [0, 1, 2, 3], "socket": 0}]}]}
+    machine = {
+        "numaNodes": [{"id": 0, "memory": 4 << 30, "cores": [{"cpus": [0, 1, 2, 3], "socket": 0}]}]
+    }
     critical = init_pod("b", "3Gi")
     critical["spec"].update({"priority": 2 * 10**9, "priorityClassName": "system-node-critical"})
     start = {"start": "a", "container": "app"}

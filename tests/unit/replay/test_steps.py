@@ -36,4 +36,7 @@ def test_steps_are_a_list() -> None:
 
 
 def test_steps_are_records() -> None:
-    assert read_steps({"steps": [{"start": "x", "container": "c"}, {"remove": "x"}]}) == [Start("x", "c"), Remove("x")]
+    assert read_steps({"steps": [{"start": "x", "container": "c"}, {"remove": "x"}]}) == [
+        Start("x", "c"),
+        Remove("x"),
+    ]

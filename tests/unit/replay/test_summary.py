@@ -29,7 +29,11 @@ def summary(one: dict) -> NodeReport:
 def test_counts_are_those_of_the_answers(policy: str, seed: int) -> None:
     one = scenario(seed, policy=policy)
     counts = summary(one).counts
-    answers = [answer for step, answer in zip(one["steps"], replay(one)["steps"], strict=True) if "admit" in step]
+    answers = [
+        answer
+        for step, answer in zip(one["steps"], replay(one)["steps"], strict=True)
+        if "admit" in step
+    ]
     refused = [answer for answer in answers if not answer["admitted"]]
     hints = [
         container["affinity"]
@@ -80,7 +84,9 @@ def test_stranded_is_what_was_free_at_refusals_that_had_enough_in_sum(seed: int)
         arrivals += 1
         held = holdings_of(node)
         asked = {"cpu": step.pod.exclusive_cpus, **dict(step.pod.memory), **dict(step.pod.devices)}
-        if not admission.admitted and all(held.amounts(name).free >= count for name, count in asked.items()):
+        if not admission.admitted and all(
+            held.amounts(name).free >= count for name, count in asked.items()
+        ):
             fitting += 1
             stranded += held.amounts("cpu").free / held.amounts("cpu").allocatable
 
@@ -91,15 +97,22 @@ def test_stranded_is_what_was_free_at_refusals_that_had_enough_in_sum(seed: int)
 def test_the_resource_that_is_short_is_blamed() -> None:
     one = scenario(0)
     gpu = {"metadata": {"name": "g"}, "spec": {"containers": [{"name": "c"}]}}
-    gpu["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "3"}}
-    for policy, reason in (("restricted", "TopologyAffinityError"), ("none", "UnexpectedAdmissionError")):
+    gpu["spec"]["containers"][0]["resources"] = {
+        "limits": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "3"}
+    }
+    for policy, reason in (
+        ("restricted", "TopologyAffinityError"),
+        ("none", "UnexpectedAdmissionError"),
+    ):
         node = with_kubelet({**one, "steps": [{"admit": gpu}]}, {"topologyManagerPolicy": policy})
         counts = summary(node).counts
         assert dict(counts.resources) == {"example.com/gpu": 1}
         assert dict(counts.reasons) == {reason: 1}
 
 
-@pytest.mark.parametrize(("cpus", "memory", "blamed"), [("9", "1Gi", "cpu"), ("1", "400Gi", "memory")])
+@pytest.mark.parametrize(
+    ("cpus", "memory", "blamed"), [("9", "1Gi", "cpu"), ("1", "400Gi", "memory")]
+)
 def test_what_cannot_be_allocated_is_blamed(cpus: str, memory: str, blamed: str) -> None:
     big = {"metadata": {"name": "b"}, "spec": {"containers": [{"name": "c"}]}}
     big["spec"]["containers"][0]["resources"] = {"limits": {"cpu": cpus, "memory": memory}}
@@ -109,10 +122,15 @@ def test_what_cannot_be_allocated_is_blamed(cpus: str, memory: str, blamed: str)
 
 
 def test_a_kubelet_that_would_not_start_is_reported() -> None:
-    report = summary(scenario(0) | {"kubelet": {"topologyManagerPolicy": "restricted", "reservedSystemCPUs": "99"}})
+    report = summary(
+        scenario(0)
+        | {"kubelet": {"topologyManagerPolicy": "restricted", "reservedSystemCPUs": "99"}}
+    )
 
     assert report.to_dict().keys() <= {"name", "configError", *report.to_dict()}
-    report = summary(scenario(0) | {"kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"}})
+    report = summary(
+        scenario(0) | {"kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "99"}}
+    )
     assert set(report.to_dict()) == {"name", "configError"}
     assert not report.counts.steps
 
@@ -141,7 +159,10 @@ def test_policies_and_scopes() -> None:
     found = parse_configurations("none, restricted/pod,none")
 
     assert list(found) == ["none", "restricted/pod"]
-    assert found["restricted/pod"] == {"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}
+    assert found["restricted/pod"] == {
+        "topologyManagerPolicy": "restricted",
+        "topologyManagerScope": "pod",
+    }
     assert found["none"] == {"topologyManagerPolicy": "none"}
 
 

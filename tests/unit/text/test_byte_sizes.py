@@ -11,7 +11,15 @@ GI = 1 << 30
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(0, "0"), (1023, "1023"), (1536, "1536"), (2048, "2Ki"), (3 << 20, "3Mi"), (5 * GI, "5Gi"), (1 << 40, "1Ti")],
+    [
+        (0, "0"),
+        (1023, "1023"),
+        (1536, "1536"),
+        (2048, "2Ki"),
+        (3 << 20, "3Mi"),
+        (5 * GI, "5Gi"),
+        (1 << 40, "1Ti"),
+    ],
 )
 def test_amounts_are_written_in_the_largest_unit_that_fits(amount, text):
     """Nothing is rounded."""

@@ -15,8 +15,13 @@ from alignup.text.documents import TEXT_LIMIT, read_documents
 from memory_use import at_most
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(st.characters(categories=["L", "N"])),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**9), 10**9)
+    | st.text(st.characters(categories=["L", "N"])),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 
@@ -45,7 +50,10 @@ def test_json_reads_alike_as_json_and_as_yaml(value):
         ("x: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}", [{"x": {"a": 1, "b": 2}, "y": {"a": 1, "b": 3}}]),
         ("y: {<<: [{a: 1}, {a: 2, b: 2}]}", [{"y": {"a": 1, "b": 2}}]),
         ("x: &x [1]\ny: *x", [{"x": [1], "y": [1]}]),
-        ("x: &x {<<: {a: 1}}\ny: {<<: *x}\nz: {<<: *x}", [{"x": {"a": 1}, "y": {"a": 1}, "z": {"a": 1}}]),
+        (
+            "x: &x {<<: {a: 1}}\ny: {<<: *x}\nz: {<<: *x}",
+            [{"x": {"a": 1}, "y": {"a": 1}, "z": {"a": 1}}],
+        ),
     ],
 )
 def test_yaml_is_read(text, documents):
@@ -95,14 +103,20 @@ def test_what_is_neither_yaml_nor_json_is_one_line(text, message):
 def bomb(line: str) -> str:
     """A text in which each level refers nine times to the one before."""
     lines = ["a0: &a0 {k: v, l: w}"]
-    lines += [f"a{level}: &a{level} " + line.format(", ".join([f"*a{level - 1}"] * 9)) for level in range(1, 30)]
+    lines += [
+        f"a{level}: &a{level} " + line.format(", ".join([f"*a{level - 1}"] * 9))
+        for level in range(1, 30)
+    ]
     return "\n".join(lines)
 
 
 @pytest.mark.parametrize("line", ["[{}]", "{{<<: [{}]}}"])
 def test_bombs_of_aliases_go_off_in_an_error(line):
     """Neither references to references nor merges of merges take time or memory out of proportion."""
-    with pytest.raises(InputError, match=r"expand beyond measure in t$|more merged entries"), at_most(16):
+    with (
+        pytest.raises(InputError, match=r"expand beyond measure in t$|more merged entries"),
+        at_most(16),
+    ):
         read_documents(bomb(line), "t")
 
 
@@ -150,7 +164,9 @@ def test_importing_the_package_imports_no_yaml():
 )
 def test_a_tag_that_does_not_fit_is_a_clear_error(value):
     """With the line."""
-    with pytest.raises(InputError, match=r"^expected YAML or JSON, but .* line 1, column [0-9]+ of f$"):
+    with pytest.raises(
+        InputError, match=r"^expected YAML or JSON, but .* line 1, column [0-9]+ of f$"
+    ):
         read_documents(f"a: {value}\n", "f")
 
 
@@ -163,21 +179,29 @@ def test_there_are_at_most_so_many_values(text, monkeypatch):
         read_documents(text * 120, "f")
 
 
-@pytest.mark.parametrize("text", ["a: &a\n  <<: *a\n  b: 1\n", "a: &a\n  <<: [*a]\n", "a: &a\n  <<: {<<: *a}\n"])
+@pytest.mark.parametrize(
+    "text", ["a: &a\n  <<: *a\n  b: 1\n", "a: &a\n  <<: [*a]\n", "a: &a\n  <<: {<<: *a}\n"]
+)
 def test_a_mapping_that_merges_itself_is_refused(text: str) -> None:
     with pytest.raises(
-        InputError, match=r"^expected YAML or JSON, but found a mapping that merges itself at line .* of it$"
+        InputError,
+        match=r"^expected YAML or JSON, but found a mapping that merges itself at line .* of it$",
     ):
         read_documents(text, "it")
 
 
 def test_a_key_given_twice_in_json_is_refused_with_its_place() -> None:
     with pytest.raises(
-        InputError, match=r"^expected YAML or JSON, but found the key 'a' a second time at line 1, column 10 of it$"
+        InputError,
+        match=r"^expected YAML or JSON, but found the key 'a' a second time at line 1, column 10 of it$",
     ):
         read_documents('{"a": 1, "a": 2}', "it")
 
 
 def test_who_reads_json_only_pays_for_no_yaml() -> None:
-    program = "import sys; from alignup.text.documents import read_documents; read_documents('{}', 'x')"
-    subprocess.run([sys.executable, "-c", f"{program}; assert 'yaml' not in sys.modules"], check=True)  # noqa: S603  # ours
+    program = (
+        "import sys; from alignup.text.documents import read_documents; read_documents('{}', 'x')"
+    )
+    subprocess.run(  # noqa: S603  # ours
+        [sys.executable, "-c", f"{program}; assert 'yaml' not in sys.modules"], check=True
+    )

@@ -9,11 +9,15 @@ from alignup.text.json_text import numbered_lines
 
 
 @pytest.mark.parametrize(
-    "lines", ["a\r\n\n  \n b\n", b"a\r\n\n  \n b\n", ["a\n", "\n", "", " b"], iter([b"a", b"", b" ", b"b"])]
+    "lines",
+    ["a\r\n\n  \n b\n", b"a\r\n\n  \n b\n", ["a\n", "\n", "", " b"], iter([b"a", b"", b" ", b"b"])],
 )
 def test_blank_lines_count_and_are_passed_over(lines):
     """A text, its lines with their ends, or without."""
-    found = [(where, line if isinstance(line, str) else line.decode()) for where, line in numbered_lines(lines, "x")]
+    found = [
+        (where, line if isinstance(line, str) else line.decode())
+        for where, line in numbered_lines(lines, "x")
+    ]
     assert found == [("x:1", "a"), ("x:4", "b")]
 
 

@@ -58,7 +58,14 @@ def test_the_decoders_words_are_put_in_ours():
 @pytest.mark.parametrize("make", [str, str.encode])
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("[", "]"), ('{"a":', "}"), ('[[],"]]]",', "]"), ('["[[[{", {}, ', "]"), ('{"\\"[":', "}"), ('["\\\\", ', "]")],
+    [
+        ("[", "]"),
+        ('{"a":', "}"),
+        ('[[],"]]]",', "]"),
+        ('["[[[{", {}, ', "]"),
+        ('{"\\"[":', "}"),
+        ('["\\\\", ', "]"),
+    ],
 )
 def test_levels_are_counted(make, before: str, after: str) -> None:
     """By themselves, and not by what an interpreter bears; brackets in strings are none."""
@@ -68,7 +75,9 @@ def test_levels_are_counted(make, before: str, after: str) -> None:
         if is_fine:
             decode_json(text, "JSON")
         else:
-            with pytest.raises(InputError, match=f"values are nested more than {DEPTH_LIMIT} levels deep"):
+            with pytest.raises(
+                InputError, match=f"values are nested more than {DEPTH_LIMIT} levels deep"
+            ):
                 decode_json(text, "JSON")
 
 
@@ -76,10 +85,14 @@ def test_many_values_side_by_side_are_no_depth() -> None:
     assert len(decode_json(b"[" + b'["}", {}],' * 10_000 + b"0]", "JSON")) == 10_001
 
 
-@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', b'{"b": [{"a": 1, "c": 2, "a": 3}]}', '{"a": 1, "\\u0061": 2}'])
+@pytest.mark.parametrize(
+    "text", ['{"a": 1, "a": 1}', b'{"b": [{"a": 1, "c": 2, "a": 3}]}', '{"a": 1, "\\u0061": 2}']
+)
 def test_a_key_that_comes_twice_is_refused(text):
     """As in YAML: the last one would win, silently."""
-    with pytest.raises(InputError, match=r"^expected a pod, got .* \(it has the key 'a' twice\) at pod.json$"):
+    with pytest.raises(
+        InputError, match=r"^expected a pod, got .* \(it has the key 'a' twice\) at pod.json$"
+    ):
         decode_json(text, "a pod", "pod.json")
 
 

@@ -13,7 +13,10 @@ from alignup.text.json_text import without_depths
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('a"\\[]{}\n,é'),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('a"\\[{', max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text('a"\\[{', max_size=3), inner, max_size=3)
+    ),
     max_leaves=20,
 )
 
@@ -42,7 +45,13 @@ def test_a_value_of_thousands_of_levels_leaves_the_others() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b'{"a": [[[', b'"' + b'\\"' * 50_000, b'"' + b'\\"' * 200_000 + b"\\", b"]" * 5000 + b"[" * 5000, b"[" * 50_000],
+    [
+        b'{"a": [[[',
+        b'"' + b'\\"' * 50_000,
+        b'"' + b'\\"' * 200_000 + b"\\",
+        b"]" * 5000 + b"[" * 5000,
+        b"[" * 50_000,
+    ],
 )
 def test_what_is_no_json_stays_none(text) -> None:
     with pytest.raises(msgspec.DecodeError):

@@ -24,7 +24,9 @@ KI, MI, GI, TI = (1 << shift for shift in (10, 20, 30, 40))
         (2 * GI, (MI,), ["2048Mi", "1Mi"]),
     ],
 )
-def test_the_largest_unit_that_tells_them_apart(asked: int, free: tuple[int, ...], shown: list[str]) -> None:
+def test_the_largest_unit_that_tells_them_apart(
+    asked: int, free: tuple[int, ...], shown: list[str]
+) -> None:
     unit = shared_unit([(asked, free)])
 
     assert [amount_in(unit, asked, up=True), *(amount_in(unit, amount) for amount in free)] == shown

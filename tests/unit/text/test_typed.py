@@ -48,13 +48,25 @@ CASES = [
     ({"inner": [{"size": "x"}]}, "a whole number, got 'x'", ".inner[0].size"),
     ({"inner": [{"size": -1}]}, "a whole number >= 0, got -1", ".inner[0].size"),
     ({"inner": [{"size": 1}, {"size": 1, "name": 3}]}, "a string, got 3", ".inner[1].name"),
-    ({"inner": [{"size": 1, "words": {"a": "b", "c": 3}}]}, "a string, got 3", '.inner[0].words["c"]'),
-    ({"inner": [{"size": 1, "words": {"a": "b", 7: "c"}}]}, "a string as key, got 7", ".inner[0].words"),
+    (
+        {"inner": [{"size": 1, "words": {"a": "b", "c": 3}}]},
+        "a string, got 3",
+        '.inner[0].words["c"]',
+    ),
+    (
+        {"inner": [{"size": 1, "words": {"a": "b", 7: "c"}}]},
+        "a string as key, got 7",
+        ".inner[0].words",
+    ),
     ({"pair": [1, 2, 3]}, "a list of length <= 2, got [1, 2, 3]", ".pair"),
     ({"share": "x"}, "a number, got 'x'", ".share"),
     ({"flag": 1}, "true or false, got 1", ".flag"),
     ({"by_name": {"b": 1, "a": "b"}}, "a whole number, got 'b'", '.by_name["a"]'),
-    ({"nested": {"a": {"size": -2}}}, "a whole number >= 0, got {'a': {'size': -2}}", ".nested[...].size"),
+    (
+        {"nested": {"a": {"size": -2}}},
+        "a whole number >= 0, got {'a': {'size': -2}}",
+        ".nested[...].size",
+    ),
 ]
 
 

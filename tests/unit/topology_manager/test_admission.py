@@ -15,7 +15,10 @@ NODE = {"machine": "xeon-2s", "devices": GPUS}
 def pod(name: str, gpus: int) -> dict[str, Any]:
     """Return a manifest that asks for whole CPUs, memory and GPUs."""
     limits = {"cpu": "2", "memory": "1Gi", "example.com/gpu": gpus}
-    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c0", "resources": {"limits": limits}}]},
+    }
 
 
 def test_an_admission_is_its_verdict() -> None:
@@ -51,5 +54,8 @@ def test_an_admission_prints_in_one_short_line() -> None:
 def test_many_containers_are_counted() -> None:
     containers = {f"c{number}": ContainerAllocation() for number in range(6)}
 
-    assert repr(Admission(True, containers=containers)) == "<Admission: admitted, c0, c1, c2, c3 and 2 more>"
+    assert (
+        repr(Admission(True, containers=containers))
+        == "<Admission: admitted, c0, c1, c2, c3 and 2 more>"
+    )
     assert repr(Admission(True)) == "<Admission: admitted, no containers>"

@@ -32,7 +32,9 @@ def merged_as_written(name: str, nodes: int, lists: list[Pairs]) -> tuple[int, b
     everything = (1 << nodes) - 1
     rows = [some or [(None, False)] for some in lists]
     if name == "single-numa-node":
-        rows = [[one for one in some if one[0] is None or (one[0]).bit_count() == 1] for some in rows]
+        rows = [
+            [one for one in some if one[0] is None or (one[0]).bit_count() == 1] for some in rows
+        ]
     found = []
     for row in product(*rows):
         mask = everything
@@ -51,7 +53,9 @@ def hint_of(mask: int | None, preferred: bool) -> TopologyHint:
 
 
 CASES = st.integers(1, 8).flatmap(
-    lambda nodes: st.tuples(st.just(nodes), st.lists(st.lists(pairs(nodes), max_size=5), max_size=4))
+    lambda nodes: st.tuples(
+        st.just(nodes), st.lists(st.lists(pairs(nodes), max_size=5), max_size=4)
+    )
 )
 
 
@@ -78,17 +82,29 @@ def test_many_merges_at_once_and_a_copy_are_the_same(case: tuple[int, list[Pairs
 
 
 @given(CASES, st.sampled_from(["restricted", "single-numa-node"]))
-def test_what_is_reachable_is_what_some_row_merges_into(case: tuple[int, list[Pairs]], policy: str) -> None:
+def test_what_is_reachable_is_what_some_row_merges_into(
+    case: tuple[int, list[Pairs]], policy: str
+) -> None:
     nodes, lists = case
     ids = tuple(range(nodes))
-    hints = {"a": {str(number): [hint_of(*one) for one in dict(some).items()] for number, some in enumerate(lists)}}
+    hints = {
+        "a": {
+            str(number): [hint_of(*one) for one in dict(some).items()]
+            for number, some in enumerate(lists)
+        }
+    }
     table = product_of(hints, policy, ids, as_written=True)
     rows = [row for row in table.rows if row.considered and row.merged != ()] if table else []
-    expected = {row.merged: False for row in rows} | {row.merged: True for row in rows if row.preferred}
+    expected = {row.merged: False for row in rows} | {
+        row.merged: True for row in rows if row.preferred
+    }
     found = reachable(hints, policy, as_written=True)
 
     if table is not None and table.count <= len(table.rows):
-        names = {None if mask is None else tuple(BitMask.from_int(mask).bits()): good for mask, good in found}
+        names = {
+            None if mask is None else tuple(BitMask.from_int(mask).bits()): good
+            for mask, good in found
+        }
         assert names == expected
 
 
@@ -99,7 +115,9 @@ def test_what_is_reachable_is_what_some_row_merges_into(case: tuple[int, list[Pa
         (2, {"prefer-closest-numa-nodes": "true"}, "no prefer-closest-numa-nodes"),
     ],
 )
-def test_what_the_documents_do_not_have_is_refused(nodes: int, options: dict[str, str], how: str) -> None:
+def test_what_the_documents_do_not_have_is_refused(
+    nodes: int, options: dict[str, str], how: str
+) -> None:
     with pytest.raises(ConfigError, match=how):
         make_policy("restricted", nodes, [[10] * nodes] * nodes, options, reading="documents")
     with pytest.raises(ConfigError, match="one of kubelet, documents"):
@@ -147,9 +165,15 @@ def test_kep_2902_gives_what_kubelets_do_not() -> None:
         "reservedSystemCPUs": "0-2,8-10",
     }
     limits = {"cpu": "14", "memory": "1Gi"}
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
     given = {
-        reading: [cpu // 8 for cpu in Node(grid(3, 8), kubelet, reading=reading).admit(pod).containers["c"].cpus]
+        reading: [
+            cpu // 8
+            for cpu in Node(grid(3, 8), kubelet, reading=reading).admit(pod).containers["c"].cpus
+        ]
         for reading in ("kubelet", "documents")
     }
     assert {name: [some.count(node) for node in range(3)] for name, some in given.items()} == {
@@ -160,7 +184,9 @@ def test_kep_2902_gives_what_kubelets_do_not() -> None:
 
 def random_pod(random: Random, number: int) -> dict[str, Any]:
     limits = {"cpu": str(random.randint(1, 6)), "memory": "1Gi"}
-    limits |= {name: str(random.randint(1, 2)) for name in ("a.com/x", "b.com/y") if random.random() < 0.7}
+    limits |= {
+        name: str(random.randint(1, 2)) for name in ("a.com/x", "b.com/y") if random.random() < 0.7
+    }
     return {
         "metadata": {"name": f"p{number}", "uid": f"u{number}"},
         "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
@@ -174,7 +200,11 @@ def test_a_node_a_scenario_and_a_cluster_read_alike(seed: int) -> None:
     nodes, policy = random.choice([2, 4]), random.choice(NAMES)
     described = {
         "machine": machine_of(nodes, 4),
-        "kubelet": {"cpuManagerPolicy": "static", "topologyManagerPolicy": policy, "topologyManagerScope": "Pod"},
+        "kubelet": {
+            "cpuManagerPolicy": "static",
+            "topologyManagerPolicy": policy,
+            "topologyManagerScope": "Pod",
+        },
         "devices": {
             name: [{"id": f"{name}{n}", "numa": random.randrange(nodes)} for n in range(4)]
             for name in ("a.com/x", "b.com/y")

@@ -89,10 +89,15 @@ def test_no_preference_is_no_obstacle(policy: str, nothing: Any) -> None:
 
 
 @pytest.mark.parametrize("impossible", [{"gpu": []}, {"gpu": ()}])
-@pytest.mark.parametrize(("policy", "admitted"), [*zip(TOPOLOGY_POLICIES, (True, True, False, False), strict=True)])
+@pytest.mark.parametrize(
+    ("policy", "admitted"), [*zip(TOPOLOGY_POLICIES, (True, True, False, False), strict=True)]
+)
 def test_an_empty_list_cannot_be_satisfied(policy: str, admitted: bool, impossible: Any) -> None:
     """An empty list is not the same as none: policies that insist on alignment refuse."""
-    assert manager_of(Saying(impossible), Licences([0, 1]), policy=policy).admit(pod_of("p")).admitted is admitted
+    assert (
+        manager_of(Saying(impossible), Licences([0, 1]), policy=policy).admit(pod_of("p")).admitted
+        is admitted
+    )
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
@@ -133,10 +138,14 @@ def test_a_policy_refusal_gives_back_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ZeroDivisionError("a bug"), KeyboardInterrupt()], ids=lambda error: type(error).__name__
+    "error",
+    [ZeroDivisionError("a bug"), KeyboardInterrupt()],
+    ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("scope", ["container", "pod"])
-def test_an_exception_in_a_provider_leaves_everything_as_it_was(scope: str, error: BaseException) -> None:
+def test_an_exception_in_a_provider_leaves_everything_as_it_was(
+    scope: str, error: BaseException
+) -> None:
     """A bug in somebody's provider reaches the caller, and costs no licence."""
     first, second = Licences([3, 3]), Licences([3, 3], fails_for="b", error=error)
     manager = manager_of(first, second, scope=scope)
@@ -264,7 +273,9 @@ def test_what_is_no_policy_scope_or_provider_is_refused() -> None:
         TopologyManager("restricted")
     with pytest.raises(TypeError, match="got None"):
         TopologyManager(policy, None)
-    with pytest.raises(TypeError, match="without topology_hints, pod_topology_hints, allocate, release"):
+    with pytest.raises(
+        TypeError, match="without topology_hints, pod_topology_hints, allocate, release"
+    ):
         TopologyManager(policy).add_provider(3)
 
 
@@ -277,7 +288,9 @@ def test_a_method_that_is_none_is_missing() -> None:
 
 
 @pytest.mark.parametrize(("in_pod_order", "names"), [(True, ["a", "b"]), (False, ["b", "a"])])
-def test_a_copy_releases_containers_in_the_order_of_the_first(in_pod_order: bool, names: list[str]) -> None:
+def test_a_copy_releases_containers_in_the_order_of_the_first(
+    in_pod_order: bool, names: list[str]
+) -> None:
     manager, provider = manager_of(Licences([2, 2]), in_pod_order=in_pod_order), Licences([2, 2])
     manager.admit(pod_of("p", "a", "b"))
     manager.copy((provider,)).remove("p")
@@ -288,7 +301,9 @@ def test_a_copy_releases_containers_in_the_order_of_the_first(in_pod_order: bool
 @pytest.mark.parametrize("observer", [3, "notes", Notes])
 def test_an_observer_is_checked_when_it_is_given(observer: Any) -> None:
     """A class has the method too, and is not what would be called."""
-    with pytest.raises(TypeError, match=r"^expected an observer with a method admission\(seconds, admitted\), got"):
+    with pytest.raises(
+        TypeError, match=r"^expected an observer with a method admission\(seconds, admitted\), got"
+    ):
         manager_of(Licences([2, 2]), observer=observer)
 
 
@@ -300,6 +315,8 @@ def test_an_observer_that_fails_is_warned_of() -> None:
             raise ZeroDivisionError("no metrics")
 
     manager = manager_of(Licences([2, 2]), observer=Broken())
-    with pytest.warns(AlignupWarning, match="^the observer .* failed: ZeroDivisionError: no metrics$"):
+    with pytest.warns(
+        AlignupWarning, match="^the observer .* failed: ZeroDivisionError: no metrics$"
+    ):
         assert manager.admit(pod_of("a")).admitted
     assert [pod.uid for pod in manager.pods] == ["a"]

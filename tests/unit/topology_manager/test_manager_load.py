@@ -27,9 +27,17 @@ def state(node: Node) -> tuple[Any, ...]:
 class Tenant(Thread):
     """Admits and removes pods of its own, and checks that nobody else has what it gets."""
 
-    def __init__(self, node: Node, number: int, held: set[Any], lock: Lock, start_line: Barrier) -> None:
+    def __init__(
+        self, node: Node, number: int, held: set[Any], lock: Lock, start_line: Barrier
+    ) -> None:
         super().__init__()
-        self.node, self.number, self.held, self.lock, self.start_line = node, number, held, lock, start_line
+        self.node, self.number, self.held, self.lock, self.start_line = (
+            node,
+            number,
+            held,
+            lock,
+            start_line,
+        )
         self.admitted = 0
         self.failure: BaseException | None = None
 
@@ -44,7 +52,9 @@ class Tenant(Thread):
         mine: dict[str, set[Any]] = {}
         for round_ in range(150):
             uid = f"{self.number}-{round_}"
-            admission = self.node.admit(manifest(uid, random.randint(1, 6), random.randint(1, 8), random.randint(1, 2)))
+            admission = self.node.admit(
+                manifest(uid, random.randint(1, 6), random.randint(1, 8), random.randint(1, 2))
+            )
             if admission.admitted:
                 mine[uid] = self.claim(admission.containers["c0"])
                 self.admitted += 1

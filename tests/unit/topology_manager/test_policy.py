@@ -19,8 +19,8 @@ from many_cases import check_each
 ANY = TopologyHint(None, True)
 UNKNOWN_NUMA_NODE = TopologyHint(None, False)
 
-# What is offered on 2 nodes, and the best hint (mask, preferred) under best-effort and restricted. A third
-# pair is what comes of it under single-numa-node, where that differs.
+# What is offered on 2 nodes, and the best hint (mask, preferred) under best-effort and restricted.
+# A third pair is what comes of it under single-numa-node, where that differs.
 SHARED: dict[str, tuple[Any, ...]] = {
     "no providers": ([], (3, True), (None, True)),
     "a provider without hints": ([None], (3, True), (None, True)),
@@ -31,23 +31,49 @@ SHARED: dict[str, tuple[Any, ...]] = {
     "an empty packed list": ([{"cpu": HintList.empty()}], (3, False), (None, False)),
     "no preference and no provider": ([None, {"cpu": None}, {}], (3, True), (None, True)),
     "no preference joins a node": ([None, {"cpu": [hint(True, 1)]}], (2, True)),
-    "impossible spoils a node": ([{"gpu": []}, {"cpu": [hint(True, 1)]}], (2, False), (None, False)),
+    "impossible spoils a node": (
+        [{"gpu": []}, {"cpu": [hint(True, 1)]}],
+        (2, False),
+        (None, False),
+    ),
     "one node of two": ([{"cpu": [hint(True, 0), hint(True, 1), hint(False, 0, 1)]}], (1, True)),
-    "the node that both prefer": ([{"cpu": [hint(True, 0), hint(True, 1)]}, {"gpu": [hint(True, 1)]}], (2, True)),
+    "the node that both prefer": (
+        [{"cpu": [hint(True, 0), hint(True, 1)]}, {"gpu": [hint(True, 1)]}],
+        (2, True),
+    ),
     "two resources of one provider": (
         [{"cpu": [hint(True, 0), hint(True, 1)], "gpu": [hint(True, 1), hint(False, 0, 1)]}],
         (2, True),
     ),
-    "nothing in common": ([{"cpu": [hint(True, 0)]}, {"gpu": [hint(True, 1)]}], (3, False), (None, False)),
-    "a node and both nodes": ([{"cpu": [hint(True, 0)]}, {"gpu": [hint(True, 0, 1)]}], (1, False), (None, False)),
-    "both nodes preferred": ([{"cpu": [hint(True, 0, 1)]}, {"gpu": [hint(True, 0, 1)]}], (3, True), (None, False)),
-    "preferred beats narrower": ([{"cpu": [hint(False, 0), hint(True, 0, 1)]}], (3, True), (None, False)),
+    "nothing in common": (
+        [{"cpu": [hint(True, 0)]}, {"gpu": [hint(True, 1)]}],
+        (3, False),
+        (None, False),
+    ),
+    "a node and both nodes": (
+        [{"cpu": [hint(True, 0)]}, {"gpu": [hint(True, 0, 1)]}],
+        (1, False),
+        (None, False),
+    ),
+    "both nodes preferred": (
+        [{"cpu": [hint(True, 0, 1)]}, {"gpu": [hint(True, 0, 1)]}],
+        (3, True),
+        (None, False),
+    ),
+    "preferred beats narrower": (
+        [{"cpu": [hint(False, 0), hint(True, 0, 1)]}],
+        (3, True),
+        (None, False),
+    ),
     "as wide as the neediest": (
         [{"cpu": [hint(False, 0), hint(False, 0, 1)]}, {"gpu": [hint(False, 0, 1)]}],
         (3, False),
         (None, False),
     ),
-    "any node beside a mask": ([{"cpu": [ANY, hint(False, 1)]}, {"gpu": [hint(True, 1)]}], (2, True)),
+    "any node beside a mask": (
+        [{"cpu": [ANY, hint(False, 1)]}, {"gpu": [hint(True, 1)]}],
+        (2, True),
+    ),
     "any node alone": ([{"cpu": [ANY]}], (3, True), (None, True)),
     "any node, not preferred": ([{"cpu": [UNKNOWN_NUMA_NODE]}], (3, False), (None, False)),
     "an empty mask": ([{"cpu": [model.hint_list([(0, True)])[0]]}], (3, False), (None, False)),
@@ -59,7 +85,9 @@ SHARED: dict[str, tuple[Any, ...]] = {
 def test_each_policy_on_the_same_hints(policy: str) -> None:
     """The table above holds, the model says the same, and admission follows from preference."""
 
-    def merges(providers: Any, best: tuple[int | None, bool], other: tuple[int | None, bool] | None = None) -> None:
+    def merges(
+        providers: Any, best: tuple[int | None, bool], other: tuple[int | None, bool] | None = None
+    ) -> None:
         if policy == "single-numa-node":
             best = other or best
         assert model.merged(policy, 2, providers) == (*best, best[1] or policy == "best-effort")
@@ -93,9 +121,9 @@ def test_prefer_closest_takes_nodes_near_each_other(policy: str, value: str) -> 
     closest = {"prefer-closest-numa-nodes": value}
 
     assert make_policy(policy, 4, NEAR_IN_PAIRS, closest).merge(PAIRS)[0] == hint(True, 0, 2)
-    assert make_policy(policy, 4, NEAR_IN_PAIRS, {"prefer-closest-numa-nodes": "false"}).merge(PAIRS)[0] == hint(
-        True, 0, 1
-    )
+    assert make_policy(policy, 4, NEAR_IN_PAIRS, {"prefer-closest-numa-nodes": "false"}).merge(
+        PAIRS
+    )[0] == hint(True, 0, 1)
     assert make_policy(policy, 4).merge(PAIRS)[0] == hint(True, 0, 1)
     assert model.merged(policy, 4, PAIRS, NEAR_IN_PAIRS) == (5, True, True)
 
@@ -109,7 +137,8 @@ def test_a_policy_knows_its_name(name: str) -> None:
 def test_an_unknown_policy_is_refused(name: str) -> None:
     """The error lists those that there are."""
     with pytest.raises(
-        ConfigError, match=r"one of none, best-effort, restricted, single-numa-node, got .* at topologyManagerPolicy"
+        ConfigError,
+        match=r"one of none, best-effort, restricted, single-numa-node, got .* at topologyManagerPolicy",
     ):
         make_policy(name, 2)
 
@@ -123,10 +152,13 @@ def test_an_unknown_policy_is_refused(name: str) -> None:
         (65, {"max-allowable-numa-nodes": "100"}, 64),
     ],
 )
-def test_more_nodes_than_allowed_are_refused(numa_nodes: int, options: dict[str, str], most: int) -> None:
+def test_more_nodes_than_allowed_are_refused(
+    numa_nodes: int, options: dict[str, str], most: int
+) -> None:
     """The error says how many are allowed, and which option allows more."""
     with pytest.raises(
-        ConfigError, match=f"expected 1 to {most} NUMA nodes .* got {numa_nodes}; max-allowable-numa-nodes "
+        ConfigError,
+        match=f"expected 1 to {most} NUMA nodes .* got {numa_nodes}; max-allowable-numa-nodes ",
     ):
         make_policy("best-effort", numa_nodes, options=options)
     make_policy("none", numa_nodes, options=options)
@@ -135,19 +167,33 @@ def test_more_nodes_than_allowed_are_refused(numa_nodes: int, options: dict[str,
 @pytest.mark.parametrize("numa_nodes", [9, 64])
 def test_more_nodes_are_allowed_by_option(numa_nodes: int) -> None:
     """Options may be strings as in a KubeletConfiguration, or parsed."""
-    for options in ({"max-allowable-numa-nodes": "64"}, TopologyOptions(max_allowable_numa_nodes=64)):
-        assert make_policy("restricted", numa_nodes, options=options).merge([])[0] == hint(True, *range(numa_nodes))
+    for options in (
+        {"max-allowable-numa-nodes": "64"},
+        TopologyOptions(max_allowable_numa_nodes=64),
+    ):
+        assert make_policy("restricted", numa_nodes, options=options).merge([])[0] == hint(
+            True, *range(numa_nodes)
+        )
 
 
-@pytest.mark.parametrize("distances", [None, [], [[10, 20]], [[10, 20], [20]], [[10, 20, 30], [20, 10, 30], [1, 2, 3]]])
+@pytest.mark.parametrize(
+    "distances", [None, [], [[10, 20]], [[10, 20], [20]], [[10, 20, 30], [20, 10, 30], [1, 2, 3]]]
+)
 def test_prefer_closest_needs_all_distances(distances: Any) -> None:
     """A machine that does not say how far its nodes are apart cannot have the option."""
-    with pytest.raises(ConfigError, match=r'distances between all 2 NUMA nodes .*"prefer-closest-numa-nodes"'):
+    with pytest.raises(
+        ConfigError, match=r'distances between all 2 NUMA nodes .*"prefer-closest-numa-nodes"'
+    ):
         make_policy("best-effort", 2, distances, {"prefer-closest-numa-nodes": "true"})
 
 
 @pytest.mark.parametrize(
-    "options", [{"unknown": "true"}, {"prefer-closest-numa-nodes": "maybe"}, {"max-allowable-numa-nodes": "7"}]
+    "options",
+    [
+        {"unknown": "true"},
+        {"prefer-closest-numa-nodes": "maybe"},
+        {"max-allowable-numa-nodes": "7"},
+    ],
 )
 def test_wrong_options_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="topologyManagerPolicyOptions"):
@@ -160,7 +206,9 @@ def test_hints_are_packed_once() -> None:
 
     assert flatten([{"a": packed}])[0] is packed
     assert flatten([{"a": [hint(True, 0)], "b": iter([hint(True, 0)])}]) == [packed, packed]
-    assert [hints.pairs() for hints in flatten([None, {}, {"a": None, "b": [], "c": iter(())}])] == [
+    assert [
+        hints.pairs() for hints in flatten([None, {}, {"a": None, "b": [], "c": iter(())}])
+    ] == [
         [(None, True)],
         [(None, True)],
         [(None, True)],
@@ -183,7 +231,11 @@ def test_any_object_with_the_four_methods_is_a_provider() -> None:
 
 @pytest.mark.parametrize(
     ("answers", "message"),
-    [([5], "got 5 from a provider"), ([{"gpu": 5}], "as hints of 'gpu'"), ([{"gpu": [7]}], "as hints of 'gpu'")],
+    [
+        ([5], "got 5 from a provider"),
+        ([{"gpu": 5}], "as hints of 'gpu'"),
+        ([{"gpu": [7]}], "as hints of 'gpu'"),
+    ],
 )
 def test_answers_that_are_no_hints_are_refused_by_name(answers: list[object], message: str) -> None:
     """A user's provider that answers nonsense is told what was expected, and for which resource."""

@@ -115,7 +115,11 @@ def test_a_shortage_names_the_types_that_are_short(node: Node, wanted: dict[str,
     told = [name for name in memory if re.search(rf"(^|; ){name}: \d", account)] or [one]
 
     # the policy may refuse a type alone that some nodes together could supply
-    alone = [name for name in memory if memory[name] and re.search(SHORTAGE, message_for(node, memory, name))]
+    alone = [
+        name
+        for name in memory
+        if memory[name] and re.search(SHORTAGE, message_for(node, memory, name))
+    ]
     assert told
     assert set(told) <= set(alone) or not alone
 
@@ -131,7 +135,9 @@ def message_for(node: Node, wanted: dict[str, int], name: str) -> str:
 def test_two_types_that_different_nodes_could_supply_are_both_named() -> None:
     """NUMA node 0, the only one with enough pages, may not be combined, and memory alone the policy refuses."""
     machine = machine_of(3, 2)
-    for numa_node, (memory, pages) in zip(machine["numaNodes"], ((11, 2), (9, 1), (8, 0)), strict=True):
+    for numa_node, (memory, pages) in zip(
+        machine["numaNodes"], ((11, 2), (9, 1), (8, 0)), strict=True
+    ):
         numa_node |= {"memory": memory * GIBI, "hugepages": {"1Gi": pages}}
     kubelet = {
         "topologyManagerPolicy": "single-numa-node",

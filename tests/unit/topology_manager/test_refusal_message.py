@@ -17,7 +17,9 @@ ANY = TopologyHint(None, True)
 UNKNOWN_NUMA_NODE = TopologyHint(None, False)
 
 
-def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "container") -> Refusal:
+def refusal_of(
+    policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "container"
+) -> Refusal:
     """Return the refusal of a pod by providers that offer these hints."""
     chosen = make_policy(policy, numa_nodes)
     refusal = make_scope(scope, chosen).admit(
@@ -30,7 +32,12 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
 @pytest.mark.parametrize(
     ("policy", "providers", "sentence"),
     [
-        pytest.param("restricted", [{"gpu": []}, {"cpu": [hint(True, 0)]}], "not enough gpu is free", id="too little"),
+        pytest.param(
+            "restricted",
+            [{"gpu": []}, {"cpu": [hint(True, 0)]}],
+            "not enough gpu is free",
+            id="too little",
+        ),
         pytest.param(
             "restricted",
             [{"gpu": [], "nic": [UNKNOWN_NUMA_NODE]}],
@@ -40,34 +47,39 @@ def refusal_of(policy: str, *providers: Any, numa_nodes: int = 2, scope: str = "
         pytest.param(
             "restricted",
             [{"gpu": [hint(True, 0)]}, {"nic": [hint(True, 1)]}, {"cpu": [ANY]}],
-            "gpu prefers NUMA node 0, nic prefers NUMA node 8; restricted needs both on the same NUMA nodes",
+            "gpu prefers NUMA node 0, nic prefers NUMA node 8; restricted needs both on the same "
+            "NUMA nodes",
             id="nothing in common",
         ),
         pytest.param(
             "restricted",
             [{"cpu": [hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu can now come only from NUMA nodes 0+8; restricted admits no more NUMA nodes than an empty machine "
+            "cpu can now come only from NUMA nodes 0+8; restricted admits no more NUMA nodes than "
+            "an empty machine "
             "would need",
             id="fragmented",
         ),
         pytest.param(
             "single-numa-node",
             [{"cpu": [hint(True, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu does not fit into one NUMA node (it would take NUMA nodes 0+8); single-numa-node needs one NUMA node "
+            "cpu does not fit into one NUMA node (it would take NUMA nodes 0+8); single-numa-node "
+            "needs one NUMA node "
             "for all",
             id="too big for a node",
         ),
         pytest.param(
             "single-numa-node",
             [{"cpu": [hint(False, 0, 1)]}],
-            "cpu does not fit into one NUMA node (it would take NUMA nodes 0+8); single-numa-node needs one NUMA node "
+            "cpu does not fit into one NUMA node (it would take NUMA nodes 0+8); single-numa-node "
+            "needs one NUMA node "
             "for all",
             id="too big for a node now",
         ),
         pytest.param(
             "single-numa-node",
             [{"cpu": [hint(True, 0), hint(False, 0, 1)]}, {"nic": [hint(True, 1)]}],
-            "cpu fits only on NUMA node 0, nic only on NUMA node 8; single-numa-node needs both on one NUMA node",
+            "cpu fits only on NUMA node 0, nic only on NUMA node 8; single-numa-node needs both "
+            "on one NUMA node",
             id="no node has both",
         ),
     ],
@@ -87,7 +99,9 @@ def test_the_order_of_resources_does_not_matter() -> None:
 
 
 def test_a_pod_judged_as_a_whole_is_called_so() -> None:
-    assert refusal_message(refusal_of("restricted", {"cpu": []}, scope="pod")).startswith("pod refused by policy")
+    assert refusal_message(refusal_of("restricted", {"cpu": []}, scope="pod")).startswith(
+        "pod refused by policy"
+    )
 
 
 def test_positions_are_shown_when_ids_are_not_known() -> None:
@@ -103,7 +117,8 @@ def test_positions_are_shown_when_ids_are_not_known() -> None:
 def test_a_providers_own_words_are_kept() -> None:
     """Where allocation failed the provider has said why."""
     assert (
-        refusal_message(Refusal("SMTAlignmentError", "asked for 3 CPUs", "app")) == "container 'app': asked for 3 CPUs"
+        refusal_message(Refusal("SMTAlignmentError", "asked for 3 CPUs", "app"))
+        == "container 'app': asked for 3 CPUs"
     )
 
 
@@ -128,7 +143,9 @@ def test_lists_that_nobody_can_walk_are_sampled() -> None:
 def test_an_explanation_is_data() -> None:
     """All that was offered, as sets of node ids, in a form that JSON can hold."""
     hints = HintList([hint(False, 0, 1), hint(True, 1), ANY])
-    told = refusal_dict(refusal_of("restricted", {"cpu": hints}, {"gpu": []}, {"nic": None}, None), (0, 8))
+    told = refusal_dict(
+        refusal_of("restricted", {"cpu": hints}, {"gpu": []}, {"nic": None}, None), (0, 8)
+    )
 
     assert json.loads(json.dumps(told)) == {
         "reason": "TopologyAffinityError",
@@ -143,7 +160,9 @@ def test_an_explanation_is_data() -> None:
     }
 
 
-def view(resource: str, preferred: list[list[int]], other: list[list[int]], *, anywhere: bool) -> dict[str, object]:
+def view(
+    resource: str, preferred: list[list[int]], other: list[list[int]], *, anywhere: bool
+) -> dict[str, object]:
     """Return a view as JSON holds it."""
     return {
         "resource": resource,
@@ -188,7 +207,9 @@ def test_what_was_asked_and_free_is_told() -> None:
         {"cpu": lambda: "4 asked, 2 free: 2 on NUMA node 0"},
     )
 
-    assert refusal_message(refusal).endswith("not enough cpu is free: 4 asked, 2 free: 2 on NUMA node 0")
+    assert refusal_message(refusal).endswith(
+        "not enough cpu is free: 4 asked, 2 free: 2 on NUMA node 0"
+    )
 
 
 def test_a_list_of_exactly_as_many_as_are_shown_ends_there() -> None:

@@ -31,14 +31,18 @@ BEST_EFFORT = make_policy("best-effort", 2)
         ("pod", "none", NoneScope),
     ],
 )
-def test_the_scope_follows_from_name_and_policy(name: str, policy: str, expected: type[Scope]) -> None:
+def test_the_scope_follows_from_name_and_policy(
+    name: str, policy: str, expected: type[Scope]
+) -> None:
     """Without alignment there is nothing that a scope could tell apart."""
     assert type(make_scope(name, make_policy(policy, 2))) is expected
 
 
 @pytest.mark.parametrize("policy", ["none", "restricted"])
 def test_an_unknown_scope_is_refused(policy: str) -> None:
-    with pytest.raises(ConfigError, match="one of container, pod, got 'node' at topologyManagerScope"):
+    with pytest.raises(
+        ConfigError, match="one of container, pod, got 'node' at topologyManagerScope"
+    ):
         make_scope("node", make_policy(policy, 2))
 
 
@@ -51,7 +55,11 @@ def test_container_scope_goes_container_by_container() -> None:
     assert provider.log == [
         (step, "licences", name) for name in ("i", "a", "b") for step in ("hints", "allocate")
     ]  # fmt: skip
-    assert dict(store.pod_affinities("p")) == {"i": hint(True, 0), "a": hint(True, 1), "b": hint(True, 1)}
+    assert dict(store.pod_affinities("p")) == {
+        "i": hint(True, 0),
+        "a": hint(True, 1),
+        "b": hint(True, 1),
+    }
 
 
 def test_pod_scope_decides_once_for_all() -> None:
@@ -59,7 +67,11 @@ def test_pod_scope_decides_once_for_all() -> None:
     provider, store = Licences([2, 0]), Store()
 
     assert PodScope().admit(pod_of("p", "a", "b"), RESTRICTED, [provider], store) is None
-    assert provider.log == [("pod hints", "licences"), ("allocate", "licences", "a"), ("allocate", "licences", "b")]
+    assert provider.log == [
+        ("pod hints", "licences"),
+        ("allocate", "licences", "a"),
+        ("allocate", "licences", "b"),
+    ]
     assert dict(store.pod_affinities("p")) == {"a": hint(True, 0), "b": hint(True, 0)}
 
 
@@ -92,7 +104,9 @@ def test_a_refusal_carries_the_facts(scope: Scope, container: str | None) -> Non
     offered = {"cpu": [hint(True, 0)]}
     taken = {"gpu": [hint(True, 1)]}
     names = ("b",) if container else ("a", "b")
-    refusal = scope.admit(pod_of("p", *names), RESTRICTED, [Saying(offered), Saying(taken), Saying(None)], Store())
+    refusal = scope.admit(
+        pod_of("p", *names), RESTRICTED, [Saying(offered), Saying(taken), Saying(None)], Store()
+    )
 
     assert refusal is not None
     assert (refusal.reason, refusal.detail) == (TOPOLOGY_AFFINITY_ERROR, "")
@@ -101,12 +115,18 @@ def test_a_refusal_carries_the_facts(scope: Scope, container: str | None) -> Non
     assert refusal.hints == (offered, taken, None)
 
 
-@pytest.mark.parametrize("scope", [NoneScope(), ContainerScope(), PodScope()], ids=lambda scope: scope.name)
+@pytest.mark.parametrize(
+    "scope", [NoneScope(), ContainerScope(), PodScope()], ids=lambda scope: scope.name
+)
 def test_a_provider_that_cannot_give_refuses(scope: Scope) -> None:
     """Its reason and sentence come with the container and the affinity that it had been given."""
     provider = Licences([2, 2], fails_for="b", error=AllocationError("no licence", "LicenceError"))
     refusal = scope.admit(pod_of("p", "a", "b"), BEST_EFFORT, [provider], Store())
 
     assert refusal is not None
-    assert (refusal.reason, refusal.detail, refusal.container) == ("LicenceError", "no licence", "b")
+    assert (refusal.reason, refusal.detail, refusal.container) == (
+        "LicenceError",
+        "no licence",
+        "b",
+    )
     assert refusal.best == (TopologyHint(None, False) if scope.name == "none" else hint(True, 0))

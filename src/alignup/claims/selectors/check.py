@@ -1,8 +1,8 @@
 """Checks an expression against the environment of the API server: the overloads of its calls, and its type.
 
 `environment.json` beside this file declares each function, as cel-go's libraries and those of
-`k8s.io/apiserver/pkg/cel/library` do that 1.37 loads for expressions that are stored: overloads, what implements them,
-and the rule of their cost. The rules of types are those of cel-go's checker.
+`k8s.io/apiserver/pkg/cel/library` do that 1.37 loads for expressions that are stored: overloads,
+what implements them, and the rule of their cost. The rules of types are those of cel-go's checker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Overload(Record):
 
     Attributes:
         parameters: a method's target is the first.
-        implementation: the name of the Python function that is called; with an @, of what plans the call.
+        implementation: the name of the Python function that is called; with an @, of what plans the
+            call.
         cost: the name of the rule of what this overload costs; empty: that of the function.
     """
 
@@ -44,7 +45,8 @@ class Function(Record):
 
     Attributes:
         cost: the name of the rule of what a call costs, whatever its types.
-        is_guarded: cel-go compares the types of values with those declared, and not the implementation.
+        is_guarded: cel-go compares the types of values with those declared, and not the
+            implementation.
     """
 
     name: str
@@ -70,13 +72,22 @@ def functions() -> Mapping[str, Function]:
         letters = sorted(table["letters"].keys() & set(re.findall(r"\b[A-Z]\b", signature)))
         for kinds in product(*(table["letters"][letter] for letter in letters)):
             concrete = {**table["types"], **dict(zip(letters, kinds, strict=True))}
-            text = re.sub(r"\b[A-Za-z]\w*\b", lambda word: concrete.get(word[0], word[0]), signature)  # noqa: B023
+            text = re.sub(
+                r"\b[A-Za-z]\w*\b",
+                lambda word: concrete.get(word[0], word[0]),  # noqa: B023
+                signature,
+            )
             target, arguments, result = re.fullmatch(r"(?:(.*)\.)?\((.*)\) -> (.*)", text).groups()  # type: ignore[union-attr]
             parameters = (*_types(target or ""), *_types(arguments))
-            one = Overload(target is not None, parameters, _types(result)[0], implementation, "".join(cost))
+            one = Overload(
+                target is not None, parameters, _types(result)[0], implementation, "".join(cost)
+            )
             overloads.setdefault(name, []).append(one)
+
     return {
-        name: Function(name, tuple(some), table["costs"].get(name, "one"), name not in table["unguarded"])
+        name: Function(
+            name, tuple(some), table["costs"].get(name, "one"), name not in table["unguarded"]
+        )
         for name, some in overloads.items()
     }
 
@@ -84,7 +95,9 @@ def functions() -> Mapping[str, Function]:
 def _types(text: str) -> tuple[Type, ...]:
     return tuple(
         Type(name, _types(inner))
-        for name, inner in re.findall(r"([\w.]+)(?:\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\))?", text)
+        for name, inner in re.findall(
+            r"([\w.]+)(?:\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\))?", text
+        )
     )
 
 
@@ -131,14 +144,20 @@ class _Unifier:
             is_bound, was_known = self._bind(other, one)
             if is_bound or was_known:
                 return is_bound
+
         if one.is_variable:
             return self._bind(one, other)[0]
         if DYN in (one, other):
             return True
         if "null_type" in (one.name, other.name):
-            return one == other or any("." in kind.name or kind.name == _OPTIONAL for kind in (one, other))
+            return one == other or any(
+                "." in kind.name or kind.name == _OPTIONAL for kind in (one, other)
+            )
+
         is_whole = one.name == "type" or len(one.parameters) != len(other.parameters)
-        return one.name == other.name and (is_whole or all(map(self._is_assignable, one.parameters, other.parameters)))
+        return one.name == other.name and (
+            is_whole or all(map(self._is_assignable, one.parameters, other.parameters))
+        )
 
     def _bind(self, variable: Type, kind: Type) -> tuple[bool, bool]:
         """Return whether a type may be that of a variable, whose type it becomes, and whether that had one."""
@@ -155,7 +174,9 @@ class _Unifier:
 
     def _is_within(self, variable: Type, kind: Type) -> bool:
         if kind.is_variable:
-            return kind == variable or (kind.name in self._known and self._is_within(variable, self._known[kind.name]))
+            return kind == variable or (
+                kind.name in self._known and self._is_within(variable, self._known[kind.name])
+            )
         return any(self._is_within(variable, one) for one in kind.parameters)
 
     def resolved(self, kind: Type, *, unknown: Type | None = DYN) -> Type:
@@ -164,7 +185,9 @@ class _Unifier:
             if kind.name in self._known:
                 return self.resolved(self._known[kind.name], unknown=unknown)
             return kind if unknown is None else unknown
-        return Type(kind.name, tuple(self.resolved(one, unknown=unknown) for one in kind.parameters))
+        return Type(
+            kind.name, tuple(self.resolved(one, unknown=unknown) for one in kind.parameters)
+        )
 
 
 def more_general(one: Type, other: Type) -> Type:
@@ -210,11 +233,18 @@ class Checked(_Unifier):
         return Type(kind_of(node.value))
 
     def _name(self, node: Node) -> Type:
-        return self._scope[node.value] if node.value in self._scope else self._type_named(node, node.value)
+        return (
+            self._scope[node.value]
+            if node.value in self._scope
+            else self._type_named(node, node.value)
+        )
 
     def _type_named(self, node: Node, name: str) -> Type:
         if name not in environment()["named"]:
-            raise _error(node, f"undeclared reference to '{name.split('.', maxsplit=1)[0]}' (in container '')")
+            raise _error(
+                node,
+                f"undeclared reference to '{name.split('.', maxsplit=1)[0]}' (in container '')",
+            )
         self.named[id(node)] = Type(name)
         return Type("type", (Type(name),))
 
@@ -232,6 +262,7 @@ class Checked(_Unifier):
         kind = self.resolved(self.type_of(operand), unknown=None)
         if kind.name == _OPTIONAL:
             is_optional, kind = True, kind.parameters[0]
+
         if kind.is_variable:
             self.are_assignable([DYN], [kind])
             result = DYN
@@ -243,8 +274,13 @@ class Checked(_Unifier):
             (result,) = _types(environment()["device"][name])
             self.is_of_driver &= name == "driver"
         else:
-            what = f"undefined field '{name}'" if kind == _DEVICE else f"type '{kind}' does not support field selection"
+            what = (
+                f"undefined field '{name}'"
+                if kind == _DEVICE
+                else f"type '{kind}' does not support field selection"
+            )
             raise _error(node, what)
+
         return self.resolved(Type(_OPTIONAL, (result,)) if is_optional else result, unknown=None)
 
     def _call(self, node: Node) -> Type:
@@ -266,7 +302,9 @@ class Checked(_Unifier):
             self._texts.extend(one for one in (node,) if arguments[0].kind == "list")
         return found
 
-    def _resolve(self, node: Node, name: str, target: list[Node], arguments: Sequence[Node]) -> Type:
+    def _resolve(
+        self, node: Node, name: str, target: list[Node], arguments: Sequence[Node]
+    ) -> Type:
         """Return the type of a call, whose overloads are kept."""
         given = [self.type_of(one) for one in arguments]
         given[:0] = [self.type_of(one) for one in target]
@@ -278,16 +316,23 @@ class Checked(_Unifier):
                 self._expect(one, BOOL, kind)
             self.calls[id(node)] = Call(function, function.overloads, tuple(arguments))
             return BOOL
+
         results: dict[Overload, Type] = {}
         for overload in function.overloads:
             if overload.is_method == bool(target) and len(overload.parameters) == len(given):
                 fresh: dict[str, Type] = {}
-                if self.are_assignable(given, [self._fresh(one, fresh) for one in overload.parameters]):
-                    results[overload] = self.resolved(self._fresh(overload.result, fresh), unknown=None)
+                if self.are_assignable(
+                    given, [self._fresh(one, fresh) for one in overload.parameters]
+                ):
+                    results[overload] = self.resolved(
+                        self._fresh(overload.result, fresh), unknown=None
+                    )
+
         if not results:
             shown = [str(self.resolved(one)) for one in given]
             call = f"{shown[0]}.({', '.join(shown[1:])})" if target else f"({', '.join(shown)})"
             raise _error(node, f"found no matching overload for '{name}' applied to '{call}'")
+
         self.calls[id(node)] = Call(function, tuple(results), (*target, *arguments))
         kinds = list(results.values())
         return kinds[0] if all(one == kinds[0] for one in kinds) else DYN
@@ -305,7 +350,10 @@ class Checked(_Unifier):
         if not node.parts:
             return Type("map", (self.new(), self.new()))
         optional = frozenset(place // 2 for place in node.value)
-        return Type("map", (self._joined(node.parts[::2], frozenset()), self._joined(node.parts[1::2], optional)))
+        return Type(
+            "map",
+            (self._joined(node.parts[::2], frozenset()), self._joined(node.parts[1::2], optional)),
+        )
 
     def _message(self, node: Node) -> Type:
         name, optional = node.value
@@ -329,15 +377,24 @@ class Checked(_Unifier):
             kind = self.type_of(node)
             if place in optional:
                 if kind.name != _OPTIONAL and kind != DYN:
-                    raise _error(node, f"expected type '{Type(_OPTIONAL, (kind,))}' but found '{kind}'")
+                    raise _error(
+                        node, f"expected type '{Type(_OPTIONAL, (kind,))}' but found '{kind}'"
+                    )
+
                 kind = kind.parameters[0] if kind.parameters else kind
+
             if joined is None:
                 joined = kind
             else:
-                joined = more_general(joined, kind) if self.are_assignable([joined], [kind]) else DYN
+                joined = (
+                    more_general(joined, kind) if self.are_assignable([joined], [kind]) else DYN
+                )
+
             seen.append((node, kind))
+
         if not self._formats:
             self._elements.append(seen)
+
         return joined or self.new()
 
     def _fold(self, node: Node) -> Type:
@@ -355,6 +412,7 @@ class Checked(_Unifier):
         else:
             told = "cannot be range of a comprehension (must be list, map, or dynamic)"
             raise _error(over, f"expression of type '{kind}' {told}")
+
         before = self._scope
         outer = {**before, accumulator: start_type}
         self._scope = {**outer, **dict(zip(variables, bound, strict=True))}
@@ -367,7 +425,9 @@ class Checked(_Unifier):
 
     def _expect(self, node: Node, wanted: Type, kind: Type) -> None:
         if not self.are_assignable([wanted], [kind]):
-            raise _error(node, f"expected type '{self.resolved(wanted)}' but found '{self.resolved(kind)}'")
+            raise _error(
+                node, f"expected type '{self.resolved(wanted)}' but found '{self.resolved(kind)}'"
+            )
 
     def finish(self) -> None:
         """Make sure that values side by side are of one type, and that texts have what they format.
@@ -380,12 +440,14 @@ class Checked(_Unifier):
             for (node, _), kind in zip(seen, kinds, strict=True):
                 if kind != kinds[0]:
                     raise _error(node, f"expected type '{kinds[0]}' but found '{kind}'")
+
         for node in self._texts:
             text, values = node.parts[0].value, node.parts[1].parts
             try:
                 clauses = format_clauses(text)
             except cel.EvaluationError as error:
                 raise _error(node, str(error)) from error
+
             if len(clauses) != len(values) or not all(map(self._is_formatted, clauses, values)):
                 raise _error(node, f"error during formatting: {text!r} does not fit what is given")
 

@@ -1,7 +1,8 @@
 """Selectors: a CEL expression planned and evaluated on a device, its cost counted as cel-go's runtime counts it.
 
-What is constant is folded and what is wrong in it refused before anything runs, errors are values that operators may
-absorb, and each step pays as in cel-go, so that an expression ends where the scheduler would end it.
+What is constant is folded and what is wrong in it refused before anything runs, errors are values
+that operators may absorb, and each step pays as in cel-go, so that an expression ends where the
+scheduler would end it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from alignup.claims.selectors import functions, libraries
 from alignup.claims.selectors import values as cel
 from alignup.claims.selectors.check import Call, Checked, Overload, check
 from alignup.claims.selectors.syntax import CompileError, Node, NotUnderstood, parse
-from alignup.claims.selectors.values import NONE, EvaluationError, Optional, StoppedError, no_overload, size_of, walked
+from alignup.claims.selectors.values import (
+    NONE,
+    EvaluationError,
+    Optional,
+    StoppedError,
+    no_overload,
+    size_of,
+    walked,
+)
 from alignup.records import Record
 
 if TYPE_CHECKING:
@@ -25,7 +34,18 @@ if TYPE_CHECKING:
 
 # `resourceapi.CELSelectorExpressionMaxCost`.
 MOST_COST: Final = 1_000_000
-_CONVERSIONS: Final = ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
+_CONVERSIONS: Final = (
+    "bool",
+    "bytes",
+    "double",
+    "duration",
+    "dyn",
+    "int",
+    "string",
+    "timestamp",
+    "type",
+    "uint",
+)
 _PATTERNS: Final = ("matches", "find", "findAll")
 _LIST_COST: Final = 10
 _MAP_COST: Final = 30
@@ -69,7 +89,8 @@ class Program(Record):
         """Return whether a device matches, and the cost.
 
         Raises:
-            EvaluationError: as for the scheduler, to which it is an error; its `cost` says what was paid until then.
+            EvaluationError: as for the scheduler, to which it is an error; its `cost` says what was
+                paid until then.
             StoppedError: the cost is above `limit`, or cel-go panics; it has a `cost` too.
             NotUnderstood: a value is beyond the bounds of this evaluator.
         """
@@ -81,7 +102,9 @@ class Program(Record):
         if isinstance(value, bool):
             return value, state.cost
         if not isinstance(value, Exception):
-            value = EvaluationError(f"CEL result of type {cel.kind_of(value)} could not be converted to bool")
+            value = EvaluationError(
+                f"CEL result of type {cel.kind_of(value)} could not be converted to bool"
+            )
         value.cost = state.cost
         raise value
 
@@ -106,8 +129,13 @@ def variables_of(driver: str, device: Device) -> Mapping[str, Any]:
         EvaluationError: an attribute has no value, or is no version.
     """
     attributes, capacity = cel.Domains(), cel.Domains()
-    values = [(attributes, name, _attribute(name, value)) for name, value in device.attributes.items()]
-    values += [(capacity, name, libraries.to_quantity(one.value.text)) for name, one in device.capacity.items()]
+    values = [
+        (attributes, name, _attribute(name, value)) for name, value in device.attributes.items()
+    ]
+    values += [
+        (capacity, name, libraries.to_quantity(one.value.text))
+        for name, one in device.capacity.items()
+    ]
     for domains, name, value in values:
         domain, _, identifier = name.rpartition("/")
         domains.setdefault(domain or driver, {})[identifier] = value
@@ -158,7 +186,9 @@ class _Qualifier(Record):
         if self.is_test:
             return is_there
         if not is_there:
-            return EvaluationError(f"index out of bounds: {key}" if isinstance(value, list) else f"no such key: {key}")
+            return EvaluationError(
+                f"index out of bounds: {key}" if isinstance(value, list) else f"no such key: {key}"
+            )
         return found
 
 
@@ -263,7 +293,12 @@ class _Planner:
 
     def _list(self, node: Node) -> _Plan:
         return _folded(
-            *self._made(node.parts, node.value, _LIST_COST, lambda found: [one for one in found if one is not _UNSET])
+            *self._made(
+                node.parts,
+                node.value,
+                _LIST_COST,
+                lambda found: [one for one in found if one is not _UNSET],
+            )
         )
 
     def _map(self, node: Node) -> _Plan:
@@ -278,12 +313,19 @@ class _Planner:
         (name, optional), fields = node.value, [field.value for field in node.parts[::2]]
         places = frozenset(place // 2 for place in optional)
         run, _ = self._made(
-            node.parts[1::2], places, _MESSAGE_COST, lambda found: libraries.message_of(name, _entries(fields, found))
+            node.parts[1::2],
+            places,
+            _MESSAGE_COST,
+            lambda found: libraries.message_of(name, _entries(fields, found)),
         )
         return _Plan(run)
 
     def _made(
-        self, parts: Sequence[Node], optional: frozenset[int], cost: int, make: Callable[[list[Any]], Any]
+        self,
+        parts: Sequence[Node],
+        optional: frozenset[int],
+        cost: int,
+        make: Callable[[list[Any]], Any],
     ) -> tuple[_Run, list[_Plan]]:
         """Return what makes a value of values side by side, and these."""
         plans = [self.plan(part) for part in parts]
@@ -299,7 +341,11 @@ class _Planner:
         call = self._checked.calls[id(node)]
         plans = [self.plan(one) for one in call.arguments]
         name = call.overloads[0].implementation
-        plan: _Plan = globals()[name.replace("@", "_")](call, plans) if name[0] == "@" else _called(call, plans)
+        plan: _Plan = (
+            globals()[name.replace("@", "_")](call, plans)
+            if name[0] == "@"
+            else _called(call, plans)
+        )
         return plan
 
     _method = _call
@@ -312,7 +358,10 @@ class _Planner:
         last = self.slots = self.slots + len(node.value)
         self._scope = {**before, accumulator: (last, start)}
         end = self.plan(node.parts[4])
-        self._scope = {**self._scope, **{name: (first + place, None) for place, name in enumerate(variables)}}
+        self._scope = {
+            **self._scope,
+            **{name: (first + place, None) for place, name in enumerate(variables)},
+        }
         condition, step = map(self.plan, node.parts[2:4])
         self._scope = before
         is_pair = len(variables) > 1
@@ -332,7 +381,13 @@ class _Planner:
                     break
                 slots[last] = step.run(state)
             made = end.run(state)
-            return list(made) if type(made) is cel.Growing else dict(made) if type(made) is cel.GrowingMap else made
+            return (
+                list(made)
+                if type(made) is cel.Growing
+                else dict(made)
+                if type(made) is cel.GrowingMap
+                else made
+            )
 
         return _Plan(run)
 
@@ -470,11 +525,17 @@ def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
     name, is_single = call.function.name, len(call.overloads) == 1
     if name in _PATTERNS:
         _check_patterns(call, plans)
-    if name == "@in" and is_single and call.overloads[0].cost and (lookup := _lookup(plans)) is not None:
+    if (
+        name == "@in"
+        and is_single
+        and call.overloads[0].cost
+        and (lookup := _lookup(plans)) is not None
+    ):
         return lookup
     invoke = _invocation(call)
     rule = _COSTS[(is_single and call.overloads[0].cost) or call.function.cost]
-    # cel-go looks for errors after each argument where a function takes any number of them, else after all
+    # cel-go looks for errors after each argument where a function takes any number of them, else
+    # after all
     is_dispatched = call.function.is_guarded and not is_single
     has_pattern = name in _PATTERNS and isinstance(plans[1].constant.value, str)
     is_variadic = len(plans) > 2 or name == "format" or is_dispatched or has_pattern  # noqa: PLR2004  # more than a pair
@@ -492,15 +553,25 @@ def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
         state.pay(rule(values, result))
         return result
 
-    return _folded(run, plans) if name in _CONVERSIONS and plans[0].constant.has_value else _Plan(run)
+    return (
+        _folded(run, plans) if name in _CONVERSIONS and plans[0].constant.has_value else _Plan(run)
+    )
 
 
 def _invocation(call: Call) -> Callable[..., Any]:
     """Return what calls the implementation that fits the values."""
     if call.function.name in cel.environment()["untyped"]:
         return _implementation(call.overloads[0])
-    overloads = call.overloads if call.function.is_guarded and len(call.overloads) == 1 else call.function.overloads
-    known = [(one.parameters, _implementation(one)) for one in overloads if len(one.parameters) == len(call.arguments)]
+    overloads = (
+        call.overloads
+        if call.function.is_guarded and len(call.overloads) == 1
+        else call.function.overloads
+    )
+    known = [
+        (one.parameters, _implementation(one))
+        for one in overloads
+        if len(one.parameters) == len(call.arguments)
+    ]
 
     def invoke(*values: Any) -> Any:
         for parameters, implementation in known:
@@ -527,7 +598,9 @@ def _check_patterns(call: Call, plans: Sequence[_Plan]) -> None:
             try:
                 libraries.pattern_of(plan.constant.value)
             except ValueError as error:
-                raise CompileError(f"program instantiation failed: error parsing regexp: {error}") from error
+                raise CompileError(
+                    f"program instantiation failed: error parsing regexp: {error}"
+                ) from error
 
 
 def _lookup(plans: Sequence[_Plan]) -> _Plan | None:
@@ -543,14 +616,17 @@ def _lookup(plans: Sequence[_Plan]) -> _Plan | None:
         value = wanted.run(state)
         # the set has each whole double as an integer too, which one that is only near to it is not
         is_exact = isinstance(value, int) and not isinstance(value, bool)
-        same = (one == value if is_exact and isinstance(one, float) else cel.are_equal(value, one) for one in listed)
+        same = (
+            one == value if is_exact and isinstance(one, float) else cel.are_equal(value, one)
+            for one in listed
+        )
         return value if isinstance(value, EvaluationError) else any(same)
 
     return _Plan(run)
 
 
-# What calls cost, of their arguments and the result: cel-go's `interpreter/runtimecost.go` and `ext`, and
-# `k8s.io/apiserver/pkg/cel/library/cost.go`.
+# What calls cost, of their arguments and the result: cel-go's `interpreter/runtimecost.go` and
+# `ext`, and `k8s.io/apiserver/pkg/cel/library/cost.go`.
 
 
 def _pattern_cost(values: Sequence[Any], pattern_size: int) -> int:
@@ -607,7 +683,9 @@ _COSTS: Final[Mapping[str, Callable[[Sequence[Any], Any], int]]] = {
     "shorter": _shorter,
     "equality": _equality,
     "pattern": lambda values, _: _pattern_cost(values[:1], size_of(values[1])),
-    "format_pattern": lambda values, _: _pattern_cost(values, getattr(values[0], "pattern_size", 1)),
+    "format_pattern": lambda values, _: _pattern_cost(
+        values, getattr(values[0], "pattern_size", 1)
+    ),
     "size_of_second": lambda values, _: _size(values[1]),
     "traversal": lambda values, _: _traversal(values[0]),
     "made": lambda _, result: size_of(result) + 1 + _LIST_COST,
@@ -615,7 +693,9 @@ _COSTS: Final[Mapping[str, Callable[[Sequence[Any], Any], int]]] = {
     "compared": lambda values, _: _compared(values[-1]),
     "pairs": lambda values, _: size_of(values[0]) * size_of(values[1]) + 1,
     "pairs_twice": lambda values, _: size_of(values[0]) * size_of(values[1]) * 2 + 1,
-    "contains_ip_text": lambda values, _: walked(size_of(values[0]) * 2) + walked(size_of(values[1])),
+    "contains_ip_text": lambda values, _: (
+        walked(size_of(values[0]) * 2) + walked(size_of(values[1]))
+    ),
     "contains_cidr": lambda values, _: _containment(values[0]),
     "contains_cidr_text": lambda values, _: _containment(values[0]) + walked(size_of(values[1])),
 }

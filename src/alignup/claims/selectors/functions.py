@@ -1,7 +1,8 @@
 """What the standard functions and operators of CEL do, with cel-go's extensions for strings, lists, sets and optionals.
 
-Each is called by its name in `environment.json`, with values of the declared types; those that are untyped there look
-at the types themselves. What Python's operators, strings and built-in functions do in the same way is named there too.
+Each is called by its name in `environment.json`, with values of the declared types; those that are
+untyped there look at the types themselves. What Python's operators, strings and built-in functions
+do in the same way is named there too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from typing import Any, Final
 
 from alignup.claims.selectors import values as cel
 from alignup.claims.selectors.syntax import NotUnderstood, Uint
-from alignup.claims.selectors.values import Duration, EvaluationError, Optional, Timestamp, are_equal, compare
+from alignup.claims.selectors.values import (
+    Duration,
+    EvaluationError,
+    Optional,
+    Timestamp,
+    are_equal,
+    compare,
+)
 from alignup.kubernetes.policy_options import GO_BOOLEANS
 
 # Beyond what any device needs, and what memory bears.
@@ -63,11 +71,17 @@ def in_order(test: str, one: Any, other: Any) -> bool:
 def added(one: Any, other: Any) -> Any:
     """Return a sum of numbers or times, or texts, bytes and lists one behind the other."""
     if isinstance(one, Duration | Timestamp):
-        if not isinstance(other, Duration | Timestamp) or (isinstance(one, Timestamp) and isinstance(other, Timestamp)):
+        if not isinstance(other, Duration | Timestamp) or (
+            isinstance(one, Timestamp) and isinstance(other, Timestamp)
+        ):
             raise cel.no_overload()
         total = one.nanoseconds + other.nanoseconds
         moment = one if isinstance(one, Timestamp) else other
-        return Duration(integer(total)) if isinstance(moment, Duration) else cel.moment_at(total, moment.offset)
+        return (
+            Duration(integer(total))
+            if isinstance(moment, Duration)
+            else cel.moment_at(total, moment.offset)
+        )
     if isinstance(one, cel.Growing) and isinstance(other, list):
         one.extend(other)
         return one
@@ -102,7 +116,11 @@ def _quotient(one: Any, other: Any) -> Any:
     if isinstance(one, float):
         if other:
             return one / other
-        return math.nan if one == 0 or math.isnan(one) else math.copysign(math.inf, one) * math.copysign(1, other)
+        return (
+            math.nan
+            if one == 0 or math.isnan(one)
+            else math.copysign(math.inf, one) * math.copysign(1, other)
+        )
     if other == 0:
         raise EvaluationError("division by zero")
     return abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)
@@ -242,7 +260,9 @@ def in_ascii(method: str, text: str) -> str:
     return re.sub("[A-Za-z]+", lambda match: str(getattr(match[0], method)()), text)
 
 
-_SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 
 
 def trim(text: str) -> str:
@@ -268,7 +288,11 @@ def split(text: str, separator: str, count: int = -1) -> list[str]:
     if separator:
         return text.split(separator, count - 1 if count > 0 else -1)
     letters = list(text)
-    return letters if count < 0 or len(letters) <= count else [*letters[: count - 1], "".join(letters[count - 1 :])]
+    return (
+        letters
+        if count < 0 or len(letters) <= count
+        else [*letters[: count - 1], "".join(letters[count - 1 :])]
+    )
 
 
 def substring(text: str, start: int, end: int | None = None) -> str:
@@ -293,7 +317,10 @@ def join(parts: list[Any], separator: str = "") -> str:
 
 def contains_element(elements: list[Any], wanted: object) -> bool:
     """Return whether a list has an element that is equal to a value."""
-    return any(wanted is None if one is None else wanted is not None and are_equal(wanted, one) for one in elements)
+    return any(
+        wanted is None if one is None else wanted is not None and are_equal(wanted, one)
+        for one in elements
+    )
 
 
 def includes(value: Any, wanted: object) -> bool:
@@ -354,7 +381,9 @@ def sort_by(elements: Any, keys: Any = None) -> list[Any]:
     if not isinstance(elements, list) or not isinstance(keys, list):
         raise cel.no_overload()
     if len(elements) != len(keys):
-        raise EvaluationError("@sortByAssociatedKeys() expected a list of the same size as the associated keys list")
+        raise EvaluationError(
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list"
+        )
     if len(keys) > 1 and len({type(key) for key in keys}) > 1:
         raise EvaluationError("list elements must have the same type")
     if keys and not _has_order(keys[0]):
@@ -368,7 +397,9 @@ def _in_turn(one: tuple[Any, Any], other: tuple[Any, Any]) -> int:
 
 
 def _has_order(value: object) -> bool:
-    return cel.kind_of(value) in cel.NUMBERS or isinstance(value, str | bytes | bool | Duration | Timestamp)
+    return cel.kind_of(value) in cel.NUMBERS or isinstance(
+        value, str | bytes | bool | Duration | Timestamp
+    )
 
 
 def range_of(count: int) -> list[int]:
@@ -376,7 +407,9 @@ def range_of(count: int) -> list[int]:
     if count < 0:
         raise EvaluationError(f"lists.range: size must be non-negative, got {count}")
     if count > _LONGEST_RANGE:
-        raise EvaluationError(f"lists.range: size {count} exceeds maximum allowed ({_LONGEST_RANGE})")
+        raise EvaluationError(
+            f"lists.range: size {count} exceeds maximum allowed ({_LONGEST_RANGE})"
+        )
     return list(range(count))
 
 

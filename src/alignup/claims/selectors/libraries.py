@@ -2,9 +2,9 @@
 
 They are regular expressions, time, `format()`, quantities, versions, addresses, and named formats.
 
-Each is called by its name in `environment.json`. Python's standard library is used where it agrees with Go's: its
-`ipaddress` reads the same addresses, `datetime` has the same days; Go's durations, times of RFC 3339, URLs and numbers
-have forms of their own, which are read here.
+Each is called by its name in `environment.json`. Python's standard library is used where it agrees
+with Go's: its `ipaddress` reads the same addresses, `datetime` has the same days; Go's durations,
+times of RFC 3339, URLs and numbers have forms of their own, which are read here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from zoneinfo import ZoneInfo
 
 from alignup.claims.selectors import values as cel
 from alignup.claims.selectors.syntax import NotUnderstood, Uint
-from alignup.claims.selectors.values import Duration, EvaluationError, Optional, Quantity, Timestamp, kind_of
+from alignup.claims.selectors.values import (
+    Duration,
+    EvaluationError,
+    Optional,
+    Quantity,
+    Timestamp,
+    kind_of,
+)
 
 
 def succeeds(name: str, *arguments: object) -> bool:
@@ -41,9 +48,11 @@ def succeeds(name: str, *arguments: object) -> bool:
 
 # regular expressions, which are RE2's
 
-# What means the same to Python and whose matching is bounded: characters and classes, up to two of them repeated.
+# What means the same to Python and whose matching is bounded: characters and classes, up to two of
+# them repeated.
 _PLAIN_PATTERN: Final = re.compile(
-    r"\^?(?:(?:[\w /:@,;=_-]|\\[dws.\-+*?()\[\]{}|^$/\\]|\.|\[\^?[\w.:/ -]+\])(?P<repeat>[+*])?\??)*\$?", re.ASCII
+    r"\^?(?:(?:[\w /:@,;=_-]|\\[dws.\-+*?()\[\]{}|^$/\\]|\.|\[\^?[\w.:/ -]+\])(?P<repeat>[+*])?\??)*\$?",
+    re.ASCII,
 )
 
 
@@ -59,7 +68,9 @@ def pattern_of(pattern: str) -> Any:
         import re2  # noqa: PLC0415  # an extra
     except ImportError as error:
         if not _PLAIN_PATTERN.fullmatch(pattern) or pattern.count("+") + pattern.count("*") > 2:  # noqa: PLR2004
-            raise NotUnderstood(f"the regular expression {pattern!r} without alignup[claims] (google-re2)") from error
+            raise NotUnderstood(
+                f"the regular expression {pattern!r} without alignup[claims] (google-re2)"
+            ) from error
         return re.compile(re.sub(r"\$$", r"\\Z", pattern), re.ASCII)
     options = re2.Options()
     options.log_errors = False
@@ -116,7 +127,15 @@ def number_text(value: float) -> str:
 
 
 _SECOND: Final = 10**9
-_UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": _SECOND, "m": 60 * _SECOND}
+_UNITS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": _SECOND,
+    "m": 60 * _SECOND,
+}
 _PIECE: Final = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _MOMENT: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
@@ -135,7 +154,8 @@ def to_duration(text: str) -> Duration:
         unit = _UNITS.get(match[4], 3600 * _SECOND)
         total += int(match[1] or 0) * unit
         if match[3]:
-            # digits that an int64 no longer holds are dropped, and the fraction is rounded as a double
+            # digits that an int64 no longer holds are dropped, and the fraction is rounded as a
+            # double
             digits = match[3][:18]
             total += int(float(int(digits)) * (float(unit) / float(10 ** len(digits))))
         at = match.end()
@@ -161,20 +181,28 @@ def to_timestamp(value: Any) -> Timestamp:
     except ValueError as error:
         raise wrong from error
     nanoseconds = int((match[7] or "")[:9].ljust(9, "0"))
-    return cel.moment_at(((moment - _EPOCH) // timedelta(seconds=1) - east) * _SECOND + nanoseconds, east)
+    return cel.moment_at(
+        ((moment - _EPOCH) // timedelta(seconds=1) - east) * _SECOND + nanoseconds, east
+    )
 
 
 def _duration_text(value: Duration) -> str:
     # in seconds, in the floating point of Go's `Seconds`
     whole, rest = divmod(abs(value.nanoseconds), _SECOND)
-    seconds = Decimal(repr(math.copysign(whole + rest / _SECOND, value.nanoseconds or 1))).normalize()
+    seconds = Decimal(
+        repr(math.copysign(whole + rest / _SECOND, value.nanoseconds or 1))
+    ).normalize()
     return f"{seconds:f}s"
 
 
 def _moment_text(value: Timestamp) -> str:
     seconds, nanoseconds = divmod(value.nanoseconds, _SECOND)
     minutes = abs(value.offset) // 60
-    zone = f"{'-' if value.offset < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}" if value.offset else "Z"
+    zone = (
+        f"{'-' if value.offset < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
+        if value.offset
+        else "Z"
+    )
     fraction = f".{nanoseconds:09}".rstrip("0").rstrip(".")
     try:
         moment = _EPOCH + timedelta(seconds=seconds + value.offset)
@@ -193,7 +221,9 @@ def _local(moment: Timestamp, zone: str) -> datetime:
     try:
         at = _EPOCH + timedelta(microseconds=moment.nanoseconds // 1000)
         if match is not None:
-            return at + timedelta(minutes=int(match[1]) * 60 + int(match[2]) * (-1 if zone.startswith("-") else 1))
+            return at + timedelta(
+                minutes=int(match[1]) * 60 + int(match[2]) * (-1 if zone.startswith("-") else 1)
+            )
         return at if zone in ("", "UTC", "Local") else at.astimezone(ZoneInfo(zone))
     except (ValueError, OSError, OverflowError, LookupError) as error:
         raise EvaluationError(f"unknown time zone {zone}") from error
@@ -233,7 +263,9 @@ _CLAUSE: Final = re.compile(r"%(?:%|(?P<precision>\.[0-9]+)?(?P<clause>[sdfebxXo
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MOST_DIGITS: Final = 10_000
 _SUPERSCRIPT: Final = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
-_CONTROLS: Final = dict(zip('\a\b\f\n\r\t\v\\"', (f"\\{letter}" for letter in 'abfnrtv\\"'), strict=True))
+_CONTROLS: Final = dict(
+    zip('\a\b\f\n\r\t\v\\"', (f"\\{letter}" for letter in 'abfnrtv\\"'), strict=True)
+)
 
 
 def format_clauses(text: str) -> list[str]:
@@ -263,14 +295,20 @@ def format_text(text: str, values: list[Any]) -> str:
 
 def _filled_in(match: re.Match[str], ahead: Iterator[Any]) -> str:
     value, clause, precision = next(ahead), match["clause"], int((match["precision"] or ".6")[1:])
-    if not takes(clause, kind_of(value)) or (clause in "fe" and isinstance(value, str) and value not in _NOT_FINITE):
-        raise EvaluationError(f"error during formatting: clause {clause}, was given {kind_of(value)}")
+    if not takes(clause, kind_of(value)) or (
+        clause in "fe" and isinstance(value, str) and value not in _NOT_FINITE
+    ):
+        raise EvaluationError(
+            f"error during formatting: clause {clause}, was given {kind_of(value)}"
+        )
     if precision > _MOST_DIGITS:
         raise NotUnderstood(f"a precision of {precision}")
     if clause == "s":
         return _shown(value)
     if clause in "fe":
-        return _localized(_NOT_FINITE[value] if isinstance(value, str) else value or 0.0, clause, precision)
+        return _localized(
+            _NOT_FINITE[value] if isinstance(value, str) else value or 0.0, clause, precision
+        )
     if isinstance(value, str | bytes):
         digits = (value.encode() if isinstance(value, str) else value).hex()
         return digits.upper() if clause == "X" else digits
@@ -303,11 +341,15 @@ def _shown(value: Any) -> str:
 def _shown_within(value: Any) -> str:
     """Return a value in a list or a map, where text is quoted."""
     if not takes("s", kind_of(value)):
-        raise EvaluationError(f"error during formatting: no formatting function for {kind_of(value)}")
+        raise EvaluationError(
+            f"error during formatting: no formatting function for {kind_of(value)}"
+        )
     if isinstance(value, float):
         return f"{value:.6f}" if math.isfinite(value) else f'"{number_text(value)}"'
     if isinstance(value, str | bytes):
-        return ("b" if isinstance(value, bytes) else "") + f'"{"".join(map(_quoted, to_string(value)))}"'
+        return (
+            "b" if isinstance(value, bytes) else ""
+        ) + f'"{"".join(map(_quoted, to_string(value)))}"'
     name = {Duration: "duration", Timestamp: "timestamp"}.get(type(value))
     return f'{name}("{to_string(value)}")' if name else _shown(value)
 
@@ -321,14 +363,21 @@ def _quoted(letter: str) -> str:
     code = ord(letter)
     if letter in _CONTROLS or letter.isprintable():
         return _CONTROLS.get(letter, letter)
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004
+    return (
+        f"\\x{code:02x}"
+        if code < 0x80  # noqa: PLR2004
+        else f"\\u{code:04x}"
+        if code < 0x10000  # noqa: PLR2004
+        else f"\\U{code:08x}"
+    )
 
 
 # quantities: `k8s.io/apimachinery/pkg/api/resource`
 
 # no digits at all mean zero to apimachinery
 _QUANTITY: Final = re.compile(
-    r"(?=.)([+-]?)0*([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?[0-9]{1,4}))?", re.ASCII
+    r"(?=.)([+-]?)0*([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?[0-9]{1,4}))?",
+    re.ASCII,
 )
 _POWERS: Final = {letter: 3 * power for power, letter in enumerate((*"num", "", *"kMGTPE"), -3)}
 _INT64: Final = 2**63
@@ -363,7 +412,11 @@ def sign(quantity: Quantity) -> int:
 
 def as_integer(quantity: Quantity) -> int:
     """Return a quantity as int, which its notation must allow: `1000m` is none."""
-    found = _INT64 if quantity.value is None or quantity.scale < 0 else quantity.value * 10**quantity.scale
+    found = (
+        _INT64
+        if quantity.value is None or quantity.scale < 0
+        else quantity.value * 10**quantity.scale
+    )
     if not -_INT64 <= found < _INT64:
         raise EvaluationError("cannot convert value to integer")
     return found
@@ -371,7 +424,9 @@ def as_integer(quantity: Quantity) -> int:
 
 def as_float(quantity: Quantity) -> float:
     """Return a quantity as double, calculated as apimachinery does."""
-    digits = quantity.amount // 10 ** (quantity.scale + 9) if quantity.value is None else quantity.value
+    digits = (
+        quantity.amount // 10 ** (quantity.scale + 9) if quantity.value is None else quantity.value
+    )
     return float(digits) * float(f"1e{quantity.scale}") if quantity.scale else float(digits)
 
 
@@ -400,7 +455,8 @@ _VERSION: Final = re.compile(
 )
 
 
-def to_semver(text: str, normalize: bool = False) -> cel.Semver:  # the second argument of `semver()`
+# the second argument of `semver()`
+def to_semver(text: str, normalize: bool = False) -> cel.Semver:
     """Return a version.
 
     Args:
@@ -418,7 +474,9 @@ def to_semver(text: str, normalize: bool = False) -> cel.Semver:  # the second a
     match = _VERSION.fullmatch(text)
     if match is None or max(map(int, match.groups()[:3])) >= 2**64:
         wrong = f"Invalid semantic version {text!r}"
-        raise EvaluationError("No Major.Minor.Patch elements found" if text.count(".") < 2 else wrong)  # noqa: PLR2004
+        raise EvaluationError(
+            "No Major.Minor.Patch elements found" if text.count(".") < 2 else wrong  # noqa: PLR2004
+        )
     identifiers = match[4].split(".") if match[4] else []
     return cel.Semver(
         (int(match[1]), int(match[2]), int(match[3])),
@@ -449,8 +507,12 @@ def to_ip(text: str) -> Any:
     try:
         address = ipaddress.ip_address(text)
     except ValueError as error:
-        raise EvaluationError(f"IP Address {text!r} parse error during conversion from string") from error
-    if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id is not None):
+        raise EvaluationError(
+            f"IP Address {text!r} parse error during conversion from string"
+        ) from error
+    if isinstance(address, ipaddress.IPv6Address) and (
+        address.ipv4_mapped or address.scope_id is not None
+    ):
         raise EvaluationError(f"IP Address {text!r} has a form that is not allowed")
     return address
 
@@ -462,7 +524,8 @@ def is_canonical(text: str) -> bool:
 
 # of IPv6, whatever the flags
 _LINK_LOCAL_MULTICAST: Final = [
-    ipaddress.ip_network(text) for text in ("224.0.0.0/24", *(f"ff{flags:x}2::/16" for flags in range(16)))
+    ipaddress.ip_network(text)
+    for text in ("224.0.0.0/24", *(f"ff{flags:x}2::/16" for flags in range(16)))
 ]
 
 
@@ -473,12 +536,21 @@ def attribute(name: str, value: object) -> Any:
 
 def is_link_local_multicast(address: Any) -> bool:
     """Return whether an address is of a group on the link."""
-    return any(address in network for network in _LINK_LOCAL_MULTICAST if network.version == address.version)
+    return any(
+        address in network
+        for network in _LINK_LOCAL_MULTICAST
+        if network.version == address.version
+    )
 
 
 def is_global_unicast(address: Any) -> bool:
     """Return whether an address is one of a host, as Go's `IsGlobalUnicast` has it."""
-    is_special = address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local
+    is_special = (
+        address.is_unspecified
+        or address.is_loopback
+        or address.is_multicast
+        or address.is_link_local
+    )
     return not is_special and str(address) != "255.255.255.255"
 
 
@@ -486,7 +558,9 @@ def to_cidr(text: str) -> Any:
     """Return an address with the length of its network's prefix."""
     address, _, length = text.rpartition("/")
     if not re.fullmatch("0|[1-9][0-9]{0,2}", length) or int(length) > to_ip(address).max_prefixlen:
-        raise EvaluationError(f"network address parse error during conversion from string: {text!r}")
+        raise EvaluationError(
+            f"network address parse error during conversion from string: {text!r}"
+        )
     return ipaddress.ip_interface(text)
 
 
@@ -525,7 +599,12 @@ def _taken_apart(text: str, fragment: str = "", *, is_request: bool = False) -> 
     """
     wrong = EvaluationError(f"URL parse error during conversion from string: {text!r}")
     match = _URL.fullmatch(text)
-    if re.search(r"[\x00-\x1f\x7f]", text) or (is_request and not text) or text.startswith(":") or match is None:
+    if (
+        re.search(r"[\x00-\x1f\x7f]", text)
+        or (is_request and not text)
+        or text.startswith(":")
+        or match is None
+    ):
         raise wrong
     scheme, rest, query = (match[1] or "").lower(), match[2], match[3] or ""
     host, user, path = "", "", rest
@@ -549,7 +628,9 @@ def _taken_apart(text: str, fragment: str = "", *, is_request: bool = False) -> 
     if (ported := re.fullmatch("(.*):([0-9]*)", host, re.DOTALL)) is not None:
         name, port = ported.groups()
     name = name[1:-1] if name.startswith("[") and name.endswith("]") else name
-    return cel.Url(scheme, host, name, port, path, query[1:], (scheme, user, host, path, query, fragment))
+    return cel.Url(
+        scheme, host, name, port, path, query[1:], (scheme, user, host, path, query, fragment)
+    )
 
 
 def _host(host: str, scheme: str, wrong: EvaluationError) -> str:
@@ -567,7 +648,9 @@ def _host(host: str, scheme: str, wrong: EvaluationError) -> str:
             raise wrong
     else:
         colon = host.find(":") if scheme in ("http", "https") else host.rfind(":")
-        if not re.fullmatch(_HOST, host) or (colon >= 0 and not re.fullmatch(":[0-9]*", host[colon:])):
+        if not re.fullmatch(_HOST, host) or (
+            colon >= 0 and not re.fullmatch(":[0-9]*", host[colon:])
+        ):
             raise wrong
     return unquote_to_bytes(host).decode("utf-8", "replace")
 
@@ -601,7 +684,8 @@ def query(url: cel.Url) -> dict[str, list[str]]:
     return found
 
 
-# named formats: `k8s.io/apimachinery/pkg/api/validation` and `k8s.io/kube-openapi/pkg/validation/strfmt`
+# named formats: `k8s.io/apimachinery/pkg/api/validation` and
+# `k8s.io/kube-openapi/pkg/validation/strfmt`
 
 
 def _violations(wanted: Mapping[str, Any], text: str) -> list[str]:
@@ -617,14 +701,20 @@ def _violations(wanted: Mapping[str, Any], text: str) -> list[str]:
 
 def _label(wanted: Mapping[str, Any], text: str) -> list[str]:
     found, other = _violations(wanted, text), cel.environment()["formats"]["dns1123Subdomain"]
-    return [*found[:-1], "must not contain dots"] if "." in text and re.fullmatch(other["form"], text) else found
+    return (
+        [*found[:-1], "must not contain dots"]
+        if "." in text and re.fullmatch(other["form"], text)
+        else found
+    )
 
 
 def _qualified_name(wanted: Mapping[str, Any], text: str) -> list[str]:
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         whole = f"a valid label key {_violations(wanted, '/')[0]}"
-        return [f"{whole} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+        return [
+            f"{whole} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
     empty = "must be non-empty"
     subdomain = {**cel.environment()["formats"]["dns1123Subdomain"], "unit": "bytes"}
     found = _violations(subdomain, prefix) if prefix else [empty]
@@ -634,7 +724,8 @@ def _qualified_name(wanted: Mapping[str, Any], text: str) -> list[str]:
 
 def _date(wanted: Mapping[str, Any], text: str) -> list[str]:
     is_one = re.fullmatch(r"[0-9]{4}(-[0-9]{2}){2}", text) and succeeds(
-        "to_timestamp", f"{text.replace('0000', '2000', 1) if text.startswith('0000') else text}T00:00:00Z"
+        "to_timestamp",
+        f"{text.replace('0000', '2000', 1) if text.startswith('0000') else text}T00:00:00Z",
     )
     return [] if is_one else [wanted["told"]]
 
@@ -650,17 +741,27 @@ def _uri(wanted: Mapping[str, Any], text: str) -> list[str]:
     return [] if succeeds("check_url", text) else [wanted["told"]]
 
 
-_CHECKS: Final = {"label": _label, "qualified_name": _qualified_name, "date": _date, "datetime": _datetime, "uri": _uri}
+_CHECKS: Final = {
+    "label": _label,
+    "qualified_name": _qualified_name,
+    "date": _date,
+    "datetime": _datetime,
+    "uri": _uri,
+}
 
 
 def format_named(name: str) -> cel.Format:
     """Return a format by its name, which must be one."""
-    return cel.Format(name, cel.environment()["formats"][name.removesuffix("Prefix")]["patternSize"])
+    return cel.Format(
+        name, cel.environment()["formats"][name.removesuffix("Prefix")]["patternSize"]
+    )
 
 
 def find_format(name: str) -> Optional:
     """Return a format by its name, if there is one."""
-    is_one = name != "named" and any(row[0] == f"format.{name}" for row in cel.environment()["functions"])
+    is_one = name != "named" and any(
+        row[0] == f"format.{name}" for row in cel.environment()["functions"]
+    )
     return Optional(has_value=True, value=format_named(name)) if is_one else cel.NONE
 
 
@@ -687,8 +788,19 @@ def message_of(name: str, fields: Mapping[str, Any]) -> Any:
         nanoseconds = fields.get("seconds", 0) * _SECOND + fields.get("nanos", 0)
         return Duration(nanoseconds) if name.endswith("Duration") else cel.moment_at(nanoseconds)
     kind = cel.environment()["messages"][name]["type"]
-    zeros = {"bool": False, "bytes": b"", "double": 0.0, "int": 0, "string": "", "uint": Uint(), "map": {}, "list": []}
+    zeros = {
+        "bool": False,
+        "bytes": b"",
+        "double": 0.0,
+        "int": 0,
+        "string": "",
+        "uint": Uint(),
+        "map": {},
+        "list": [],
+    }
     value: Any = next(iter(fields.values()), zeros.get(kind.partition("(")[0]))
-    if "32" in name and not (0 if kind == "uint" else -(2**31)) <= value < (2**32 if kind == "uint" else 2**31):
+    if "32" in name and not (0 if kind == "uint" else -(2**31)) <= value < (
+        2**32 if kind == "uint" else 2**31
+    ):
         raise EvaluationError("integer overflow")
     return struct.unpack("f", struct.pack("f", value))[0] if name.endswith("FloatValue") else value

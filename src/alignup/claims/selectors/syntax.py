@@ -1,7 +1,8 @@
 """Reads the Common Expression Language (CEL) into a tree, macros expanded.
 
-The grammar is that of github.com/google/cel-spec, as Kubernetes parses it: optional syntax on, escaped field names,
-macros as cel-go expands them, since what an expression costs is what its expansion costs.
+The grammar is that of github.com/google/cel-spec, as Kubernetes parses it: optional syntax on,
+escaped field names, macros as cel-go expands them, since what an expression costs is what its
+expansion costs.
 """
 
 from __future__ import annotations
@@ -115,7 +116,9 @@ def parse(text: str) -> Node:
         node, height = ahead.pop()
         count += 1
         if height > _TALLEST or count > _MOST_PARTS:
-            raise NotUnderstood(f"an expression of more than {_TALLEST} levels or {_MOST_PARTS} parts")
+            raise NotUnderstood(
+                f"an expression of more than {_TALLEST} levels or {_MOST_PARTS} parts"
+            )
         ahead.extend((part, height + 1) for part in node.parts)
     return root
 
@@ -290,13 +293,17 @@ class _Parser:
         self._next += 1
         if name.kind == "name" and not is_optional and self._take("("):
             arguments = self._sequence(")", ends_with_comma=False)
-            return _expanded(name, node, arguments) or Node("method", name.at, (node, *arguments), name.text)
+            return _expanded(name, node, arguments) or Node(
+                "method", name.at, (node, *arguments), name.text
+            )
         field = name.text.strip("`")
         if is_optional:
             return _call(at, "_?._", node, Node("literal", name.at, value=field))
         return Node("select", at, (node,), field)
 
-    def _sequence(self, closing: str, *, ends_with_comma: bool = True, is_map: bool = False) -> list[Node]:
+    def _sequence(
+        self, closing: str, *, ends_with_comma: bool = True, is_map: bool = False
+    ) -> list[Node]:
         """Return expressions up to a bracket; an optional one is a node of that kind around it."""
         found: list[Node] = []
         if ends_with_comma and self._take(","):
@@ -334,13 +341,19 @@ class _Parser:
                 return Node("name", token.at, value=token.text)
             arguments = self._sequence(")", ends_with_comma=False)
             is_presence = (token.text, len(arguments)) == ("has", 1)
-            return _presence(token.at, arguments[0]) if is_presence else _call(token.at, token.text, *arguments)
+            return (
+                _presence(token.at, arguments[0])
+                if is_presence
+                else _call(token.at, token.text, *arguments)
+            )
         if token.text == "(":
             node = self.expression()
             self._expect(")")
             return node
         if token.text in ("[", "{"):
-            kind, closing, is_map = ("map", "}", True) if token.text == "{" else ("list", "]", False)
+            kind, closing, is_map = (
+                ("map", "}", True) if token.text == "{" else ("list", "]", False)
+            )
             return _collection(kind, token.at, self._sequence(closing, is_map=is_map))
         self._next -= 1
         raise self.unexpected()
@@ -353,7 +366,12 @@ def _call(at: int, name: str, *arguments: Node) -> Node:
 def _collection(kind: str, at: int, found: list[Node]) -> Node:
     """Return a list or a map; its optional parts are named by their places."""
     parts = tuple(one.parts[0] if one.kind == "optional" else one for one in found)
-    return Node(kind, at, parts, frozenset(place for place, one in enumerate(found) if one.kind == "optional"))
+    return Node(
+        kind,
+        at,
+        parts,
+        frozenset(place for place, one in enumerate(found) if one.kind == "optional"),
+    )
 
 
 def path_of(node: Node) -> str:
@@ -400,21 +418,35 @@ class _Expansion(NamedTuple):
         if name == "bind":
             return self._binding(self.variables[0], bodies[0], body)
         if name in ("optMap", "optFlatMap"):
-            value = self._binding(self.variables[0], Node("method", self.at, (target,), "value"), body)
+            value = self._binding(
+                self.variables[0], Node("method", self.at, (target,), "value"), body
+            )
             there = Node("method", self.at, (target,), "hasValue")
             then = self._call("optional.of", value) if name == "optMap" else value
             return self._call("_?_:_", there, then, self._call("optional.none"))
         if name == "sortBy":
             if target.kind in ("literal", "map"):
-                raise _error(self.at, "sortBy can only be applied to a list, identifier, comprehension or call", "")
+                raise _error(
+                    self.at,
+                    "sortBy can only be applied to a list, identifier, comprehension or call",
+                    "",
+                )
             given = self._name(_SORTED)
             keys = self.of("map", given, bodies)
-            return self._binding(_SORTED, target, Node("method", self.at, (given, keys), "@sortByAssociatedKeys"))
+            return self._binding(
+                _SORTED, target, Node("method", self.at, (given, keys), "@sortByAssociatedKeys")
+            )
         if name in ("all", "exists"):
             is_all = name == "all"
             known = result if is_all else self._call("!_", result)
             step = self._call("_&&_" if is_all else "_||_", result, body)
-            return self._fold(target, self._literal(is_all), self._call("@not_strictly_false", known), step, result)
+            return self._fold(
+                target,
+                self._literal(is_all),
+                self._call("@not_strictly_false", known),
+                step,
+                result,
+            )
         test = bodies[0] if len(bodies) > 1 else None
         end, start = result, Node("list", self.at, (), frozenset())
         if name in ("exists_one", "existsOne"):
@@ -427,7 +459,10 @@ class _Expansion(NamedTuple):
             step = self._appended(result, body)
         else:
             key = [self._name(self.variables[0])] if name == "transformMap" else []
-            start, step = start._replace(kind="map"), self._call("cel.@mapInsert", result, *key, body)
+            start, step = (
+                start._replace(kind="map"),
+                self._call("cel.@mapInsert", result, *key, body),
+            )
         if test is not None:
             step = self._call("_?_:_", test, step, result)
         return self._fold(target, start, self._literal(value=True), step, end)
@@ -449,5 +484,11 @@ class _Expansion(NamedTuple):
 
     def _binding(self, name: str, value: Node, body: Node) -> Node:
         """Return a walk through nothing, whose accumulator is evaluated where it is needed only."""
-        parts = (Node("list", self.at, (), frozenset()), value, self._literal(value=False), self._name(name), body)
+        parts = (
+            Node("list", self.at, (), frozenset()),
+            value,
+            self._literal(value=False),
+            self._name(name),
+            body,
+        )
         return Node("fold", self.at, parts, ("#unused", name))

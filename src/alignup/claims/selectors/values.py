@@ -1,8 +1,8 @@
 """The values of CEL in Python, their types, and what of them is equal, in order, and of which size.
 
-`int`, `Uint`, `float`, `bool`, `str`, `bytes`, None, `list` and `dict` are what CEL calls int, uint, double, bool,
-string, bytes, null, list and map; the others are here. Sources: the specification of CEL, cel-go's `common/types`, and
-the types of `k8s.io/apiserver/pkg/cel`.
+`int`, `Uint`, `float`, `bool`, `str`, `bytes`, None, `list` and `dict` are what CEL calls int,
+uint, double, bool, string, bytes, null, list and map; the others are here. Sources: the
+specification of CEL, cel-go's `common/types`, and the types of `k8s.io/apiserver/pkg/cel`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Type(NamedTuple):
     parameters: tuple[Type, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
+        return (
+            f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
+        )
 
     @property
     def is_variable(self) -> bool:
@@ -92,8 +94,8 @@ class Quantity:
 
     Attributes:
         amount: in billionths of the unit.
-        value: the number that is written, where it is held in 64 bits; None: it is held as a decimal number of any
-            length, of which there is no integer to be had.
+        value: the number that is written, where it is held in 64 bits; None: it is held as a
+            decimal number of any length, of which there is no integer to be had.
         scale: the power of ten that either is of.
         is_result: of a calculation, to which cel-go finds nothing equal but on its left.
     """
@@ -225,10 +227,13 @@ def equal(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_may_equal, one, other))
     if kind == "map":
         return len(one) == len(other) and all(
-            (there := entry(other, key)) is not ABSENT and _may_equal(one[key], there) for key in one
+            (there := entry(other, key)) is not ABSENT and _may_equal(one[key], there)
+            for key in one
         )
     if kind == "optional_type":
-        return one.has_value == other.has_value and (not one.has_value or equal(one.value, other.value))
+        return one.has_value == other.has_value and (
+            not one.has_value or equal(one.value, other.value)
+        )
     if kind == QUANTITY.name and other.is_result:
         raise no_overload()
     return bool(one == other)
@@ -275,7 +280,9 @@ def entry(value: Any, key: Any) -> Any:
     """Return what a map has by a key, whose type counts, since true is no number; else `ABSENT`."""
     if not value or not isinstance(key, str | int | float):
         return ABSENT
-    is_of_type = isinstance(key, str) or isinstance(key, bool) == isinstance(next(iter(value)), bool)
+    is_of_type = isinstance(key, str) or isinstance(key, bool) == isinstance(
+        next(iter(value)), bool
+    )
     return value.get(key, ABSENT) if is_of_type else ABSENT
 
 
@@ -332,5 +339,7 @@ def moment_at(nanoseconds: int, offset: int = 0) -> Timestamp:
 @cache
 def environment() -> Mapping[str, Any]:
     """Return the table of the functions that the API server declares."""
-    table: Mapping[str, Any] = json.loads(files(__package__).joinpath("environment.json").read_text())
+    table: Mapping[str, Any] = json.loads(
+        files(__package__).joinpath("environment.json").read_text()
+    )
     return table

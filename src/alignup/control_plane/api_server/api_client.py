@@ -1,8 +1,9 @@
 """Speaks to an API server: credentials and connections by kubernetes_asyncio, bodies as bytes.
 
-The library reads kubeconfig files and service accounts, and keeps tokens fresh; what it does not look at is checked
-here, and whatever is wrong becomes an error of one line that names the file. Its generated models are not used: objects
-are decoded by the modules that need their fields. Needs the extra `cluster`.
+The library reads kubeconfig files and service accounts, and keeps tokens fresh; what it does not
+look at is checked here, and whatever is wrong becomes an error of one line that names the file. Its
+generated models are not used: objects are decoded by the modules that need their fields. Needs the
+extra `cluster`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.client.rest import RESTClientObject
 from kubernetes_asyncio.config import ConfigException, load_incluster_config
-from kubernetes_asyncio.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KubeConfigLoader, KubeConfigMerger
+from kubernetes_asyncio.config.kube_config import (
+    ENV_KUBECONFIG_PATH_SEPARATOR,
+    KubeConfigLoader,
+    KubeConfigMerger,
+)
 from yarl import URL
 
 from alignup.errors import AlignupError, InputError
@@ -218,7 +223,12 @@ class Api:
 
     @asynccontextmanager
     async def open(
-        self, method: str, path: str, body: bytes | None, query: Mapping[str, str] | None, limits: aiohttp.ClientTimeout
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        query: Mapping[str, str] | None,
+        limits: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request; the caller reads the answer; errors of reading are raised as those of sending.
 
@@ -226,7 +236,12 @@ class Api:
             ApiError: the server refuses, or does not answer.
         """
         kind = _MERGE if method == "PATCH" else _JSON
-        headers = {**await self._credentials(), "Accept": _JSON, "Accept-Encoding": "identity", "Content-Type": kind}
+        headers = {
+            **await self._credentials(),
+            "Accept": _JSON,
+            "Accept-Encoding": "identity",
+            "Content-Type": kind,
+        }
         options: dict[str, Any] = {}
         if self._rest.server_hostname:
             options["server_hostname"] = self._rest.server_hostname
@@ -235,21 +250,37 @@ class Api:
         url = str(self._configuration.host).rstrip("/") + path
         try:
             async with self._rest.pool_manager.request(
-                method, url, data=body, params=query, headers=headers, timeout=limits, allow_redirects=False, **options
+                method,
+                url,
+                data=body,
+                params=query,
+                headers=headers,
+                timeout=limits,
+                allow_redirects=False,
+                **options,
             ) as response:
-                if "Content-Encoding" in response.headers:  # nobody asked for it, and a small answer can be a huge one
-                    raise ApiError(f"{method} {path}: the answer is compressed, although this was not asked for")
+                # nobody asked for it, and a small answer can be a huge one
+                if "Content-Encoding" in response.headers:
+                    raise ApiError(
+                        f"{method} {path}: the answer is compressed, although this was not asked "
+                        "for"
+                    )
                 if response.status >= _REDIRECTED:
                     answer = await _bounded(response, f"{method} {path}")
                     try:  # the server's own words
                         message = msgspec.json.decode(answer, type=Status).message
                     except (msgspec.DecodeError, UnicodeDecodeError):
                         message = answer.decode(errors="replace")
-                    words = f"{method} {path}: {response.status}: {message[:_SHOWN_LETTERS] or response.reason}"
+                    words = (
+                        f"{method} {path}: {response.status}: "
+                        f"{message[:_SHOWN_LETTERS] or response.reason}"
+                    )
                     raise ApiError(words, response.status)
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ApiError(f"{method} {path}: no answer: {error or type(error).__name__}") from error
+            raise ApiError(
+                f"{method} {path}: no answer: {error or type(error).__name__}"
+            ) from error
 
     async def _credentials(self) -> dict[str, str]:
         """Return the headers that say who asks; the file of a token is read again now and then.
@@ -321,19 +352,30 @@ async def write_event(
 ) -> None:
     """Write a warning about a pod, where people look for it: `kubectl describe pod`.
 
-    With `once`, nothing is written where somebody has written one like that: it is named by the pod's uid.
+    With `once`, nothing is written where somebody has written one like that: it is named by the
+    pod's uid.
 
     Raises:
         ApiError: the server refuses, or does not answer.
     """
     moment = now()
-    pod = {"kind": "Pod", "apiVersion": "v1", "namespace": about.namespace, "name": about.name, "uid": about.uid}
+    pod = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "namespace": about.namespace,
+        "name": about.name,
+        "uid": about.uid,
+    }
     event = {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
             "namespace": about.namespace,
-            **({"name": f"{reason.lower()}.{about.uid}"} if once else {"generateName": f"{about.name}."}),
+            **(
+                {"name": f"{reason.lower()}.{about.uid}"}
+                if once
+                else {"generateName": f"{about.name}."}
+            ),
         },
         "involvedObject": pod,
         "reason": reason,
@@ -414,7 +456,8 @@ def errors_of(kubeconfig: str | None) -> Iterator[None]:
     except Exception as error:  # of a wrong file the library raises what its code just meets
         if kubeconfig is None and "KUBERNETES_SERVICE_HOST" not in os.environ:
             raise InputError(
-                "no cluster to ask: give --kubeconfig FILE, set $KUBECONFIG, or have a file ~/.kube/config; only a pod "
+                "no cluster to ask: give --kubeconfig FILE, set $KUBECONFIG, or have a file "
+                "~/.kube/config; only a pod "
                 "has a service account instead"
             ) from error
         raise InputError(f"cannot use {where}: {_words(error)}") from error
@@ -439,11 +482,14 @@ def usual_kubeconfig() -> str | None:
     return os.environ.get("KUBECONFIG") or (str(home) if home.exists() else None)
 
 
-async def read_credentials(kubeconfig: str | None, context: str | None = None) -> tuple[Configuration, str]:
+async def read_credentials(
+    kubeconfig: str | None, context: str | None = None
+) -> tuple[Configuration, str]:
     """Return where the server is, and who asks; and the namespace of the context.
 
     Args:
-        kubeconfig: a file, or several in the manner of $KUBECONFIG; None: the service account of this pod.
+        kubeconfig: a file, or several in the manner of $KUBECONFIG; None: the service account of
+            this pod.
         context: of the file; None: its current one.
 
     Raises:
@@ -462,11 +508,14 @@ async def read_credentials(kubeconfig: str | None, context: str | None = None) -
         for index, one in enumerate(document.get("users") or ()):
             user = decode(one.value, _NamedUser, f"users[{index}]").user
             if user is not None and user.token_file is not None:
-                _check_file(Path(one.path).parent / user.token_file)  # relative names are meant from there
+                # relative names are meant from there
+                _check_file(Path(one.path).parent / user.token_file)
         # relative names of files are meant from where the kubeconfig is
         loader = KubeConfigLoader(merged.config, active_context=context, config_base_path=None)
         await loader.load_and_set(configuration)
-        namespace = ((loader.current_context or {}).get("context") or {}).get("namespace") or namespace
+        namespace = ((loader.current_context or {}).get("context") or {}).get(
+            "namespace"
+        ) or namespace
     _check_server(configuration.host)
     token = configuration.api_key.get(_TOKEN, "").strip()
     if not token.isprintable():  # which is secret, so that it is not shown
@@ -480,7 +529,9 @@ def _check_files(kubeconfig: str) -> None:
     Raises:
         InputError: there is none, or one is no file.
     """
-    paths = [Path(one).expanduser() for one in kubeconfig.split(ENV_KUBECONFIG_PATH_SEPARATOR) if one]
+    paths = [
+        Path(one).expanduser() for one in kubeconfig.split(ENV_KUBECONFIG_PATH_SEPARATOR) if one
+    ]
     there = [path for path in paths if path.exists()]
     if not there:
         raise InputError("no such file")

@@ -1,8 +1,9 @@
 """Leader election by a Lease, by the rules of client-go: one of several processes leads, the others stand by.
 
-A leader renews its lease, and leads no longer, by its own clock, when it could not for a while: before anybody else may
-take over. A candidate takes over when it has seen no change of the lease for as long as the lease says, by its own
-clock, so that clocks need not agree. Each write names the version that was read: of two candidates one succeeds.
+A leader renews its lease, and leads no longer, by its own clock, when it could not for a while:
+before anybody else may take over. A candidate takes over when it has seen no change of the lease
+for as long as the lease says, by its own clock, so that clocks need not agree. Each write names the
+version that was read: of two candidates one succeeds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from typing import Final
 
 import msgspec
 
-from alignup.control_plane.api_server.api_client import CONFLICT, MISSING, Api, accepting, now, object_path
+from alignup.control_plane.api_server.api_client import (
+    CONFLICT,
+    MISSING,
+    Api,
+    accepting,
+    now,
+    object_path,
+)
 from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.api_server.watch import decode_list
 from alignup.errors import AlignupError
@@ -40,7 +48,8 @@ class Terms(Record):
     Attributes:
         lease: without a renewal after which another process may take over.
         renew: without a renewal after which the leader leads no longer.
-        retry: between attempts; those of candidates come up to 1.2 times later at random, so that they do not meet.
+        retry: between attempts; those of candidates come up to 1.2 times later at random, so that
+            they do not meet.
     """
 
     lease: int = 10
@@ -90,7 +99,8 @@ class Leader:
         self._random = Random()  # noqa: S311  # pauses, not secrets
         self._seen, self._seen_at = _Spec(), 0.0
         self._renewed = float("-inf")
-        # Asked by a process that ends before it gives the lease back; it keeps that if the answer is no, or comes late.
+        # Asked by a process that ends before it gives the lease back; it keeps that if the answer
+        # is no, or comes late.
         self.settle: Callable[[], Awaitable[bool]] | None = None
         # Counts how often this process began to lead.
         self.term = 0
@@ -117,7 +127,9 @@ class Leader:
                     self._api.complain(f"lease {self._name}: {error or 'no answer'}")
                 if led and not self.leads:
                     self._api.complain(f"lease {self._name}: this process leads no longer")
-                await asyncio.sleep(self.terms.retry * (1.0 if self.leads else 1 + 1.2 * self._random.random()))
+                await asyncio.sleep(
+                    self.terms.retry * (1.0 if self.leads else 1 + 1.2 * self._random.random())
+                )
         finally:
             if self.leads:
                 self._renewed = float("-inf")
@@ -126,9 +138,12 @@ class Leader:
                         settled = self.settle is None or await self.settle()
                     async with asyncio.timeout(self.terms.retry):
                         found = await self._get()
-                        if settled and found.spec.holder_identity == self.identity:  # write that it is free
+                        # write that it is free
+                        if settled and found.spec.holder_identity == self.identity:
                             _LOG.info("lease %s: this process gives it back", self._name)
-                            free = _Spec("", 1, None, now(precise=True), found.spec.lease_transitions)
+                            free = _Spec(
+                                "", 1, None, now(precise=True), found.spec.lease_transitions
+                            )
                             await self._put(free, found.metadata.resource_version)
 
     async def _try(self) -> None:
@@ -154,7 +169,12 @@ class Leader:
                 self._seen, self._seen_at = spec, self._clock()
                 if not self.leads:
                     self.term += 1
-                    _LOG.info("lease %s: %s leads now, in its term %d", self._name, self.identity, self.term)
+                    _LOG.info(
+                        "lease %s: %s leads now, in its term %d",
+                        self._name,
+                        self.identity,
+                        self.term,
+                    )
                 self._renewed = begun  # not later than the server counts
 
     async def _get(self) -> _Lease:
@@ -167,7 +187,12 @@ class Leader:
     async def _put(self, spec: _Spec, version: str) -> bool:
         """Create the lease, or replace the version that was read; return whether no other process was faster."""
         metadata = {"name": self._name, "namespace": self._namespace, "resourceVersion": version}
-        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": spec,
+        }
         path = object_path(self._collection, self._name) if version else self._collection
         with accepting(CONFLICT):
             await self._api.request("PUT" if version else "POST", path, body)
@@ -185,4 +210,6 @@ async def label_leader(api: Api, namespace: str, name: str) -> None:
     text = await api.request("GET", pods, query={"labelSelector": f"{LEADER}=true"})
     others = {decode_pod(one).metadata.name for one in decode_list(text).items or ()} - {name}
     for pod, value in (*((other, None) for other in sorted(others)), (name, "true")):
-        await api.request("PATCH", object_path(pods, pod), {"metadata": {"labels": {LEADER: value}}})
+        await api.request(
+            "PATCH", object_path(pods, pod), {"metadata": {"labels": {LEADER: value}}}
+        )

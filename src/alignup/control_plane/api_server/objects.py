@@ -1,7 +1,7 @@
 """Decodes the fields of watched Kubernetes objects that matter here, and makes the records of pods from them.
 
-Objects come as JSON from an API server or a scheduler; other fields are ignored while they are decoded, so that
-a hundred thousand pods stay small. NodeResourceTopology objects are read in
+Objects come as JSON from an API server or a scheduler; other fields are ignored while they are
+decoded, so that a hundred thousand pods stay small. NodeResourceTopology objects are read in
 `alignup.kubelet.node_resource_topology.report`.
 """
 
@@ -64,7 +64,10 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
         return any(
             isinstance(one, dict) and one.get("requiredDuringSchedulingIgnoredDuringExecution")
             for one in (self.affinity or {}).values()
-        ) or any(one.get("whenUnsatisfiable") == "DoNotSchedule" for one in self.topology_spread_constraints or ())
+        ) or any(
+            one.get("whenUnsatisfiable") == "DoNotSchedule"
+            for one in self.topology_spread_constraints or ()
+        )
 
 
 class PodStatus(msgspec.Struct, rename="camel", gc=False):
@@ -128,7 +131,9 @@ class Budget(msgspec.Struct, gc=False):
         return (
             selector is not None
             and self.metadata.namespace == pod.pod.namespace
-            and all(pod.labels.get(key) == value for key, value in (selector.match_labels or {}).items())
+            and all(
+                pod.labels.get(key) == value for key, value in (selector.match_labels or {}).items()
+            )
             and all(
                 meets(pod.labels.get(one.key), one.operator, one.values or ())
                 for one in selector.match_expressions or ()
@@ -176,11 +181,14 @@ def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
             datetime.fromisoformat(one.since).timestamp() if one.since else 0.0,
             tuple([budget.metadata.namespaced_name for budget in budgets if budget.protects(one)]),
             # nobody knows here whether there is a place for one that does not take every node
-            comes_back=one.owner not in _NEVER_MOVED and not (one.is_particular or one.has_selector),
+            comes_back=one.owner not in _NEVER_MOVED
+            and not (one.is_particular or one.has_selector),
         )
         for one in pods
     }
-    return evictions.Rules(standings, {one.metadata.namespaced_name: one.status.disruptions_allowed for one in budgets})
+    return evictions.Rules(
+        standings, {one.metadata.namespaced_name: one.status.disruptions_allowed for one in budgets}
+    )
 
 
 class WatchedPod(Record):
@@ -190,10 +198,11 @@ class WatchedPod(Record):
         node: the node it is bound to; empty: none yet, or it has ended.
         is_leaving: whether its deletion was asked for.
         owner: the kind of the controller that replaces it; empty: none does.
-        is_particular: whether it must be near some pods or away from them, or must have some nodes, of which nothing is
-            known here.
+        is_particular: whether it must be near some pods or away from them, or must have some nodes,
+            of which nothing is known here.
         has_selector: whether a node selector leaves only some nodes to it.
-        since: when its kubelet took it up, or else when it was made; in the form of the API, which sorts as text.
+        since: when its kubelet took it up, or else when it was made; in the form of the API, which
+            sorts as text.
     """
 
     pod: Pod
@@ -223,22 +232,35 @@ class PodReader:
         metadata, spec = found.metadata, found.spec
         annotations = metadata.annotations or {}
         kept = {
-            key: value for key, value in annotations.items() if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
+            key: value
+            for key, value in annotations.items()
+            if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
         }
-        # a kubelet knows a static pod by an annotation of its copy; the annotations alone could be anybody's, and only
-        # a node may make an object that a Node owns
-        is_copy = MIRROR in annotations and any(one.kind == "Node" for one in metadata.owner_references or ())
+        # a kubelet knows a static pod by an annotation of its copy; the annotations alone could be
+        # anybody's, and only a node may make an object that a Node owns
+        is_copy = MIRROR in annotations and any(
+            one.kind == "Node" for one in metadata.owner_references or ()
+        )
         uid = (is_copy and annotations.get(STATIC_UID)) or metadata.uid or metadata.namespaced_name
         pod = self._template(spec)
         made: dict[str, NodeConstraints] = {}
-        if spec.resource_claims is not None:  # with the names of the claims that were made of templates
-            names = {one.name: one.resource_claim_name for one in found.status.resource_claim_statuses or ()}
-            claims = tuple(replace(one, claim=one.claim or names.get(one.name) or "") for one in pod.constraints.claims)
+        # with the names of the claims that were made of templates
+        if spec.resource_claims is not None:
+            names = {
+                one.name: one.resource_claim_name
+                for one in found.status.resource_claim_statuses or ()
+            }
+            claims = tuple(
+                replace(one, claim=one.claim or names.get(one.name) or "")
+                for one in pod.constraints.claims
+            )
             made["constraints"] = replace(pod.constraints, claims=claims)
         if len(self._labels) >= _MOST_TEMPLATES:
             self._labels.clear()
         labels, namespace = metadata.labels or {}, sys.intern(metadata.namespace)
-        pod = pod.renamed(uid=uid, name=metadata.name, namespace=namespace, annotations=kept, **made)
+        pod = pod.renamed(
+            uid=uid, name=metadata.name, namespace=namespace, annotations=kept, **made
+        )
         node = "" if found.has_ended else sys.intern(spec.node_name)
         is_leaving = metadata.deletion_timestamp is not None
         owner = ""
@@ -259,7 +281,9 @@ class PodReader:
             InputError: the API server would refuse them.
         """
         try:
-            key = _ENCODER.encode((spec.containers, spec.init_containers, spec.resources, spec.resource_claims))
+            key = _ENCODER.encode(
+                (spec.containers, spec.init_containers, spec.resources, spec.resource_claims)
+            )
             found = self._templates.get(key)
             if found is None:
                 check_levels(key, "resources as amounts by name")
@@ -269,7 +293,9 @@ class PodReader:
                     warnings.filterwarnings("ignore", IGNORED_CLAIMS)
                     found = self._templates[key] = read_pod(_manifest(spec))
         except RecursionError as error:
-            raise InputError.at("resources", "amounts by name", "values that are nested too deeply") from error
+            raise InputError.at(
+                "resources", "amounts by name", "values that are nested too deeply"
+            ) from error
         return found
 
 

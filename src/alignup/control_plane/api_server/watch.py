@@ -1,8 +1,9 @@
 """Follows a kind of objects on an API server: lists them, watches what changes, and lists again after a gap.
 
-A dropped connection is resumed from the last version that was seen, bookmarks included; a version that is too old (410
-Gone) leads to a new list. Errors, and watches that end at once without an event, lead to ever longer pauses, as in
-client-go. A list from time to time makes up for lost events. An
+A dropped connection is resumed from the last version that was seen, bookmarks included; a version
+that is too old (410 Gone) leads to a new list. Errors, and watches that end at once without an
+event, lead to ever longer pauses, as in client-go. A list from time to time makes up for lost
+events. An
 object that cannot be read is ignored.
 """
 
@@ -18,7 +19,15 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import aiohttp
 import msgspec
 
-from alignup.control_plane.api_server.api_client import FORBIDDEN, GONE, MISSING, Api, ApiError, Pauses, Status
+from alignup.control_plane.api_server.api_client import (
+    FORBIDDEN,
+    GONE,
+    MISSING,
+    Api,
+    ApiError,
+    Pauses,
+    Status,
+)
 from alignup.errors import AlignupError, InputError
 from alignup.records import Record
 from alignup.text.json_text import decode_json, is_too_deep, without_depths
@@ -28,7 +37,8 @@ _D = TypeVar("_D")
 _LOG: Final = logging.getLogger(__name__)
 _PAGE: Final = 500
 _WATCH_SECONDS: Final = 300
-# Seconds without a byte, beyond those that the server was told to watch, after which a connection is given up.
+# Seconds without a byte, beyond those that the server was told to watch, after which a connection
+# is given up.
 _SILENCE: Final = 60.0
 # Seconds within which a watch that ends without an event is as good as an error.
 _SHORT: Final = 1.0
@@ -36,7 +46,8 @@ _SHORT: Final = 1.0
 _MOST_PAGES: Final = 10_000
 # Bytes of an event: etcd takes no object of more than some MiB.
 _LONGEST_LINE: Final = 64 << 20
-# Levels of nesting that are kept of an object that nests too deeply; objects of a cluster have about ten.
+# Levels of nesting that are kept of an object that nests too deeply; objects of a cluster have
+# about ten.
 _LEVELS: Final = 64
 
 
@@ -110,7 +121,8 @@ class Follower(Generic[T]):
         api: the server.
         path: of the list.
         decode: makes an object of its JSON; an object of which it raises `AlignupError` is ignored.
-        kind: a type of which `decode` takes values too: pages of it are read in one step where that can be done.
+        kind: a type of which `decode` takes values too: pages of it are read in one step where that
+            can be done.
         sink: where objects go.
         query: selectors.
         is_optional: do without objects that the server does not have, or does not show.
@@ -159,7 +171,9 @@ class Follower(Generic[T]):
         while True:
             try:
                 await self._list()
-                async with asyncio.timeout(0 if self._wanted else self._api.pauses.resync) as self._until_resync:
+                async with asyncio.timeout(
+                    0 if self._wanted else self._api.pauses.resync
+                ) as self._until_resync:
                     await self._watch_on(backoff)
             except TimeoutError:
                 continue  # time for another list
@@ -167,7 +181,9 @@ class Follower(Generic[T]):
                 if not isinstance(error, ApiError):
                     self._api.complain(f"{self._path}: {error}")
                 elif error.status == GONE:
-                    _LOG.info("a gap in the watch of %s, which is listed again: %s", self._path, error)
+                    _LOG.info(
+                        "a gap in the watch of %s, which is listed again: %s", self._path, error
+                    )
                 else:
                     self._api.complain(str(error))
                     if self._is_optional and error.status in {FORBIDDEN, MISSING}:
@@ -185,11 +201,18 @@ class Follower(Generic[T]):
         self.list_began = self._clock()
         said, self._ignored = self._ignored, {}  # those that are gone are forgotten
         async for page in _pages(self._api, self._path, self._query, self._kind):
-            found += [one for item in page.items or () if (one := self._read(item, said)) is not None]
+            found += [
+                one for item in page.items or () if (one := self._read(item, said)) is not None
+            ]
             self._version = page.metadata.resource_version
         self._sink.listed(found)
         self.lists += 1
-        _LOG.info("listed %s: %d objects in %.3f seconds", self._path, len(found), self._clock() - self.list_began)
+        _LOG.info(
+            "listed %s: %d objects in %.3f seconds",
+            self._path,
+            len(found),
+            self._clock() - self.list_began,
+        )
         self.synced.set()
         for done in wanted:
             self._wanted.remove(done)
@@ -230,7 +253,9 @@ class Follower(Generic[T]):
             "resourceVersion": self._version,
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=_SILENCE, sock_read=_WATCH_SECONDS + _SILENCE)
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=_SILENCE, sock_read=_WATCH_SECONDS + _SILENCE
+        )
         async with self._api.open("GET", self._path, None, query, limits) as response:
             async for line in _lines(response):
                 event = _decoded(line, "an event", _Event)
@@ -276,13 +301,17 @@ async def _pages(
     """Yield the pages of a list.
 
     Raises:
-        AlignupError: the server refuses, does not answer, with no list, or with pages that do not come to an end.
+        AlignupError: the server refuses, does not answer, with no list, or with pages that do not
+            come to an end.
     """
     query = {**query, "limit": str(_PAGE)}
     seen: set[object] = set()
     for _ in range(_MOST_PAGES):
         page = decode_list(await api.request("GET", path, query=query), kind)
-        token, first = page.metadata.next_page, hash(msgspec.json.encode(page.items[0])) if page.items else None
+        token, first = (
+            page.metadata.next_page,
+            hash(msgspec.json.encode(page.items[0])) if page.items else None,
+        )
         if token in seen or first in seen:
             raise InputError(f"a list of {path} has pages that repeat")
         yield page
@@ -293,7 +322,9 @@ async def _pages(
     raise InputError(f"a list of {path} has more than {_MOST_PAGES} pages")
 
 
-async def list_objects(api: Api, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[msgspec.Raw]:
+async def list_objects(
+    api: Api, path: str, query: Mapping[str, str] | None = None
+) -> AsyncIterator[msgspec.Raw]:
     """Yield all objects under a path, as they are now.
 
     Raises:

@@ -1,9 +1,9 @@
 """Simulated kubelets for schedulers and planners: registers nodes, and runs the pods that are bound to them.
 
-A `FleetNode` admits pods exactly as a kubelet would, and makes the objects that a kubelet writes; a `Fleet` sends them,
-and follows pods. Containers do not run: a pod ends when it is deleted, when its annotation says so, or when its time
-is up. The nodes come from JSON lines as for `alignup rank --nodes`, or from the catalog; what they hold is shown over
-HTTP. Needs the extra `cluster`.
+A `FleetNode` admits pods exactly as a kubelet would, and makes the objects that a kubelet writes; a
+`Fleet` sends them, and follows pods. Containers do not run: a pod ends when it is deleted, when its
+annotation says so, or when its time is up. The nodes come from JSON lines as for `alignup rank
+--nodes`, or from the catalog; what they hold is shown over HTTP. Needs the extra `cluster`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class FleetNode:
     Args:
         name: the name of the Node object.
         node: the node, without pods.
-        description: what the node publishes about itself, as JSON; see `alignup.kubelet.node_resource_topology.report`.
+        description: what the node publishes about itself, as JSON; see
+            `alignup.kubelet.node_resource_topology.report`.
     """
 
     __slots__ = ("_template", "allocatable", "capacity", "description", "name", "node")
@@ -115,7 +116,10 @@ class FleetNode:
         memory = {} if node.memory is None else node.memory.allocatable
         ids = node.machine.numa_node_ids
         blocks = [
-            MemoryBlock((ids[at],), kind, size) for kind, by in memory.items() for at, size in enumerate(by) if size
+            MemoryBlock((ids[at],), kind, size)
+            for kind, by in memory.items()
+            for at, size in enumerate(by)
+            if size
         ]
         cpus = nothing if node.cpu is None else node.cpu.allocatable_cpus
         pods = [
@@ -132,7 +136,11 @@ class FleetNode:
 
     def node_object(self, labels: Mapping[str, str]) -> dict[str, Any]:
         """Return the Node object, without its status."""
-        common = {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux", "alignup.dev/fleet": "true"}
+        common = {
+            "kubernetes.io/hostname": self.name,
+            "kubernetes.io/os": "linux",
+            "alignup.dev/fleet": "true",
+        }
         return {
             "apiVersion": "v1",
             "kind": "Node",
@@ -148,16 +156,23 @@ class FleetNode:
         return {
             "capacity": _quantities(self.capacity),
             "allocatable": _quantities(self.allocatable),
-            "conditions": [{**one, "lastHeartbeatTime": moment} for one in _conditions("ready", moment)],
+            "conditions": [
+                {**one, "lastHeartbeatTime": moment} for one in _conditions("ready", moment)
+            ],
             "addresses": [{"type": "Hostname", "address": self.name}],
-            "nodeInfo": {**_shapes()["nodeInfo"], "kubeletVersion": f"v{self.node.config.version}.0"},
+            "nodeInfo": {
+                **_shapes()["nodeInfo"],
+                "kubeletVersion": f"v{self.node.config.version}.0",
+            },
         }
 
 
 @cache
 def _shapes() -> Mapping[str, Any]:
     """Return what is the same in every status."""
-    shapes: Mapping[str, Any] = msgspec.json.decode(Path(__file__).with_name("fleet.json").read_bytes())
+    shapes: Mapping[str, Any] = msgspec.json.decode(
+        Path(__file__).with_name("fleet.json").read_bytes()
+    )
     return shapes
 
 
@@ -175,12 +190,17 @@ def _resources(node: Node, pod: Pod) -> Iterator[ContainerResources]:
 def _rejection(reason: str, detail: str) -> Rejection:
     """Return a refusal in the kubelet's words; of errors within the managers the last words are ours."""
     unexpected = f"Allocate failed due to {detail}, which is unexpected"
-    words = {"TopologyAffinityError": TOPOLOGY_AFFINITY_MESSAGE, "UnexpectedAdmissionError": unexpected}
+    words = {
+        "TopologyAffinityError": TOPOLOGY_AFFINITY_MESSAGE,
+        "UnexpectedAdmissionError": unexpected,
+    }
     return Rejection(reason, words.get(reason, detail))
 
 
 def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items()}
+    return {
+        name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items()
+    }
 
 
 def rejected_status(rejection: Rejection, moment: str) -> dict[str, Any]:
@@ -200,7 +220,11 @@ def running_status(pod: PodObject, moment: str) -> dict[str, Any]:
         "startTime": moment,
         "conditions": _conditions("running", moment),
         "containerStatuses": [
-            {"name": one.name, "state": {"running": {"startedAt": moment}}, **_shapes()["container"]}
+            {
+                "name": one.name,
+                "state": {"running": {"startedAt": moment}},
+                **_shapes()["container"],
+            }
             for one in pod.spec.containers
         ],
     }
@@ -219,7 +243,8 @@ END: Final = "alignup.dev/end"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _AT_ONCE: Final = 32
 _LEASE_SECONDS: Final = 40
-# Leases are renewed so many times before the status of a node is; a kubelet does so every five minutes.
+# Leases are renewed so many times before the status of a node is; a kubelet does so every five
+# minutes.
 _STATUS_EVERY: Final = 30
 
 
@@ -230,7 +255,8 @@ class Fleet:
         api: the server.
         nodes: the nodes.
         labels: further labels of all Node objects.
-        duration: seconds after which pods without an annotation end; None: they run until they are deleted.
+        duration: seconds after which pods without an annotation end; None: they run until they are
+            deleted.
         with_holdings: publish what pods hold, and not only amounts.
         renew: seconds between renewals of a lease.
     """
@@ -330,7 +356,12 @@ class Fleet:
             except AlignupError as error:
                 self._api.complain(f"pod {found.metadata.namespaced_name}: {error}")
                 return
-            _LOG.debug("pod %s: %s %s", found.metadata.namespaced_name, "rejected by" if rejection else "on", node.name)
+            _LOG.debug(
+                "pod %s: %s %s",
+                found.metadata.namespaced_name,
+                "rejected by" if rejection else "on",
+                node.name,
+            )
             if rejection is not None:
                 self._write(uid, lambda: self._set_status(found, rejected_status(rejection, now)))
                 return
@@ -342,7 +373,9 @@ class Fleet:
         if END in annotations:
             self._end(node, found)
         elif duration is not None:
-            self._timers[uid] = asyncio.get_running_loop().call_later(duration, self._end, node, found)
+            self._timers[uid] = asyncio.get_running_loop().call_later(
+                duration, self._end, node, found
+            )
 
     def _end(self, node: FleetNode, found: PodObject) -> None:
         """End a pod whose time is up."""
@@ -418,7 +451,8 @@ class Fleet:
         metadata = found.metadata
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
         path = api_client.pod_path(metadata.namespace, metadata.name)
-        with api_client.accepting(api_client.CONFLICT):  # the pod is gone, and another one has its name
+        # the pod is gone, and another one has its name
+        with api_client.accepting(api_client.CONFLICT):
             await self._api.request("DELETE", path, body)
 
     # Nodes.
@@ -439,7 +473,9 @@ class Fleet:
                 name = f" of node {report.name}"
                 self.nodes[report.name].restore(reports.decode_holdings(report.holdings))
         except AlignupError as error:
-            self._api.complain(f"{'the' if name else 'an'} earlier report{name} is ignored: {error}")
+            self._api.complain(
+                f"{'the' if name else 'an'} earlier report{name} is ignored: {error}"
+            )
 
     async def _register(self, node: FleetNode) -> None:
         """Make the Node, its lease and its report, or take over those of an earlier process."""
@@ -453,7 +489,9 @@ class Fleet:
         if not await self._made(api_client.NODES, made):
             await self._renew_status(node)
         await self._made(_LEASES, lease)
-        if not await self._made(api_client.TOPOLOGIES, node.report(with_holdings=self._with_holdings)):
+        if not await self._made(
+            api_client.TOPOLOGIES, node.report(with_holdings=self._with_holdings)
+        ):
             await self._publish(node)
 
     async def _made(self, path: str, body: Mapping[str, Any]) -> bool:
@@ -491,7 +529,11 @@ class Fleet:
 
 
 def _lease(name: str) -> dict[str, Any]:
-    return {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": api_client.now(precise=True)}
+    return {
+        "holderIdentity": name,
+        "leaseDurationSeconds": _LEASE_SECONDS,
+        "renewTime": api_client.now(precise=True),
+    }
 
 
 def seconds_of(text: str) -> float | None:
@@ -526,7 +568,10 @@ def catalog_nodes(machine: str, count: int) -> list[FleetNode]:
     Raises:
         InputError: there is no such machine.
     """
-    lines = (msgspec.json.encode({"name": f"{machine}-{number}", "machine": machine}) for number in range(count))
+    lines = (
+        msgspec.json.encode({"name": f"{machine}-{number}", "machine": machine})
+        for number in range(count)
+    )
     return list(_made((f"--machine {machine}", line) for line in lines))
 
 
@@ -543,7 +588,9 @@ def _made(lines: Iterable[tuple[str, str | bytes]]) -> Iterator[FleetNode]:
                 raise InputError.at("name", "a name that no other node has", name)
             names.add(name)
             if decode_json(found.pop("pods", _NULL), "pods"):
-                warn(f"the pods of node {name} are ignored: pods of a fleet come from the API server")
+                warn(
+                    f"the pods of node {name} are ignored: pods of a fleet come from the API server"
+                )
             text = msgspec.json.encode(found).decode()
             try:
                 node = descriptions.template(text, {})
@@ -561,17 +608,31 @@ def make_app(fleet: Fleet) -> web.Application:
 
     async def health(_request: web.Request) -> web.Response:
         ready = fleet.is_synced
-        return web.Response(text="ok" if ready else "nodes are being registered", status=200 if ready else 503)
+        return web.Response(
+            text="ok" if ready else "nodes are being registered", status=200 if ready else 503
+        )
 
     async def names(_request: web.Request) -> web.Response:
-        return _json({"nodes": [{"name": one.name, "pods": len(one.node.pods)} for one in fleet.nodes.values()]})
+        return _json(
+            {
+                "nodes": [
+                    {"name": one.name, "pods": len(one.node.pods)} for one in fleet.nodes.values()
+                ]
+            }
+        )
 
     async def one(request: web.Request) -> web.Response:
         node = fleet.nodes.get(request.match_info["name"])
         if node is None:
             raise web.HTTPNotFound(text="no such node")
         described = msgspec.Raw(node.description.encode())
-        return _json({"name": node.name, "description": described, "holdings": reports.holdings_of(node.node)})
+        return _json(
+            {
+                "name": node.name,
+                "description": described,
+                "holdings": reports.holdings_of(node.node),
+            }
+        )
 
     app = web.Application()
     app.router.add_get("/healthz", health)

@@ -1,7 +1,7 @@
 """Publishes the node of a running kubelet: its NodeResourceTopology object, with what its pods hold.
 
-The node is read by `alignup.kubelet`; it is read again and again, and written when it has changed. Needs the extra
-`cluster`.
+The node is read by `alignup.kubelet`; it is read again and again, and written when it has changed.
+Needs the extra `cluster`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
 from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_refused
 from alignup.errors import AlignupError, InputError
 from alignup.kubelet.layout import open_node
-from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, annotations_of, decode_report
+from alignup.kubelet.node_resource_topology.report import (
+    HOLDINGS,
+    NODE,
+    annotations_of,
+    decode_report,
+)
 from alignup.kubelet.node_resource_topology.write import kubelet_topology_object
 from alignup.kubelet.read import machine_of, make_node, read_records
 from alignup.kubernetes.pod_documents import is_rejected
@@ -41,14 +46,17 @@ def read_running(root: str = "/", config: str | None = None) -> KubeletNode:
     """Return the node of a kubelet that runs; see `read_kubelet`, which assumes more where something is missing.
 
     Raises:
-        InputError: a file is damaged, or what pods hold is not known in full, as while the kubelet starts again.
+        InputError: a file is damaged, or what pods hold is not known in full, as while the kubelet
+            starts again.
     """
     files = open_node(root)
     records = read_records(files, {"config": config})
 
     def need(name: str, is_there: object) -> None:
         if not is_there:
-            raise InputError(f"no {name} at {files.source}: what pods hold is not known, and not published")
+            raise InputError(
+                f"no {name} at {files.source}: what pods hold is not known, and not published"
+            )
 
     # before all else, which would only be guessed without these
     need("configuration of the kubelet", records.configuration.source)
@@ -66,7 +74,9 @@ def described(found: KubeletNode) -> dict[str, Any]:
     node, fields = found.node, found.records.configuration.fields
     return {
         "machine": node.machine.to_dict(),
-        "kubelet": {name: fields[name] for name in CONFIGURATION_FIELDS if fields.get(name) is not None},
+        "kubelet": {
+            name: fields[name] for name in CONFIGURATION_FIELDS if fields.get(name) is not None
+        },
         "devices": inventory_to_dict(node.inventory),
         "kubeletVersion": str(node.config.version),
     }
@@ -80,7 +90,9 @@ def published_object(name: str, found: KubeletNode) -> dict[str, Any]:
         found: the node.
     """
     made = kubelet_topology_object(name, found)
-    made["metadata"]["annotations"] = annotations_of(msgspec.json.encode(described(found)).decode(), found.node)
+    made["metadata"]["annotations"] = annotations_of(
+        msgspec.json.encode(described(found)).decode(), found.node
+    )
     return made
 
 
@@ -108,7 +120,9 @@ async def _write(api: api_client.Api, name: str, made: bytes, written: _Annotati
     """
     answer = await api_client.write_object(api, api_client.TOPOLOGIES, name, made)
     if _annotations(answer) != written:
-        raise api_client.ApiError(f"{api_client.TOPOLOGIES}: the answer is not the object {name} as it was sent")
+        raise api_client.ApiError(
+            f"{api_client.TOPOLOGIES}: the answer is not the object {name} as it was sent"
+        )
 
 
 async def publish_node(
@@ -122,8 +136,9 @@ async def publish_node(
 ) -> None:
     """Publish a node, and again whenever it or the object has changed, until cancelled.
 
-    The state files of a kubelet are written one after another: a change is published when it is read twice alike. The
-    object is watched: one that is deleted, or has other annotations, is written again at the next look.
+    The state files of a kubelet are written one after another: a change is published when it is
+    read twice alike. The object is watched: one that is deleted, or has other annotations, is
+    written again at the next look.
 
     Args:
         api: the API server.
@@ -131,7 +146,8 @@ async def publish_node(
         read: reads the node.
         interval: seconds between looks.
         once: return after the node was published.
-        writes_events: write an Event on each pod that the kubelet rejects meanwhile: the cause, and what would help.
+        writes_events: write an Event on each pod that the kubelet rejects meanwhile: the cause, and
+            what would help.
     """
     there: _Annotations = (None, None)
     backoff = Backoff(api.pauses)
@@ -172,7 +188,9 @@ async def publish_node(
                 if str(error) != told:
                     api.complain(str(error))
                 told = str(error)
-                await (backoff.pause() if isinstance(error, api_client.ApiError) else asyncio.sleep(0))
+                await (
+                    backoff.pause() if isinstance(error, api_client.ApiError) else asyncio.sleep(0)
+                )
             await asyncio.sleep(interval)
 
 
@@ -188,7 +206,9 @@ async def _beside(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[No
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _explain_rejections(api: api_client.Api, name: str, read: Callable[[], KubeletNode]) -> None:
+async def _explain_rejections(
+    api: api_client.Api, name: str, read: Callable[[], KubeletNode]
+) -> None:
     """Write an Event on each pod that a node rejects from now on; more than some at a time go without."""
     known: set[str] = set()
     rejected: asyncio.Queue[PodObject] = asyncio.Queue(api_client.MOST_EVENTS)
@@ -213,5 +233,7 @@ async def _explain_rejections(api: api_client.Api, name: str, read: Callable[[],
             found = await rejected.get()
             with api.complaining():
                 message = await asyncio.to_thread(lambda: why_refused(read().node, found))  # noqa: B023  # awaited here
-                await api_client.write_event(api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True)
+                await api_client.write_event(
+                    api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True
+                )
             await asyncio.sleep(api_client.EVENT_SECONDS)

@@ -16,7 +16,12 @@ from alignup.control_plane.scheduler.node_state import ExactMember
 from alignup.errors import InputError, warn
 from alignup.explanations.why import explain
 from alignup.kubelet.node_resource_topology.read import node_of
-from alignup.kubelet.node_resource_topology.report import Description, decode_holdings, decode_report, restored_node
+from alignup.kubelet.node_resource_topology.report import (
+    Description,
+    decode_holdings,
+    decode_report,
+    restored_node,
+)
 from alignup.kubernetes.pod_documents import PodDocument, pod_document
 from alignup.records import Record, replace
 from alignup.text.json_text import decode_json
@@ -56,7 +61,10 @@ class AskedCluster(Record):
             InputError: no node publishes anything.
         """
         if not self.nodes:
-            raise InputError("no node publishes a NodeResourceTopology object that can be read: see docs/cluster.md")
+            raise InputError(
+                "no node publishes a NodeResourceTopology object that can be read: see "
+                "docs/cluster.md"
+            )
         return Cluster.from_nodes(self.nodes)
 
     def node(self, name: str) -> Node:
@@ -120,7 +128,9 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
     )
 
 
-async def read_pod(api: api_client.Api, namespace: str, name: str) -> tuple[dict[str, Any], PodDocument]:
+async def read_pod(
+    api: api_client.Api, namespace: str, name: str
+) -> tuple[dict[str, Any], PodDocument]:
     """Return a pod's manifest, and what it says.
 
     Raises:
@@ -147,9 +157,13 @@ async def why_rejected(api: api_client.Api, found: objects.PodObject) -> str:
         AlignupError: the node publishes no holdings, or the server does not answer.
     """
     name = found.spec.node_name
-    report = decode_report(await api.request("GET", api_client.object_path(api_client.TOPOLOGIES, name)))
+    report = decode_report(
+        await api.request("GET", api_client.object_path(api_client.TOPOLOGIES, name))
+    )
     if report.description is None or report.holdings is None:
-        raise InputError(f"node {name} publishes no holdings, so it is unknown why it rejected the pod")
+        raise InputError(
+            f"node {name} publishes no holdings, so it is unknown why it rejected the pod"
+        )
     template = Description().template(report.description, {})
     return why_refused(restored_node(template, decode_holdings(report.holdings), {}), found)
 
@@ -171,11 +185,16 @@ def why_refused(node: Node, found: objects.PodObject) -> str:
 _T = TypeVar("_T")
 
 
-def ask(kubeconfig: str | None, read: Callable[[api_client.Api], Awaitable[_T]], context: str | None = None) -> _T:
+def ask(
+    kubeconfig: str | None,
+    read: Callable[[api_client.Api], Awaitable[_T]],
+    context: str | None = None,
+) -> _T:
     """Return what a cluster answers.
 
     Args:
-        kubeconfig: how to reach it; None: the file that kubectl would take, or the service account of this pod.
+        kubeconfig: how to reach it; None: the file that kubectl would take, or the service account
+            of this pod.
         read: asks it.
         context: of the file; None: its current one.
 

@@ -1,8 +1,9 @@
 """The state of a watched cluster: takes in what happened to nodes and pods, and judges a pod on all nodes at once.
 
-Pure and synchronous: events come as calls, time as an argument; nothing here reads a clock or a socket. `View` keeps
-two clusters in step with the members: of nodes that are known exactly, and of nodes that are known by amounts.
-Questions about the state are answered in `alignup.control_plane.scheduler.extender_answers`.
+Pure and synchronous: events come as calls, time as an argument; nothing here reads a clock or a
+socket. `View` keeps two clusters in step with the members: of nodes that are known exactly, and of
+nodes that are known by amounts. Questions about the state are answered in
+`alignup.control_plane.scheduler.extender_answers`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
 
 _T = TypeVar("_T")
-# Seconds after which a pod that is gone, or bound, is taken to be in what its node reports, whatever that says.
+# Seconds after which a pod that is gone, or bound, is taken to be in what its node reports,
+# whatever that says.
 SLOWEST_REPORT: Final = 60.0
 
 
@@ -57,7 +59,8 @@ class ClusterState:
 
     Args:
         strategy: the strategy by which an amounts-only node's placement of a pod is guessed.
-        profile: of Koordinator's scheduler: it refuses nodes too, and scores in place of the strategy; empty: none.
+        profile: of Koordinator's scheduler: it refuses nodes too, and scores in place of the
+            strategy; empty: none.
 
     Raises:
         InputError: there is no such profile.
@@ -78,11 +81,14 @@ class ClusterState:
         self._labels: dict[str, Mapping[str, str]] = {}
         # By uid, the pods that are bound.
         self.pods: dict[str, WatchedPod] = {}
-        # By the name of a node, the pods that are bound to it, by uid, in the order of their binding.
+        # By the name of a node, the pods that are bound to it, by uid, in the order of their
+        # binding.
         self.by_node: dict[str, dict[str, WatchedPod]] = {}
-        # By uid, of pods that count as bound and were not seen so: a list begun later has them, or they are gone.
+        # By uid, of pods that count as bound and were not seen so: a list begun later has them, or
+        # they are gone.
         self.assumed: dict[str, float] = {}
-        # By node, the uids of pods whose order of binding is unknown, and since when they are known.
+        # By node, the uids of pods whose order of binding is unknown, and since when they are
+        # known.
         self._unordered: dict[str, tuple[set[str], float]] = {}
 
     # Pods.
@@ -109,7 +115,8 @@ class ClusterState:
         member = self.members.get(pod.node)
         if member is not None and member.gone(uid, now):
             self._note(member)
-        elif member is not None:  # answers still hold: a scheduler asks for all that wait, before a report comes
+        elif member is not None:
+            # answers still hold: a scheduler asks for all that wait, before a report comes
             self._doubt(member)
 
     def assume(self, pod: WatchedPod, now: float) -> None:
@@ -126,18 +133,26 @@ class ClusterState:
         """Return whether some pod counts as bound for so long without being seen that a list should tell of it."""
         return any(moment < now - REPORT_DELAY for moment in self.assumed.values())
 
-    def pods_listed(self, pods: Iterable[WatchedPod], now: float, began: float | None = None) -> None:
+    def pods_listed(
+        self, pods: Iterable[WatchedPod], now: float, began: float | None = None
+    ) -> None:
         """Take in all bound pods at one moment: those that are not among them are gone.
 
-        A pod that counts as bound may be missing in a list that `began` before its binding; None: now.
+        A pod that counts as bound may be missing in a list that `began` before its binding; None:
+        now.
 
-        In which order new ones were bound is not known; where two of a node are not in its report yet, that matters.
+        In which order new ones were bound is not known; where two of a node are not in its report
+        yet, that matters.
         """
         there = {one.pod.uid: one for one in pods}
         for uid in there:
             self.assumed.pop(uid, None)
         began = now if began is None else began
-        for uid in [uid for uid in self.pods if uid not in there and self.assumed.get(uid, float("-inf")) < began]:
+        for uid in [
+            uid
+            for uid in self.pods
+            if uid not in there and self.assumed.get(uid, float("-inf")) < began
+        ]:
             self.pod_gone(uid, now)
         fresh: dict[str, set[str]] = {}
         for one in sorted(there.values(), key=lambda one: one.since):
@@ -178,7 +193,8 @@ class ClusterState:
             return None
         try:
             return self.claims.meet(pod, member.node, NodeObject(name, self._labels.get(name, {})))
-        except AlignupError:  # a claim that was not seen yet, or that the scheduler allocates otherwise
+        except AlignupError:
+            # a claim that was not seen yet, or that the scheduler allocates otherwise
             return None
 
     # Nodes, and what they report.
@@ -238,7 +254,9 @@ class ClusterState:
 
     def tick(self, now: float) -> None:
         """Give up waiting for reports that should have come long ago."""
-        for name in [name for name, (_, since) in self._unordered.items() if since < now - SLOWEST_REPORT]:
+        for name in [
+            name for name, (_, since) in self._unordered.items() if since < now - SLOWEST_REPORT
+        ]:
             del self._unordered[name]
             if name in self.members:
                 self._doubt(self.members[name])
@@ -262,7 +280,9 @@ class ClusterState:
         if report.description is None:
             made = AmountsMember(name, report.topology(), pods)
         else:
-            template = self._descriptions.template(report.description, _own_labels(self._labels.get(name, {})))
+            template = self._descriptions.template(
+                report.description, _own_labels(self._labels.get(name, {}))
+            )
             holdings = None if report.holdings is None else decode_holdings(report.holdings)
             made = ExactMember(name, template, pods, holdings)
         self.view.put(made)
@@ -287,7 +307,9 @@ class ClusterState:
     def _doubt(self, member: Member) -> None:
         """Note whether the place of the last pods of a member is known."""
         name = member.name
-        if isinstance(member, ExactMember) and (member.is_uncertain or self._still_unordered(member)):
+        if isinstance(member, ExactMember) and (
+            member.is_uncertain or self._still_unordered(member)
+        ):
             self.uncertain.add(name)
         elif name in self.uncertain:
             self.uncertain.remove(name)
@@ -389,7 +411,9 @@ class WatchedClaims:
                     self._by_pool.setdefault(pool, []).append(one)
         pools = {(device.driver, device.pool) for device in provider.near}
         counted = {id(one): one for pool in pools for one in self._by_pool.get(pool, ())}
-        asked = [self.claims.found.get((pod.namespace, one.claim)) for one in pod.constraints.claims]
+        asked = [
+            self.claims.found.get((pod.namespace, one.claim)) for one in pod.constraints.claims
+        ]
         counted |= {id(one): one for one in asked if one is not None}
         classes = tuple(self.classes.found.values())
         provider = provider.copy(Resources(classes=classes, claims=tuple(counted.values())))
@@ -410,13 +434,18 @@ class WatchedClaims:
     def _nodes_of(self, claim: Claim) -> set[str]:
         """Return the nodes of the devices that a claim has, as far as they are of one node each."""
         pools = {(one.driver, one.pool) for one in claim.allocated or ()}
-        return {one.node_name for one in self.slices.found.values() if pools and (one.driver, one.pool.name) in pools}
+        return {
+            one.node_name
+            for one in self.slices.found.values()
+            if pools and (one.driver, one.pool.name) in pools
+        }
 
 
 _KEY: Final = msgspec.json.Encoder(order="sorted")
 # Kinds of pods of which a member keeps the words of its refusal.
 _MOST_KINDS: Final = 250
-# Kinds of pods of which it is kept what all members say; where an eighth of these changed, all are judged anew.
+# Kinds of pods of which it is kept what all members say; where an eighth of these changed, all are
+# judged anew.
 _MOST_JUDGED: Final = 64
 _MOST_CHANGED: Final = 8
 _UNASKED: Final = "NUMA: the node refuses the pod, and others take it"
@@ -450,7 +479,8 @@ class View:
         self._without_pods: dict[object, npt.NDArray[np.bool_]] = {}
         # By member and by what a pod asks for, why the member refuses it as it is now.
         self._told: dict[str, dict[object, str]] = {}
-        # The same of the profile, with whether it does and the score; of empty nodes by the names that they have here.
+        # The same of the profile, with whether it does and the score; of empty nodes by the names
+        # that they have here.
         self._profiled: dict[str, dict[object, tuple[bool, float, str]]] = {}
         # Counts changes: what was judged under the same number still holds.
         self.version = 0
@@ -504,7 +534,8 @@ class View:
         """Return what each node says to a pod, by the numbers of the nodes.
 
         Raises:
-            InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
+            InputError: the pod asks for too many resources, or its annotation of a NUMA policy
+                cannot be read.
         """
         self._settle()
         return self._judged(self._cluster, pod, strategy)
@@ -512,8 +543,8 @@ class View:
     def verdicts(self, pod: Pod, strategy: str) -> Evaluation:
         """Return what `judge` does, which holds until the next change.
 
-        A scheduler asks twice for each pod, and again and again for those that wait: only the nodes that changed
-        meanwhile are then judged.
+        A scheduler asks twice for each pod, and again and again for those that wait: only the nodes
+        that changed meanwhile are then judged.
 
         Raises:
             InputError: as `judge`.
@@ -521,8 +552,15 @@ class View:
         self._settle()
         key = demand_key(pod), strategy
         found, seen = self._judgements.get(key, (None, self.version))
-        changed = [name for name, _ in takewhile(lambda one: one[1] > seen, reversed(self._changed_at.items()))]
-        if found is None or _MOST_CHANGED * len(changed) > len(self.members) or (changed and self._profile):
+        changed = [
+            name
+            for name, _ in takewhile(lambda one: one[1] > seen, reversed(self._changed_at.items()))
+        ]
+        if (
+            found is None
+            or _MOST_CHANGED * len(changed) > len(self.members)
+            or (changed and self._profile)
+        ):
             found = self.judge(pod, strategy)
             if len(self._judgements) >= _MOST_JUDGED:
                 self._judgements.clear()
@@ -540,7 +578,9 @@ class View:
             judged.score[:] = [score for _, score, _ in told]
         return judged
 
-    def _asked(self, cluster: Cluster, pod: Pod, names: Sequence[str]) -> list[tuple[bool, float, str]]:
+    def _asked(
+        self, cluster: Cluster, pod: Pod, names: Sequence[str]
+    ) -> list[tuple[bool, float, str]]:
         """Return what the profile says of some nodes; it takes long, and is asked where something changed."""
         kind = demand_key(pod)
         kept = [self._profiled.setdefault(name, {}) for name in names]
@@ -557,7 +597,9 @@ class View:
         self._settle()
         told = self._asked(self._cluster, pod, names) if self._profile else []
         return {
-            name: f"NUMA: {why}" for name, (is_admitted, _, why) in zip(names, told, strict=False) if not is_admitted
+            name: f"NUMA: {why}"
+            for name, (is_admitted, _, why) in zip(names, told, strict=False)
+            if not is_admitted
         }
 
     def affinity(self, pod: Pod, name: str, strategy: str) -> int:
@@ -574,24 +616,40 @@ class View:
         Raises:
             InputError: as `judge`.
         """
-        return list(compress(names, self.verdicts(pod, strategy).admitted[self.numbers(names)].tolist()))
+        return list(
+            compress(names, self.verdicts(pod, strategy).admitted[self.numbers(names)].tolist())
+        )
 
     def texts(
-        self, pod: Pod, judged: Evaluation, numbers: npt.NDArray[np.int64], *, asks_nodes: bool = True
+        self,
+        pod: Pod,
+        judged: Evaluation,
+        numbers: npt.NDArray[np.int64],
+        *,
+        asks_nodes: bool = True,
     ) -> list[str]:
         """Return why each of some nodes, all of which refuse the pod, does so.
 
-        Without `asks_nodes` only a profile is asked: a scheduler drops the words where some node takes the pod.
+        Without `asks_nodes` only a profile is asked: a scheduler drops the words where some node
+        takes the pod.
         """
         told, names = [_UNASKED] * len(numbers), [self._cluster.names[number] for number in numbers]
         if asks_nodes:
             own = pod_policy(pod)
-            policy = -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
+            policy = (
+                -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
+            )
             self._layouts = self._layouts or layouts_of(self._cluster)
             cause = partial(self._short_cause, demand_key(pod))
-            told = refusal_texts(self._cluster, self._layouts, pod, judged, numbers, policy, told=cause)
+            told = refusal_texts(
+                self._cluster, self._layouts, pod, judged, numbers, policy, told=cause
+            )
         refused = self.refusals(pod, names)
-        return [refused.get(name, text) for name, text in zip(names, told, strict=True)] if refused else told
+        return (
+            [refused.get(name, text) for name, text in zip(names, told, strict=True)]
+            if refused
+            else told
+        )
 
     def _short_cause(self, kind: object, number: int, pod: Pod) -> str:
         """Return what `short_cause` does: pods of a kind that wait ask often, and few nodes change between."""
@@ -609,7 +667,9 @@ class View:
         if key not in self._without_pods:
             if len(self._without_pods) >= _MOST_KINDS:
                 self._without_pods.clear()
-            self._without_pods[key] = self._judged(self._empties, pod, strategy).admitted[self._kinds]
+            self._without_pods[key] = self._judged(self._empties, pod, strategy).admitted[
+                self._kinds
+            ]
         return self._without_pods[key]
 
     def _settle(self) -> None:
@@ -619,7 +679,9 @@ class View:
         members = sorted(self.members.values(), key=lambda one: isinstance(one, AmountsMember))
         nodes = [one.node for one in members if isinstance(one, ExactMember)]
         rows = dict(zip(self._cluster.names, self._cluster.rows, strict=True)) | self._rows
-        self._cluster = Cluster([one.name for one in members], [rows[one.name] for one in members], nodes)
+        self._cluster = Cluster(
+            [one.name for one in members], [rows[one.name] for one in members], nodes
+        )
         self._rows, self._without_pods, self._profiled = {}, {}, {}
         self._judgements, self._changed_at = {}, {}
         self._layouts = None
@@ -633,5 +695,7 @@ class View:
         self._kinds = np.array(numbers, np.intp)
         empties = [empty for _, empty in kinds.values()]
         nodes = [one for one in empties if isinstance(one, Node)]
-        self._empties = Cluster([f"kind-{number}" for number in range(len(empties))], map(_row, empties), nodes)
+        self._empties = Cluster(
+            [f"kind-{number}" for number in range(len(empties))], map(_row, empties), nodes
+        )
         self._is_stale = False

@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 HIGHEST_SCORE: Final = 10
 UNKNOWN: Final = "NUMA: the topology of the node is unknown"
-FAR: Final = "NUMA: the devices of its claims are on other NUMA nodes than its CPUs and memory, or on unknown ones"
+FAR: Final = (
+    "NUMA: the devices of its claims are on other NUMA nodes than its CPUs and memory, "
+    "or on unknown ones"
+)
 UNCERTAIN: Final = "NUMA: the node has not yet reported the pods bound to it last"
 _REMEMBERED: Final = 10_000
 _HUNDRED: Final = 100.0
-# Of a node for a pod with claims, by whether their devices meet its CPUs and memory; strategies add up to 2.
+# Of a node for a pod with claims, by whether their devices meet its CPUs and memory; strategies add
+# up to 2.
 _FIRST_SCORE: Final = {True: 8, None: 4, False: 0}
 _ASKED_WITHIN: Final = 600.0
 _MOST_KINDS: Final = 100
@@ -45,7 +49,8 @@ class Filtered(Record):
 
     Attributes:
         failed: nodes that could take it if other pods were not there.
-        unresolvable: nodes that could not take it even if they were empty, or of which that is not known.
+        unresolvable: nodes that could not take it even if they were empty, or of which that is not
+            known.
     """
 
     passed: list[str] = field(default_factory=list)
@@ -55,7 +60,10 @@ class Filtered(Record):
     def words(self) -> str:
         """Return why no node takes the pod, in a sentence with the commonest causes."""
         counts = Counter((*self.failed.values(), *self.unresolvable.values()))
-        told = "; ".join(f"{count} {text.removeprefix('NUMA: ')}" for text, count in counts.most_common(_MOST_TOLD))
+        told = "; ".join(
+            f"{count} {text.removeprefix('NUMA: ')}"
+            for text, count in counts.most_common(_MOST_TOLD)
+        )
         return f"none of {counts.total()} nodes can take the pod: {told}"
 
 
@@ -65,16 +73,19 @@ class Answers:
     Args:
         state: the cluster.
         fails_open: let nodes pass of which nothing is known.
-        requires_near: refuse nodes where the devices of a pod's claims would not be near its CPUs and memory, or where
-            that cannot be told; else these come last.
+        requires_near: refuse nodes where the devices of a pod's claims would not be near its CPUs
+            and memory, or where that cannot be told; else these come last.
     """
 
-    def __init__(self, state: ClusterState, *, fails_open: bool = True, requires_near: bool = False) -> None:
+    def __init__(
+        self, state: ClusterState, *, fails_open: bool = True, requires_near: bool = False
+    ) -> None:
         self.state = state
         self.fails_open = fails_open
         self.requires_near = requires_near
         self._met: tuple[object, dict[str, bool | None]] = (), {}
-        # What equal pods were told, and when: most pods of a cluster are copies, and those that wait ask often.
+        # What equal pods were told, and when: most pods of a cluster are copies, and those that
+        # wait ask often.
         self._kept: OrderedDict[object, tuple[object, Filtered]] = OrderedDict()
         # By uid, pods that no node could take, and when they were asked for last.
         self.waiting: OrderedDict[str, tuple[WatchedPod, float]] = OrderedDict()
@@ -85,16 +96,22 @@ class Answers:
         """Return which of some nodes can take a pod.
 
         Raises:
-            InputError: the pod asks for too many resources, or its annotation of a NUMA policy cannot be read.
+            InputError: the pod asks for too many resources, or its annotation of a NUMA policy
+                cannot be read.
         """
         uid, kind = pod.pod.uid, demand_key(pod.pod)
         self.waiting.pop(uid, None)
         keep_newest(self.asked, uid, pod)
-        if uid in self.state.assumed:  # the scheduler has no answer, yet the server may have bound it, or do so later
+        # the scheduler has no answer, yet the server may have bound it, or do so later
+        if uid in self.state.assumed:
             node = self.state.pods[uid].node
             return Filtered(
                 [name for name in names if name == node],
-                unresolvable={name: f"NUMA: the pod may be bound to node {node}" for name in names if name != node},
+                unresolvable={
+                    name: f"NUMA: the pod may be bound to node {node}"
+                    for name in names
+                    if name != node
+                },
             )
         claims = self.state.claims.version if pod.pod.constraints.claims else ()
         state = self.state.view.version, claims, self.fails_open, list(self.state.uncertain), names
@@ -113,7 +130,9 @@ class Answers:
         # that of a node that is not known, -1, is the last place
         takes = np.append(judged.admitted, self.fails_open)[numbers]
         found = Filtered(list(compress(names, takes.tolist())))
-        found.unresolvable.update(dict.fromkeys(compress(names, (~takes & (numbers < 0)).tolist()), UNKNOWN))
+        found.unresolvable.update(
+            dict.fromkeys(compress(names, (~takes & (numbers < 0)).tolist()), UNKNOWN)
+        )
         refuses = ~takes & (numbers >= 0)
         if refuses.any():
             view, places = self.state.view, numbers[refuses]
@@ -125,7 +144,11 @@ class Answers:
             found.unresolvable.update(compress(pairs, (~helps).tolist()))
         uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else ()
         doubted = dict.fromkeys(uncertain, UNCERTAIN)
-        far = [name for name in found.passed if name not in doubted and not self._is_near_enough(pod.pod, name)]
+        far = [
+            name
+            for name in found.passed
+            if name not in doubted and not self._is_near_enough(pod.pod, name)
+        ]
         doubted |= dict.fromkeys(far, FAR)
         if doubted:
             found.passed[:] = [name for name in found.passed if name not in doubted]
@@ -148,20 +171,26 @@ class Answers:
     def prioritize(self, pod: WatchedPod, names: Sequence[str]) -> list[int]:
         """Return a whole number from 0 to `HIGHEST_SCORE` for each name, higher for better.
 
-        Strategies score to a hundred, of which every full ten are worth one here. For a pod with claims nodes come
-        first where its devices would be near its CPUs and memory.
+        Strategies score to a hundred, of which every full ten are worth one here. For a pod with
+        claims nodes come first where its devices would be near its CPUs and memory.
 
         Raises:
             InputError: as `filter`.
         """
-        numbers, judged = self.state.view.numbers(names), self.state.view.verdicts(pod.pod, self.state.strategy)
+        numbers, judged = (
+            self.state.view.numbers(names),
+            self.state.view.verdicts(pod.pod, self.state.strategy),
+        )
         # as in `filter`; minus infinity counts as nothing
         scores = np.append(np.clip(judged.score, 0.0, _HUNDRED), 0.0)[numbers]
         has_claims = bool(pod.pod.constraints.claims)
         most = HIGHEST_SCORE - _FIRST_SCORE[True] if has_claims else HIGHEST_SCORE
         whole: list[int] = np.floor(scores * (most / _HUNDRED)).astype(np.int64).tolist()
         if has_claims:
-            return [score + _FIRST_SCORE[self._meet(pod.pod, name)] for score, name in zip(whole, names, strict=True)]
+            return [
+                score + _FIRST_SCORE[self._meet(pod.pod, name)]
+                for score, name in zip(whole, names, strict=True)
+            ]
         return whole
 
     def known_nodes(self) -> dict[str, Any]:
@@ -192,7 +221,8 @@ class Answers:
     ) -> dict[str, tuple[list[str], int | None]]:
         """Return the pods to evict from each node so that it can take a pod; nodes that never could are left out.
 
-        Of a node that is known exactly these are as few and unimportant ones as possible: see `fewest_victims`.
+        Of a node that is known exactly these are as few and unimportant ones as possible: see
+        `fewest_victims`.
 
         Args:
             pod: the pod that needs room.
@@ -200,7 +230,8 @@ class Answers:
             budgets: the disruption budgets.
 
         Returns:
-            By node, uids, and by how many disruptions they exceed the budgets; None: as the scheduler said.
+            By node, uids, and by how many disruptions they exceed the budgets; None: as the
+            scheduler said.
 
         Raises:
             InputError: as `filter`.
@@ -211,7 +242,8 @@ class Answers:
             if isinstance(member, ExactMember):
                 if (needed := self._victims(pod, member, chosen, budgets)) is not None:
                     found[name] = needed
-            elif member is not None or self.fails_open:  # which amounts an eviction frees, and where, is unknown
+            elif member is not None or self.fails_open:
+                # which amounts an eviction frees, and where, is unknown
                 found[name] = list(chosen), None
         return found
 
@@ -224,7 +256,9 @@ class Answers:
             return self.fails_open
         if isinstance(member, ExactMember):
             try:
-                is_known = name not in self.state.uncertain and not self.state.view.refusals(pod.pod, [name])
+                is_known = name not in self.state.uncertain and not self.state.view.refusals(
+                    pod.pod, [name]
+                )
                 return is_known and bool(member.node.try_admit(pod.pod))
             except AlignupError:
                 return False
@@ -239,8 +273,12 @@ class Answers:
         # a scheduler asks for every pod again within minutes; one that it does not ask for is gone
         for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
             del self.waiting[uid]
-        # copies share their requests: what lets one in lets in the others, unless annotations name other policies
-        kinds = {(id(one.pod.all_containers), *one.pod.annotations.items()): one for one, _ in self.waiting.values()}
+        # copies share their requests: what lets one in lets in the others, unless annotations name
+        # other policies
+        kinds = {
+            (id(one.pod.all_containers), *one.pod.annotations.items()): one
+            for one, _ in self.waiting.values()
+        }
         for pod in list(kinds.values())[:_MOST_KINDS]:
             with suppress(InputError):
                 for name in self.state.view.admitting(pod.pod, changed, self.state.strategy):
@@ -258,20 +296,27 @@ class Answers:
     ) -> tuple[list[str], int | None] | None:
         """Return the pods to evict from a node, and the violations of budgets; None if evictions do not help.
 
-        What the scheduler has chosen stays where a pod asks for more than resources, or more than these is in its way.
+        What the scheduler has chosen stays where a pod asks for more than resources, or more than
+        these is in its way.
         """
         there = {one.pod.uid: one for one in member.pods.values()}
         rules = rules_of(there.values(), budgets)
         kept = [there[uid].pod for uid in chosen if uid in there] if pod.is_particular else []
-        less = [one.pod for one in there.values() if one.priority < pod.priority and one.pod not in kept]
+        less = [
+            one.pod for one in there.values() if one.priority < pod.priority and one.pod not in kept
+        ]
         found = fewest_victims(without(member.node, kept), pod.pod, less, rules)
         if found is None:
             return None
         going = [*kept, *found]
-        return ([one.uid for one in going], rules.violations(going)) if going else (list(chosen), None)
+        return (
+            ([one.uid for one in going], rules.violations(going)) if going else (list(chosen), None)
+        )
 
 
-def keep_newest(known: OrderedDict[Any, Any], key: object, value: object, most: int = _REMEMBERED) -> None:
+def keep_newest(
+    known: OrderedDict[Any, Any], key: object, value: object, most: int = _REMEMBERED
+) -> None:
     """Keep something as the newest, and forget the oldest beyond so many."""
     known[key] = value
     known.move_to_end(key)

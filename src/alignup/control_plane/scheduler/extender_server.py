@@ -1,8 +1,9 @@
 """Serves the scheduler extender over HTTP: `/filter`, `/prioritize`, `/preempt`, `/bind`, `/healthz`, `/metrics`.
 
-Answers come from `extender_answers` beside this module, JSON from `extender_wire`. A body that cannot be read gets a
-status of 4xx. A question that cannot be answered now gets an answer with an error, which the scheduler shows in the
-pod's condition. `docs/security.md` says who is believed. Needs the extra `cluster`.
+Answers come from `extender_answers` beside this module, JSON from `extender_wire`. A body that
+cannot be read gets a status of 4xx. A question that cannot be answered now gets an answer with an
+error, which the scheduler shows in the pod's condition. `docs/security.md` says who is believed.
+Needs the extra `cluster`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from alignup.errors import AlignupError, InputError, sentence_of
 _Args = TypeVar("_Args")
 
 _LOG: Final = logging.getLogger(__name__)
-# Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without their images.
+# Bytes: 10,000 nodes need 3 MiB by name, and 60 MiB where the scheduler sends them whole, without
+# their images.
 LARGEST_QUESTION: Final = 64 << 20
 # Bytes of all questions that are being received or answered.
 _LARGEST_IN_SUM: Final = 4 * LARGEST_QUESTION
@@ -47,7 +49,9 @@ _TURNS: Final = 8
 _BODY_SECONDS: Final = 10.0
 _SLOW_SECONDS: Final = 1.0
 _JSON: Final = "application/json"
-_NO_BINDING: Final = "binding is for callers with a certificate: see --client-ca and --insecure-bind"
+_NO_BINDING: Final = (
+    "binding is for callers with a certificate: see --client-ca and --insecure-bind"
+)
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 
 
@@ -57,20 +61,31 @@ class _Counts:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.seconds = Histogram(
-            "alignup_extender_request_seconds", "Time to answer.", ["verb"], buckets=_BUCKETS, registry=self.registry
+            "alignup_extender_request_seconds",
+            "Time to answer.",
+            ["verb"],
+            buckets=_BUCKETS,
+            registry=self.registry,
         )
         refused = Counter(
-            "alignup_extender_refused_nodes", "Nodes refused for a pod.", ["resolvable"], registry=self.registry
+            "alignup_extender_refused_nodes",
+            "Nodes refused for a pod.",
+            ["resolvable"],
+            registry=self.registry,
         )
         # made now: Prometheus sees no increase in a series that begins with 1
         self.resolvable, self.unresolvable = refused.labels("yes"), refused.labels("no")
-        self.errors = Counter("alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry)
+        self.errors = Counter(
+            "alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry
+        )
         gauge = partial(Gauge, registry=self.registry)
         self.nodes = gauge("alignup_extender_nodes", "Nodes known.", ["known_by"])
         self.pods = gauge("alignup_extender_pods", "Bound pods known.")
         self.waiting = gauge("alignup_extender_waiting_pods", "Pods that no node could take.")
         self.ends = gauge(
-            "alignup_extender_certificate_end_seconds", "When a certificate ends, in seconds since 1970.", ["of"]
+            "alignup_extender_certificate_end_seconds",
+            "When a certificate ends, in seconds since 1970.",
+            ["of"],
         )
         self.lists = gauge("alignup_extender_lists", "Lists of all objects so far.")
 
@@ -79,7 +94,12 @@ class _Handlers:
     """Answers requests."""
 
     def __init__(
-        self, extender: Extender, *, needs_certificate: bool, binds: bool, ends: Callable[[], Mapping[str, float]]
+        self,
+        extender: Extender,
+        *,
+        needs_certificate: bool,
+        binds: bool,
+        ends: Callable[[], Mapping[str, float]],
     ) -> None:
         self._ends = ends
         self._extender, self._answers = extender, extender.answers
@@ -89,9 +109,16 @@ class _Handlers:
 
     async def filter(self, args: wire.ExtenderArgs) -> bytes:
         """Answer `/filter`."""
-        found = self._answers.filter(self._extender.read(args.pod), args.names, self._extender.clock())
+        found = self._answers.filter(
+            self._extender.read(args.pod), args.names, self._extender.clock()
+        )
         self._extender.tell(args.pod.metadata, found)
-        _LOG.debug("pod %s: %d nodes of %d", args.pod.metadata.namespaced_name, len(found.passed), len(args.names))
+        _LOG.debug(
+            "pod %s: %d nodes of %d",
+            args.pod.metadata.namespaced_name,
+            len(found.passed),
+            len(args.names),
+        )
         self._counts.resolvable.inc(len(found.failed))
         self._counts.unresolvable.inc(len(found.unresolvable))
         if args.node_names is None:
@@ -101,7 +128,9 @@ class _Handlers:
     async def prioritize(self, args: wire.ExtenderArgs) -> bytes:
         """Answer `/prioritize`."""
         names = args.names
-        return wire.encode_scores(names, self._answers.prioritize(self._extender.read(args.pod), names))
+        return wire.encode_scores(
+            names, self._answers.prioritize(self._extender.read(args.pod), names)
+        )
 
     async def preempt(self, args: wire.PreemptionArgs) -> bytes:
         """Answer `/preempt`."""
@@ -155,7 +184,10 @@ class _Handlers:
         self._reader.close()
 
     def handler(
-        self, verb: str, decode: Callable[[bytes], _Args], answer: Callable[[_Args], Awaitable[bytes]]
+        self,
+        verb: str,
+        decode: Callable[[bytes], _Args],
+        answer: Callable[[_Args], Awaitable[bytes]],
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         """Return a handler of aiohttp for one verb: the caller is checked, then the question, then what is known."""
         # shown from the start: the first question would be no increase otherwise
@@ -174,12 +206,18 @@ class _Handlers:
                 raise
             seconds.observe(took := time.perf_counter() - start)
             if took >= _SLOW_SECONDS:
-                _LOG.warning("a question of %d bytes to /%s took %.3f seconds", len(body), verb, took)
-            return web.Response(body=text if len(text) < _LARGE else _in_pieces(text), content_type=_JSON)
+                _LOG.warning(
+                    "a question of %d bytes to /%s took %.3f seconds", len(body), verb, took
+                )
+            return web.Response(
+                body=text if len(text) < _LARGE else _in_pieces(text), content_type=_JSON
+            )
 
         return handle
 
-    async def _answered(self, verb: str, args: _Args, answer: Callable[[_Args], Awaitable[bytes]]) -> bytes:
+    async def _answered(
+        self, verb: str, args: _Args, answer: Callable[[_Args], Awaitable[bytes]]
+    ) -> bytes:
         """Return the answer to a question; an error that is said in it is an attribute of its span too.
 
         Raises:
@@ -191,8 +229,13 @@ class _Handlers:
             self._extender.check_ready()
             return await answer(args)
         except AlignupError as error:
-            if verb in {"prioritize", "preempt", "evaluate"}:  # their answers have no place for an error
-                kind = web.HTTPBadRequest if isinstance(error, InputError) else web.HTTPServiceUnavailable
+            # their answers have no place for an error
+            if verb in {"prioritize", "preempt", "evaluate"}:
+                kind = (
+                    web.HTTPBadRequest
+                    if isinstance(error, InputError)
+                    else web.HTTPServiceUnavailable
+                )
                 raise kind(text=str(error)) from error
             self._counts.errors.labels(verb).inc()
             ABOUT.get({}).update({"error.type": type(error).__name__, "error.message": str(error)})
@@ -234,7 +277,9 @@ class _Reader:
             if len(body) < _LARGE:
                 return decode(body)
             if self._process is None:
-                self._process = ProcessPoolExecutor(1, get_context("spawn"), wire.begin_process, (_MOST_MEMORY,))
+                self._process = ProcessPoolExecutor(
+                    1, get_context("spawn"), wire.begin_process, (_MOST_MEMORY,)
+                )
             return await asyncio.get_running_loop().run_in_executor(self._process, decode, body)
         except InputError as error:
             raise web.HTTPBadRequest(text=str(error)) from error
@@ -242,7 +287,9 @@ class _Reader:
             raise _too_long(len(body)) from error
         except BrokenProcessPool as error:
             self.close()
-            raise web.HTTPServiceUnavailable(text="the process that reads large questions has ended") from error
+            raise web.HTTPServiceUnavailable(
+                text="the process that reads large questions has ended"
+            ) from error
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -263,11 +310,15 @@ class _Bodies:
         """Yield the body of a request.
 
         Raises:
-            HTTPException: it is packed, too long, too slow, ends too early, or others leave no room for it.
+            HTTPException: it is packed, too long, too slow, ends too early, or others leave no room
+                for it.
         """
         encoding = request.headers.get("Content-Encoding", "identity")
-        if encoding != "identity":  # no scheduler packs its questions, and a small packed body can be a huge one
-            raise web.HTTPUnsupportedMediaType(text=sentence_of(f"Content-Encoding {encoding} is not supported"))
+        # no scheduler packs its questions, and a small packed body can be a huge one
+        if encoding != "identity":
+            raise web.HTTPUnsupportedMediaType(
+                text=sentence_of(f"Content-Encoding {encoding} is not supported")
+            )
         if (request.content_length or 0) > LARGEST_QUESTION:
             raise _too_long(request.content_length or 0)
         received = BytesIO()
@@ -295,10 +346,13 @@ class _Bodies:
                     if received.tell() > LARGEST_QUESTION:
                         raise _too_long(received.tell())
                     if self._held > _LARGEST_IN_SUM:
-                        raise web.HTTPServiceUnavailable(text="other questions leave no room for this one")
+                        raise web.HTTPServiceUnavailable(
+                            text="other questions leave no room for this one"
+                        )
         except TimeoutError as error:
             raise web.HTTPRequestTimeout(
-                text=f"the body was not whole within {_BODY_SECONDS:g} seconds", headers={"Connection": "close"}
+                text=f"the body was not whole within {_BODY_SECONDS:g} seconds",
+                headers={"Connection": "close"},
             ) from error
         except (ConnectionError, web.RequestPayloadError) as error:
             raise web.HTTPBadRequest(text="the body ended early") from error
@@ -306,7 +360,9 @@ class _Bodies:
 
 def _too_long(length: int) -> web.HTTPException:
     return web.HTTPRequestEntityTooLarge(
-        LARGEST_QUESTION, length, text=f"the body has {length} bytes or more: at most {LARGEST_QUESTION} are read"
+        LARGEST_QUESTION,
+        length,
+        text=f"the body has {length} bytes or more: at most {LARGEST_QUESTION} are read",
     )
 
 
@@ -321,16 +377,23 @@ def make_app(
 
     Args:
         extender: the extender.
-        needs_certificate: answer questions only over connections on which TLS has verified the client.
+        needs_certificate: answer questions only over connections on which TLS has verified the
+            client.
         binds: answer `/bind`.
         ends: says when certificates end, for `/metrics`.
     """
     handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds, ends=ends)
     app = web.Application(client_max_size=LARGEST_QUESTION)
     app.router.add_post("/filter", handlers.handler("filter", wire.decode_args, handlers.filter))
-    app.router.add_post("/prioritize", handlers.handler("prioritize", wire.decode_args, handlers.prioritize))
-    app.router.add_post("/preempt", handlers.handler("preempt", wire.decode_preemption, handlers.preempt))
-    app.router.add_post("/evaluate", handlers.handler("evaluate", wire.decode_batch, handlers.evaluate))
+    app.router.add_post(
+        "/prioritize", handlers.handler("prioritize", wire.decode_args, handlers.prioritize)
+    )
+    app.router.add_post(
+        "/preempt", handlers.handler("preempt", wire.decode_preemption, handlers.preempt)
+    )
+    app.router.add_post(
+        "/evaluate", handlers.handler("evaluate", wire.decode_batch, handlers.evaluate)
+    )
     app.router.add_post("/bind", handlers.handler("bind", wire.decode_binding, handlers.bind))
     app.router.add_get("/healthz", handlers.health)
     app.router.add_get("/metrics", handlers.metrics)

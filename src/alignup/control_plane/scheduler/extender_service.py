@@ -35,12 +35,16 @@ if TYPE_CHECKING:
     from alignup.kubernetes.wire import Metadata
 
 _LOG: Final = logging.getLogger(__name__)
-# The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods again then.
+# The annotation of a Node that is set when a refused pod may fit there; schedulers try their pods
+# again then.
 WOKEN: Final = "alignup.dev/woken-at"
 
-BOUND_PODS: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+BOUND_PODS: Final = {
+    "fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+}
 NOT_LISTED: Final = "alignup has not listed the whole cluster yet"
-# Seconds between two looks for a node that can take a pod that waits, and between two wakings, each of which tries all.
+# Seconds between two looks for a node that can take a pod that waits, and between two wakings, each
+# of which tries all.
 _LOOK_SECONDS: Final = 0.05
 _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
@@ -83,12 +87,16 @@ class Extender:
         self._events: asyncio.Queue[tuple[Metadata, str]] = asyncio.Queue(api_client.MOST_EVENTS)
         self.read = objects.PodReader().read
         nodes: Calls[objects.NodeObject] = Calls(
-            lambda found: state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in found}),
+            lambda found: state.nodes_listed(
+                {one.metadata.name: one.metadata.labels or {} for one in found}
+            ),
             lambda one: state.node_seen(one.metadata.name, one.metadata.labels or {}),
             lambda one: state.node_gone(one.metadata.name),
         )
         pods: Calls[objects.WatchedPod] = Calls(
-            lambda found: state.pods_listed([one for one in found if one.node], clock(), self.pods.list_began),
+            lambda found: state.pods_listed(
+                [one for one in found if one.node], clock(), self.pods.list_began
+            ),
             self._pod_seen,
             self._pod_gone,
         )
@@ -102,7 +110,9 @@ class Extender:
         def decoder(read: Callable[[object, str], object]) -> Callable[[msgspec.Raw], Any]:
             return lambda data: read(decode_json(data, "an object"), "it")
 
-        self.pods = follow(api_client.PODS, self._decode, pods, query=BOUND_PODS, kind=objects.PodObject)
+        self.pods = follow(
+            api_client.PODS, self._decode, pods, query=BOUND_PODS, kind=objects.PodObject
+        )
         self._reports = follow(api_client.TOPOLOGIES, decode_report, reports)
         self.followers: tuple[Follower[Any], ...] = (
             follow(api_client.NODES, objects.decode_node, nodes, kind=objects.NodeObject),
@@ -134,7 +144,9 @@ class Extender:
         if self._leader is not None and not self._leader.leads:
             raise AlignupError(f"this extender stands by: {self._leader.holder or 'nobody'} leads")
         if self._leader is not None and self._leader.term != self._term:
-            raise AlignupError("this extender has just begun to lead, and lists what was bound before")
+            raise AlignupError(
+                "this extender has just begun to lead, and lists what was bound before"
+            )
 
     def _decode(self, data: bytes | msgspec.Raw | objects.PodObject) -> objects.WatchedPod:
         """Return the record of a Pod; one that cannot be read asks for nothing, with a warning."""
@@ -145,7 +157,9 @@ class Extender:
             metadata = found.metadata
             warn(f"the requests of pod {metadata.namespaced_name} are ignored: {error}")
             node = "" if found.has_ended else found.spec.node_name
-            return objects.WatchedPod(Pod(metadata.uid, metadata.name, metadata.namespace), node=node)
+            return objects.WatchedPod(
+                Pod(metadata.uid, metadata.name, metadata.namespace), node=node
+            )
 
     def _pod_seen(self, found: objects.WatchedPod) -> None:
         if not found.node:
@@ -167,39 +181,57 @@ class Extender:
                 tasks.create_task(self._leader.run())
                 tasks.create_task(self._follow_terms(self._leader))
             for follower in self.followers:
-                if follower is self._reports:  # reports: each node is made once, with the pods that it has
+                # reports: each node is made once, with the pods that it has
+                if follower is self._reports:
                     await self.pods.synced.wait()
                 tasks.create_task(follower.run())
 
     async def bind(self, binding: Binding) -> str:
         """Bind a pod to a node if the node can still take it; return what went wrong, empty if nothing did.
 
-        Other pods may have been bound between the scheduler's question and its choice: it asks for the next pod while
-        the last one is still being bound. Pods are bound to one node one after another: its kubelet admits them in
-        the order in which the server took the bindings, which is that of the answers only if one waits for the other.
+        Other pods may have been bound between the scheduler's question and its choice: it asks for
+        the next pod while the last one is still being bound. Pods are bound to one node one after
+        another: its kubelet admits them in the order in which the server took the bindings, which
+        is that of the answers only if one waits for the other.
         """
         async with self._turns.setdefault(binding.node, asyncio.Lock()):
             is_first = binding.uid not in self.state.assumed
             try:
                 pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
-                self.check_ready()  # this process may have waited, or been stopped, since it was asked
-                known, is_assumed = self.state.pods.get(binding.uid), binding.uid in self.state.assumed
+                # this process may have waited, or been stopped, since it was asked
+                self.check_ready()
+                known, is_assumed = (
+                    self.state.pods.get(binding.uid),
+                    binding.uid in self.state.assumed,
+                )
                 if known is not None and known.node != binding.node and is_assumed:
                     return f"NUMA: the pod may be bound to node {known.node}"
                 if known is None and not self.answers.admits(pod, binding.node):
-                    _LOG.warning("pod %r is not bound: node %r can no longer take it", binding.name, binding.node)
+                    _LOG.warning(
+                        "pod %r is not bound: node %r can no longer take it",
+                        binding.name,
+                        binding.node,
+                    )
                     return f"NUMA: node {binding.node} can no longer take the pod"
                 if known is None or is_assumed:  # else it was seen to be bound
                     self.state.assume(replace(pod, node=binding.node), self.clock())
                 body = {
                     "apiVersion": "v1",
                     "kind": "Binding",
-                    "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
+                    "metadata": {
+                        "name": binding.name,
+                        "namespace": binding.namespace,
+                        "uid": binding.uid,
+                    },
                     "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
                 }
                 path = api_client.pod_path(binding.namespace, binding.name, api_client.BINDING)
                 # that of a leader ends before another one can have listed what is bound
-                seconds = None if self._leader is None else self._leader.terms.lease - self._leader.terms.renew
+                seconds = (
+                    None
+                    if self._leader is None
+                    else self._leader.terms.lease - self._leader.terms.renew
+                )
                 await self.api.request("POST", path, body, seconds=seconds)
                 self.state.assumed_rightly(binding.uid, self.clock())
             except api_client.ApiError as error:
@@ -211,7 +243,8 @@ class Extender:
     async def _after(self, binding: Binding, error: api_client.ApiError, *, is_first: bool) -> str:
         """Return what went wrong with a binding, empty if it was done all the same and only its answer got lost.
 
-        After an answer that is no refusal, the server may still bind the pod: it counts on, and is asked again there.
+        After an answer that is no refusal, the server may still bind the pod: it counts on, and is
+        asked again there.
         """
         is_refused = is_first and error.is_refusal
         try:
@@ -235,7 +268,9 @@ class Extender:
         return all(moment <= self.clock() for moment in self.state.assumed.values())
 
     async def _fetch(self, binding: Binding) -> objects.WatchedPod:
-        return self._decode(await self.api.request("GET", api_client.pod_path(binding.namespace, binding.name)))
+        return self._decode(
+            await self.api.request("GET", api_client.pod_path(binding.namespace, binding.name))
+        )
 
     def tell(self, pod: Metadata, found: Filtered) -> None:
         """Write an Event on a pod that no node takes, soon, if the causes are others than the last time."""
@@ -249,13 +284,18 @@ class Extender:
         while True:
             pod, sentence = await self._events.get()
             with self.api.complaining():
-                await api_client.write_event(self.api, pod, "NotAligned", sentence, "alignup-extender")
+                await api_client.write_event(
+                    self.api, pod, "NotAligned", sentence, "alignup-extender"
+                )
             await asyncio.sleep(api_client.EVENT_SECONDS)
 
     async def budgets(self) -> list[objects.Budget]:
         """Return the disruption budgets as they are now; none, and a complaint, where they cannot be had."""
         with self.api.complaining("no disruption budgets are known: "):
-            return [objects.decode_budget(one) async for one in list_objects(self.api, api_client.BUDGETS)]
+            return [
+                objects.decode_budget(one)
+                async for one in list_objects(self.api, api_client.BUDGETS)
+            ]
         return []
 
     async def _say_synced(self) -> None:
@@ -293,7 +333,9 @@ class Extender:
                 continue
             body = {"metadata": {"annotations": {WOKEN: api_client.now(precise=True)}}}
             try:
-                await self.api.request("PATCH", api_client.object_path(api_client.NODES, name), body)
+                await self.api.request(
+                    "PATCH", api_client.object_path(api_client.NODES, name), body
+                )
             except api_client.ApiError as error:
                 self.api.complain(str(error))
                 self.state.changed.add(name)

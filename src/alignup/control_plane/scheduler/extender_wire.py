@@ -1,7 +1,7 @@
 """The JSON of a scheduler extender (`k8s.io/kube-scheduler/extender/v1`): decodes questions, encodes answers.
 
-Keys are capitalised, as Go names fields; they are read without regard to case, as Go reads them. Nodes that come as
-whole objects go back as they came.
+Keys are capitalised, as Go names fields; they are read without regard to case, as Go reads them.
+Nodes that come as whole objects go back as they came.
 """
 
 from __future__ import annotations
@@ -108,17 +108,31 @@ MOST_PODS: Final = 1000
 _MOST_VICTIMS: Final = 5 * MOST_NAMES
 # Bytes: an API server stores objects of 1.5 MiB at most.
 LARGEST_POD: Final = 2 << 20
-# Bytes of a pod's containers, as far as they are read: their names and resources; and of its claims.
+# Bytes of a pod's containers, as far as they are read: their names and resources; and of its
+# claims.
 LARGEST_REQUESTS: Final = 256 << 10
 _GO_KEYS: Final = {
     key.lower(): key
     for key in (
-        *("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims", "Pods", "NumPDBViolations"),
+        *(
+            "Pod",
+            "Nodes",
+            "NodeNames",
+            "NodeNameToVictims",
+            "NodeNameToMetaVictims",
+            "Pods",
+            "NumPDBViolations",
+        ),
         *("UID", "PodName", "PodNamespace", "PodUID", "Node"),
     )
 }
 # By its name here, what OpenTelemetry calls a field of a question.
-_KEY: Final = {"name": "k8s.pod.name", "namespace": "k8s.namespace.name", "uid": "k8s.pod.uid", "node": "k8s.node.name"}
+_KEY: Final = {
+    "name": "k8s.pod.name",
+    "namespace": "k8s.namespace.name",
+    "uid": "k8s.pod.uid",
+    "node": "k8s.node.name",
+}
 _NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeError)
 _PR_SET_PDEATHSIG: Final = 1
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -138,12 +152,20 @@ def decode_args(data: bytes) -> ExtenderArgs:
     Raises:
         InputError: it is none, or of too many nodes.
     """
-    found = _decoded(data, ExtenderArgs, "ExtenderArgs", lambda args: args.node_names is None and args.nodes is None)
+    found = _decoded(
+        data,
+        ExtenderArgs,
+        "ExtenderArgs",
+        lambda args: args.node_names is None and args.nodes is None,
+    )
     _check_requests(found.pod)
     items = (found.nodes.items if found.nodes else None) or ()
     _check_count("nodes", max(len(found.node_names or ()), len(items)))
     if found.node_names is None:
-        found.objects = {decode_json(item, "a Node", "Nodes.items", NodeObject).metadata.name: item for item in items}
+        found.objects = {
+            decode_json(item, "a Node", "Nodes.items", NodeObject).metadata.name: item
+            for item in items
+        }
     return found
 
 
@@ -154,7 +176,10 @@ def decode_preemption(data: bytes) -> PreemptionArgs:
         InputError: it is none, or of too many nodes or victims.
     """
     found = _decoded(
-        data, PreemptionArgs, "ExtenderPreemptionArgs", lambda args: not any(one.uids for one in args.by_node.values())
+        data,
+        PreemptionArgs,
+        "ExtenderPreemptionArgs",
+        lambda args: not any(one.uids for one in args.by_node.values()),
     )
     _check_requests(found.pod)
     counts = [len(one.pods or ()) for one in found.by_node.values()]
@@ -228,7 +253,8 @@ def _decoded(data: bytes, kind: type[_T], name: str, lacks_all: Callable[[_T], b
         data: the body.
         kind: of the question, with keys in Go's case.
         name: of that, in Go.
-        lacks_all: whether a question asks about nothing, as one does whose keys are in another case.
+        lacks_all: whether a question asks about nothing, as one does whose keys are in another
+            case.
     """
     expected = f"the JSON of {name}"
     check_levels(data, expected)
@@ -253,11 +279,17 @@ def _recased(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     """Return the fields of a question with the keys in Go's case, those of victims too."""
     found: dict[str, Any] = _in_go_case(fields)
     for key in ("NodeNameToVictims", "NodeNameToMetaVictims"):
-        by_node = msgspec.json.decode(found.get(key, b"null"), type=dict[str, dict[str, Any]] | None)
-        found[key] = None if by_node is None else {name: _in_go_case(one) for name, one in by_node.items()}
+        by_node = msgspec.json.decode(
+            found.get(key, b"null"), type=dict[str, dict[str, Any]] | None
+        )
+        found[key] = (
+            None if by_node is None else {name: _in_go_case(one) for name, one in by_node.items()}
+        )
         for one in (found[key] or {}).values():
             if isinstance(one.get("Pods"), list):
-                one["Pods"] = [_in_go_case(pod) if isinstance(pod, dict) else pod for pod in one["Pods"]]
+                one["Pods"] = [
+                    _in_go_case(pod) if isinstance(pod, dict) else pod for pod in one["Pods"]
+                ]
     return found
 
 

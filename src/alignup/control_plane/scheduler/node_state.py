@@ -1,12 +1,14 @@
 """One watched node each: the last report, and on top of it the pods that were bound since.
 
-`ExactMember` is a node that publishes what its pods hold. It keeps a `Node` as far as the kubelet is, or soon will be:
-pods that were bound since the report are admitted in the order of their binding, as the kubelet will; a pod that ends
-keeps what it holds until a report says otherwise. A kubelet gives to one container after another, and is read
-meanwhile: a pod of which a report lists only a part counts as bound since.
+`ExactMember` is a node that publishes what its pods hold. It keeps a `Node` as far as the kubelet
+is, or soon will be: pods that were bound since the report are admitted in the order of their
+binding, as the kubelet will; a pod that ends keeps what it holds until a report says otherwise. A
+kubelet gives to one container after another, and is read meanwhile: a pod of which a report lists
+only a part counts as bound since.
 
-`AmountsMember` is a node of which only a NodeResourceTopology object is known. A pod that was bound since is subtracted
-where the kubelet would most likely place it, until the object catches up: its fingerprint says of which pods it knows.
+`AmountsMember` is a node of which only a NodeResourceTopology object is known. A pod that was bound
+since is subtracted where the kubelet would most likely place it, until the object catches up: its
+fingerprint says of which pods it knows.
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from alignup.errors import AlignupError
-from alignup.kubelet.node_resource_topology.report import Holdings, PodHolding, holdings_of, pod_holding, restored_node
+from alignup.kubelet.node_resource_topology.report import (
+    Holdings,
+    PodHolding,
+    holdings_of,
+    pod_holding,
+    restored_node,
+)
 from alignup.kubelet.node_resource_topology.write import fingerprint
 from alignup.records import replace
 
@@ -38,7 +46,8 @@ class ExactMember:
         name: the name of the node.
         template: the node without pods.
         pods: the pods that are bound to it, in the order of their binding.
-        holdings: what it reports; None: it reports nothing, so that only the order of pods is known.
+        holdings: what it reports; None: it reports nothing, so that only the order of pods is
+            known.
 
     Raises:
         AlignupError: the report does not fit the node.
@@ -46,14 +55,18 @@ class ExactMember:
 
     __slots__ = ("_doubted", "_leaving", "_reported", "name", "node", "pods", "reports", "template")
 
-    def __init__(self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None) -> None:
+    def __init__(
+        self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None
+    ) -> None:
         self.name, self.template = name, template
-        # By uid, in the order of their binding; those that the report still lists although they are gone, too.
+        # By uid, in the order of their binding; those that the report still lists although they are
+        # gone, too.
         self.pods: dict[str, WatchedPod] = {one.pod.uid: one for one in pods}
         # Whether the node says what its pods hold.
         self.reports = holdings is not None
         self._leaving: dict[str, float] = {}
-        # By uid, pods that were admitted here beside one that is gone: whether there, too, is unknown.
+        # By uid, pods that were admitted here beside one that is gone: whether there, too, is
+        # unknown.
         self._doubted: dict[str, float] = {}
         self._reported = _NOBODY  # no pod was in a report before the first
         self._reported = self._whole(holdings or _NOBODY, {})
@@ -70,7 +83,13 @@ class ExactMember:
         listed = self._listed()
         fresh = [uid for uid in self.pods if uid not in listed]
         there = {pod.uid: pod for pod in self.node.pods} if fresh else {}
-        return tuple([uid for uid in fresh if uid not in there or pod_holding(self.node, there[uid]).containers])
+        return tuple(
+            [
+                uid
+                for uid in fresh
+                if uid not in there or pod_holding(self.node, there[uid]).containers
+            ]
+        )
 
     @property
     def is_uncertain(self) -> bool:
@@ -160,14 +179,24 @@ class ExactMember:
             mine: what pods hold here, by uid.
         """
         listed = self._listed()
-        whole = [held for held in holdings.pods if held.uid in listed or self._is_whole(held, mine.get(held.uid))]
-        pods = [(self.pods[held.uid].pod if held.uid in self.pods else held, held.containers) for held in whole]
-        return Holdings([PodHolding(one.uid, one.name, one.namespace, containers) for one, containers in pods])
+        whole = [
+            held
+            for held in holdings.pods
+            if held.uid in listed or self._is_whole(held, mine.get(held.uid))
+        ]
+        pods = [
+            (self.pods[held.uid].pod if held.uid in self.pods else held, held.containers)
+            for held in whole
+        ]
+        return Holdings(
+            [PodHolding(one.uid, one.name, one.namespace, containers) for one, containers in pods]
+        )
 
     def _is_whole(self, held: PodHolding, mine: PodHolding | None) -> bool:
         """Return whether each container holds something of every kind that it asks for.
 
-        But for the memory of init containers: the memory manager gives it back when the next container starts.
+        But for the memory of init containers: the memory manager gives it back when the next
+        container starts.
         """
         bound = self.pods.get(held.uid)
         if held == mine or bound is None:  # what an unknown pod asks for is unknown
@@ -211,7 +240,11 @@ def _kinds(held: PodHolding, without_memory: Container[str] = ()) -> set[tuple[s
     return {
         (name, kind)
         for name, one in held.containers.items()
-        for kind in (*(["cpu"] if one.cpus else []), *(() if name in without_memory else one.memory), *one.devices)
+        for kind in (
+            *(["cpu"] if one.cpus else []),
+            *(() if name in without_memory else one.memory),
+            *one.devices,
+        )
     }
 
 
@@ -282,11 +315,15 @@ class AmountsMember:
     def known_to(self, signature: str) -> list[str]:
         """Return the uids of pending pods that a report with this fingerprint knows of.
 
-        A report knows pods in the order in which they were bound. If it matches no such set of pods, none of the
-        pending pods is taken to be in it.
+        A report knows pods in the order in which they were bound. If it matches no such set of
+        pods, none of the pending pods is taken to be in it.
         """
         pending = list(self._pending)
-        others = [(one.pod.namespace, one.pod.name) for uid, one in self.pods.items() if uid not in self._pending]
+        others = [
+            (one.pod.namespace, one.pod.name)
+            for uid, one in self.pods.items()
+            if uid not in self._pending
+        ]
         for known in range(len(pending), -1, -1):
             some = [self.pods[uid].pod for uid in pending[:known]]
             if fingerprint([*others, *[(pod.namespace, pod.name) for pod in some]]) == signature:
@@ -312,7 +349,9 @@ def taken_by(amounts: NodeAmounts, pod: Pod, mask: int) -> NodeAmounts:
         pod: the pod.
         mask: the NUMA nodes to take from first, the lowest first; the others give what these lack.
     """
-    order = sorted(range(amounts.numa_nodes), key=lambda position: (not mask >> position & 1, position))
+    order = sorted(
+        range(amounts.numa_nodes), key=lambda position: (not mask >> position & 1, position)
+    )
     wanted = {"cpu": pod.exclusive_cpus, **dict(pod.memory), **dict(pod.devices)}
 
     def less(name: str, _there: _Amounts, free: _Amounts) -> _Amounts:
@@ -334,7 +373,12 @@ def emptied(amounts: NodeAmounts) -> NodeAmounts:
 _Amounts = tuple[int, ...]
 
 
-def _with_free(amounts: NodeAmounts, left: Callable[[str, _Amounts, _Amounts], _Amounts]) -> NodeAmounts:
+def _with_free(
+    amounts: NodeAmounts, left: Callable[[str, _Amounts, _Amounts], _Amounts]
+) -> NodeAmounts:
     """Return amounts of which something else is free: of each resource what a function of its amounts says."""
-    found = {name: (whole, there, left(name, there, free)) for name, (whole, there, free) in amounts.resources.items()}
+    found = {
+        name: (whole, there, left(name, there, free))
+        for name, (whole, there, free) in amounts.resources.items()
+    }
     return replace(amounts, resources=found)

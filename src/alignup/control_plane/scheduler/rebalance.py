@@ -1,7 +1,8 @@
 """Carries out plans that make room in a cluster: evicts pods, and waits for what the plan foretells.
 
-The plans are made by `alignup.cluster.evictions`. Pods go by the Eviction API, which respects disruption budgets;
-controllers make others in their place, and the scheduler binds all of them. Needs the extra `cluster`.
+The plans are made by `alignup.cluster.evictions`. Pods go by the Eviction API, which respects
+disruption budgets; controllers make others in their place, and the scheduler binds all of them.
+Needs the extra `cluster`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ async def plan_cluster(api: Api) -> RoomPlan:
     """
     asked = await read_cluster(api)
     waiting = [one.pod for one in asked.waiting]
-    return plan_room(asked.cluster(), waiting, standings=asked.rules.standings, budgets=asked.rules.budgets)
+    return plan_room(
+        asked.cluster(), waiting, standings=asked.rules.standings, budgets=asked.rules.budgets
+    )
 
 
 async def apply_plan(api: Api, plan: RoomPlan, say: Callable[[str], None], patience: float) -> bool:
     """Carry out a plan step by step; return whether everything came as it foretells.
 
-    The first step that does not is the last one that is done: the cluster is not as the plan knew it.
+    The first step that does not is the last one that is done: the cluster is not as the plan knew
+    it.
 
     Args:
         api: the API server.
@@ -54,11 +58,16 @@ async def apply_plan(api: Api, plan: RoomPlan, say: Callable[[str], None], patie
                     "metadata": {"name": step.pod.name, "namespace": step.pod.namespace},
                     "deleteOptions": {"preconditions": {"uid": step.pod.uid}},
                 }
-                await api.request("POST", pod_path(step.pod.namespace, step.pod.name, "eviction"), body)
+                await api.request(
+                    "POST", pod_path(step.pod.namespace, step.pod.name, "eviction"), body
+                )
             elif step.action == "place":
                 node = await _bound(api, step, patience)
                 if node != step.node:
-                    say(f"stop: {name} was to go to {step.node}, and {f'went to {node}' if node else 'still waits'}")
+                    say(
+                        f"stop: {name} was to go to {step.node}, and "
+                        f"{f'went to {node}' if node else 'still waits'}"
+                    )
                     return False
                 say(f"{name} is on {node}")
         except AlignupError as error:
@@ -88,9 +97,13 @@ async def rebalance_for_ever(
             now = time.monotonic()
             evicted = [moment for moment in evicted if moment > now - _HOUR]
             if plan.evictions and len(evicted) + len(plan.evictions) > per_hour:
-                say(f"a plan of {len(plan.evictions)} evictions has to wait: {len(evicted)} were done within an hour")
+                say(
+                    f"a plan of {len(plan.evictions)} evictions has to wait: {len(evicted)} were "
+                    "done within an hour"
+                )
             elif plan.evictions:
-                evicted += [now] * len(plan.evictions)  # those that are not done because the plan stopped count too
+                # those that are not done because the plan stopped count too
+                evicted += [now] * len(plan.evictions)
                 await apply_plan(api, plan, say, patience)
         except AlignupError as error:
             say(str(error))

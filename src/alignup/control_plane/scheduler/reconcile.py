@@ -1,7 +1,8 @@
 """Deletes pods that their nodes rejected and that a controller has replaced, which would stay for ever.
 
-A controller that waits for the old pod to be gone would create the next pod at once, to be rejected too: so deletions
-for each controller are spaced further and further apart, and their number is limited.
+A controller that waits for the old pod to be gone would create the next pod at once, to be rejected
+too: so deletions for each controller are spaced further and further apart, and their number is
+limited.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from alignup.control_plane.api_server.api_client import CONFLICT, MISSING, PODS, Api, ApiError, pod_path, write_event
+from alignup.control_plane.api_server.api_client import (
+    CONFLICT,
+    MISSING,
+    PODS,
+    Api,
+    ApiError,
+    pod_path,
+    write_event,
+)
 from alignup.control_plane.api_server.objects import PodObject, decode_pod
 from alignup.control_plane.api_server.watch import Follower
 from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_rejected
@@ -27,7 +36,8 @@ class Rules(Record):
     """Which pods are deleted, and how fast.
 
     Attributes:
-        first: seconds before the first deletion for a controller; each further one waits twice as long.
+        first: seconds before the first deletion for a controller; each further one waits twice as
+            long.
         longest: seconds that no deletion waits longer.
         limit: deletions for one controller within an hour; further pods stay.
     """
@@ -75,13 +85,19 @@ class Reconciler:
             owner: the uid of the controller.
             now: seconds on any clock that never goes back.
         """
-        of_hour = {uid: [moment for moment in due if moment > now - _QUIET] for uid, due in self._due.items()}
+        of_hour = {
+            uid: [moment for moment in due if moment > now - _QUIET]
+            for uid, due in self._due.items()
+        }
         self._due = {uid: due for uid, due in of_hour.items() if due}
         due = self._due.setdefault(owner, [])
         if len(due) >= self._rules.limit:
             return None
         # 2 ** 60 is longer than any pause, and a float holds it
-        due.append(max([now, *due]) + min(self._rules.first * 2.0 ** min(len(due), 60), self._rules.longest))
+        due.append(
+            max([now, *due])
+            + min(self._rules.first * 2.0 ** min(len(due), 60), self._rules.longest)
+        )
         return due[-1] - now
 
     async def run(self) -> None:
@@ -111,7 +127,9 @@ class Reconciler:
         delay = self.delay(owner.uid, self._clock())
         if delay is None:
             self._known[metadata.uid] = None
-            deleted = f"{self._rules.limit} pods of {owner.kind} {owner.name} were deleted within an hour"
+            deleted = (
+                f"{self._rules.limit} pods of {owner.kind} {owner.name} were deleted within an hour"
+            )
             self._api.complain(f"pod {metadata.namespaced_name} stays: {deleted}")
             return
         self._known[metadata.uid] = asyncio.create_task(self._delete(found, delay))
@@ -130,10 +148,15 @@ class Reconciler:
         if self._writes_events:
             with self._api.complaining():
                 message = await why_rejected(self._api, found)
-                await write_event(self._api, metadata, WHY_REJECTED, message, "alignup-reconcile", once=True)
+                await write_event(
+                    self._api, metadata, WHY_REJECTED, message, "alignup-reconcile", once=True
+                )
         _LOG.debug("pod %s is deleted in %.0f seconds", metadata.namespaced_name, delay)
         await asyncio.sleep(delay)
-        self._say(f"{'would delete' if self._dry else 'delete'} {metadata.namespaced_name}: {found.status.reason}")
+        self._say(
+            f"{'would delete' if self._dry else 'delete'} {metadata.namespaced_name}: "
+            f"{found.status.reason}"
+        )
         if self._dry:
             return
         body = {"preconditions": {"uid": metadata.uid}}

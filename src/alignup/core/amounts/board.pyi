@@ -56,9 +56,15 @@ class Board:
     @property
     def resources(self) -> tuple[str, ...]: ...
     def replace(self, index: int, row: Row) -> None: ...
-    def free(self, resource: str, out: npt.NDArray[np.int64], allocatable: bool = False) -> None: ...
+    def free(
+        self, resource: str, out: npt.NDArray[np.int64], allocatable: bool = False
+    ) -> None: ...
     def nodes_with(
-        self, resource: str, amounts: npt.NDArray[np.int64], nodes: npt.NDArray[np.int64], out: npt.NDArray[np.int64]
+        self,
+        resource: str,
+        amounts: npt.NDArray[np.int64],
+        nodes: npt.NDArray[np.int64],
+        out: npt.NDArray[np.int64],
     ) -> None: ...
     def judge(
         self,

@@ -12,4 +12,6 @@ def search(
     most_steps: int = ...,
     most_memory: int = ...,
     watch: Sequence[bool] = ...,
-) -> tuple[Literal["found", "none", "error", "constraint", "limit", "touched"], list[tuple[int, int]], int]: ...
+) -> tuple[
+    Literal["found", "none", "error", "constraint", "limit", "touched"], list[tuple[int, int]], int
+]: ...

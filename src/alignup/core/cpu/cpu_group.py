@@ -9,7 +9,8 @@ class CpuGroup(Record):
     """Some CPUs that belong together: a core, an L3 group, a NUMA node or a socket.
 
     Attributes:
-        id: the order among groups of a kind. A core goes by its lowest CPU, a NUMA node by the kernel's id.
+        id: the order among groups of a kind. A core goes by its lowest CPU, a NUMA node by the
+            kernel's id.
         size: the number of CPUs in it.
         whole: with how many free CPUs it counts as wholly free.
         parts: the groups of the next finer kind that have CPUs in it, by id.

@@ -44,7 +44,8 @@ _LOG: Final = logging.getLogger(__name__)
 _LOOK: Final = 1.0
 # Errors that say nothing about a file, and pass: others use up descriptors or memory.
 _SHORTAGES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-# Seconds from a signal to the end, whatever is under way: then the kernel ends the process (SIGALRM).
+# Seconds from a signal to the end, whatever is under way: then the kernel ends the process
+# (SIGALRM).
 _LAST: Final = 20
 # Seconds after a start in which those who waited before keep their places.
 _GRACE: Final = 10.0
@@ -62,8 +63,8 @@ class AgentOptions(Record):
         version: the release of the kubelet whose managers decide; None: the newest known.
         cgroups: commands get cgroups, where some can be made.
         cgroup: the cgroup (v2) below which they are made; None: that of each command.
-        replaces_own_files: users who name no file of leases ask this agent from now on: it takes over what they have
-            from such files.
+        replaces_own_files: users who name no file of leases ask this agent from now on: it takes
+            over what they have from such files.
     """
 
     socket: Path
@@ -120,7 +121,12 @@ class Agent:
     """
 
     def __init__(
-        self, file: LeaseFile, site: Site, options: AgentOptions, ownership: Ownership, table: LeaseTable
+        self,
+        file: LeaseFile,
+        site: Site,
+        options: AgentOptions,
+        ownership: Ownership,
+        table: LeaseTable,
     ) -> None:
         self._file = file
         self._site = site
@@ -144,7 +150,12 @@ class Agent:
             _LOG.warning("%s", notice)
         async with AsyncExitStack() as stack:
             journal = Journal(
-                own.journal, ledger.table, self._fail, durable=options.durable, lost=own.lost, written=own.wrote
+                own.journal,
+                ledger.table,
+                self._fail,
+                durable=options.durable,
+                lost=own.lost,
+                written=own.wrote,
             )
             stack.push_async_callback(journal.close)
             ledger.record = journal.append
@@ -158,7 +169,9 @@ class Agent:
             enclosures = Enclosures(self._cgroups())
             stack.callback(enclosures.close)
             enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases), own.left)
-            service = Service(ledger, journal, self._site, self._file.path, plugins, observer, enclosures)
+            service = Service(
+                ledger, journal, self._site, self._file.path, plugins, observer, enclosures
+            )
             stack.callback(service.watch.close)
             plugins.feed(ledger, service.changed)
             if options.pod_resources is not None:
@@ -198,17 +211,23 @@ class Agent:
                 self._fail(str(error))
                 return
             for lease in found:
-                service.adopt(lease, logging.ERROR, "was granted without the agent, whose file was removed")
+                service.adopt(
+                    lease, logging.ERROR, "was granted without the agent, whose file was removed"
+                )
 
     def _take_from_own_files(self, service: Service) -> None:
         """Take over the leases that running processes have from files of their users' own.
 
-        Called once the agent serves: a command that takes a lease from such a file looks afterwards whether an agent
-        serves.
+        Called once the agent serves: a command that takes a lease from such a file looks afterwards
+        whether an agent serves.
         """
         own = text_of(self._file.path)
         for one in find_evidence(None, of_all_users=os.geteuid() == 0):
-            if one.state != own and is_default_state(one.state) and one.machine == self._site.identity:
+            if (
+                one.state != own
+                and is_default_state(one.state)
+                and one.machine == self._site.identity
+            ):
                 words = f"of user {one.lease.uid} was taken over from {one.state}"
                 service.adopt(one.lease, logging.WARNING, words)
 
@@ -235,7 +254,10 @@ class Agent:
         except InputError as error:
             if self._options.cgroup is not None:
                 raise
-            _LOG.info("leases of commands have no cgroups, and end with the processes that are known: %s", error)
+            _LOG.info(
+                "leases of commands have no cgroups, and end with the processes that are known: %s",
+                error,
+            )
             return None
         where = f"in {cgroups.base}" if cgroups.base else "below that of the command"
         _LOG.info("each lease of a command has a cgroup %s, and ends when that is empty", where)
@@ -248,7 +270,9 @@ class Agent:
             return PluginCalls()
         from alignup.host.device_plugins.plugins import DevicePlugins  # noqa: PLC0415  # needs grpc
 
-        plugins = stack.enter_context(DevicePlugins(folder, numa_nodes=self._site.machine.numa_node_ids))
+        plugins = stack.enter_context(
+            DevicePlugins(folder, numa_nodes=self._site.machine.numa_node_ids)
+        )
         devices = PluginDevices(plugins, self._site.machine)
         stack.callback(devices.close)
         return devices
@@ -258,12 +282,17 @@ def pod_resources_of(ledger: Ledger, machine: Machine) -> tuple[list[PodResource
     """Return the leases as pods, each in a namespace of its user with one container, and the allocatable resources."""
     pods = []
     for lease in ledger.leases.values():
-        memory = [MemoryBlock(tuple(sorted(by)), kind, sum(by.values())) for kind, by in lease.memory_by_node.items()]
+        memory = [
+            MemoryBlock(tuple(sorted(by)), kind, sum(by.values()))
+            for kind, by in lease.memory_by_node.items()
+        ]
         devices = {resource: tuple(ids) for resource, ids in lease.devices.items()}
         container = ContainerResources("command", lease.cpus, tuple(memory), devices)
         pods.append(PodResources(f"user-{ledger.users.owner_of(lease)}", lease.name, (container,)))
     cpus = CPUSet([cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus])
-    memory = [MemoryBlock((node.id,), "memory", node.memory) for node in machine.numa_nodes if node.memory]
+    memory = [
+        MemoryBlock((node.id,), "memory", node.memory) for node in machine.numa_nodes if node.memory
+    ]
     devices_there = {resource: tuple(some) for resource, some in ledger.node.inventory.items()}
     return pods, Allocatable(cpus, tuple(memory), devices_there)
 
@@ -273,7 +302,10 @@ def tell_systemd(words: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
+    with (
+        suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify,
+    ):
         notify.connect("\0" + address[1:] if address.startswith("@") else address)
         notify.sendall(words.encode())
 
@@ -281,8 +313,9 @@ def tell_systemd(words: str) -> None:
 def settle_memory() -> None:
     """Freeze start-up objects from the collector; only in an agent's own process.
 
-    Each connection of asyncio leaves a cycle behind. With all that an agent has imported, a full collection would come
-    after many thousands of them, and take long; memory would grow meanwhile, and stay in pieces.
+    Each connection of asyncio leaves a cycle behind. With all that an agent has imported, a full
+    collection would come after many thousands of them, and take long; memory would grow meanwhile,
+    and stay in pieces.
     """
     if threading.current_thread() is threading.main_thread():
         gc.collect()

@@ -1,12 +1,12 @@
 """Writes what happens to the leases into a file before anybody is told, and reads it back after whatever happened.
 
-A line has the checksum of what follows it, and an entry. The first entry is a table of all leases; when the file has
-grown, a new one that starts with today's table takes its place. Entries that come while the disk is busy are written
-together (group commit), by a thread that does nothing else.
+A line has the checksum of what follows it, and an entry. The first entry is a table of all leases;
+when the file has grown, a new one that starts with today's table takes its place. Entries that come
+while the disk is busy are written together (group commit), by a thread that does nothing else.
 
-What ends in a newline was promised. Where such a line cannot be read, the leases that it may have given are looked for
-among those that running processes show; what is not found is said to be lost, and nothing is given until an operator
-has looked.
+What ends in a newline was promised. Where such a line cannot be read, the leases that it may have
+given are looked for among those that running processes show; what is not found is said to be lost,
+and nothing is given until an operator has looked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Began(msgspec.Struct, frozen=True, tag="began", omit_defaults=True):
     lost: str = ""
 
 
-_DECODE: Final = record.lease_decoder(Began | record.Given | record.Freed | record.Joined | record.Left).decode  # type: ignore[arg-type]  # a union
+_DECODE: Final = record.lease_decoder(
+    Began | record.Given | record.Freed | record.Joined | record.Left
+).decode  # type: ignore[arg-type]  # a union
 
 
 class Damage(NamedTuple):
@@ -100,7 +102,9 @@ def read_entries(text: bytes, where: str) -> Reading:
     if began is None and not damage:
         damage = [Damage(1, b"")]
     if began is not None and began.version > VERSION:
-        raise InputError.at(f"{where}:1", f"a journal in the form of version {VERSION}", began.version)
+        raise InputError.at(
+            f"{where}:1", f"a journal in the form of version {VERSION}", began.version
+        )
     table = _replayed(entries, is_damaged=bool(damage))
     record.check_amounts(table.leases, where)
     return Reading(table, tuple(damage), is_torn, "" if began is None else began.lost)
@@ -114,17 +118,31 @@ def settled(
     Args:
         reading: what the journal says.
         shown: what running processes show.
-        promised_leases: how many leases there were when the journal was written last; None: not known.
+        promised_leases: how many leases there were when the journal was written last; None: not
+            known.
     """
     if not reading.damage:
-        words = "the journal ends with an incomplete entry, which is ignored" if reading.is_torn else ""
+        words = (
+            "the journal ends with an incomplete entry, which is ignored" if reading.is_torn else ""
+        )
         return reading.table, words, reading.lost
     table, found = with_evidence(reading.table, shown)
     where = ", ".join(str(one.line) for one in reading.damage[:4])
-    words = f"line {where} of the journal cannot be read; {found or 'running processes show no other lease'}"
-    if len(reading.damage) == 1 and promised_leases is not None and len(table.leases) >= promised_leases:
+    words = (
+        f"line {where} of the journal cannot be read; "
+        f"{found or 'running processes show no other lease'}"
+    )
+    if (
+        len(reading.damage) == 1
+        and promised_leases is not None
+        and len(table.leases) >= promised_leases
+    ):
         return table, words, reading.lost
-    return table, words, f"line {where} of the journal cannot be read, and may have recorded a lease"
+    return (
+        table,
+        words,
+        f"line {where} of the journal cannot be read, and may have recorded a lease",
+    )
 
 
 def write_journal(path: Path, table: record.LeaseTable, lost: str = "") -> int:
@@ -147,9 +165,11 @@ class Journal:
         path: the file, which `write_journal` has made.
         table: returns the leases as they are now, for the next file.
         broken: called with a sentence after which nothing more is written.
-        durable: entries are on the disk before anybody is told; else they survive the end of this process only.
+        durable: entries are on the disk before anybody is told; else they survive the end of this
+            process only.
         lost: see `Began.lost`.
-        written: called, in the thread that writes, with the open file and the number of leases after each write.
+        written: called, in the thread that writes, with the open file and the number of leases
+            after each write.
     """
 
     def __init__(
@@ -226,10 +246,15 @@ class Journal:
 
     def _write(self, data: bytes, table: record.LeaseTable) -> None:
         """Write some lines, or the whole table in a new file if the file has grown large or is not as it was left."""
-        is_as_left = is_at(self._path, self._descriptor) and os.fstat(self._descriptor).st_size == self._size
+        is_as_left = (
+            is_at(self._path, self._descriptor) and os.fstat(self._descriptor).st_size == self._size
+        )
         if not is_as_left or self._size > max(_LARGEST, 4 * self._first_size):
             self._size = self._first_size = write_journal(self._path, table, self._lost)
-            earlier, self._descriptor = self._descriptor, open_own(self._path, os.O_WRONLY | os.O_APPEND)
+            earlier, self._descriptor = (
+                self._descriptor,
+                open_own(self._path, os.O_WRONLY | os.O_APPEND),
+            )
             os.close(earlier)
         else:
             self._size += len(data)
@@ -294,7 +319,8 @@ def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> r
             leases = {lease.id: lease for lease in table.leases}
             waiting = {waiter.id: waiter for waiter in table.waiting}
         elif isinstance(entry, record.Given):
-            if is_damaged:  # nothing is given twice: what the lease has of an earlier one had been freed
+            # nothing is given twice: what the lease has of an earlier one had been freed
+            if is_damaged:
                 leases = {key: one for key, one in leases.items() if not overlap(one, entry.lease)}
             leases[entry.lease.id] = entry.lease
         elif isinstance(entry, record.Freed):

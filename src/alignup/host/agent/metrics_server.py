@@ -1,6 +1,7 @@
 """Counts for Prometheus what the agent does, and shows what is free and held: on loopback, or on a unix socket.
 
-Needs prometheus-client. The three metrics of the kubelet's Topology Manager are there under their own names.
+Needs prometheus-client. The three metrics of the kubelet's Topology Manager are there under their
+own names.
 """
 
 from __future__ import annotations
@@ -52,11 +53,19 @@ class AgentMetrics(Observer, Collector):
         self._ledger = ledger
         self._admissions = AdmissionMetrics(self.registry)
         words = "The number of requests by verdict and reason."
-        self._verdicts = Counter("alignup_agent_admissions", words, ("verdict", "reason"), registry=self.registry)
-        words = "The number of leases that were granted, by the number of NUMA nodes that they span."
-        self._aligned = Counter("alignup_agent_leases", words, ("numa_nodes",), registry=self.registry)
+        self._verdicts = Counter(
+            "alignup_agent_admissions", words, ("verdict", "reason"), registry=self.registry
+        )
+        words = (
+            "The number of leases that were granted, by the number of NUMA nodes that they span."
+        )
+        self._aligned = Counter(
+            "alignup_agent_leases", words, ("numa_nodes",), registry=self.registry
+        )
         words = "Seconds that requests with --wait waited for a lease."
-        self._waits = Histogram("alignup_agent_wait_seconds", words, buckets=_WAITS, registry=self.registry)
+        self._waits = Histogram(
+            "alignup_agent_wait_seconds", words, buckets=_WAITS, registry=self.registry
+        )
 
     def admitted(self, lease: LeaseRecord, seconds: float) -> None:
         """See `Observer`."""
@@ -80,12 +89,18 @@ class AgentMetrics(Observer, Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Return gauges of what is free and held now; called in the event loop, where the ledger changes."""
         labels = ("numa_node", "resource")
-        free = GaugeMetricFamily("alignup_agent_free", "CPUs, bytes and devices that could be given.", labels=labels)
-        held = GaugeMetricFamily("alignup_agent_held", "CPUs, bytes and devices that leases hold.", labels=labels)
+        free = GaugeMetricFamily(
+            "alignup_agent_free", "CPUs, bytes and devices that could be given.", labels=labels
+        )
+        held = GaugeMetricFamily(
+            "alignup_agent_held", "CPUs, bytes and devices that leases hold.", labels=labels
+        )
         for (node, resource), (is_free, is_held) in self._ledger.amounts().items():
             free.add_metric((node, resource), is_free)
             held.add_metric((node, resource), is_held)
-        leases = GaugeMetricFamily("alignup_agent_leases_held", "The number of leases.", len(self._ledger.leases))
+        leases = GaugeMetricFamily(
+            "alignup_agent_leases_held", "The number of leases.", len(self._ledger.leases)
+        )
         waiting = GaugeMetricFamily(
             "alignup_agent_waiting", "The number of requests that wait.", len(self._ledger.waiting)
         )
@@ -97,13 +112,16 @@ async def serving_metrics(where: str, registry: CollectorRegistry) -> AsyncItera
     """Serve the metrics of a registry as long as the block runs.
 
     Args:
-        where: `[ADDRESS:]PORT`, on loopback if there is no address; or the path of a unix socket, with a slash.
+        where: `[ADDRESS:]PORT`, on loopback if there is no address; or the path of a unix socket,
+            with a slash.
         registry: the metrics.
 
     Raises:
         InputError: they cannot be served there.
     """
-    with system_errors("cannot serve metrics at [ADDRESS:]PORT or a path", where, ValueError, OverflowError):
+    with system_errors(
+        "cannot serve metrics at [ADDRESS:]PORT or a path", where, ValueError, OverflowError
+    ):
         listening = _listening(where)
     free = asyncio.Semaphore(_AT_ONCE)
     server = await asyncio.start_server(partial(_answer, registry, free), sock=listening)
@@ -122,7 +140,9 @@ def _listening(where: str) -> socket.socket:
         clear(Path(where), "--metrics")
     else:
         host, _, port = where.rpartition(":")
-        found = socket.getaddrinfo(host.strip("[]") or _LOOPBACK, int(port), type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(
+            host.strip("[]") or _LOOPBACK, int(port), type=socket.SOCK_STREAM
+        )
         family, address = found[0][0], (found[0][4][0], int(port))
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -136,7 +156,10 @@ def _listening(where: str) -> socket.socket:
 
 
 async def _answer(
-    registry: CollectorRegistry, free: asyncio.Semaphore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    registry: CollectorRegistry,
+    free: asyncio.Semaphore,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> None:
     """Answer whatever is asked with the metrics, if not too many ask; nobody who comes and goes is of consequence."""
     try:
@@ -146,7 +169,10 @@ async def _answer(
                 accepted = BytesParser().parsebytes(headers, headersonly=True).get("Accept", "")
                 encode, kind = choose_encoder(accepted)
                 body = encode(registry)
-                head = f"HTTP/1.0 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+                head = (
+                    f"HTTP/1.0 200 OK\r\nContent-Type: {kind}\r\nContent-Length: "
+                    f"{len(body)}\r\n\r\n"
+                )
                 writer.write(head.encode() + body)
                 writer.close()
                 await writer.wait_closed()

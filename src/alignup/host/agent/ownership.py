@@ -1,7 +1,8 @@
 """Takes over the leases of a file for the agent, and gives them back to it; sees that there is one agent only.
 
-The file then says which agent has its leases, so that no command gives anything beside it. At every moment either the
-file or the journal has them: the journal is written first, and counts only once the file says so.
+The file then says which agent has its leases, so that no command gives anything beside it. At every
+moment either the file or the journal has them: the journal is written first, and counts only once
+the file says so.
 """
 
 from __future__ import annotations
@@ -71,9 +72,11 @@ class Ownership:
         self.journal = file.journal
         # The file had no agent when this one took over.
         self.is_first = False
-        # The cgroups of leases that ended before this agent took over: nobody else will remove them.
+        # The cgroups of leases that ended before this agent took over: nobody else will remove
+        # them.
         self.left: tuple[str, ...] = ()
-        # Why there may be leases that are not known, and nothing is to be given; empty: all are known.
+        # Why there may be leases that are not known, and nothing is to be given; empty: all are
+        # known.
         self.lost = ""
         check_trusted(file.path, "the lease file")
         lock = self._lock = file.agent_lock
@@ -85,7 +88,9 @@ class Ownership:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._descriptor)
-            raise InputError(f"pid {text[0] if text else 'unknown'} is the agent of {file.path} already") from None
+            raise InputError(
+                f"pid {text[0] if text else 'unknown'} is the agent of {file.path} already"
+            ) from None
         self._promise = _Promise()
         with suppress(ValueError, IndexError):
             self._promise = _Promise(text[1], int(text[2]), int(text[3]), int(text[4]))
@@ -101,7 +106,9 @@ class Ownership:
         found = os.fstat(descriptor)
         self._note(_Promise(self._boot_id, found.st_ino, found.st_size, leases))
 
-    def take_over(self, machine: MachineIdentity, socket: Path, tell: Callable[[str], None]) -> LeaseTable:
+    def take_over(
+        self, machine: MachineIdentity, socket: Path, tell: Callable[[str], None]
+    ) -> LeaseTable:
         """Return the leases that there are, once they are in the journal, and the file says so.
 
         Leases and waiters whose processes are gone are left out.
@@ -122,9 +129,13 @@ class Ownership:
             check_machine(table, machine, self._file.path)
             before = table.machine
             if before is not None and before.description != machine.description:
-                tell(f"this machine has {machine.description} now, and had {before.description} before")
+                tell(
+                    f"this machine has {machine.description} now, and had {before.description} "
+                    "before"
+                )
             table = LeaseTable(machine, table.leases, table.waiting)
-            # first of all: with the journal there, a file that somebody removes is known to be the agent's
+            # first of all: with the journal there, a file that somebody removes is known to be the
+            # agent's
             with system_errors("cannot write a file", self._lock):
                 os.pwrite(self._descriptor, f"{socket}\n".encode(), _NOTE)
                 os.truncate(self._descriptor, _NOTE + len(f"{socket}\n".encode()))
@@ -141,13 +152,17 @@ class Ownership:
         """Make sure that the file still says that this agent has the leases; say so again if somebody removed it.
 
         Returns:
-            The leases that commands have taken from the file meanwhile; they are the agent's from now on.
+            The leases that commands have taken from the file meanwhile; they are the agent's from
+            now on.
 
         Raises:
-            InputError: the lock file was removed, so that another agent may have the leases, or a file cannot be used.
+            InputError: the lock file was removed, so that another agent may have the leases, or a
+                file cannot be used.
         """
         if not is_at(self._lock, self._descriptor):
-            raise InputError(f"the lock file was removed at {self._lock}: another agent may have the leases")
+            raise InputError(
+                f"the lock file was removed at {self._lock}: another agent may have the leases"
+            )
         if self._file.read().agent == self._socket:
             return ()
         with self._file.change(by_agent=True) as change:
@@ -184,7 +199,9 @@ class Ownership:
         """
         with self._file.change(by_agent=True) as change:
             if not change.table.agent:
-                raise InputError(f"no agent keeps the leases of {self._file.path}: there is no journal")
+                raise InputError(
+                    f"no agent keeps the leases of {self._file.path}: there is no journal"
+                )
             known = self._known(change.table, tell)
             known = known._replace(table=living(known.table)[0])
             if writes:
@@ -198,7 +215,9 @@ class Ownership:
             InputError: it cannot be read.
         """
         reading, text = self._reading()
-        shown = find_evidence(self._file.path, of_all_users=os.geteuid() == 0) if reading.damage else ()
+        shown = (
+            find_evidence(self._file.path, of_all_users=os.geteuid() == 0) if reading.damage else ()
+        )
         table, words, lost = settled(reading, shown, self._promise.leases)
         if words:
             tell(f"{words}, at {self.journal}")
@@ -230,7 +249,9 @@ class Ownership:
             reading = reading._replace(damage=(*reading.damage, Damage(text.count(b"\n") + 1, b"")))
         return reading, text
 
-    def _write(self, table: LeaseTable, known: Known, lost: str, tell: Callable[[str], None]) -> None:
+    def _write(
+        self, table: LeaseTable, known: Known, lost: str, tell: Callable[[str], None]
+    ) -> None:
         """Write the journal anew; a damaged one is kept beside it.
 
         Raises:
@@ -249,7 +270,11 @@ class Ownership:
         words = f"{os.getpid()} {promise.boot_id} {promise.inode} {promise.size} "
         words += "" if promise.leases is None else str(promise.leases)
         with suppress(OSError):  # without it, less is noticed
-            os.pwrite(self._descriptor, f"{words if promise.boot_id else os.getpid():<{_NOTE - 1}}\n".encode(), 0)
+            os.pwrite(
+                self._descriptor,
+                f"{words if promise.boot_id else os.getpid():<{_NOTE - 1}}\n".encode(),
+                0,
+            )
 
     def _tell_of_ended(self, gone: list[LeaseRecord], tell: Callable[[str], None]) -> None:
         """Say how many leases have ended while there was no agent."""

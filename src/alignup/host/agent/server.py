@@ -16,7 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from alignup.errors import InputError, system_errors
-from alignup.host.leases.agent_messages import HEADER, LARGEST_REQUEST, Failed, decode_request, frame, length_of
+from alignup.host.leases.agent_messages import (
+    HEADER,
+    LARGEST_REQUEST,
+    Failed,
+    decode_request,
+    frame,
+    length_of,
+)
 from alignup.host.processes.callers import Caller
 from alignup.host.trusted_files import check_free, make_folders
 
@@ -61,12 +68,15 @@ class AgentServer:
         """Serve from now on: few connections in one turn of the loop, so that a flood keeps nobody else waiting.
 
         Raises:
-            InputError: the socket cannot be made, or there is something else, or somebody serves it.
+            InputError: the socket cannot be made, or there is something else, or somebody serves
+                it.
         """
         with system_errors("cannot serve a socket", self._path, LookupError):
             listening = self._listen()
         make = partial(_Connection, self, self._service)
-        self._server = await asyncio.get_running_loop().create_server(make, sock=listening, backlog=_AT_ONCE)
+        self._server = await asyncio.get_running_loop().create_server(
+            make, sock=listening, backlog=_AT_ONCE
+        )
         listening.listen(_BACKLOG)
 
     async def stop(self) -> None:
@@ -79,7 +89,9 @@ class AgentServer:
         """Count a connection; return False if its user may have no more. Root and the agent's own user are last."""
         uid = connection.caller.uid
         is_ours = uid in {0, os.geteuid()}
-        is_full = len(self._connections) >= (self._last if is_ours else min(_MOST_CONNECTIONS, self._last // 2))
+        is_full = len(self._connections) >= (
+            self._last if is_ours else min(_MOST_CONNECTIONS, self._last // 2)
+        )
         if is_full or (self._of_user[uid] >= _MOST_OF_A_USER and not is_ours):
             if not self._refused:
                 asyncio.get_running_loop().call_later(_LOGGED_EVERY, self._log_refused)
@@ -142,7 +154,8 @@ class _Connection(asyncio.Protocol):
         self._work: asyncio.Task[None] | None = None
         # What has been sent is not taken.
         self._is_unread = False
-        # They end the connection if a message does not become whole (`reading`), or replies are not taken.
+        # They end the connection if a message does not become whole (`reading`), or replies are not
+        # taken.
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.caller: Caller
 
@@ -173,7 +186,8 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        # abort, and do not buffer without bound; a paused reader would not see the end of the connection
+        # abort, and do not buffer without bound; a paused reader would not see the end of the
+        # connection
         if self._holds_too_much():
             self._transport.abort()
         else:
@@ -204,7 +218,11 @@ class _Connection(asyncio.Protocol):
         if self._work is not None or self._is_unread or not self._buffer:
             return
         try:
-            length = length_of(self._buffer, LARGEST_REQUEST) if len(self._buffer) >= HEADER else LARGEST_REQUEST
+            length = (
+                length_of(self._buffer, LARGEST_REQUEST)
+                if len(self._buffer) >= HEADER
+                else LARGEST_REQUEST
+            )
         except InputError as error:
             self._buffer.clear()
             self._transport.write(frame(Failed(str(error))))

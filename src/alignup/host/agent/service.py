@@ -1,7 +1,7 @@
 """Carries out what users ask the agent for: the ledger decides, plugins agree, the journal is written, then they hear.
 
-Connections are left to `server` beside this module. Each request is a task of its own, so that only its sender waits
-for plugins and for others' leases; what needs neither is decided in one step.
+Connections are left to `server` beside this module. Each request is a task of its own, so that only
+its sender waits for plugins and for others' leases; what needs neither is decided in one step.
 """
 
 from __future__ import annotations
@@ -149,14 +149,22 @@ class Service:
             return await self._end(check_release(named, request.name, force=request.force)[0])
         if isinstance(request, messages.List):
             return shown(self._ledger, uid, self.watch.state_of)
-        found = cut(self._site, self._ledger.node.inventory, request.parts, request.cpus_per_part, request.devices)
+        found = cut(
+            self._site,
+            self._ledger.node.inventory,
+            request.parts,
+            request.cpus_per_part,
+            request.devices,
+        )
         return messages.Parts(tuple(map(messages.KnownPart.of, found)))
 
     def ended(self, lease_id: str) -> None:
         """Free a lease whose processes have ended."""
         lease = self._ledger.leases.get(lease_id)
         if lease is not None:
-            _LOG.info("lease %s has ended with its processes", lease.name, extra={"lease": lease.id})
+            _LOG.info(
+                "lease %s has ended with its processes", lease.name, extra={"lease": lease.id}
+            )
             self._free(lease)
 
     def changed(self) -> None:
@@ -212,7 +220,8 @@ class Service:
     def _encloses(self, asked: LeaseRequest) -> bool:
         """Return whether a request is for a command that is to have a cgroup.
 
-        Not for a process that asks for itself: it may have several leases, and does other things beside them.
+        Not for a process that asks for itself: it may have several leases, and does other things
+        beside them.
         """
         return asked.keeper is not None and self._enclosures.takes(in_container=asked.in_container)
 
@@ -231,7 +240,9 @@ class Service:
         wishes = make_request(**asked | {"policy": request.policy or DEFAULT_POLICY})
         own = str(self._ledger.node.node.config.version)
         if wishes.kubelet_version not in {"", own}:
-            raise InputError.at("--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version)
+            raise InputError.at(
+                "--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version
+            )
         return LeaseRequest(
             wishes,
             holder,
@@ -281,7 +292,9 @@ class Service:
             InputError: its holder cannot be told what it needs to know.
         """
         found = await self._set_aside(asked)
-        ids = {resource: ids for resource, ids in found.devices.items() if self._plugins.has(resource)}
+        ids = {
+            resource: ids for resource, ids in found.devices.items() if self._plugins.has(resource)
+        }
         cgroup = ""
         with self._freed_on_error(found.id):
             answer = await self._plugins.allocate(ids) if ids else None
@@ -355,22 +368,28 @@ def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> mess
     leases = tuple(
         messages.KnownLease(lease, state_of(lease.id).value)
         if sees(lease)
-        else messages.KnownLease(hidden(lease, keeper=None, answer=None, cgroup=""), Liveness.RUNNING.value)
+        else messages.KnownLease(
+            hidden(lease, keeper=None, answer=None, cgroup=""), Liveness.RUNNING.value
+        )
         for lease in ledger.leases.values()
     )
     waiting = (one if sees(one) else hidden(one) for one in ledger.waiting)
-    return messages.Leases(leases, tuple(msgspec.structs.replace(one, ancestors=()) for one in waiting))
+    return messages.Leases(
+        leases, tuple(msgspec.structs.replace(one, ancestors=()) for one in waiting)
+    )
 
 
 class PluginDevices(PluginCalls):
     """The device plugins of the agent: their devices for the ledger, and their answers for the service.
 
-    Each plugin has threads of its own, so that one that hangs keeps nobody else waiting. Reports are taken over one at
-    a time, the latest of each plugin, and with pauses four times as long as that took.
+    Each plugin has threads of its own, so that one that hangs keeps nobody else waiting. Reports
+    are taken over one at a time, the latest of each plugin, and with pauses four times as long as
+    that took.
 
     Args:
         plugins: those that register.
-        machine: the machine; a device near NUMA nodes without CPUs counts as near the closest ones with CPUs.
+        machine: the machine; a device near NUMA nodes without CPUs counts as near the closest ones
+            with CPUs.
     """
 
     def __init__(self, plugins: DevicePlugins, machine: Machine) -> None:
@@ -400,8 +419,12 @@ class PluginDevices(PluginCalls):
             resource = next(iter(self._reports))
             try:
                 self._resources.add(resource)
-                placed = near_cpu_nodes(self._machine, {resource: self._reports.pop(resource)})[resource]
-                ledger.update(resource, placed, has_preferences=self._plugins.has_preferences(resource))
+                placed = near_cpu_nodes(self._machine, {resource: self._reports.pop(resource)})[
+                    resource
+                ]
+                ledger.update(
+                    resource, placed, has_preferences=self._plugins.has_preferences(resource)
+                )
                 changed()
             except AlignupError as error:
                 _LOG.warning("the devices of %s were not taken over: %s", resource, error)
@@ -422,7 +445,10 @@ class PluginDevices(PluginCalls):
     async def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
         """See `PluginCalls`; several plugins are asked one after the other."""
         asked = sorted(devices.items())
-        answers = [await self._called(resource, self._plugins.allocate, {resource: ids}) for resource, ids in asked]
+        answers = [
+            await self._called(resource, self._plugins.allocate, {resource: ids})
+            for resource, ids in asked
+        ]
         for resource, ids in asked:
             await self._called(resource, self._plugins.pre_start, {resource: ids})
         return join_answers(answers)
@@ -439,10 +465,15 @@ class PluginDevices(PluginCalls):
             AllocationError: too many calls wait already, or the function raises one.
         """
         if resource not in self._threads:
-            self._threads[resource] = ThreadPoolExecutor(_THREADS, "plugin"), threading.Semaphore(_MOST_CALLS)
+            self._threads[resource] = (
+                ThreadPoolExecutor(_THREADS, "plugin"),
+                threading.Semaphore(_MOST_CALLS),
+            )
         threads, free = self._threads[resource]
         if not free.acquire(blocking=False):
-            raise AllocationError(f"the device plugin of {resource} is busy: {_MOST_CALLS} calls wait for it")
+            raise AllocationError(
+                f"the device plugin of {resource} is busy: {_MOST_CALLS} calls wait for it"
+            )
         calling = threads.submit(function, *arguments)
         calling.add_done_callback(lambda _: free.release())
         return await asyncio.wrap_future(calling)

@@ -1,6 +1,7 @@
 """Holds the record of what device plugins answer to Allocate: what a command needs, besides ids, to use its devices.
 
-Answers are read off the wire in `alignup.host.device_plugins`; here they are joined and told to a command.
+Answers are read off the wire in `alignup.host.device_plugins`; here they are joined and told to a
+command.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ _NOTHING = DeviceAnswer()
 def join_answers(answers: Iterable[DeviceAnswer]) -> DeviceAnswer:
     """Return the answers of several plugins as one, in this order.
 
-    As in the kubelet, of two values of a variable or an annotation the later one counts, and of two mounts or devices
-    at one path in the container the earlier one; a CDI device is named once.
+    As in the kubelet, of two values of a variable or an annotation the later one counts, and of two
+    mounts or devices at one path in the container the earlier one; a CDI device is named once.
     """
     environment: dict[str, str] = {}
     mounts: dict[str, Mount] = {}
@@ -69,4 +70,6 @@ def join_answers(answers: Iterable[DeviceAnswer]) -> DeviceAnswer:
             mounts.setdefault(mount.container_path, mount)
         for device in answer.devices:
             devices.setdefault(device.container_path, device)
-    return DeviceAnswer(environment, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(names))
+    return DeviceAnswer(
+        environment, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(names)
+    )

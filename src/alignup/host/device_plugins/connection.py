@@ -1,8 +1,9 @@
 """Follows one device plugin and calls it: its devices as they come and go, its preferences, its answers.
 
-Every call has a time limit, and whatever goes wrong is the plugin's: an error that names its resource, or devices that
-count as unhealthy until it reports again. Plugins are other people's programs: whatever they send is looked at before
-anything is done with it. Which plugin has a resource is decided in `alignup.host.device_plugins.plugins`.
+Every call has a time limit, and whatever goes wrong is the plugin's: an error that names its
+resource, or devices that count as unhealthy until it reports again. Plugins are other people's
+programs: whatever they send is looked at before anything is done with it. Which plugin has a
+resource is decided in `alignup.host.device_plugins.plugins`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _LONGEST_DETAIL: Final = 300
-# A plugin's reports are read in a fifth of the time at most; it waits meanwhile, and nothing is lost.
+# A plugin's reports are read in a fifth of the time at most; it waits meanwhile, and nothing is
+# lost.
 _REST: Final = 4
 
 
@@ -62,9 +64,11 @@ class PluginConnection:
     Args:
         resource: what it has devices of.
         socket: where it serves.
-        report: called, from a thread of the connection, whenever `devices` or `trouble` have changed.
+        report: called, from a thread of the connection, whenever `devices` or `trouble` have
+            changed.
         limits: how long it may take.
-        numa_nodes: ids of the machine's NUMA nodes; others that it reports are ignored. None: none is.
+        numa_nodes: ids of the machine's NUMA nodes; others that it reports are ignored. None: none
+            is.
     """
 
     def __init__(
@@ -79,7 +83,8 @@ class PluginConnection:
         self._strange: frozenset[int] = frozenset()
         self.resource = resource
         self.socket = socket
-        # As reported last; none of them is healthy once the plugin is lost, or if its report made no sense.
+        # As reported last; none of them is healthy once the plugin is lost, or if its report made
+        # no sense.
         self.devices: tuple[Device, ...] = ()
         # Why they are not as the plugin has them; empty while all is well.
         self.trouble = ""
@@ -91,7 +96,9 @@ class PluginConnection:
         self._stopped = threading.Event()
         self._channel = grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS)
         self._stub = DevicePluginStub(self._channel)
-        self._thread = threading.Thread(target=self._follow, name=f"plugin of {resource}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._follow, name=f"plugin of {resource}", daemon=True
+        )
 
     def start(self) -> None:
         """Begin to follow the plugin's devices."""
@@ -106,7 +113,9 @@ class PluginConnection:
         """Wait until a stopped connection's thread has ended; not from that thread."""
         self._thread.join(timeout=self._limits.connect)
 
-    def preferred(self, available: Sequence[str], must_include: Sequence[str], size: int) -> tuple[str, ...]:
+    def preferred(
+        self, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> tuple[str, ...]:
         """Return the ids that the plugin would have together; none if it has no preference, or none that makes sense.
 
         Raises:
@@ -123,7 +132,11 @@ class PluginConnection:
             return preferred_of(answer, available, must_include, size)
         except InputError as error:
             # the kubelet ignores such an answer too
-            _LOG.warning("the preferred allocation of %s makes no sense and is ignored: %s", self.resource, error)
+            _LOG.warning(
+                "the preferred allocation of %s makes no sense and is ignored: %s",
+                self.resource,
+                error,
+            )
             return ()
 
     def allocate(self, ids: Sequence[str]) -> DeviceAnswer:
@@ -132,12 +145,16 @@ class PluginConnection:
         Raises:
             DevicePluginError: it did not answer in time, failed, or its answer makes no sense.
         """
-        request = wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=ids)])
+        request = wire.AllocateRequest(
+            container_requests=[wire.ContainerAllocateRequest(devices_ids=ids)]
+        )
         answer = self._call("Allocate", request, self._limits.allocate)
         try:
             return answer_of(answer)
         except InputError as error:
-            raise DevicePluginError(self.resource, f"gave an answer to Allocate that makes no sense: {error}") from None
+            raise DevicePluginError(
+                self.resource, f"gave an answer to Allocate that makes no sense: {error}"
+            ) from None
 
     def pre_start(self, ids: Sequence[str]) -> None:
         """Let the plugin prepare devices for the start of a container, if it wants to.
@@ -146,7 +163,11 @@ class PluginConnection:
             DevicePluginError: it did not answer in time, or failed.
         """
         if self._needs_pre_start:
-            self._call("PreStartContainer", wire.PreStartContainerRequest(devices_ids=ids), self._limits.pre_start)
+            self._call(
+                "PreStartContainer",
+                wire.PreStartContainerRequest(devices_ids=ids),
+                self._limits.pre_start,
+            )
 
     def _call(self, name: str, request: Any, limit: float) -> Any:
         """Return the plugin's answer to a call.
@@ -161,7 +182,9 @@ class PluginConnection:
         except grpc.RpcError as error:
             raise DevicePluginError(self.resource, _failure(name, error, limit)) from None
         except ValueError as error:  # the channel was closed meanwhile
-            raise DevicePluginError(self.resource, f"disconnected before it answered {name}") from error
+            raise DevicePluginError(
+                self.resource, f"disconnected before it answered {name}"
+            ) from error
 
     def _follow(self) -> None:
         """Read the plugin's reports until there are no more."""
@@ -182,7 +205,9 @@ class PluginConnection:
         Raises:
             grpc.RpcError: the plugin cannot be reached, or ended.
         """
-        options = self._stub.GetDevicePluginOptions(wire.Empty(), self._limits.connect, wait_for_ready=True)
+        options = self._stub.GetDevicePluginOptions(
+            wire.Empty(), self._limits.connect, wait_for_ready=True
+        )
         self.has_preferences = options.get_preferred_allocation_available
         self._needs_pre_start = options.pre_start_required
         for message in self._stub.ListAndWatch(wire.Empty()):
@@ -192,7 +217,9 @@ class PluginConnection:
             except InputError as error:
                 trouble = f"sent a list of devices that makes no sense: {error}"
             self._note(trouble)
-            if self._stopped.wait(max(self._limits.between_reports, _REST * (time.monotonic() - start))):
+            if self._stopped.wait(
+                max(self._limits.between_reports, _REST * (time.monotonic() - start))
+            ):
                 return "was replaced"
         return "ended its list of devices"
 
@@ -202,7 +229,10 @@ class PluginConnection:
             return devices
         known, strange = without_unknown_nodes(devices, self._numa_nodes)
         if strange - self._strange:
-            words = "the device plugin of %s reports NUMA nodes that this machine lacks, which are ignored: %s"
+            words = (
+                "the device plugin of %s reports NUMA nodes that this machine lacks, which "
+                "are ignored: %s"
+            )
             _LOG.warning(words, self.resource, ", ".join(map(str, sorted(strange)[:8])))
         self._strange = strange
         return known
@@ -255,12 +285,20 @@ def devices_of(message: wire.ListAndWatchResponse) -> tuple[Device, ...]:
         InputError: there are too many, or an id cannot be.
     """
     if len(message.devices) > _MOST_DEVICES:
-        raise InputError.at("the list of devices", f"up to {_MOST_DEVICES} devices", len(message.devices))
+        raise InputError.at(
+            "the list of devices", f"up to {_MOST_DEVICES} devices", len(message.devices)
+        )
     found: dict[str, Device] = {}
     for index, device in enumerate(message.devices):
         if not 0 < len(device.ID) <= _LONGEST_ID or "\0" in device.ID:
-            raise InputError.at(f"devices[{index}].ID", f"an id of up to {_LONGEST_ID} letters", device.ID)
-        nodes = tuple(dict.fromkeys(node.ID for node in device.topology.nodes)) if device.HasField("topology") else None
+            raise InputError.at(
+                f"devices[{index}].ID", f"an id of up to {_LONGEST_ID} letters", device.ID
+            )
+        nodes = (
+            tuple(dict.fromkeys(node.ID for node in device.topology.nodes))
+            if device.HasField("topology")
+            else None
+        )
         found[device.ID] = Device(device.ID, nodes, device.health == _HEALTHY)
     return tuple(found.values())
 
@@ -270,21 +308,29 @@ def without_unknown_nodes(
 ) -> tuple[tuple[Device, ...], frozenset[int]]:
     """Return devices without NUMA nodes that the machine lacks, and these nodes.
 
-    As in a kubelet, a device of unknown nodes only is near none, unlike one that names no nodes at all.
+    As in a kubelet, a device of unknown nodes only is near none, unlike one that names no nodes at
+    all.
     """
-    strange = frozenset(node for device in devices for node in device.numa_nodes or () if node not in numa_nodes)
+    strange = frozenset(
+        node for device in devices for node in device.numa_nodes or () if node not in numa_nodes
+    )
     if not strange:
         return tuple(devices), strange
     return tuple(
         device
         if device.numa_nodes is None
-        else replace(device, numa_nodes=tuple(node for node in device.numa_nodes if node not in strange))
+        else replace(
+            device, numa_nodes=tuple(node for node in device.numa_nodes if node not in strange)
+        )
         for device in devices
     ), strange
 
 
 def preferred_of(
-    message: wire.PreferredAllocationResponse, available: Iterable[str], must_include: Iterable[str], size: int
+    message: wire.PreferredAllocationResponse,
+    available: Iterable[str],
+    must_include: Iterable[str],
+    size: int,
 ) -> tuple[str, ...]:
     """Return the ids that a plugin prefers; none if it has no preference.
 
@@ -300,7 +346,9 @@ def preferred_of(
         raise InputError.at("deviceIDs", "ids of the available devices", strange)
     missing = sorted(set(must_include) - set(ids))
     if missing:
-        raise InputError.at("deviceIDs", f"the ids that must be included ({', '.join(missing)[:200]})", ids)
+        raise InputError.at(
+            "deviceIDs", f"the ids that must be included ({', '.join(missing)[:200]})", ids
+        )
     if len(set(ids)) != size or len(ids) != size:
         raise InputError.at("deviceIDs", f"{size} different ids", ids)
     return ids
@@ -318,7 +366,9 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
     environment = dict(sorted(found.envs.items()))
     _check_variables(environment)
     mounts = tuple(Mount(one.container_path, one.host_path, one.read_only) for one in found.mounts)
-    devices = tuple(DeviceNode(one.container_path, one.host_path, one.permissions) for one in found.devices)
+    devices = tuple(
+        DeviceNode(one.container_path, one.host_path, one.permissions) for one in found.devices
+    )
     for where, listed in (("mounts", mounts), ("devices", devices)):
         for path in (path for one in listed for path in (one.container_path, one.host_path)):
             if not path.startswith("/") or "\0" in path:
@@ -331,11 +381,15 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
         kind, _, device_name = name.partition("=")
         if not (device_name and "/" in kind):
             raise InputError.at("cdi_devices", "names such as vendor.com/gpu=gpu0", name)
-    answer = DeviceAnswer(environment, mounts, devices, dict(sorted(found.annotations.items())), names)
+    answer = DeviceAnswer(
+        environment, mounts, devices, dict(sorted(found.annotations.items())), names
+    )
     # a command is told all but the variables in one variable
     size = len(msgspec.json.encode(answer)) - len(msgspec.json.encode(environment))
     if size > _LONGEST_VALUE:
-        raise InputError.at("the answer", f"up to {_LONGEST_VALUE} bytes beside its variables", size)
+        raise InputError.at(
+            "the answer", f"up to {_LONGEST_VALUE} bytes beside its variables", size
+        )
     return answer
 
 
@@ -349,7 +403,9 @@ def _check_variables(environment: dict[str, str]) -> None:
         raise InputError.at("envs", f"up to {_MOST_VARIABLES} variables", len(environment))
     for name, value in environment.items():
         if not name or "=" in name or "\0" in name + value:
-            raise InputError.at("envs", "a name and a value that a program can be started with", f"{name}={value}")
+            raise InputError.at(
+                "envs", "a name and a value that a program can be started with", f"{name}={value}"
+            )
     size = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())
     if size > _LONGEST_VALUE:
         raise InputError.at("envs", f"up to {_LONGEST_VALUE} bytes", size)

@@ -3,13 +3,14 @@
     with DevicePlugins(folder) as plugins:
         plugins.wait_for(["example.com/nic"], seconds=10)
         node = Node(machine, config, plugins.inventory())
-        plugins.feed(node)                                      # from now on it has the devices that there are
-        admission = node.admit(pod)
+        plugins.feed(node)                                      # from now on it has the devices
+        that there are admission = node.admit(pod)
         answer = plugins.allocate(admission.containers["c"].devices)
         plugins.pre_start(admission.containers["c"].devices)
 
-Deciding which devices a container gets is left to the device provider of the node. A program that forks should have
-GRPC_ENABLE_FORK_SUPPORT=false in its environment before grpc is imported, or children may be aborted.
+Deciding which devices a container gets is left to the device provider of the node. A program that
+forks should have GRPC_ENABLE_FORK_SUPPORT=false in its environment before grpc is imported, or
+children may be aborted.
 """
 
 from __future__ import annotations
@@ -26,9 +27,23 @@ import grpc
 from alignup.errors import InputError, system_errors
 from alignup.host.device_plugins import device_plugin_pb2 as wire
 from alignup.host.device_plugins.answer import DeviceAnswer, join_answers
-from alignup.host.device_plugins.connection import DevicePluginError, Limits, PluginConnection, without_unknown_nodes
-from alignup.host.device_plugins.device_plugin_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
-from alignup.host.trusted_files import LONGEST_PATH, check_free, make_folders, mode_of_new_files, remove
+from alignup.host.device_plugins.connection import (
+    DevicePluginError,
+    Limits,
+    PluginConnection,
+    without_unknown_nodes,
+)
+from alignup.host.device_plugins.device_plugin_pb2_grpc import (
+    RegistrationServicer,
+    add_RegistrationServicer_to_server,
+)
+from alignup.host.trusted_files import (
+    LONGEST_PATH,
+    check_free,
+    make_folders,
+    mode_of_new_files,
+    remove,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -56,11 +71,15 @@ class DevicePlugins:
         folder: where plugins and the registration have their sockets, such as the kubelet's
             /var/lib/kubelet/device-plugins; a short path.
         limits: how long a plugin may take.
-        numa_nodes: ids of the machine's NUMA nodes; others that plugins report are ignored. None: none is.
+        numa_nodes: ids of the machine's NUMA nodes; others that plugins report are ignored. None:
+            none is.
     """
 
     def __init__(
-        self, folder: Path, limits: Limits = _DEFAULT_LIMITS, numa_nodes: Collection[int] | None = None
+        self,
+        folder: Path,
+        limits: Limits = _DEFAULT_LIMITS,
+        numa_nodes: Collection[int] | None = None,
     ) -> None:
         self._folder = folder.absolute()
         self._numa_nodes = numa_nodes
@@ -104,8 +123,8 @@ class DevicePlugins:
         """Let a node have the devices that there are, now and whenever they change, and ask the plugins' preferences.
 
         Raises:
-            InputError: the node has no device provider; one that is made with an inventory has, even if that lists
-                no device of its resources.
+            InputError: the node has no device provider; one that is made with an inventory has,
+                even if that lists no device of its resources.
         """
         provider = node.devices
         if provider is None:
@@ -131,10 +150,13 @@ class DevicePlugins:
             missing = ", ".join(one for one in wanted if one not in self._inventory)
         raise DevicePluginError(missing, f"has not reported devices within {seconds:g} s")
 
-    def preference(self, resource: str) -> Callable[[Sequence[str], Sequence[str], int], Sequence[str]]:
+    def preference(
+        self, resource: str
+    ) -> Callable[[Sequence[str], Sequence[str], int], Sequence[str]]:
         """Return the function for a device provider to ask which devices of a resource go well together.
 
-        It returns none where the plugin has no preference, and raises DevicePluginError if the plugin fails.
+        It returns none where the plugin has no preference, and raises DevicePluginError if the
+        plugin fails.
         """
         return lambda *question: self._connection(resource).preferred(*question)
 
@@ -149,7 +171,8 @@ class DevicePlugins:
         Resources that no plugin has registered are ignored: their devices are known from elsewhere.
 
         Raises:
-            DevicePluginError: a plugin failed. Devices have no way back: to allocate them again later is enough.
+            DevicePluginError: a plugin failed. Devices have no way back: to allocate them again
+                later is enough.
         """
         return join_answers(connection.allocate(ids) for connection, ids in self._asked(devices))
 
@@ -162,7 +185,9 @@ class DevicePlugins:
         for connection, ids in self._asked(devices):
             connection.pre_start(ids)
 
-    def _asked(self, devices: Mapping[str, Sequence[str]]) -> list[tuple[PluginConnection, Sequence[str]]]:
+    def _asked(
+        self, devices: Mapping[str, Sequence[str]]
+    ) -> list[tuple[PluginConnection, Sequence[str]]]:
         """Return the plugins of some resources, in the order of these, each with its ids."""
         return [
             (self._connections[resource], ids)
@@ -190,10 +215,16 @@ class DevicePlugins:
         resource = registration.resource_name
         with self._lock:
             if resource not in self._connections and len(self._connections) >= _MOST_RESOURCES:
-                raise InputError.at("the registration", f"up to {_MOST_RESOURCES} resources", resource)
+                raise InputError.at(
+                    "the registration", f"up to {_MOST_RESOURCES} resources", resource
+                )
             earlier = self._connections.get(resource)
             connection = PluginConnection(
-                resource, self._folder / registration.endpoint, self._changed, self._limits, self._numa_nodes
+                resource,
+                self._folder / registration.endpoint,
+                self._changed,
+                self._limits,
+                self._numa_nodes,
             )
             self._connections[resource] = connection
         if earlier is not None:
@@ -204,7 +235,8 @@ class DevicePlugins:
     def _changed(self, connection: PluginConnection) -> None:
         """Take over what a connection reports, unless another one has taken its place."""
         resource = connection.resource
-        # not under the lock: a node asks for preferences while it is locked, and listeners wait for nodes
+        # not under the lock: a node asks for preferences while it is locked, and listeners wait for
+        # nodes
         with self._reporting:
             if self._connections.get(resource) is not connection:
                 return
@@ -238,7 +270,8 @@ class RegistrationServer(RegistrationServicer):
 
     Args:
         folder: where plugins have their sockets; made if it is not there.
-        accept: called, from a thread of the server, with each registration; raises InputError to refuse it.
+        accept: called, from a thread of the server, with each registration; raises InputError to
+            refuse it.
     """
 
     def __init__(self, folder: Path, accept: Callable[[wire.RegisterRequest], None]) -> None:
@@ -246,7 +279,10 @@ class RegistrationServer(RegistrationServicer):
         self._socket = folder / SOCKET_NAME
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="registration"),
-            options=(("grpc.max_receive_message_length", _LARGEST_REQUEST), ("grpc.so_reuseport", 0)),
+            options=(
+                ("grpc.max_receive_message_length", _LARGEST_REQUEST),
+                ("grpc.so_reuseport", 0),
+            ),
             maximum_concurrent_rpcs=4 * _THREADS,
         )
         add_RegistrationServicer_to_server(self, self._server)
@@ -259,7 +295,9 @@ class RegistrationServer(RegistrationServicer):
         """
         folder = self._socket.parent
         if len(bytes(self._socket)) > LONGEST_PATH:
-            raise InputError.at("the folder of device plugins", "a path of up to 94 bytes", str(folder))
+            raise InputError.at(
+                "the folder of device plugins", "a path of up to 94 bytes", str(folder)
+            )
         with system_errors("cannot serve device plugins", folder, RuntimeError):
             make_folders(folder)
             check_free(self._socket, "the folder of device plugins")
@@ -290,7 +328,8 @@ def check_registration(message: wire.RegisterRequest) -> None:
     """Refuse a registration that cannot be.
 
     Raises:
-        InputError: its version, its resource or its socket cannot be; the sentences are the kubelet's where it has one.
+        InputError: its version, its resource or its socket cannot be; the sentences are the
+            kubelet's where it has one.
     """
     if message.version != VERSION:
         raise InputError(
@@ -299,8 +338,12 @@ def check_registration(message: wire.RegisterRequest) -> None:
         )
     resource = message.resource_name
     domain = resource.partition("/")[0]
-    native = domain == _NATIVE[0] or domain.endswith(f".{_NATIVE[0]}") or domain.startswith(_NATIVE[1])
+    native = (
+        domain == _NATIVE[0] or domain.endswith(f".{_NATIVE[0]}") or domain.startswith(_NATIVE[1])
+    )
     if native or not _RESOURCE.fullmatch(resource):
         raise InputError(f'the ResourceName "{resource[:80]}" is invalid')
     if not _ENDPOINT.fullmatch(message.endpoint) or message.endpoint in {".", "..", SOCKET_NAME}:
-        raise InputError.at("the endpoint", "the name of a socket in the shared folder", message.endpoint)
+        raise InputError.at(
+            "the endpoint", "the name of a socket in the shared folder", message.endpoint
+        )

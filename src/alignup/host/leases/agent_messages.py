@@ -15,7 +15,14 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from alignup.errors import InputError
-from alignup.host.leases.record import LeaseRecord, MachineIdentity, Request, Waiter, encode_leases, lease_decoder
+from alignup.host.leases.record import (
+    LeaseRecord,
+    MachineIdentity,
+    Request,
+    Waiter,
+    encode_leases,
+    lease_decoder,
+)
 from alignup.host.parts.part import Part, variables
 from alignup.host.processes.identity import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
 from alignup.machine.cpuset import CPUSet  # noqa: TC001  # as above
@@ -76,10 +83,12 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
         state: the file of leases that it is in, or that the agent has taken over.
         memory_nodes: kernel ids of the NUMA nodes to bind memory to; none: it is not to be bound.
         is_here: the lease is of the machine at hand, so that processes can be bound to it.
-        agent: the socket of the agent that gave it; whoever asked fills this in, and the next fields.
-        is_own: given by this user: from a file, or by an agent of this user. Another user's agent may set no variable
-            that makes a program run other code.
-        is_trusted: given by this user or by root: else nothing is mounted for it, since a mount can be another program.
+        agent: the socket of the agent that gave it; whoever asked fills this in, and the next
+            fields.
+        is_own: given by this user: from a file, or by an agent of this user. Another user's agent
+            may set no variable that makes a program run other code.
+        is_trusted: given by this user or by root: else nothing is mounted for it, since a mount can
+            be another program.
     """
 
     lease: LeaseRecord
@@ -95,9 +104,10 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
     def environment(self) -> dict[str, str]:
         """Return the variables of a command that has the lease.
 
-        Those that device plugins ask for come first: the names that are alignup's own stay its own. What plugins
-        answered for a container (mounts, device nodes, annotations, CDI names) is in ALIGNUP_DEVICE_ANSWER, as JSON;
-        the CDI names are in ALIGNUP_CDI_DEVICES too, with commas between them.
+        Those that device plugins ask for come first: the names that are alignup's own stay its own.
+        What plugins answered for a container (mounts, device nodes, annotations, CDI names) is in
+        ALIGNUP_DEVICE_ANSWER, as JSON; the CDI names are in ALIGNUP_CDI_DEVICES too, with commas
+        between them.
         """
         from alignup.host.leases.evidence import VARIABLE, evidence_of, evidence_text  # noqa: PLC0415  # startup counts
 
@@ -142,8 +152,8 @@ _NEVER: Final = r"""
 def may_be_set(name: str) -> bool:
     """Return whether a variable may be set by another user's agent or by a device plugin that it asks.
 
-    Not those by which a program runs other code or finds other files: the loader's, interpreters', shells', and those
-    of the session. `docs/security.md` has the list.
+    Not those by which a program runs other code or finds other files: the loader's, interpreters',
+    shells', and those of the session. `docs/security.md` has the list.
     """
     return not re.fullmatch(_NEVER, name, re.VERBOSE)
 
@@ -198,7 +208,14 @@ class KnownPart(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, part: Part) -> KnownPart:
         """Return the same of a part."""
-        return cls(part.rank, part.cpus, part.numa_nodes, part.memory, dict(part.devices), dict(part.visible))
+        return cls(
+            part.rank,
+            part.cpus,
+            part.numa_nodes,
+            part.memory,
+            dict(part.devices),
+            dict(part.visible),
+        )
 
 
 class Parts(msgspec.Struct, frozen=True, tag="parts"):
@@ -223,7 +240,9 @@ def frame(message: AnyRequest | Reply) -> bytes:
     try:
         text = encode_leases(message)
     except UnicodeEncodeError as error:
-        raise InputError.at("a message to or from the agent", "text of UTF-8", error.object) from None
+        raise InputError.at(
+            "a message to or from the agent", "text of UTF-8", error.object
+        ) from None
     return len(text).to_bytes(HEADER, "big") + text
 
 

@@ -1,13 +1,14 @@
 """Runs a command that waits for its lease: makes the process first, then lets it bind itself and execute.
 
-The process exists before its lease, so that the lease can name it: whoever kills whatever afterwards, the
-lease lasts as long as the command. Its parent is a keeper, a process that does nothing but wait until the command
-and all that it started have ended: the kernel hands it those whose own parents are gone, in whatever session or
-process group they are, and whichever files they closed. The lease names it too, and so lasts as long as they.
+The process exists before its lease, so that the lease can name it: whoever kills whatever
+afterwards, the lease lasts as long as the command. Its parent is a keeper, a process that does
+nothing but wait until the command and all that it started have ended: the kernel hands it those
+whose own parents are gone, in whatever session or process group they are, and whichever files they
+closed. The lease names it too, and so lasts as long as they.
 
-The process that waits for the command passes signals on and returns the command's status. It is not the command's
-guardian: should it be killed, the command runs on, and keeps what it has. Should the keeper be killed, the lease
-lasts as long as the command only.
+The process that waits for the command passes signals on and returns the command's status. It is not
+the command's guardian: should it be killed, the command runs on, and keeps what it has. Should the
+keeper be killed, the lease lasts as long as the command only.
 """
 
 from __future__ import annotations
@@ -23,12 +24,20 @@ import msgspec
 from alignup.errors import InputError, sentence_of, system_reason
 from alignup.host.device_plugins.answer import Mount  # noqa: TC001  # msgspec reads annotations
 
-# The status of a command that was not started, by whatever hindered that; as of env, nohup and timeout.
+# The status of a command that was not started, by whatever hindered that; as of env, nohup and
+# timeout.
 OWN_FAILURE: Final = 125
 CANNOT_EXECUTE: Final = 126
 NOT_FOUND: Final = 127
 _BY_SIGNAL: Final = 128
-_FORWARDED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+_FORWARDED: Final = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 _CHUNK: Final = 65536
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -41,7 +50,8 @@ class Start(msgspec.Struct, frozen=True):
         cpus: a CPU list; empty: no binding.
         numa_nodes: kernel ids of the nodes to have memory of; none: no binding.
         strict: from these nodes only; else from these first.
-        mounts: what is to be seen elsewhere than on the host, by this process and those that it starts.
+        mounts: what is to be seen elsewhere than on the host, by this process and those that it
+            starts.
     """
 
     environment: dict[str, bytes]
@@ -118,8 +128,8 @@ class WaitingCommand:
     def run(self, start: Start) -> int:
         """Let the process execute its command, and wait until that ends.
 
-        Signals that are sent to this process are passed on. Those from a terminal are not: the command gets
-        them from there itself.
+        Signals that are sent to this process are passed on. Those from a terminal are not: the
+        command gets them from there itself.
 
         Returns:
             Its exit status; 128 and the signal's number if a signal ended it, or the keeper.
@@ -166,7 +176,9 @@ class WaitingCommand:
         return line
 
 
-def _run_keeper(words: Sequence[str], pipe: tuple[int, int], reporting: int, kept: Sequence[int]) -> NoReturn:
+def _run_keeper(
+    words: Sequence[str], pipe: tuple[int, int], reporting: int, kept: Sequence[int]
+) -> NoReturn:
     """Make the process of the command, and wait until it and all that it starts are gone. Never returns."""
     try:
         waits = os.getppid()
@@ -190,7 +202,9 @@ def _run_keeper(words: Sequence[str], pipe: tuple[int, int], reporting: int, kep
 
 def _no_process(number: int | None) -> InputError:
     """Return the error that says that a process cannot be made."""
-    return InputError(f"cannot start a process: {os.strerror(number).lower() if number else 'its keeper ended'}")
+    return InputError(
+        f"cannot start a process: {os.strerror(number).lower() if number else 'its keeper ended'}"
+    )
 
 
 def _keep(command: int, waits: int, reporting: int) -> None:
@@ -307,7 +321,10 @@ def _mount(mounts: Sequence[Mount]) -> None:
     except InputError as error:
         trouble = str(error)
     except OSError as error:
-        trouble = f"cannot mount what a device plugin asks for: {system_reason(error)} at {error.filename}"
+        trouble = (
+            f"cannot mount what a device plugin asks for: {system_reason(error)} at "
+            f"{error.filename}"
+        )
     else:
         return
     _say(f"refused: {trouble}; --no-mounts leaves it to the command")

@@ -2,8 +2,9 @@
 
 So leases are found again when their file is damaged or lost.
 
-A command started by `alignup run` has its lease in its environment; its keeper, and a Python process that took one
-itself, have it in a file in memory. Both are visible in /proc to the same user, and gone with the process.
+A command started by `alignup run` has its lease in its environment; its keeper, and a Python
+process that took one itself, have it in a file in memory. Both are visible in /proc to the same
+user, and gone with the process.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _NAME: Final = "alignup-lease"
 _LINK: Final = f"/memfd:{_NAME} (deleted)"
 _LARGEST: Final = 1 << 20
 _PIECE: Final = 1 << 16
-# The most rounds of looking for processes that started, or executed a command, during the round before.
+# The most rounds of looking for processes that started, or executed a command, during the round
+# before.
 _MOST_ROUNDS: Final = 16
 # Seconds between two looks at processes that are about to execute a command.
 _WAIT: Final = 0.003
@@ -47,7 +49,9 @@ class Evidence(msgspec.Struct, frozen=True):
 _DECODE: Final = record.lease_decoder(Evidence).decode
 
 
-def evidence_of(lease: record.LeaseRecord, machine: record.MachineIdentity, state: Path) -> Evidence:
+def evidence_of(
+    lease: record.LeaseRecord, machine: record.MachineIdentity, state: Path
+) -> Evidence:
     """Return the evidence of a lease of a machine that is kept in the file `state`."""
     return Evidence(text_of(state), machine, lease)
 
@@ -60,7 +64,8 @@ def evidence_text(evidence: Evidence) -> str:
 def evidence_file() -> int | None:
     """Make a file in memory for evidence; return its descriptor, to be closed when the lease ends.
 
-    None where the system has no such files: the lease is then not found again if the file of leases is lost.
+    None where the system has no such files: the lease is then not found again if the file of leases
+    is lost.
     """
     try:
         return os.memfd_create(_NAME, os.MFD_CLOEXEC)
@@ -75,7 +80,9 @@ def show_evidence(evidence: Evidence, descriptor: int | None) -> None:
         os.pwrite(descriptor, evidence_text(evidence).encode(), 0)
 
 
-def find_evidence(state: Path | None, proc: str = "/proc", *, of_all_users: bool = False) -> tuple[Evidence, ...]:
+def find_evidence(
+    state: Path | None, proc: str = "/proc", *, of_all_users: bool = False
+) -> tuple[Evidence, ...]:
     """Return the leases kept in the file `state` whose processes run, by process id.
 
     Processes are believed about themselves only.
@@ -83,12 +90,14 @@ def find_evidence(state: Path | None, proc: str = "/proc", *, of_all_users: bool
     Args:
         state: the file, as an absolute path; None: any, and each lease then says whose it is.
         proc: where the kernel's proc file system is.
-        of_all_users: ask the processes of other users too, about leases of these; else only this user's.
+        of_all_users: ask the processes of other users too, about leases of these; else only this
+            user's.
     """
     found: dict[str, Evidence] = {}
     asked: set[int] = set()
     for _ in range(_MOST_ROUNDS):
-        # a process may have handed its lease on to one that it has started since, and ended before it was asked
+        # a process may have handed its lease on to one that it has started since, and ended before
+        # it was asked
         fresh = {int(name) for name in os.listdir(proc) if name.isdigit()} - asked  # noqa: PTH208  # names are wanted
         if not fresh:
             break
@@ -115,16 +124,20 @@ def find_evidence(state: Path | None, proc: str = "/proc", *, of_all_users: bool
     return tuple(found.values())
 
 
-def with_evidence(table: record.LeaseTable, shown: Iterable[Evidence]) -> tuple[record.LeaseTable, str]:
+def with_evidence(
+    table: record.LeaseTable, shown: Iterable[Evidence]
+) -> tuple[record.LeaseTable, str]:
     """Return leases with those beside them that processes show, and words about these.
 
-    A lease is not added if it overlaps a known lease whose processes may still run: one of the two was released
-    although its process runs on. Leases of ended processes stay until they are freed, and do not block the leases that
-    have their CPUs now.
+    A lease is not added if it overlaps a known lease whose processes may still run: one of the two
+    was released although its process runs on. Leases of ended processes stay until they are freed,
+    and do not block the leases that have their CPUs now.
     """
     known = {one.id for one in table.leases}
     missing = [evidence for evidence in shown if evidence.lease.id not in known]
-    held = [one for one in table.leases if lease_liveness(one) is not Liveness.GONE] if missing else []
+    held = (
+        [one for one in table.leases if lease_liveness(one) is not Liveness.GONE] if missing else []
+    )
     machine = table.machine if held or not missing else missing[0].machine
     added: list[record.LeaseRecord] = []
     for evidence in missing:
@@ -156,7 +169,9 @@ def living(table: record.LeaseTable) -> tuple[record.LeaseTable, list[record.Lea
     return record.LeaseTable(table.machine, leases, waiting, table.agent), gone
 
 
-def check_release(lease: record.LeaseRecord | None, name: str, *, force: bool) -> tuple[record.LeaseRecord, Liveness]:
+def check_release(
+    lease: record.LeaseRecord | None, name: str, *, force: bool
+) -> tuple[record.LeaseRecord, Liveness]:
     """Return a lease that may be released by its name, and whether it is alive; None: there is none of that name.
 
     Raises:
@@ -171,7 +186,9 @@ def check_release(lease: record.LeaseRecord | None, name: str, *, force: bool) -
             if alive is Liveness.RUNNING
             else "on another host or in another container, or cannot be looked at now"
         )
-        raise AllocationError(f"lease {name!r} is held by pid {lease.process.pid}, which is {state}; --force frees it")
+        raise AllocationError(
+            f"lease {name!r} is held by pid {lease.process.pid}, which is {state}; --force frees it"
+        )
     return lease, alive
 
 
@@ -185,7 +202,9 @@ def _texts_of(folder: str, *, of_all_users: bool) -> tuple[int, list[bytes] | No
     # open, the folder stands for this very process, not for a later one with its number
     with suppress(OSError), opened(folder, os.O_DIRECTORY) as descriptor:
         uid = _user(descriptor)
-        texts = _texts(descriptor, uid) if uid == os.geteuid() or (of_all_users and uid >= 0) else []
+        texts = (
+            _texts(descriptor, uid) if uid == os.geteuid() or (of_all_users and uid >= 0) else []
+        )
         # last, since it may become another user's meanwhile
         return (uid, texts) if not texts or _user(descriptor) == uid else (uid, [])
     return -1, []
@@ -203,11 +222,13 @@ def _user(folder: int) -> int:
 def _texts(folder: int, uid: int) -> list[bytes] | None:
     """Return what might be evidence about the process of a folder in /proc; None: it is executing a command just now.
 
-    Its files are looked at before its environment: a keeper's child has the file until it executes its command, and
-    the variable from then on. While it does, it has neither, nor words of a command.
+    Its files are looked at before its environment: a keeper's child has the file until it executes
+    its command, and the variable from then on. While it does, it has neither, nor words of a
+    command.
     """
     names, found = [], []
-    with suppress(OSError), opened("fd", os.O_DIRECTORY, folder) as descriptor:  # it may end between any two steps
+    # it may end between any two steps
+    with suppress(OSError), opened("fd", os.O_DIRECTORY, folder) as descriptor:
         names = os.listdir(descriptor)  # noqa: PTH208  # of a descriptor
         for name in names:
             with suppress(OSError):
@@ -217,7 +238,9 @@ def _texts(folder: int, uid: int) -> list[bytes] | None:
     if names and not (found or environment or _read("cmdline", folder)):
         return None
     prefix = f"{VARIABLE}=".encode()
-    found += [one.removeprefix(prefix) for one in environment.split(b"\0") if one.startswith(prefix)]
+    found += [
+        one.removeprefix(prefix) for one in environment.split(b"\0") if one.startswith(prefix)
+    ]
     return found
 
 

@@ -1,13 +1,14 @@
 """Keeps the leases in one file for each user: changes it under a lock, as a whole or not at all.
 
-A change is written to a second file, which then takes the place of the first; so a process that is killed
-at any moment leaves the old leases or the new ones. The lock is the kernel's (flock), on a third file that stays for
-good; it says which process had it last, and the checksum of the leases.
+A change is written to a second file, which then takes the place of the first; so a process that is
+killed at any moment leaves the old leases or the new ones. The lock is the kernel's (flock), on a
+third file that stays for good; it says which process had it last, and the checksum of the leases.
 
-A file that is damaged, missing, or not the one that was written last (somebody removed it, or put an old copy back)
-is completed by what running processes show of their leases; if the journal of an agent is beside it, that agent has
-the leases. A file that was never one of leases is left alone. The file, and every folder above it, must belong to root
-or to this user: see `alignup.host.trusted_files`.
+A file that is damaged, missing, or not the one that was written last (somebody removed it, or put
+an old copy back) is completed by what running processes show of their leases; if the journal of an
+agent is beside it, that agent has the leases. A file that was never one of leases is left alone.
+The file, and every folder above it, must belong to root or to this user: see
+`alignup.host.trusted_files`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,28 @@ import msgspec
 
 from alignup.errors import InputError, system_errors
 from alignup.host.leases.evidence import find_evidence, with_evidence
-from alignup.host.leases.record import LeaseTable, MachineIdentity, check_amounts, encode_leases, holders, lease_decoder
-from alignup.host.trusted_files import check_trusted, is_at, make_folders, open_own, open_plain, replace_file, set_aside
+from alignup.host.leases.record import (
+    LeaseTable,
+    MachineIdentity,
+    check_amounts,
+    encode_leases,
+    holders,
+    lease_decoder,
+)
+from alignup.host.trusted_files import (
+    check_trusted,
+    is_at,
+    make_folders,
+    open_own,
+    open_plain,
+    replace_file,
+    set_aside,
+)
 from alignup.text.json_text import decode_json
 
 VERSION: Final = 1
-# The version of a file whose leases an agent keeps: releases without an agent refuse it, and grant no leases.
+# The version of a file whose leases an agent keeps: releases without an agent refuse it, and grant
+# no leases.
 AGENT_VERSION: Final = 2
 _BEGINNING: Final = re.compile(rb'\{"version":[0-9]+,"checksum":"')
 _FILE_NAME: Final = "leases.json"
@@ -58,7 +75,8 @@ class AgentOwnsError(InputError):
     def __init__(self, where: str, socket: str) -> None:
         self.socket = socket
         super().__init__(
-            f"the agent at {socket} keeps the leases of {where}: start the agent again, or take the leases back with "
+            f"the agent at {socket} keeps the leases of {where}: start the agent again, or take "
+            "the leases back with "
             f"`alignup agent --state {where} --hand-back`"
         )
 
@@ -67,8 +85,8 @@ class _Envelope(msgspec.Struct):
     """The text of the file.
 
     Attributes:
-        checksum: CRC-32 of the bytes of `table`, in hex: it finds torn and half-written files, and is no protection
-            against forgery.
+        checksum: CRC-32 of the bytes of `table`, in hex: it finds torn and half-written files, and
+            is no protection against forgery.
     """
 
     version: int
@@ -95,7 +113,8 @@ def is_lease_text(text: bytes) -> bool:
 def decode_table(text: bytes, where: str) -> LeaseTable:
     """Return the leases in the text of a file.
 
-    The checksum is over the very bytes of the table, so that no two ways to write JSON can disagree.
+    The checksum is over the very bytes of the table, so that no two ways to write JSON can
+    disagree.
 
     Args:
         text: what the file holds.
@@ -103,14 +122,19 @@ def decode_table(text: bytes, where: str) -> LeaseTable:
 
     Raises:
         DamagedError: the text is not as it was written.
-        InputError: it was written by a later release of alignup, or has amounts that no machine has.
+        InputError: it was written by a later release of alignup, or has amounts that no machine
+            has.
     """
     envelope = _decoded(text, where, _DECODE_ENVELOPE)
     if envelope.version > AGENT_VERSION:
-        raise InputError.at(where, f"leases in the form of version {AGENT_VERSION}", envelope.version)
+        raise InputError.at(
+            where, f"leases in the form of version {AGENT_VERSION}", envelope.version
+        )
     inner = bytes(envelope.table)
     if checksum(inner) != envelope.checksum:
-        raise DamagedError.at(where, f"leases with the checksum {envelope.checksum}", checksum(inner))
+        raise DamagedError.at(
+            where, f"leases with the checksum {envelope.checksum}", checksum(inner)
+        )
     table = _decoded(inner, where, _DECODE_TABLE)
     check_amounts(table.leases, where)
     return table
@@ -148,7 +172,11 @@ def check_machine(table: LeaseTable, machine: MachineIdentity, where: Path) -> N
     Raises:
         InputError: they are of another one.
     """
-    if table.leases and table.machine is not None and table.machine.fingerprint != machine.fingerprint:
+    if (
+        table.leases
+        and table.machine is not None
+        and table.machine.fingerprint != machine.fingerprint
+    ):
         raise InputError(
             f"the leases are not of this machine ({machine.description}) but of another one "
             f"({table.machine.description}) held by {holders(table.leases)} at {where}; "
@@ -201,7 +229,8 @@ def locked(path: Path, tell: Callable[[str], None] | None = None) -> Iterator[Lo
     try:
         yield Lock(path, descriptor)
     finally:
-        # said in so many words: another thread's child may have a copy of the descriptor, and with it the lock
+        # said in so many words: another thread's child may have a copy of the descriptor, and with
+        # it the lock
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
@@ -237,7 +266,9 @@ def _wait(descriptor: int, path: Path, tell: Callable[[str], None] | None) -> No
         else:
             return
         if waited > _LIMIT:
-            raise InputError(f"{_holder(descriptor)} has kept the lock for {_LIMIT:.0f} s at {path}")
+            raise InputError(
+                f"{_holder(descriptor)} has kept the lock for {_LIMIT:.0f} s at {path}"
+            )
         if tell is not None and waited > _SAID_AFTER:
             tell(f"waiting for the lock that {_holder(descriptor)} has at {path}")
             tell = None
@@ -297,10 +328,10 @@ class LeaseFile:
     """The file of a user's leases.
 
     Args:
-        path: the file; None: the default one. Beside it there are a lock and, while it is written, its next
-            version.
-        tell: called with a sentence when the file turned out to be damaged or not the last one, or when one waits
-            long for the lock.
+        path: the file; None: the default one. Beside it there are a lock and, while it is written,
+            its next version.
+        tell: called with a sentence when the file turned out to be damaged or not the last one, or
+            when one waits long for the lock.
     """
 
     __slots__ = ("_lock", "agent_lock", "journal", "path", "tell")
@@ -312,7 +343,8 @@ class LeaseFile:
         self._lock = self.path.with_name(f"{self.path.name}.lock")
         # Where the leases are while an agent has them.
         self.journal = self.path.with_name(f"{self.path.name}.journal")
-        # The file that the agent has locked as long as it runs; its second line is the agent's socket.
+        # The file that the agent has locked as long as it runs; its second line is the agent's
+        # socket.
         self.agent_lock = self.path.with_name(f"{self.path.name}.agent")
         self.tell = tell
 
@@ -334,11 +366,15 @@ class LeaseFile:
         """Return the socket of the agent that keeps the leases; empty if the file has them, or there is no file.
 
         Raises:
-            InputError: as for `read`, or the file names an agent, and may be the work of other users.
+            InputError: as for `read`, or the file names an agent, and may be the work of other
+                users.
         """
         agent = self._agent_of_journal(self._look(open_plain))
         if agent:
-            hint = f"; to ask the agent at {agent}, which it names, all the same, name its socket in ALIGNUP_AGENT"
+            hint = (
+                f"; to ask the agent at {agent}, which it names, all the same, name its socket "
+                "in ALIGNUP_AGENT"
+            )
             check_trusted(self.path, "the lease file", hint)
         return agent
 
@@ -351,8 +387,8 @@ class LeaseFile:
 
         Raises:
             AgentOwnsError: an agent keeps the leases.
-            InputError: the file cannot be read, locked or written, other users can replace it, it is none of leases,
-                or of a later release.
+            InputError: the file cannot be read, locked or written, other users can replace it, it
+                is none of leases, or of a later release.
         """
         check_trusted(self.path, "the lease file")
         with locked(self._lock, self.tell) as lock:
@@ -374,8 +410,8 @@ class LeaseFile:
     def _agent_of_journal(self, found: _Found, lock: Lock | None = None) -> str:
         """Return the socket of the agent whose journal is beside a file that names none; empty: the file counts.
 
-        It does if there is no journal, or if the file is the one that was written last: nobody removed it, or put an
-        old one back.
+        It does if there is no journal, or if the file is the one that was written last: nobody
+        removed it, or put an old one back.
         """
         if found.table.agent or not self.journal.exists():
             return found.table.agent or ""
@@ -413,15 +449,16 @@ class LeaseFile:
     def _write(self, table: LeaseTable, lock: Lock) -> None:
         text = encode_table(table)
         with system_errors("cannot write the file of leases", self.path):
-            # the folder needs no fsync: should the rename be lost with the power, so are all the processes
+            # the folder needs no fsync: should the rename be lost with the power, so are all the
+            # processes
             replace_file(self.path, text)
         lock.note(checksum(text))
 
     def _recovered(self, found: _Found, lock: Lock) -> LeaseTable:
         """Complete the leases of a file that is damaged, missing, or not the one that was written last; say so.
 
-        A damaged file is kept under another name. The new file takes its place in one step; killed before that, one
-        only has it set aside twice.
+        A damaged file is kept under another name. The new file takes its place in one step; killed
+        before that, one only has it set aside twice.
         """
         table, words = with_evidence(found.table, find_evidence(self.path))
         agent = self._agent_of_journal(found, lock)
@@ -431,7 +468,10 @@ class LeaseFile:
         if found.damage is not None:
             aside = set_aside(self.path, found.text)
             self._write(table, lock)
-            self.tell(f"the file of leases was damaged and is now {aside}: {found.damage}; {words or _NOBODY}")
+            self.tell(
+                f"the file of leases was damaged and is now {aside}: {found.damage}; "
+                f"{words or _NOBODY}"
+            )
         elif words:
             self._write(table, lock)
             self.tell(f"the file of leases was removed or replaced at {self.path}; {words}")

@@ -40,7 +40,9 @@ class Lease:
 
     __slots__ = ("_binding", "_evidence", "_grant", "_is_held", "_pid", "_record", "_source")
 
-    def __init__(self, grant: Grant, source: FileSource | AgentSource, evidence: int | None) -> None:
+    def __init__(
+        self, grant: Grant, source: FileSource | AgentSource, evidence: int | None
+    ) -> None:
         self._record = grant.lease
         self._grant = grant
         self._source = source
@@ -109,15 +111,20 @@ class Lease:
         """Bind the calling thread to the CPUs and the memory, if none is bound yet; `release` undoes it.
 
         Raises:
-            AllocationError: the kernel does not let the thread use these CPUs, or the lease was released.
+            AllocationError: the kernel does not let the thread use these CPUs, or the lease was
+                released.
         """
         self._check_held()
         if self._binding is not None:
             return
         record = self._record
-        self._binding, trouble = bind(record.cpus, self._grant.memory_nodes, strict=record.is_strict)
+        self._binding, trouble = bind(
+            record.cpus, self._grant.memory_nodes, strict=record.is_strict
+        )
         if trouble:
-            warnings.warn(f"{trouble}; going on with CPUs {record.cpus}", RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                f"{trouble}; going on with CPUs {record.cpus}", RuntimeWarning, stacklevel=3
+            )
 
     def _check_held(self) -> None:
         if not self._is_held:
@@ -140,7 +147,10 @@ class Lease:
         record = self._record
         if not self._is_held:
             return f"<Lease {record.name!r}: released>"
-        return f"<Lease {record.name!r}: CPUs {str(record.cpus) or 'none'}, devices {dict(record.devices)}>"
+        return (
+            f"<Lease {record.name!r}: CPUs {str(record.cpus) or 'none'}, devices "
+            f"{dict(record.devices)}>"
+        )
 
 
 def lease(
@@ -165,20 +175,21 @@ def lease(
     ...     print(held.cpus, held.numa_nodes)
     0-1,112-113 (0,)
 
-    The lease ends with the `with` block, with `release`, or with this process, whichever is first; it is
-    safe from other processes that use alignup, of the same user and with the same file of leases, and from
-    nobody else.
+    The lease ends with the `with` block, with `release`, or with this process, whichever is first;
+    it is safe from other processes that use alignup, of the same user and with the same file of
+    leases, and from nobody else.
 
-    With `bind`, the calling thread runs on these CPUs only and has its memory from their NUMA nodes (from
-    there only, under the policies restricted and single-numa-node), and so do threads and processes that it
-    starts from then on. Threads that run already are not touched. The end of the lease undoes this for that
-    thread. Where the kernel forbids to bind memory, there is a `RuntimeWarning`, and CPUs are bound all the
-    same.
+    With `bind`, the calling thread runs on these CPUs only and has its memory from their NUMA nodes
+    (from there only, under the policies restricted and single-numa-node), and so do threads and
+    processes that it starts from then on. Threads that run already are not touched. The end of the
+    lease undoes this for that thread. Where the kernel forbids to bind memory, there is a
+    `RuntimeWarning`, and CPUs are bound all the same.
 
     Args:
         cpus: how many whole CPUs.
         memory: bytes, or a Kubernetes quantity such as `8Gi`.
-        devices: how many by resource; by a claim of `resources` with `resourceclaim/` before its name.
+        devices: how many by resource; by a claim of `resources` with `resourceclaim/` before its
+            name.
         policy: how well they must be aligned: none, best-effort, restricted or single-numa-node.
         name: what `alignup ps` shows; made up if not given.
         bind: whether to bind the calling thread; only on the machine at hand.
@@ -187,17 +198,22 @@ def lease(
         inventory: devices of resources, as in `{"nvidia.com/gpu": [{"id": "gpu0", "numa": [0]}]}`.
         resources: the objects of claims (DRA), each as `kubectl get -o json` prints it.
         state: the file of leases; by default in the user's XDG state directory.
-        wait: how many seconds to wait at most until it can be had, in order of arrival (`math.inf`: as long as it
-            takes); None: not at all.
-        kubelet_version: the release of a kubelet whose managers decide, such as `1.33`; None: the newest known, or
-            the agent's.
+        wait: how many seconds to wait at most until it can be had, in order of arrival (`math.inf`:
+            as long as it takes); None: not at all.
+        kubelet_version: the release of a kubelet whose managers decide, such as `1.33`; None: the
+            newest known, or the agent's.
 
     Raises:
         AllocationError: it cannot be had now, or not within that time; the sentence says why.
         InputError: an argument cannot be, or the file of leases cannot be used.
     """
     request = make_request(
-        cpus=cpus, memory=memory, devices=devices, policy=policy, name=name, kubelet_version=kubelet_version
+        cpus=cpus,
+        memory=memory,
+        devices=devices,
+        policy=policy,
+        name=name,
+        kubelet_version=kubelet_version,
     )
     check_wait(wait, "wait")
 
@@ -205,7 +221,9 @@ def lease(
         from alignup.claims.read import resources_of  # noqa: PLC0415  # few leases have claims
 
         claims = resources_of(resources, "resources") if resources else None
-        return load_site(machine, resources=wanted, selectors=device_resources, devices=inventory, claims=claims)
+        return load_site(
+            machine, resources=wanted, selectors=device_resources, devices=inventory, claims=claims
+        )
 
     given = {
         "machine": machine != HERE,
@@ -238,9 +256,12 @@ def _take(wanted: Request, source: FileSource | AgentSource, wait: float | None)
         request = LeaseRequest(
             wanted,
             identify(os.getpid()),
-            command=" ".join(sys.orig_argv).encode("utf-8", "backslashreplace").decode()[:100] or "python",
+            command=" ".join(sys.orig_argv).encode("utf-8", "backslashreplace").decode()[:100]
+            or "python",
             name=f"python-{os.getpid()}",
-            show=lambda lease, machine, state: show_evidence(evidence_of(lease, machine, state), evidence),
+            show=lambda lease, machine, state: show_evidence(
+                evidence_of(lease, machine, state), evidence
+            ),
         )
         return Lease(source.acquire(request, wait), source, evidence)
     except BaseException:

@@ -1,9 +1,10 @@
 """Keeps a node whose pods are leases: decides which CPUs, memory and devices a request gets, and takes them back.
 
-The decision is that of the kubelet's managers, with a static CPU manager; each request brings its own policy. Memory
-has a say in it too, and is then taken near the CPUs (`NearMemory`), or as a kubelet's Static memory
-manager would where the site wants that. A request for a part of the machine gets exactly that part. The
-words about who holds what, and the file or the agent that keeps the leases, are left to others.
+The decision is that of the kubelet's managers, with a static CPU manager; each request brings its
+own policy. Memory has a say in it too, and is then taken near the CPUs (`NearMemory`), or as a
+kubelet's Static memory manager would where the site wants that. A request for a part of the machine
+gets exactly that part. The words about who holds what, and the file or the agent that keeps the
+leases, are left to others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from alignup.errors import AllocationError, InputError, UnknownPodError
-from alignup.host.leases.record import DEFAULT_POLICY, STRICT_POLICIES, LeaseRecord, MemoryShare, Request
+from alignup.host.leases.record import (
+    DEFAULT_POLICY,
+    STRICT_POLICIES,
+    LeaseRecord,
+    MemoryShare,
+    Request,
+)
 from alignup.host.leases.request import CLAIM, LeaseRequest
 from alignup.host.parts.part import Part, visible_variables
 from alignup.host.parts.usable import MemoryRule, take_near
@@ -28,7 +35,13 @@ from alignup.machine.bits import bit_set, ids_of, overlapping
 from alignup.machine.cpuset import CPUSet
 from alignup.node import Node, plugins_of
 from alignup.records import replace
-from alignup.topology_manager.hints import MAX_NUMA_NODES, BitMask, TopologyHint, feasible_hints, smallest_size
+from alignup.topology_manager.hints import (
+    MAX_NUMA_NODES,
+    BitMask,
+    TopologyHint,
+    feasible_hints,
+    smallest_size,
+)
 from alignup.topology_manager.policy import Policy, make_policy
 from alignup.topology_manager.refusal_account import Accounts, MemoryAccount, in_words
 from alignup.topology_manager.scope import Scope, make_scope
@@ -48,7 +61,8 @@ _CONTAINER: Final = "command"
 # The namespace of leases in sentences about pods.
 _LEASE: Final = "lease"
 _MEMORY: Final = "memory"
-# The bytes of memory that are reserved: a Static memory manager does not start without a reservation.
+# The bytes of memory that are reserved: a Static memory manager does not start without a
+# reservation.
 _PAGE: Final = 4096
 # Bytes of a node up to which its memory is none to be given.
 _LITTLE: Final = 1 << 16
@@ -122,15 +136,21 @@ class NearMemory:
         taken = take_near(self._machine, rule, home, self._free(), size)
         if sum(taken.values()) < size:
             here = ", ".join(map(str, ids_of(home, self._machine.numa_node_ids)))
-            near = f" on the NUMA nodes of its CPUs ({here})" if rule.source == "cpus" and home else ""
+            near = (
+                f" on the NUMA nodes of its CPUs ({here})" if rule.source == "cpus" and home else ""
+            )
             why = f", and policy {policy} takes none elsewhere" if strict and near else ""
-            raise AllocationError(f"too little memory is free{near}{why}: {in_words(self._account(size))[_MEMORY]}")
+            raise AllocationError(
+                f"too little memory is free{near}{why}: {in_words(self._account(size))[_MEMORY]}"
+            )
         self._hold(lease_id, taken)
 
     def adopt(self, lease_id: str, shares: Mapping[int, int]) -> None:
         """Note memory, by kernel node id, that a lease was given before; nodes that the machine lacks are ignored."""
         ids = self._machine.numa_node_ids
-        self._hold(lease_id, {ids.index(node): size for node, size in shares.items() if node in ids})
+        self._hold(
+            lease_id, {ids.index(node): size for node, size in shares.items() if node in ids}
+        )
 
     def _hold(self, lease_id: str, taken: dict[int, int]) -> None:
         self._held[lease_id] = taken
@@ -157,7 +177,9 @@ class NearMemory:
 
     def _free(self) -> list[int]:
         """Return the bytes that are free, by position; a lease of other rules can hold what this one does not give."""
-        return [max(0, there - given) for there, given in zip(self._capacity, self._given, strict=True)]
+        return [
+            max(0, there - given) for there, given in zip(self._capacity, self._given, strict=True)
+        ]
 
 
 class LeaseNode:
@@ -175,15 +197,22 @@ class LeaseNode:
 
     def __init__(self, site: Site, version: KubeletVersion = NEWEST) -> None:
         self._site = site
-        # The devices by resource, as they were reported last; this and the node are to be looked at by others.
+        # The devices by resource, as they were reported last; this and the node are to be looked at
+        # by others.
         self.inventory: dict[str, Sequence[Device]] = {**site.inventory, _NO_RESOURCE: ()}
         has_memory = any(node.memory > _LITTLE for node in site.machine.numa_nodes)
         has_memory = has_memory and bool(site.memory_rule.open_nodes(site.machine))
-        self._memory = NearMemory(site.machine, site.memory_rule) if has_memory and not site.as_kubelet else None
+        self._memory = (
+            NearMemory(site.machine, site.memory_rule)
+            if has_memory and not site.as_kubelet
+            else None
+        )
         config = _config(site, version, has_memory=has_memory and site.as_kubelet)
         providers = [self._memory] if self._memory is not None else []
         plugins = plugins_of(site.preferred_sets)
-        self.node = Node(site.placed, config, self.inventory, plugins, providers=providers, pair=site.pair)
+        self.node = Node(
+            site.placed, config, self.inventory, plugins, providers=providers, pair=site.pair
+        )
         if site.claims is not None:
             here = platform.node() if site.claims.by_node.get(platform.node()) else ""
             self.node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
@@ -252,7 +281,8 @@ class LeaseNode:
 
         Raises:
             AllocationError: the request cannot be met; nothing has changed.
-            InputError: the machine cannot be asked for that, such as a part of more parts than it has CPUs.
+            InputError: the machine cannot be asked for that, such as a part of more parts than it
+                has CPUs.
         """
         wanted = request.wanted
         if wanted.part is None:
@@ -271,7 +301,9 @@ class LeaseNode:
             taken_at=int(time.time()),
             numa_nodes=self._numa_nodes(cpus, shares, devices),
             memory=tuple(
-                MemoryShare(node, kind, size) for kind, taken in shares.items() for node, size in taken.items()
+                MemoryShare(node, kind, size)
+                for kind, taken in shares.items()
+                for node, size in taken.items()
             ),
             devices={resource: ids for resource, ids in devices.items() if ids},
         )
@@ -289,7 +321,9 @@ class LeaseNode:
         if self._memory is None or not wanted.memory:
             return {}
         machine = self._site.machine
-        home = overlapping(machine.node_cpus, int(cpus)) or bit_set(map(machine.position, self._near(devices)))
+        home = overlapping(machine.node_cpus, int(cpus)) or bit_set(
+            map(machine.position, self._near(devices))
+        )
         affinity = self.node.manager.affinities(lease_id).get(_CONTAINER)
         if not home and affinity is not None and affinity.affinity is not None:
             home = int(affinity.affinity)
@@ -339,10 +373,14 @@ class LeaseNode:
             from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415  # startup counts
 
             why = cause(refusal, self._site.machine.numa_node_ids)
-            raise AllocationError(refusal.detail or f"policy {refusal.policy}: {why}", refusal.reason)
+            raise AllocationError(
+                refusal.detail or f"policy {refusal.policy}: {why}", refusal.reason
+            )
         own = None if node.cpu is None else node.cpu.cpus(uid, _CONTAINER)
         given = {} if node.devices is None else dict(node.devices.devices(uid, _CONTAINER))
-        for name, held in (node.claims.held.get(uid, {}) if node.claims is not None else {}).items():
+        for name, held in (
+            node.claims.held.get(uid, {}) if node.claims is not None else {}
+        ).items():
             resource = f"{CLAIM}{name.rpartition('/')[0]}"
             ids = (str(one.id) for one in held.allocated or ())
             given[resource] = (*given.get(resource, ()), *ids)
@@ -388,11 +426,16 @@ class LeaseNode:
             pod = self._pod(request.wanted, request.id)
             node.memory.allocate(pod, pod.containers[0], TopologyHint(mask, True))
         devices = dict(part.devices)
-        self.adopt(LeaseRecord(request.id, request.name, request.holder, cpus=part.cpus, devices=devices))
+        self.adopt(
+            LeaseRecord(request.id, request.name, request.holder, cpus=part.cpus, devices=devices)
+        )
         return part.cpus, devices
 
     def _numa_nodes(
-        self, cpus: CPUSet, shares: Mapping[str, Mapping[int, int]], devices: Mapping[str, tuple[str, ...]]
+        self,
+        cpus: CPUSet,
+        shares: Mapping[str, Mapping[int, int]],
+        devices: Mapping[str, tuple[str, ...]],
     ) -> tuple[int, ...]:
         """Return the ids of the nodes of some CPUs and memory; without either, those near some devices."""
         machine = self._site.machine
@@ -409,7 +452,9 @@ class LeaseNode:
         found: set[int] = set()
         for resource, ids in devices.items():
             is_claim = resource.startswith(CLAIM)
-            places = near if is_claim else {one.id: one.numa_nodes for one in self.inventory[resource]}
+            places = (
+                near if is_claim else {one.id: one.numa_nodes for one in self.inventory[resource]}
+            )
             found.update(*(places.get(identity) or () for identity in ids))
         return found
 
@@ -418,11 +463,19 @@ def _for_leases(known: Resources) -> Resources:
     """Return the objects of claims for leases, each of which has claims of its own, made as of templates."""
     claims = [one for one in known.claims if one.allocated is None]
     templates = tuple(structs.replace(one, namespace=_LEASE) for one in (*claims, *known.templates))
-    return replace(known, claims=tuple(one for one in known.claims if one.allocated is not None), templates=templates)
+    return replace(
+        known,
+        claims=tuple(one for one in known.claims if one.allocated is not None),
+        templates=templates,
+    )
 
 
 def cut(
-    site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus_per_part: int, devices: Mapping[str, int]
+    site: Site,
+    inventory: Mapping[str, Sequence[Device]],
+    count: int,
+    cpus_per_part: int,
+    devices: Mapping[str, int],
 ) -> tuple[Part, ...]:
     """Return a machine, with devices, in equal parts.
 
@@ -434,7 +487,11 @@ def cut(
         cpus_per_part = site.placed.cpu_count // count // threads
     parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
     return tuple(
-        replace(part, cpus=site.bound(part.cpus), visible=visible_variables(part.devices, inventory, site.machine))
+        replace(
+            part,
+            cpus=site.bound(part.cpus),
+            visible=visible_variables(part.devices, inventory, site.machine),
+        )
         for part in parts
     )
 
@@ -445,17 +502,29 @@ def notes(site: Site, parts: Sequence[Part]) -> Iterator[str]:
 
     shared = shared_cores(site.machine, (int(part.cpus) for part in parts))
     if shared:
-        yield f"CPUs {shared} are of cores that several parts have: there are too few whole cores for all"
+        yield (
+            f"CPUs {shared} are of cores that several parts have: there are too few whole cores "
+            "for all"
+        )
     given = {node for part in parts for node, _ in part.memory}
     places = ids_of(site.memory_rule.open_nodes(site.machine), site.machine.numa_node_ids)
     nodes = (site.whole or site.machine).numa_nodes
-    lost = CPUSet(node.id for node in nodes if node.id in places and node.id not in given and not node.cores)
+    lost = CPUSet(
+        node.id for node in nodes if node.id in places and node.id not in given and not node.cores
+    )
     if lost:
-        yield f"NUMA nodes {lost} have memory and no CPUs, and no part has any of it: --memory-kind any shares it out"
+        yield (
+            f"NUMA nodes {lost} have memory and no CPUs, and no part has any of it: "
+            "--memory-kind any shares it out"
+        )
 
 
 def cut_machine(
-    site: Site, inventory: Mapping[str, Sequence[Device]], count: int, cpus: int, devices: Mapping[str, int]
+    site: Site,
+    inventory: Mapping[str, Sequence[Device]],
+    count: int,
+    cpus: int,
+    devices: Mapping[str, int],
 ) -> tuple[Part, ...]:
     """Return a machine in equal parts: those of `split_machine`, or with options what the CPU manager gives.
 
@@ -475,7 +544,8 @@ def cut_machine(
     options = site.cpu_options
     own = CpuOptions(
         full_pcpus_only=options.full_pcpus_only and not site.as_kubelet,
-        prefer_align_cpus_by_uncorecache=options.prefer_align_cpus_by_uncorecache and not site.as_kubelet,
+        prefer_align_cpus_by_uncorecache=options.prefer_align_cpus_by_uncorecache
+        and not site.as_kubelet,
     )
     if (options == own or site.layout) and not has_claims:
         return split_machine(
@@ -498,12 +568,16 @@ def cut_machine(
     node = LeaseNode(whole)
     made = []
     for rank in range(count):
-        request = LeaseRequest(wanted, ProcessIdentity(0, 0, "", 0), command="", name="", id=f"part {rank}")
+        request = LeaseRequest(
+            wanted, ProcessIdentity(0, 0, "", 0), command="", name="", id=f"part {rank}"
+        )
         try:
             made.append(node.place(request))
         except AllocationError as error:
             raise InputError(f"part {rank} of {count} does not fit: {error.detail}") from error
-    return parts_with(site.machine, [(int(lease.cpus), lease.devices) for lease in made], site.memory_rule)
+    return parts_with(
+        site.machine, [(int(lease.cpus), lease.devices) for lease in made], site.memory_rule
+    )
 
 
 def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
@@ -516,12 +590,16 @@ def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
     for other in leases:
         twice = other.cpus & part.cpus
         if twice:
-            raise AllocationError(f"{number} is not free: CPUs {twice} are in use by '{id_words(other.id)}'")
+            raise AllocationError(
+                f"{number} is not free: CPUs {twice} are in use by '{id_words(other.id)}'"
+            )
         for resource, ids in part.devices.items():
             both = sorted(set(ids) & set(other.devices.get(resource, ())))
             if both:
                 got = f"{resource} {', '.join(both)}"
-                raise AllocationError(f"{number} is not free: {got} in use by '{id_words(other.id)}'")
+                raise AllocationError(
+                    f"{number} is not free: {got} in use by '{id_words(other.id)}'"
+                )
 
 
 def _config(site: Site, version: KubeletVersion, *, has_memory: bool) -> KubeletConfig:

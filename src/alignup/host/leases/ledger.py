@@ -1,9 +1,10 @@
 """Decides who gets what of a machine, for one user or many: requests in, decisions and journal entries out.
 
-A state machine without clocks, files, sockets and processes, so that every state can be tested. The file of leases is
-such a ledger, loaded, asked and stored under a lock; the agent has one for as long as it runs. A lease is made in two
-steps: `ask` sets everything aside, and `keep` makes it a lease, once the device plugins have agreed; `free` undoes
-either. The rules of placing are those of `alignup.host.leases.lease_node`.
+A state machine without clocks, files, sockets and processes, so that every state can be tested. The
+file of leases is such a ledger, loaded, asked and stored under a lock; the agent has one for as
+long as it runs. A lease is made in two steps: `ask` sets everything aside, and `keep` makes it a
+lease, once the device plugins have agreed; `free` undoes either. The rules of placing are those of
+`alignup.host.leases.lease_node`.
 
 Who waits, and who may pass them, is in `alignup.host.leases.wait_queue`.
 """
@@ -20,7 +21,17 @@ import msgspec
 
 from alignup.errors import AlignupError, AllocationError, InputError
 from alignup.host.leases.lease_node import LeaseNode
-from alignup.host.leases.record import Entry, Freed, Given, Joined, LeaseRecord, LeaseTable, Left, Waiter, holders
+from alignup.host.leases.record import (
+    Entry,
+    Freed,
+    Given,
+    Joined,
+    LeaseRecord,
+    LeaseTable,
+    Left,
+    Waiter,
+    holders,
+)
 from alignup.host.leases.request import CLAIM, LeaseRequest, Question
 from alignup.host.leases.users import Limits, UserHoldings, Users
 from alignup.host.leases.wait_queue import Queue, Snapshot
@@ -51,11 +62,14 @@ class Ledger:
         version: the release of the kubelet whose managers decide.
     """
 
-    def __init__(self, site: Site, limits: Limits, owner: int, version: KubeletVersion = NEWEST) -> None:
+    def __init__(
+        self, site: Site, limits: Limits, owner: int, version: KubeletVersion = NEWEST
+    ) -> None:
         self._site = site
         self._version = version
         self._owner = owner
-        # To be looked at by others, and changed here only; leases whose plugins have not agreed yet are among them.
+        # To be looked at by others, and changed here only; leases whose plugins have not agreed yet
+        # are among them.
         self.node = LeaseNode(site, version)
         self.leases: dict[str, LeaseRecord] = {}
         self._pending: set[str] = set()
@@ -82,12 +96,16 @@ class Ledger:
         return LeaseTable(self._site.identity, kept, self.waiting)
 
     def restore(
-        self, leases: Iterable[LeaseRecord], waiting: Iterable[Waiter] = (), *, are_new: bool = False
+        self,
+        leases: Iterable[LeaseRecord],
+        waiting: Iterable[Waiter] = (),
+        *,
+        are_new: bool = False,
     ) -> list[str]:
         """Take over leases and a queue from before; return sentences about CPUs that the machine lacks now.
 
-        Devices that nobody has reported yet are kept as unhealthy ones, so that they are not given to others
-        when they are. `are_new`: they are not in the journal yet.
+        Devices that nobody has reported yet are kept as unhealthy ones, so that they are not given
+        to others when they are. `are_new`: they are not in the journal yet.
 
         Raises:
             InputError: something is held twice.
@@ -98,14 +116,20 @@ class Ledger:
             for resource, ids in lease.devices.items():
                 known = self.node.inventory.get(resource, ())
                 if not (resource.startswith(CLAIM) or {one.id for one in known}.issuperset(ids)):
-                    self.update(resource, self._with_unhealthy(resource, known, ids), has_preferences=False)
+                    self.update(
+                        resource, self._with_unhealthy(resource, known, ids), has_preferences=False
+                    )
             missing = lease.cpus - CPUSet.from_int(there)
             if missing:
-                notices.append(f"lease {lease.name!r} has CPUs {missing}, which this machine lacks now")
+                notices.append(
+                    f"lease {lease.name!r} has CPUs {missing}, which this machine lacks now"
+                )
             try:
                 self.node.adopt(lease)
             except AllocationError as error:
-                raise InputError(f"lease {lease.name!r} conflicts with another lease: {error}") from None
+                raise InputError(
+                    f"lease {lease.name!r} conflicts with another lease: {error}"
+                ) from None
             self._note(lease)
             if are_new:
                 self.record(Given(lease))
@@ -150,7 +174,9 @@ class Ledger:
             offered = self.node.resources
             if resource not in offered:
                 there = ", ".join(sorted(offered)) or "none: no device plugin has registered"
-                raise InputError.at("the devices of this machine", f"a resource that it has ({there})", resource)
+                raise InputError.at(
+                    "the devices of this machine", f"a resource that it has ({there})", resource
+                )
         ahead = self._queue.ahead_of(request.waiter(), self._now()) if len(self._queue) else []
         name = _free_name(self.users.of(request.uid), request.wanted.name, request.name)
         try:
@@ -163,7 +189,9 @@ class Ledger:
             raise self._behind(ahead, request.uid)
         return found
 
-    def keep(self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = "") -> LeaseRecord:
+    def keep(
+        self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = ""
+    ) -> LeaseRecord:
         """Make a lease of what was set aside, with the answer of its device plugins and the cgroup of its command."""
         lease = self.leases[lease_id]
         if lease_id not in self._pending:
@@ -193,13 +221,16 @@ class Ledger:
         """Append a request to the queue, unless it is queued.
 
         Raises:
-            AllocationError: the user has too many there, or the request could not be met if nobody held anything.
+            AllocationError: the user has too many there, or the request could not be met if nobody
+                held anything.
         """
         if request.id in self._queue:
             return
         self._check_possible(request)
         waiter = request.waiter()
-        self.users.check_waiting(request.uid, sum(self.users.owner_of(one) == request.uid for one in self._queue))
+        self.users.check_waiting(
+            request.uid, sum(self.users.owner_of(one) == request.uid for one in self._queue)
+        )
         self._queue.join(waiter)
         self.record(Joined(waiter))
 
@@ -233,10 +264,15 @@ class Ledger:
     def amounts(self) -> dict[tuple[str, str], tuple[int, int]]:
         """Return by NUMA node (its id) and resource how much is free, and how much is held.
 
-        A lease that has memory of several nodes has so much of each. A device near several nodes counts with all of
-        them, as in `0+1`; one near none with the empty name.
+        A lease that has memory of several nodes has so much of each. A device near several nodes
+        counts with all of them, as in `0+1`; one near none with the empty name.
         """
-        machine, cpus, memory, devices = self._site.machine, CPUSet(), Counter[int](), Counter[str]()
+        machine, cpus, memory, devices = (
+            self._site.machine,
+            CPUSet(),
+            Counter[int](),
+            Counter[str](),
+        )
         for lease in self.leases.values():
             cpus |= lease.cpus
             for share in lease.memory:
@@ -267,20 +303,31 @@ class Ledger:
 
     def _site_of_all(self, machine: Machine) -> Site:
         """Return a machine with the devices of now, as if all of them were well."""
-        well = {name: [replace(one, healthy=True) for one in some] for name, some in self.node.inventory.items()}
+        well = {
+            name: [replace(one, healthy=True) for one in some]
+            for name, some in self.node.inventory.items()
+        }
         return replace(self._site_with(well), machine=machine)
 
-    def _with_unhealthy(self, resource: str, devices: Sequence[Device], held: Iterable[str]) -> tuple[Device, ...]:
+    def _with_unhealthy(
+        self, resource: str, devices: Sequence[Device], held: Iterable[str]
+    ) -> tuple[Device, ...]:
         """Return devices and, as unhealthy ones near the NUMA nodes that are known, those held that are not listed."""
         missing = set(held) - {device.id for device in devices}
-        near = {device.id: device.numa_nodes for device in self.node.inventory.get(resource, ()) if missing}
+        near = {
+            device.id: device.numa_nodes
+            for device in self.node.inventory.get(resource, ())
+            if missing
+        }
         return (*devices, *(Device(one, near.get(one), healthy=False) for one in sorted(missing)))
 
     def _place(self, request: LeaseRequest, name: str) -> LeaseRecord | Question:
         """Set aside what the node decides on."""
         wanted = request.wanted
         if wanted.memory and not self.node.has_memory:
-            raise InputError.at("memory", "a machine with memory that this process may use", wanted.memory)
+            raise InputError.at(
+                "memory", "a machine with memory that this process may use", wanted.memory
+            )
         self._advice, self._questions = request.advice, []
         try:
             lease = self.node.place(request, self.leases.values() if wanted.part else ())
@@ -296,7 +343,9 @@ class Ledger:
             self.node.release(lease.id)
             raise AllocationError(excess)
         # None stands for the owner of the ledger, as in a file, which has one user
-        lease = msgspec.structs.replace(lease, name=name, uid=None if request.uid == self._owner else request.uid)
+        lease = msgspec.structs.replace(
+            lease, name=name, uid=None if request.uid == self._owner else request.uid
+        )
         self._pending.add(lease.id)
         self._note(lease)
         return lease
@@ -316,7 +365,9 @@ class Ledger:
                 self.free(lease.id)
         return may_pass
 
-    def _prefer(self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
+    def _prefer(
+        self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> Sequence[str]:
         """Return what the plugin of a resource has answered, or note that it is to be asked.
 
         Raises:
@@ -348,11 +399,15 @@ class Ledger:
 
     def _behind(self, ahead: Sequence[Waiter], uid: int) -> AllocationError:
         """Return the refusal of a request that others came before."""
-        visible = [one for one in ahead if self.users.is_admin(uid) or self.users.owner_of(one) == uid]
+        visible = [
+            one for one in ahead if self.users.is_admin(uid) or self.users.owner_of(one) == uid
+        ]
         words = [f"pid {one.process.pid}" for one in visible]
         others = len(ahead) - len(visible)
         words += [f"{counted(others, 'request')} of other users"] if others else []
-        return AllocationError(f"earlier requests are waiting for the same resources: {', '.join(words)}")
+        return AllocationError(
+            f"earlier requests are waiting for the same resources: {', '.join(words)}"
+        )
 
     def _limit(self, request: LeaseRequest) -> str:
         """Return words about the CPUs that this process may use, if the whole machine would have enough."""

@@ -1,7 +1,7 @@
 """Loads the machine to place work on, with its devices, restricted to the CPUs and memory this process may use.
 
-Reading the machine and its devices is left to `alignup.machine.load`; here it is decided whether the
-machine is the one at hand, and how leases of it are told from those of another.
+Reading the machine and its devices is left to `alignup.machine.load`; here it is decided whether
+the machine is the one at hand, and how leases of it are told from those of another.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ class Site(Record):
     Attributes:
         machine: as work may be placed on it: see `usable` and `reachable`.
         is_here: True if this process runs on it; only then can processes be bound to its CPUs.
-        whole: the machine with the CPUs and memory that this process may not use too; None: it may use all.
+        whole: the machine with the CPUs and memory that this process may not use too; None: it may
+            use all.
         pair: resources whose devices are chosen together, as `Node` takes them.
         layout: how `split_machine` lays out parts.
         claims: the objects of claims; None: none may be asked for.
         idle_siblings: work gets whole cores, and is bound to the first CPU of each.
-        as_kubelet: memory is given by the rules of a kubelet's memory manager, and CPUs by its idea of a core.
+        as_kubelet: memory is given by the rules of a kubelet's memory manager, and CPUs by its idea
+            of a core.
     """
 
     machine: Machine
@@ -70,8 +72,8 @@ class Site(Record):
     def memory_nodes(self, lease: LeaseRecord) -> tuple[int, ...]:
         """Return the kernel's ids of the nodes to bind memory to, the nearest first; none if it is not to be bound.
 
-        They are those of the memory that was asked for. Where none was, they are those of the CPUs, as far as
-        they have memory; under policy none there are none.
+        They are those of the memory that was asked for. Where none was, they are those of the CPUs,
+        as far as they have memory; under policy none there are none.
         """
         asked = dict.fromkeys(share.numa_node for share in lease.memory if share.size)
         if asked or lease.policy == _UNALIGNED:
@@ -91,7 +93,9 @@ class Site(Record):
         cores = (core for node in self.placed.numa_nodes for core in node.cores)
         return max(len(core.cpus) for core in cores) if self.idle_siblings else 1
 
-    def grant(self, lease: LeaseRecord, inventory: Mapping[str, Sequence[Device]], state: Path) -> Grant:
+    def grant(
+        self, lease: LeaseRecord, inventory: Mapping[str, Sequence[Device]], state: Path
+    ) -> Grant:
         """Return what the holder of a lease is told: the CPUs are those that work is to run on.
 
         Args:
@@ -119,7 +123,9 @@ class Site(Record):
         if self.whole is None:
             return ""
         allowed, there = CPUSet.from_int(self.machine.cpus), CPUSet.from_int(self.whole.cpus)
-        return f"this process may use only CPUs {allowed} of {there}, by its affinity mask or cpuset"
+        return (
+            f"this process may use only CPUs {allowed} of {there}, by its affinity mask or cpuset"
+        )
 
 
 def load_site(
@@ -137,11 +143,12 @@ def load_site(
 ) -> Site:
     """Return a machine, and its devices of the resources that will be asked for.
 
-    Devices are those of `devices`, or without it those that come with the machine; PCI devices that `selectors`
-    select take the place of those of the same resource. Where `nvidia.com/gpu` is asked for and still missing on
-    the machine at hand, NVIDIA's driver is asked for GPUs. Where all resources are, it is asked only if there are GPUs
-    of NVIDIA, and need not answer: a device plugin may offer them. A device near NUMA nodes without CPUs counts as near
-    the closest ones with CPUs.
+    Devices are those of `devices`, or without it those that come with the machine; PCI devices that
+    `selectors` select take the place of those of the same resource. Where `nvidia.com/gpu` is asked
+    for and still missing on the machine at hand, NVIDIA's driver is asked for GPUs. Where all
+    resources are, it is asked only if there are GPUs of NVIDIA, and need not answer: a device
+    plugin may offer them. A device near NUMA nodes without CPUs counts as near the closest ones
+    with CPUs.
 
     Args:
         source: a machine as `--machine` takes it, `/` being the machine at hand; or its record.
@@ -150,15 +157,15 @@ def load_site(
         devices: an inventory: resource -> [{"id", "numa"}], or records.
         where: the name of the inventory in errors.
         all_resources: keep all devices that there are, GPUs that NVIDIA's driver knows included.
-        tell: called with a sentence about GPUs that are left out since the driver does not answer, and about CPUs on
-            which nothing is placed since they are in no NUMA node.
+        tell: called with a sentence about GPUs that are left out since the driver does not answer,
+            and about CPUs on which nothing is placed since they are in no NUMA node.
         isolated: place work on the CPUs that the kernel's scheduler leaves alone, and only there.
         reserve: CPUs on which nothing is placed.
         rules: the fields of `Site` that say how work is placed.
 
     Raises:
-        InputError: an argument is of another form, the machine has no such resource, or this process may use no
-            CPU of the machine at hand.
+        InputError: an argument is of another form, the machine has no such resource, or this
+            process may use no CPU of the machine at hand.
     """
     wanted = list(resources)
     is_here = source == HERE
@@ -166,7 +173,13 @@ def load_site(
     if is_here and (all_resources or GPU_RESOURCE in wanted):
         ask = "if there" if all_resources else "if missing"
     loaded = load_with_devices(
-        source, devices=devices, where=where, selectors=selectors, nvidia=ask, near_cpus=True, tell=tell
+        source,
+        devices=devices,
+        where=where,
+        selectors=selectors,
+        nvidia=ask,
+        near_cpus=True,
+        tell=tell,
     )
     if loaded.machine.unassigned_cores:
         lost = CPUSet(cpu for core in loaded.machine.unassigned_cores for cpu in core.cpus)
@@ -201,15 +214,17 @@ def _of_resources(loaded: LoadedMachine, wanted: Iterable[str]) -> dict[str, Seq
             known = f"one that {seen or '--device-resource'} or --devices describes"
             if inventory:
                 known = f"one of {', '.join(sorted(inventory))}{f', or {known}' if seen else ''}"
-            raise InputError.at("the devices of this machine", f"a resource that it has, {known}", resource)
+            raise InputError.at(
+                "the devices of this machine", f"a resource that it has, {known}", resource
+            )
     return {resource: inventory[resource] for resource in wanted}
 
 
 def fingerprint(machine: Machine, *, is_here: bool) -> str:
     """Return a text that is equal for equal machines.
 
-    The machine at hand goes by its host, if that can be told from others: CPUs come and go there. Any other
-    goes by its nodes, CPUs and memory.
+    The machine at hand goes by its host, if that can be told from others: CPUs come and go there.
+    Any other goes by its nodes, CPUs and memory.
     """
     host = host_identity() if is_here else ""
     if host:

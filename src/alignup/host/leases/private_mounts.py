@@ -1,8 +1,9 @@
 """Shows a process files, folders and device files at the paths that device plugins name, and nobody else.
 
-For containers a runtime does it. Here the process gets a mount namespace of its own, which goes with the last process
-in it: mounts of the host are still seen in it, those made in it nowhere else, and nothing is written to the host's file
-systems. Which mounts and device files there are is what plugins answered (`alignup.host.device_plugins.answer`).
+For containers a runtime does it. Here the process gets a mount namespace of its own, which goes
+with the last process in it: mounts of the host are still seen in it, those made in it nowhere else,
+and nothing is written to the host's file systems. Which mounts and device files there are is what
+plugins answered (`alignup.host.device_plugins.answer`).
 """
 
 from __future__ import annotations
@@ -49,11 +50,16 @@ def needed_mounts(answer: DeviceAnswer) -> tuple[Mount, ...]:
     Raises:
         InputError: there is nothing at a path on the host.
     """
-    listed = [*answer.mounts, *(Mount(device.container_path, device.host_path) for device in answer.devices)]
+    listed = [
+        *answer.mounts,
+        *(Mount(device.container_path, device.host_path) for device in answer.devices),
+    ]
     needed = []
     for mount in listed:
         if not os.path.exists(mount.host_path):  # noqa: PTH110  # of text
-            raise InputError(f"a device plugin asks for {mount.host_path}, which does not exist here")
+            raise InputError(
+                f"a device plugin asks for {mount.host_path}, which does not exist here"
+            )
         target = posixpath.normpath(mount.container_path)
         if mount.read_only or target != posixpath.normpath(mount.host_path):
             needed.append(Mount(target, mount.host_path, mount.read_only))
@@ -63,12 +69,15 @@ def needed_mounts(answer: DeviceAnswer) -> tuple[Mount, ...]:
 def closed_devices(answer: DeviceAnswer) -> list[DeviceNode]:
     """Return the device files that this user may not open as the plugin says, by their own permissions.
 
-    A runtime would open them to a container. No mount can, nor can one take from a process what it may do otherwise.
+    A runtime would open them to a container. No mount can, nor can one take from a process what it
+    may do otherwise.
     """
     return [
         device
         for device in answer.devices
-        if not os.access(device.host_path, sum(_ACCESS.get(letter, 0) for letter in set(device.permissions)))
+        if not os.access(
+            device.host_path, sum(_ACCESS.get(letter, 0) for letter in set(device.permissions))
+        )
     ]
 
 
@@ -83,13 +92,16 @@ def may_mount(status: Path = Path("/proc/self/status")) -> bool:
 def mount_privately(mounts: Sequence[Mount]) -> None:
     """Give the calling process a mount namespace of its own with some mounts.
 
-    It must have one thread, on Linux 5.2 or later; 5.12 where something is read-only, or covered. Where nothing is at
-    the path of a mount, the closest folder above it is covered by one that shows the same, and the path too. That one
-    is read-only: what were written into it would be lost. What is below it stays writable.
+    It must have one thread, on Linux 5.2 or later; 5.12 where something is read-only, or covered.
+    Where nothing is at the path of a mount, the closest folder above it is covered by one that
+    shows the same, and the path too. That one is read-only: what were written into it would be
+    lost. What is below it stays writable.
 
     Raises:
-        OSError: that cannot be; the error names the path. The namespace may have some of the mounts.
-        InputError: a path is missing right below the root, which cannot be covered, or the kernel is too old.
+        OSError: that cannot be; the error names the path. The namespace may have some of the
+            mounts.
+        InputError: a path is missing right below the root, which cannot be covered, or the kernel
+            is too old.
     """
     try:
         folder = os.getcwd()  # noqa: PTH109  # of text
@@ -99,7 +111,8 @@ def mount_privately(mounts: Sequence[Mount]) -> None:
     # mounts of the host go on to appear here, and none of these there
     _mount("none", "/", "", _MS_REC | _MS_SLAVE)
     covers: list[str] = []
-    # copied before the first one is mounted, which may be at the path that another one is taken from
+    # copied before the first one is mounted, which may be at the path that another one is taken
+    # from
     copies = [_copy_of(mount.host_path) for mount in mounts]
     for mount, copy in zip(mounts, copies, strict=True):
         _make_target(mount, covers)
@@ -167,7 +180,9 @@ def _make_like(source: str, target: str) -> None:
 def _copy_of(path: str) -> int:
     """Return a descriptor of a copy of what is mounted at a path, with what is mounted below it."""
     words = ctypes.c_long(_OPEN_TREE), ctypes.c_int(_AT_FDCWD), os.fsencode(path)
-    return _call("syscall", path, *words, ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE))
+    return _call(
+        "syscall", path, *words, ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE)
+    )
 
 
 def _put(copy: int, path: str) -> None:
@@ -190,11 +205,20 @@ def _make_read_only(path: str, flags: int = 0, propagation: int = 0) -> None:
     attributes = struct.pack("=4Q", _MOUNT_ATTR_RDONLY, 0, propagation, 0)
     words = ctypes.c_long(_MOUNT_SETATTR), ctypes.c_int(_AT_FDCWD), os.fsencode(path)
     try:
-        _call("syscall", path, *words, ctypes.c_uint(flags), attributes, ctypes.c_size_t(len(attributes)))
+        _call(
+            "syscall",
+            path,
+            *words,
+            ctypes.c_uint(flags),
+            attributes,
+            ctypes.c_size_t(len(attributes)),
+        )
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-        raise InputError(f"a read-only mount needs Linux 5.12 or later, and this kernel is older: {path}") from None
+        raise InputError(
+            f"a read-only mount needs Linux 5.12 or later, and this kernel is older: {path}"
+        ) from None
 
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
@@ -203,7 +227,9 @@ def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -
     Raises:
         OSError: the kernel refuses; it names the target.
     """
-    texts: Iterable[bytes | None] = (os.fsencode(text) if text else None for text in (source, target, kind))
+    texts: Iterable[bytes | None] = (
+        os.fsencode(text) if text else None for text in (source, target, kind)
+    )
     _call("mount", target, *texts, ctypes.c_ulong(flags), os.fsencode(options) if options else None)
 
 

@@ -40,7 +40,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         devices: counts above 0, by resource in alphabetical order.
         policy: empty: `best-effort`.
         name: empty: one is made up.
-        kubelet_version: the release whose managers are to decide, such as `1.33`; empty: whoever decides says which.
+        kubelet_version: the release whose managers are to decide, such as `1.33`; empty: whoever
+            decides says which.
     """
 
     cpus: int = 0
@@ -55,8 +56,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class MemoryShare(msgspec.Struct, frozen=True, rename="camel"):
     """Memory of one type on one NUMA node: the kernel's node id, `memory` or `hugepages-<size>`, bytes.
 
-    A share of 0 bytes names a node that belongs to the lease's set and gave nothing; the memory manager's
-    group rule needs to know it.
+    A share of 0 bytes names a node that belongs to the lease's set and gave nothing; the memory
+    manager's group rule needs to know it.
     """
 
     numa_node: int
@@ -70,13 +71,16 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     Attributes:
         id: never used again; a name can be.
         cpus: those of its own, none if it has none; in JSON a list such as `0-3,8`.
-        numa_nodes: kernel ids of the nodes of its CPUs and memory; without either, those near its devices.
+        numa_nodes: kernel ids of the nodes of its CPUs and memory; without either, those near its
+            devices.
         devices: device ids by resource.
         taken_at: seconds since 1970, when it was given; 0: not known.
         keeper: the process that lasts as long as the command and whatever the command started.
         uid: the user whose lease it is; None: the one whose file it is in.
-        answer: what the device plugins answered when its devices were allocated; None: no plugin was asked.
-        cgroup: the folder of the cgroup (v2) of its command and whatever that has started; empty: it has none.
+        answer: what the device plugins answered when its devices were allocated; None: no plugin
+            was asked.
+        cgroup: the folder of the cgroup (v2) of its command and whatever that has started; empty:
+            it has none.
     """
 
     id: str
@@ -107,7 +111,9 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     @property
     def kinds(self) -> set[str]:
         """The kinds of things that it has; see `Waiter.kinds`."""
-        return {kind for kind, held in (("cpu", self.cpus), ("memory", self.memory)) if held} | set(self.devices)
+        return {kind for kind, held in (("cpu", self.cpus), ("memory", self.memory)) if held} | set(
+            self.devices
+        )
 
     @property
     def memory_sizes(self) -> dict[str, int]:
@@ -139,7 +145,8 @@ class Waiter(Request, frozen=True, rename="camel", omit_defaults=True):
         uid: the user who asks; None: the one whose file it is in.
         policy: empty: what is asked for is not known.
         since: seconds since 1970; 0: not known.
-        ancestors: (pid, start time) of the process and of those above it: their leases do not end while it waits.
+        ancestors: (pid, start time) of the process and of those above it: their leases do not end
+            while it waits.
     """
 
     id: str
@@ -156,7 +163,8 @@ class LeaseTable(msgspec.Struct, frozen=True, rename="camel"):
 
     Attributes:
         waiting: in the order in which they came.
-        agent: the socket of the agent that keeps the leases from now on; there are none in this table then.
+        agent: the socket of the agent that keeps the leases from now on; there are none in this
+            table then.
     """
 
     machine: MachineIdentity | None = None
@@ -202,7 +210,9 @@ def lease_decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
     return msgspec.json.Decoder(kind, dec_hook=_cpu_set)
 
 
-def check_amounts(leases: Iterable[LeaseRecord], where: str, memory_nodes: tuple[int, ...] = ()) -> None:
+def check_amounts(
+    leases: Iterable[LeaseRecord], where: str, memory_nodes: tuple[int, ...] = ()
+) -> None:
     """Refuse leases of amounts that no machine has, or nodes to bind memory to; `where` is the place of an error.
 
     Raises:
@@ -210,7 +220,10 @@ def check_amounts(leases: Iterable[LeaseRecord], where: str, memory_nodes: tuple
     """
     for lease in leases:
         fits = (
-            all(0 <= one.size < _LARGEST and 0 <= one.numa_node < _MOST_NODES for one in lease.memory)
+            all(
+                0 <= one.size < _LARGEST and 0 <= one.numa_node < _MOST_NODES
+                for one in lease.memory
+            )
             and sum(one.size for one in lease.memory) < _LARGEST
             and int(lease.cpus).bit_length() <= _MOST_CPUS
             and all(0 <= node < _MOST_NODES for node in (*lease.numa_nodes, *memory_nodes))

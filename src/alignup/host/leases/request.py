@@ -14,7 +14,14 @@ from msgspec import structs
 
 from alignup.errors import InputError
 from alignup.host.launchers import local_rank
-from alignup.host.leases.record import DEFAULT_POLICY, LeaseRecord, MachineIdentity, PartOf, Request, Waiter
+from alignup.host.leases.record import (
+    DEFAULT_POLICY,
+    LeaseRecord,
+    MachineIdentity,
+    PartOf,
+    Request,
+    Waiter,
+)
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import KubeletVersion, parse_version
@@ -29,7 +36,8 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _DEVICE: Final = re.compile(r"(?P<resource>[A-Za-z0-9][A-Za-z0-9._/-]*)=(?P<count>[0-9]{1,9})")
 _PART: Final = re.compile(r"(?P<rank>[0-9]{1,6})/(?P<parts>[0-9]{1,6})")
-# The prefix that turns a claim's name into a resource; a lease lists the claim's devices by full id under it.
+# The prefix that turns a claim's name into a resource; a lease lists the claim's devices by full id
+# under it.
 CLAIM: Final = "resourceclaim/"
 _CPUS_AT_MOST: Final = 1 << 20
 _DEVICES_AT_MOST: Final = 1_000_000_000
@@ -52,13 +60,16 @@ class LeaseRequest(Record):
         holder: the process whose lease it will be: it ends with the process at the latest.
         command: what the process is, for people.
         name: the lease's name if the request has none; a number is added if it is in use.
-        keeper: a process that outlives the holder if something that the holder started does; the lease then ends with
-            it.
-        show: called with the lease, its machine and its file before anybody else knows of it, to leave evidence of it.
+        keeper: a process that outlives the holder if something that the holder started does; the
+            lease then ends with it.
+        show: called with the lease, its machine and its file before anybody else knows of it, to
+            leave evidence of it.
         id: of the lease: never used before, except for this very request.
         ancestors: see `Waiter.ancestors`.
-        in_container: it comes from another PID namespace; its processes are named by their numbers here.
-        advice: the answers to the questions that earlier tries gave rise to; a text says why there is none.
+        in_container: it comes from another PID namespace; its processes are named by their numbers
+            here.
+        advice: the answers to the questions that earlier tries gave rise to; a text says why there
+            is none.
     """
 
     wanted: Request
@@ -81,14 +92,25 @@ class LeaseRequest(Record):
         kinds += ["memory"] if wanted.memory else []
         asked: dict[str, Any] = structs.asdict(wanted) | {"name": wanted.name or self.name}
         since = int(time.time())
-        return Waiter(self.id, self.holder, tuple(kinds), self.command, self.uid, since, self.ancestors, **asked)
+        return Waiter(
+            self.id,
+            self.holder,
+            tuple(kinds),
+            self.command,
+            self.uid,
+            since,
+            self.ancestors,
+            **asked,
+        )
 
 
 def request_of(waiter: Waiter) -> LeaseRequest | None:
     """Return the request of a waiter, to be tried; None: not known, since an earlier release wrote it."""
     if not waiter.policy:
         return None
-    return LeaseRequest(waiter, waiter.process, command="", name=waiter.name, id=f"trial {waiter.id}")
+    return LeaseRequest(
+        waiter, waiter.process, command="", name=waiter.name, id=f"trial {waiter.id}"
+    )
 
 
 def make_request(
@@ -111,8 +133,8 @@ def make_request(
         policy: how well they must be aligned.
         name: the name of the lease.
         part: the part of the machine.
-        kubelet_version: the release of a kubelet whose managers decide; None: the newest known, or the
-            agent's.
+        kubelet_version: the release of a kubelet whose managers decide; None: the newest known, or
+            the agent's.
         prefix: what an error puts before the name of a wish: `--` on the command line.
 
     Raises:
@@ -139,7 +161,9 @@ def make_request(
         policy=policy,
         name=name,
         part=part,
-        kubelet_version=str(parse_version(kubelet_version, "kubelet_version")) if kubelet_version else "",
+        kubelet_version=str(parse_version(kubelet_version, "kubelet_version"))
+        if kubelet_version
+        else "",
     )
 
 
@@ -150,7 +174,9 @@ def check_name(name: str, where: str) -> None:
         InputError: it is none.
     """
     if not _NAME.fullmatch(name):
-        raise InputError.at(where, "a name of up to 100 letters, digits, dots, dashes and underscores", name)
+        raise InputError.at(
+            where, "a name of up to 100 letters, digits, dots, dashes and underscores", name
+        )
 
 
 def check_wait(wait: float | None, where: str) -> None:
@@ -194,12 +220,15 @@ def parse_part(text: str, environment: Mapping[str, str]) -> PartOf:
     """Return the part that a text such as `3/8` names; `auto`: the one that a launcher's environment names.
 
     Raises:
-        InputError: it is neither, the part is not among the parts, or no launcher says which part this is.
+        InputError: it is neither, the part is not among the parts, or no launcher says which part
+            this is.
     """
     if text == "auto":
         found = local_rank(environment)
         return PartOf(found.rank, found.ranks)
     matched = _PART.fullmatch(text)
     if not matched or int(matched["rank"]) >= int(matched["parts"]):
-        raise InputError.at("--part", "RANK/PARTS such as 0/8, the rank counted from 0, or auto", text)
+        raise InputError.at(
+            "--part", "RANK/PARTS such as 0/8, the rank counted from 0, or auto", text
+        )
     return PartOf(int(matched["rank"]), int(matched["parts"]))

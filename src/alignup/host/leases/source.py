@@ -1,9 +1,9 @@
 """Gives leases from wherever they are kept: from the agent of this machine where there is one, else from a file.
 
-A file is a ledger (`ledger` beside this module) that is loaded, asked and stored under a lock, so that both give the
-same and say the same. Where an agent keeps the leases, nothing is ever given beside it, whether it runs or not: while
-it is started again, its clients ask again and again; the same request gets the same lease. The agent's side is
-`alignup.host.agent.server`.
+A file is a ledger (`ledger` beside this module) that is loaded, asked and stored under a lock, so
+that both give the same and say the same. Where an agent keeps the leases, nothing is ever given
+beside it, whether it runs or not: while it is started again, its clients ask again and again; the
+same request gets the same lease. The agent's side is `alignup.host.agent.server`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _TRY: Final = 1.0
 # Seconds for the agent to be there again; starting takes less than one.
 _PATIENCE: Final = 5.0
 _PAUSE: Final = 0.05
-# Seconds for the answer to an ask, beyond those that it is willing to wait: device plugins may take some.
+# Seconds for the answer to an ask, beyond those that it is willing to wait: device plugins may take
+# some.
 _ANSWER: Final = 120.0
 # Seconds after which somebody at a terminal hears what is waited for.
 _SILENCE: Final = 2.0
@@ -64,14 +65,20 @@ class AgentSource:
     Args:
         path: its socket.
         tell: called with a sentence if it is not there at once.
-        patience: seconds to wait at least for an agent that is not there, and for answers that nothing but the agent
-            takes time for; a request that would wait longer for a lease waits as long for the agent.
-        is_named: the caller named this socket, and so believes whoever serves it; any other must be served by root or
-            by this user, at a path where nobody else can put one.
+        patience: seconds to wait at least for an agent that is not there, and for answers that
+            nothing but the agent takes time for; a request that would wait longer for a lease waits
+            as long for the agent.
+        is_named: the caller named this socket, and so believes whoever serves it; any other must be
+            served by root or by this user, at a path where nobody else can put one.
     """
 
     def __init__(
-        self, path: Path, tell: Callable[[str], None], patience: float = _PATIENCE, *, is_named: bool = False
+        self,
+        path: Path,
+        tell: Callable[[str], None],
+        patience: float = _PATIENCE,
+        *,
+        is_named: bool = False,
     ) -> None:
         self._path = path
         self._is_named = is_named
@@ -88,7 +95,9 @@ class AgentSource:
         """See `FileSource`."""
         endless = wait is not None and math.isinf(wait)
         who = (request.id, request.holder, request.command, request.name, request.keeper)
-        ask = messages.Ask(*who, wait=-1.0 if endless else wait or 0.0, **msgspec.structs.asdict(request.wanted))
+        ask = messages.Ask(
+            *who, wait=-1.0 if endless else wait or 0.0, **msgspec.structs.asdict(request.wanted)
+        )
         patience = math.inf if endless else wait or 0.0
         found = self._ask(ask, messages.Grant, None if endless else patience + _ANSWER, patience)
         check_amounts([found.lease], str(self._path), found.memory_nodes)
@@ -120,12 +129,21 @@ class AgentSource:
 
     def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[Part, ...]:
         """See `FileSource`."""
-        found = self._ask(messages.Cut(count, cpus_per_part, dict(devices)), messages.Parts, self._patience).parts
+        found = self._ask(
+            messages.Cut(count, cpus_per_part, dict(devices)), messages.Parts, self._patience
+        ).parts
         return tuple(
-            Part(one.rank, one.cpus, one.numa_nodes, one.memory, one.devices, count, one.cuda) for one in found
+            Part(one.rank, one.cpus, one.numa_nodes, one.memory, one.devices, count, one.cuda)
+            for one in found
         )
 
-    def _ask(self, request: messages.AnyRequest, kind: type[_R], limit: float | None, patience: float = 0.0) -> _R:
+    def _ask(
+        self,
+        request: messages.AnyRequest,
+        kind: type[_R],
+        limit: float | None,
+        patience: float = 0.0,
+    ) -> _R:
         """Return the agent's reply of a kind.
 
         Raises:
@@ -139,11 +157,14 @@ class AgentSource:
             raise InputError(reply.detail)
         if not isinstance(reply, kind):
             raise InputError(
-                f"the agent at {self._path} answered with {type(reply).__name__}, which does not fit the request"
+                f"the agent at {self._path} answered with {type(reply).__name__}, which does not "
+                "fit the request"
             )
         return reply
 
-    def _exchange(self, request: messages.AnyRequest, limit: float | None, patience: float) -> messages.Reply:
+    def _exchange(
+        self, request: messages.AnyRequest, limit: float | None, patience: float
+    ) -> messages.Reply:
         """Send a request, again if the agent is started again meanwhile, and return the reply.
 
         Raises:
@@ -157,7 +178,8 @@ class AgentSource:
         while True:
             try:
                 return self._exchange_once(request, end)
-            except (FileNotFoundError, ConnectionError, BlockingIOError):  # the last if too many others wait for it
+            except (FileNotFoundError, ConnectionError, BlockingIOError):
+                # the last if too many others wait for it
                 now = time.monotonic()
                 if missing_since is None:
                     missing_since = now
@@ -165,10 +187,16 @@ class AgentSource:
                 if now - missing_since > patience or now > end:
                     raise self._missing("does not answer") from None
             except TimeoutError:
-                late = "does not answer" if missing_since is not None else f"did not answer within {limit or 0:g} s"
+                late = (
+                    "does not answer"
+                    if missing_since is not None
+                    else f"did not answer within {limit or 0:g} s"
+                )
                 raise self._missing(late) from None
             except OSError as error:
-                raise InputError(f"cannot ask the agent: {system_reason(error)} at {self._path}") from None
+                raise InputError(
+                    f"cannot ask the agent: {system_reason(error)} at {self._path}"
+                ) from None
             time.sleep(_PAUSE)
 
     def _exchange_once(self, request: messages.AnyRequest, end: float) -> messages.Reply:
@@ -180,27 +208,36 @@ class AgentSource:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             self._send(connection, messages.frame(request), end)
             self._say_if_silent(connection, end)
-            length = messages.length_of(_received(connection, messages.HEADER, end), messages.LARGEST_REPLY)
+            length = messages.length_of(
+                _received(connection, messages.HEADER, end), messages.LARGEST_REPLY
+            )
             return messages.decode_reply(_received(connection, length, end))
 
     def _send(self, connection: socket.socket, message: bytes, end: float) -> None:
         """Connect and send a message, which an agent that runs takes at once.
 
         Raises:
-            InputError: it is not taken, or a user who is neither root nor this one serves a socket that nobody named.
+            InputError: it is not taken, or a user who is neither root nor this one serves a socket
+                that nobody named.
             OSError: the agent is not there, or the time is over.
         """
         soon = time.monotonic() + self._patience
         try:
             left = _limit(connection, min(end, soon))
-            # whoever finds many others before him waits in line with them, as only a call that blocks does
+            # whoever finds many others before him waits in line with them, as only a call that
+            # blocks does
             connection.settimeout(None)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(left), int(left % 1 * 1e6)))
+            connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(left), int(left % 1 * 1e6))
+            )
             connection.connect(str(self._path))
             _limit(connection, min(end, soon))
             _, self._server = peer(connection)
             if not self._is_named and self._server not in {0, os.geteuid()}:
-                trouble = f"the agent at {self._path} is not trusted: user {self._server} serves it; {_NAME_IT}"
+                trouble = (
+                    f"the agent at {self._path} is not trusted: user {self._server} serves "
+                    f"it; {_NAME_IT}"
+                )
                 raise InputError(trouble)
             connection.sendall(message)
         except TimeoutError:
@@ -226,8 +263,10 @@ class AgentSource:
 
     def _missing(self, what: str) -> InputError:
         return InputError(
-            f"the agent that keeps the leases of this machine {what} at {self._path}: start it again, or take the "
-            "leases back with `alignup agent --hand-back --state FILE`, the file that it was started with"
+            f"the agent that keeps the leases of this machine {what} at {self._path}: start it "
+            "again, or take the "
+            "leases back with `alignup agent --hand-back --state FILE`, the file that it was "
+            "started with"
         )
 
 
@@ -265,11 +304,15 @@ class FileSource:
 
     Args:
         file: the file.
-        load_site: returns the machine, with the devices of some resources; not called before it is needed.
-        successor: the socket of the agent that takes the place of the file as soon as it is there; None: none does.
+        load_site: returns the machine, with the devices of some resources; not called before it is
+            needed.
+        successor: the socket of the agent that takes the place of the file as soon as it is there;
+            None: none does.
     """
 
-    def __init__(self, file: LeaseFile, load_site: Callable[[list[str]], Site], successor: Path | None = None) -> None:
+    def __init__(
+        self, file: LeaseFile, load_site: Callable[[list[str]], Site], successor: Path | None = None
+    ) -> None:
         self._file = file
         self._successor = successor
         self._load_site = load_site
@@ -279,18 +322,22 @@ class FileSource:
         """Do what can be done for a request before its process is there.
 
         Raises:
-            InputError: the request is invalid, or processes are to be bound to another machine than that at hand.
+            InputError: the request is invalid, or processes are to be bound to another machine than
+                that at hand.
         """
         self._site = self._load_site(list(wanted.devices))
         if binds and not self._site.is_here:
-            raise InputError("processes can be bound to this machine only: --machine needs --no-bind")
+            raise InputError(
+                "processes can be bound to this machine only: --machine needs --no-bind"
+            )
 
     def acquire(self, request: LeaseRequest, wait: float | None = None) -> messages.Grant:
         """Return what is requested; it is on record when this returns.
 
         Args:
             request: what is wanted, and by which process.
-            wait: how many seconds to wait at most until it can be had, in order of arrival; None: not at all.
+            wait: how many seconds to wait at most until it can be had, in order of arrival; None:
+                not at all.
 
         Raises:
             AllocationError: it cannot be had now, or not within that time.
@@ -298,7 +345,11 @@ class FileSource:
         """
         site = self._site or self._load_site(list(request.wanted.devices))
         try:
-            lease = self._attempt(site, request) if wait is None else self._waited_for(site, request, wait)
+            lease = (
+                self._attempt(site, request)
+                if wait is None
+                else self._waited_for(site, request, wait)
+            )
         except AgentOwnsError as error:
             return self._agent(error).acquire(request, wait)
         try:
@@ -323,7 +374,9 @@ class FileSource:
                     return self._attempt(site, request, queues=True)
                 except _QueuedError as refusal:
                     if time.monotonic() >= deadline:
-                        raise AllocationError(f"{refusal.detail} (waited for {wait:g} s)", refusal.reason) from None
+                        raise AllocationError(
+                            f"{refusal.detail} (waited for {wait:g} s)", refusal.reason
+                        ) from None
                 look_again = min(deadline, time.monotonic() + _TRY)
                 while _stamp(path) == stamp and (left := look_again - time.monotonic()) > 0:
                     time.sleep(min(left, _LOOK))
@@ -337,8 +390,10 @@ class FileSource:
 
         Raises:
             AgentOwnsError: an agent keeps the leases of the file, or takes its place.
-            AllocationError: there is none now; a `_QueuedError` if it `queues`, and the request is in the queue.
-            InputError: the file cannot be used or has leases of another machine, or the machine has no such part.
+            AllocationError: there is none now; a `_QueuedError` if it `queues`, and the request is
+                in the queue.
+            InputError: the file cannot be used or has leases of another machine, or the machine has
+                no such part.
         """
         from alignup.host.leases.ledger import Ledger  # noqa: PLC0415  # startup counts
         from alignup.host.leases.users import Limits  # noqa: PLC0415  # as above
@@ -346,7 +401,11 @@ class FileSource:
 
         file, wanted = self._file, request.wanted
         # before the lock, which others wait for; a user has no limits on the own machine
-        version = parse_version(wanted.kubelet_version, "kubelet_version") if wanted.kubelet_version else NEWEST
+        version = (
+            parse_version(wanted.kubelet_version, "kubelet_version")
+            if wanted.kubelet_version
+            else NEWEST
+        )
         ledger = Ledger(site, Limits(leases=None, waiting=None), request.uid, version)
         if wanted.part is not None:
             ledger.node.part_of(wanted)
@@ -367,8 +426,8 @@ class FileSource:
             change.table = ledger.table()
             if refused is None and request.show is not None:
                 request.show(lease, site.identity, file.path)
-            # checked last: an agent looks for the leases that processes show once it serves, so that one of the two
-            # sees the other
+            # checked last: an agent looks for the leases that processes show once it serves, so
+            # that one of the two sees the other
             if self._successor is not None and self._successor.exists():
                 raise AgentOwnsError(str(file.path), str(self._successor))
         if refused is not None:
@@ -387,9 +446,12 @@ class FileSource:
             self._agent(error).give_back(lease)
             return
         if self._successor is not None and self._successor.exists():
-            # it has taken over what running processes had; if it has not, or cannot be asked, nothing is lost
+            # it has taken over what running processes had; if it has not, or cannot be asked,
+            # nothing is lost
             with suppress(AlignupError):
-                self._agent(AgentOwnsError(str(self._file.path), str(self._successor))).give_back(lease)
+                self._agent(AgentOwnsError(str(self._file.path), str(self._successor))).give_back(
+                    lease
+                )
 
     def _drop(self, lease_id: str) -> None:
         with self._file.change() as change:
@@ -402,7 +464,9 @@ class FileSource:
             InputError: whoever keeps them cannot be asked.
         """
         table = self._file.read()
-        known = tuple(messages.KnownLease(lease, lease_liveness(lease).value) for lease in table.leases)
+        known = tuple(
+            messages.KnownLease(lease, lease_liveness(lease).value) for lease in table.leases
+        )
         return messages.Leases(known, living(table)[0].waiting)
 
     def release(self, name: str, *, force: bool) -> messages.KnownLease:
@@ -422,7 +486,8 @@ class FileSource:
         """Return the machine, cut into equal parts.
 
         Raises:
-            InputError: it cannot be cut so; the sentence says if this process may use only some of its CPUs.
+            InputError: it cannot be cut so; the sentence says if this process may use only some of
+                its CPUs.
         """
         from alignup.host.leases.lease_node import cut, notes  # noqa: PLC0415  # startup counts
 
@@ -446,7 +511,8 @@ def _check_names(site: Site, request: LeaseRequest, leases: Iterable[LeaseRecord
     """Reject other names for devices than those that leases have: one device may then go by two.
 
     Raises:
-        InputError: a lease has a device of a resource that is asked for, and that is not among those known.
+        InputError: a lease has a device of a resource that is asked for, and that is not among
+            those known.
     """
     for resource in [one for one in request.wanted.devices if not one.startswith(CLAIM)]:
         known = {device.id for device in site.inventory.get(resource, ())}
@@ -454,8 +520,10 @@ def _check_names(site: Site, request: LeaseRequest, leases: Iterable[LeaseRecord
             strange = set(lease.devices.get(resource, ())) - known
             if strange:
                 raise InputError(
-                    f"expected devices of {resource} by the names under which lease {lease.name!r} has them "
-                    f"({', '.join(sorted(strange))}), got others: use the same --device-resource or --devices"
+                    f"expected devices of {resource} by the names under which lease "
+                    f"{lease.name!r} has them "
+                    f"({', '.join(sorted(strange))}), got others: use the same --device-resource "
+                    "or --devices"
                 )
 
 
@@ -474,24 +542,30 @@ def _no_site(_resources: list[str]) -> Site:
 
 
 def open_source(
-    state: Path | None, tell: Callable[[str], None], load_site: Callable[[list[str]], Site] = _no_site, told: str = ""
+    state: Path | None,
+    tell: Callable[[str], None],
+    load_site: Callable[[list[str]], Site] = _no_site,
+    told: str = "",
 ) -> FileSource | AgentSource:
     """Return whoever keeps the leases.
 
-    The agent that ALIGNUP_AGENT names, unless another file is asked for; for the default file that of the system; or
-    the one that has taken over the file; or else the file.
+    The agent that ALIGNUP_AGENT names, unless another file is asked for; for the default file that
+    of the system; or the one that has taken over the file; or else the file.
 
     Args:
         state: the file of leases that was asked for; None: none was.
         tell: called with a sentence when something takes long, or a file is damaged.
         load_site: returns the machine, with the devices of some resources, where no agent has them.
-        told: the options that say something about the machine or its devices, which an agent knows itself.
+        told: the options that say something about the machine or its devices, which an agent knows
+            itself.
 
     Raises:
         InputError: the file cannot be read or trusted, or an agent is told about its machine.
     """
     named = os.environ.get(messages.AGENT_VARIABLE)
-    is_named = named is not None and (state is None or str(state) == os.environ.get(_STATE_VARIABLE))
+    is_named = named is not None and (
+        state is None or str(state) == os.environ.get(_STATE_VARIABLE)
+    )
     if is_named:
         served = named or ""
     elif state is None and SYSTEM_SOCKET.exists():
@@ -499,7 +573,9 @@ def open_source(
     else:
         served = LeaseFile(state, tell).agent()
     if not served:
-        return FileSource(LeaseFile(state, tell), load_site, SYSTEM_SOCKET if state is None else None)
+        return FileSource(
+            LeaseFile(state, tell), load_site, SYSTEM_SOCKET if state is None else None
+        )
     if told:
         raise InputError(f"{told} is for the agent at {served}: start it again with that option")
     return AgentSource(Path(served), tell, is_named=is_named)

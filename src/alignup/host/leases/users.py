@@ -48,7 +48,12 @@ class UserHoldings(Record, frozen=False):
 def _amounts_of(lease: LeaseRecord) -> dict[str, int]:
     """Return what a lease adds to its user's holdings."""
     devices = {f"devices of {resource}": len(ids) for resource, ids in lease.devices.items()}
-    return {"leases": 1, "CPUs": len(lease.cpus), "bytes of memory": sum(lease.memory_sizes.values()), **devices}
+    return {
+        "leases": 1,
+        "CPUs": len(lease.cpus),
+        "bytes of memory": sum(lease.memory_sizes.values()),
+        **devices,
+    }
 
 
 _NOTHING: Final = UserHoldings()

@@ -1,8 +1,9 @@
 """Keeps the queue of those who wait for a lease: in order of arrival, and with the rules by which others may pass.
 
-The queue is one for each kind of thing (CPUs, memory, a resource of devices). Two rules let others pass. A request that
-cannot be met while its own process has what it has, or its user is at a limit, holds up nobody. And a later request is
-met if none of those before it is delayed by that, whichever of the present leases end first (backfill).
+The queue is one for each kind of thing (CPUs, memory, a resource of devices). Two rules let others
+pass. A request that cannot be met while its own process has what it has, or its user is at a limit,
+holds up nobody. And a later request is met if none of those before it is delayed by that, whichever
+of the present leases end first (backfill).
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ class Snapshot(Record, eq=False):
         """Return the leases that do not end while a process waits: its own, and those of the processes above it."""
         above = set(waiter.ancestors)
         leases = self.leases.values() if above else ()
-        return [lease for lease in leases if any((one.pid, one.start_time) in above for one in lease.processes)]
+        return [
+            lease
+            for lease in leases
+            if any((one.pid, one.start_time) in above for one in lease.processes)
+        ]
 
 
 class Queue:
@@ -118,18 +123,24 @@ class Queue:
             draft = _placed(now.node(own), request)
             return draft is not None and not now.users.excess(now.users.owner_of(waiter), draft)
 
-        return self._once("blocks", waiter, ([lease.id for lease in own], now.holdings(waiter)), could_start)
+        return self._once(
+            "blocks", waiter, ([lease.id for lease in own], now.holdings(waiter)), could_start
+        )
 
     def delays(self, passing: LeaseRecord, first: Waiter, now: Snapshot) -> bool:
         """Return whether the first in line may have to wait longer because of a lease that was set aside."""
         request = request_of(first)
         own = {lease.id for lease in now.leases_above(first)} | {passing.id}
         others = [lease for lease in now.leases.values() if lease.id != passing.id]
-        may_end = [lease for lease in others if lease.id not in own and lease.kinds & set(first.kinds)]
+        may_end = [
+            lease for lease in others if lease.id not in own and lease.kinds & set(first.kinds)
+        ]
         if request is None or len(may_end) > _MOST_LEASES:
             return True
         state = ({lease.id for lease in others}, now.holdings(first))
-        ways = self._once("ways", first, state, lambda: _ways_to_start(now.node(others), request, may_end))
+        ways = self._once(
+            "ways", first, state, lambda: _ways_to_start(now.node(others), request, may_end)
+        )
         if ways is None:
             return True
         node = now.node(now.leases.values())

@@ -2,20 +2,23 @@
 
 The rule, in this order:
 
-1. Equal. Every part has as many cores as every other (or just the CPUs that were asked for), and as many
-   devices of each resource. Cores that are left over when they do not divide evenly are in no part. Where the cores
-   of a node are of several sizes, its parts get as many of each size as can be.
-2. Whole cores. No core is in two parts, unless there are more parts than cores, or whole cores have too few CPUs.
-3. Aligned. As many parts as possible lie on one NUMA node, devices included; they are spread so that the
-   nodes' shares of work are as even as the nodes allow. A part that fits no node takes the fewest nodes
-   that hold it, and of these the closest together.
-   Where L3 caches are to be kept together, the same holds for these, within the node.
+1. Equal. Every part has as many cores as every other (or just the CPUs that were asked for), and as
+   many devices of each resource. Cores that are left over when they do not divide evenly are in no
+   part. Where the cores of a node are of several sizes, its parts get as many of each size as can
+   be.
+2. Whole cores. No core is in two parts, unless there are more parts than cores, or whole cores have
+   too few CPUs.
+3. Aligned. As many parts as possible lie on one NUMA node, devices included; they are spread so
+   that the nodes' shares of work are as even as the nodes allow. A part that fits no node takes the
+   fewest nodes that hold it, and of these the closest together. Where L3 caches are to be kept
+   together, the same holds for these, within the node.
 4. Near. A part has the devices closest to its nodes, sets that belong together first.
-5. Numbered. Ranks follow the devices' order in the inventory, or else the lowest CPU; so on a machine whose
-   GPUs are numbered along the nodes, rank i has GPU i.
+5. Numbered. Ranks follow the devices' order in the inventory, or else the lowest CPU; so on a
+   machine whose GPUs are numbered along the nodes, rank i has GPU i.
 
-A CPU that several nodes list counts as the first one's, as everywhere else work is placed. Nothing here depends on
-what is in use: equal machines are cut equally, so each rank can compute its part by itself.
+A CPU that several nodes list counts as the first one's, as everywhere else work is placed. Nothing
+here depends on what is in use: equal machines are cut equally, so each rank can compute its part by
+itself.
 """
 
 from __future__ import annotations
@@ -67,19 +70,20 @@ def split_machine(
         devices: by resource, how many each.
         inventory: by resource, the devices of the machine.
         preferred_sets: by resource, ids that belong together.
-        pair: resources whose devices are chosen together for all parts on the same nodes, nearest in the PCIe tree
-            first; see `alignup.node.Node`.
-        layout: one of `LAYOUTS`, in place of the third and fifth rule: rank by rank, parts go to the next of the
-            machine's NUMA nodes, sockets or L3 caches, around and around, as mpirun's `--map-by` has it; `core`: to the
-            next cores.
-        same_l3: keep parts within one L3 cache where they fit, and make them fit where there are as many parts as
-            caches.
+        pair: resources whose devices are chosen together for all parts on the same nodes, nearest
+            in the PCIe tree first; see `alignup.node.Node`.
+        layout: one of `LAYOUTS`, in place of the third and fifth rule: rank by rank, parts go to
+            the next of the machine's NUMA nodes, sockets or L3 caches, around and around, as
+            mpirun's `--map-by` has it; `core`: to the next cores.
+        same_l3: keep parts within one L3 cache where they fit, and make them fit where there are as
+            many parts as caches.
         full_cores: refuse to split a core.
         memory: which nodes' memory is shared out.
 
     Raises:
-        InputError: the machine has too few CPUs or devices, no such resource or layout, there are parts that need
-            more than one of the places of the layout, or a core would be split that may not be.
+        InputError: the machine has too few CPUs or devices, no such resource or layout, there are
+            parts that need more than one of the places of the layout, or a core would be split that
+            may not be.
     """
     if parts < 1:
         raise InputError.at("the split", "at least one part", parts)
@@ -91,17 +95,25 @@ def split_machine(
     remaining = _Remaining(machine, wanted, there, preferred_sets or {}, same_l3=same_l3)
     share = remaining.share(parts, cpus_per_part)
     _check_devices(parts, wanted, there)
-    drafts = remaining.laid_out(layout, parts, share) if layout else _drafts(remaining, parts, share)
+    drafts = (
+        remaining.laid_out(layout, parts, share) if layout else _drafts(remaining, parts, share)
+    )
     cut = [draft.cpus for draft in drafts]
     if full_cores:
         cores = (core.bits for node in machine.numa_nodes for core in node.cores)
-        torn = CPUSet.from_int(union(core for core in cores if any(core & cpus not in {0, core} for cpus in cut)))
+        torn = CPUSet.from_int(
+            union(core for core in cores if any(core & cpus not in {0, core} for cpus in cut))
+        )
         if torn:
             size = f" of {cpus_per_part} CPUs" if cpus_per_part else ""
-            raise InputError(f"{parts} parts{size} are not whole cores: those of CPUs {torn} would be split")
+            raise InputError(
+                f"{parts} parts{size} are not whole cores: those of CPUs {torn} would be split"
+            )
     remaining.give_devices(drafts, pair)
     if not layout:
-        drafts.sort(key=lambda draft: (remaining.inventory_order(draft.devices), draft.cpus & -draft.cpus))
+        drafts.sort(
+            key=lambda draft: (remaining.inventory_order(draft.devices), draft.cpus & -draft.cpus)
+        )
     return parts_with(machine, [(draft.cpus, draft.devices) for draft in drafts], memory)
 
 
@@ -109,7 +121,9 @@ def shared_cores(machine: Machine, parts: Iterable[int]) -> CPUSet:
     """Return the CPUs of the cores that are in several of some parts, each the bit set of its CPUs."""
     given = list(parts)
     cores = (core.bits for node in machine.numa_nodes for core in node.cores)
-    return CPUSet.from_int(union(core for core in cores if sum(bool(core & cpus) for cpus in given) > 1))
+    return CPUSet.from_int(
+        union(core for core in cores if sum(bool(core & cpus) for cpus in given) > 1)
+    )
 
 
 class _Share(Record):
@@ -132,7 +146,9 @@ class _Draft(Record, frozen=False):
     devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str, Sequence[Device]]) -> None:
+def _check_devices(
+    parts: int, wanted: Mapping[str, int], inventory: Mapping[str, Sequence[Device]]
+) -> None:
     """Refuse more devices than there are.
 
     Raises:
@@ -140,10 +156,14 @@ def _check_devices(parts: int, wanted: Mapping[str, int], inventory: Mapping[str
     """
     for resource, count in wanted.items():
         if count < 0:
-            raise InputError.at("the split", f"a number of devices of {resource} for each part", count)
+            raise InputError.at(
+                "the split", f"a number of devices of {resource} for each part", count
+            )
         there = sum(device.healthy for device in inventory[resource])
         if count * parts > there:
-            raise InputError(f"{parts} parts of {count} {resource} are too many for the {there} of the machine")
+            raise InputError(
+                f"{parts} parts of {count} {resource} are too many for the {there} of the machine"
+            )
 
 
 def _dealt(cores: Sequence[int], count: int) -> set[int]:
@@ -182,7 +202,12 @@ class _Remaining:
         # The L3 cache of each CPU; None: caches do not matter.
         self.l3_of: dict[int, int | None] | None = None
         if same_l3:
-            self.l3_of = {cpu: core.l3 for node in machine.numa_nodes for core in node.cores for cpu in core.cpus}
+            self.l3_of = {
+                cpu: core.l3
+                for node in machine.numa_nodes
+                for core in node.cores
+                for cpu in core.cpus
+            }
         self._preferred_sets = preferred_sets
         self._places: dict[str, dict[str, int]] = {
             resource: {
@@ -192,9 +217,12 @@ class _Remaining:
             }
             for resource in wanted
         }
-        self._devices = {resource: {device.id: device for device in inventory[resource]} for resource in wanted}
+        self._devices = {
+            resource: {device.id: device for device in inventory[resource]} for resource in wanted
+        }
         self._order = {
-            resource: {identity: i for i, identity in enumerate(places)} for resource, places in self._places.items()
+            resource: {identity: i for i, identity in enumerate(places)}
+            for resource, places in self._places.items()
         }
 
     def local_parts(self) -> list[float]:
@@ -204,7 +232,9 @@ class _Remaining:
             places = self._places[resource].values()
             anywhere = sum(not mask for mask in places)
             for i in range(len(rooms)):
-                rooms[i] = min(rooms[i], (sum(mask >> i & 1 for mask in places) + anywhere) // count)
+                rooms[i] = min(
+                    rooms[i], (sum(mask >> i & 1 for mask in places) + anywhere) // count
+                )
         return rooms
 
     def share(self, parts: int, cpus_per_part: int) -> _Share:
@@ -216,7 +246,11 @@ class _Remaining:
         sizes = sorted((core.bit_count() for cores in self.cores for core in cores), reverse=True)
         total = sum(sizes)
         if parts * max(1, cpus_per_part) > total:
-            wish = f"{parts} parts of {max(1, cpus_per_part)} CPUs" if cpus_per_part else f"{parts} parts"
+            wish = (
+                f"{parts} parts of {max(1, cpus_per_part)} CPUs"
+                if cpus_per_part
+                else f"{parts} parts"
+            )
             raise InputError(f"{wish} are too many for the {total} CPUs of the machine")
         if not cpus_per_part and parts <= len(sizes):
             cores = len(sizes) // parts
@@ -228,12 +262,16 @@ class _Remaining:
         for size in sorted(set(sizes), reverse=True) if cpus_per_part else ():
             cores = -(-cpus_per_part // size)
             if cores * parts <= sum(one >= size for one in sizes):
-                self.cores = [[core for core in own if core.bit_count() >= size] for own in self.cores]
+                self.cores = [
+                    [core for core in own if core.bit_count() >= size] for own in self.cores
+                ]
                 return _Share(cores, cpus_per_part)
         cpus = cpus_per_part or total // parts
         # one CPU each is of a core of its own for as long as there are any; several are neighbours
         joined = (lambda own: [union(own)]) if cpus == 1 else list
-        self.cores = [[1 << cpu for bits in joined(own) for cpu in bit_numbers(bits)] for own in self.cores]
+        self.cores = [
+            [1 << cpu for bits in joined(own) for cpu in bit_numbers(bits)] for own in self.cores
+        ]
         return _Share(cpus, cpus_per_part)
 
     def groups(self, cores: Sequence[int]) -> list[list[int]]:
@@ -252,7 +290,8 @@ class _Remaining:
             while needed and self.cores[i]:
                 # the smallest that has enough, or the largest
                 groups = self.groups(self.cores[i])
-                group = min(groups, key=lambda one: (len(one) < needed, abs(len(one) - needed)))  # now
+                # now
+                group = min(groups, key=lambda one: (len(one) < needed, abs(len(one) - needed)))
                 taken = _dealt(group, min(needed, len(group)))
                 self.cores[i] = [core for core in self.cores[i] if core not in taken]
                 needed -= len(taken)
@@ -283,7 +322,11 @@ class _Remaining:
         for bits in (bits for cores in self.cores for bits in cores):
             rooms.setdefault(place_of[bits & -bits], []).append(bits)
         needed = share.cores
-        while needed > 1 and not share.cpus and sum(len(room) // needed for room in rooms.values()) < parts:
+        while (
+            needed > 1
+            and not share.cpus
+            and sum(len(room) // needed for room in rooms.values()) < parts
+        ):
             needed -= 1
         drafts = []
         queue = list(rooms.values())
@@ -291,7 +334,8 @@ class _Remaining:
             room = next((room for room in queue if len(room) >= needed), None)
             if room is None:
                 raise InputError(
-                    f"the layout {layout} has no places for {counted(parts, 'part')} of {needed} cores each"
+                    f"the layout {layout} has no places for {counted(parts, 'part')} of {needed} "
+                    "cores each"
                 )
             cpus, room[:needed] = union(room[:needed]), []
             # the places after it, then it and those before it
@@ -316,7 +360,8 @@ class _Remaining:
         for draft in drafts:
             given = draft.devices
             draft.devices = {
-                name: given[name] if name in given else self._take_devices(draft.mask, name) for name in self.wanted
+                name: given[name] if name in given else self._take_devices(draft.mask, name)
+                for name in self.wanted
             }
 
     def _give_pairs(self, mask: int, group: Sequence[_Draft], pairing: Pairing) -> None:
@@ -326,7 +371,9 @@ class _Remaining:
             names = (pair.first, pair.second)
             if not self.wanted.keys() >= set(names):
                 continue
-            first, second = (self._choice(name, mask, len(group), owner.get(name)) for name in names)
+            first, second = (
+                self._choice(name, mask, len(group), owner.get(name)) for name in names
+            )
             try:
                 joined, *alone = pairing.joined(pair, first, second)
             except AllocationError as error:
@@ -341,11 +388,15 @@ class _Remaining:
                     owner[name].setdefault(device.id, number // (self.wanted[name] - each))
         for name, owners in owner.items():
             for rank, draft in enumerate(group):
-                draft.devices[name] = tuple(one for one in self._order[name] if owners.get(one) == rank)
+                draft.devices[name] = tuple(
+                    one for one in self._order[name] if owners.get(one) == rank
+                )
             for identity in owners:
                 del self._places[name][identity]
 
-    def _choice(self, resource: str, mask: int, parts: int, owned: Mapping[str, int] | None) -> Choice:
+    def _choice(
+        self, resource: str, mask: int, parts: int, owned: Mapping[str, int] | None
+    ) -> Choice:
         """Return the devices for some parts on nodes: those that must be taken, and those that may complete them."""
         from alignup.providers.devices.pairs import Choice  # noqa: PLC0415  # startup counts
 
@@ -378,7 +429,8 @@ class _Remaining:
         sets = PreferredSets(self._preferred_sets.get(resource, ()))
         together = set(sets.preferred_allocation(near, [], count - len(chosen)))
         joined = [ids for ids in sets.sets if ids <= together]
-        # PreferredSets fills up in alphabetical order; here the other devices follow the order of the inventory
+        # PreferredSets fills up in alphabetical order; here the other devices follow the order of
+        # the inventory
         first = [identity for identity in near if any(identity in ids for ids in joined)]
         return (chosen + first + [identity for identity in near if identity not in first])[:count]
 
@@ -393,11 +445,15 @@ class _Remaining:
         """Return how far a device is from the nodes of a part; one without a place comes after those on them."""
         if not place:
             return _SAME_NODE + 1
-        return min(distance(self.machine, i, j) for i in bit_numbers(mask) for j in bit_numbers(place))
+        return min(
+            distance(self.machine, i, j) for i in bit_numbers(mask) for j in bit_numbers(place)
+        )
 
     def inventory_order(self, devices: Mapping[str, tuple[str, ...]]) -> tuple[int, ...]:
         """Return the positions of a part's devices, by resource."""
-        return tuple(self._order[resource][identity] for resource, ids in devices.items() for identity in ids)
+        return tuple(
+            self._order[resource][identity] for resource, ids in devices.items() for identity in ids
+        )
 
 
 def _drafts(remaining: _Remaining, parts: int, share: _Share) -> list[_Draft]:
@@ -405,14 +461,17 @@ def _drafts(remaining: _Remaining, parts: int, share: _Share) -> list[_Draft]:
     whole = list(map(len, remaining.cores))
     drafts: list[_Draft] = []
     for rooms in (remaining.local_parts(), [float("inf")] * len(whole)):
-        left = [limit - sum(draft.mask == 1 << i for draft in drafts) for i, limit in enumerate(rooms)]
+        left = [
+            limit - sum(draft.mask == 1 << i for draft in drafts) for i, limit in enumerate(rooms)
+        ]
         for within_one in (True, False) if remaining.l3_of else (False,):
             while len(drafts) < parts:
                 fits = [
                     i
                     for i, cores in enumerate(remaining.cores)
                     if left[i] >= 1
-                    and max(map(len, remaining.groups(cores) if within_one else [cores]), default=0) >= share.cores
+                    and max(map(len, remaining.groups(cores) if within_one else [cores]), default=0)
+                    >= share.cores
                 ]
                 if not fits:
                     break
@@ -429,7 +488,9 @@ def _drafts(remaining: _Remaining, parts: int, share: _Share) -> list[_Draft]:
 def _closest(machine: Machine, room: Sequence[int], needed: int) -> int:
     """Return the fewest nodes that have as many cores left; of these, those closest to one of them."""
     everywhere = range(len(room))
-    size = next(size for size in range(1, len(room) + 1) if _largest(room, everywhere, size) >= needed)
+    size = next(
+        size for size in range(1, len(room) + 1) if _largest(room, everywhere, size) >= needed
+    )
     best: tuple[int, int] | None = None
     for seed, cores in enumerate(room):
         mask, have, length = 1 << seed, cores, 0
@@ -440,7 +501,8 @@ def _closest(machine: Machine, room: Sequence[int], needed: int) -> int:
             useful = [
                 i
                 for i in others
-                if have + room[i] + _largest(room, [k for k in others if k != i], open_nodes - 1) >= needed
+                if have + room[i] + _largest(room, [k for k in others if k != i], open_nodes - 1)
+                >= needed
             ]
             if open_nodes < 1 or not useful:
                 break

@@ -1,6 +1,7 @@
 """The record of a part of a machine, how a process takes its place on it, and what variables tell the process.
 
-The variables are those of leases too: what there is, for the process itself and for the runtimes of its GPUs.
+The variables are those of leases too: what there is, for the process itself and for the runtimes of
+its GPUs.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Part(Record):
 
     Attributes:
         numa_nodes: kernel ids of the nodes that its CPUs are of, ascending.
-        memory: (kernel node id, bytes): of each node's memory, as large a share as the part has of the CPUs given out
-            there; of the nearest nodes' memory where its own have none.
+        memory: (kernel node id, bytes): of each node's memory, as large a share as the part has of
+            the CPUs given out there; of the nearest nodes' memory where its own have none.
         devices: ids by resource, in the order of the inventory.
         parts: how many the machine is cut into.
         visible: the variables by which CUDA and ROCm see its GPUs only.
@@ -54,18 +55,21 @@ class Part(Record):
     def environment(self) -> dict[str, str]:
         """Return the environment variables that tell a child what the part is, as `alignup split --env` prints them."""
         memory = sum(size for _, size in self.memory)
-        own = variables(cpus=self.cpus, numa_nodes=self.numa_nodes, memory=memory, devices=self.devices)
+        own = variables(
+            cpus=self.cpus, numa_nodes=self.numa_nodes, memory=memory, devices=self.devices
+        )
         return {"ALIGNUP_PART": f"{self.rank}/{self.parts}", **own, **self.visible}
 
     def bind(self, memory: str = "preferred", *, threads: bool = True) -> None:
         """Bind this process to the CPUs of the part, and the memory of the calling thread to its NUMA nodes.
 
-        Threads and processes that are started from then on inherit both. The kernel lets no thread set the memory
-        policy of another, and leaves memory where it is.
+        Threads and processes that are started from then on inherit both. The kernel lets no thread
+        set the memory policy of another, and leaves memory where it is.
 
         Args:
-            memory: `preferred`: from these nodes first; `bind`: from these only; `interleave`: from each of them in
-                turn; `weighted-interleave`: by the kernel's weights (Linux 6.9); `local`: from where a thread runs.
+            memory: `preferred`: from these nodes first; `bind`: from these only; `interleave`: from
+                each of them in turn; `weighted-interleave`: by the kernel's weights (Linux 6.9);
+                `local`: from where a thread runs.
             threads: bind the other threads that are there too.
 
         Raises:
@@ -95,11 +99,14 @@ class Part(Record):
                     words = [line.split() for line in file]
             except OSError:
                 return
-            left += sum(int(found[3]) << 10 for found in words if found[2].rstrip(":") in _RECLAIMABLE)
+            left += sum(
+                int(found[3]) << 10 for found in words if found[2].rstrip(":") in _RECLAIMABLE
+            )
         share = sum(size for _, size in self.memory)
         if left < share:
             warn(
-                f"NUMA nodes {CPUSet(nodes)} have {left >> 20} MiB left of the {share >> 20} MiB of this part: whoever "
+                f"NUMA nodes {CPUSet(nodes)} have {left >> 20} MiB left of the {share >> 20} MiB "
+                "of this part: whoever "
                 "needs more is killed; with memory='preferred' it would come from other nodes"
             )
 
@@ -143,12 +150,15 @@ def variables(
 
 
 def visible_variables(
-    devices: Mapping[str, Sequence[str]], inventory: Mapping[str, Sequence[Device]], machine: Machine
+    devices: Mapping[str, Sequence[str]],
+    inventory: Mapping[str, Sequence[Device]],
+    machine: Machine,
 ) -> dict[str, str]:
     """Return the variables that make CUDA or ROCm see some GPUs only; none where there is no GPU among the devices.
 
-    Both take UUIDs, and numbers: of PCI addresses, the position among the machine's GPUs of that vendor in the
-    order of the bus; of names that mean nothing to them, the position in the inventory.
+    Both take UUIDs, and numbers: of PCI addresses, the position among the machine's GPUs of that
+    vendor in the order of the bus; of names that mean nothing to them, the position in the
+    inventory.
 
     Args:
         devices: ids by resource.
@@ -167,18 +177,25 @@ def visible_variables(
             found[variable] = ",".join(ids)
             continue
         order, wanted = [device.id for device in inventory.get(resource, ())], list(ids)
-        addresses = [matched for matched in (re.fullmatch(_PCI_ADDRESS, one) for one in ids) if matched]
+        addresses = [
+            matched for matched in (re.fullmatch(_PCI_ADDRESS, one) for one in ids) if matched
+        ]
         if len(addresses) == len(ids):
             from alignup.machine.pci_devices import devices_from_pci, usual_selectors  # noqa: PLC0415  # startup counts
 
             # NVIDIA's tools write the domain in eight digits and capitals, sysfs does not
-            wanted = [f"{int(matched['domain'], 16):04x}:{matched['slot'].lower()}" for matched in addresses]
+            wanted = [
+                f"{int(matched['domain'], 16):04x}:{matched['slot'].lower()}"
+                for matched in addresses
+            ]
             there = devices_from_pci(machine, usual_selectors(machine, resource))
             order = [device.id for device in there.get(resource, ())]
         for identity, name in zip(ids, wanted, strict=True):
             if name not in order:  # left out, it would be held and never seen
                 raise InputError.at(
-                    f"the devices of {resource}", f"a GPU that {variable.partition('_')[0]} can number", identity
+                    f"the devices of {resource}",
+                    f"a GPU that {variable.partition('_')[0]} can number",
+                    identity,
                 )
         if variable == "CUDA_VISIBLE_DEVICES":
             found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -191,7 +208,8 @@ def seen_devices(
 ) -> dict[str, tuple[Device, ...]]:
     """Return those devices that the variables of CUDA and ROCm let a process see, in the order in which it sees them.
 
-    As the runtimes do, this ignores what follows a number or UUID of no device. UUIDs may be cut short.
+    As the runtimes do, this ignores what follows a number or UUID of no device. UUIDs may be cut
+    short.
 
     Args:
         devices: by resource, in the order of the bus.
@@ -206,7 +224,11 @@ def seen_devices(
             if word.isascii() and word.isdigit() and int(word) < len(found[resource]):
                 seen.append(found[resource][int(word)])
             else:
-                named = [one for one in found[resource] if word.startswith(_UUID_PREFIXES) and one.id.startswith(word)]
+                named = [
+                    one
+                    for one in found[resource]
+                    if word.startswith(_UUID_PREFIXES) and one.id.startswith(word)
+                ]
                 if len(named) != 1:
                     break
                 seen += named

@@ -25,7 +25,8 @@ def usable(machine: Machine, *, isolated: bool = False, reserve: int = 0) -> Mac
 
     Args:
         machine: the machine.
-        isolated: keep the CPUs that the kernel's scheduler leaves alone (isolcpus, nohz_full), and these only.
+        isolated: keep the CPUs that the kernel's scheduler leaves alone (isolcpus, nohz_full), and
+            these only.
         reserve: a bit set of CPUs that are kept for something else.
 
     Raises:
@@ -36,12 +37,17 @@ def usable(machine: Machine, *, isolated: bool = False, reserve: int = 0) -> Mac
     cpus = machine.cpus & ~reserve & (alone if isolated else ~alone)
     if not cpus:
         asked = "--isolated" if isolated else "the machine"
-        kept = f"isolated: {CPUSet.from_int(alone) or 'none'}, reserved: {CPUSet.from_int(reserve) or 'none'}"
+        kept = (
+            f"isolated: {CPUSet.from_int(alone) or 'none'}, reserved: "
+            f"{CPUSet.from_int(reserve) or 'none'}"
+        )
         raise InputError(f"no CPU is left for work by {asked} ({kept})")
     return machine if cpus == machine.cpus else _within(machine, cpus, -1)
 
 
-def reachable(machine: Machine, cpus: int | None = None, memory_nodes: int | None = None) -> Machine:
+def reachable(
+    machine: Machine, cpus: int | None = None, memory_nodes: int | None = None
+) -> Machine:
     """Return the machine with only the CPUs and memory that this process may use.
 
     A container, a batch system or `taskset` can allow a process less than there is.
@@ -49,8 +55,8 @@ def reachable(machine: Machine, cpus: int | None = None, memory_nodes: int | Non
     Args:
         machine: the machine that this process runs on.
         cpus: bit set of the allowed CPUs; None: what the kernel says.
-        memory_nodes: bit set of the kernel's ids of the nodes with allowed memory; None: what the kernel
-            says.
+        memory_nodes: bit set of the kernel's ids of the nodes with allowed memory; None: what the
+            kernel says.
 
     Raises:
         InputError: no CPU is left.
@@ -60,7 +66,11 @@ def reachable(machine: Machine, cpus: int | None = None, memory_nodes: int | Non
     if memory_nodes is None:
         memory_nodes = _allowed_memory_nodes()
     if not machine.cpus & cpus:
-        why = "they are isolated" if cpus & bit_set(machine.isolated_cpus) else "none of them is in a NUMA node"
+        why = (
+            "they are isolated"
+            if cpus & bit_set(machine.isolated_cpus)
+            else "none of them is in a NUMA node"
+        )
         raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and {why}")
     if not machine.cpus & ~cpus and all(memory_nodes >> node.id & 1 for node in machine.numa_nodes):
         return machine
@@ -76,7 +86,9 @@ def equal_cores(machine: Machine) -> Machine:
     if len(sizes) == 1:
         return machine
     size = max(sizes, key=lambda size: (sizes[size], size))
-    kept = union(core.bits for node in machine.numa_nodes for core in node.cores if len(core.cpus) == size)
+    kept = union(
+        core.bits for node in machine.numa_nodes for core in node.cores if len(core.cpus) == size
+    )
     return _within(machine, kept, -1)
 
 
@@ -94,7 +106,8 @@ def _within(machine: Machine, cpus: int, memory_nodes: int) -> Machine:
 def _bindable(machine: Machine) -> int:
     """Return the isolated CPUs of a machine that this process may be bound to, as a bit set.
 
-    The kernel leaves them out of every process's affinity, and tells by taking it whether a cpuset allows them.
+    The kernel leaves them out of every process's affinity, and tells by taking it whether a cpuset
+    allows them.
     """
     alone = machine.cpus & bit_set((*machine.isolated_cpus, *machine.nohz_full_cpus))
     if not alone:
@@ -116,14 +129,17 @@ def _allowed_memory_nodes(status: str = "/proc/self/status") -> int:
             found = next((line for line in lines if line.startswith(_MEMORY_NODES)), None)
     except OSError:
         found = None
-    return -1 if found is None else int(CPUSet.parse(found.removeprefix(_MEMORY_NODES), _MEMORY_NODES))
+    return (
+        -1 if found is None else int(CPUSet.parse(found.removeprefix(_MEMORY_NODES), _MEMORY_NODES))
+    )
 
 
 MEMORY_FROM: Final = ("near", "cpus", "any")
 MEMORY_KINDS: Final = ("dram", "hbm", "any")
 _SAME_NODE: Final = 10
 _UNKNOWN_DISTANCE: Final = 20
-# The weight of a CPU where shares are counted: it can be halved, and divided by every number up to 16.
+# The weight of a CPU where shares are counted: it can be halved, and divided by every number up to
+# 16.
 _WHOLE: Final = 720_720
 
 
@@ -131,8 +147,8 @@ class MemoryRule(Record):
     """Which NUMA nodes memory may come from.
 
     Attributes:
-        source: one of `MEMORY_FROM`: first from the nodes of the CPUs, then from the nearest; from these only; from
-            wherever most is free.
+        source: one of `MEMORY_FROM`: first from the nodes of the CPUs, then from the nearest; from
+            these only; from wherever most is free.
         nodes: kernel ids of the only nodes that it may come from; empty: any.
         kind: one of `MEMORY_KINDS`; empty: any but the memory of GPUs.
     """
@@ -169,9 +185,15 @@ class MemoryRule(Record):
             and self._is_of_kind(node.memory_kind or ("dram" if node.cores else ""))
         )
         if not found and machine.knows_memory and self != MemoryRule():
-            known = ", ".join(f"{node.id}: {node.memory_kind or 'dram'}" for node in machine.numa_nodes if node.memory)
+            known = ", ".join(
+                f"{node.id}: {node.memory_kind or 'dram'}"
+                for node in machine.numa_nodes
+                if node.memory
+            )
             wanted = f"NUMA nodes {self.nodes}" if self.nodes else self.kind
-            raise InputError.at("the memory that is asked for", f"some of the machine's ({known})", wanted)
+            raise InputError.at(
+                "the memory that is asked for", f"some of the machine's ({known})", wanted
+            )
         return found
 
     def _is_of_kind(self, kind: str) -> bool:
@@ -186,11 +208,13 @@ def distance(machine: Machine, one: int, other: int) -> int:
     return _SAME_NODE if one == other else _UNKNOWN_DISTANCE
 
 
-def take_near(machine: Machine, rule: MemoryRule, home: int, free: Sequence[int], size: int) -> dict[int, int]:
+def take_near(
+    machine: Machine, rule: MemoryRule, home: int, free: Sequence[int], size: int
+) -> dict[int, int]:
     """Return how many bytes to take from which position, nearest first; fewer than asked for where there are no more.
 
-    The nodes of the CPUs come first, then the others by their distance to the nearest of these; of those equally far,
-    the one where most is free, then the lower one.
+    The nodes of the CPUs come first, then the others by their distance to the nearest of these; of
+    those equally far, the one where most is free, then the lower one.
 
     Args:
         machine: the machine.
@@ -202,8 +226,17 @@ def take_near(machine: Machine, rule: MemoryRule, home: int, free: Sequence[int]
 
     def order(position: int) -> tuple[bool, int, int, int]:
         is_away = bool(home) and not home >> position & 1
-        length = min((distance(machine, one, position) for one in bit_numbers(home)), default=0) if is_away else 0
-        return is_away and rule.source != "any", 0 if rule.source == "any" else length, -free[position], position
+        length = (
+            min((distance(machine, one, position) for one in bit_numbers(home)), default=0)
+            if is_away
+            else 0
+        )
+        return (
+            is_away and rule.source != "any",
+            0 if rule.source == "any" else length,
+            -free[position],
+            position,
+        )
 
     places = rule.open_nodes(machine)
     if rule.source == "cpus" and home:
@@ -216,11 +249,14 @@ def take_near(machine: Machine, rule: MemoryRule, home: int, free: Sequence[int]
     return taken
 
 
-def memory_shares(machine: Machine, parts: Sequence[int], rule: MemoryRule) -> list[tuple[tuple[int, int], ...]]:
+def memory_shares(
+    machine: Machine, parts: Sequence[int], rule: MemoryRule
+) -> list[tuple[tuple[int, int], ...]]:
     """Return (kernel node id, bytes) of the memory that each part has, in proportion to its CPUs.
 
-    The memory of a node is shared by the parts with CPUs of it. Those on a node without memory have a share of the
-    nearest nodes', and memory of nodes without CPUs, where the rule names it, is shared by the parts on the nearest.
+    The memory of a node is shared by the parts with CPUs of it. Those on a node without memory have
+    a share of the nearest nodes', and memory of nodes without CPUs, where the rule names it, is
+    shared by the parts on the nearest.
 
     Args:
         machine: the machine.
@@ -229,7 +265,8 @@ def memory_shares(machine: Machine, parts: Sequence[int], rule: MemoryRule) -> l
     """
     given, places = union(parts), rule.open_nodes(machine)
     used = [position for position, own in enumerate(machine.node_cpus) if own & given]
-    claims: dict[int, dict[int, int]] = {}  # by place of the memory, the weight of a CPU of each node
+    # by place of the memory, the weight of a CPU of each node
+    claims: dict[int, dict[int, int]] = {}
     for node in used:
         near = [node] if places >> node & 1 else []
         if not near and rule.source != "cpus":
@@ -242,7 +279,10 @@ def memory_shares(machine: Machine, parts: Sequence[int], rule: MemoryRule) -> l
                 claims[place] = dict.fromkeys(_nearest(machine, place, used), _WHOLE)
 
     def weight(place: int, cpus: int) -> int:
-        return sum((machine.node_cpus[node] & cpus).bit_count() * each for node, each in claims[place].items())
+        return sum(
+            (machine.node_cpus[node] & cpus).bit_count() * each
+            for node, each in claims[place].items()
+        )
 
     nodes = machine.numa_nodes
     total = {place: weight(place, given) for place in sorted(claims)}

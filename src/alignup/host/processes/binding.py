@@ -1,6 +1,7 @@
 """Binds threads to CPUs and to the memory of NUMA nodes, and back again, by system calls.
 
-Children and programs that are executed inherit both. Which CPUs and memory these are is decided by leases and parts.
+Children and programs that are executed inherit both. Which CPUs and memory these are is decided by
+leases and parts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ _MPOL_PREFERRED: Final = 1
 # Since Linux 5.15.
 _MPOL_PREFERRED_MANY: Final = 5
 # Of set_mempolicy(2).
-_MODES: Final = {"bind": 2, "interleave": 3, "local": 4, "preferred": _MPOL_PREFERRED_MANY, "weighted-interleave": 6}
+_MODES: Final = {
+    "bind": 2,
+    "interleave": 3,
+    "local": 4,
+    "preferred": _MPOL_PREFERRED_MANY,
+    "weighted-interleave": 6,
+}
 # (get_mempolicy, set_mempolicy) for 64-bit programs
 _GENERIC: Final = (236, 237)
 _NUMBERS: Final = {
@@ -46,7 +53,8 @@ class Binding(Record):
 
     Attributes:
         thread: the kernel's id.
-        memory: the memory policy's mode, with its flags, and bit set of nodes; None: it is not to be touched.
+        memory: the memory policy's mode, with its flags, and bit set of nodes; None: it is not to
+            be touched.
     """
 
     thread: int
@@ -63,7 +71,8 @@ def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Bind
         strict: have memory from these nodes or not at all, instead of from these nodes first.
 
     Returns:
-        How the thread was bound before, and why memory could not be bound; an empty text if it could.
+        How the thread was bound before, and why memory could not be bound; an empty text if it
+        could.
 
     Raises:
         AllocationError: the kernel does not let the thread use these CPUs; nothing has changed.
@@ -133,8 +142,9 @@ def set_memory(numa_nodes: Iterable[int], mode: str) -> str:
 
     Args:
         numa_nodes: kernel ids, the one to prefer first.
-        mode: `preferred`, for which kernels before 5.15 know one node only, the first one; `bind`, `interleave`,
-            `weighted-interleave` (since Linux 6.9), or `local`, for which nodes do not matter.
+        mode: `preferred`, for which kernels before 5.15 know one node only, the first one; `bind`,
+            `interleave`, `weighted-interleave` (since Linux 6.9), or `local`, for which nodes do
+            not matter.
     """
     nodes = list(numa_nodes)
     mask = 0 if mode == "local" else sum(1 << node for node in nodes)
@@ -144,7 +154,10 @@ def set_memory(numa_nodes: Iterable[int], mode: str) -> str:
         failed = _set_memory_policy(_MPOL_PREFERRED, 1 << nodes[0])
     if not failed:
         return ""
-    return f"memory is not bound to {named('NUMA node', sorted(nodes), ',')}: {os.strerror(failed).lower()}"
+    return (
+        f"memory is not bound to {named('NUMA node', sorted(nodes), ',')}: "
+        f"{os.strerror(failed).lower()}"
+    )
 
 
 def _refused(cpus: CPUSet, error: OSError) -> AllocationError:
@@ -155,9 +168,13 @@ def _set_memory_policy(mode: int, mask: int) -> int:
     """Set the policy of the calling thread; return the error number, 0 if there was none."""
     import ctypes  # noqa: PLC0415  # startup counts
 
-    words = (ctypes.c_uint64 * _WORDS)(*(mask >> _WORD * i & (1 << _WORD) - 1 for i in range(_WORDS)))
+    words = (ctypes.c_uint64 * _WORDS)(
+        *(mask >> _WORD * i & (1 << _WORD) - 1 for i in range(_WORDS))
+    )
     # the kernel takes one off the number of bits
-    return _call(1, ctypes.c_long(mode), words if mask else None, ctypes.c_ulong(_WORDS * _WORD + 1))
+    return _call(
+        1, ctypes.c_long(mode), words if mask else None, ctypes.c_ulong(_WORDS * _WORD + 1)
+    )
 
 
 def _memory_policy() -> tuple[int, int] | None:
@@ -180,4 +197,6 @@ def _call(which: int, *arguments: object) -> int:
     import ctypes  # noqa: PLC0415  # startup counts
 
     library = ctypes.CDLL(None, use_errno=True)
-    return 0 if library.syscall(ctypes.c_long(numbers[which]), *arguments) == 0 else ctypes.get_errno()
+    return (
+        0 if library.syscall(ctypes.c_long(numbers[which]), *arguments) == 0 else ctypes.get_errno()
+    )

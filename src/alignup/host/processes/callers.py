@@ -1,9 +1,10 @@
 """Finds the process at the other end of a connection, and maps process ids between its PID namespace and this one.
 
-A client in a container has a PID namespace of its own, and calls its processes by numbers of that. The kernel knows the
-client by its number in the agent's namespace, if it is in one below that; from there, those that it has started are
-found. Nobody can name other processes in this way than themselves and these. Whether a client is in a container the
-kernel says too: what it says of itself counts for nothing, since it learns from its lease how it is called here.
+A client in a container has a PID namespace of its own, and calls its processes by numbers of that.
+The kernel knows the client by its number in the agent's namespace, if it is in one below that; from
+there, those that it has started are found. Nobody can name other processes in this way than
+themselves and these. Whether a client is in a container the kernel says too: what it says of itself
+counts for nothing, since it learns from its lease how it is called here.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ _INT: Final = 4
 _DEPTH: Final = 2
 _NAMESPACE: Final = "/proc/self/ns/pid"
 _LARGEST: Final = 1 << 16
-# The most files of /proc that are read to find one process; all other requests wait meanwhile. The caller itself comes
-# first, and what `alignup run` starts soon after, so that both are found among many threads and children.
+# The most files of /proc that are read to find one process; all other requests wait meanwhile. The
+# caller itself comes first, and what `alignup run` starts soon after, so that both are found among
+# many threads and children.
 _MOST: Final = 256
 # Bytes of a list of processes; one of `alignup run` has a few.
 _LONGEST_LIST: Final = 4096
@@ -58,8 +60,8 @@ class Caller:
     def own_process(self, pid: int) -> ProcessIdentity | None:
         """Return the process that the caller has by a number of its own PID namespace, as this process sees it.
 
-        It must be the caller itself, or one that it has started, in the same namespace. None: there is none, or the
-        caller is not to be seen from here.
+        It must be the caller itself, or one that it has started, in the same namespace. None: there
+        is none, or the caller is not to be seen from here.
         """
         caller = self._peer()
         return descendant(caller[0], pid) if caller else None

@@ -1,8 +1,9 @@
 """Makes a cgroup (v2) for a command, puts the command into it, and removes it once it is empty.
 
-Whatever the command starts is in it too, whoever becomes its parent and whatever session it is in. By default it is
-below the cgroup that the command is in already: the limits and the end of the user's session, of a service or of a
-container hold for it as before. Below one cgroup for all, which the administrator names, they do not.
+Whatever the command starts is in it too, whoever becomes its parent and whatever session it is in.
+By default it is below the cgroup that the command is in already: the limits and the end of the
+user's session, of a service or of a container hold for it as before. Below one cgroup for all,
+which the administrator names, they do not.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Cgroups:
     """The cgroups of leases.
 
     Args:
-        base: the cgroup below which they are made, by an absolute path; it is made itself if it is not there. None:
-            that of each command.
+        base: the cgroup below which they are made, by an absolute path; it is made itself if it is
+            not there. None: that of each command.
 
     Raises:
         InputError: none can be made there.
@@ -59,7 +60,9 @@ class Cgroups:
         if not is_cgroup:
             raise InputError(f"{place} is not a cgroup of version 2")
 
-    def enclose(self, lease_id: str, process: ProcessIdentity, left: Callable[[str], None] = lambda _: None) -> str:
+    def enclose(
+        self, lease_id: str, process: ProcessIdentity, left: Callable[[str], None] = lambda _: None
+    ) -> str:
         """Make the cgroup of a lease and put a process into it; return its path. A second time, do the same.
 
         Args:
@@ -86,8 +89,8 @@ class Cgroups:
     def strays(self, known: Container[str]) -> Iterator[str]:
         """Yield the cgroups that belong to no known lease.
 
-        An agent made them and was killed before it recorded the lease. Only those below one base are found. Others are
-        below cgroups that go away themselves.
+        An agent made them and was killed before it recorded the lease. Only those below one base
+        are found. Others are below cgroups that go away themselves.
         """
         if self.base is None:
             return
@@ -114,7 +117,8 @@ def _tells_of_its_end(place: Path) -> bool:
 def _make(cgroup: Path) -> None:
     """Make a cgroup, if it is not there, for the owner of the one above it, and for everybody to look into.
 
-    So users find their processes, and go on to divide what was delegated to them, whatever the umask of an agent.
+    So users find their processes, and go on to divide what was delegated to them, whatever the
+    umask of an agent.
 
     Raises:
         OSError: it cannot be made.
@@ -127,7 +131,8 @@ def _make(cgroup: Path) -> None:
     with suppress(OSError):
         cgroup.chmod(_MODE)
     for path in (*(cgroup / name for name in _DELEGATED), cgroup):
-        # an agent that is not root owns what it makes, and kernels before 4.14 lack one of the files
+        # an agent that is not root owns what it makes, and kernels before 4.14 lack one of the
+        # files
         with suppress(OSError):
             os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
@@ -136,7 +141,8 @@ def _put(process: ProcessIdentity, cgroup: Path) -> None:
     """Put a process into a cgroup.
 
     Raises:
-        OSError: it cannot be put there, or has ended. One that has got its number meanwhile is put back, if it can be.
+        OSError: it cannot be put there, or has ended. One that has got its number meanwhile is put
+            back, if it can be.
     """
     if not runs_here(process):
         raise ProcessLookupError
@@ -149,7 +155,10 @@ def _put(process: ProcessIdentity, cgroup: Path) -> None:
     if before is not None:
         with suppress(OSError):
             _move(process.pid, before)
-            _LOG.warning("pid %d is in the cgroup again that it was in: it is another process now", process.pid)
+            _LOG.warning(
+                "pid %d is in the cgroup again that it was in: it is another process now",
+                process.pid,
+            )
     raise ProcessLookupError
 
 
@@ -192,7 +201,8 @@ def cgroup_of(process: str, proc: Path = Path("/proc")) -> Path:
 class Enclosures:
     """Cgroups as an event loop uses them: a thread of its own waits for the kernel.
 
-    Moving a process into a cgroup may take many milliseconds. A command that cannot be put into one goes without.
+    Moving a process into a cgroup may take many milliseconds. A command that cannot be put into one
+    goes without.
 
     Args:
         cgroups: makes them; None: there are none, but those of an earlier agent are removed.
@@ -228,7 +238,8 @@ class Enclosures:
     def discard(self, cgroup: str, pause: float = _AGAIN) -> None:
         """Remove a cgroup, now or once there are no processes in it any more; nothing if the text is empty.
 
-        From any thread. When this is closed already, it stays. `pause` is how many seconds later to try again.
+        From any thread. When this is closed already, it stays. `pause` is how many seconds later to
+        try again.
         """
         if cgroup:
             with suppress(RuntimeError):  # closed

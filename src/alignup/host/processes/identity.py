@@ -1,9 +1,11 @@
 """Tells processes apart, for ever: reads /proc for the identity of a process, and whether that one still runs.
 
-A group of processes can have a cgroup (v2), which holds all that they have started, whoever is its parent now.
+A group of processes can have a cgroup (v2), which holds all that they have started, whoever is its
+parent now.
 
 Hosts are told apart by machine id and name. Two hosts that were cloned with
-both, and share a list of processes, take each other's running processes for those of an earlier boot.
+both, and share a list of processes, take each other's running processes for those of an earlier
+boot.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ class Liveness(StrEnum):
     """The answer to whether a process still runs.
 
     Attributes:
-        UNKNOWN: it belongs to another host, or to another PID namespace (a container), into which one cannot see; or
-            what would say it cannot be read now.
+        UNKNOWN: it belongs to another host, or to another PID namespace (a container), into which
+            one cannot see; or what would say it cannot be read now.
     """
 
     RUNNING = "running"
@@ -54,14 +56,15 @@ class Liveness(StrEnum):
 class ProcessIdentity(msgspec.Struct, frozen=True, rename="camel"):
     """A process, so that no later one can be taken for it: process ids are used again, start times are not.
 
-    `start_time` is in clock ticks since the kernel started, and so means something only together with
-    `boot_id`.
+    `start_time` is in clock ticks since the kernel started, and so means something only together
+    with `boot_id`.
 
     Attributes:
         pid_namespace: the inode number of the namespace that `pid` is a number in.
         host: see `host_identity`.
         host_name: the host's own name: hosts made of one image can have one identity.
-        time_namespace: the inode number of the namespace that `start_time` is a time in; 0: not known.
+        time_namespace: the inode number of the namespace that `start_time` is a time in; 0: not
+            known.
     """
 
     pid: int
@@ -114,10 +117,10 @@ def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
 def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
     """Return whether a process still runs, as far as it can be seen from here.
 
-    What cannot be read now, as without a free descriptor, is not known. A process of an earlier boot of this host is
-    gone. A zombie runs no more: it waits to be looked at by its
-    parent, which in a container may never happen. Start times differ between time namespaces: there, a process of
-    this number may or may not be the one that is meant.
+    What cannot be read now, as without a free descriptor, is not known. A process of an earlier
+    boot of this host is gone. A zombie runs no more: it waits to be looked at by its
+    parent, which in a container may never happen. Start times differ between time namespaces:
+    there, a process of this number may or may not be the one that is meant.
 
     Args:
         process: the one that is meant.
@@ -151,7 +154,11 @@ def runs_here(process: ProcessIdentity, proc: str = _PROC) -> bool:
         fields = _stat(process.pid, proc)
     except OSError:
         return False
-    return fields is not None and int(fields[_START_TIME]) == process.start_time and not _has_ended(fields)
+    return (
+        fields is not None
+        and int(fields[_START_TIME]) == process.start_time
+        and not _has_ended(fields)
+    )
 
 
 def joint_liveness(processes: Iterable[ProcessIdentity], cgroup: str = "") -> Liveness:

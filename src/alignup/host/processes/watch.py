@@ -1,7 +1,8 @@
 """Watches groups of processes, such as those of leases, by descriptors that the kernel signals when they end.
 
-Where none of a group is left, its cgroup is watched, if it has one: until that is empty too. A process is checked
-before it may be in a group: it must run, be the one that is meant, and be the user's own.
+Where none of a group is left, its cgroup is watched, if it has one: until that is empty too. A
+process is checked before it may be in a group: it must run, be the one that is meant, and be the
+user's own.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 
     from alignup.host.processes.callers import Caller
 
-# Seconds between looks at what cannot be watched: processes that have no descriptor, as with a kernel before 5.3, of
-# another container or where a quarter of the descriptors is in use, and cgroups that cannot be read now.
+# Seconds between looks at what cannot be watched: processes that have no descriptor, as with a
+# kernel before 5.3, of another container or where a quarter of the descriptors is in use, and
+# cgroups that cannot be read now.
 _LOOK: Final = 5.0
 
 
@@ -65,8 +67,8 @@ class ProcessWatch:
         self._ended = ended
         self._me = identify(os.getpid())
         self._loop = asyncio.get_running_loop()
-        # That of a process is readable once the process has ended. The file of a cgroup is readable all the time; its
-        # event is an urgent one (EPOLLPRI), which the loop itself does not know.
+        # That of a process is readable once the process has ended. The file of a cgroup is readable
+        # all the time; its event is an urgent one (EPOLLPRI), which the loop itself does not know.
         self._events = select.epoll()
         self._loop.add_reader(self._events.fileno(), self._take_events)
         self._descriptors: dict[str, int] = {}
@@ -85,7 +87,9 @@ class ProcessWatch:
 
     def is_foreign(self, process: ProcessIdentity) -> bool:
         """Return whether a process is named by the number of another PID namespace, or of another host."""
-        return process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id
+        return (
+            process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id
+        )
 
     def is_elsewhere(self, process: ProcessIdentity, caller: Caller) -> bool:
         """Return whether a caller calls a process by a number of another PID namespace, or host, than this one."""
@@ -104,8 +108,10 @@ class ProcessWatch:
             found = caller.own_process(process.pid)
             if found is None:
                 raise InputError(
-                    "expected a process of the agent's own PID namespace, or from one below it the process that asks, "
-                    f"or one that this has started, got pid {process.pid} of another container or host"
+                    "expected a process of the agent's own PID namespace, or from one below it "
+                    "the process that asks, "
+                    f"or one that this has started, got pid {process.pid} of another container or "
+                    "host"
                 )
             process = found
         if not runs_here(process):
@@ -177,16 +183,23 @@ class ProcessWatch:
             OSError: whether it is empty cannot be known now.
         """
         try:
-            events = os.open(f"{lease.cgroup}/{EVENTS}", os.O_RDONLY | os.O_CLOEXEC) if lease.cgroup else None
+            events = (
+                os.open(f"{lease.cgroup}/{EVENTS}", os.O_RDONLY | os.O_CLOEXEC)
+                if lease.cgroup
+                else None
+            )
         except FileNotFoundError:
             return False
-        return events is not None and self._follow(lease, events, select.EPOLLPRI, partial(shows_processes, events))
+        return events is not None and self._follow(
+            lease, events, select.EPOLLPRI, partial(shows_processes, events)
+        )
 
     def _follow(self, lease: Group, descriptor: int, event: int, lasts: Callable[[], bool]) -> bool:
         """Watch a lease by a descriptor, unless what that stands for does not last; then close it, and return False."""
         try:
             self._events.register(descriptor, event)
-            # looked at only now: what happens from now on is told, and no process can get the number of another
+            # looked at only now: what happens from now on is told, and no process can get the
+            # number of another
             if lasts():
                 self._descriptors[lease.id], self._watched[descriptor] = descriptor, lease
         finally:

@@ -1,13 +1,14 @@
 """Reads NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`) into shapes and rows.
 
-They are what topology exporters publish for schedulers: zones of type Node with capacity, allocatable and available
-amounts, costs between them, and the Topology Manager's policy and scope. Wherever a zone counts CPUs or memory, they
-are assumed to be allocated exclusively. An object does not say which CPUs and devices are in use, nor which zones'
-memory is allocated together. Node objects among them tell the kubelets' releases.
+They are what topology exporters publish for schedulers: zones of type Node with capacity,
+allocatable and available amounts, costs between them, and the Topology Manager's policy and scope.
+Wherever a zone counts CPUs or memory, they are assumed to be allocated exclusively. An object does
+not say which CPUs and devices are in use, nor which zones' memory is allocated together. Node
+objects among them tell the kubelets' releases.
 
-`node_of` makes nodes of them that can admit pods, for simulations. Their machines are made up: cores of one CPU, one
-socket a zone, devices with made-up ids. CPUs and memory that are in use already count as reserved, devices in use as
-given away for good.
+`node_of` makes nodes of them that can admit pods, for simulations. Their machines are made up:
+cores of one CPU, one socket a zone, devices with made-up ids. CPUs and memory that are in use
+already count as reserved, devices in use as given away for good.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ from alignup.kubernetes.quantity import parse_quantity, whole_units
 from alignup.kubernetes.versions import NEWEST, KubeletVersion, parse_version
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
-from alignup.machine.machine import MEMORY_LIMIT, NUMA_NODE_LIMIT, Core, HugePages, Machine, NumaNode
+from alignup.machine.machine import (
+    MEMORY_LIMIT,
+    NUMA_NODE_LIMIT,
+    Core,
+    HugePages,
+    Machine,
+    NumaNode,
+)
 from alignup.node import Node
 from alignup.records import Record, replace
 from alignup.text.documents import read_documents
@@ -84,12 +92,14 @@ class Topology(Record):
 
 
 def read_topologies(
-    source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]], *, skip_bad: bool = False
+    source: str | os.PathLike[str] | bytes | Mapping[str, Any] | Iterable[Mapping[str, Any]],
+    *,
+    skip_bad: bool = False,
 ) -> list[Topology]:
     """Return the nodes that the objects describe, in order; see `read_node_resource_topologies`.
 
-    A policy or scope that is not known is warned of, and none or `container` taken instead. Node objects among them,
-    before or after, tell the release of the kubelet of that name.
+    A policy or scope that is not known is warned of, and none or `container` taken instead. Node
+    objects among them, before or after, tell the release of the kubelet of that name.
 
     Raises:
         InputError: something is no such object, or there is none.
@@ -127,13 +137,16 @@ def read_node_resource_topologies(
 ) -> Cluster:
     """Return the cluster that NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`) describe.
 
-    They know amounts and nothing else, so whatever is admitted is an upper bound (`Evaluation.exact`). They do not
-    name the kubelet's release; Node objects among them do (`status.nodeInfo.kubeletVersion`).
+    They know amounts and nothing else, so whatever is admitted is an upper bound
+    (`Evaluation.exact`). They do not name the kubelet's release; Node objects among them do
+    (`status.nodeInfo.kubeletVersion`).
 
     Args:
-        source: A path, the text of YAML or JSON as bytes, a decoded object (a List too), or several.
+        source: A path, the text of YAML or JSON as bytes, a decoded object (a List too), or
+            several.
         skip_bad: warn of an object that is wrong, and go on with the others.
-        kubelet_version: the release of all kubelets; None: that of the Node object, or the newest known.
+        kubelet_version: the release of all kubelets; None: that of the Node object, or the newest
+            known.
 
     Raises:
         InputError: something is no such object.
@@ -143,7 +156,9 @@ def read_node_resource_topologies(
     versions = [of_all or one.version or NEWEST for one in found]
     known = {version: KubeletConfig(version=version).profile for version in set(versions)}
     profiles = [known[version] for version in versions]
-    rows = [row_of_amounts(one.amounts, profile) for one, profile in zip(found, profiles, strict=True)]
+    rows = [
+        row_of_amounts(one.amounts, profile) for one, profile in zip(found, profiles, strict=True)
+    ]
     return Cluster([one.name for one in found], rows, profiles=profiles)
 
 
@@ -170,7 +185,9 @@ def _opened(
     return ([source] if isinstance(source, Mapping) else source), where
 
 
-def _with_releases(found: list[Topology], nodes: Mapping[str, NodeObject], where: str) -> list[Topology]:
+def _with_releases(
+    found: list[Topology], nodes: Mapping[str, NodeObject], where: str
+) -> list[Topology]:
     """Return the nodes with the releases that their Node objects name.
 
     Raises:
@@ -266,12 +283,17 @@ def _described(wire: _Object, place: str) -> Topology:
     return Topology(wire.metadata.name, NodeAmounts(len(zones), policy, scope, columns, distances))
 
 
-def _policy(node: str, legacy: str | None, attributes: Iterable[tuple[str, str]]) -> tuple[str, str]:
+def _policy(
+    node: str, legacy: str | None, attributes: Iterable[tuple[str, str]]
+) -> tuple[str, str]:
     """Return policy and scope: attributes win over the older list of policies, unknown words count for nothing."""
     policy, scope = "none", "container"
     if legacy is not None:
         known = _known(node, "policy", legacy, _LEGACY_NAMES, policy)
-        policy, scope = _LEGACY_NAMES.get(known, known), "pod" if legacy.endswith("PodLevel") else scope
+        policy, scope = (
+            _LEGACY_NAMES.get(known, known),
+            "pod" if legacy.endswith("PodLevel") else scope,
+        )
     for name, value in attributes:
         if name == "topologyManagerPolicy":
             policy = _known(node, "policy", value, TOPOLOGY_POLICIES, policy)
@@ -284,7 +306,9 @@ def _known(node: str, what: str, word: str, words: Collection[str], otherwise: s
     """Return a word if it is known, or else what holds without it."""
     if word in words:
         return word
-    warn(f"the topology {what} {word!r} of node {node} is unknown and ignored; {otherwise} is taken")
+    warn(
+        f"the topology {what} {word!r} of node {node} is unknown and ignored; {otherwise} is taken"
+    )
     return otherwise
 
 
@@ -366,7 +390,11 @@ def _amounts(resource: _Resource, place: str) -> _Amounts:
     available = allocatable if available is None else available
     whole = _units(capacity, place, resource.name)
     given = whole if allocatable == capacity else _units(allocatable, place, resource.name)
-    return whole, given, given if available == allocatable else _units(available, place, resource.name)
+    return (
+        whole,
+        given,
+        given if available == allocatable else _units(available, place, resource.name),
+    )
 
 
 def _units(value: object, place: str, name: str) -> int:
@@ -403,12 +431,15 @@ def distances_of(zones: list[Zone], place: str) -> tuple[tuple[int, ...], ...] |
 _MEMORY: Final = "memory"
 # Of one resource, each of which is made up.
 _MOST_DEVICES: Final = 1 << 16
-# Bytes that are added to the first zone and reserved there: no kubelet starts without a reservation.
+# Bytes that are added to the first zone and reserved there: no kubelet starts without a
+# reservation.
 _PAGE: Final = 4096
 _IN_USE: Final = "in use"
 
 
-def nodes_of(topologies: Iterable[Topology], version: KubeletVersion | None = None) -> dict[str, Node]:
+def nodes_of(
+    topologies: Iterable[Topology], version: KubeletVersion | None = None
+) -> dict[str, Node]:
     """Return a node for each object, by name.
 
     Args:
@@ -428,10 +459,14 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
     machine, reserved_cpus = _machine(known)
     for resource, (_, totals, _) in known.devices.items():
         if sum(totals) > _MOST_DEVICES:  # it may be counted in bytes
-            raise InputError.at(f"node {topology.name}, {resource}", f"at most {_MOST_DEVICES} devices", sum(totals))
+            raise InputError.at(
+                f"node {topology.name}, {resource}", f"at most {_MOST_DEVICES} devices", sum(totals)
+            )
     inventory = {
         resource: tuple(
-            Device(f"zone-{zone}-{number}", (zone,)) for zone, count in enumerate(totals) for number in range(count)
+            Device(f"zone-{zone}-{number}", (zone,))
+            for zone, count in enumerate(totals)
+            for number in range(count)
         )
         for resource, (_, totals, _) in known.devices.items()
     }
@@ -439,7 +474,9 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
     node.counts_use_as_reserved = True
     taken = {
         resource: [
-            f"zone-{zone}-{number}" for zone in range(known.numa_nodes) for number in range(totals[zone] - free[zone])
+            f"zone-{zone}-{number}"
+            for zone in range(known.numa_nodes)
+            for number in range(totals[zone] - free[zone])
         ]
         for resource, (_, totals, free) in known.devices.items()
     }
@@ -451,7 +488,9 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
 def _machine(known: NodeAmounts) -> tuple[Machine, CPUSet]:
     """Return a machine with the amounts of the zones, and those of its CPUs that are reserved or in use."""
     nothing = (0,) * known.numa_nodes
-    capacity, _, available = known.resources.get("cpu", ((1, *nothing[1:]), nothing, (1, *nothing[1:])))
+    capacity, _, available = known.resources.get(
+        "cpu", ((1, *nothing[1:]), nothing, (1, *nothing[1:]))
+    )
     reserved: list[int] = []
     nodes = []
     cpu = 0
@@ -463,25 +502,36 @@ def _machine(known: NodeAmounts) -> tuple[Machine, CPUSet]:
             if kind != _MEMORY
             for record in [HugePages.parse(kind.removeprefix("hugepages-"), 0)]
         )
-        memory = known.resources.get(_MEMORY, (nothing, nothing))[1][zone] + (_PAGE if zone == 0 else 0)
+        memory = known.resources.get(_MEMORY, (nothing, nothing))[1][zone] + (
+            _PAGE if zone == 0 else 0
+        )
         memory += sum(record.size_bytes * record.count for record in pages)
         cores = tuple(Core((number,), zone) for number in range(cpu, cpu + count))
-        nodes.append(NumaNode(zone, memory, cores, pages, known.distances[zone] if known.distances else ()))
+        nodes.append(
+            NumaNode(zone, memory, cores, pages, known.distances[zone] if known.distances else ())
+        )
         cpu += count
     return Machine(tuple(nodes)), CPUSet(reserved)
 
 
 def _config(known: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion) -> KubeletConfig:
     """Return the configuration under which exactly what is free can be given away."""
-    kubelet: dict[str, Any] = {"topologyManagerPolicy": known.policy, "topologyManagerScope": known.scope}
+    kubelet: dict[str, Any] = {
+        "topologyManagerPolicy": known.policy,
+        "topologyManagerScope": known.scope,
+    }
     if known.numa_nodes > DEFAULT_MAXIMUM:
-        kubelet["topologyManagerPolicyOptions"] = {"max-allowable-numa-nodes": str(known.numa_nodes)}
+        kubelet["topologyManagerPolicyOptions"] = {
+            "max-allowable-numa-nodes": str(known.numa_nodes)
+        }
     if "cpu" in known.resources:
         kubelet |= {"cpuManagerPolicy": "static", "reservedSystemCPUs": str(reserved_cpus)}
     if known.memory:
         reserved: list[dict[str, Any]] = []  # what is in use, and the page that has to be reserved
         for zone in range(known.numa_nodes):
-            limits = {kind: there[zone] - free[zone] for kind, (_, there, free) in known.memory.items()}
+            limits = {
+                kind: there[zone] - free[zone] for kind, (_, there, free) in known.memory.items()
+            }
             if zone == 0:
                 limits[_MEMORY] = limits.get(_MEMORY, 0) + _PAGE
             if any(limits.values()):

@@ -1,8 +1,9 @@
 """Reads and writes what a node publishes about itself: its NodeResourceTopology object, with two annotations.
 
-`alignup.dev/node` describes the node as a line of `alignup rank --nodes` does: machine, configuration, devices. It
-changes when a kubelet starts anew. `alignup.dev/holdings` lists which CPUs, memory and devices each container holds. A
-node that publishes both can be judged exactly; one without them by the amounts of its zones.
+`alignup.dev/node` describes the node as a line of `alignup rank --nodes` does: machine,
+configuration, devices. It changes when a kubelet starts anew. `alignup.dev/holdings` lists which
+CPUs, memory and devices each container holds. A node that publishes both can be judged exactly; one
+without them by the amounts of its zones.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class PodHolding(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True
     """What the containers of one pod hold; those that hold nothing are left out.
 
     Attributes:
-        containers: under the empty name, what a pod holds as a whole (PodLevelResourceManagers), which its containers
-            divide.
+        containers: under the empty name, what a pod holds as a whole (PodLevelResourceManagers),
+            which its containers divide.
     """
 
     uid: str
@@ -107,12 +108,19 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
     found = decode_json(data, "a NodeResourceTopology", kind=_Object)
     metadata, annotations = found.metadata, found.metadata.annotations or {}
     attributes = {one.name: one.value for one in found.attributes or ()}
-    method = attributes.get(METHOD_ATTRIBUTE, METHOD)  # other methods leave out pods, and which is not told
+    # other methods leave out pods, and which is not told
+    method = attributes.get(METHOD_ATTRIBUTE, METHOD)
     signature = attributes.get(ATTRIBUTE, "") if method == METHOD else ""
     description = annotations.get(NODE)
     text = bytes(data) if description is None else b""
     # machines are alike, so their descriptions are kept once
-    return Report(metadata.name, description and sys.intern(description), annotations.get(HOLDINGS), text, signature)
+    return Report(
+        metadata.name,
+        description and sys.intern(description),
+        annotations.get(HOLDINGS),
+        text,
+        signature,
+    )
 
 
 class Description:
@@ -127,7 +135,8 @@ class Description:
 
         Args:
             text: the annotation.
-            labels: those of the Node object that matter here; they go before labels in the description.
+            labels: those of the Node object that matter here; they go before labels in the
+                description.
 
         Raises:
             InputError: it is no description of a node.
@@ -135,7 +144,9 @@ class Description:
         """
         key = text, tuple(sorted(labels.items()))
         if key not in self._templates:
-            described = decode_json(text, "a node as a JSON object", f"the annotation {NODE}", dict[str, msgspec.Raw])
+            described = decode_json(
+                text, "a node as a JSON object", f"the annotation {NODE}", dict[str, msgspec.Raw]
+            )
             line = msgspec.json.encode({**described, "name": "node"})
             self._templates[key] = self._reader.empty_node(line, labels)[1]
         return self._templates[key]
@@ -169,10 +180,17 @@ def pod_holding(node: Node, pod: Pod) -> PodHolding:
         for name in ("", *found):
             for kind, given in node.memory.shares(pod.uid, name).items():
                 places = sums.setdefault(kind, {})
-                places |= {str(numa): places.get(str(numa), 0) + size for numa, size in given.items()}
+                places |= {
+                    str(numa): places.get(str(numa), 0) + size for numa, size in given.items()
+                }
     found[""] = ContainerHolding("" if whole is None else str(whole), sums)
     nothing = ContainerHolding()
-    return PodHolding(pod.uid, pod.name, pod.namespace, {name: one for name, one in found.items() if one != nothing})
+    return PodHolding(
+        pod.uid,
+        pod.name,
+        pod.namespace,
+        {name: one for name, one in found.items() if one != nothing},
+    )
 
 
 def _container_holding(node: Node, uid: str, name: str) -> ContainerHolding:
@@ -203,7 +221,9 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
         found = known.get(held.uid)
         if found is None:
             names = [name for name in held.containers if name or len(held.containers) == 1]
-            found = Pod(held.uid, held.name, held.namespace, containers=tuple(map(Container, names)))
+            found = Pod(
+                held.uid, held.name, held.namespace, containers=tuple(map(Container, names))
+            )
         pods.append(found)
     node.manager.restore(pods)
     # most hold nothing
@@ -216,7 +236,9 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
                 given |= cpus
                 node.cpu.adopt(held.uid, name, cpus)
             if one.memory and node.memory is not None:
-                node.memory.adopt(held.uid, name, {kind: _by_id(taken) for kind, taken in one.memory.items()})
+                node.memory.adopt(
+                    held.uid, name, {kind: _by_id(taken) for kind, taken in one.memory.items()}
+                )
             if one.devices and node.devices is not None:
                 own = {
                     kind: [device for device in ids if (kind, device) not in handed]
@@ -243,7 +265,9 @@ def _adopt_whole(node: Node, pod: Pod, held: PodHolding) -> dict[str, ContainerH
     if whole.memory and node.memory is not None:
         node.memory.adopt_pod(pod, {kind: _by_id(taken) for kind, taken in whole.memory.items()})
     return {
-        name: ContainerHolding("" if whole.cpus else one.cpus, {} if whole.memory else one.memory, one.devices)
+        name: ContainerHolding(
+            "" if whole.cpus else one.cpus, {} if whole.memory else one.memory, one.devices
+        )
         for name, one in others.items()
     }
 

@@ -1,12 +1,14 @@
 """Writes NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`), for `node export`, `node publish` and `fleet`.
 
-They are like those of node-feature-discovery's topology updater: zones are the NUMA nodes; only what managers give out
-exclusively is counted, CPUs under a static CPU manager, memory under a Static memory manager, and devices; a device
-counts in the zone of each NUMA node that it is near to; a zone leaves out a resource of which it has nothing.
+They are like those of node-feature-discovery's topology updater: zones are the NUMA nodes; only
+what managers give out exclusively is counted, CPUs under a static CPU manager, memory under a
+Static memory manager, and devices; a device counts in the zone of each NUMA node that it is near
+to; a zone leaves out a resource of which it has nothing.
 
-Schedulers tell by the fingerprint whether an object is up to date: that of `k8stopologyawareschedwg/podfingerprint`,
-version v001, which is xxHash (64 bits) of each pod's name, with that of its namespace as the seed; then that of all
-these numbers, ascending, as 8 bytes each, the lowest first.
+Schedulers tell by the fingerprint whether an object is up to date: that of
+`k8stopologyawareschedwg/podfingerprint`, version v001, which is xxHash (64 bits) of each pod's
+name, with that of its namespace as the seed; then that of all these numbers, ascending, as 8 bytes
+each, the lowest first.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
     from alignup.node import Node
 
 # The first part of the words of `topologyPolicies`; the scope is the second.
-POLICY_NAMES: Final = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
+POLICY_NAMES: Final = {
+    "single-numa-node": "SingleNUMANode",
+    "restricted": "Restricted",
+    "best-effort": "BestEffort",
+}
 
 
 def kubelet_topology_object(name: str, found: KubeletNode) -> dict[str, Any]:
@@ -36,8 +42,8 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
     Args:
         name: the name of the Node object.
         node: the node.
-        pods: those of the fingerprint, with `namespace` and `name`; None: the node's. The fingerprint is left out, with
-            a warning, where the extra `kubelet` is not installed.
+        pods: those of the fingerprint, with `namespace` and `name`; None: the node's. The
+            fingerprint is left out, with a warning, where the extra `kubelet` is not installed.
     """
     config = node.config
     policy, scope = config.topology_manager_policy, config.topology_manager_scope
@@ -45,14 +51,19 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
     attributes = {"topologyManagerPolicy": policy, "topologyManagerScope": scope}
     known = node.pods if pods is None else pods
     try:  # by the fingerprint schedulers tell of which pods an object knows
-        attributes |= {ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in known), METHOD_ATTRIBUTE: METHOD}
+        attributes |= {
+            ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in known),
+            METHOD_ATTRIBUTE: METHOD,
+        }
     except InputError as error:
         warn(f"the object has no fingerprint of its pods, which schedulers compare: {error}")
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
         "metadata": {"name": name},
-        "topologyPolicies": [f"{POLICY_NAMES[policy]}{level}" if policy in POLICY_NAMES else "None"],
+        "topologyPolicies": [
+            f"{POLICY_NAMES[policy]}{level}" if policy in POLICY_NAMES else "None"
+        ],
         "attributes": [{"name": key, "value": value} for key, value in attributes.items()],
         "zones": list(_zones(node)),
     }
@@ -65,9 +76,16 @@ def _zones(node: Node) -> Iterator[dict[str, Any]]:
         zone: dict[str, Any] = {"name": f"node-{numa_id}", "type": "Node"}
         if distances is not None:
             costs = zip(ids, distances[position], strict=True)
-            zone["costs"] = [{"name": f"node-{other}", "value": distance} for other, distance in costs]
+            zone["costs"] = [
+                {"name": f"node-{other}", "value": distance} for other, distance in costs
+            ]
         zone["resources"] = [
-            {"name": resource, "capacity": str(there), "allocatable": str(given), "available": str(free)}
+            {
+                "name": resource,
+                "capacity": str(there),
+                "allocatable": str(given),
+                "available": str(free),
+            }
             for resource, there, given, free in _amounts(node, position)
             if there
         ]
@@ -79,17 +97,34 @@ def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
     machine = node.machine
     if node.cpu is not None:
         local = machine.node_cpus[position]
-        counts = [(local & int(cpus)).bit_count() for cpus in (node.cpu.allocatable_cpus, node.cpu.free_cpus)]
+        counts = [
+            (local & int(cpus)).bit_count()
+            for cpus in (node.cpu.allocatable_cpus, node.cpu.free_cpus)
+        ]
         yield "cpu", local.bit_count(), counts[0], counts[1]
     if node.memory is not None:
         capacity = machine.numa_nodes[position].memory_by_type
         for kind, allocatable in node.memory.allocatable.items():
-            yield kind, capacity.get(kind, 0), allocatable[position], node.memory.free[kind][position]
+            yield (
+                kind,
+                capacity.get(kind, 0),
+                allocatable[position],
+                node.memory.free[kind][position],
+            )
     numa_id = machine.numa_node_ids[position]
     for resource, pool in node.pools.items():
-        here = [one.id for one in pool.devices if one.numa_nodes is not None and numa_id in one.numa_nodes]
+        here = [
+            one.id
+            for one in pool.devices
+            if one.numa_nodes is not None and numa_id in one.numa_nodes
+        ]
         healthy = set(pool.ids(pool.healthy)).intersection(here)
-        yield resource, len(here), len(healthy), len(healthy.intersection(pool.ids(pool.ledger.free)))
+        yield (
+            resource,
+            len(here),
+            len(healthy),
+            len(healthy.intersection(pool.ids(pool.ledger.free))),
+        )
 
 
 # The attribute of a NodeResourceTopology that has the fingerprint.
@@ -110,7 +145,8 @@ def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
     with needs_extra("the fingerprint of pods needs xxhash", "'alignup[kubelet]'"):
         import xxhash  # noqa: PLC0415  # an extra
     hashes = sorted(
-        xxhash.xxh64_intdigest(name.encode(), xxhash.xxh64_intdigest(namespace.encode())) for namespace, name in pods
+        xxhash.xxh64_intdigest(name.encode(), xxhash.xxh64_intdigest(namespace.encode()))
+        for namespace, name in pods
     )
     whole = xxhash.xxh64(b"".join(one.to_bytes(8, "little") for one in hashes))
     return f"{_PREFIX}{whole.hexdigest()}"

@@ -47,7 +47,8 @@ class Facts(Record):
         memory: by the id of a NUMA node, bytes.
         distances: by the ids of two NUMA nodes.
         threads: the number of CPUs of each core.
-        has_adjacent_threads: whether the CPUs of a core have numbers one after another, as on POWER and IBM Z.
+        has_adjacent_threads: whether the CPUs of a core have numbers one after another, as on POWER
+            and IBM Z.
     """
 
     nodes: Mapping[int, int] | None = None
@@ -74,11 +75,19 @@ def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | 
         source: where the texts are, in warnings.
 
     Raises:
-        InputError: two texts disagree on the CPUs of NUMA nodes, so that they are of different machines.
+        InputError: two texts disagree on the CPUs of NUMA nodes, so that they are of different
+            machines.
     """
     _check_same_nodes(told)
-    known = {name: [getattr(one, name) for one in told.values()] for name in Facts.__record_fields__}
-    facts = Facts(**{name: next((one for one in some if one is not None), None) for name, some in known.items()})
+    known = {
+        name: [getattr(one, name) for one in told.values()] for name in Facts.__record_fields__
+    }
+    facts = Facts(
+        **{
+            name: next((one for one in some if one is not None), None)
+            for name, some in known.items()
+        }
+    )
     online = union(chain((facts.nodes or {}).values(), facts.cores or ()))
     if not online:
         return None
@@ -92,23 +101,32 @@ def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | 
     if cores is None:
         cores = tuple(_assumed_cores(nodes, facts))
         sample = next((core for core in cores if core & (core - 1)), 0)
-        numbers = f"{CPUSet.from_int(sample)} are a core, and so on" if sample else "each CPU is a core"
+        numbers = (
+            f"{CPUSet.from_int(sample)} are a core, and so on" if sample else "each CPU is a core"
+        )
         assumed.append(f"that CPUs are numbered in the usual way ({numbers})")
     sockets = facts.sockets
     if sockets is None:
-        sockets = _assumed_sockets(nodes, cores, facts.socket_count or len([one for one in nodes.values() if one]))
+        sockets = _assumed_sockets(
+            nodes, cores, facts.socket_count or len([one for one in nodes.values() if one])
+        )
         if facts.socket_count != 1:
             assumed.append("that sockets follow the order of NUMA nodes")
     made = make_cores((core & online for core in cores), sockets, facts.l3_groups or ())
     ids = sorted(nodes)
     memory, offline = facts.memory or {}, tuple(bit_numbers((facts.offline or 0) & ~online))
     placed = {one: cores_within(made, cpus) for one, cpus in nodes.items()}
-    parts = (NumaNode(one, memory.get(one, 0), placed[one], (), _row(facts, one, ids)) for one in ids)
+    parts = (
+        NumaNode(one, memory.get(one, 0), placed[one], (), _row(facts, one, ids)) for one in ids
+    )
     apart = cores_within(made, online & ~union(nodes.values()))
     machine = Machine(tuple(parts), offline, facts.pci_devices or (), apart)
     if assumed:
         warn(f"assumed, since nothing in {source} tells it: {'; '.join(assumed)}; `lscpu -e` does")
-    warn(f"not known from {source}: {', '.join(_unknown(facts, ids))}; `lscpu -e; numactl -H` tells more")
+    warn(
+        f"not known from {source}: {', '.join(_unknown(facts, ids))}; `lscpu -e; numactl -H` "
+        "tells more"
+    )
     gpus = tuple(_placed(facts.gpus or (), nodes))
     return LoadedMachine(machine, {GPU_RESOURCE: gpus} if gpus else {})
 
@@ -123,22 +141,29 @@ def _check_same_nodes(told: Mapping[str, Facts]) -> None:
         for numa_id in sorted({*known[first], *known[other]}):
             ours, theirs = (known[name].get(numa_id, 0) for name in (first, other))
             if ours != theirs:
-                shown = " and ".join(f"CPUs {CPUSet.from_int(cpus)}" if cpus else "no CPUs" for cpus in (ours, theirs))
+                shown = " and ".join(
+                    f"CPUs {CPUSet.from_int(cpus)}" if cpus else "no CPUs"
+                    for cpus in (ours, theirs)
+                )
                 raise InputError(
-                    f"{first} and {other} are of different machines: NUMA node {numa_id} has {shown} by them"
+                    f"{first} and {other} are of different machines: NUMA node {numa_id} has "
+                    f"{shown} by them"
                 )
 
 
 def _assumed_cores(nodes: Mapping[int, int], facts: Facts) -> Iterator[int]:
     """Yield the CPUs of each core, as Linux mostly numbers them.
 
-    On bare metal the first threads of all cores come before the second threads, so that the list of each NUMA node has
-    a run for each thread. In many virtual machines, on POWER and on IBM Z the threads of a core have numbers one after
-    another: where there are several NUMA nodes, each of them then is one run.
+    On bare metal the first threads of all cores come before the second threads, so that the list of
+    each NUMA node has a run for each thread. In many virtual machines, on POWER and on IBM Z the
+    threads of a core have numbers one after another: where there are several NUMA nodes, each of
+    them then is one run.
     """
     listed = {numa_id: list(bit_numbers(cpus)) for numa_id, cpus in nodes.items() if cpus}
     runs = {_runs(cpus) for cpus in nodes.values() if cpus}
-    threads = facts.threads or (_THREADS if all(map(_is_in_two_runs, filter(None, nodes.values()))) else 1)
+    threads = facts.threads or (
+        _THREADS if all(map(_is_in_two_runs, filter(None, nodes.values()))) else 1
+    )
     adjacent = bool(facts.has_adjacent_threads) or (len(listed) > 1 and runs == {1})
     for cpus in listed.values():
         if len(cpus) % threads:
@@ -158,7 +183,11 @@ def _runs(cpus: int) -> int:
 def _is_in_two_runs(cpus: int) -> bool:
     """Return whether a set of CPUs is two equal runs such as 0-3,8-11: first threads, and second threads."""
     first = cpus & ~(cpus + (cpus & -cpus))
-    return first != first & -first and _runs(cpus) == _THREADS and 2 * first.bit_count() == cpus.bit_count()
+    return (
+        first != first & -first
+        and _runs(cpus) == _THREADS
+        and 2 * first.bit_count() == cpus.bit_count()
+    )
 
 
 def _assumed_sockets(nodes: Mapping[int, int], cores: Iterable[int], count: int) -> dict[int, int]:
@@ -205,5 +234,7 @@ def only_one(found: Iterable[_T], what: str) -> _T | None:
     values = list(dict.fromkeys(found))
     if len(values) > 1:
         shown = some_of([repr(value) for value in values], _SHOWN)
-        raise InputError(f"{what} is there with different values ({shown}): leave the texts of one machine")
+        raise InputError(
+            f"{what} is there with different values ({shown}): leave the texts of one machine"
+        )
     return values[0] if values else None

@@ -1,9 +1,10 @@
 """Finds in a text what reports paste of a machine, in any order, and makes one machine of it.
 
-`_READERS` says which programs' outputs are known. Of lscpu (util-linux) they are its list of properties, its table (-e)
-and its parsable form (-p); its JSON is turned into these first. The tree that lstopo (hwloc 1 and 2) prints becomes the
-objects of hwloc's XML, which `alignup.machine.hwloc_xml` makes a machine of, as far as it has the kernel's numbers;
-sizes in it are rounded. Whatever else a text has is ignored. What it leaves open is told in a warning.
+`_READERS` says which programs' outputs are known. Of lscpu (util-linux) they are its list of
+properties, its table (-e) and its parsable form (-p); its JSON is turned into these first. The tree
+that lstopo (hwloc 1 and 2) prints becomes the objects of hwloc's XML, which
+`alignup.machine.hwloc_xml` makes a machine of, as far as it has the kernel's numbers; sizes in it
+are rounded. Whatever else a text has is ignored. What it leaves open is told in a warning.
 """
 
 from __future__ import annotations
@@ -79,7 +80,10 @@ def read_properties(lines: Sequence[str]) -> Facts | None:
             known.setdefault(matched[1], []).append(matched["value"])
     values = {name: only_one(found, name) or "" for name, found in known.items()}
     lists = {name: value for name, value in values.items() if name.startswith("NUMA")}
-    nodes = {int(name.split()[1].removeprefix("node")): _cpus(value, name) for name, value in lists.items()}
+    nodes = {
+        int(name.split()[1].removeprefix("node")): _cpus(value, name)
+        for name, value in lists.items()
+    }
     online = _cpus(values.get("On-line CPU(s) list", ""), "On-line CPU(s) list")
     count = _number(values.get("CPU(s)", ""))
     if not nodes and "Thread(s) per core" in values:
@@ -91,13 +95,19 @@ def read_properties(lines: Sequence[str]) -> Facts | None:
         offline=_cpus(values.get("Off-line CPU(s) list", ""), "Off-line CPU(s) list"),
         threads=_number(values.get("Thread(s) per core", "")),
         socket_count=_number(values.get("Socket(s)", "")),
-        has_adjacent_threads=values["Architecture"].startswith(_ADJACENT) if "Architecture" in values else None,
+        has_adjacent_threads=values["Architecture"].startswith(_ADJACENT)
+        if "Architecture" in values
+        else None,
     )
 
 
 def _number(text: str) -> int | None:
     """Return a number above zero; None: it is none."""
-    return int(text) or None if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+    return (
+        int(text) or None
+        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+        else None
+    )
 
 
 def _cpus(text: str, where: str) -> int:
@@ -118,7 +128,11 @@ def read_parsable(lines: Sequence[str]) -> Facts | None:
 
 
 def _of_tables(
-    lines: Sequence[str], header: re.Pattern[str], row: re.Pattern[str], what: str, separator: str | None
+    lines: Sequence[str],
+    header: re.Pattern[str],
+    row: re.Pattern[str],
+    what: str,
+    separator: str | None,
 ) -> Facts | None:
     """Return what the one table of a text tells, however often it is there."""
     tables = []
@@ -129,7 +143,11 @@ def _of_tables(
             if rows and {"CORE", "SOCKET", "NODE"} & set(names):
                 tables.append((names, tuple(rows)))
     table = only_one(tables, what) if tables else None
-    return None if table is None else _of_rows([dict(zip(table[0], one, strict=False)) for one in table[1]], what)
+    return (
+        None
+        if table is None
+        else _of_rows([dict(zip(table[0], one, strict=False)) for one in table[1]], what)
+    )
 
 
 def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
@@ -143,25 +161,34 @@ def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
         else:
             online[bit] = row
     nodes, sockets = (_numbered(online, name) for name in ("NODE", "SOCKET"))
-    # lscpu numbers the cores of each type of CPU from 0, and -y those of each socket: the L1 cache tells them apart
+    # lscpu numbers the cores of each type of CPU from 0, and -y those of each socket: the L1 cache
+    # tells them apart
     cores = None
     if any(row.get("CORE", "-") not in _NONE for row in online.values()):
         columns = ("NODE", "SOCKET", "CORE")
         keys = {bit: (*map(row.get, columns), _cache(row, "L1D")) for bit, row in online.items()}
         cores = tuple(unions((key, bit) for bit, key in keys.items()).values())
-    caches = {bit: level for bit, row in online.items() if (level := _cache(row, "L3")) not in _NONE}
+    caches = {
+        bit: level for bit, row in online.items() if (level := _cache(row, "L3")) not in _NONE
+    }
     knows_caches = any("L3" in name.split(":") for row in online.values() for name in row)
-    l3_groups = tuple(unions((key, bit) for bit, key in caches.items()).values()) if knows_caches else None
+    l3_groups = (
+        tuple(unions((key, bit) for bit, key in caches.items()).values()) if knows_caches else None
+    )
     return Facts(nodes, cores, sockets, l3_groups, offline)
 
 
 def _numbered(rows: Mapping[int, Mapping[str, str]], name: str) -> dict[int, int] | None:
     """Return the CPUs by the number in a column; None: it has none."""
-    found = {bit: number for bit, row in rows.items() if (number := row.get(name, "-")) not in _NONE}
+    found = {
+        bit: number for bit, row in rows.items() if (number := row.get(name, "-")) not in _NONE
+    }
     if not found:
         return None
     grouped = unions((number, bit) for bit, number in found.items())
-    if not all(number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS for number in grouped):
+    if not all(
+        number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS for number in grouped
+    ):
         raise InputError.at(f"the column {name} of lscpu", "numbers", next(iter(grouped)))
     return {int(number): cpus for number, cpus in grouped.items()}
 
@@ -213,7 +240,9 @@ def _cell(value: Any) -> str:
 
 
 _MACHINE: Final = re.compile(r"\s*Machine(?: [LP]#\d+)?(?: \(.*|\s*)")
-_OBJECT: Final = re.compile(r"(?P<kind>[A-Z]\w*)(?: L#(?P<logical>\d{1,6}))?(?: \(?P#(?P<number>\d{1,6}))?(?P<rest>.*)")
+_OBJECT: Final = re.compile(
+    r"(?P<kind>[A-Z]\w*)(?: L#(?P<logical>\d{1,6}))?(?: \(?P#(?P<number>\d{1,6}))?(?P<rest>.*)"
+)
 _AMOUNT: Final = re.compile(r"(?:local=)?(\d{1,12})([KMGT]B)\b")
 _LOCAL: Final = re.compile(r"local=(\d{1,12})([KMGT]B)\b")
 _PCI: Final = re.compile(r"PCI (?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.*")
@@ -238,9 +267,15 @@ def read_lstopo(lines: Sequence[str]) -> Facts | None:
     root.append(tree)
     _number_sets(tree, 0)
     machine = machine_of_topology(root, "the tree of lstopo")
-    nodes = {node.id: cpus for node, cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True)}
+    nodes = {
+        node.id: cpus for node, cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True)
+    }
     cores = [core for node in machine.numa_nodes for core in node.cores]
-    caches = {core.l3: union(one.bits for one in cores if one.l3 == core.l3) for core in cores if core.l3 is not None}
+    caches = {
+        core.l3: union(one.bits for one in cores if one.l3 == core.l3)
+        for core in cores
+        if core.l3 is not None
+    }
     return Facts(
         nodes=nodes,
         cores=tuple(core.bits for core in cores),
@@ -279,7 +314,10 @@ def _object(parent: Element, text: str) -> Element:
     if device:
         address = device["address"]
         return SubElement(
-            parent, "object", type="PCIDev", pci_busid=address if address.count(":") > 1 else f"0000:{address}"
+            parent,
+            "object",
+            type="PCIDev",
+            pci_busid=address if address.count(":") > 1 else f"0000:{address}",
         )
     matched = _OBJECT.match(text)
     if matched is None:
@@ -290,7 +328,9 @@ def _object(parent: Element, text: str) -> Element:
     if number is not None:
         made.set("os_index", number)
     elif kind == "PU" or (kind == "NUMANode" and matched["logical"] is not None):
-        raise InputError("the tree of lstopo has logical numbers only: run it without -l and --logical")
+        raise InputError(
+            "the tree of lstopo has logical numbers only: run it without -l and --logical"
+        )
     size = _LOCAL.search(text) or _AMOUNT.search(text)
     if kind == "NUMANode" and size:
         made.set("local_memory", str(int(size[1]) << _SHIFTS[size[2]]))
@@ -305,7 +345,11 @@ def _number_sets(element: Element, near: int) -> int:
             raise InputError.at("the tree of lstopo", f"CPU numbers below {CPU_LIMIT}", cpu)
         cpus = 1 << cpu
     else:
-        numbers = (int(one.get("os_index", "0")) for one in element.iter("object") if one.get("type") == "PU")
+        numbers = (
+            int(one.get("os_index", "0"))
+            for one in element.iter("object")
+            if one.get("type") == "PU"
+        )
         cpus = union(1 << number for number in numbers if number < CPU_LIMIT)
         for child in element:
             _number_sets(child, cpus or near)
@@ -345,14 +389,22 @@ def read_numactl(lines: Sequence[str]) -> Facts | None:
     sizes: dict[int, list[int]] = {}
     for index, line in enumerate(lines):
         if matched := _CPUS.fullmatch(line):
-            cpus.setdefault(int(matched[1]), []).append(_wrapped_cpus(matched[2], lines[index + 1 :], int(matched[1])))
+            cpus.setdefault(int(matched[1]), []).append(
+                _wrapped_cpus(matched[2], lines[index + 1 :], int(matched[1]))
+            )
         elif matched := _SIZE.fullmatch(line):
             sizes.setdefault(int(matched[1]), []).append(int(matched[2]) << 20)
     if not cpus:
         return None
     return Facts(
-        nodes={numa_id: only_one(found, f"node {numa_id} cpus") or 0 for numa_id, found in cpus.items()},
-        memory={numa_id: only_one(found, f"node {numa_id} size") or 0 for numa_id, found in sizes.items()} or None,
+        nodes={
+            numa_id: only_one(found, f"node {numa_id} cpus") or 0 for numa_id, found in cpus.items()
+        },
+        memory={
+            numa_id: only_one(found, f"node {numa_id} size") or 0
+            for numa_id, found in sizes.items()
+        }
+        or None,
         distances=_distances(lines),
     )
 
@@ -365,7 +417,9 @@ def _wrapped_cpus(text: str, following: Sequence[str], numa_id: int) -> int:
         text += f" {line}"
     if not _NUMBERS.fullmatch(text or " "):
         raise InputError(f"node {numa_id} cpus is cut off, or no list of numbers: give all of it")
-    numbers = [int(word) if len(word) <= len(str(CPU_LIMIT)) else CPU_LIMIT for word in text.split()]
+    numbers = [
+        int(word) if len(word) <= len(str(CPU_LIMIT)) else CPU_LIMIT for word in text.split()
+    ]
     if any(number >= CPU_LIMIT for number in numbers):
         raise InputError.at(f"node {numa_id} cpus", f"CPU numbers below {CPU_LIMIT}", max(numbers))
     return union(1 << number for number in numbers)
@@ -418,14 +472,20 @@ def _gpus(lines: Sequence[str], columns: list[str], has_nodes: bool) -> tuple[Gp
         cpus = told[0] if told and _LIST.fullmatch(told[0]) else ""
         nodes = told[1] if has_nodes and len(told) > 1 and _LIST.fullmatch(told[1]) else ""
         where = f"the row of {words[0]} in nvidia-smi topo -m"
-        found[words[0]] = Gpu(words[0], int(CPUSet.parse(cpus, where)), tuple(CPUSet.parse(nodes, where)))
+        found[words[0]] = Gpu(
+            words[0], int(CPUSet.parse(cpus, where)), tuple(CPUSet.parse(nodes, where))
+        )
     if set(found) != set(expected):
         missing = next(name for name in expected if name not in found)
-        raise InputError(f"the table of nvidia-smi topo -m is cut off: it has no row of {missing}; give all of it")
+        raise InputError(
+            f"the table of nvidia-smi topo -m is cut off: it has no row of {missing}; give all of "
+            "it"
+        )
     return tuple(found[name] for name in expected)
 
 
-# By the program, in the order in which they count where two tell the same: sizes of lstopo are rounded.
+# By the program, in the order in which they count where two tell the same: sizes of lstopo are
+# rounded.
 _READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
     "lscpu -e": read_table,
     "lscpu -p": read_parsable,
@@ -450,12 +510,15 @@ def read_pasted(text: str, source: str) -> LoadedMachine:
     """
     with errors_in(source):
         lines = _lines(text)
-        told = {name: facts for name, read in _READERS.items() if (facts := read(lines)) is not None}
+        told = {
+            name: facts for name, read in _READERS.items() if (facts := read(lines)) is not None
+        }
         found = machine_of_facts(told, source)
     if found is None:
         got = f"that of {' and '.join(told)} only" if told else repr(text.strip()[:_SHOWN])
         raise InputError(
-            f"expected a machine (JSON, hwloc's XML, a snapshot, or the output of {', '.join(_READERS)}), got {got} in "
+            "expected a machine (JSON, hwloc's XML, a snapshot, or the output of "
+            f"{', '.join(_READERS)}), got {got} in "
             f"{source}; `(lscpu -e; numactl -H) > FILE` on the machine writes one"
         )
     return found
@@ -464,4 +527,7 @@ def read_pasted(text: str, source: str) -> LoadedMachine:
 def _lines(text: str) -> list[str]:
     """Return the lines without what terminals and mails add."""
     plain = _ESCAPES.sub("", without_json(text)).replace("\u00a0", " ").expandtabs()
-    return [_QUOTE.sub("", line, count=1) if line.startswith(">") else line for line in plain.splitlines()]
+    return [
+        _QUOTE.sub("", line, count=1) if line.startswith(">") else line
+        for line in plain.splitlines()
+    ]

@@ -1,9 +1,11 @@
 """Reads a machine from the kernel's files, of this machine or of a copy: CPUs, NUMA nodes, PCI devices.
 
-A kubelet learns of caches from cadvisor, which leaves some out. Sets of CPUs and of nodes are ints as bit sets.
+A kubelet learns of caches from cadvisor, which leaves some out. Sets of CPUs and of nodes are ints
+as bit sets.
 
-The parsers at the end read numbers, CPU lists, masks and tables. Firmware and old kernels write odd things, so a text
-that makes no sense is None: not known. Lists and masks may end in a newline, a NUL, both or neither.
+The parsers at the end read numbers, CPU lists, masks and tables. Firmware and old kernels write odd
+things, so a text that makes no sense is None: not known. Lists and masks may end in a newline, a
+NUL, both or neither.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ from alignup.machine.machine import (
     number_groups,
     pci_place,
 )
-from alignup.machine.sysfs.tree import CPU_FOLDER, NODE_FOLDER, PCI_FOLDER, DirectoryTree, KernelTree
+from alignup.machine.sysfs.tree import (
+    CPU_FOLDER,
+    NODE_FOLDER,
+    PCI_FOLDER,
+    DirectoryTree,
+    KernelTree,
+)
 from alignup.records import replace
 
 TYPE_CHECKING = False  # `typing` is slow to import
@@ -40,7 +48,8 @@ def read_sysfs(root: str | os.PathLike[str] = "/") -> Machine:
     """Return the machine that `sys/` and `proc/` beneath `root` describe.
 
     Raises:
-        InputError: `root` is no directory, or no CPU is described there, or more than 64 NUMA nodes are.
+        InputError: `root` is no directory, or no CPU is described there, or more than 64 NUMA nodes
+            are.
     """
     return describe(DirectoryTree(root))
 
@@ -48,8 +57,8 @@ def read_sysfs(root: str | os.PathLike[str] = "/") -> Machine:
 def describe(tree: KernelTree) -> Machine:
     """Return the machine that the files in `tree` describe.
 
-    A kernel that knows no NUMA nodes has one node 0 with everything in it. Where the lists of two nodes name
-    the same CPU, both have it, as the kernel says: see `Machine.disjoint`.
+    A kernel that knows no NUMA nodes has one node 0 with everything in it. Where the lists of two
+    nodes name the same CPU, both have it, as the kernel says: see `Machine.disjoint`.
 
     Raises:
         InputError: no CPU is described there, or more than 64 NUMA nodes are.
@@ -60,11 +69,16 @@ def describe(tree: KernelTree) -> Machine:
     if not online or not tree.names("sys"):  # an empty /sys, of a container for one, says nothing
         missing = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0,"
         inside = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
-        hint = f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
+        hint = (
+            f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
+        )
         raise InputError(f"no {missing} at {tree.source}{hint}")
     count = online.bit_count()
     if count > CPU_COUNT_LIMIT:
-        raise InputError(f"{count} CPUs that are online are more than the {CPU_COUNT_LIMIT} supported at {tree.source}")
+        raise InputError(
+            f"{count} CPUs that are online are more than the {CPU_COUNT_LIMIT} supported at "
+            f"{tree.source}"
+        )
     groups = cores(tree, online)
     found = make_cores(groups, sockets(tree, online), l3_groups(tree, online, groups))
     ids = node_ids(tree)
@@ -78,13 +92,21 @@ def describe(tree: KernelTree) -> Machine:
     nodes = []
     for (numa_id, of_memory, of_pages), cpus, row in zip(folders, listed, rows, strict=True):
         seen = with_uncore_caches(tree, cores_within(found, cpus))
-        memory, pages = meminfo_bytes(tree.read(f"{of_memory}/meminfo")), hugepages(tree, f"{of_pages}/hugepages")
+        memory, pages = (
+            meminfo_bytes(tree.read(f"{of_memory}/meminfo")),
+            hugepages(tree, f"{of_pages}/hugepages"),
+        )
         nodes.append(NumaNode(numa_id, memory, seen, pages, row, kinds.get(numa_id, "")))
     assigned = union(listed)
     if not assigned:
         raise InputError(f"no NUMA node has CPUs that are online at {tree.source}")
-    pci, apart = pci_devices(tree, [node.id for node in nodes], listed), cores_within(found, online & ~assigned)
-    alone = (number_list(tree.read(f"{CPU_FOLDER}/{name}")) or 0 for name in ("isolated", "nohz_full"))
+    pci, apart = (
+        pci_devices(tree, [node.id for node in nodes], listed),
+        cores_within(found, online & ~assigned),
+    )
+    alone = (
+        number_list(tree.read(f"{CPU_FOLDER}/{name}")) or 0 for name in ("isolated", "nohz_full")
+    )
     isolated, nohz_full = (tuple(bit_numbers(cpus & online)) for cpus in alone)
     return Machine(tuple(nodes), tuple(bit_numbers(offline)), pci, apart, isolated, nohz_full)
 
@@ -96,25 +118,40 @@ _NVIDIA_GPUS: Final = "proc/driver/nvidia/gpus"
 def _memory_kinds(tree: KernelTree, ids: list[int], listed: list[int]) -> dict[int, str]:
     """Return the kinds of memory of the nodes without CPUs of which something is known, by id.
 
-    NVIDIA's driver names the nodes of its GPUs' memory. Of the others, the bandwidth that firmware tells (ACPI's HMAT)
-    and the kernel's memory tiers say which are faster than those of the CPUs, and which slower.
+    NVIDIA's driver names the nodes of its GPUs' memory. Of the others, the bandwidth that firmware
+    tells (ACPI's HMAT) and the kernel's memory tiers say which are faster than those of the CPUs,
+    and which slower.
     """
     found: dict[int, str] = {}
     alone = [numa_id for numa_id, cpus in zip(ids, listed, strict=True) if not cpus]
     if not alone:
         return found
-    bandwidths = {one: tree.read(f"{NODE_FOLDER}/node{one}/access0/initiators/read_bandwidth") for one in ids}
+    bandwidths = {
+        one: tree.read(f"{NODE_FOLDER}/node{one}/access0/initiators/read_bandwidth") for one in ids
+    }
     speeds = {one: first_number(text) or 0 for one, text in bandwidths.items()}
-    numbers = [name for name in (name.removeprefix("memory_tier") for name in tree.names(_TIERS)) if name.isdigit()]
-    lists = {-int(tier): number_list(tree.read(f"{_TIERS}/memory_tier{tier}/nodelist")) or 0 for tier in numbers}
+    numbers = [
+        name
+        for name in (name.removeprefix("memory_tier") for name in tree.names(_TIERS))
+        if name.isdigit()
+    ]
+    lists = {
+        -int(tier): number_list(tree.read(f"{_TIERS}/memory_tier{tier}/nodelist")) or 0
+        for tier in numbers
+    }
     tiers = {one: tier for tier, nodes in lists.items() for one in bit_numbers(nodes)}
     for fast in (tiers, speeds):
-        usual = max((fast[numa_id] for numa_id in ids if numa_id not in alone and fast.get(numa_id)), default=0)
+        usual = max(
+            (fast[numa_id] for numa_id in ids if numa_id not in alone and fast.get(numa_id)),
+            default=0,
+        )
         for numa_id in alone:
             if usual and fast.get(numa_id) not in {None, 0, usual}:
                 found[numa_id] = "hbm" if fast[numa_id] > usual else "far"
     for name in tree.names(_NVIDIA_GPUS):
-        told = re.search(r"Node:\s*(\d{1,5})", tree.read(f"{_NVIDIA_GPUS}/{name}/numa_status") or "")
+        told = re.search(
+            r"Node:\s*(\d{1,5})", tree.read(f"{_NVIDIA_GPUS}/{name}/numa_status") or ""
+        )
         if told and int(told[1]) in alone:
             found[int(told[1])] = "gpu"
     return found
@@ -130,8 +167,8 @@ def _present(tree: KernelTree, folder: str, name: str) -> int:
 def node_ids(tree: KernelTree) -> list[int]:
     """Return the ids of the NUMA nodes, ascending; none on kernels that were built without NUMA.
 
-    They have gaps, and 0 may be missing. A node counts if it is `online` and has a folder; kernels that have
-    no `online` have folders for the nodes they use.
+    They have gaps, and 0 may be missing. A node counts if it is `online` and has a folder; kernels
+    that have no `online` have folders for the nodes they use.
     """
     present = _present(tree, NODE_FOLDER, "node")
     online = number_list(tree.read(f"{NODE_FOLDER}/online"))
@@ -146,12 +183,14 @@ def node_cpus(tree: KernelTree, numa_id: int) -> int:
 def distances(tree: KernelTree, ids: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the row of distances of each node in `ids`, in that order; no rows if one makes no sense.
 
-    `distance` has a column for each node that was online, ascending, not for each number. A row that is
-    missing, holds zeros, or is longer or shorter than the nodes there are leaves all distances unknown, since
-    the columns of one cannot be told from those of another.
+    `distance` has a column for each node that was online, ascending, not for each number. A row
+    that is missing, holds zeros, or is longer or shorter than the nodes there are leaves all
+    distances unknown, since the columns of one cannot be told from those of another.
     """
     online = list(bit_numbers(number_list(tree.read(f"{NODE_FOLDER}/online")) or 0))
-    found = (number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")) or [] for numa_id in ids)
+    found = (
+        number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")) or [] for numa_id in ids
+    )
     rows = [_columns(row, ids, online) for row in found]
     return rows if all(row and 0 not in row for row in rows) else []
 
@@ -172,13 +211,22 @@ _HUGEPAGES: Final = re.compile(r"hugepages-(\d{1,15})kB")
 def hugepages(tree: KernelTree, folder: str) -> tuple[HugePages, ...]:
     """Return the pages of each size that `folder` has a `hugepages-<KiB>kB` for, by size.
 
-    A node without the folder has none: the kernel has kept pages by node for as long as there are such
-    folders, and the machine's total does not tell which node they are in.
+    A node without the folder has none: the kernel has kept pages by node for as long as there are
+    such folders, and the machine's total does not tell which node they are in.
     """
-    sizes = sorted(int(found[1]) << 10 for found in map(_HUGEPAGES.fullmatch, tree.names(folder)) if found)
+    sizes = sorted(
+        int(found[1]) << 10 for found in map(_HUGEPAGES.fullmatch, tree.names(folder)) if found
+    )
     # a file that cannot be read is no pages
-    counts = (first_number(tree.read(f"{folder}/hugepages-{size >> 10}kB/nr_hugepages")) or 0 for size in sizes)
-    return tuple(HugePages.of_bytes(size, max(count, 0)) for size, count in zip(sizes, counts, strict=True) if size)
+    counts = (
+        first_number(tree.read(f"{folder}/hugepages-{size >> 10}kB/nr_hugepages")) or 0
+        for size in sizes
+    )
+    return tuple(
+        HugePages.of_bytes(size, max(count, 0))
+        for size, count in zip(sizes, counts, strict=True)
+        if size
+    )
 
 
 _PROCESSOR: Final = re.compile(r"^processor\s*:?\s*(\d{1,5})\b", re.MULTILINE)
@@ -191,14 +239,17 @@ _CACHE: Final = ("shared_cpu_map", "shared_cpu_list")
 def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
     """Return the CPUs that have a `cpuN` folder: those that are online, and the others.
 
-    `online` may still name CPUs that were taken away, so only those with a folder count. On old kernels it is
-    missing, and `cpuN/online` says it; where that is missing too, the CPU cannot be unplugged. A tree without
-    any such folder is from a kernel so old that `proc/cpuinfo` is all there is.
+    `online` may still name CPUs that were taken away, so only those with a folder count. On old
+    kernels it is missing, and `cpuN/online` says it; where that is missing too, the CPU cannot be
+    unplugged. A tree without any such folder is from a kernel so old that `proc/cpuinfo` is all
+    there is.
     """
     present = _present(tree, CPU_FOLDER, "cpu")
     listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
     if not present:
-        numbers = map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")) if not listed else ()
+        numbers = (
+            map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")) if not listed else ()
+        )
         return listed or bit_set(number for number in numbers if number < CPU_LIMIT), 0
     if listed:
         offline = present & ~listed
@@ -211,8 +262,8 @@ def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
 def cpu_set(tree: KernelTree, folder: str, *names: str) -> int | None:
     """Return the set of CPUs that the first readable file among `names` in `folder` holds.
 
-    It is a list where the name ends in it, else a mask. Masks are named first: old kernels have these only, and where
-    a copied tree was edited by hand, the mask counts.
+    It is a list where the name ends in it, else a mask. Masks are named first: old kernels have
+    these only, and where a copied tree was edited by hand, the mask counts.
     """
     for name in names:
         read = number_list if name.endswith("list") else number_mask
@@ -224,8 +275,9 @@ def cpu_set(tree: KernelTree, folder: str, *names: str) -> int | None:
 def partition(cpus: int, group_of: Callable[[int], int | None]) -> Iterator[tuple[int, int]]:
     """Yield (first CPU, group) for each group of `cpus`, ascending.
 
-    `group_of` is asked about the first CPU of each group only, which is what makes discovery quick. A CPU is
-    in one group, whatever its files say; a CPU of which nothing is known is a group of its own.
+    `group_of` is asked about the first CPU of each group only, which is what makes discovery quick.
+    A CPU is in one group, whatever its files say; a CPU of which nothing is known is a group of its
+    own.
     """
     left = cpus
     for cpu in bit_numbers(cpus):
@@ -238,18 +290,27 @@ def partition(cpus: int, group_of: Callable[[int], int | None]) -> Iterator[tupl
 def cores(tree: KernelTree, online: int) -> list[int]:
     """Return the cores, as sets of SMT siblings among the CPUs of `online`.
 
-    (package id, core id) does not identify a core, so it is not used. AMD's families 15h and 16h call the two
-    cores of a module siblings: there, each CPU is a core.
+    (package id, core id) does not identify a core, so it is not used. AMD's families 15h and 16h
+    call the two cores of a module siblings: there, each CPU is a core.
     """
-    by_first = partition(online, lambda cpu: cpu_set(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE))
+    by_first = partition(
+        online, lambda cpu: cpu_set(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE)
+    )
     found = [group for _, group in by_first]
     shared = next((group for group in found if group & (group - 1)), 0)
-    return [1 << cpu for cpu in bit_numbers(online)] if shared and _are_modules(tree, shared) else found
+    return (
+        [1 << cpu for cpu in bit_numbers(online)]
+        if shared and _are_modules(tree, shared)
+        else found
+    )
 
 
 def _are_modules(tree: KernelTree, group: int) -> bool:
     """Return whether the siblings in `group` are cores of an AMD module: they have ids of their own."""
-    ids = {first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/topology/core_id")) for cpu in bit_numbers(group)}
+    ids = {
+        first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/topology/core_id"))
+        for cpu in bit_numbers(group)
+    }
     if len(ids) == 1:
         return False
     # only here, since proc/cpuinfo of a large machine takes longer to read than everything else
@@ -262,9 +323,9 @@ def _are_modules(tree: KernelTree, group: int) -> bool:
 def sockets(tree: KernelTree, online: int) -> dict[int, int]:
     """Return the set of CPUs of each socket, by a number for it.
 
-    The number is `physical_package_id`. Where that is missing or -1, or where two groups of `core_siblings`
-    claim the same, it is the lowest number that no socket has. Where there are no siblings, CPUs of one id
-    share it.
+    The number is `physical_package_id`. Where that is missing or -1, or where two groups of
+    `core_siblings` claim the same, it is the lowest number that no socket has. Where there are no
+    siblings, CPUs of one id share it.
     """
     ids: dict[int, int | None] = {}
     has_siblings = False
@@ -300,8 +361,9 @@ _L3: Final = 3
 def l3_groups(tree: KernelTree, online: int, cores: list[int]) -> list[int]:
     """Return the sets of CPUs of `online` that share an L3 cache; CPUs without one are in none of them.
 
-    The number in `indexN` is not the level, so `level` and `type` decide. An L3 that no CPU shares, as
-    the kernel says on Itanium, is the core's own; one of size 0 (Knights Landing) does not exist.
+    The number in `indexN` is not the level, so `level` and `type` decide. An L3 that no CPU shares,
+    as the kernel says on Itanium, is the core's own; one of size 0 (Knights Landing) does not
+    exist.
     """
     with_l3 = 0
     core_of = {core & -core: core for core in cores}
@@ -320,15 +382,16 @@ def l3_groups(tree: KernelTree, online: int, cores: list[int]) -> list[int]:
 def with_uncore_caches(tree: KernelTree, cores: Iterable[Core]) -> tuple[Core, ...]:
     """Return the cores of a NUMA node with the uncore cache that a kubelet sees; the socket where it sees none.
 
-    As cadvisor (0.56, `addCacheInfo`) does: a cache above level 2 that is shared by as many CPUs as the node has
-    belongs to the node. Any other is an uncore cache of its core, and a core's first one counts. If a file of a cache
-    is missing, as `id` is on many machines, the core has no uncore cache, and neither have the cores that are read
-    after it.
+    As cadvisor (0.56, `addCacheInfo`) does: a cache above level 2 that is shared by as many CPUs as
+    the node has belongs to the node. Any other is an uncore cache of its core, and a core's first
+    one counts. If a file of a cache is missing, as `id` is on many machines, the core has no uncore
+    cache, and neither have the cores that are read after it.
     """
     cores = tuple(cores)
     caches: dict[int, list[tuple[int, int]] | None] = {}
     found: dict[int, int] = {}
-    for core in sorted(cores, key=lambda core: str(core.cpus[0])):  # the order in which cadvisor finds them
+    # the order in which cadvisor finds them
+    for core in sorted(cores, key=lambda core: str(core.cpus[0])):
         key = -1 - core.cpus[0] if core.l3 is None else core.l3
         if key not in caches:
             caches[key] = _cadvisor_caches(tree, f"{CPU_FOLDER}/cpu{core.cpus[0]}/cache")
@@ -336,7 +399,9 @@ def with_uncore_caches(tree: KernelTree, cores: Iterable[Core]) -> tuple[Core, .
         if of_core is None:
             break
         of_node = len(cores) * len(core.cpus)
-        found[core.cpus[0]] = next((number for number, cpus in of_core if cpus != of_node), core.socket)
+        found[core.cpus[0]] = next(
+            (number for number, cpus in of_core if cpus != of_node), core.socket
+        )
     return tuple(replace(core, uncore_cache=found.get(core.cpus[0], core.socket)) for core in cores)
 
 
@@ -345,7 +410,10 @@ def _cadvisor_caches(tree: KernelTree, folder: str) -> list[tuple[int, int]] | N
     found = []
     for index in sorted(filter(_INDEX.fullmatch, tree.names(folder))):
         cache = f"{folder}/{index}"
-        number, level = first_number(tree.read(f"{cache}/id")), first_number(tree.read(f"{cache}/level"))
+        number, level = (
+            first_number(tree.read(f"{cache}/id")),
+            first_number(tree.read(f"{cache}/level")),
+        )
         cpus = cpu_set(tree, cache, *_CACHE)
         if number is None or number < 0 or level is None or cpus is None:
             return None
@@ -357,7 +425,9 @@ def _cadvisor_caches(tree: KernelTree, folder: str) -> list[tuple[int, int]] | N
 def _l3_of(tree: KernelTree, folder: str) -> int | None:
     """Return the CPUs that share the L3 cache described in a CPU's `cache`, or None if it has none."""
     # the highest index first: that is where the L3 mostly is
-    for index in sorted(filter(_INDEX.fullmatch, tree.names(folder)), key=lambda name: -int(name[5:])):
+    for index in sorted(
+        filter(_INDEX.fullmatch, tree.names(folder)), key=lambda name: -int(name[5:])
+    ):
         cache = f"{folder}/{index}"
         is_l3 = first_number(tree.read(f"{cache}/level")) == _L3
         has_data = is_l3 and not (tree.read(f"{cache}/type") or "").startswith("Instruction")
@@ -373,7 +443,9 @@ _GEN_6: Final = 64
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
-def pci_devices(tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]) -> tuple[PciDevice, ...]:
+def pci_devices(
+    tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]
+) -> tuple[PciDevice, ...]:
     """Return the PCI devices by address; `ids` and `node_cpus` are the machine's nodes and their CPUs.
 
     An entry of which no file can be read (a link that leads nowhere) is left out.
@@ -383,9 +455,13 @@ def pci_devices(tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]) 
     return tuple(device for device in found if device)
 
 
-def _device(tree: KernelTree, address: str, ids: Sequence[int], node_cpus: Sequence[int]) -> PciDevice | None:
+def _device(
+    tree: KernelTree, address: str, ids: Sequence[int], node_cpus: Sequence[int]
+) -> PciDevice | None:
     folder = f"{PCI_FOLDER}/{address}"
-    kind, vendor, device = (hex_number(tree.read(f"{folder}/{name}")) for name in ("class", "vendor", "device"))
+    kind, vendor, device = (
+        hex_number(tree.read(f"{folder}/{name}")) for name in ("class", "vendor", "device")
+    )
     if kind is None and vendor is None:
         return None
     kind, near = kind or 0, _numa_node(tree, folder, ids, node_cpus)
@@ -412,12 +488,14 @@ def _link(tree: KernelTree, folder: str) -> float | None:
     return round(transfers * carried * lanes / 8, 2) or None
 
 
-def _numa_node(tree: KernelTree, folder: str, ids: Sequence[int], node_cpus: Sequence[int]) -> int | None:
+def _numa_node(
+    tree: KernelTree, folder: str, ids: Sequence[int], node_cpus: Sequence[int]
+) -> int | None:
     """Return the node of the device in `folder`.
 
-    `numa_node` is -1 where the firmware does not say, and missing on some kernels. Then it is the node whose
-    CPUs `local_cpus` names, if that is one node only: a device that is near all CPUs is near none in
-    particular.
+    `numa_node` is -1 where the firmware does not say, and missing on some kernels. Then it is the
+    node whose CPUs `local_cpus` names, if that is one node only: a device that is near all CPUs is
+    near none in particular.
     """
     numa_id = first_number(tree.read(f"{folder}/numa_node"))
     if numa_id in ids:

@@ -59,13 +59,17 @@ class DirectoryTree:
         try:
             os.scandir(self.source).close()
         except OSError as error:
-            message = f"cannot read {self.source} as a directory with sys and proc in it: {system_reason(error)}"
+            message = (
+                f"cannot read {self.source} as a directory with sys and proc in it: "
+                f"{system_reason(error)}"
+            )
             hint = "; read_machine reads files" if isinstance(error, NotADirectoryError) else ""
             raise InputError(message + hint) from error
 
     def read(self, path: str, *, whole: bool = True) -> str | None:
         """Return the text of a file, or None; unless `whole`, the first 64 KiB of it."""
-        # os.open, since a file object costs three times the read; O_NONBLOCK for pipes in a copied tree
+        # os.open, since a file object costs three times the read; O_NONBLOCK for pipes in a copied
+        # tree
         try:
             descriptor = os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError):

@@ -2,13 +2,15 @@
 
 The sets of nodes are judged here; which CPUs of a node are taken is decided by `CpuTopology.pack`.
 
-A set of k nodes will do when each of its nodes can give an equal share and some of them the remainder. The
-best of such sets leaves the free CPUs most evenly over the nodes: the standard deviation of what is free on
-each node, in thousandths, decides; the first set in order wins a tie. Two sets whose nodes have the same
-numbers of free CPUs in the same order are worth the same, so only the first of them is looked at.
+A set of k nodes will do when each of its nodes can give an equal share and some of them the
+remainder. The best of such sets leaves the free CPUs most evenly over the nodes: the standard
+deviation of what is free on each node, in thousandths, decides; the first set in order wins a tie.
+Two sets whose nodes have the same numbers of free CPUs in the same order are worth the same, so
+only the first of them is looked at.
 
-With align-by-socket, kubelets from 1.37 on prefer a set within one socket to any other, and a node that cannot give an
-equal share is no obstacle: the share becomes what it can give, and the remainder larger.
+With align-by-socket, kubelets from 1.37 on prefer a set within one socket to any other, and a node
+that cannot give an equal share is no obstacle: the share becomes what it can give, and the
+remainder larger.
 """
 
 from __future__ import annotations
@@ -44,7 +46,12 @@ class Plan(Record):
 
 
 def distribute(
-    topology: CpuTopology, free: int, count: int, held: int, options: CpuOptions, profile: VersionProfile
+    topology: CpuTopology,
+    free: int,
+    count: int,
+    held: int,
+    options: CpuOptions,
+    profile: VersionProfile,
 ) -> int:
     """Return `count` of the free CPUs, spread over NUMA nodes; 0 when there are not so many.
 
@@ -55,8 +62,10 @@ def distribute(
         free: the CPUs to choose from.
         count: how many.
         held: the CPUs that must not be taken, as for `CpuTopology.pack`.
-        options: whether whole cores are taken together, and whether NUMA nodes of one socket are preferred.
-        profile: whether the release prefers these, and asks no node for more than it has, whatever the plan says.
+        options: whether whole cores are taken together, and whether NUMA nodes of one socket are
+            preferred.
+        profile: whether the release prefers these, and asks no node for more than it has, whatever
+            the plan says.
 
     Raises:
         AllocationError: the nodes chosen cannot give what the plan says, see `_as_remembered`.
@@ -70,7 +79,10 @@ def distribute(
     left = [(free & node.cpus).bit_count() for node in nodes]
     groups = count // group_size
     sockets = (
-        [frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus) for node in nodes]
+        [
+            frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus)
+            for node in nodes
+        ]
         if options.align_by_socket and profile.distribution_prefers_one_socket
         else None
     )
@@ -79,16 +91,21 @@ def distribute(
         if (plan := plan_distribution(left, size, count, group_size, sockets)) is not None:
             if profile.distribution_prefers_one_socket:
                 share = count // size // group_size * group_size
-                plan = replace(plan, share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)))
+                plan = replace(
+                    plan,
+                    share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)),
+                )
             return _hand_out(topology, free, count, held, nodes, plan, group_size)
     return topology.pack(free, count, held)
 
 
-def distribute_as_written(topology: CpuTopology, free: int, count: int, held: int, group_size: int) -> int:
+def distribute_as_written(
+    topology: CpuTopology, free: int, count: int, held: int, group_size: int
+) -> int:
     """Return what `distribute` would if kubelets did as KEP-2902 says.
 
-    The first NUMA nodes in order that can give equal shares, and of which some can give one group of the remainder
-    more, give them: one node if it has all, or else two, and so on.
+    The first NUMA nodes in order that can give equal shares, and of which some can give one group
+    of the remainder more, give them: one node if it has all, or else two, and so on.
     """
     if count % group_size == 0:
         nodes = sorted(topology.node_order(free), key=lambda one: one.id)
@@ -105,7 +122,11 @@ def distribute_as_written(topology: CpuTopology, free: int, count: int, held: in
 
 
 def plan_distribution(
-    left: Sequence[int], size: int, count: int, group_size: int, sockets: Sequence[frozenset[int]] | None = None
+    left: Sequence[int],
+    size: int,
+    count: int,
+    group_size: int,
+    sockets: Sequence[frozenset[int]] | None = None,
 ) -> Plan | None:
     """Return the best plan that takes `count` CPUs from `size` of the nodes, or None.
 
@@ -124,7 +145,9 @@ def plan_distribution(
     for chosen in _distinct_choices(able, values, size):
         if sum(left[i] // group_size for i in chosen) * group_size < count:
             continue
-        is_together = sockets is not None and len(frozenset().union(*(sockets[i] for i in chosen))) <= 1
+        is_together = (
+            sockets is not None and len(frozenset().union(*(sockets[i] for i in chosen))) <= 1
+        )
         if is_best_together and not is_together:
             continue
         share = min(even, *(left[i] // group_size * group_size for i in chosen))
@@ -145,7 +168,13 @@ def plan_distribution(
 
 
 def _with_remainder(
-    chosen: tuple[int, ...], share: int, after: list[int], remainder: int, group_size: int, *, beat: int | None
+    chosen: tuple[int, ...],
+    share: int,
+    after: list[int],
+    remainder: int,
+    group_size: int,
+    *,
+    beat: int | None,
 ) -> Plan | None:
     """Return the plan for these nodes with the best choice of who gives the remainder, more nodes first.
 
@@ -179,7 +208,9 @@ def _least_balance(after: list[int], able: Sequence[int], remainder: int, group_
     return _balance(final)
 
 
-def _in_turns(after: list[int], nodes: Sequence[int], remainder: int, group_size: int) -> list[int] | None:
+def _in_turns(
+    after: list[int], nodes: Sequence[int], remainder: int, group_size: int
+) -> list[int] | None:
     """Return what is free after the nodes gave the remainder in turns; None if they cannot."""
     final = list(after)
     while remainder:
@@ -203,7 +234,9 @@ def _balance(free: Sequence[int]) -> int:
     return (isqrt(4 * sum((1000 * cpus - mean) ** 2 for cpus in free) // count) + 1) // 2
 
 
-def _distinct_choices(pool: Sequence[int], values: Sequence[Hashable], size: int) -> Iterator[tuple[int, ...]]:
+def _distinct_choices(
+    pool: Sequence[int], values: Sequence[Hashable], size: int
+) -> Iterator[tuple[int, ...]]:
     """Yield the choices of `size` of the pool, in order, but of those with the same values only the first."""
     if not size:
         yield ()
@@ -217,13 +250,16 @@ def _distinct_choices(pool: Sequence[int], values: Sequence[Hashable], size: int
                 yield (first, *others)
 
 
-def _as_remembered(chosen: tuple[int, ...], pool: Sequence[int], *, stopped: bool) -> tuple[int, ...]:
+def _as_remembered(
+    chosen: tuple[int, ...], pool: Sequence[int], *, stopped: bool
+) -> tuple[int, ...]:
     """Return what the kubelet remembers of a choice when it has tried the others.
 
-    It keeps its best choice in an array that it goes on trying choices in. Up to three nodes that is an array
-    of its own; of more, the first 3, 5, 9, 17, ... (the largest of these within the size) are safe, and what
-    comes after them is overwritten by the last choice tried that begins alike. It stops after one choice more
-    when it found perfect balance (`stopped`), otherwise it tries them all.
+    It keeps its best choice in an array that it goes on trying choices in. Up to three nodes that
+    is an array of its own; of more, the first 3, 5, 9, 17, ... (the largest of these within the
+    size) are safe, and what comes after them is overwritten by the last choice tried that begins
+    alike. It stops after one choice more when it found perfect balance (`stopped`), otherwise it
+    tries them all.
     """
     size = len(chosen)
     safe = 1 + ((1 << (size - 1).bit_length()) >> 1)
@@ -239,21 +275,34 @@ def _as_remembered(chosen: tuple[int, ...], pool: Sequence[int], *, stopped: boo
 
 
 def _hand_out(
-    topology: CpuTopology, free: int, count: int, held: int, nodes: Sequence[CpuGroup], plan: Plan, group_size: int
+    topology: CpuTopology,
+    free: int,
+    count: int,
+    held: int,
+    nodes: Sequence[CpuGroup],
+    plan: Plan,
+    group_size: int,
 ) -> int:
     """Take what the plan says from each node; what is taken is held from then on."""
     taken, _ = _dealt(topology, free, count, held, nodes, plan, group_size)
     if taken.bit_count() != count:
         names = ", ".join(str(nodes[i].id) for i in plan.nodes)
         raise AllocationError(
-            f"expected {count} CPUs, {plan.share} from each of NUMA nodes {names}, got {taken.bit_count()}",
+            f"expected {count} CPUs, {plan.share} from each of NUMA nodes {names}, got "
+            f"{taken.bit_count()}",
             resources=("cpu",),
         )
     return taken
 
 
 def _dealt(
-    topology: CpuTopology, free: int, count: int, held: int, nodes: Sequence[CpuGroup], plan: Plan, group_size: int
+    topology: CpuTopology,
+    free: int,
+    count: int,
+    held: int,
+    nodes: Sequence[CpuGroup],
+    plan: Plan,
+    group_size: int,
 ) -> tuple[int, int]:
     """Return the CPUs that nodes give by the plan, and how many are missing: for these a kubelet goes on forever."""
     taken = 0
@@ -272,31 +321,47 @@ def _dealt(
     return taken, remainder
 
 
-def never_ends(topology: CpuTopology, free: int, count: int, group_size: int, *, in_one_socket: bool = False) -> bool:
+def never_ends(
+    topology: CpuTopology, free: int, count: int, group_size: int, *, in_one_socket: bool = False
+) -> bool:
     """Return whether a kubelet that distributes `count` of the free CPUs goes round forever.
 
-    It takes the remainder from NUMA nodes that have enough CPUs together, and waits for a node that has a whole group
-    left (`for remainder > 0` in `takeByTopologyNUMADistributed` of `cpumanager/cpu_assignment.go`). Unlike `distribute`
-    this looks at all that the kubelet looks at. The arguments are those of `distribute`.
+    It takes the remainder from NUMA nodes that have enough CPUs together, and waits for a node that
+    has a whole group left (`for remainder > 0` in `takeByTopologyNUMADistributed` of
+    `cpumanager/cpu_assignment.go`). Unlike `distribute` this looks at all that the kubelet looks
+    at. The arguments are those of `distribute`.
     """
     nodes = topology.node_order(free)
     left = [(free & node.cpus).bit_count() for node in nodes]
-    if count % group_size or not 0 < count <= sum(left) or all(one % group_size == 0 for one in left):
+    if (
+        count % group_size
+        or not 0 < count <= sum(left)
+        or all(one % group_size == 0 for one in left)
+    ):
         return False
-    sockets = [frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus) for node in nodes]
+    sockets = [
+        frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus)
+        for node in nodes
+    ]
     groups = count // group_size
     groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
     for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
         best: tuple[bool, int] | None = None
         even = count // size // group_size * group_size
-        for chosen in _distinct_choices(range(len(left)), list(zip(left, sockets, strict=True)), size):
+        for chosen in _distinct_choices(
+            range(len(left)), list(zip(left, sockets, strict=True)), size
+        ):
             if best is not None and not best[1] and (best[0] or not in_one_socket):
                 break
             if sum(left[i] // group_size for i in chosen) * group_size < count:
                 continue
             if not in_one_socket and any(left[i] < even for i in chosen):
                 continue
-            share = min(even, *(left[i] // group_size * group_size for i in chosen)) if in_one_socket else even
+            share = (
+                min(even, *(left[i] // group_size * group_size for i in chosen))
+                if in_one_socket
+                else even
+            )
             after = [cpus - share * (i in chosen) for i, cpus in enumerate(left)]
             balance = _walked(after, chosen, count - share * size, group_size)
             if balance is None:
@@ -305,8 +370,13 @@ def never_ends(topology: CpuTopology, free: int, count: int, group_size: int, *,
             if balance >= 0 and (best is None or (not together, balance) < (not best[0], best[1])):
                 best = (together, balance)
         if best is not None:
-            plan = plan_distribution(left, size, count, group_size, sockets if in_one_socket else None)
-            return plan is not None and _dealt(topology, free, count, 0, nodes, plan, group_size)[1] > 0
+            plan = plan_distribution(
+                left, size, count, group_size, sockets if in_one_socket else None
+            )
+            return (
+                plan is not None
+                and _dealt(topology, free, count, 0, nodes, plan, group_size)[1] > 0
+            )
     return False
 
 

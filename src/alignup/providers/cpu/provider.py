@@ -1,8 +1,8 @@
 """The CPU manager's static policy: which containers of Guaranteed pods hold which CPUs for themselves.
 
 From which NUMA nodes CPUs can come and which of them are taken is decided in the compiled
-`alignup.core.amounts.cpu_allocation` and `alignup.core.cpu`; which containers get CPUs of their own was worked out with
-the pod.
+`alignup.core.amounts.cpu_allocation` and `alignup.core.cpu`; which containers get CPUs of their own
+was worked out with the pod.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def too_few_cores(asked: int, free: int) -> str:
     return f"{words}; cores with a reserved CPU do not count (full-pcpus-only)"
 
 
-def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: VersionProfile | None = None) -> int:
+def reserved_cpus(
+    machine: Machine, count: int, options: CpuOptions, profile: VersionProfile | None = None
+) -> int:
     """Return the CPUs that the kubelet reserves when it is told how many, but not which.
 
     It takes them as it would for a container that asks for `count` CPUs of the empty machine.
@@ -52,11 +54,20 @@ def reserved_cpus(machine: Machine, count: int, options: CpuOptions, profile: Ve
     topology = cpu_topology(machine)
     reserved = _take(topology, options, profile or VersionProfile(), topology.cpus, count, 0)
     if reserved.bit_count() != count:
-        raise ConfigError.at("the reserved CPUs", f"at most {topology.cpus.bit_count()} CPUs", count)
+        raise ConfigError.at(
+            "the reserved CPUs", f"at most {topology.cpus.bit_count()} CPUs", count
+        )
     return reserved
 
 
-def _take(topology: CpuTopology, options: CpuOptions, profile: VersionProfile, free: int, count: int, held: int) -> int:
+def _take(
+    topology: CpuTopology,
+    options: CpuOptions,
+    profile: VersionProfile,
+    free: int,
+    count: int,
+    held: int,
+) -> int:
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
         return distribute(topology, free, count, held, options, profile)
@@ -76,13 +87,13 @@ class CpuProvider(CpuHolders):
     Args:
         machine: whose CPUs are given out.
         reserved: the CPUs that nobody gets alone, as a bit set of the kernel's CPU numbers.
-        options: the options of the static policy; which of them exclude each other is checked with the
-            configuration.
+        options: the options of the static policy; which of them exclude each other is checked with
+            the configuration.
         profile: what the kubelet's release does where releases differ.
 
     Raises:
-        ConfigError: the machine has no CPUs, not all of the reserved ones, or, with align-by-socket, more
-            sockets than NUMA nodes.
+        ConfigError: the machine has no CPUs, not all of the reserved ones, or, with
+            align-by-socket, more sockets than NUMA nodes.
     """
 
     __slots__ = ("_choose", "_distribute", "_node_ids", "_options", "_profile")
@@ -90,7 +101,11 @@ class CpuProvider(CpuHolders):
     name = RESOURCE
 
     def __init__(
-        self, machine: Machine, reserved: int, options: CpuOptions, profile: VersionProfile | None = None
+        self,
+        machine: Machine,
+        reserved: int,
+        options: CpuOptions,
+        profile: VersionProfile | None = None,
     ) -> None:
         profile = profile or VersionProfile()
         capacity = cpu_capacity(cpu_topology(machine), reserved, options, profile)
@@ -105,7 +120,11 @@ class CpuProvider(CpuHolders):
         """Return an independent provider with the same holdings."""
         other = CpuProvider.__new__(CpuProvider)
         other._options, other._node_ids = self._options, self._node_ids
-        other._choose, other._distribute, other._profile = self._choose, self._distribute, self._profile
+        other._choose, other._distribute, other._profile = (
+            self._choose,
+            self._distribute,
+            self._profile,
+        )
         other.hold_as(self)
         return other
 
@@ -127,7 +146,11 @@ class CpuProvider(CpuHolders):
     def cpus(self, pod_uid: str, container_name: str) -> CPUSet | None:
         """Return the CPUs that the container has for itself; None if it shares some, or is not known."""
         held = self.held.get(pod_uid)
-        return CPUSet.from_int(held[container_name]) if held is not None and container_name in held else None
+        return (
+            CPUSet.from_int(held[container_name])
+            if held is not None and container_name in held
+            else None
+        )
 
     def pod_cpus(self, pod_uid: str) -> CPUSet | None:
         """Return the CPUs that a pod has as a whole; None if its containers have theirs one by one, or none."""
@@ -137,8 +160,8 @@ class CpuProvider(CpuHolders):
     def topology_hints(self, pod: Pod, container: Container) -> Mapping[str, HintList] | None:
         """Return the sets of NUMA nodes that the container's CPUs could come from; None if it gets none.
 
-        CPUs that init containers left must be used: a set that leaves out one of its nodes is no hint. A container
-        that has its CPUs already is told where they are.
+        CPUs that init containers left must be used: a set that leaves out one of its nodes is no
+        hint. A container that has its CPUs already is told where they are.
         """
         request = container.exclusive_cpus
         if not request:
@@ -173,8 +196,8 @@ class CpuProvider(CpuHolders):
         """Give the container its CPUs, from the nodes of the affinity first, then from any.
 
         Raises:
-            AllocationError: there are too few (`UnexpectedAdmissionError`), or, with full-pcpus-only, they
-                would not be whole cores (`SMTAlignmentError`).
+            AllocationError: there are too few (`UnexpectedAdmissionError`), or, with
+                full-pcpus-only, they would not be whole cores (`SMTAlignmentError`).
         """
         request = container.exclusive_cpus
         if not request:
@@ -196,12 +219,14 @@ class CpuProvider(CpuHolders):
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Give a pod with resources of its own its CPUs, and divide them among its containers.
 
-        Init containers that end choose among all CPUs that no sidecar has for itself. Containers that share get what
-        nobody has for itself. Nothing is given where the pod requests no whole number of CPUs.
+        Init containers that end choose among all CPUs that no sidecar has for itself. Containers
+        that share get what nobody has for itself. Nothing is given where the pod requests no whole
+        number of CPUs.
 
         Raises:
-            AllocationError: there are too few (`UnexpectedAdmissionError`), with full-pcpus-only no whole cores
-                (`SMTAlignmentError`), or none would be left to share (`EmptyPodSharedPoolError`).
+            AllocationError: there are too few (`UnexpectedAdmissionError`), with full-pcpus-only no
+                whole cores (`SMTAlignmentError`), or none would be left to share
+                (`EmptyPodSharedPoolError`).
         """
         request, uid = pod.exclusive_cpus, pod.uid
         if not request or uid in self.whole_pods:
@@ -228,7 +253,9 @@ class CpuProvider(CpuHolders):
                 found[container.name] = pool
         return {one.name: found.get(one.name, pool) for one in pod.all_containers}
 
-    def known_faults(self, pod: Pod, container: Container, affinity: TopologyHint) -> Iterator[tuple[str, CPUSet]]:
+    def known_faults(
+        self, pod: Pod, container: Container, affinity: TopologyHint
+    ) -> Iterator[tuple[str, CPUSet]]:
         """Yield the faults of kubelets that `allocate` would come upon, by their names in `releases`, and CPUs."""
         request = container.exclusive_cpus
         held = self.held.get(pod.uid, {})
@@ -240,7 +267,11 @@ class CpuProvider(CpuHolders):
         topology, mask = capacity.topology, affinity.affinity
         free = self._free() | reusable
         near = topology.node_sockets if self._options.align_by_socket else topology.node_cpus
-        aligned = 0 if mask is None else free & union(cpus for node, cpus in enumerate(near) if node in mask)
+        aligned = (
+            0
+            if mask is None
+            else free & union(cpus for node, cpus in enumerate(near) if node in mask)
+        )
         chosen = 0
         for pool in (aligned, free):
             left = pool & ~chosen
@@ -252,7 +283,8 @@ class CpuProvider(CpuHolders):
                 left,
                 count,
                 topology.cpus_per_core if self._options.full_pcpus_only else 1,
-                in_one_socket=self._options.align_by_socket and self._profile.distribution_prefers_one_socket,
+                in_one_socket=self._options.align_by_socket
+                and self._profile.distribution_prefers_one_socket,
             ):
                 yield "distribution_never_ends", CPUSet()
                 return
@@ -268,9 +300,13 @@ class CpuProvider(CpuHolders):
             AllocationError: there are too few.
         """
         mask = affinity.affinity
-        cpus = self.ledger.choose(request, reusable, None if mask is None else int(mask), self._distribute)
+        cpus = self.ledger.choose(
+            request, reusable, None if mask is None else int(mask), self._distribute
+        )
         if isinstance(cpus, CpuShortage):
-            raise AllocationError(self._too_few(self._free() | reusable, request), resources=("cpu",))
+            raise AllocationError(
+                self._too_few(self._free() | reusable, request), resources=("cpu",)
+            )
         return cpus
 
     def release(self, pod_uid: str, container_name: str) -> None:
@@ -282,7 +318,11 @@ class CpuProvider(CpuHolders):
         if held is None or container_name not in held:
             return
         cpus, whole = held[container_name], self.whole_pods.get(pod_uid)
-        others = {name: own for name, own in held.items() if name != container_name} if len(held) > 1 else None
+        others = (
+            {name: own for name, own in held.items() if name != container_name}
+            if len(held) > 1
+            else None
+        )
         if others is None:
             cpus |= whole or 0
         elif whole is not None:  # they stay the pod's until its last container is gone
@@ -330,14 +370,19 @@ class CpuProvider(CpuHolders):
         self.ledger.give(cpus)
 
     def restore(
-        self, held: Mapping[str, Mapping[str, int]], shared: int, pods: Mapping[str, int] | None = None
+        self,
+        held: Mapping[str, Mapping[str, int]],
+        shared: int,
+        pods: Mapping[str, int] | None = None,
     ) -> None:
         """Take over the state of a kubelet's CPU manager, in place of what is held now.
 
         Args:
-            held: by pod uid and container name, the CPUs that the container has for itself, as a bit set; those of one
-                pod may overlap, since init containers leave theirs to the containers after them.
-            shared: the CPUs of the shared pool; all others are given, even if nobody is known to hold them.
+            held: by pod uid and container name, the CPUs that the container has for itself, as a
+                bit set; those of one pod may overlap, since init containers leave theirs to the
+                containers after them.
+            shared: the CPUs of the shared pool; all others are given, even if nobody is known to
+                hold them.
             pods: by pod uid, the CPUs of pods that have them as a whole.
         """
         self.held = SharedDict({uid: dict(containers) for uid, containers in held.items()})
@@ -350,13 +395,18 @@ class CpuProvider(CpuHolders):
         """Take over what the state file of the kubelet before a restart says; `other` is as it was then.
 
         Raises:
-            ConfigError: with these options and reserved CPUs a kubelet does not start on that state.
+            ConfigError: with these options and reserved CPUs a kubelet does not start on that
+                state.
         """
         capacity, shared = self.ledger.capacity, other.shared_cpus
         reserved = CPUSet.from_int(capacity.topology.cpus & ~capacity.allocatable)
         fault = reserved_fault(reserved, shared, strict=self._options.strict_cpu_reservation)
         if fault is not None or capacity.shareable != other.ledger.capacity.shareable:
-            raise ConfigError(fault[1] if fault else "the state has other CPUs than the machine less its reserved ones")
+            raise ConfigError(
+                fault[1]
+                if fault
+                else "the state has other CPUs than the machine less its reserved ones"
+            )
         self.restore(dict(other.held), int(shared), dict(other.whole_pods))
 
     def _free(self) -> int:
@@ -376,8 +426,8 @@ class CpuProvider(CpuHolders):
         """Refuse a request that whole, free cores cannot meet.
 
         Raises:
-            AllocationError: it is no multiple of the CPUs per core, or there are too few cores none of whose
-                CPUs is reserved.
+            AllocationError: it is no multiple of the CPUs per core, or there are too few cores none
+                of whose CPUs is reserved.
         """
         shortage = self.ledger.check_whole_cores(request)
         if shortage is None:
@@ -385,7 +435,10 @@ class CpuProvider(CpuHolders):
         capacity = self.ledger.capacity
         if shortage.cause == "not whole cores":
             per_core = capacity.topology.cpus_per_core
-            words = f"{request} CPUs are not a multiple of the {per_core} CPUs of a core (full-pcpus-only)"
+            words = (
+                f"{request} CPUs are not a multiple of the {per_core} CPUs of a core "
+                "(full-pcpus-only)"
+            )
         else:
             free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
             words = too_few_cores(request, free.bit_count())
@@ -399,7 +452,9 @@ class CpuProvider(CpuHolders):
     def _asked_and_free(self, request: int, free: int) -> str:
         """Return how many CPUs are asked for, and how many are free on which NUMA node, in words."""
         nodes = zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
-        places = ((f"on NUMA node {node}", (free & cpus).bit_count()) for node, cpus in nodes if cpus)
+        places = (
+            (f"on NUMA node {node}", (free & cpus).bit_count()) for node, cpus in nodes if cpus
+        )
         return f"{request} asked, {free_in(places)}"
 
     def _too_few(self, free: int, request: int) -> str:
@@ -409,8 +464,8 @@ class CpuProvider(CpuHolders):
 def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     """Return the CPU manager of the configuration; None for policy none.
 
-    A kubelet refuses a static policy without reserved CPUs. It is allowed here, because launchers without a kubelet
-    may hand out every CPU.
+    A kubelet refuses a static policy without reserved CPUs. It is allowed here, because launchers
+    without a kubelet may hand out every CPU.
 
     Raises:
         ConfigError: the machine lacks some of the reserved CPUs.
@@ -435,12 +490,18 @@ def reserved_fault(reserved: CPUSet, shared: CPUSet, *, strict: bool) -> tuple[s
     inside = CPUSet(reserved & shared)
     if strict and inside:
         return (
-            f"CPUs {inside} are reserved and in the shared pool, which strict-cpu-reservation forbids",
+            (
+                f"CPUs {inside} are reserved and in the shared pool, which strict-cpu-reservation "
+                "forbids"
+            ),
             f'some of strictly reserved cpus: "{inside}" are present in defaultCpuSet: "{shared}"',
         )
     if not strict and inside != reserved:
         return (
-            f"CPUs {CPUSet(reserved - shared)} are reserved now, and were given to containers before",
+            (
+                f"CPUs {CPUSet(reserved - shared)} are reserved now, and were given to containers "
+                "before"
+            ),
             f'not all reserved cpus: "{reserved}" are present in defaultCpuSet: "{shared}"',
         )
     return None
@@ -454,4 +515,6 @@ def reserved_by(config: KubeletConfig, machine: Machine) -> int:
     """
     if not config.reserved_cpu_count:
         return int(config.reserved_system_cpus)
-    return reserved_cpus(machine, config.reserved_cpu_count, config.cpu_manager_policy_options, config.profile)
+    return reserved_cpus(
+        machine, config.reserved_cpu_count, config.cpu_manager_policy_options, config.profile
+    )

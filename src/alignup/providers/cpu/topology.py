@@ -1,8 +1,9 @@
 """Reads the CPUs of a machine as the CPU manager groups them: sockets, NUMA nodes, L3 groups, cores, CPUs.
 
-A set of CPUs is an int whose bit i is the CPU that the kernel numbers i. What is made here, once for a machine,
-is kept as arrays by the compiled `CpuTopology`, which also chooses among free CPUs. `cpu_capacity` says which CPUs a
-static policy may give away, and refuses what a kubelet would not start with.
+A set of CPUs is an int whose bit i is the CPU that the kernel numbers i. What is made here, once
+for a machine, is kept as arrays by the compiled `CpuTopology`, which also chooses among free CPUs.
+`cpu_capacity` says which CPUs a static policy may give away, and refuses what a kubelet would not
+start with.
 """
 
 from __future__ import annotations
@@ -43,16 +44,18 @@ class _CoresKey(Record):
         mine, theirs = self.machine, other.machine
         return mine is theirs or (
             mine.numa_node_ids == theirs.numa_node_ids
-            and all(a.cores == b.cores for a, b in zip(mine.numa_nodes, theirs.numa_nodes, strict=True))
+            and all(
+                a.cores == b.cores for a, b in zip(mine.numa_nodes, theirs.numa_nodes, strict=True)
+            )
         )
 
 
 def cpu_topology(machine: Machine) -> CpuTopology:
     """Return how the CPU manager sees the machine; machines with the same cores share the answer.
 
-    NUMA nodes and L3 groups are wholly free when all their CPUs are. Of sockets and cores the kubelet knows
-    only how large they are on average, rounded down: one of another size counts as wholly free when just so
-    many of its CPUs are.
+    NUMA nodes and L3 groups are wholly free when all their CPUs are. Of sockets and cores the
+    kubelet knows only how large they are on average, rounded down: one of another size counts as
+    wholly free when just so many of its CPUs are.
 
     Raises:
         ConfigError: the machine has no CPUs, or fewer than cores, which then share some.
@@ -68,8 +71,14 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
         raise ConfigError.at("the machine", "at least one CPU for the CPU manager", 0)
     cores = [core for node in machine.numa_nodes for core in node.cores]
     if every.bit_count() < len(cores):
-        raise ConfigError.at("the machine", f"a CPU for each of its {len(cores)} cores", every.bit_count())
-    of_node = {numa_id: cpus for numa_id, cpus in zip(machine.numa_node_ids, machine.node_cpus, strict=True) if cpus}
+        raise ConfigError.at(
+            "the machine", f"a CPU for each of its {len(cores)} cores", every.bit_count()
+        )
+    of_node = {
+        numa_id: cpus
+        for numa_id, cpus in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
+        if cpus
+    }
     of_socket = dict(zip(machine.sockets, machine.socket_cpus, strict=True))
     per_core = every.bit_count() // len(cores)
     per_socket = every.bit_count() // len(of_socket)
@@ -86,7 +95,9 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
         outer,
         sockets_outer=sockets_outer,
         node_cpus=machine.node_cpus,
-        node_sockets=tuple(union(of_socket[core.socket] for core in node.cores) for node in machine.numa_nodes),
+        node_sockets=tuple(
+            union(of_socket[core.socket] for core in node.cores) for node in machine.numa_nodes
+        ),
         socket_cpus=machine.socket_cpus,
         cpus_per_core=per_core,
         cpus_per_l3_group=every.bit_count() // len(l3_groups),
@@ -102,23 +113,32 @@ def cpus_by_cache(machine: Machine) -> dict[int, int]:
 
 
 def _groups(
-    members: Mapping[int, int], parts: Sequence[CpuGroup] = (), l3_groups: Sequence[CpuGroup] = (), *, whole: int = 0
+    members: Mapping[int, int],
+    parts: Sequence[CpuGroup] = (),
+    l3_groups: Sequence[CpuGroup] = (),
+    *,
+    whole: int = 0,
 ) -> tuple[CpuGroup, ...]:
     """Return the groups with these CPUs, by id; `whole` if it is not each one's own size (0)."""
     found = []
     for number, cpus in sorted(members.items()):
         size = cpus.bit_count()
-        inside, shared = (tuple(one for one in some if one.cpus & cpus) for some in (parts, l3_groups))
+        inside, shared = (
+            tuple(one for one in some if one.cpus & cpus) for some in (parts, l3_groups)
+        )
         found.append(CpuGroup(number, cpus, size, whole or size, inside, shared))
     return tuple(found)
 
 
 @lru_cache(maxsize=64)
-def cpu_capacity(topology: CpuTopology, reserved: int, options: CpuOptions, profile: VersionProfile) -> CpuCapacity:
+def cpu_capacity(
+    topology: CpuTopology, reserved: int, options: CpuOptions, profile: VersionProfile
+) -> CpuCapacity:
     """Return the allocatable CPUs; nodes of the same machine, reserved CPUs and options share the answer.
 
     Raises:
-        ConfigError: reserved CPUs that the machine lacks, or align-by-socket with more sockets than nodes.
+        ConfigError: reserved CPUs that the machine lacks, or align-by-socket with more sockets than
+            nodes.
     """
     if reserved & ~topology.cpus:
         expected = f"CPUs of this machine ({CPUSet.from_int(topology.cpus)})"
@@ -132,7 +152,9 @@ def cpu_capacity(topology: CpuTopology, reserved: int, options: CpuOptions, prof
                 len(topology.socket_cpus),
             )
         nodes = topology.node_cpus
-        sockets = tuple(bit_set(i for i, cpus in enumerate(nodes) if cpus & one) for one in topology.socket_cpus)
+        sockets = tuple(
+            bit_set(i for i, cpus in enumerate(nodes) if cpus & one) for one in topology.socket_cpus
+        )
     return CpuCapacity(
         topology,
         reserved,

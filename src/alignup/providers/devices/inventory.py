@@ -1,9 +1,10 @@
 """The devices of one resource by their ids: which are given, and what the plugin prefers among them.
 
-A set of devices is an int here: bit i is the i-th device of the inventory. Near to which NUMA nodes devices are and
-which of them is next is decided in the compiled `alignup.core.amounts.device_allocation`; pods and containers are known
-to `alignup.providers.devices.provider`. A plugin may advise on the choice (GetPreferredAllocation of KEP-693); advice
-that makes no sense is ignored.
+A set of devices is an int here: bit i is the i-th device of the inventory. Near to which NUMA nodes
+devices are and which of them is next is decided in the compiled
+`alignup.core.amounts.device_allocation`; pods and containers are known to
+`alignup.providers.devices.provider`. A plugin may advise on the choice (GetPreferredAllocation of
+KEP-693); advice that makes no sense is ignored.
 """
 
 from __future__ import annotations
@@ -28,19 +29,31 @@ class _Inventory:
     __slots__ = ("amounts", "bit_of", "devices")
 
     def __init__(
-        self, devices: tuple[Device, ...], reported: int, numa_ids: tuple[int, ...], *, over_all_nodes: bool
+        self,
+        devices: tuple[Device, ...],
+        reported: int,
+        numa_ids: tuple[int, ...],
+        *,
+        over_all_nodes: bool,
     ) -> None:
         position = {numa_id: i for i, numa_id in enumerate(numa_ids)}
         self.devices = devices
         self.bit_of = {device.id: 1 << i for i, device in enumerate(devices)}
         places = [
-            None if device.numa_nodes is None else bit_set(position[numa_id] for numa_id in device.numa_nodes)
+            None
+            if device.numa_nodes is None
+            else bit_set(position[numa_id] for numa_id in device.numa_nodes)
             for device in devices
         ]
         healthy = bit_set(i for i, device in enumerate(devices[:reported]) if device.healthy)
         is_aligned = any(device.has_only_unknown_nodes for device in devices[:reported])
         self.amounts = DeviceInventory(
-            len(numa_ids), places, healthy, reported, over_all_nodes=over_all_nodes, is_aligned=is_aligned
+            len(numa_ids),
+            places,
+            healthy,
+            reported,
+            over_all_nodes=over_all_nodes,
+            is_aligned=is_aligned,
         )
 
 
@@ -75,7 +88,9 @@ class DevicePool:
         self.resource = resource
         self.preference = preference
         self._numa_ids = numa_ids
-        self._inventory = _shared_inventory((*reported, *gone), len(reported), numa_ids, over_all_nodes=over_all_nodes)
+        self._inventory = _shared_inventory(
+            (*reported, *gone), len(reported), numa_ids, over_all_nodes=over_all_nodes
+        )
         self.ledger = DeviceLedger(self._inventory.amounts)
 
     def copy(self) -> DevicePool:
@@ -129,7 +144,8 @@ class DevicePool:
         """Return the devices that a container gets; they are not yet marked as given.
 
         1. Devices that an init container of the pod leaves.
-        2. Devices near to the affinity; where these are more than needed, the plugin's preference among them.
+        2. Devices near to the affinity; where these are more than needed, the plugin's preference
+           among them.
         3. Others: the plugin's preference first, then devices with nodes, then devices without.
 
         Args:
@@ -140,11 +156,19 @@ class DevicePool:
         Raises:
             AllocationError: there are not so many, or the plugin failed.
         """
-        chosen = self.ledger.choose(request, reusable, affinity, self._advised if self.preference else None)
+        chosen = self.ledger.choose(
+            request, reusable, affinity, self._advised if self.preference else None
+        )
         if isinstance(chosen, DeviceShortage):
-            words = "too few devices of {} are free" if chosen.cause == "too few" else "no device of {} is healthy"
+            words = (
+                "too few devices of {} are free"
+                if chosen.cause == "too few"
+                else "no device of {} is healthy"
+            )
             account = self.account(request, self.ledger.free)
-            raise AllocationError(f"{words.format(self.resource)}: {account}", resources=(self.resource,))
+            raise AllocationError(
+                f"{words.format(self.resource)}: {account}", resources=(self.resource,)
+            )
         return chosen
 
     def _advised(self, choice: int, chosen: int, request: int) -> int:
@@ -177,15 +201,24 @@ class DevicePool:
         """
         present = self._inventory.amounts.present
         *places, (_, near_none) = self._inventory.amounts.places()
-        lines = [(named("on NUMA node", ids_of(mask, self._numa_ids)), members) for mask, members in places]
+        lines = [
+            (named("on NUMA node", ids_of(mask, self._numa_ids)), members)
+            for mask, members in places
+        ]
         if not aligned:
             lines.append(("without a NUMA node", near_none))
-        there = [(name, (members & free).bit_count()) for name, members in lines if members & present]
+        there = [
+            (name, (members & free).bit_count()) for name, members in lines if members & present
+        ]
         sick = (present & ~self.healthy).bit_count()
         lost = (near_none & free).bit_count() if aligned else 0
         known = (present & ~near_none if aligned else present).bit_count()
         words = free_in(there, known) if present else "the plugin reports none"
-        more = f"; {counted(lost, 'other free device')} without a NUMA node cannot be aligned" if lost else ""
+        more = (
+            f"; {counted(lost, 'other free device')} without a NUMA node cannot be aligned"
+            if lost
+            else ""
+        )
         return f"{request} asked, {words}{f', {sick} unhealthy' if sick else ''}{more}"
 
 
@@ -197,11 +230,14 @@ Preference: TypeAlias = "Callable[[Sequence[str], Sequence[str], int], Sequence[
 class DevicePlugin(Protocol):
     """Somebody who knows which devices of a resource work well together."""
 
-    def preferred_allocation(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
+    def preferred_allocation(
+        self, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> Sequence[str]:
         """Return the `size` ids out of `available` that are best had together.
 
         Args:
-            available: Ids to choose from: those that the affinity admits, and those of `must_include`.
+            available: Ids to choose from: those that the affinity admits, and those of
+                `must_include`.
             must_include: Ids that the container has already.
             size: How many it is to have in all.
         """
@@ -210,8 +246,9 @@ class DevicePlugin(Protocol):
 class PreferredSets:
     """A plugin that knows sets of devices that belong together, such as GPUs joined by a link.
 
-    Starting from the ids that must be included, it goes through the sets in order and adds each one that is
-    wholly available and still fits; then it fills up with the remaining ids in ascending order.
+    Starting from the ids that must be included, it goes through the sets in order and adds each one
+    that is wholly available and still fits; then it fills up with the remaining ids in ascending
+    order.
 
     >>> pairs = PreferredSets([["gpu-0", "gpu-3"], ["gpu-1", "gpu-2"]])
     >>> pairs.preferred_allocation(["gpu-1", "gpu-2", "gpu-3"], [], 2)
@@ -223,7 +260,9 @@ class PreferredSets:
     def __init__(self, sets: Iterable[Iterable[str]]) -> None:
         self.sets = tuple(frozenset(ids) for ids in sets)
 
-    def preferred_allocation(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
+    def preferred_allocation(
+        self, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> Sequence[str]:
         """Return the preferred ids, ascending; see the class for the rule."""
         choice = frozenset(available)
         chosen = set(must_include)

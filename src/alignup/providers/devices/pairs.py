@@ -1,9 +1,10 @@
 """Chooses devices of two resources together, each one of the first near to one of the second in the PCIe tree.
 
-As many pairs as can be are on one switch, of the others as many as can be behind several bridges of one root, then on
-one root, one NUMA node, anywhere: an assignment of the least cost, found exactly. The kubelet has nothing like it, and
-hints are not changed by it: it decides among the devices that the affinity leaves open. Koordinator's joint allocation
-with the scope SamePCIe means what is `required` here: one root.
+As many pairs as can be are on one switch, of the others as many as can be behind several bridges of
+one root, then on one root, one NUMA node, anywhere: an assignment of the least cost, found exactly.
+The kubelet has nothing like it, and hints are not changed by it: it decides among the devices that
+the affinity leaves open. Koordinator's joint allocation with the scope SamePCIe means what is
+`required` here: one root.
 """
 
 from __future__ import annotations
@@ -56,10 +57,18 @@ def read_pairs(pairs: Iterable[str | Sequence[str]], where: str = "pair") -> tup
     """
     found = []
     for one in pairs:
-        text = one if isinstance(one, str) else ",".join(one[:2]) + "".join(f":{word}" for word in one[2:])
+        text = (
+            one
+            if isinstance(one, str)
+            else ",".join(one[:2]) + "".join(f":{word}" for word in one[2:])
+        )
         names, _, word = text.partition(":")
         resources = names.split(",")
-        if len({*filter(None, resources)}) != len(resources) or len(resources) != 2 or word not in {"", "required"}:  # noqa: PLR2004
+        if (
+            len({*filter(None, resources)}) != len(resources)
+            or len(resources) != 2  # noqa: PLR2004
+            or word not in {"", "required"}
+        ):
             raise InputError.at(where, "RESOURCE,RESOURCE or RESOURCE,RESOURCE:required", text)
         found.append(Pair(resources[0], resources[1], required=bool(word)))
     return tuple(found)
@@ -78,7 +87,11 @@ class Pairing:
         self.pairs = pairs
 
     def choose(
-        self, pools: Mapping[str, DevicePool], chosen: dict[str, int], reusable: Mapping[str, int], mask: int | None
+        self,
+        pools: Mapping[str, DevicePool],
+        chosen: dict[str, int],
+        reusable: Mapping[str, int],
+        mask: int | None,
     ) -> None:
         """Replace devices that were chosen separately for each resource with devices that are near each other.
 
@@ -97,12 +110,20 @@ class Pairing:
             if not chosen.keys() >= set(names):
                 continue
             first, second = (
-                choice_of(pools[name], chosen[name], reusable.get(name, 0), mask, is_settled=name in settled)
+                choice_of(
+                    pools[name],
+                    chosen[name],
+                    reusable.get(name, 0),
+                    mask,
+                    is_settled=name in settled,
+                )
                 for name in names
             )
             joined, *alone = self.joined(pair, first, second)
             for side, name in enumerate(names):
-                chosen[name] = pools[name].bits([*(two[side].id for two in joined), *(one.id for one in alone[side])])
+                chosen[name] = pools[name].bits(
+                    [*(two[side].id for two in joined), *(one.id for one in alone[side])]
+                )
             settled.update(names)
 
     def joined(
@@ -119,17 +140,20 @@ class Pairing:
             pairs = counted(len(found[0]), "pair")
             verb = "has" if len(found[0]) == 1 else "have each"
             raise AllocationError(
-                f"{pairs} of {pair.first} and {pair.second} {verb} to be on one PCIe root, {near} can be",
+                f"{pairs} of {pair.first} and {pair.second} {verb} to be on one PCIe root, {near} "
+                "can be",
                 resources=(pair.first, pair.second),
             )
         return found
 
 
-def choice_of(pool: DevicePool, chosen: int, reusable: int, mask: int | None, *, is_settled: bool) -> Choice:
+def choice_of(
+    pool: DevicePool, chosen: int, reusable: int, mask: int | None, *, is_settled: bool
+) -> Choice:
     """Return the devices of a pool that a choice must have, and those that could take the place of its others.
 
-    Devices come in classes (left by init containers, near the affinity, near any node, near none), of which a later one
-    is used once all of the earlier ones are taken.
+    Devices come in classes (left by init containers, near the affinity, near any node, near none),
+    of which a later one is used once all of the earlier ones are taken.
 
     Args:
         pool: the devices of a resource.
@@ -154,7 +178,11 @@ def choice_of(pool: DevicePool, chosen: int, reusable: int, mask: int | None, *,
 
 
 def choose_together(
-    first: Choice, second: Choice, distance: Callable[[Device, Device], int], *, required: bool = False
+    first: Choice,
+    second: Choice,
+    distance: Callable[[Device, Device], int],
+    *,
+    required: bool = False,
 ) -> tuple[list[tuple[Device, Device]], list[Device], list[Device]]:
     """Return the pairs, and the devices of either resource that are chosen beyond them, since there are more of them.
 
@@ -181,7 +209,9 @@ def choose_together(
         if row >= len(rows) and column >= len(columns):
             return never
         choice, place, other = (
-            (first, row, column - len(columns)) if row < len(rows) else (second, column, row - len(rows))
+            (first, row, column - len(columns))
+            if row < len(rows)
+            else (second, column, row - len(rows))
         )
         if other < choice.wanted - pairs:  # chosen without a partner
             return place
@@ -189,7 +219,11 @@ def choose_together(
 
     size -= pairs
     found = assignment([[cost(row, column) for column in range(size)] for row in range(size)])
-    joined = [(rows[row], columns[column]) for row, column in enumerate(found[: len(rows)]) if column < len(columns)]
+    joined = [
+        (rows[row], columns[column])
+        for row, column in enumerate(found[: len(rows)])
+        if column < len(columns)
+    ]
     beyond = range(len(columns), len(columns) + first.wanted - pairs)
     alone = [rows[row] for row, column in enumerate(found[: len(rows)]) if column in beyond]
     others = [columns[column] for column in found[len(rows) : len(rows) + second.wanted - pairs]]
@@ -199,8 +233,8 @@ def choose_together(
 def assignment(costs: Sequence[Sequence[int]]) -> list[int]:
     """Return the column assigned to each row so that the total cost is least (the Hungarian algorithm).
 
-    Rows are added one by one. The shortest augmenting path under the reduced costs, which are never negative, assigns
-    columns anew; then the potentials of rows and columns are updated.
+    Rows are added one by one. The shortest augmenting path under the reduced costs, which are never
+    negative, assigns columns anew; then the potentials of rows and columns are updated.
     """
     count = len(costs)
     of_row, of_column, holder = [0] * count, [0] * count, [-1] * count

@@ -1,7 +1,7 @@
 """The device manager as a hint provider: which devices of every plugin's resource a container gets.
 
-It decides as the kubelet does. `alignup.providers.devices.inventory` keeps where a resource's devices are and picks the
-next one; this module keeps which containers hold them.
+It decides as the kubelet does. `alignup.providers.devices.inventory` keeps where a resource's
+devices are and picks the next one; this module keeps which containers hold them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class DeviceProvider(DeviceHolders):
         pairing: who chooses devices of several resources together, which no kubelet does.
 
     Raises:
-        InputError: A device id comes twice in a resource, or a device is on a NUMA node that does not exist.
+        InputError: A device id comes twice in a resource, or a device is on a NUMA node that does
+            not exist.
         TypeError: A plugin is neither.
     """
 
@@ -62,7 +63,9 @@ class DeviceProvider(DeviceHolders):
         self._machine = machine
         self._pairing = pairing
         self._over_all_nodes = (profile or VersionProfile()).device_hints_over_all_nodes
-        self._preferences = {resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()}
+        self._preferences = {
+            resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()
+        }
         for resource, devices in inventory.items():
             self.update(resource, devices)
 
@@ -75,17 +78,23 @@ class DeviceProvider(DeviceHolders):
         other.hold_as(self)
         return other
 
-    def update(self, resource: str, devices: Sequence[Device], plugin: DevicePlugin | Preference | None = None) -> None:
+    def update(
+        self,
+        resource: str,
+        devices: Sequence[Device],
+        plugin: DevicePlugin | Preference | None = None,
+    ) -> None:
         """Replace the inventory of a resource by what its plugin reports now.
 
-        Pods keep what they hold, even if it has turned unhealthy or is gone; on release such a device is not
-        free until it is reported as healthy again. NUMA nodes that the machine lacks are ignored with an
-        `AlignupWarning`.
+        Pods keep what they hold, even if it has turned unhealthy or is gone; on release such a
+        device is not free until it is reported as healthy again. NUMA nodes that the machine lacks
+        are ignored with an `AlignupWarning`.
 
         Args:
             resource: the resource, which may be a new one.
             devices: all that its plugin reports.
-            plugin: the plugin to ask from now on which devices go well together; None: the earlier one.
+            plugin: the plugin to ask from now on which devices go well together; None: the earlier
+                one.
 
         Raises:
             InputError: a device id comes twice; nothing changed.
@@ -131,7 +140,9 @@ class DeviceProvider(DeviceHolders):
         held, reusable = entry.containers.get(container.name, {}), entry.reusable
         for resource, request in container.devices:
             if resource in pools:
-                found[resource] = _hints(pools[resource], held.get(resource, 0), reusable.get(resource, 0), request)
+                found[resource] = _hints(
+                    pools[resource], held.get(resource, 0), reusable.get(resource, 0), request
+                )
         return found
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
@@ -147,7 +158,8 @@ class DeviceProvider(DeviceHolders):
         """Give the container the devices that it asks for, near to `affinity` where there are enough.
 
         Raises:
-            AllocationError: There are too few of some resource; nothing was given to this container.
+            AllocationError: There are too few of some resource; nothing was given to this
+                container.
         """
         entry = self.pods.get(pod.uid, _NOTHING)
         if self.last_pod != pod.uid:
@@ -157,9 +169,16 @@ class DeviceProvider(DeviceHolders):
         if not container.devices:
             return
         if chosen := self._chosen(container, affinity, entry):
-            self._keep(pod.uid, container.name, chosen, is_reusable=container.is_init and not container.is_sidecar)
+            self._keep(
+                pod.uid,
+                container.name,
+                chosen,
+                is_reusable=container.is_init and not container.is_sidecar,
+            )
 
-    def _chosen(self, container: Container, affinity: TopologyHint, entry: PodDevices) -> dict[str, int]:
+    def _chosen(
+        self, container: Container, affinity: TopologyHint, entry: PodDevices
+    ) -> dict[str, int]:
         """Return the devices of each resource that a container does not hold yet; its pod has `entry`.
 
         Raises:
@@ -188,7 +207,8 @@ class DeviceProvider(DeviceHolders):
         """Note devices, by resource, that the container was given before this provider was made.
 
         Raises:
-            AllocationError: A device is not in the inventory, or somebody has it; nothing was noted.
+            AllocationError: A device is not in the inventory, or somebody has it; nothing was
+                noted.
         """
         chosen = {resource: self._known(resource, wanted) for resource, wanted in ids.items()}
         for resource, bits in chosen.items():
@@ -205,42 +225,65 @@ class DeviceProvider(DeviceHolders):
         pool = self.pools.get(resource)
         strange = sorted(identity for identity in ids if pool is None or not pool.knows(identity))
         if pool is None or strange:
-            raise AllocationError(f"the inventory has no {', '.join(strange) or 'devices'} of {resource}")
+            raise AllocationError(
+                f"the inventory has no {', '.join(strange) or 'devices'} of {resource}"
+            )
         return pool.bits(ids)
 
     def restore(
-        self, held: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]], gone: Mapping[str, Sequence[Device]]
+        self,
+        held: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]],
+        gone: Mapping[str, Sequence[Device]],
     ) -> None:
         """Take over what a kubelet's device manager has given, in place of what is held now.
 
         Args:
-            held: by pod uid, container name and resource, the ids of the devices that the container holds; those of
-                one pod may overlap, since init containers leave theirs to the containers after them.
+            held: by pod uid, container name and resource, the ids of the devices that the container
+                holds; those of one pod may overlap, since init containers leave theirs to the
+                containers after them.
             gone: by resource, devices that are held and that no plugin reports.
 
         Raises:
-            AllocationError: a device that is held is neither in the inventory nor among those that are gone.
+            AllocationError: a device that is held is neither in the inventory nor among those that
+                are gone.
         """
         self.pods, old = SharedDict(), self.pools
         self.pools = {
-            resource: self._pool(resource, old[resource].reported if resource in old else (), gone.get(resource, ()))
+            resource: self._pool(
+                resource, old[resource].reported if resource in old else (), gone.get(resource, ())
+            )
             for resource in {**old, **gone}
         }
         for uid, containers in held.items():
             for name, resources in containers.items():
-                self._keep(uid, name, {resource: self._known(resource, ids) for resource, ids in resources.items()})
+                self._keep(
+                    uid,
+                    name,
+                    {resource: self._known(resource, ids) for resource, ids in resources.items()},
+                )
 
     def inherit(self, other: DeviceProvider) -> None:
         """Take over what the checkpoint of the kubelet before a restart says; `other` is as it was then."""
         self.pools = {resource: pool.copy() for resource, pool in other.pools.items()}
-        self.pods = SharedDict({uid: PodDevices(entry.containers, {}) for uid, entry in other.pods.items()})
+        self.pods = SharedDict(
+            {uid: PodDevices(entry.containers, {}) for uid, entry in other.pods.items()}
+        )
 
     def _pool(self, resource: str, devices: Sequence[Device], gone: Sequence[Device]) -> DevicePool:
         """Return a pool in which nothing is given."""
         ids, preference = self._machine.numa_node_ids, self._preferences.get(resource)
-        return DevicePool(resource, devices, ids, gone, preference, over_all_nodes=self._over_all_nodes)
+        return DevicePool(
+            resource, devices, ids, gone, preference, over_all_nodes=self._over_all_nodes
+        )
 
-    def _keep(self, pod_uid: str, container_name: str, chosen: dict[str, int], *, is_reusable: bool = False) -> None:
+    def _keep(
+        self,
+        pod_uid: str,
+        container_name: str,
+        chosen: dict[str, int],
+        *,
+        is_reusable: bool = False,
+    ) -> None:
         """Mark devices as given to a container, and as reusable or not by the pod's later ones.
 
         Other containers of the pod may hold some of them too.
@@ -273,7 +316,10 @@ class DeviceProvider(DeviceHolders):
             del self.pods[pod_uid]
             return
         reusable = dict(entry.reusable)
-        left = PodDevices({name: held for name, held in entry.containers.items() if name != container_name}, reusable)
+        left = PodDevices(
+            {name: held for name, held in entry.containers.items() if name != container_name},
+            reusable,
+        )
         for resource, bits in entry.containers[container_name].items():
             freed = bits & ~left.held(resource)
             self.pools[resource].ledger.take_back(freed)
@@ -304,7 +350,9 @@ class DeviceProvider(DeviceHolders):
         """Return by resource the devices asked for, and those free near which NUMA nodes; see `HintProvider`."""
         requests = pod.devices if container is None else container.devices
         return {
-            resource: partial(self.pools[resource].account, count, self.pools[resource].ledger.free, aligned=True)
+            resource: partial(
+                self.pools[resource].account, count, self.pools[resource].ledger.free, aligned=True
+            )
             for resource, count in requests
             if resource in self.pools
         }
@@ -338,8 +386,12 @@ def _check_held(pool: DevicePool, held: int, request: int) -> None:
     """
     if held.bit_count() != request:
         raise AllocationError(
-            f"the container holds {held.bit_count()} of {pool.resource} and now requests {request}: "
+            f"the container holds {held.bit_count()} of {pool.resource} and now requests "
+            f"{request}: "
             "a running container's devices do not change"
         )
     if sick := pool.ids(held & ~pool.healthy):
-        raise AllocationError(f"devices of {pool.resource} that the container holds are not healthy: {', '.join(sick)}")
+        raise AllocationError(
+            f"devices of {pool.resource} that the container holds are not healthy: "
+            f"{', '.join(sick)}"
+        )

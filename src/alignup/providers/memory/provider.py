@@ -1,8 +1,8 @@
 """The memory manager with the Static policy: which container holds memory of which NUMA nodes.
 
-Keeps the holdings of pods and containers. From which nodes memory comes is decided, as the kubelet does for
-memory and hugepages of every size together, in the compiled `alignup.core.amounts.memory_allocation`; allocatable is
-all memory less `reservedMemory`.
+Keeps the holdings of pods and containers. From which nodes memory comes is decided, as the kubelet
+does for memory and hugepages of every size together, in the compiled
+`alignup.core.amounts.memory_allocation`; allocatable is all memory less `reservedMemory`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 from alignup.core.amounts.holders import MemoryHolders
-from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryHolding, MemoryLedger, MemoryShortage
+from alignup.core.amounts.memory_ledger import (
+    MemoryCapacity,
+    MemoryHolding,
+    MemoryLedger,
+    MemoryShortage,
+)
 from alignup.core.shared_dict import SharedDict
 from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.pod import Container, Pod, QOSClass
@@ -40,13 +45,15 @@ class RestoredMemory(Record):
 
     Attributes:
         allocatable: by type, the bytes that each NUMA node has to give.
-        free: by type, the bytes that nobody holds; not always what the holdings leave, see `MemoryProvider`.
+        free: by type, the bytes that nobody holds; not always what the holdings leave, see
+            `MemoryProvider`.
         holdings: by pod uid and container name: type -> {position: bytes}.
         bound: the mask of NUMA nodes that each one is bound to, where it is in use.
         more_users: by NUMA node, how many users it has beyond the holdings.
         names: by pod uid, the pod's name in messages.
-        parts: by pod uid and container name, of pods that have memory as a whole (a holding without a container's
-            name): whether the container ends before the others start, and what it has of the pod's memory.
+        parts: by pod uid and container name, of pods that have memory as a whole (a holding without
+            a container's name): whether the container ends before the others start, and what it has
+            of the pod's memory.
     """
 
     allocatable: Mapping[str, Sequence[int]]
@@ -63,12 +70,13 @@ class MemoryProvider(MemoryHolders):
 
     A pod that is not Guaranteed has no memory requests in its record, and gets nothing here.
 
-    As in the kubelet, a NUMA node on which a container sat alone stays out of its group until nobody uses that node,
-    even if the container was refused later on.
+    As in the kubelet, a NUMA node on which a container sat alone stays out of its group until
+    nobody uses that node, even if the container was refused later on.
 
-    One difference from kubelets since 1.32 is deliberate: a release returns every byte to the node it came from. Those
-    kubelets return it to the lowest nodes of the mask, which another container of the group may hold: a later one can
-    be given such a node alone, and memory be lost elsewhere. Older kubelets are followed in this, too.
+    One difference from kubelets since 1.32 is deliberate: a release returns every byte to the node
+    it came from. Those kubelets return it to the lowest nodes of the mask, which another container
+    of the group may hold: a later one can be given such a node alone, and memory be lost elsewhere.
+    Older kubelets are followed in this, too.
 
     Args:
         machine: the machine whose memory is given away.
@@ -76,7 +84,8 @@ class MemoryProvider(MemoryHolders):
         profile: what the kubelet's release does where releases differ.
 
     Raises:
-        ConfigError: a kubelet would not start with these reservations, or they do not fit the machine.
+        ConfigError: a kubelet would not start with these reservations, or they do not fit the
+            machine.
     """
 
     __slots__ = ("_checks_groups", "_ids", "_only_where_requested", "says_why")
@@ -84,7 +93,11 @@ class MemoryProvider(MemoryHolders):
     name = "memory"
 
     def __init__(
-        self, machine: Machine, reserved: Iterable[ReservedMemory], *, profile: VersionProfile | None = None
+        self,
+        machine: Machine,
+        reserved: Iterable[ReservedMemory],
+        *,
+        profile: VersionProfile | None = None,
     ) -> None:
         self._ids = machine.numa_node_ids
         profile = profile or VersionProfile()
@@ -118,10 +131,11 @@ class MemoryProvider(MemoryHolders):
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return the masks that can hold all the container asks for; each type has the same ones.
 
-        None, no preference, for a request that is no whole number of bytes, which `allocate` refuses.
+        None, no preference, for a request that is no whole number of bytes, which `allocate`
+        refuses.
 
-        The mapping is empty when no mask can: the kubelet's answer, which a merge takes for no preference at
-        all, so that the refusal comes from `allocate`.
+        The mapping is empty when no mask can: the kubelet's answer, which a merge takes for no
+        preference at all, so that the refusal comes from `allocate`.
         """
         requests = container.memory
         if not requests:
@@ -155,15 +169,18 @@ class MemoryProvider(MemoryHolders):
         Memory of earlier init containers of the pod on the same nodes is handed over first.
 
         Raises:
-            AllocationError: no nodes have enough free, or only nodes that the affinity or the group rule
-                exclude, or a request is no whole number of bytes; nothing was given to this container.
+            AllocationError: no nodes have enough free, or only nodes that the affinity or the group
+                rule exclude, or a request is no whole number of bytes; nothing was given to this
+                container.
         """
         requests = container.memory
         key = (pod.uid, container.name)
         if not requests:
             if self._places_nothing(pod):  # as older kubelets do
                 if affinity.affinity is None:
-                    raise AllocationError("a container without an affinity that requests no memory has no NUMA nodes")
+                    raise AllocationError(
+                        "a container without an affinity that requests no memory has no NUMA nodes"
+                    )
                 self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity, SharedDict(), "")
             return
         if key in self.holdings:
@@ -187,11 +204,13 @@ class MemoryProvider(MemoryHolders):
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Give a pod with resources of its own its memory, and divide it among its containers.
 
-        All containers use the same NUMA nodes. Those that would be Guaranteed by themselves have their requests, all
-        others share the rest; init containers that end have theirs from what sidecars leave.
+        All containers use the same NUMA nodes. Those that would be Guaranteed by themselves have
+        their requests, all others share the rest; init containers that end have theirs from what
+        sidecars leave.
 
         Raises:
-            AllocationError: as for `allocate`, or nothing would be left to share (`EmptyPodSharedPoolError`).
+            AllocationError: as for `allocate`, or nothing would be left to share
+                (`EmptyPodSharedPoolError`).
         """
         if not pod.memory or pod.qos is not QOSClass.GUARANTEED or pod.uid in self.pod_holdings:
             return
@@ -216,7 +235,9 @@ class MemoryProvider(MemoryHolders):
         """
         mask = affinity.affinity
         donors = self.init_holdings.get(pod_uid, ())
-        got = ledger.allocate(requests, donors, None if mask is None else int(mask), affinity.preferred, into, key)
+        got = ledger.allocate(
+            requests, donors, None if mask is None else int(mask), affinity.preferred, into, key
+        )
         if isinstance(got, MemoryShortage):
             raise self._error(got, pod_uid, requests)
         return got
@@ -224,7 +245,11 @@ class MemoryProvider(MemoryHolders):
     def release(self, pod_uid: str, container_name: str) -> None:
         """Take back what the container holds, if anything; a call that was cut short can be repeated."""
         if pod_uid in self.pod_holdings:
-            kept = {name: one for name, one in self.pod_parts.get(pod_uid, {}).items() if name != container_name}
+            kept = {
+                name: one
+                for name, one in self.pod_parts.get(pod_uid, {}).items()
+                if name != container_name
+            }
             if kept:  # the memory stays the pod's until its last container is gone
                 self.pod_parts[pod_uid] = kept
                 return
@@ -236,7 +261,9 @@ class MemoryProvider(MemoryHolders):
         if holding is None:
             return
         self.names.pop((pod_uid, container_name), None)
-        left = tuple([donor for donor in self.init_holdings.pop(pod_uid, ()) if donor is not holding])
+        left = tuple(
+            [donor for donor in self.init_holdings.pop(pod_uid, ()) if donor is not holding]
+        )
         if left:
             self.init_holdings[pod_uid] = left
         self.ledger.release(holding, self.holdings, (pod_uid, container_name))
@@ -278,8 +305,9 @@ class MemoryProvider(MemoryHolders):
     def shares(self, pod_uid: str, container_name: str) -> dict[str, dict[int, int]]:
         """Return by type the bytes that the container holds on each node of its set, by kernel node id.
 
-        In a pod that has memory as a whole, the memory that containers share is listed for the first of them only, init
-        containers that end have no entry, and the empty name has the memory that is left.
+        In a pod that has memory as a whole, the memory that containers share is listed for the
+        first of them only, init containers that end have no entry, and the empty name has the
+        memory that is left.
         """
         if pod_uid in self.pod_parts:
             return self._pod_shares(pod_uid).get(container_name, {})
@@ -287,7 +315,9 @@ class MemoryProvider(MemoryHolders):
         if holding is None:
             return {}
         ids = [self._ids[position] for position in holding.positions()]
-        return {kind: dict(zip(ids, taken, strict=True)) for kind, taken in holding.shares().items()}
+        return {
+            kind: dict(zip(ids, taken, strict=True)) for kind, taken in holding.shares().items()
+        }
 
     def _pod_shares(self, pod_uid: str) -> dict[str, dict[str, dict[int, int]]]:
         """Return the shares of all containers of a pod that has memory as a whole, by name."""
@@ -304,17 +334,25 @@ class MemoryProvider(MemoryHolders):
                     missing -= part
                 if any(given.values()):
                     found.setdefault(name, {})[kind] = given
-        rest = {kind: dict(zip(ids, amounts, strict=True)) for kind, amounts in left.items() if any(amounts)}
+        rest = {
+            kind: dict(zip(ids, amounts, strict=True))
+            for kind, amounts in left.items()
+            if any(amounts)
+        }
         return {**found, "": rest} if rest else found
 
     def adopt(
-        self, pod_uid: str, container_name: str, shares: Mapping[str, Mapping[int, int]], called: str = ""
+        self,
+        pod_uid: str,
+        container_name: str,
+        shares: Mapping[str, Mapping[int, int]],
+        called: str = "",
     ) -> None:
         """Note memory, as `shares` tells it, that the container was given before this provider was made.
 
-        Where a node has less left than that (hugepages can be set aside at any time), it counts as full.
-        Nodes and types that the machine does not have are ignored. `called` is the pod's name in words about who
-        holds memory; by default it is the uid.
+        Where a node has less left than that (hugepages can be set aside at any time), it counts as
+        full. Nodes and types that the machine does not have are ignored. `called` is the pod's name
+        in words about who holds memory; by default it is the uid.
 
         Raises:
             AllocationError: the container has memory already.
@@ -335,7 +373,11 @@ class MemoryProvider(MemoryHolders):
         position = {numa_id: index for index, numa_id in enumerate(self._ids)}
         return self.ledger.adopt(
             {
-                kind: {position[numa_id]: size for numa_id, size in taken.items() if numa_id in position}
+                kind: {
+                    position[numa_id]: size
+                    for numa_id, size in taken.items()
+                    if numa_id in position
+                }
                 for kind, taken in shares.items()
             }
         )
@@ -343,19 +385,29 @@ class MemoryProvider(MemoryHolders):
     def restore(self, state: RestoredMemory) -> None:
         """Take over the state of a kubelet's memory manager, in place of what is held now.
 
-        The allocatable memory follows the state too: a kubelet looks at the machine's memory when it starts.
+        The allocatable memory follows the state too: a kubelet looks at the machine's memory when
+        it starts.
         """
         if state.allocatable != self.allocatable:
             capacity = MemoryCapacity(state.allocatable, checks_groups=self._checks_groups)
             self.ledger = MemoryLedger(capacity)
         restored = self.ledger.restore(
-            dict(state.free), list(state.bound), list(state.more_users), list(state.holdings.values())
+            dict(state.free),
+            list(state.bound),
+            list(state.more_users),
+            list(state.holdings.values()),
         )
-        held = {key: holding for key, holding in zip(state.holdings, restored, strict=True) if holding is not None}
+        held = {
+            key: holding
+            for key, holding in zip(state.holdings, restored, strict=True)
+            if holding is not None
+        }
         self.holdings = SharedDict({key: one for key, one in held.items() if key[1]})
         self.names = SharedDict({key: state.names.get(key[0], key[0]) for key in held})
         self.pod_holdings = SharedDict({uid: one for (uid, name), one in held.items() if not name})
-        self.pod_parts = SharedDict({uid: dict(state.parts.get(uid, {})) for uid in self.pod_holdings})
+        self.pod_parts = SharedDict(
+            {uid: dict(state.parts.get(uid, {})) for uid in self.pod_holdings}
+        )
         self.init_holdings = SharedDict()
 
     def inherit(self, other: MemoryProvider) -> None:
@@ -365,7 +417,9 @@ class MemoryProvider(MemoryHolders):
             ConfigError: another amount is reserved now; a kubelet does not start on that state.
         """
         if self.allocatable != other.allocatable:
-            raise ConfigError("the state file has other amounts of memory than the machine less its reservations")
+            raise ConfigError(
+                "the state file has other amounts of memory than the machine less its reservations"
+            )
         self.ledger = other.ledger.copy()
         self.holdings, self.names = other.holdings.copy(), other.names.copy()
         self.pod_holdings, self.pod_parts = other.pod_holdings.copy(), other.pod_parts.copy()
@@ -374,21 +428,41 @@ class MemoryProvider(MemoryHolders):
         """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""
         return self._accounts(pod.uid, pod.memory if container is None else container.memory)
 
-    def _accounts(self, pod_uid: str, requests: tuple[tuple[str, int], ...], mask: int = 0) -> dict[str, MemoryAccount]:
+    def _accounts(
+        self, pod_uid: str, requests: tuple[tuple[str, int], ...], mask: int = 0
+    ) -> dict[str, MemoryAccount]:
         """Return the account of each type now; `mask` are nodes that would do if nobody held memory there."""
         ties: Callable[[], Ties] = tuple
         ledger, donors = self.ledger, self.init_holdings.get(pod_uid, ())
-        everything = {**self.holdings, **{(uid, ""): held for uid, held in self.pod_holdings.items()}}
+        everything = {
+            **self.holdings,
+            **{(uid, ""): held for uid, held in self.pod_holdings.items()},
+        }
         if everything:
-            wanted = partial(int, mask) if mask else partial(_wanted_mask, ledger.copy(), donors, requests)
-            ties = partial(_ties, [(held, self.names[key]) for key, held in everything.items()], wanted, self._ids)
+            wanted = (
+                partial(int, mask)
+                if mask
+                else partial(_wanted_mask, ledger.copy(), donors, requests)
+            )
+            ties = partial(
+                _ties,
+                [(held, self.names[key]) for key, held in everything.items()],
+                wanted,
+                self._ids,
+            )
         families = {}
         if len(requests) > 1:
-            sizes = (*(range(1, len(requests)) if len(requests) <= _MOST_TYPES else (1,)), len(requests))
+            sizes = (
+                *(range(1, len(requests)) if len(requests) <= _MOST_TYPES else (1,)),
+                len(requests),
+            )
             parts = (part for size in sizes for part in combinations(requests, size))
-            families = {frozenset(kind for kind, _ in part): ledger.hints(part, donors) for part in parts}
+            families = {
+                frozenset(kind for kind, _ in part): ledger.hints(part, donors) for part in parts
+            }
         return {
-            kind: MemoryAccount(amount, ledger.free_of(kind), self._ids, families, ties) for kind, amount in requests
+            kind: MemoryAccount(amount, ledger.free_of(kind), self._ids, families, ties)
+            for kind, amount in requests
         }
 
     def _error(self, got: MemoryShortage, pod_uid: str, requests: Requests) -> AllocationError:
@@ -407,8 +481,14 @@ class MemoryProvider(MemoryHolders):
             words = f"{names} cannot be used together: {why}; {amounts}"
         else:
             smallest = "smallest possible " if got.cause == "not preferred" else ""
-            within = f" that includes {names}" if got.mask and not any(map(_is_scarce, accounts.values())) else ""
-            words = f"no {smallest}set of NUMA nodes{within} has enough {what or 'memory'}: {amounts}"
+            within = (
+                f" that includes {names}"
+                if got.mask and not any(map(_is_scarce, accounts.values()))
+                else ""
+            )
+            words = (
+                f"no {smallest}set of NUMA nodes{within} has enough {what or 'memory'}: {amounts}"
+            )
         return AllocationError(words, resources=tuple(lacking))
 
 
@@ -428,16 +508,23 @@ def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
         ends = container.is_init and not container.is_sidecar
         if container.memory:
             # the pod as a whole has no entry for what is asked for with an amount of zero
-            found[container.name] = tuple([item for item in container.memory if item[1] and item[0] in left])
+            found[container.name] = tuple(
+                [item for item in container.memory if item[1] and item[0] in left]
+            )
             for kind, size in () if ends else found[container.name]:
                 left[kind] -= size
         elif ends:
             found[container.name] = tuple([item for item in left.items() if item[1]])
     rest = tuple([item for item in left.items() if item[1]])
-    return {one.name: (one.is_init and not one.is_sidecar, found.get(one.name, rest)) for one in pod.all_containers}
+    return {
+        one.name: (one.is_init and not one.is_sidecar, found.get(one.name, rest))
+        for one in pod.all_containers
+    }
 
 
-def _wanted_mask(ledger: MemoryLedger, donors: tuple[MemoryHolding, ...], requests: tuple[tuple[str, int], ...]) -> int:
+def _wanted_mask(
+    ledger: MemoryLedger, donors: tuple[MemoryHolding, ...], requests: tuple[tuple[str, int], ...]
+) -> int:
     """Return the nodes that would be taken were it not for the group rule; 0: it changes nothing."""
     free = ledger.free
     if any(kind not in free for kind, _ in requests):
@@ -465,7 +552,9 @@ _MOST_TYPES: Final = 4
 _NAMES_SHOWN: Final = 3
 
 
-def _ties(holdings: Sequence[tuple[MemoryHolding, str]], wanted: Callable[[], int], ids: Sequence[int]) -> Ties:
+def _ties(
+    holdings: Sequence[tuple[MemoryHolding, str]], wanted: Callable[[], int], ids: Sequence[int]
+) -> Ties:
     """Return the sets of nodes that touch the wanted ones and are in use, each with the pods that hold memory there.
 
     Args:
@@ -481,19 +570,28 @@ def _ties(holdings: Sequence[tuple[MemoryHolding, str]], wanted: Callable[[], in
     found = []
     for used, names in sorted(holders.items()):
         more = [f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
-        found.append((tuple(ids[position] for position in bit_numbers(used)), (*list(names)[:_NAMES_SHOWN], *more)))
+        found.append(
+            (
+                tuple(ids[position] for position in bit_numbers(used)),
+                (*list(names)[:_NAMES_SHOWN], *more),
+            )
+        )
     return tuple(found)
 
 
 def _lacking(accounts: Mapping[str, MemoryAccount]) -> dict[str, MemoryAccount]:
     """Return the types whose request cannot be met even alone; all types if there is none.
 
-    Those are the types with less free on all nodes together than requested; if there is none, those that no set of
-    nodes which may be used together can hold.
+    Those are the types with less free on all nodes together than requested; if there is none, those
+    that no set of nodes which may be used together can hold.
     """
     scarce = {kind: one for kind, one in accounts.items() if _is_scarce(one)}
     # a lone type has no hints to look at; beyond 16 NUMA nodes there can be too many to count
-    unplaced = {kind: one for kind, one in accounts.items() if one.families and not one.families[frozenset([kind])]}
+    unplaced = {
+        kind: one
+        for kind, one in accounts.items()
+        if one.families and not one.families[frozenset([kind])]
+    }
     return scarce or unplaced or dict(accounts)
 
 
@@ -508,8 +606,8 @@ def memory_capacity(
 ) -> MemoryCapacity:
     """Return the bytes of each type that pods can have; nodes of the same machine and reservations share the answer.
 
-    Memory that was set aside as hugepages is not there as `memory`. A page size that only some nodes have
-    counts as nothing on the others.
+    Memory that was set aside as hugepages is not there as `memory`. A page size that only some
+    nodes have counts as nothing on the others.
 
     Args:
         machine: the machine whose nodes are meant.
@@ -517,9 +615,9 @@ def memory_capacity(
         checks_groups: as in `MemoryCapacity`.
 
     Raises:
-        ConfigError: No memory is reserved at all (the kubelet's static policy does not start then), or a
-            reservation names a node or a type that the machine lacks, comes twice, or is larger than
-            what the node has.
+        ConfigError: No memory is reserved at all (the kubelet's static policy does not start then),
+            or a reservation names a node or a type that the machine lacks, comes twice, or is
+            larger than what the node has.
     """
     types = dict.fromkeys(machine.memory_by_type, 0)
     present = {node.id: {**types, **node.memory_by_type} for node in machine.numa_nodes}
@@ -528,15 +626,24 @@ def memory_capacity(
         node_id = reservation.numa_node
         if node_id not in present:
             known = ", ".join(map(str, sorted(present)))
-            raise ConfigError.at("reservedMemory", f"a NUMA node of this machine ({known})", node_id)
+            raise ConfigError.at(
+                "reservedMemory", f"a NUMA node of this machine ({known})", node_id
+            )
         there = present[node_id]
         for kind, amount in reservation.limits:
             if (node_id, kind) in kept:
                 raise ConfigError(f"reservedMemory has {kind} of NUMA node {node_id} twice")
             if kind not in there:
-                raise ConfigError.at(f"reservedMemory, NUMA node {node_id}", f"one of {', '.join(sorted(there))}", kind)
+                raise ConfigError.at(
+                    f"reservedMemory, NUMA node {node_id}",
+                    f"one of {', '.join(sorted(there))}",
+                    kind,
+                )
             if amount > there[kind]:
-                where, most = f"reservedMemory, NUMA node {node_id}, {kind}", format_bytes(there[kind])
+                where, most = (
+                    f"reservedMemory, NUMA node {node_id}, {kind}",
+                    format_bytes(there[kind]),
+                )
                 raise ConfigError.at(where, f"at most the {most} bytes there", format_bytes(amount))
             kept[node_id, kind] = amount
             there[kind] -= amount

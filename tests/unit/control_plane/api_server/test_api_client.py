@@ -35,7 +35,11 @@ def test_usual_names_stay_as_they_are() -> None:
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_what_would_mean_another_object_is_refused(name) -> None:
     """The path of a pod without a name is that of all pods, and they can be deleted at once."""
-    for call in (lambda: object_path(NODES, name), lambda: pod_path("d", name), lambda: pod_path(name, "p")):
+    for call in (
+        lambda: object_path(NODES, name),
+        lambda: pod_path("d", name),
+        lambda: pod_path(name, "p"),
+    ):
         with pytest.raises(ApiError, match="cannot be the name of an object") as caught:
             call()
         assert caught.value.status == 400

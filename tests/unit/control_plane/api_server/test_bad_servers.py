@@ -34,12 +34,17 @@ def said(*events: Any) -> Callable[[], web.Response]:
 
 def raw(body: bytes, status: int = 200, **headers: str) -> Callable[[], web.Response]:
     """Return a function that makes an answer."""
-    return lambda: web.Response(body=body, status=status, headers={"Content-Type": "application/json", **headers})
+    return lambda: web.Response(
+        body=body, status=status, headers={"Content-Type": "application/json", **headers}
+    )
 
 
 def endless(number: int) -> dict[str, Any]:
     """Return a page of the same objects as all others, with a token of its own."""
-    return {"metadata": {"resourceVersion": "5", "continue": f"t{number}"}, "items": [pod_object("same")]}
+    return {
+        "metadata": {"resourceVersion": "5", "continue": f"t{number}"},
+        "items": [pod_object("same")],
+    }
 
 
 @cache

@@ -16,7 +16,9 @@ from alignup.errors import InputError
 from api_stub import ApiStub, served
 
 
-def kubeconfig(server: Any = "https://127.0.0.1:9", user: Any = None, **cluster: Any) -> dict[str, Any]:
+def kubeconfig(
+    server: Any = "https://127.0.0.1:9", user: Any = None, **cluster: Any
+) -> dict[str, Any]:
     return {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
@@ -45,23 +47,41 @@ TEXT = base64.b64encode(b"hello").decode()
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (kubeconfig(**{"certificate-authority-data": TEXT}), "a certificate or a key that cannot be read"),
+        (
+            kubeconfig(**{"certificate-authority-data": TEXT}),
+            "a certificate or a key that cannot be read",
+        ),
         (kubeconfig(**{"certificate-authority-data": "a"}), "base64"),
         (kubeconfig(**{"certificate-authority": "/no/such/ca"}), "/no/such/ca"),
-        (kubeconfig(user={"client-certificate-data": TEXT}), "a certificate or a key that cannot be read"),
+        (
+            kubeconfig(user={"client-certificate-data": TEXT}),
+            "a certificate or a key that cannot be read",
+        ),
         (kubeconfig(5), "expected a string, got 5 at clusters[0].cluster.server"),
         (kubeconfig("nowhere"), "expected a URL of http or https, got 'nowhere'"),
         (kubeconfig("http://["), "expected a URL of http or https"),
         (kubeconfig("file:///etc"), "expected a URL of http or https"),
-        (kubeconfig(**{"tls-server-name": 5}), "expected a string, got 5 at clusters[0].cluster.tls-server-name"),
-        (kubeconfig(**{"proxy-url": []}), "expected a string, got [] at clusters[0].cluster.proxy-url"),
+        (
+            kubeconfig(**{"tls-server-name": 5}),
+            "expected a string, got 5 at clusters[0].cluster.tls-server-name",
+        ),
+        (
+            kubeconfig(**{"proxy-url": []}),
+            "expected a string, got [] at clusters[0].cluster.proxy-url",
+        ),
         (
             kubeconfig(**{"insecure-skip-tls-verify": "false"}),
             "expected true or false, got 'false' at clusters[0].cluster.insecure-skip-tls-verify",
         ),
         (kubeconfig(user={"token": "se\ncret"}), "the token has letters that no header can have"),
-        (kubeconfig(user={"tokenFile": "/no/such/token"}), "No such file or directory '/no/such/token'"),
-        (kubeconfig(user={"exec": {"command": "/no/such/program", "apiVersion": "v1"}}), "/no/such/program"),
+        (
+            kubeconfig(user={"tokenFile": "/no/such/token"}),
+            "No such file or directory '/no/such/token'",
+        ),
+        (
+            kubeconfig(user={"exec": {"command": "/no/such/program", "apiVersion": "v1"}}),
+            "/no/such/program",
+        ),
         ({**kubeconfig(), "clusters": None}, "clusters"),
         ({**kubeconfig(), "contexts": 5}, "a document of another form"),
         ({"current-context": "c"}, "contexts"),
@@ -92,7 +112,8 @@ def test_what_is_no_document_is_said(tmp_path, text) -> None:
         (b'{"a":' * 50_000, "nested more than 200 deep"),
         (b"a: 1\na: 2\n", "the key 'a' a second time at line 2"),
         (
-            b"- &a [1]\n" + b"".join(b"- &%c [*%c,*%c]\n" % (n + 1, n, n) for n in b"abcdefghijklmnopqrstuvwxy"),
+            b"- &a [1]\n"
+            + b"".join(b"- &%c [*%c,*%c]\n" % (n + 1, n, n) for n in b"abcdefghijklmnopqrstuvwxy"),
             "aliases",
         ),
     ],
@@ -142,7 +163,9 @@ def test_the_newline_at_the_end_of_a_file_is_no_part_of_its_token(tmp_path) -> N
         async with served(Listening()) as server:
             (tmp_path / "token").write_text("secret\n")
             path = tmp_path / "kubeconfig"
-            path.write_text(json.dumps(kubeconfig(server._configuration.host, {"tokenFile": "token"})))
+            path.write_text(
+                json.dumps(kubeconfig(server._configuration.host, {"tokenFile": "token"}))
+            )
             api = await Api.connect(str(path))
             await api.request("GET", NODES)
             await api.close()

@@ -72,7 +72,9 @@ def test_a_leader_renews_and_others_stand_by(caplog) -> None:
     async def scenario() -> None:
         async with two() as (stub, first, second, _):
             held = stub.get(LEASES, "extender", "ns")["spec"]
-            await until(lambda: stub.get(LEASES, "extender", "ns")["spec"]["renewTime"] != held["renewTime"])
+            await until(
+                lambda: stub.get(LEASES, "extender", "ns")["spec"]["renewTime"] != held["renewTime"]
+            )
             now = stub.get(LEASES, "extender", "ns")["spec"]
             assert (now["holderIdentity"], now["acquireTime"]) == ("first", held["acquireTime"])
             await until(lambda: second.holder == "first")
@@ -197,7 +199,10 @@ def test_errors_are_said_and_a_foreign_object_is_no_lease() -> None:
 
     async def scenario() -> None:
         stub = ApiStub()
-        await stub.put(LEASES, {"metadata": {"name": "extender", "namespace": "ns"}, "spec": {"holderIdentity": 3}})
+        await stub.put(
+            LEASES,
+            {"metadata": {"name": "extender", "namespace": "ns"}, "spec": {"holderIdentity": 3}},
+        )
         async with served(stub, said.append) as api:
             leader, _ = candidate(api, "first")
             async with running(leader.run()):
@@ -211,13 +216,20 @@ def test_errors_are_said_and_a_foreign_object_is_no_lease() -> None:
 def test_the_pod_that_leads_is_labelled_and_no_other() -> None:
     async def scenario() -> None:
         stub = ApiStub()
-        for name, labels in (("new", {}), ("old", {LEADER: "true", "app": "x"}), ("other", {"app": "x"})):
+        for name, labels in (
+            ("new", {}),
+            ("old", {LEADER: "true", "app": "x"}),
+            ("other", {"app": "x"}),
+        ):
             pod = pod_object(name)
             pod["metadata"] |= {"namespace": "ns", "labels": labels}
             await stub.put(PODS, pod)
         async with served(stub) as api:
             await label_leader(api, "ns", "new")
-        labels = {name: stub.get(PODS, name, "ns")["metadata"]["labels"] for name in ("new", "old", "other")}
+        labels = {
+            name: stub.get(PODS, name, "ns")["metadata"]["labels"]
+            for name in ("new", "old", "other")
+        }
         assert labels == {"new": {LEADER: "true"}, "old": {"app": "x"}, "other": {"app": "x"}}
 
     asyncio.run(scenario())
@@ -248,7 +260,12 @@ def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindi
                     return await response.json()
 
             async def bound(name: str) -> str:
-                question = {"PodName": name, "PodNamespace": "default", "PodUID": f"uid-{name}", "Node": "a"}
+                question = {
+                    "PodName": name,
+                    "PodNamespace": "default",
+                    "PodUID": f"uid-{name}",
+                    "Node": "a",
+                }
                 async with session.post(f"{url}/bind", json=question) as response:
                     return (await response.json())["Error"]
 
@@ -297,7 +314,9 @@ def test_a_leader_gives_its_lease_back_when_all_its_bindings_are_answered(is_ans
                 await asyncio.sleep(0.01)
                 with suppress(AlignupError):
                     made.check_ready()
-                    binding = asyncio.ensure_future(made.bind(Binding("p", "default", "uid-p", "a")))
+                    binding = asyncio.ensure_future(
+                        made.bind(Binding("p", "default", "uid-p", "a"))
+                    )
                     await until(lambda: made.state.pods.get("uid-p"))
             work.cancel()
             await until(lambda: not leader.leads)

@@ -39,7 +39,9 @@ async def add(stub: ApiStub, name: str, **given: Any) -> None:
 
 
 @asynccontextmanager
-async def following(stub: ApiStub, query: dict[str, str] | None = None, kind: Any = msgspec.Raw, **options: Any):
+async def following(
+    stub: ApiStub, query: dict[str, str] | None = None, kind: Any = msgspec.Raw, **options: Any
+):
     """A follower of all pods that has listed them; pages are read object by object, or in one step."""
     names = Names()
     async with served(stub, **options) as api:
@@ -75,7 +77,9 @@ def test_what_is_there_is_listed_in_pages_and_what_changes_is_watched(kind) -> N
 def test_a_selector_makes_objects_come_and_go() -> None:
     async def scenario() -> None:
         stub = ApiStub()
-        async with following(stub, query={"fieldSelector": "spec.nodeName!=,status.phase!=Failed"}) as (_, names):
+        async with following(
+            stub, query={"fieldSelector": "spec.nodeName!=,status.phase!=Failed"}
+        ) as (_, names):
             await add(stub, "unbound")
             bound = pod_object("bound", "n")
             await stub.put(PODS, bound)
@@ -114,14 +118,21 @@ def test_410_gone_leads_to_another_list(caplog) -> None:
 
     with caplog.at_level("INFO", "alignup"):
         check(scenario)
-    assert [one for one in caplog.messages if one.startswith(f"a gap in the watch of {PODS}, which is listed again")]
+    assert [
+        one
+        for one in caplog.messages
+        if one.startswith(f"a gap in the watch of {PODS}, which is listed again")
+    ]
     assert [one for one in caplog.messages if one.startswith(f"listed {PODS}: 1 objects in ")]
 
 
 def test_events_that_get_lost_are_made_up_for_by_a_list_now_and_then() -> None:
     async def scenario() -> None:
         stub = ApiStub()
-        async with following(stub, pauses=Pauses(first=0.01, longest=0.05, resync=0.1)) as (_, names):
+        async with following(stub, pauses=Pauses(first=0.01, longest=0.05, resync=0.1)) as (
+            _,
+            names,
+        ):
             await add(stub, "lost", silently=True)
             await until(lambda: "lost" in names.found)
 

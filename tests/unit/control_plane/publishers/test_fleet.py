@@ -10,7 +10,15 @@ import aiohttp
 import pytest
 
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
-from alignup.control_plane.publishers.fleet import DURATION, END, Fleet, catalog_nodes, make_app, read_fleet, seconds_of
+from alignup.control_plane.publishers.fleet import (
+    DURATION,
+    END,
+    Fleet,
+    catalog_nodes,
+    make_app,
+    read_fleet,
+    seconds_of,
+)
 from alignup.control_plane.serving import serve
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, decode_holdings
@@ -53,9 +61,14 @@ def test_nodes_are_registered_with_leases_and_reports() -> None:
             node = stub.get(NODES, "a")
             assert node["metadata"]["labels"]["pool"] == "x"
             assert node["status"]["allocatable"]["cpu"] == "7000m"
-            assert json.loads(stub.get(TOPOLOGIES, "b")["metadata"]["annotations"][NODE]) == description()
+            assert (
+                json.loads(stub.get(TOPOLOGIES, "b")["metadata"]["annotations"][NODE])
+                == description()
+            )
             first = stub.get(LEASES, "a", "kube-node-lease")["spec"]["renewTime"]
-            await until(lambda: stub.get(LEASES, "a", "kube-node-lease")["spec"]["renewTime"] != first)
+            await until(
+                lambda: stub.get(LEASES, "a", "kube-node-lease")["spec"]["renewTime"] != first
+            )
 
     check(scenario)
 
@@ -72,7 +85,9 @@ def test_leases_do_not_wait_behind_pods() -> None:
                 await stub.put(PODS, pod_object(f"p{number}", "a", cpu="100m", memory=0))
             await until(lambda: sum(path.endswith("/status") for _, path in stub.requests) > 30)
             first = stub.get(LEASES, "a", "kube-node-lease")["spec"]["renewTime"]
-            await until(lambda: stub.get(LEASES, "a", "kube-node-lease")["spec"]["renewTime"] != first)
+            await until(
+                lambda: stub.get(LEASES, "a", "kube-node-lease")["spec"]["renewTime"] != first
+            )
             assert phase(stub, "p0") == "Pending"
             free.set()
             await until(lambda: phase(stub, "p49") == "Running")
@@ -100,14 +115,20 @@ def test_pods_end_when_they_are_deleted_told_to_or_out_of_time() -> None:
     async def scenario() -> None:
         stub = ApiStub()
         async with fleet(stub, "a", duration=None):
-            for name, annotations in (("told", {}), ("timed", {DURATION: "0.05s"}), ("deleted", {})):
+            for name, annotations in (
+                ("told", {}),
+                ("timed", {DURATION: "0.05s"}),
+                ("deleted", {}),
+            ):
                 pod = pod_object(name, "a", cpu=1)
                 pod["metadata"]["annotations"] = annotations
                 await stub.put(PODS, pod)
             await until(lambda: phase(stub, "timed") == "Succeeded")
             await until(lambda: phase(stub, "deleted") == phase(stub, "told") == "Running")
             told = stub.get(PODS, "told", "default")
-            await stub.put(PODS, {**told, "metadata": {**told["metadata"], "annotations": {END: "Failed"}}})
+            await stub.put(
+                PODS, {**told, "metadata": {**told["metadata"], "annotations": {END: "Failed"}}}
+            )
             await until(lambda: phase(stub, "told") == "Failed")
             deleted = stub.get(PODS, "deleted", "default")
             metadata = {**deleted["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -121,12 +142,15 @@ def test_pods_end_when_they_are_deleted_told_to_or_out_of_time() -> None:
 def test_no_pod_ends_once_the_fleet_has() -> None:
     async def scenario() -> None:
         stub, complaints = ApiStub(), []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: complaints.append(context)
+        )
         async with fleet(stub, "a"):
             pod = pod_object("p", "a", cpu=2)
             pod["metadata"]["annotations"] = {DURATION: "0.1s"}
             await stub.put(PODS, pod)
-            await until(lambda: phase(stub, "p") in {"Running", "Succeeded"})  # on a busy machine it has ended already
+            # on a busy machine it has ended already
+            await until(lambda: phase(stub, "p") in {"Running", "Succeeded"})
         await asyncio.sleep(0.2)
         assert not complaints
 
@@ -161,7 +185,9 @@ def test_earlier_reports_that_nobody_can_read_are_passed_over() -> None:
         stub = ApiStub()
         stub.written["DEEP"] = '{"a":' * 5000 + "1" + "}" * 5000
         for name, annotation in (("a", "["), ("b", "{}")):
-            await stub.put(TOPOLOGIES, {"metadata": {"name": name, "annotations": {HOLDINGS: annotation}}})
+            await stub.put(
+                TOPOLOGIES, {"metadata": {"name": name, "annotations": {HOLDINGS: annotation}}}
+            )
         await stub.put(TOPOLOGIES, {"metadata": {"name": "c", "annotations": 3}, "more": "DEEP"})
         async with fleet(stub, "a", "b", complain=said.append):
             await until(lambda: held(stub, "a") == held(stub, "b") == [])
@@ -272,7 +298,9 @@ def test_lines_that_are_no_nodes_are_refused(text, match) -> None:
 
 def test_pods_on_a_line_are_passed_over_with_a_warning() -> None:
     with pytest.warns(AlignupWarning, match="the pods of node a are ignored"):
-        read_fleet(json.dumps({"name": "a", **description(), "pods": [pod_object("p")]}).encode(), "nodes")
+        read_fleet(
+            json.dumps({"name": "a", **description(), "pods": [pod_object("p")]}).encode(), "nodes"
+        )
 
 
 def test_a_machine_of_the_catalog_can_be_had_many_times() -> None:

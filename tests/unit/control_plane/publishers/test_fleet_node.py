@@ -19,14 +19,21 @@ def test_a_pod_that_cannot_be_aligned_is_rejected_as_a_kubelet_does() -> None:
     rejection = node().admit(watched("p", cpu=5).pod)
     status = rejected_status(rejection, "2026-01-01T00:00:00Z")
     assert (status["phase"], status["reason"]) == ("Failed", "TopologyAffinityError")
-    assert status["message"] == "Pod was rejected: Resources cannot be allocated with Topology locality"
+    assert (
+        status["message"]
+        == "Pod was rejected: Resources cannot be allocated with Topology locality"
+    )
 
 
 def test_whole_cores_that_cannot_be_had_have_a_reason_of_their_own() -> None:
-    found = description(cpuManagerPolicyOptions={"full-pcpus-only": "true"}, topologyManagerPolicy="none")
+    found = description(
+        cpuManagerPolicyOptions={"full-pcpus-only": "true"}, topologyManagerPolicy="none"
+    )
     for numa_node in found["machine"]["numaNodes"]:
         cpus = [core["cpus"][0] for core in numa_node["cores"]]
-        numa_node["cores"] = [{"cpus": cpus[at : at + 2], "socket": numa_node["id"]} for at in (0, 2)]
+        numa_node["cores"] = [
+            {"cpus": cpus[at : at + 2], "socket": numa_node["id"]} for at in (0, 2)
+        ]
     found["kubelet"]["reservedSystemCPUs"] = "0,1"
     made = FleetNode("n", Node.from_dict(found), json.dumps(found))
     assert made.admit(watched("p", cpu=3).pod).reason == "SMTAlignmentError"
@@ -37,7 +44,8 @@ def test_after_the_managers_the_sums_are_checked_and_nothing_stays_taken() -> No
     made = node(topologyManagerPolicy="none")
     assert made.admit(watched("a", cpu="6500m").pod) is None
     assert made.admit(watched("b", cpu="600m").pod) == Rejection(
-        "OutOfcpu", "Node didn't have enough resource: cpu, requested: 600, used: 6500, capacity: 7000"
+        "OutOfcpu",
+        "Node didn't have enough resource: cpu, requested: 600, used: 6500, capacity: 7000",
     )
     assert not made.node.manager.has_pod("uid-b")
     assert made.admit(watched("c", cpu="500m").pod) is None
@@ -64,7 +72,12 @@ def test_what_it_publishes_restores_it() -> None:
 
 def test_the_node_has_what_a_kubelet_reports() -> None:
     status = node().node_status("2026-01-01T00:00:00Z")
-    assert status["capacity"] == {"pods": "110", "cpu": "8000m", "memory": str(16 << 30), "example.com/gpu": "2"}
+    assert status["capacity"] == {
+        "pods": "110",
+        "cpu": "8000m",
+        "memory": str(16 << 30),
+        "example.com/gpu": "2",
+    }
     assert status["allocatable"]["cpu"] == "7000m"
     assert status["allocatable"]["memory"] == str(15 << 30)
     assert status["nodeInfo"]["kubeletVersion"] == "v1.37.0"

@@ -13,7 +13,12 @@ import pytest
 from alignup.cli.cluster import sockets_of
 from alignup.control_plane.publishers.fleet import FleetNode
 from alignup.errors import InputError
-from alignup.kubelet.pod_resources import allocatable_from_wire, ask_kubelet, plain_answer, pods_from_wire
+from alignup.kubelet.pod_resources import (
+    allocatable_from_wire,
+    ask_kubelet,
+    plain_answer,
+    pods_from_wire,
+)
 from alignup.kubelet.pod_resources_server import serve_pod_resources
 from alignup.kubelet.read import read_kubelet
 from alignup.node import Node
@@ -35,7 +40,9 @@ def told(*nodes):
             answers = [await asyncio.to_thread(ask_kubelet, path) for path in sockets]
             await asyncio.to_thread(stop)
             assert list(folder.iterdir()) == []
-            return [(pods_from_wire(listed), allocatable_from_wire(there)) for listed, there in answers]
+            return [
+                (pods_from_wire(listed), allocatable_from_wire(there)) for listed, there in answers
+            ]
 
     return asyncio.run(ask())
 
@@ -48,7 +55,9 @@ def test_the_answers_are_those_of_the_real_kubelet() -> None:
             plain_answer(json.load(archive.extractfile(f"./podresources/{name}.json")))
             for name in ("list", "allocatable")
         )
-    assert sorted(answers[0], key=lambda pod: pod.name) == sorted(pods_from_wire(listed), key=lambda pod: pod.name)
+    assert sorted(answers[0], key=lambda pod: pod.name) == sorted(
+        pods_from_wire(listed), key=lambda pod: pod.name
+    )
     assert answers[1] == allocatable_from_wire(there)
 
 
@@ -57,11 +66,15 @@ def test_each_node_has_a_socket_of_its_own() -> None:
     nodes[1].admit(watched("p", cpu=2, gpu=1).pod)
     (nothing, _), (pods, there) = told(*nodes)
     assert nothing == ()
-    assert [(pod.name, [str(one.cpus) for one in pod.containers]) for pod in pods] == [("p", ["1-2"])]
+    assert [(pod.name, [str(one.cpus) for one in pod.containers]) for pod in pods] == [
+        ("p", ["1-2"])
+    ]
     assert (str(there.cpus), [block.size >> 30 for block in there.memory]) == ("1-7", [7, 8])
 
 
-@pytest.mark.parametrize(("name", "words"), [("x" * 200, "of up to 107 bytes"), ("../x", "without a slash")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("x" * 200, "of up to 107 bytes"), ("../x", "without a slash")]
+)
 def test_a_name_that_no_socket_can_have_is_refused(name, words) -> None:
     with pytest.raises(InputError, match=words):
         sockets_of([FleetNode(name, Node.from_dict(description()), "")], Path("/run/x"))

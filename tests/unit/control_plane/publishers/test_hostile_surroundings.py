@@ -54,7 +54,9 @@ def no_alarm() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> Path:
     """The files of a node with two pods, for copies."""
-    root = write_root(tmp_path_factory.mktemp("node") / "root", server(cores=4, nodes=2, memory=8 << 20))
+    root = write_root(
+        tmp_path_factory.mktemp("node") / "root", server(cores=4, nodes=2, memory=8 << 20)
+    )
     node = Node(read_machine(root), CONFIG, GPUS)
     for manifest in PODS:
         assert node.admit(manifest)
@@ -64,15 +66,22 @@ def files(tmp_path_factory) -> Path:
 @pytest.fixture
 def root(files, tmp_path) -> Path:
     """The files of a node with two pods; the kernel's are shared."""
-    root = shutil.copytree(files, tmp_path / "root", ignore=lambda *_: {"sys"}, copy_function=shutil.copyfile)
+    root = shutil.copytree(
+        files, tmp_path / "root", ignore=lambda *_: {"sys"}, copy_function=shutil.copyfile
+    )
     (root / "sys").symlink_to(files / "sys")
     return root
 
 
-def says(status: int, body: Any = b"", **headers: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+def says(
+    status: int, body: Any = b"", **headers: str
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Return a server that answers each write alike."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    told = {"Content-Type": "application/json", **{name.replace("_", "-"): text for name, text in headers.items()}}
+    told = {
+        "Content-Type": "application/json",
+        **{name.replace("_", "-"): text for name, text in headers.items()},
+    }
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, body=data, headers=told)
@@ -80,7 +89,9 @@ def says(status: int, body: Any = b"", **headers: str) -> Callable[[web.Request]
     return answer
 
 
-def cut(begun: bool, *, length: int = 100) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def cut(
+    begun: bool, *, length: int = 100
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """Return a server that resets the connection, before its answer or within it."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -140,7 +151,10 @@ async def stale(request: web.Request) -> web.Response:
 
 HERE = f"{TOPOLOGIES}/n"
 OTHER = {"metadata": {"name": "other", "annotations": {NODE: "{}", HOLDINGS: '{"pods":[]}'}}}
-PROSE = {"kind": "Status", "message": "metadata.annotations: Too long:\nmay not be more than 262144 bytes\x1b[2J"}
+PROSE = {
+    "kind": "Status",
+    "message": "metadata.annotations: Too long:\nmay not be more than 262144 bytes\x1b[2J",
+}
 SERVERS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
     "401": says(401, {"message": "Unauthorized"}),
     "403": says(403, {"message": "forbidden"}),
@@ -336,7 +350,23 @@ def of_the_future(path: Path) -> None:
     path.write_text(json.dumps({"version": "v99", "checksum": 1, "state": document}))
 
 
-ALL = (torn, folder, elsewhere, loop, dangling, pipe, plug, huge, holes, one_zero, no_text, deep, twice, a_number, null)
+ALL = (
+    torn,
+    folder,
+    elsewhere,
+    loop,
+    dangling,
+    pipe,
+    plug,
+    huge,
+    holes,
+    one_zero,
+    no_text,
+    deep,
+    twice,
+    a_number,
+    null,
+)
 ALL += (array, empty, gone)
 SUMS = (other_sum, of_the_future)
 FAULTS = {
@@ -358,7 +388,11 @@ def check_words(said: list[str], fault: Callable[[Path], None], path: Path) -> N
     """The last complaint names the file, or what is missing, and where."""
     name = path.stem
     if fault in {gone, dangling}:
-        name = {"list": "PodResources", "allocatable": "PodResources", "config": "configuration"}.get(name, name)
+        name = {
+            "list": "PodResources",
+            "allocatable": "PodResources",
+            "config": "configuration",
+        }.get(name, name)
     assert name in said[-1], fault
     assert os.fspath(path).partition("/root/")[0] + "/root" in said[-1], fault
     assert all(one.isprintable() and len(one) < 700 for one in said), fault
@@ -366,7 +400,9 @@ def check_words(said: list[str], fault: Callable[[Path], None], path: Path) -> N
 
 @pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
 @pytest.mark.parametrize("path", FAULTS, ids=lambda one: one.rpartition("/")[2])
-def test_a_damaged_file_is_told_about_and_what_was_published_stays(path, files, root, monkeypatch) -> None:
+def test_a_damaged_file_is_told_about_and_what_was_published_stays(
+    path, files, root, monkeypatch
+) -> None:
     """Once, until it is whole again; SIGTERM ends it beside the last fault."""
     said, looks, faults = [], 0, FAULTS[path]
 
@@ -407,9 +443,13 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(path, files, 
                     await task
                     break
                 mend(root / path, files / path)
-                while writes() == before:  # it is written again, as nobody knows what happened meanwhile
+                # it is written again, as nobody knows what happened meanwhile
+                while writes() == before:
                     await REAL_SLEEP(0.001)
-                assert stub.get(TOPOLOGIES, "n")["metadata"]["annotations"] == there["metadata"]["annotations"], fault
+                assert (
+                    stub.get(TOPOLOGIES, "n")["metadata"]["annotations"]
+                    == there["metadata"]["annotations"]
+                ), fault
             monkeypatch.undo()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
@@ -457,14 +497,19 @@ def hangs(_: socket.socket) -> None:
 
 @pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
 @pytest.mark.parametrize(
-    "manner", [None, gone, pipe, closes, babbles, hangs], ids=lambda one: getattr(one, "__name__", "deaf")
+    "manner",
+    [None, gone, pipe, closes, babbles, hangs],
+    ids=lambda one: getattr(one, "__name__", "deaf"),
 )
 def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypatch) -> None:
     """Its state files alone do not tell near which NUMA nodes devices are, nor which pods are gone."""
     monkeypatch.setattr(pod_resources.ask_kubelet, "__defaults__", (0.05,))
     for path in (LIST, ALLOCATABLE):
         (root / path).unlink()
-    with tempfile.TemporaryDirectory(prefix="a") as short, closing(socket.socket(socket.AF_UNIX)) as door:
+    with (
+        tempfile.TemporaryDirectory(prefix="a") as short,
+        closing(socket.socket(socket.AF_UNIX)) as door,
+    ):
         there = Path(short, "r")  # names of sockets are short
         there.symlink_to(root)
         path = there / pod_resources.SOCKET

@@ -14,7 +14,12 @@ from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.publishers.publish import publish_node, published_object
 from alignup.control_plane.scheduler.ask import WHY_REJECTED
 from alignup.errors import InputError
-from alignup.kubelet.node_resource_topology.report import Description, decode_holdings, decode_report, restored_node
+from alignup.kubelet.node_resource_topology.report import (
+    Description,
+    decode_holdings,
+    decode_report,
+    restored_node,
+)
 from alignup.node import Node
 from api_stub import EVENTS, PODS, ApiStub, running, served, until
 from watched import description, pod_object, watched
@@ -60,7 +65,10 @@ def test_changes_are_published_and_damaged_files_are_said_and_waited_for() -> No
             holdings = there["metadata"]["annotations"]["alignup.dev/holdings"]
             return [one["name"] for one in json.loads(holdings)["pods"]]
 
-        async with served(stub, said.append) as api, running(publish_node(api, "n", read, interval=0.01)):
+        async with (
+            served(stub, said.append) as api,
+            running(publish_node(api, "n", read, interval=0.01)),
+        ):
             await until(lambda: TOPOLOGIES in stub.objects)
             node.admit(watched("a").pod)
             await until(lambda: names() == ["a"])
@@ -133,7 +141,10 @@ def test_a_pod_that_the_kubelet_rejects_gets_one_event_with_the_cause_and_what_w
             work = publish_node(api, "n", lambda: found(node), interval=0.01)
             async with running(work):
                 await until(lambda: stub.watches == 2)
-                for name, *how in (("evicted", "Evicted"), ("far", "TopologyAffinityError", "other")):
+                for name, *how in (
+                    ("evicted", "Evicted"),
+                    ("far", "TopologyAffinityError", "other"),
+                ):
                     await stub.put(PODS, failed(name, *how))
                 for name in ("new", "newer"):
                     await stub.put(PODS, failed(name, "TopologyAffinityError"))
@@ -145,7 +156,9 @@ def test_a_pod_that_the_kubelet_rejects_gets_one_event_with_the_cause_and_what_w
                 await write_event(api, about, WHY_REJECTED, "again", "alignup-reconcile", once=True)
         assert len(stub.objects[EVENTS]) == 2
         assert [one["involvedObject"]["name"] for one in events] == ["new", "newer"]
-        assert all("cpu" in one["message"] and "what would help: " in one["message"] for one in events)
+        assert all(
+            "cpu" in one["message"] and "what would help: " in one["message"] for one in events
+        )
 
     asyncio.run(scenario())
 

@@ -39,7 +39,9 @@ async def cluster(**pods: tuple[tuple[str, int], ...]) -> AsyncIterator[tuple[Ap
     stub = ApiStub()
     for name, some in pods.items():
         await stub.put(NODES, {"metadata": {"name": name}})
-        await stub.put(TOPOLOGIES, topology(name, described=description(), holdings=held(*some, node=name)))
+        await stub.put(
+            TOPOLOGIES, topology(name, described=description(), holdings=held(*some, node=name))
+        )
         for one, cpus in some:
             found = pod_object(one, name, cpu=cpus)
             found["metadata"]["ownerReferences"] = [OWNER]
@@ -185,7 +187,11 @@ def test_a_plan_is_carried_out_until_the_cluster_does_otherwise(end) -> None:
                 await bind(stub, "w", placed.node if end == "as foretold" else "elsewhere")
             assert await task is (end == "as foretold")
             assert stub.evicted == ([] if end == "protected" else [gone.pod.name])
-            last = {"elsewhere": "went to elsewhere", "still waits": "still waits", "protected": "429"}
+            last = {
+                "elsewhere": "went to elsewhere",
+                "still waits": "still waits",
+                "protected": "429",
+            }
             assert last.get(end, f"is on {placed.node}") in said[-1]
 
     asyncio.run(scenario())
@@ -196,7 +202,9 @@ def test_room_is_made_again_and_again_within_the_budget_of_an_hour() -> None:
         async with cluster(a=(("x", 3), ("y", 2)), b=(("z", 3), ("u", 2))) as (stub, api):
             said: list[str] = []
             await stub.put(PODS, pod_object("w", cpu=4))
-            work = rebalance_for_ever(api, per_hour=1, interval=0.01, patience=0.05, say=said.append)
+            work = rebalance_for_ever(
+                api, per_hour=1, interval=0.01, patience=0.05, say=said.append
+            )
             async with running(work):
                 await until(lambda: any("has to wait" in line for line in said))
             assert len(stub.evicted) == 1

@@ -52,7 +52,8 @@ def test_a_pod_and_a_report_may_come_in_any_order(kind, pod_first) -> None:
     events = [lambda: state.pod_seen(pod, 0), lambda: state.report_seen(kind("n"), 0)]
     for event in events if pod_first else reversed(events):
         event()
-    if kind is exact or not pod_first:  # an object is taken to count the pods that were there before it
+    # an object is taken to count the pods that were there before it
+    if kind is exact or not pod_first:
         assert not admits(state, "n", cpu=3, gpu=2)
         assert admits(state, "n", cpu=4)
         state.pod_seen(watched("b", "n", cpu=4), 0)
@@ -87,7 +88,10 @@ def test_a_node_is_passed_over_while_the_order_of_two_pods_is_not_known(pods_fir
     state = ClusterState()
     pods = [watched("a", "n", cpu=3), watched("b", "n", cpu=2), watched("c", "m", cpu=2)]
     pods.append(watched("shared", "m", cpu="500m", memory="0"))
-    events = [lambda: state.pods_listed(pods, 0), lambda: state.reports_listed([exact("n"), exact("m")], 0)]
+    events = [
+        lambda: state.pods_listed(pods, 0),
+        lambda: state.reports_listed([exact("n"), exact("m")], 0),
+    ]
     for event in events if pods_first else reversed(events):
         event()
     assert state.uncertain == {"n"}
@@ -190,7 +194,9 @@ def test_what_a_node_reported_last_counts_after_another_came_or_went() -> None:
 NAMES = ("n", "m", "a")
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["pod", "gone", "report", "node gone", "list"]), st.integers(0, 5), st.sampled_from(NAMES)
+        st.sampled_from(["pod", "gone", "report", "node gone", "list"]),
+        st.integers(0, 5),
+        st.sampled_from(NAMES),
     ),
     max_size=30,
 )
@@ -216,7 +222,10 @@ def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
         for member in state.members.values():
             anew.put(member)
         judged, expected = (one.judge(asked, "least-numa-nodes") for one in (state.view, anew))
-        assert (state.view.names, judged.admitted.tolist()) == (anew.names, expected.admitted.tolist())
+        assert (state.view.names, judged.admitted.tolist()) == (
+            anew.names,
+            expected.admitted.tolist(),
+        )
     state.pods_listed([], 0)
     state.reports_listed(list(kinds.values()), 0)
     assert len(state.pods) == 0
@@ -234,7 +243,10 @@ def test_the_copy_of_a_static_pod_is_the_pod_that_its_kubelet_reports() -> None:
     """And a pod that only says so is one of its own."""
     found = pod_object("static-a", "a", cpu=2)
     metadata = found["metadata"]
-    metadata["annotations"] = {"kubernetes.io/config.mirror": "uid-of-file", "kubernetes.io/config.hash": "uid-of-file"}
+    metadata["annotations"] = {
+        "kubernetes.io/config.mirror": "uid-of-file",
+        "kubernetes.io/config.hash": "uid-of-file",
+    }
     assert READER.read(decode_pod(json.dumps(found).encode())).pod.uid == "uid-static-a"
     metadata["ownerReferences"] = [{"kind": "Node", "name": "a", "uid": "n", "controller": True}]
     copy = READER.read(decode_pod(json.dumps(found).encode()))
@@ -261,7 +273,9 @@ def test_a_pod_that_was_bound_and_ended_in_a_gap_of_the_watch_is_gone_with_the_n
     assert not state.assumed
 
 
-def test_a_binding_whose_answer_never_came_counts_until_a_list_that_began_after_any_answer() -> None:
+def test_a_binding_whose_answer_never_came_counts_until_a_list_that_began_after_any_answer() -> (
+    None
+):
     state = ClusterState()
     state.assume(watched("b", "n", cpu=4), 0.0)
     state.pods_listed([], 600.0)

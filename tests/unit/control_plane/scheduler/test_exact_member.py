@@ -92,7 +92,9 @@ def test_the_node_is_uncertain_while_one_pod_leaves_and_another_is_not_reported(
     assert not found.is_uncertain
 
 
-def test_the_node_is_uncertain_after_the_end_of_a_pod_that_no_report_listed_until_one_lists_those_behind_it() -> None:
+def test_the_node_is_uncertain_after_the_end_of_a_pod_that_no_report_listed_until_one_lists_those_behind_it() -> (
+    None
+):
     """Its kubelet may have admitted them before or after that end."""
     found = member()
     for name in "abc":
@@ -169,7 +171,10 @@ def test_a_pod_of_which_a_report_lists_a_part_is_not_reported_yet(missing) -> No
     given = {
         "second container": {"main": main},
         "memory of the first": {"main": structs.replace(main, memory={})},
-        "device": {**whole.containers, "second": structs.replace(whole.containers["second"], devices={})},
+        "device": {
+            **whole.containers,
+            "second": structs.replace(whole.containers["second"], devices={}),
+        },
     }[missing]
     part = Holdings([structs.replace(whole, containers=given)])
     for found in (member(), ExactMember("n", EMPTY, [pod], part)):
@@ -187,7 +192,9 @@ def with_init_container(name: str, memory: str) -> WatchedPod:
     """A pod whose init container asks for more than the one after it."""
     made = pod_object(name, "n", cpu=2)
     limits = {"cpu": "3", "memory": memory}
-    made["spec"]["initContainers"] = [{"name": "init", "resources": {"limits": limits, "requests": limits}}]
+    made["spec"]["initContainers"] = [
+        {"name": "init", "resources": {"limits": limits, "requests": limits}}
+    ]
     return READER.read(decode_pod(json.dumps(made).encode()))
 
 
@@ -227,7 +234,9 @@ def test_a_part_of_a_pod_that_was_refused_here_is_not_reported_yet() -> None:
 def test_a_report_that_does_not_fit_changes_nothing() -> None:
     found = member()
     found.bind(watched("a", "n", cpu=3), 0)
-    wrong = decode_holdings('{"pods": [{"uid": "x", "name": "x", "containers": {"c": {"devices": {"no": ["1"]}}}}]}')
+    wrong = decode_holdings(
+        '{"pods": [{"uid": "x", "name": "x", "containers": {"c": {"devices": {"no": ["1"]}}}}]}'
+    )
     with pytest.raises(AlignupError):
         found.report(wrong)
     assert str(found.node.cpu.free_cpus) == "4-7"
@@ -239,8 +248,17 @@ def test_holdings_of_another_form_are_refused_in_one_line(text) -> None:
         decode_holdings(text)
 
 
-STEPS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["come", "go", "report"])), max_size=25)
-SIZES = ({"cpu": 1}, {"cpu": 2, "gpu": 1}, {"cpu": 3, "memory": "3Gi"}, {"cpu": 4}, {"gpu": 1}, {"memory": "6Gi"})
+STEPS = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from(["come", "go", "report"])), max_size=25
+)
+SIZES = (
+    {"cpu": 1},
+    {"cpu": 2, "gpu": 1},
+    {"cpu": 3, "memory": "3Gi"},
+    {"cpu": 4},
+    {"gpu": 1},
+    {"memory": "6Gi"},
+)
 
 
 @examples(100)

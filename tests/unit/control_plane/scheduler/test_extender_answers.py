@@ -12,7 +12,12 @@ from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.cluster import Cluster
 from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.ranking import short_cause
-from alignup.control_plane.api_server.objects import PodReader, WatchedPod, decode_budget, decode_pod
+from alignup.control_plane.api_server.objects import (
+    PodReader,
+    WatchedPod,
+    decode_budget,
+    decode_pod,
+)
 from alignup.control_plane.publishers.fleet import FleetNode
 from alignup.control_plane.scheduler import cluster_state
 from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, ClusterState, View
@@ -54,7 +59,9 @@ def test_nodes_with_room_pass(answers) -> None:
 def test_equal_pods_are_told_the_same_until_something_changes(answers, monkeypatch) -> None:
     judged: list[str] = []
     judge = View.judge
-    monkeypatch.setattr(View, "judge", lambda view, pod, how: judged.append(pod.name) or judge(view, pod, how))
+    monkeypatch.setattr(
+        View, "judge", lambda view, pod, how: judged.append(pod.name) or judge(view, pod, how)
+    )
     for name in "pqr":
         assert answers.filter(watched(name, cpu=4), ALL, 0).passed == ALL
         assert answers.prioritize(watched(name, cpu=4), ALL) == [8, 8, 8]
@@ -79,8 +86,13 @@ def test_a_pod_whose_end_frees_nothing_yet_leaves_answers_as_they_are(answers, m
     assert not refused.passed
     judged: list[str] = []
     judge = View.judge
-    monkeypatch.setattr(View, "judge", lambda view, pod, how: judged.append(pod.name) or judge(view, pod, how))
-    for change in (lambda: state.pod_seen(replaced(old, since="later"), 1), lambda: state.pod_gone("uid-old", 2)):
+    monkeypatch.setattr(
+        View, "judge", lambda view, pod, how: judged.append(pod.name) or judge(view, pod, how)
+    )
+    for change in (
+        lambda: state.pod_seen(replaced(old, since="later"), 1),
+        lambda: state.pod_gone("uid-old", 2),
+    ):
         change()
         assert answers.filter(watched("p", cpu=3, gpu=2), ["exact-a"], 2) is refused
     assert not judged
@@ -96,9 +108,13 @@ def test_some_nodes_are_asked_as_all_are(answers) -> None:
     for cpu in range(1, 6):
         pod = watched(f"p{cpu}", cpu=cpu, gpu=1).pod
         numbers, judged = state.view.numbers(ALL), state.view.judge(pod, state.strategy)
-        passed = [name for name, number in zip(ALL, numbers, strict=True) if judged.admitted[number]]
+        passed = [
+            name for name, number in zip(ALL, numbers, strict=True) if judged.admitted[number]
+        ]
         assert state.view.admitting(pod, ALL, state.strategy) == passed
-        assert state.view.admitting(pod, ["exact-b"], state.strategy) == [one for one in passed if one == "exact-b"]
+        assert state.view.admitting(pod, ["exact-b"], state.strategy) == [
+            one for one in passed if one == "exact-b"
+        ]
 
 
 def test_what_was_judged_before_is_put_right_where_nodes_changed() -> None:
@@ -117,11 +133,19 @@ def test_what_was_judged_before_is_put_right_where_nodes_changed() -> None:
             else:
                 there.append(f"uid-{step}-{len(there)}")
                 node = random.choice([*names, "amounts"])
-                state.pod_seen(watched(there[-1][4:], node, cpu=random.randint(1, 3), gpu=random.randint(0, 1)), 0)
+                state.pod_seen(
+                    watched(
+                        there[-1][4:], node, cpu=random.randint(1, 3), gpu=random.randint(0, 1)
+                    ),
+                    0,
+                )
         if step % 70 == 69:  # a node that comes lets all be numbered anew
             state.report_seen(report(f"new-{step}", described=description(), holdings=empty()), 0)
         pod = random.choice(asked)
-        found, anew = state.view.verdicts(pod, state.strategy), state.view.judge(pod, state.strategy)
+        found, anew = (
+            state.view.verdicts(pod, state.strategy),
+            state.view.judge(pod, state.strategy),
+        )
         for field in ("admitted", "reason", "affinity", "preferred", "score", "exact"):
             assert (getattr(found, field) == getattr(anew, field)).all(), field
 
@@ -136,7 +160,9 @@ def test_a_refusal_that_evictions_could_end_is_failed_with_where_the_resources_a
         answers.state.pod_seen(watched(f"cpu-{node}", node, cpu=4), 0)
     found = answers.filter(watched("p", cpu=2, gpu=1), ALL, 0)
     assert not found.passed
-    assert found.failed == dict.fromkeys(ALL, "NUMA: gpu only on NUMA node 1, cpu only on NUMA node 0")
+    assert found.failed == dict.fromkeys(
+        ALL, "NUMA: gpu only on NUMA node 1, cpu only on NUMA node 0"
+    )
 
 
 def test_a_refusal_that_no_eviction_can_end_is_unresolvable(answers) -> None:
@@ -154,10 +180,13 @@ def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers, steps: int) -
         node = random.choice(ALL[:2])
         if there and random.random() < 0.5:
             answers.state.pod_gone(there.pop(random.randrange(len(there))), 0)
-            answers.state.tick(2 * SLOWEST_REPORT)  # the place of those behind it is doubted no longer
+            # the place of those behind it is doubted no longer
+            answers.state.tick(2 * SLOWEST_REPORT)
         elif random.random() < 0.8:
             there.append(f"uid-{step}")
-            answers.state.pod_seen(watched(f"{step}", node, cpu=random.randint(1, 3), gpu=random.randint(0, 1)), 0)
+            answers.state.pod_seen(
+                watched(f"{step}", node, cpu=random.randint(1, 3), gpu=random.randint(0, 1)), 0
+            )
         else:
             answers.state.report_seen(report(node, described=description(), holdings=empty()), 0)
         asked = watched(f"asked-{step}", cpu=random.randint(3, 5), gpu=random.randint(0, 3))
@@ -211,7 +240,13 @@ def evicted(answers: Answers, pod, chosen: list[str], **budgets: int) -> list[st
                 json.dumps(
                     {
                         "metadata": {"name": app, "namespace": "default"},
-                        "spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": [app]}]}},
+                        "spec": {
+                            "selector": {
+                                "matchExpressions": [
+                                    {"key": "app", "operator": "In", "values": [app]}
+                                ]
+                            }
+                        },
                         "status": {"disruptionsAllowed": allowed},
                     }
                 ).encode()
@@ -237,20 +272,27 @@ def test_as_few_pods_go_as_possible_and_budgets_are_kept_where_that_is_possible(
     """As on a rig: 7 CPUs of two NUMA nodes, and four pods of which two are in the way."""
     state = answers.state
     for name, cpus, app in (("a", 1, "x"), ("b", 2, "x"), ("c", 2, "y"), ("d", 2, "y")):
-        state.pod_seen(replace(watched(name, "exact-a", priority=1, cpu=cpus), labels={"app": app}), 0)
+        state.pod_seen(
+            replace(watched(name, "exact-a", priority=1, cpu=cpus), labels={"app": app}), 0
+        )
     state.pod_seen(watched("a", "exact-a", priority=1, cpu=1), 0)
     wanted = watched("p", priority=9, cpu=3)
     everybody = ["uid-a", "uid-b", "uid-c", "uid-d"]
     assert len(evicted(answers, wanted, everybody)) == 2
     assert evicted(answers, wanted, everybody, x=0, y=2) == ["uid-c", "uid-d"]
-    assert answers.preempt(watched("w", priority=9, cpu=4), {"exact-a": everybody}, [])["exact-a"][1] == 0
+    assert (
+        answers.preempt(watched("w", priority=9, cpu=4), {"exact-a": everybody}, [])["exact-a"][1]
+        == 0
+    )
 
 
 @pytest.mark.parametrize("least", ["first", "second"])
 def test_of_two_pods_that_would_each_do_the_less_important_one_is_evicted(answers, least) -> None:
     """Whichever came first."""
     for name, cpus in (("first", 4), ("second", 3)):
-        answers.state.pod_seen(watched(name, "exact-a", priority=1 if name == least else 2, cpu=cpus), 0)
+        answers.state.pod_seen(
+            watched(name, "exact-a", priority=1 if name == least else 2, cpu=cpus), 0
+        )
     assert evicted(answers, watched("p", priority=9, cpu=3), []) == [f"uid-{least}"]
 
 
@@ -325,7 +367,9 @@ def test_a_pod_that_is_asked_for_again_goes_where_it_may_be_bound_or_nowhere(ans
     answers.state.assume(watched("p", "exact-a", cpu=3, gpu=1), 0)
     found = answers.filter(watched("p", cpu=3, gpu=1), ALL, 0)
     assert found.passed == ["exact-a"]
-    assert found.unresolvable == dict.fromkeys(ALL[1:], "NUMA: the pod may be bound to node exact-a")
+    assert found.unresolvable == dict.fromkeys(
+        ALL[1:], "NUMA: the pod may be bound to node exact-a"
+    )
     assert answers.state.pods["uid-p"].node == "exact-a"
 
 
@@ -370,7 +414,10 @@ def with_claims(answers) -> Answers:
     """The same nodes: one with a device near each NUMA node, the farther first; one with the nearer one first."""
     claims = answers.state.claims
     claims.slices.listed(
-        [read_slice(slice_of([1, 0], node="exact-a"), "it"), read_slice(slice_of([0, 1], node="exact-b"), "it")]
+        [
+            read_slice(slice_of([1, 0], node="exact-a"), "it"),
+            read_slice(slice_of([0, 1], node="exact-b"), "it"),
+        ]
     )
     claims.classes.listed([read_class(class_of(), "it")])
     claims.claims.listed([read_claim(claim_named(name), "it") for name in "cd"])
@@ -421,7 +468,9 @@ def profiled():
     """Two equal nodes without policies, of which one has a pod across NUMA nodes; and a node known by amounts."""
     state = ClusterState(profile="document")
     for name in ("pair-0", "pair-1"):
-        state.report_seen(report(name, described=description(topologyManagerPolicy="none"), holdings=empty()), 0)
+        state.report_seen(
+            report(name, described=description(topologyManagerPolicy="none"), holdings=empty()), 0
+        )
     state.pod_seen(watched("across", "pair-0", cpu=5), 0)
     return Answers(state)
 
@@ -493,7 +542,9 @@ def test_copies_that_name_other_policies_do_not_keep_each_other_from_being_woken
     assert profiled.woken(1) == "pair-1"
 
 
-def test_a_profile_is_asked_anew_of_nodes_that_changed_and_of_no_others(profiled, monkeypatch) -> None:
+def test_a_profile_is_asked_anew_of_nodes_that_changed_and_of_no_others(
+    profiled, monkeypatch
+) -> None:
     """What is kept of its answers is what it would say now, whatever came, went or was reported."""
     random, state, there = Random(5), profiled.state, ["uid-across"]
     pair, asked = ["pair-0", "pair-1"], list[str]()
@@ -503,7 +554,12 @@ def test_a_profile_is_asked_anew_of_nodes_that_changed_and_of_no_others(profiled
         return judge_nodes(cluster, pod, profile, *names)
 
     monkeypatch.setattr(cluster_state, "judge_nodes", judge)
-    kinds = [alone("p", "Preferred"), alone("r", "Required"), watched("s", cpu=1), watched("t", cpu=3)]
+    kinds = [
+        alone("p", "Preferred"),
+        alone("r", "Required"),
+        watched("s", cpu=1),
+        watched("t", cpu=3),
+    ]
     changed, kept, known = set(pair), set[tuple[str, str]](), set[tuple[str, str]]()
     before = {name: list[str]() for name in pair}
 
@@ -524,7 +580,9 @@ def test_a_profile_is_asked_anew_of_nodes_that_changed_and_of_no_others(profiled
         cluster = Cluster.from_nodes({name: state.members[name].node for name in pair})
         told = judge_nodes(cluster, pod.pod, "document")
         assert [one.score for one in told] == judged.score.tolist()
-        assert not any(there & ~one.admitted for there, one in zip(judged.admitted, told, strict=True))
+        assert not any(
+            there & ~one.admitted for there, one in zip(judged.admitted, told, strict=True)
+        )
         changed, name = set(), random.choice(pair)
         if random.random() < 0.4:
             changed = {name}

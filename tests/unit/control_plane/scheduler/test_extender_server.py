@@ -23,7 +23,11 @@ from alignup.control_plane import serving
 from alignup.control_plane.api_server.api_client import CLAIMS, TOPOLOGIES
 from alignup.control_plane.api_server.objects import Container, decode_pod
 from alignup.control_plane.scheduler import extender_server, extender_service
-from alignup.control_plane.scheduler.cluster_state import LONGEST_BINDING, REPORT_DELAY, ClusterState
+from alignup.control_plane.scheduler.cluster_state import (
+    LONGEST_BINDING,
+    REPORT_DELAY,
+    ClusterState,
+)
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_server import make_app
 from alignup.control_plane.scheduler.extender_service import WOKEN, Extender
@@ -108,11 +112,15 @@ def test_a_binding_asks_for_no_other_object_than_a_pod_of_the_name() -> None:
                 assert "404" in await asked.bind(name, "a")
                 paths = [path for _, path in asked.stub.requests if "/pods/" in path]
                 assert {unquote(path.split("/")[6]) for path in paths} == {name}
-                assert {path.rpartition("/pods/")[0] for path in paths} == {"/api/v1/namespaces/default"}
+                assert {path.rpartition("/pods/")[0] for path in paths} == {
+                    "/api/v1/namespaces/default"
+                }
                 asked.stub.requests.clear()
             for name in ("", ".", ".."):
                 assert f"'{name}' cannot be the name of an object" in await asked.bind(name, "a")
-            assert not [path for method, path in asked.stub.requests if method == "POST" or "/pods/" in path]
+            assert not [
+                path for method, path in asked.stub.requests if method == "POST" or "/pods/" in path
+            ]
 
     asyncio.run(scenario())
 
@@ -128,7 +136,9 @@ def test_a_binding_whose_answer_got_lost_is_done() -> None:
     asyncio.run(scenario())
 
 
-def test_a_pod_whose_binding_is_under_way_keeps_its_place_though_its_scheduler_has_given_up() -> None:
+def test_a_pod_whose_binding_is_under_way_keeps_its_place_though_its_scheduler_has_given_up() -> (
+    None
+):
     """It asks again after its own time limit; the server binds the pod all the same."""
 
     async def scenario() -> None:
@@ -183,7 +193,8 @@ def test_a_binding_that_is_never_answered_is_looked_up_in_a_list(monkeypatch) ->
             assert "504" in await asked.bind("p", "a")
             ahead[0] = LONGEST_BINDING + REPORT_DELAY + 1
             await until(lambda: asked.extender.pods.lists > 1)
-            assert asked.extender.state.pods  # this list began, by the clock of the follower, too early
+            # this list began, by the clock of the follower, too early
+            assert asked.extender.state.pods
             asked.extender.state.assumed["uid-p"] = time.monotonic() - 1
             ahead[0] = REPORT_DELAY + 1
             await until(lambda: not asked.extender.state.pods)
@@ -248,7 +259,9 @@ def test_a_refused_pod_is_woken_by_its_node_when_another_ends() -> None:
             assert refused["FailedNodes"] == {"a": "NUMA: not enough cpu is free on the node"}
             assert WOKEN not in asked.stub.get(NODES, "a")["metadata"].get("annotations", {})
             await asked.stub.delete(PODS, "p", "default")
-            await until(lambda: WOKEN in asked.stub.get(NODES, "a")["metadata"].get("annotations", {}))
+            await until(
+                lambda: WOKEN in asked.stub.get(NODES, "a")["metadata"].get("annotations", {})
+            )
 
     asyncio.run(scenario())
 
@@ -260,7 +273,11 @@ def test_what_an_ended_pod_held_stays_taken_until_its_node_says_otherwise() -> N
             held.admit(old)
             await asked.stub.put(PODS, old)
             await asked.stub.put(TOPOLOGIES, topology("a", described=description(), holdings=held))
-            await until(lambda: not asked.extender.state.members["a"].unsettled and asked.extender.state.pods)
+            await until(
+                lambda: (
+                    not asked.extender.state.members["a"].unsettled and asked.extender.state.pods
+                )
+            )
             assert (await asked.filter(pod_object("p", cpu=4), "a"))["NodeNames"] == []
             await asked.stub.put(PODS, {**old, "status": {"phase": "Succeeded"}})
             await until(lambda: not asked.extender.state.pods)
@@ -278,7 +295,9 @@ def test_an_extender_that_starts_again_knows_what_is_bound() -> None:
                 async with running(second.run()):
                     await until(lambda: second.is_synced)
                     assert second.state.pods.get("uid-p") is not None
-                    assert not second.answers.state.members["a"].node.try_admit(pod_object("q", cpu=4))
+                    assert not second.answers.state.members["a"].node.try_admit(
+                        pod_object("q", cpu=4)
+                    )
 
     asyncio.run(scenario())
 
@@ -307,7 +326,9 @@ def test_counters_are_shown_before_the_first_question() -> None:
                 assert f'alignup_extender_request_seconds_count{{verb="{verb}"}} 0.0' in text
                 assert f'alignup_extender_errors_total{{verb="{verb}"}} 0.0' in text
             for resolvable in ("yes", "no"):
-                assert f'alignup_extender_refused_nodes_total{{resolvable="{resolvable}"}} 0.0' in text
+                assert (
+                    f'alignup_extender_refused_nodes_total{{resolvable="{resolvable}"}} 0.0' in text
+                )
 
     asyncio.run(scenario())
 
@@ -325,7 +346,9 @@ def test_before_the_cluster_is_listed_every_question_gets_an_error(fails_open) -
             assert await asked.filter(pod, "a") == waits
             assert await asked.bind("p", "a") == waits["Error"]
             for verb in ("prioritize", "preempt"):
-                async with session.post(f"{asked.url}/{verb}", json={"Pod": pod, "NodeNames": ["a"]}) as response:
+                async with session.post(
+                    f"{asked.url}/{verb}", json={"Pod": pod, "NodeNames": ["a"]}
+                ) as response:
                     assert (response.status, await response.text()) == (503, waits["Error"])
             async with session.get(f"{asked.url}/healthz") as response:
                 assert response.status == 503
@@ -340,11 +363,15 @@ def test_before_the_cluster_is_listed_every_question_gets_an_error(fails_open) -
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"3", b"[]", b"{}", b'{"Pod": 3}', b'{"pod": 3, "podname": 1}', b"\xff", DEEP]
+    "body",
+    [b"", b"{", b"3", b"[]", b"{}", b'{"Pod": 3}', b'{"pod": 3, "podname": 1}', b"\xff", DEEP],
 )
 def test_what_is_no_question_gets_400(verb, body) -> None:
     async def scenario() -> None:
-        async with extender("a") as asked, asked.session.post(f"{asked.url}/{verb}", data=body) as response:
+        async with (
+            extender("a") as asked,
+            asked.session.post(f"{asked.url}/{verb}", data=body) as response,
+        ):
             assert response.status == 400
             assert "expected the JSON of Extender" in await response.text()
 
@@ -356,7 +383,9 @@ def test_other_schedulers_evaluate_pods_on_all_nodes() -> None:
         async with extender("a", "b") as asked:
             await asked.stub.put(PODS, pod_object("there", "a", cpu=4))
             await until(lambda: asked.extender.state.pods)
-            found = await asked.ask("evaluate", pods=[pod_object("p", cpu=4), pod_object("q", cpu=3, gpu=1)])
+            found = await asked.ask(
+                "evaluate", pods=[pod_object("p", cpu=4), pod_object("q", cpu=3, gpu=1)]
+            )
             assert found["nodes"] == ["a", "b"]
             assert found["exact"] == [True, True]
             assert [one["admitted"] for one in found["pods"]] == [[False, True], [True, True]]
@@ -411,10 +440,14 @@ def test_keys_in_lower_case_are_read_at_every_level() -> None:
             pod = pod_object("p", cpu=3)
             assert (await asked.ask("filter", pod=pod, nodenames=["a"]))["NodeNames"] == ["a"]
             assert (await asked.ask("filter", Pod=pod, nodenames=["a"]))["NodeNames"] == ["a"]
-            assert [one["Host"] for one in await asked.ask("prioritize", Pod=pod, nodeNames=["b"])] == ["b"]
+            assert [
+                one["Host"] for one in await asked.ask("prioritize", Pod=pod, nodeNames=["b"])
+            ] == ["b"]
             victims = {"a": {"pods": [{"uid": "x"}], "numPDBViolations": 1}}
             found = await asked.ask("preempt", Pod=pod, nodeNameToMetaVictims=victims)
-            assert found["NodeNameToMetaVictims"] == {"a": {"Pods": [{"UID": "x"}], "NumPDBViolations": 1}}
+            assert found["NodeNameToMetaVictims"] == {
+                "a": {"Pods": [{"UID": "x"}], "NumPDBViolations": 1}
+            }
 
     asyncio.run(scenario())
 
@@ -427,7 +460,10 @@ def test_the_number_of_names_is_bounded(more, status) -> None:
             for verb, fields in (
                 ("filter", {"NodeNames": names}),
                 ("prioritize", {"NodeNames": names}),
-                ("preempt", {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": name} for name in names]}}}),
+                (
+                    "preempt",
+                    {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": name} for name in names]}}},
+                ),
             ):
                 question = {"Pod": pod_object("p"), **fields}
                 async with asked.session.post(f"{asked.url}/{verb}", json=question) as response:
@@ -458,16 +494,27 @@ def test_the_parts_of_a_question_are_bounded(more) -> None:
             deep = json.loads("[" * (DEPTH_LIMIT + more - 1) + "]" * (DEPTH_LIMIT + more - 1))
             long = pod_object("p")
             long["metadata"]["annotations"] = {"x": ""}
-            long["metadata"]["annotations"]["x"] = "x" * (LARGEST_POD + more - len(json.dumps(long)))
+            long["metadata"]["annotations"]["x"] = "x" * (
+                LARGEST_POD + more - len(json.dumps(long))
+            )
             for fields, words in (
                 ({"Pod": pod_object("p"), "Deep": deep}, f"more than {DEPTH_LIMIT} levels"),
-                ({"Pod": long}, f"{LARGEST_POD + 1} bytes of a pod are more than the {LARGEST_POD} allowed"),
+                (
+                    {"Pod": long},
+                    f"{LARGEST_POD + 1} bytes of a pod are more than the {LARGEST_POD} allowed",
+                ),
                 ({"Pod": filled(LARGEST_REQUESTS + more)}, f"{LARGEST_REQUESTS + 1} bytes"),
             ):
-                for verb, asks in (("filter", {"NodeNames": ["a"]}), ("preempt", {"NodeNameToMetaVictims": victims})):
+                for verb, asks in (
+                    ("filter", {"NodeNames": ["a"]}),
+                    ("preempt", {"NodeNameToMetaVictims": victims}),
+                ):
                     body = io.BytesIO(json.dumps({**fields, **asks}).encode())
                     async with asked.session.post(f"{asked.url}/{verb}", data=body) as response:
-                        assert response.status == (400 if more else 200), (verb, await response.text())
+                        assert response.status == (400 if more else 200), (
+                            verb,
+                            await response.text(),
+                        )
                         assert not more or words in await response.text()
 
     asyncio.run(scenario())
@@ -475,17 +522,24 @@ def test_the_parts_of_a_question_are_bounded(more) -> None:
 
 def test_the_number_of_victims_is_bounded() -> None:
     pods = {"Pods": [{"UID": "x"}] * MOST_NAMES}
-    question = {"Pod": pod_object("p"), "NodeNameToMetaVictims": {str(number): pods for number in range(5)}}
+    question = {
+        "Pod": pod_object("p"),
+        "NodeNameToMetaVictims": {str(number): pods for number in range(5)},
+    }
     assert len(decode_preemption(json.dumps(question).encode()).by_node) == 5
     question["NodeNameToMetaVictims"]["more"] = {"Pods": [{"UID": "y"}]}
-    with pytest.raises(InputError, match=f"{5 * MOST_NAMES + 1} victims are more than the {5 * MOST_NAMES} allowed"):
+    with pytest.raises(
+        InputError, match=f"{5 * MOST_NAMES + 1} victims are more than the {5 * MOST_NAMES} allowed"
+    ):
         decode_preemption(json.dumps(question).encode())
 
 
 def test_large_questions_are_read_by_a_process_that_may_end(monkeypatch) -> None:
     """It is made anew; what it has no memory for is too large."""
     monkeypatch.setattr(extender_server, "_LARGE", 1)
-    question = json.dumps({"Pod": pod_object("p"), "Nodes": {"items": [{"metadata": {"name": "a"}}]}}).encode()
+    question = json.dumps(
+        {"Pod": pod_object("p"), "Nodes": {"items": [{"metadata": {"name": "a"}}]}}
+    ).encode()
 
     async def scenario() -> None:
         reader = extender_server._Reader()
@@ -495,7 +549,9 @@ def test_large_questions_are_read_by_a_process_that_may_end(monkeypatch) -> None
         with pytest.raises(web.HTTPServiceUnavailable):
             await reader.read(decode_args, question)
         args = await reader.read(decode_args, question)
-        assert {name: bytes(item) for name, item in args.objects.items()} == {"a": b'{"metadata": {"name": "a"}}'}
+        assert {name: bytes(item) for name, item in args.objects.items()} == {
+            "a": b'{"metadata": {"name": "a"}}'
+        }
         with pytest.raises(web.HTTPRequestEntityTooLarge):
             await reader.read(methodcaller("ljust", 1 << 60), question)
         with pytest.raises(web.HTTPBadRequest):
@@ -599,10 +655,20 @@ def test_so_many_connections_are_open_at_once_and_the_one_that_is_idle_for_the_l
 def test_health_is_told_while_whole_nodes_are_read() -> None:
     async def scenario() -> None:
         async with extender("a") as asked:
-            node = json.dumps({"metadata": {"name": "n0"}, "status": {"images": "x" * 8_000}}).encode()
+            node = json.dumps(
+                {"metadata": {"name": "n0"}, "status": {"images": "x" * 8_000}}
+            ).encode()
             items = b",".join(node.replace(b"n0", b"n%d" % number) for number in range(1_000))
-            body = b'{"Pod": ' + json.dumps(pod_object("p")).encode() + b', "Nodes": {"items": [' + items + b"]}}"
-            asking = asyncio.ensure_future(asked.session.post(f"{asked.url}/filter", data=io.BytesIO(body)))
+            body = (
+                b'{"Pod": '
+                + json.dumps(pod_object("p")).encode()
+                + b', "Nodes": {"items": ['
+                + items
+                + b"]}}"
+            )
+            asking = asyncio.ensure_future(
+                asked.session.post(f"{asked.url}/filter", data=io.BytesIO(body))
+            )
             while not asking.done():
                 async with asked.session.get(f"{asked.url}/healthz") as response:
                     assert response.status == 200
@@ -612,7 +678,9 @@ def test_health_is_told_while_whole_nodes_are_read() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("verb", "most"), [("evaluate", 1), ("preempt", extender_server._NODES_AT_ONCE)])
+@pytest.mark.parametrize(
+    ("verb", "most"), [("evaluate", 1), ("preempt", extender_server._NODES_AT_ONCE)]
+)
 def test_long_questions_let_others_be_answered_in_between(verb, most, monkeypatch) -> None:
     """So many pods, or nodes, are judged in one turn of the loop, and no more."""
     names = [f"n{number}" for number in range(25)]
@@ -638,10 +706,15 @@ def test_long_questions_let_others_be_answered_in_between(verb, most, monkeypatc
             if verb == "evaluate":
                 found = await asked.ask(verb, pods=[pod_object(name, cpu=1) for name in names])
                 assert [one["uid"] for one in found["pods"]] == [f"uid-{name}" for name in names]
-                assert all(one["admitted"] == [True] * 25 and len(one["numaNodes"]) == 25 for one in found["pods"])
+                assert all(
+                    one["admitted"] == [True] * 25 and len(one["numaNodes"]) == 25
+                    for one in found["pods"]
+                )
             else:
                 victims = {name: {"Pods": [{"UID": "x"}]} for name in names}
-                found = await asked.ask(verb, Pod=pod_object("p", cpu=1), NodeNameToMetaVictims=victims)
+                found = await asked.ask(
+                    verb, Pod=pod_object("p", cpu=1), NodeNameToMetaVictims=victims
+                )
                 assert set(found["NodeNameToMetaVictims"]) == set(names)
             counting.cancel()
 
@@ -676,7 +749,11 @@ def test_a_node_that_goes_while_pods_are_evaluated_refuses_them() -> None:
         async with extender("a", "b") as asked:
             pod = asked.extender.read(decode_pod(json.dumps(pod_object("p", cpu=1)).encode())).pod
             found = asked.extender.answers.evaluate(pod, ["gone", "b"])
-            assert (found["admitted"], found["score"][0], found["numaNodes"][0]) == ([False, True], 0.0, [])
+            assert (found["admitted"], found["score"][0], found["numaNodes"][0]) == (
+                [False, True],
+                0.0,
+                [],
+            )
 
     asyncio.run(scenario())
 
@@ -719,7 +796,13 @@ def test_a_hostile_report_hides_its_own_node_only(annotation) -> None:
 def test_nodes_that_are_none_are_answered_with_an_error(item) -> None:
     async def scenario() -> None:
         async with extender("a") as asked:
-            body = b'{"Pod": ' + json.dumps(pod_object("p")).encode() + b', "Nodes": {"items": [' + item + b"]}}"
+            body = (
+                b'{"Pod": '
+                + json.dumps(pod_object("p")).encode()
+                + b', "Nodes": {"items": ['
+                + item
+                + b"]}}"
+            )
             async with asked.session.post(f"{asked.url}/filter", data=body) as response:
                 assert response.status == 400
                 assert "expected" in await response.text()
@@ -748,7 +831,9 @@ def test_packed_questions_are_refused_unread(verb, data) -> None:
 def test_a_question_that_breaks_off_leaves_no_traceback(caplog) -> None:
     async def scenario() -> None:
         async with extender("a") as asked:
-            _, writer = await asyncio.open_connection("127.0.0.1", int(asked.url.rpartition(":")[2]))
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", int(asked.url.rpartition(":")[2])
+            )
             writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
             await writer.drain()
             writer.close()
@@ -776,7 +861,13 @@ def test_it_is_said_once_that_all_was_listed() -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_only_clients_with_a_certificate_of_the_authority_are_answered(tmp_path) -> None:
-    for name, issuer in (("ca", ""), ("server", "ca"), ("client", "ca"), ("evil", ""), ("forged", "evil")):
+    for name, issuer in (
+        ("ca", ""),
+        ("server", "ca"),
+        ("client", "ca"),
+        ("evil", ""),
+        ("forged", "evil"),
+    ):
         certificate(tmp_path, name, issuer)
 
     def client(name: str | None) -> ssl.SSLContext:
@@ -792,17 +883,26 @@ def test_only_clients_with_a_certificate_of_the_authority_are_answered(tmp_path)
             await asked.stub.put(PODS, pod_object("p"))
             url = asked.url.replace("http:", "https:")
             question = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "a"}
-            for verb, body in (("filter", {"Pod": pod_object("p"), "NodeNames": ["a"]}), ("bind", question)):
-                async with asked.session.post(f"{url}/{verb}", json=body, ssl=client(None)) as response:
+            for verb, body in (
+                ("filter", {"Pod": pod_object("p"), "NodeNames": ["a"]}),
+                ("bind", question),
+            ):
+                async with asked.session.post(
+                    f"{url}/{verb}", json=body, ssl=client(None)
+                ) as response:
                     assert response.status == 403
                     assert "client certificate" in await response.text()
                 with pytest.raises((aiohttp.ClientError, OSError)):
-                    async with asked.session.post(f"{url}/{verb}", json=body, ssl=client("forged")) as response:
+                    async with asked.session.post(
+                        f"{url}/{verb}", json=body, ssl=client("forged")
+                    ) as response:
                         raise AssertionError(response.status)
             assert "nodeName" not in asked.stub.get(PODS, "p", "default")["spec"]
             async with asked.session.get(f"{url}/healthz", ssl=client(None)) as response:
                 assert response.status == 200
-            async with asked.session.post(f"{url}/bind", json=question, ssl=client("client")) as response:
+            async with asked.session.post(
+                f"{url}/bind", json=question, ssl=client("client")
+            ) as response:
                 assert await response.json() == {"Error": ""}
 
     asyncio.run(scenario())
@@ -811,10 +911,15 @@ def test_only_clients_with_a_certificate_of_the_authority_are_answered(tmp_path)
 @pytest.mark.parametrize("forbidden", [False, True])
 def test_claims_are_followed_where_the_server_shows_them(forbidden) -> None:
     async def scenario() -> None:
-        stub, kinds = ApiStub(), [f"{CLAIMS}/{kind}" for kind in ("resourceslices", "deviceclasses", "resourceclaims")]
+        stub, kinds = (
+            ApiStub(),
+            [f"{CLAIMS}/{kind}" for kind in ("resourceslices", "deviceclasses", "resourceclaims")],
+        )
         if forbidden:
             stub.forbidden.update(kinds)
-        for kind, found in zip(kinds, (slice_of([0], node="a"), class_of(), claim_named("c")), strict=True):
+        for kind, found in zip(
+            kinds, (slice_of([0], node="a"), class_of(), claim_named("c")), strict=True
+        ):
             await stub.put(kind, found)
         said: list[str] = []
         async with served(stub, said.append) as api:
@@ -822,13 +927,17 @@ def test_claims_are_followed_where_the_server_shows_them(forbidden) -> None:
             async with running(made.run()):
                 await until(lambda: made.is_synced)
                 known = made.state.claims
-                assert [len(one.found) for one in (known.slices, known.classes, known.claims)] == [not forbidden] * 3
+                assert [len(one.found) for one in (known.slices, known.classes, known.claims)] == [
+                    not forbidden
+                ] * 3
                 await stub.put(kinds[2], claim_named("d"))
                 await until(lambda: forbidden or ("default", "d") in known.claims.found)
                 await stub.delete(kinds[0], "a-gpu.example.com")
                 await until(lambda: not known.slices.found)
                 await until(lambda: len(said) == (len(kinds) if forbidden else 0))
-        assert all(any(kind in text and "403" in text for text in said) for kind in kinds) == forbidden
+        assert (
+            all(any(kind in text and "403" in text for text in said) for kind in kinds) == forbidden
+        )
 
     asyncio.run(scenario())
 
@@ -837,7 +946,9 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 def test_each_question_is_one_span_below_that_of_the_scheduler() -> None:
-    sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="the extra tracing is not installed")
+    sdk = pytest.importorskip(
+        "opentelemetry.sdk.trace", reason="the extra tracing is not installed"
+    )
     memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
     exporter, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()
     provider.add_span_processor(sdk.export.SimpleSpanProcessor(exporter))
@@ -857,7 +968,12 @@ def test_each_question_is_one_span_below_that_of_the_scheduler() -> None:
 
     asyncio.run(scenario())
     filtered, scored, bound, refused, unread = exporter.get_finished_spans()
-    assert [one.name for one in (filtered, scored, bound, refused, unread)] == [*VERBS[:2], "bind", "bind", "filter"]
+    assert [one.name for one in (filtered, scored, bound, refused, unread)] == [
+        *VERBS[:2],
+        "bind",
+        "bind",
+        "filter",
+    ]
     for one in (filtered, scored, bound):
         assert one.kind.name == "SERVER"
         assert (f"{one.context.trace_id:032x}", f"{one.parent.span_id:016x}") == (TRACE, PARENT)
@@ -870,7 +986,9 @@ def test_each_question_is_one_span_below_that_of_the_scheduler() -> None:
 
 
 def test_the_standard_variables_say_whether_and_where_traces_go(monkeypatch) -> None:
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra tracing is not installed")
+    pytest.importorskip(
+        "opentelemetry.exporter.otlp.proto.http", reason="the extra tracing is not installed"
+    )
     said: list[str] = []
     received: list[tuple[str, bytes]] = []
 
@@ -899,17 +1017,28 @@ def test_the_standard_variables_say_whether_and_where_traces_go(monkeypatch) -> 
         finally:
             await runner.cleanup()
 
-    for name in ("OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
+    for name in (
+        "OTEL_TRACES_EXPORTER",
+        "OTEL_SDK_DISABLED",
+        "OTEL_SERVICE_NAME",
+        "OTEL_RESOURCE_ATTRIBUTES",
+    ):
         monkeypatch.delenv(name, raising=False)
     asyncio.run(scenario())
     assert len(received) == 1
     assert said == []
 
 
-def test_without_the_extra_a_wish_for_traces_is_answered_in_one_line_and_nothing_is_imported(monkeypatch) -> None:
+def test_without_the_extra_a_wish_for_traces_is_answered_in_one_line_and_nothing_is_imported(
+    monkeypatch,
+) -> None:
     said: list[str] = []
     before = {name for name in sys.modules if name.startswith("opentelemetry")}
-    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER"):
+    for name in (
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "OTEL_TRACES_EXPORTER",
+    ):
         monkeypatch.delenv(name, raising=False)
     trace(web.Application(), "e", said.append)
     assert said == []
@@ -917,4 +1046,6 @@ def test_without_the_extra_a_wish_for_traces_is_answered_in_one_line_and_nothing
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     trace(web.Application(), "e", said.append)
-    assert said == ["OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'"]
+    assert said == [
+        "OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'"
+    ]

@@ -42,7 +42,10 @@ def test_names_are_read_and_written_where_the_scheduler_caches_nodes() -> None:
 
 def test_an_answer_of_no_node_says_so_with_an_empty_list() -> None:
     """Without `NodeNames` the scheduler reads the same, but only where it caches nodes."""
-    assert json.loads(encode_filtered(Filtered(), decode_args(encoded(NodeNames=["a"]))))["NodeNames"] == []
+    assert (
+        json.loads(encode_filtered(Filtered(), decode_args(encoded(NodeNames=["a"]))))["NodeNames"]
+        == []
+    )
 
 
 def test_whole_nodes_go_back_as_they_came() -> None:
@@ -61,7 +64,9 @@ def test_keys_are_read_without_regard_to_case() -> None:
     assert decode_binding(binding).uid == "u"
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'{"Pod": 3}', b'{"NodeNames": []}', b"\xff"])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"null", b'{"Pod": 3}', b'{"NodeNames": []}', b"\xff"]
+)
 def test_anything_else_is_refused_in_one_line(data) -> None:
     for decode in (decode_args, decode_preemption, decode_binding):
         with pytest.raises(InputError, match="expected the JSON of Extender"):
@@ -81,10 +86,14 @@ def test_what_is_nested_without_end_is_refused(decode) -> None:
             decode(text)
 
 
-@pytest.mark.parametrize("item", [b"5", b"{}", b'{"metadata": {"name": 7}}', b'{"metadata": {"name": "\xff"}}', DEEP])
+@pytest.mark.parametrize(
+    "item", [b"5", b"{}", b'{"metadata": {"name": 7}}', b'{"metadata": {"name": "\xff"}}', DEEP]
+)
 def test_nodes_that_are_none_are_refused(item) -> None:
     data = b'{"Pod": ' + POD_TEXT + b', "Nodes": {"items": [' + item + b"]}}"
-    with pytest.raises(InputError, match=r"expected (a Node|the JSON of ExtenderArgs)(, got|: |, but)"):
+    with pytest.raises(
+        InputError, match=r"expected (a Node|the JSON of ExtenderArgs)(, got|: |, but)"
+    ):
         decode_args(data).names  # noqa: B018  # the nodes are read where their names are asked for
 
 
@@ -99,11 +108,18 @@ def test_victims_come_whole_or_by_uid_and_go_back_by_uid(fields) -> None:
     args = decode_preemption(json.dumps({"Pod": POD, **fields}).encode())
     assert args.by_node["n"].uids == ["u"]
     answer = json.loads(encode_preemption(victims_as_json({"n": (["u", "v"], None)}, args.by_node)))
-    assert answer == {"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}, {"UID": "v"}], "NumPDBViolations": 2}}}
+    assert answer == {
+        "NodeNameToMetaVictims": {
+            "n": {"Pods": [{"UID": "u"}, {"UID": "v"}], "NumPDBViolations": 2}
+        }
+    }
 
 
 def test_scores_are_a_bare_list() -> None:
-    assert json.loads(encode_scores(["a", "b"], [10, 0])) == [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}]
+    assert json.loads(encode_scores(["a", "b"], [10, 0])) == [
+        {"Host": "a", "Score": 10},
+        {"Host": "b", "Score": 0},
+    ]
 
 
 def test_a_binding_is_answered_with_an_error_or_none() -> None:

@@ -101,7 +101,9 @@ BODIES = (
 def raw(body: bytes, path: str = "/filter", more: str = "", length: int | None = None) -> bytes:
     """Return a request as bytes."""
     count = len(body) if length is None else length
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {count}\r\n{more}\r\n".encode() + body
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {count}\r\n{more}\r\n".encode() + body
+    )
 
 
 REQUESTS = (
@@ -203,7 +205,9 @@ def test_objects_that_are_odd_are_ignored_one_by_one(caplog, recwarn) -> None:
     async def scenario() -> None:
         async with extender("a") as served:
             stub = served.stub
-            for number, (place, value) in enumerate((place, value) for place in PLACES for value in ODD):
+            for number, (place, value) in enumerate(
+                (place, value) for place in PLACES for value in ODD
+            ):
                 if place in {"metadata", "metadata.name", "metadata.namespace"}:
                     continue  # the stand-in keeps objects by these
                 pod = json.loads(changed(place, value))["Pod"]
@@ -216,7 +220,10 @@ def test_objects_that_are_odd_are_ignored_one_by_one(caplog, recwarn) -> None:
                     await stub.put(TOPOLOGIES, found)
                 for key in ("zones", "attributes"):
                     await stub.put(TOPOLOGIES, {**topology(f"odd-{key}-{number}"), key: value})
-                await stub.put(NODES, {"metadata": {"name": f"odd-{number}", "labels": value, "annotations": value}})
+                await stub.put(
+                    NODES,
+                    {"metadata": {"name": f"odd-{number}", "labels": value, "annotations": value}},
+                )
             await stub.put(TOPOLOGIES, good)
             async with asyncio.timeout(60):
                 while "b" not in served.extender.state.members:  # noqa: ASYNC110  # any change may be the last

@@ -16,7 +16,9 @@ from api_stub import EVENTS, PODS, ApiStub, running, served, until
 from watched import description, pod_object, topology, watched
 
 
-def failed(name: str, owner: str | None = "rs", reason: str = "TopologyAffinityError") -> dict[str, Any]:
+def failed(
+    name: str, owner: str | None = "rs", reason: str = "TopologyAffinityError"
+) -> dict[str, Any]:
     found = pod_object(name, "n")
     found["status"] = {"phase": "Failed", "reason": reason}
     if owner is not None:
@@ -94,7 +96,9 @@ QUICK = Rules(first=0.001, longest=0.002, limit=2)
 
 
 def test_only_rejected_pods_of_controllers_go() -> None:
-    said, left = deleted(QUICK, failed("mine"), failed("bare", None), failed("other", reason="Evicted"))
+    said, left = deleted(
+        QUICK, failed("mine"), failed("bare", None), failed("other", reason="Evicted")
+    )
     assert left == ["bare", "other"]
     assert said[0] == "delete default/mine: TopologyAffinityError"
 

@@ -26,7 +26,11 @@ def named(one) -> str:
 
 
 def memory(nodes=2, **types):
-    return MemoryLedger(MemoryCapacity({kind: [amount] * nodes for kind, amount in (types or {"memory": 100}).items()}))
+    return MemoryLedger(
+        MemoryCapacity(
+            {kind: [amount] * nodes for kind, amount in (types or {"memory": 100}).items()}
+        )
+    )
 
 
 def devices(nodes=2, places=(1, 1, 2, 2)):
@@ -38,12 +42,21 @@ def cpus(*counts):
 
 
 def row(nodes=2, policy=RESTRICTED, **more):
-    given = {"pod_scope": False, "cpu": None, "memory": None, "devices": {}, "distances": None, **more}
+    given = {
+        "pod_scope": False,
+        "cpu": None,
+        "memory": None,
+        "devices": {},
+        "distances": None,
+        **more,
+    }
     return Row(numa_nodes=nodes, policy=policy, **given)
 
 
 def full_row(policy=RESTRICTED):
-    return row(policy=policy, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices()}, distances=NEAR)
+    return row(
+        policy=policy, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices()}, distances=NEAR
+    )
 
 
 def asking(cpus=0, memory=0, gpus=0, *, containers=1, is_reusable=False):
@@ -58,7 +71,10 @@ def asking(cpus=0, memory=0, gpus=0, *, containers=1, is_reusable=False):
 
 
 def answers(count):
-    return [np.zeros(count, kind) for kind in (np.uint8, np.uint8, np.uint64, np.uint8, np.float64, np.uint8)]
+    return [
+        np.zeros(count, kind)
+        for kind in (np.uint8, np.uint8, np.uint64, np.uint8, np.float64, np.uint8)
+    ]
 
 
 def judged(board, job, strategy=0, nodes=None):
@@ -217,7 +233,18 @@ def test_what_is_no_row(more):
 
 @pytest.mark.parametrize(
     "rows",
-    [(), ((1, 2),), (3,), ("a",), ((float("nan"),),), ((1 << 70,),), ((None,),), ((1,) * 65,) * 65, None, [[1]]],
+    [
+        (),
+        ((1, 2),),
+        (3,),
+        ("a",),
+        ((float("nan"),),),
+        ((1 << 70,),),
+        ((None,),),
+        ((1,) * 65,) * 65,
+        None,
+        [[1]],
+    ],
     ids=named,
 )
 def test_what_are_no_distances(rows):
@@ -240,7 +267,9 @@ def test_a_board_of_nothing():
 
 
 @pytest.mark.parametrize(
-    ("index", "other"), [(1, full_row()), (-1, full_row()), (0, None), (0, 3), (1 << 70, full_row())], ids=named
+    ("index", "other"),
+    [(1, full_row()), (-1, full_row()), (0, None), (0, 3), (1 << 70, full_row())],
+    ids=named,
 )
 def test_what_cannot_be_replaced(index, other):
     board = Board([full_row()])
@@ -315,7 +344,12 @@ def test_what_cannot_be_judged():
     for wrong in (None, 3):
         with pytest.raises(TypeError):
             judged(board, wrong)
-    for start, stop, nodes in ((0, 2, None), (-1, 1, None), (0, 1, np.array([1])), (0, 1, np.array([-1]))):
+    for start, stop, nodes in (
+        (0, 2, None),
+        (-1, 1, None),
+        (0, 1, np.array([1])),
+        (0, 1, np.array([-1])),
+    ):
         with pytest.raises(IndexError):
             board.judge(job, 0, start, stop, nodes, *answers(1))
     for strategy in (-1, 5):
@@ -325,7 +359,14 @@ def test_what_cannot_be_judged():
             board.score(job, 0, strategy, [1])
     for place in range(6):
         right = answers(1)[place]
-        for wrong in (right[:0], answers(2)[place], right.astype(np.complex128), right.reshape(1, 1), None, [0]):
+        for wrong in (
+            right[:0],
+            answers(2)[place],
+            right.astype(np.complex128),
+            right.reshape(1, 1),
+            None,
+            [0],
+        ):
             given = answers(1)
             given[place] = wrong
             with pytest.raises((ValueError, TypeError)):
@@ -336,7 +377,9 @@ def test_what_cannot_be_judged():
         board.judge(job, 0, 0, 1, None, *frozen)
 
 
-@pytest.mark.parametrize("hints", [[], [1, 1], [4], [-1], [1 << 40], [1 << 63], [1 << 70], ["a"], None], ids=named)
+@pytest.mark.parametrize(
+    "hints", [[], [1, 1], [4], [-1], [1 << 40], [1 << 63], [1 << 70], ["a"], None], ids=named
+)
 def test_placements_that_are_none(hints):
     board = Board([full_row()])
     job = Job(board, asking(1))
@@ -350,7 +393,13 @@ def test_placements_that_are_none(hints):
 
 @pytest.mark.parametrize(
     "out",
-    [np.zeros((0, 0), np.int64), np.zeros((1, 1), np.int64), np.zeros((1, 2), np.int32), np.zeros(2, np.int64), None],
+    [
+        np.zeros((0, 0), np.int64),
+        np.zeros((1, 1), np.int64),
+        np.zeros((1, 2), np.int32),
+        np.zeros(2, np.int64),
+        None,
+    ],
     ids=named,
 )
 def test_room_that_does_not_suffice(out):
@@ -388,7 +437,12 @@ def test_a_job_follows_what_later_nodes_bring():
     wanted = [(1, (("memory", 10),), (("gpu", 2),), False)] * 2
     job = Job(board, wanted)
     assert judged(board, job)[0][0]
-    board.replace(0, row(policy=SINGLE, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices(places=(1, 2))}))
+    board.replace(
+        0,
+        row(
+            policy=SINGLE, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices(places=(1, 2))}
+        ),
+    )
     assert judged(board, job) == judged(board, Job(board, wanted))
     assert not judged(board, job)[0][0]
     assert board.score(job, 0, 0, [1]) == board.score(Job(board, wanted), 0, 0, [1])

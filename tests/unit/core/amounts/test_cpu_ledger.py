@@ -45,7 +45,9 @@ def expected_hints(capacity, free, request, reusable):
     if pool.bit_count() < request:
         return {}
     with_cpus = [
-        mask for mask in range(1, 1 << len(nodes)) if all(cpus for i, cpus in enumerate(nodes) if mask >> i & 1)
+        mask
+        for mask in range(1, 1 << len(nodes))
+        if all(cpus for i, cpus in enumerate(nodes) if mask >> i & 1)
     ]
     large = [mask.bit_count() for mask in with_cpus if near(nodes, mask).bit_count() >= request]
     return {
@@ -75,7 +77,12 @@ def expected_choice(capacity, given, request, reusable, mask, **options):
 
 
 @examples(80)
-@given(machine=machines(even=True), seed=st.integers(0, 2**32), spreads=st.booleans(), by_l3=st.booleans())
+@given(
+    machine=machines(even=True),
+    seed=st.integers(0, 2**32),
+    spreads=st.booleans(),
+    by_l3=st.booleans(),
+)
 def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
     """Hints, choices, counts by node; CPUs that are given and those that are free are all there are."""
     random, topology = Random(seed), cpu_topology(machine)
@@ -87,9 +94,13 @@ def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
         request = random.randint(1, topology.cpus.bit_count() + 1)
         reusable = some(random, given_cpus) if random.random() < 0.3 else 0
         free = capacity.allocatable & ~given_cpus
-        assert pairs(compiled.hints(request, reusable)) == expected_hints(capacity, free, request, reusable)
+        assert pairs(compiled.hints(request, reusable)) == expected_hints(
+            capacity, free, request, reusable
+        )
         mask = random.choice([None, random.randrange(1, 1 << len(topology.node_cpus))])
-        wanted = expected_choice(capacity, given_cpus, request, reusable, mask, spread=spreads, by_l3=by_l3)
+        wanted = expected_choice(
+            capacity, given_cpus, request, reusable, mask, spread=spreads, by_l3=by_l3
+        )
         got = compiled.choose(request, reusable, mask)
         if wanted is None:
             assert isinstance(got, CpuShortage)
@@ -103,7 +114,9 @@ def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
         compiled.take_back(back)
         given_cpus &= ~back
         assert compiled.given == given_cpus
-        left = [(cpus & capacity.allocatable & ~given_cpus).bit_count() for cpus in topology.node_cpus]
+        left = [
+            (cpus & capacity.allocatable & ~given_cpus).bit_count() for cpus in topology.node_cpus
+        ]
         assert compiled.free_by_node() == tuple(left)
 
 
@@ -122,14 +135,19 @@ def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
     """Whatever is given and taken back: counts are those of the sets, and what has come back is free again."""
     random, topology = Random(seed), cpu_topology(machine)
     reserved = some(random, topology.cpus)
-    capacity = CpuCapacity(topology, reserved, full_pcpus_only=full, strict_reservation=strict, irregular=True)
+    capacity = CpuCapacity(
+        topology, reserved, full_pcpus_only=full, strict_reservation=strict, irregular=True
+    )
     compiled = CpuLedger(capacity)
     start = compiled.free_by_node()
     for _ in range(6):
         got = compiled.choose(random.randint(1, 4), 0, random.choice([None, 1]))
         compiled.give(0 if isinstance(got, CpuShortage) else got)
         compiled.give(some(random, topology.cpus))
-        left = [(cpus & capacity.allocatable & ~compiled.given).bit_count() for cpus in topology.node_cpus]
+        left = [
+            (cpus & capacity.allocatable & ~compiled.given).bit_count()
+            for cpus in topology.node_cpus
+        ]
         assert compiled.free_by_node() == tuple(left)
     copy = compiled.copy()
     compiled.take_back(compiled.given)
@@ -243,7 +261,11 @@ def test_requests_sets_and_masks_that_are_none():
     """They are errors, and nothing is given."""
     cpus = ledger()
     for wrong in (1 << 70, float("nan"), "a", None):
-        for ask in (cpus.hints, lambda request: cpus.choose(request, 0, None), cpus.check_whole_cores):
+        for ask in (
+            cpus.hints,
+            lambda request: cpus.choose(request, 0, None),
+            cpus.check_whole_cores,
+        ):
             with pytest.raises((ValueError, OverflowError, TypeError)):
                 ask(wrong)
     for wrong in (1 << 70, -1, 0b100, float("nan"), "a"):
@@ -274,6 +296,11 @@ def test_nothing_is_made_by_halves():
         CpuLedger.from_counts(CpuCapacity.__new__(CpuCapacity), [])
     with pytest.raises(TypeError, match="made already"):
         ledger().capacity.__init__(cpu_topology(grid(1, 1)), 0)
-    for wrong in ((None, 0), (3, 0), (cpu_topology(grid(1, 1)), -1), (cpu_topology(grid(1, 1)), "a")):
+    for wrong in (
+        (None, 0),
+        (3, 0),
+        (cpu_topology(grid(1, 1)), -1),
+        (cpu_topology(grid(1, 1)), "a"),
+    ):
         with pytest.raises((TypeError, ValueError, OverflowError, AttributeError)):
             CpuCapacity(*wrong)

@@ -15,7 +15,9 @@ from strategies import examples
 
 
 def ledger(nodes=2, places=(1, 1, 2, 2), given=0):
-    return DeviceLedger(DeviceInventory(nodes, list(places), (1 << len(places)) - 1, len(places)), given)
+    return DeviceLedger(
+        DeviceInventory(nodes, list(places), (1 << len(places)) - 1, len(places)), given
+    )
 
 
 def counted():
@@ -41,13 +43,19 @@ class Both:
         for _ in range(count):
             one = 1 << random.randrange(nodes)
             several = random.randrange(1, 1 << nodes)
-            kinds = {"one": [one], "several": [one, several], "any": [None, 0], "mixed": [one, several, None, 0]}
+            kinds = {
+                "one": [one],
+                "several": [one, several],
+                "any": [None, 0],
+                "mixed": [one, several, None, 0],
+            }
             places.append(random.choice(kinds[style]))
         reported = random.randint(max(0, count - 2), count)
         healthy = ((1 << reported) - 1) & ~(random.getrandbits(count) & random.getrandbits(count))
         self.plain = Devices(nodes, places, healthy, reported)
         self.ledger = DeviceLedger(DeviceInventory(nodes, places, healthy, reported))
-        gone = ((1 << count) - 1) & ~self.plain.present  # that a plugin no longer reports, and somebody holds
+        # that a plugin no longer reports, and somebody holds
+        gone = ((1 << count) - 1) & ~self.plain.present
         self.ledger.give(gone)
         self.plain.given |= gone
 
@@ -63,9 +71,14 @@ class Both:
     def step(self):
         random, plain, compiled = self.random, self.plain, self.ledger
         nodes, count = plain.nodes, len(plain.places)
-        request, reusable = (random.randint(0, count + 1), some(random, plain.given) if random.random() < 0.4 else 0)
+        request, reusable = (
+            random.randint(0, count + 1),
+            some(random, plain.given) if random.random() < 0.4 else 0,
+        )
         held = some(random, plain.given) if random.random() < 0.2 else None
-        assert pairs(compiled.hints(request, reusable, held)) == plain.hints(request, reusable, held)
+        assert pairs(compiled.hints(request, reusable, held)) == plain.hints(
+            request, reusable, held
+        )
         mask = random.choice([None, random.randrange(1, 1 << nodes)])
         advise = self.advise()
         got, wanted = (one.choose(request, reusable, mask, advise) for one in (compiled, plain))
@@ -114,7 +127,11 @@ def test_given_and_free_are_all_there_is(data, count):
         assert compiled.given | compiled.free == everything
         assert compiled.given & compiled.free == 0
         for node in range(4):
-            near = sum(1 for index, place in enumerate(places) if compiled.free >> index & 1 and place == 1 << node)
+            near = sum(
+                1
+                for index, place in enumerate(places)
+                if compiled.free >> index & 1 and place == 1 << node
+            )
             assert (1 << node in pairs(compiled.hints(max(1, near)))) == (near > 0)
             assert 1 << node not in pairs(compiled.hints(near + 1))
 
@@ -155,7 +172,11 @@ def test_counts_alone():
     assert pairs(devices.hints(4)) == {}
     assert (devices.given, devices.free) == (0, 0)
     assert pairs(devices.copy().hints(3)) == {0b11: True}
-    for naming in (lambda: devices.give(1), lambda: devices.take_back(1), lambda: devices.choose(1, 1, None)):
+    for naming in (
+        lambda: devices.give(1),
+        lambda: devices.take_back(1),
+        lambda: devices.choose(1, 1, None),
+    ):
         with pytest.raises((OverflowError, ValueError)):
             naming()
 
@@ -185,7 +206,9 @@ def test_what_no_plugin_reports(arguments):
         DeviceInventory(*arguments)
 
 
-@pytest.mark.parametrize("totals", [[], [-1], [1] * 65, [1 << 70], [float("nan")], ["a"], None], ids=str)
+@pytest.mark.parametrize(
+    "totals", [[], [-1], [1] * 65, [1 << 70], [float("nan")], ["a"], None], ids=str
+)
 def test_counts_that_are_none(totals):
     with pytest.raises((ValueError, OverflowError, TypeError)):
         DeviceInventory.from_counts(totals)

@@ -69,7 +69,9 @@ class Both:
         for _ in range(random.choice([1, 1, 2, 3])):
             donors, plain_donors = [one for one, _ in held], [one for _, one in held]
             request = self.request()
-            assert pairs(self.ledger.hints(request, donors)) == self.plain.hints(request, plain_donors)
+            assert pairs(self.ledger.hints(request, donors)) == self.plain.hints(
+                request, plain_donors
+            )
             mask = random.choice([None, random.randrange(1, 1 << self.nodes)])
             preferred = random.random() < 0.3
             got = self.ledger.allocate(request, donors, mask, preferred)
@@ -107,7 +109,8 @@ class Both:
 def test_the_ledger_follows_the_plain_model(seed, nodes, checks_groups):
     """Hints, choices, shares, shortages and bindings; and when all have gone, everything is free again.
 
-    Kubelets up to 1.31 can lose memory of one NUMA node where they give another pod's back on another one.
+    Kubelets up to 1.31 can lose memory of one NUMA node where they give another pod's back on
+    another one.
     """
     both = Both(Random(seed), nodes, checks_groups=checks_groups)
     for _ in range(25):
@@ -137,7 +140,9 @@ def test_what_is_given_and_what_is_free_is_all_there_is(seed):
         for kind, there in both.ledger.capacity.amounts().items():
             left = list(both.ledger.free[kind])
             for holding, _ in [one for held in both.pods for one in held]:
-                for position, part in zip(holding.positions(), holding.shares().get(kind, ()), strict=False):
+                for position, part in zip(
+                    holding.positions(), holding.shares().get(kind, ()), strict=False
+                ):
                     left[position] += part
             assert tuple(left) == there
 
@@ -194,7 +199,9 @@ def test_a_request_as_large_as_you_like():
     for nodes in (2, 12):
         memory = ledger(*[10] * nodes)
         assert not memory.hints(asking(LARGEST_REQUEST * 1000))
-        assert memory.allocate(asking(LARGEST_REQUEST * 1000), (), None, False).cause == "too little"
+        assert (
+            memory.allocate(asking(LARGEST_REQUEST * 1000), (), None, False).cause == "too little"
+        )
         assert memory.free == memory.capacity.amounts()
 
 
@@ -283,7 +290,9 @@ def test_what_cannot_be_adopted_given_back_or_assigned():
     assert memory.free == memory.capacity.amounts()
 
 
-@pytest.mark.parametrize("available", [{}, {"memory": (1,)}, {"memory": (-1, 1)}, {"memory": (1 << 70, 1)}], ids=str)
+@pytest.mark.parametrize(
+    "available", [{}, {"memory": (1,)}, {"memory": (-1, 1)}, {"memory": (1 << 70, 1)}], ids=str
+)
 def test_counts_that_are_none(available):
     with pytest.raises((ValueError, KeyError, OverflowError)):
         MemoryLedger.from_counts(MemoryCapacity({"memory": (10, 10)}), available)

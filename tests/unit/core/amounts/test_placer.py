@@ -38,7 +38,11 @@ def nodes_of(random: Random) -> tuple[dict[str, Any], Node, Node] | None:
         "kubeletVersion": random.choice(["1.31", "1.33", "1.36"]),
     }
     try:
-        return scenario, Node.from_dict(scenario), Node.from_dict(scenario, wrap=lambda provider: provider)
+        return (
+            scenario,
+            Node.from_dict(scenario),
+            Node.from_dict(scenario, wrap=lambda provider: provider),
+        )
     except ConfigError:  # a kubelet would not start with it
         return None
 
@@ -122,14 +126,19 @@ def test_one_call_gives_the_same_for_long() -> None:
 
 
 def node_of(**more: Any) -> Node:
-    limits = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static", "reservedSystemCPUs": "0-1"}
+    limits = {
+        "topologyManagerPolicy": "restricted",
+        "cpuManagerPolicy": "static",
+        "reservedSystemCPUs": "0-1",
+    }
     devices = {"example.com/gpu": [{"id": f"g{number}", "numa": number % 2} for number in range(8)]}
     return Node.from_dict({"machine": "xeon-2s", "kubelet": limits, "devices": devices}, **more)
 
 
 def pod(uid: str, *requests: dict[str, str]) -> Pod:
     containers = [
-        {"name": f"c{number}", "resources": {"limits": {"memory": "1Gi", **one}}} for number, one in enumerate(requests)
+        {"name": f"c{number}", "resources": {"limits": {"memory": "1Gi", **one}}}
+        for number, one in enumerate(requests)
     ]
     return read_pod({"metadata": {"uid": uid, "name": uid}, "spec": {"containers": containers}})
 

@@ -23,11 +23,17 @@ COUNTERS = {"counterSet": "chip", "counters": {"slices": {"value": "1"}}}
 def exactly(name: str, *devices: str) -> dict[str, Any]:
     """Return a request for one of these devices."""
     expression = f"device.attributes['{DRIVER}'].name in {list(devices)}"
-    return {"name": name, "exactly": {"deviceClassName": DRIVER, "selectors": [{"cel": {"expression": expression}}]}}
+    return {
+        "name": name,
+        "exactly": {"deviceClassName": DRIVER, "selectors": [{"cel": {"expression": expression}}]},
+    }
 
 
 def claim(name: str, *requests: dict[str, Any]) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": {"requests": list(requests)}}}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": list(requests)}},
+    }
 
 
 def test_a_share_that_is_taken_back_frees_no_counters_that_the_shares_of_others_hold() -> None:
@@ -48,16 +54,25 @@ def test_a_share_that_is_taken_back_frees_no_counters_that_the_shares_of_others_
         "node": {"metadata": {"name": "n"}},
         "slices": [
             {"apiVersion": GROUP, "metadata": {"name": "a"}, "spec": {**spec, "devices": devices}},
-            {"apiVersion": GROUP, "metadata": {"name": "b"}, "spec": {**spec, "sharedCounters": counters}},
+            {
+                "apiVersion": GROUP,
+                "metadata": {"name": "b"},
+                "spec": {**spec, "sharedCounters": counters},
+            },
         ],
         "classes": [class_of()],
         "allocated": [
-            {**claim("held", exactly("r", "shared")), "status": {"allocation": {"devices": {"results": [share]}}}}
+            {
+                **claim("held", exactly("r", "shared")),
+                "status": {"allocation": {"devices": {"results": [share]}}},
+            }
         ],
     }
 
     def result(*requests: dict[str, Any]) -> Any:
-        found = answer_scenario({**question, "claims": [claim("new", *requests)]}, "the question")["result"]
+        found = answer_scenario({**question, "claims": [claim("new", *requests)]}, "the question")[
+            "result"
+        ]
         return found and [one["device"] for one in found[0]["devices"]]
 
     assert result(exactly("one", "shared", "plain")) == ["shared"]
@@ -170,12 +185,19 @@ def test_what_failed_for_a_full_claim_may_do_for_one_with_room() -> None:
 
     What later requests have to choose from is the same in both.
     """
-    kinds = {kind: [f"{kind}{number}" for number in range(count)] for kind, count in {"a": 20, "b": 10, "c": 5}.items()}
+    kinds = {
+        kind: [f"{kind}{number}" for number in range(count)]
+        for kind, count in {"a": 20, "b": 10, "c": 5}.items()
+    }
 
     def asked(name: str, kind: str, count: int) -> dict[str, Any]:
         return {"name": name, "count": count, **exactly(name, *kinds.get(kind, ()))["exactly"]}
 
-    devices = [{"name": one, "attributes": {"name": {"string": one}}} for names in kinds.values() for one in names]
+    devices = [
+        {"name": one, "attributes": {"name": {"string": one}}}
+        for names in kinds.values()
+        for one in names
+    ]
     pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "nodeName": "n", "pool": pool, "devices": devices}
     question = {
@@ -187,9 +209,15 @@ def test_what_failed_for_a_full_claim_may_do_for_one_with_room() -> None:
         "claims": [
             claim(
                 "new",
-                {"name": "first", "firstAvailable": [asked("twenty", "a", 20), asked("one", "a", 1)]},
+                {
+                    "name": "first",
+                    "firstAvailable": [asked("twenty", "a", 20), asked("one", "a", 1)],
+                },
                 {"name": "second", "firstAvailable": [asked("ten", "b", 10)]},
-                {"name": "third", "firstAvailable": [asked("five", "c", 5), asked("none", "nowhere", 1)]},
+                {
+                    "name": "third",
+                    "firstAvailable": [asked("five", "c", 5), asked("none", "nowhere", 1)],
+                },
             )
         ],
     }

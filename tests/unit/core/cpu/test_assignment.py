@@ -75,7 +75,9 @@ class TestSpread:
 
     def test_more_than_a_socket_has(self):
         assert taken(grid(2, 2, smt=2, sockets=2, split=True), "1-7", 6, spread=True) == "1-4,6-7"
-        assert taken(grid(2, 2, smt=2, sockets=2, split=True), "0-2,4-6", 4, spread=True) == "0-1,4-5"
+        assert (
+            taken(grid(2, 2, smt=2, sockets=2, split=True), "0-2,4-6", 4, spread=True) == "0-1,4-5"
+        )
         assert taken(grid(2, 2, smt=2, sockets=2, split=True), "1-6", 4, spread=True) == "1-2,4-5"
 
     def test_the_fullest_of_the_sockets_in_a_node_gives_first(self):

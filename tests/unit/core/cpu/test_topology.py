@@ -17,7 +17,9 @@ from alignup.providers.cpu.topology import cpu_topology
 from cpu_machines import grid, machine_of, odd_machines
 from strategies import examples
 
-SPARSE = machine_of([[Core((3, 70), 0), Core((4, 64), 0)], [Core((1000, 65535), 1), Core((1001, 40000), 1)]])
+SPARSE = machine_of(
+    [[Core((3, 70), 0), Core((4, 64), 0)], [Core((1000, 65535), 1), Core((1001, 40000), 1)]]
+)
 
 
 @given(odd_machines(), st.data())
@@ -32,7 +34,9 @@ def test_as_many_as_are_free_are_the_free_ones(machine, data):
 
 class TestNumbers:
     def test_sparse_numbers_keep_their_order(self):
-        assert cpu_topology(SPARSE).pack(1 << 70 | 1 << 64 | 1 << 65535, 2, 0) == 1 << 65535 | 1 << 70
+        assert (
+            cpu_topology(SPARSE).pack(1 << 70 | 1 << 64 | 1 << 65535, 2, 0) == 1 << 65535 | 1 << 70
+        )
         assert cpu_topology(SPARSE).pack(cpu_topology(SPARSE).cpus, 5, 0, spread=True) == sum(
             1 << cpu for cpu in (3, 4, 64, 70, 1000)
         )
@@ -41,7 +45,9 @@ class TestNumbers:
     def test_cpus_that_the_machine_lacks_are_left_out(self, machine):
         topology = cpu_topology(machine)
         for strange in (1 << 4999, 1 << 70000, 1 << 200000 | 1 << 5):
-            assert topology.pack(topology.cpus | strange, 4, strange) == topology.pack(topology.cpus, 4, 0)
+            assert topology.pack(topology.cpus | strange, 4, strange) == topology.pack(
+                topology.cpus, 4, 0
+            )
             assert topology.pack(strange & ~topology.cpus, 1, 0) == 0
 
     def test_numbers_may_be_sparse_and_more_than_a_word_has_bits(self):

@@ -1,7 +1,7 @@
 """Beyond 8 nodes the merge gives what enumeration gives.
 
-Up to 11 nodes against all masks, beyond against a few nodes padded with useless ones and against vectors of counts on
-machines of a few kinds of nodes; long written lists; and the budget.
+Up to 11 nodes against all masks, beyond against a few nodes padded with useless ones and against
+vectors of counts on machines of a few kinds of nodes; long written lists; and the budget.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Kinds:
 
     def __init__(self, kind: Sequence[int]) -> None:
         self.kind = kind
-        self.members = [[node for node, k in enumerate(kind) if k == one] for one in range(max(kind) + 1)]
+        self.members = [
+            [node for node, k in enumerate(kind) if k == one] for one in range(max(kind) + 1)
+        ]
         self.sizes = tuple(len(nodes) for nodes in self.members)
 
     def vectors(self, most: Vector) -> Iterator[Vector]:
@@ -43,7 +45,11 @@ class Kinds:
 
     def lowest_mask(self, counts: Vector) -> int:
         """Fill each kind from its lowest node."""
-        return sum(1 << node for nodes, count in zip(self.members, counts, strict=True) for node in nodes[:count])
+        return sum(
+            1 << node
+            for nodes, count in zip(self.members, counts, strict=True)
+            for node in nodes[:count]
+        )
 
 
 def holds(demands: Sequence[tuple[Vector, int]], counts: Vector) -> bool:
@@ -62,11 +68,15 @@ def plus(one: Vector, other: Vector) -> Vector:
 
 
 def best_by_counts(
-    machine: Kinds, lists: Sequence[tuple[Sequence[tuple[Vector, int]], int]], distances: Sequence[Sequence[int]] | None
+    machine: Kinds,
+    lists: Sequence[tuple[Sequence[tuple[Vector, int]], int]],
+    distances: Sequence[Sequence[int]] | None,
 ) -> tuple[int, bool]:
     """Return the best result, looking at every vector of counts."""
     every = machine.lowest_mask(machine.sizes)
-    feasible = [[v for v in machine.vectors(machine.sizes) if any(v) and holds(d, v)] for d, _ in lists]
+    feasible = [
+        [v for v in machine.vectors(machine.sizes) if any(v) and holds(d, v)] for d, _ in lists
+    ]
     best = None
     for counts in set.intersection(*map(set, feasible)):
         if all(sum(counts) == size for _, size in lists):
@@ -103,13 +113,20 @@ def machines_of_kinds(draw: st.DrawFn) -> Any:
     amounts = st.tuples(*(st.integers(0, 4) for _ in sizes))
     demand = st.tuples(amounts, st.integers(0, 40))
     lists = draw(
-        st.lists(st.tuples(st.lists(demand, min_size=1, max_size=2), st.integers(0, 4)), min_size=1, max_size=3)
+        st.lists(
+            st.tuples(st.lists(demand, min_size=1, max_size=2), st.integers(0, 4)),
+            min_size=1,
+            max_size=3,
+        )
     )
     distances = None
     if draw(st.booleans()):
         table = [[draw(st.sampled_from([10, 12, 20, 32])) for _ in sizes] for _ in sizes]
         distances = [
-            [10 if a == b else table[min(kind[a], kind[b])][max(kind[a], kind[b])] for b in range(len(kind))]
+            [
+                10 if a == b else table[min(kind[a], kind[b])][max(kind[a], kind[b])]
+                for b in range(len(kind))
+            ]
             for a in range(len(kind))
         ]
     return Kinds(kind), lists, distances
@@ -121,7 +138,10 @@ def check_kinds(case: Any) -> None:
     packed = [
         feasible_hints(
             nodes,
-            [(None, [amounts[kind] for kind in machine.kind], request) for amounts, request in demands],
+            [
+                (None, [amounts[kind] for kind in machine.kind], request)
+                for amounts, request in demands
+            ],
             universe=(1 << nodes) - 1,
             preferred_size=size,
         )
@@ -190,7 +210,10 @@ def test_what_was_cut_short_is_never_called_exact() -> None:
     """
     random = Random(20)
     nodes = 40
-    distances = [[10 if a == b else 11 + (a * b * 7 + a + b) % 13 for b in range(nodes)] for a in range(nodes)]
+    distances = [
+        [10 if a == b else 11 + (a * b * 7 + a + b) % 13 for b in range(nodes)]
+        for a in range(nodes)
+    ]
     lists = []
     for _ in range(3):
         amounts = [random.randint(1, 50) for _ in range(nodes)]
@@ -216,26 +239,36 @@ def test_distances_whose_sums_could_overflow_are_refused(nodes: int, distance: i
 @pytest.mark.parametrize("nodes", [4, 12])
 def test_single_nodes_are_taken_from_any_list(nodes: int) -> None:
     """Described, written and any-node lists: the lowest node that all prefer."""
-    everywhere = feasible_hints(nodes, [(None, [1] * nodes, 1)], universe=(1 << nodes) - 1, preferred_size=1)
+    everywhere = feasible_hints(
+        nodes, [(None, [1] * nodes, 1)], universe=(1 << nodes) - 1, preferred_size=1
+    )
     some = HintList([hint(True, 3), hint(True, 2), hint(False, 0), hint(True, 0, 1)])
     anywhere = HintList([TopologyHint(None, True)])
     merger = Merger(nodes)
 
     assert merger.merge([everywhere, some, anywhere], single_nodes=True) == hint(True, 2)
     assert merger.merge([anywhere, anywhere], single_nodes=True) == hint(True, *range(nodes))
-    assert merger.merge([some, HintList([hint(True, 1)])], single_nodes=True) == hint(False, *range(nodes))
+    assert merger.merge([some, HintList([hint(True, 1)])], single_nodes=True) == hint(
+        False, *range(nodes)
+    )
     assert merger.merge([some, HintList.empty()], single_nodes=True) == hint(False, *range(nodes))
 
 
-def described(numa_nodes: int, requested: Sequence[tuple[list[Any], dict[str, Any]]]) -> list[dict[str, HintList]]:
-    return [{"resource": feasible_hints(numa_nodes, wanted, **options)} for wanted, options in requested]
+def described(
+    numa_nodes: int, requested: Sequence[tuple[list[Any], dict[str, Any]]]
+) -> list[dict[str, HintList]]:
+    return [
+        {"resource": feasible_hints(numa_nodes, wanted, **options)} for wanted, options in requested
+    ]
 
 
 @st.composite
 def wide_cases(draw: st.DrawFn, largest: int) -> Any:
     """Nine or more nodes; described lists, a written one, and providers without a preference."""
     numa_nodes = draw(st.integers(9, largest))
-    providers: list[Any] = described(numa_nodes, draw(st.lists(requests(numa_nodes), min_size=1, max_size=3)))
+    providers: list[Any] = described(
+        numa_nodes, draw(st.lists(requests(numa_nodes), min_size=1, max_size=3))
+    )
     if draw(st.integers(0, 3)) == 0:
         providers.append({"listed": model.hint_list(draw(st.lists(pairs(numa_nodes), max_size=5)))})
     if draw(st.integers(0, 4)) == 0:
@@ -274,7 +307,8 @@ def padded(
 ) -> HintList:
     """Return the hints of a request with its nodes at `at`; all other nodes hold nothing.
 
-    Without `strict` the others may be used all the same, as nodes without CPUs may by the CPU manager.
+    Without `strict` the others may be used all the same, as nodes without CPUs may by the CPU
+    manager.
     """
     wanted, options = requested
     useless = (1 << numa_nodes) - 1 & ~spread(-1, at)
@@ -288,7 +322,13 @@ def padded(
         },
     }
     demands = [
-        ([1 << place for place in at] if places is None else [spread(place, at) for place in places], amounts, request)
+        (
+            [1 << place for place in at]
+            if places is None
+            else [spread(place, at) for place in places],
+            amounts,
+            request,
+        )
         for places, amounts, request in wanted
     ]
     return feasible_hints(numa_nodes, demands, **moved)
@@ -301,23 +341,40 @@ def padded_cases(draw: st.DrawFn) -> Any:
     requested = draw(st.lists(requests(few), min_size=1, max_size=3))
     numa_nodes = draw(st.integers(12, 64))
     at = sorted(draw(st.sets(st.integers(0, numa_nodes - 1), min_size=few, max_size=few)))
-    strict = [True, *draw(st.lists(st.booleans(), min_size=len(requested) - 1, max_size=len(requested) - 1))]
+    strict = [
+        True,
+        *draw(st.lists(st.booleans(), min_size=len(requested) - 1, max_size=len(requested) - 1)),
+    ]
     return requested, numa_nodes, at, strict, draw(st.none() | distance_matrices(few))
 
 
 def padded_answer(
-    policy: str, requested: Any, numa_nodes: int, at: Sequence[int], strict: Sequence[bool], distances: Any
+    policy: str,
+    requested: Any,
+    numa_nodes: int,
+    at: Sequence[int],
+    strict: Sequence[bool],
+    distances: Any,
 ) -> tuple[set[int] | None, bool, bool]:
     """Return the merged hint as a set of nodes of the small machine; "every node" stays that."""
     rows = None
     if distances is not None:
-        rows = [[10 if one == other else 99 for other in range(numa_nodes)] for one in range(numa_nodes)]
+        rows = [
+            [10 if one == other else 99 for other in range(numa_nodes)] for one in range(numa_nodes)
+        ]
         for one, row in zip(at, distances, strict=True):
             for other, distance in zip(at, row, strict=True):
                 rows[one][other] = distance
-    options = {"max-allowable-numa-nodes": "64"} | ({} if rows is None else {"prefer-closest-numa-nodes": "true"})
-    lists = [padded(one, numa_nodes, at, strict=only) for one, only in zip(requested, strict, strict=True)]
-    best, admit = make_policy(policy, numa_nodes, rows, options).merge([{"resource": hints} for hints in lists])
+    options = {"max-allowable-numa-nodes": "64"} | (
+        {} if rows is None else {"prefer-closest-numa-nodes": "true"}
+    )
+    lists = [
+        padded(one, numa_nodes, at, strict=only)
+        for one, only in zip(requested, strict, strict=True)
+    ]
+    best, admit = make_policy(policy, numa_nodes, rows, options).merge(
+        [{"resource": hints} for hints in lists]
+    )
     if best.affinity is None or best.affinity == BitMask().fill(numa_nodes):
         return None, best.preferred, admit
     return {at.index(bit) for bit in best.affinity}, best.preferred, admit
@@ -360,7 +417,10 @@ def test_a_wide_list_may_meet_a_narrow_one() -> None:
 
 def test_a_list_may_leave_out_a_node_that_is_all_it_can_spare() -> None:
     """Each list can do without one node of nine; both can agree on the same one."""
-    lists = [feasible_hints(9, [(None, [2] * 9, 16)], universe=(1 << 9) - 1, preferred_size=-1) for _ in range(2)]
+    lists = [
+        feasible_hints(9, [(None, [2] * 9, 16)], universe=(1 << 9) - 1, preferred_size=-1)
+        for _ in range(2)
+    ]
     assert Merger(9).merge(lists) == hint(False, *range(8))
 
 
@@ -381,18 +441,24 @@ def test_a_mask_of_the_preferred_size_is_preferred_whatever_sockets_it_touches()
 
 def test_a_described_mask_goes_before_a_higher_one_of_its_size_that_is_listed() -> None:
     """Nodes that may be used alone only are listed beside those that combine freely."""
-    hints = feasible_hints(10, [(None, [1] * 10, 1)], universe=0b110, preferred_size=1, alone=1 << 9)
+    hints = feasible_hints(
+        10, [(None, [1] * 10, 1)], universe=0b110, preferred_size=1, alone=1 << 9
+    )
     assert Merger(10).merge([hints]) == hint(True, 1)
 
 
 def test_a_small_stack_is_enough() -> None:
     """Threads may have less than the main one: what a search needs is not on the stack."""
-    distances = [[10 if one == other else 20 + one * other % 7 for other in range(20)] for one in range(20)]
+    distances = [
+        [10 if one == other else 20 + one * other % 7 for other in range(20)] for one in range(20)
+    ]
     hints = feasible_hints(20, [(None, [1] * 20, 4)], universe=(1 << 20) - 1, preferred_size=3)
     found: list[TopologyHint] = []
     before = threading.stack_size(512 * 1024)
     try:
-        thread = threading.Thread(target=lambda: found.append(Merger(20, distances).merge([hints, hints])))
+        thread = threading.Thread(
+            target=lambda: found.append(Merger(20, distances).merge([hints, hints]))
+        )
         thread.start()
         thread.join()
     finally:
@@ -405,7 +471,12 @@ def test_lists_too_long_to_fold_are_folded_in_part() -> None:
     """The answer then is not exact, but every list has a part in it."""
     random = Random(7)
     long = [
-        HintList([TopologyHint(BitMask.from_int(random.getrandbits(64) | 1 << 39), False) for _ in range(4100)])
+        HintList(
+            [
+                TopologyHint(BitMask.from_int(random.getrandbits(64) | 1 << 39), False)
+                for _ in range(4100)
+            ]
+        )
         for _ in range(2)
     ]
 

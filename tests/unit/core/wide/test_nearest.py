@@ -24,10 +24,16 @@ def test_of_equally_near_wide_masks_the_lowest_wins(seed: int) -> None:
             distances[one][other] = distances[other][one] = random.choice(values)
     amounts = [random.choice([1, 1, 2, 3]) for _ in range(numa_nodes)]
     wanted = random.randint(3, min(12, sum(amounts)))
-    enough = [mask for mask in range(1 << numa_nodes) if sum(amounts[node] for node in model.nodes_of(mask)) >= wanted]
+    enough = [
+        mask
+        for mask in range(1 << numa_nodes)
+        if sum(amounts[node] for node in model.nodes_of(mask)) >= wanted
+    ]
     size = min(mask.bit_count() for mask in enough)
     nearest = [(model.apart(mask, distances), mask) for mask in enough if mask.bit_count() == size]
-    hints = feasible_hints(numa_nodes, [(None, amounts, wanted)], universe=(1 << numa_nodes) - 1, preferred_size=size)
+    hints = feasible_hints(
+        numa_nodes, [(None, amounts, wanted)], universe=(1 << numa_nodes) - 1, preferred_size=size
+    )
     options = {"max-allowable-numa-nodes": "64", "prefer-closest-numa-nodes": "true"}
     best, _ = make_policy("restricted", numa_nodes, distances, options).merge([{"cpu": hints}])
 

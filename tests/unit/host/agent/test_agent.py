@@ -51,7 +51,14 @@ def me():
 
 
 def asked(holder=None, keeper=None, show=None, **wishes):
-    return LeaseRequest(make_request(**wishes), holder or me(), command="c", name="made-up", keeper=keeper, show=show)
+    return LeaseRequest(
+        make_request(**wishes),
+        holder or me(),
+        command="c",
+        name="made-up",
+        keeper=keeper,
+        show=show,
+    )
 
 
 def sleeper():
@@ -121,7 +128,9 @@ def test_an_agent_decides_as_one_release(folder):
         source = client(folder)
         for release in (None, "1.33", "v1.33.2"):
             source.give_back(source.acquire(asked(cpus=2, kubelet_version=release)).lease)
-        with pytest.raises(InputError, match=r"expected 1\.33, as which the agent decides, got '1\.36'"):
+        with pytest.raises(
+            InputError, match=r"expected 1\.33, as which the agent decides, got '1\.36'"
+        ):
             source.acquire(asked(cpus=2, kubelet_version="1.36"))
         assert agent.said == []
 
@@ -140,7 +149,9 @@ def test_a_lease_is_released_by_its_name(folder):
     with running_agent(folder):
         source = client(folder)
         source.acquire(asked(cpus=16, name="big"))
-        with pytest.raises(AllocationError, match=r"lease 'big' is held by pid \d+, which is running; --force"):
+        with pytest.raises(
+            AllocationError, match=r"lease 'big' is held by pid \d+, which is running; --force"
+        ):
             source.release("big", force=False)
         assert source.release("big", force=True).lease.name == "big"
         source.acquire(asked(cpus=16))
@@ -240,7 +251,9 @@ def test_who_waited_waits_on_after_a_restart(folder):
     got = []
     with running_agent(folder):
         first = client(folder).acquire(asked(cpus=16)).lease
-        thread = threading.Thread(target=lambda: got.append(client(folder).acquire(asked(cpus=4), math.inf).lease))
+        thread = threading.Thread(
+            target=lambda: got.append(client(folder).acquire(asked(cpus=4), math.inf).lease)
+        )
         thread.start()
         eventually(lambda: waiting(folder) == 1)
     assert waiting(folder) == 1
@@ -278,7 +291,10 @@ def exchange(folder, data):
         (b"\xff\xff\xff\xff", "expected up to 65536 bytes"),
         (frame(Ask("short", identify(1), "", "x")), "an id of 16 letters"),
         (frame(Ask("a" * 16, identify(1), "", "x", policy="odd")), "expected one of none"),
-        (frame(Ask("a" * 16, msgspec.structs.replace(identify(1), start_time=1), "", "x")), "process 1 has ended"),
+        (
+            frame(Ask("a" * 16, msgspec.structs.replace(identify(1), start_time=1), "", "x")),
+            "process 1 has ended",
+        ),
         (
             frame(Ask("a" * 16, msgspec.structs.replace(identify(1), pid_namespace=1), "", "x")),
             "a process of the agent's own PID namespace",
@@ -303,14 +319,20 @@ def test_two_requests_at_once_are_answered_in_turn(folder):
         requests = [*asks, List(), List()]
         for start in range(0, len(requests), 2):
             connection.sendall(b"".join(map(frame, requests[start : start + 2])))
-            replies += [decode_reply(stream.read(int.from_bytes(stream.read(4), "big"))) for _ in range(2)]
+            replies += [
+                decode_reply(stream.read(int.from_bytes(stream.read(4), "big"))) for _ in range(2)
+            ]
         assert [isinstance(reply, Grant) for reply in replies[:20]] == [True] * 16 + [False] * 4
         assert len(replies[20].leases) == 16
 
 
 def test_a_slow_client_stalls_nobody(folder):
     """One that sends half a request, and one that takes no replies."""
-    with running_agent(folder), socket.socket(socket.AF_UNIX) as half, socket.socket(socket.AF_UNIX) as deaf:
+    with (
+        running_agent(folder),
+        socket.socket(socket.AF_UNIX) as half,
+        socket.socket(socket.AF_UNIX) as deaf,
+    ):
         for connection in (half, deaf):
             connection.connect(str(folder / "agent.sock"))
         half.sendall(b"\0\0")
@@ -367,14 +389,20 @@ def test_what_ended_without_an_agent_and_what_changed_is_said(folder):
     (lease,) = table.leases
     gone = msgspec.structs.replace(me(), start_time=1)
     earlier = msgspec.structs.replace(gone, boot_id="earlier")
-    leases = [msgspec.structs.replace(lease, id=str(n), process=one) for n, one in enumerate((gone, earlier, earlier))]
+    leases = [
+        msgspec.structs.replace(lease, id=str(n), process=one)
+        for n, one in enumerate((gone, earlier, earlier))
+    ]
     was = msgspec.structs.replace(table.machine, description="9 CPUs, 9 NUMA nodes")
     write_journal(folder / "leases.json.journal", LeaseTable(was, tuple(leases)))
     with running_agent(folder) as agent:
         assert agent.said == [
             "2 leases ended with an earlier boot of this machine",
             "1 lease ended while no agent ran",
-            f"this machine has {table.machine.description} now, and had 9 CPUs, 9 NUMA nodes before",
+            (
+                f"this machine has {table.machine.description} now, and had 9 CPUs, 9 NUMA nodes "
+                "before"
+            ),
         ]
         assert client(folder).overview().leases == ()
 
@@ -382,8 +410,13 @@ def test_what_ended_without_an_agent_and_what_changed_is_said(folder):
 def test_leases_of_another_machine_are_not_taken_over(folder):
     FileSource(file_of(folder), lambda _: leasing.site()).acquire(asked(cpus=1))
     other = leasing.site()
-    other = type(other)(other.machine, msgspec.structs.replace(other.identity, fingerprint="x"), False)
-    with pytest.raises(InputError, match="the leases are not of this machine"), running_agent(folder, other):
+    other = type(other)(
+        other.machine, msgspec.structs.replace(other.identity, fingerprint="x"), False
+    )
+    with (
+        pytest.raises(InputError, match="the leases are not of this machine"),
+        running_agent(folder, other),
+    ):
         pass
     assert len(file_of(folder).read().leases) == 1
 
@@ -420,7 +453,11 @@ def test_device_plugins_are_asked_and_their_answers_reach_the_command(folder, pl
         grant = source.acquire(asked(devices={NIC: 1, leasing.GPU: 1}))
         assert grant.lease.devices == {NIC: ("nic2",), leasing.GPU: ("gpu0",)}
         assert grant.environment()["NICS"] == "nic2"
-        assert [name for name, *_ in plugin.calls] == ["GetPreferredAllocation", "Allocate", "PreStartContainer"]
+        assert [name for name, *_ in plugin.calls] == [
+            "GetPreferredAllocation",
+            "Allocate",
+            "PreStartContainer",
+        ]
         # only one is left near
         source.acquire(asked(devices={NIC: 1}), 1.0)
         plugin.answer = lambda _: 1 / 0
@@ -451,7 +488,11 @@ def test_a_plugin_that_hangs_stalls_nobody_else(folder, plugin):
         eventually(lambda: parts_or_none(source))
         thread = threading.Thread(target=refused, args=(source,))
         thread.start()
-        eventually(lambda: ("Allocate", ("nic0",)) in plugin.calls or ("Allocate", ("nic1",)) in plugin.calls)
+        eventually(
+            lambda: (
+                ("Allocate", ("nic0",)) in plugin.calls or ("Allocate", ("nic1",)) in plugin.calls
+            )
+        )
         source.give_back(source.acquire(asked(cpus=16)).lease)
         plugin.die()
         thread.join(LONG)
@@ -497,7 +538,9 @@ def test_beside_an_agent_whose_file_somebody_removes_nothing_is_given(folder, mo
         held = client(folder).acquire(asked(cpus=2)).lease
         (folder / "leases.json").unlink()
         beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(asked(cpus=2)).lease
-        assert {held.id, beside.id} == {known.lease.id for known in client(folder).overview().leases}
+        assert {held.id, beside.id} == {
+            known.lease.id for known in client(folder).overview().leases
+        }
         assert not held.cpus & beside.cpus
         eventually((folder / "leases.json").exists)
 
@@ -517,7 +560,9 @@ def shown():
 
 
 @pytest.mark.parametrize("name", ["alignup/leases.json", "elsewhere/leases.json"])
-def test_what_users_have_from_their_own_files_is_the_agent_s_who_takes_their_place(folder, shown, name):
+def test_what_users_have_from_their_own_files_is_the_agent_s_who_takes_their_place(
+    folder, shown, name
+):
     """A file that somebody named stays as it is, and who named it goes on with it."""
     site = own_machine()
     socket = folder / "agent.sock"
@@ -525,7 +570,9 @@ def test_what_users_have_from_their_own_files_is_the_agent_s_who_takes_their_pla
     lease = files.acquire(asked(show=shown, cpus=2)).lease
     with running_agent(folder, site, replaces_own_files=True):
         known = [one.lease for one in client(folder).overview().leases]
-        assert known == ([msgspec.structs.replace(lease, uid=os.geteuid())] if "alignup" in name else [])
+        assert known == (
+            [msgspec.structs.replace(lease, uid=os.geteuid())] if "alignup" in name else []
+        )
         if known:
             others = client(folder).acquire(asked(cpus=2)).lease
             assert not others.cpus & lease.cpus
@@ -584,15 +631,23 @@ def test_files_that_somebody_removes_are_made_again(folder, monkeypatch, caplog,
         client(folder).acquire(asked(show=show if is_shown else None, cpus=2))
         (folder / "leases.json").unlink()
         journal = (folder / "leases.json.journal").rename(folder / "j")
-        beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(asked(cpus=2, name="beside")).lease
+        beside = (
+            FileSource(file_of(folder), lambda _: leasing.site())
+            .acquire(asked(cpus=2, name="beside"))
+            .lease
+        )
         journal.rename(folder / "leases.json.journal")
         eventually(lambda: "granted without the agent" in caplog.text)
         eventually(lambda: file_of(folder).agent())
-        assert (beside.id in {known.lease.id for known in client(folder).overview().leases}) == is_shown
+        assert (
+            beside.id in {known.lease.id for known in client(folder).overview().leases}
+        ) == is_shown
         assert ("the lease was not taken over" in caplog.text) != is_shown
     os.close(evidence)
     with running_agent(folder):
-        assert (beside.id in {known.lease.id for known in client(folder).overview().leases}) == is_shown
+        assert (
+            beside.id in {known.lease.id for known in client(folder).overview().leases}
+        ) == is_shown
 
 
 def test_an_agent_ends_whose_lock_somebody_removes(folder, monkeypatch, caplog):
@@ -650,10 +705,17 @@ def what_nobody_may(folder, roots):
     source = client(folder)
     lease = source.acquire(asked(cpus=3, name="roots")).lease
     shown = {known.lease.name: known.lease for known in source.overview().leases}
-    if set(shown) != {"(user 0)", "roots"} or shown["(user 0)"].process.pid or lease.cpus & shown["(user 0)"].cpus:
+    if (
+        set(shown) != {"(user 0)", "roots"}
+        or shown["(user 0)"].process.pid
+        or lease.cpus & shown["(user 0)"].cpus
+    ):
         return 2
     source.give_back(roots)
-    if len(source.overview().leases) != 2 or source.release("roots", force=True).lease.id != lease.id:
+    if (
+        len(source.overview().leases) != 2
+        or source.release("roots", force=True).lease.id != lease.id
+    ):
         return 3
     with pytest.raises(AllocationError, match="no lease has the name"):
         source.release("roots", force=True)
@@ -675,7 +737,9 @@ def test_a_failure_of_the_agent_is_one_requests_only(folder, monkeypatch, caplog
         client(folder).acquire(asked(cpus=16))
 
 
-@pytest.mark.parametrize("wishes", [{"memory": 1 << 62}, {"cpus": 1 << 20}, {"devices": {leasing.GPU: 10**9}}])
+@pytest.mark.parametrize(
+    "wishes", [{"memory": 1 << 62}, {"cpus": 1 << 20}, {"devices": {leasing.GPU: 10**9}}]
+)
 def test_what_is_far_too_much_is_refused(folder, wishes):
     with running_agent(folder), pytest.raises(AllocationError):
         client(folder).acquire(asked(**wishes))

@@ -10,7 +10,15 @@ import struct
 import pytest
 
 from agents import LONG, client, running_agent
-from alignup.host.leases.agent_messages import HEADER, LARGEST_REQUEST, Ask, Failed, Refused, decode_reply, frame
+from alignup.host.leases.agent_messages import (
+    HEADER,
+    LARGEST_REQUEST,
+    Ask,
+    Failed,
+    Refused,
+    decode_reply,
+    frame,
+)
 from alignup.host.processes.identity import identify
 from fake_plugins import short_folder
 
@@ -34,7 +42,9 @@ def ask(**fields) -> bytes:
     made |= fields
     if holder:
         made["holder"] |= holder
-    return framed(json.dumps({name: value for name, value in made.items() if value is not None}).encode())
+    return framed(
+        json.dumps({name: value for name, value in made.items() if value is not None}).encode()
+    )
 
 
 def said(text: str) -> bytes:
@@ -74,16 +84,24 @@ REFUSED = {
     "a holder beyond 64 bits": ask(holder_fields={"pid": HUGE}),
     "a holder that began before time": ask(holder_fields={"startTime": -(1 << 63)}),
     "init as a holder of another time": ask(holder_fields={"pid": 1}),
-    "a keeper that is gone": ask(keeper={"pid": 1 << 21, "startTime": 1, "bootId": "x", "pidNamespace": 1}),
-    "wait that is no number": said(ask().decode()[HEADER:].replace('"cpus": 1', '"cpus": 1, "wait": NaN')),
-    "wait that is infinite": said(ask().decode()[HEADER:].replace('"cpus": 1', '"cpus": 1, "wait": Infinity')),
+    "a keeper that is gone": ask(
+        keeper={"pid": 1 << 21, "startTime": 1, "bootId": "x", "pidNamespace": 1}
+    ),
+    "wait that is no number": said(
+        ask().decode()[HEADER:].replace('"cpus": 1', '"cpus": 1, "wait": NaN')
+    ),
+    "wait that is infinite": said(
+        ask().decode()[HEADER:].replace('"cpus": 1', '"cpus": 1, "wait": Infinity')
+    ),
     "wait as text": ask(wait="1s"),
     "a part of none": ask(part={"rank": 0, "parts": 0}),
     "a part below zero": ask(part={"rank": -1, "parts": 2}),
     "a part beyond the last": ask(part={"rank": 2, "parts": 2}),
     "more parts than CPUs": ask(part={"rank": 0, "parts": 1 << 62}),
     "a policy with a newline": ask(policy="none\n"),
-    "a policy that is null": said(ask().decode()[HEADER:].replace('"cpus": 1', '"cpus": 1, "policy": null')),
+    "a policy that is null": said(
+        ask().decode()[HEADER:].replace('"cpus": 1', '"cpus": 1, "policy": null')
+    ),
     "a release that is none": ask(kubelet_version="1." + "9" * 5000),
     "a release below zero": ask(kubelet_version="-1.-1"),
     "a field twice": said(ask().decode()[HEADER:].replace('"cpus": 1', '"cpus": 1, "cpus": 2')),
@@ -105,7 +123,9 @@ REFUSED = {
     "white space alone": framed(b" " * LARGEST_REQUEST),
     "deep lists": framed(b"[" * 60_000),
     "deep objects": framed(b'{"a":' * 12_000),
-    "deep devices": said('{"type":"cut","parts":1,"devices":' + '{"a":' * 10_000 + "1" + "}" * 10_000 + "}"),
+    "deep devices": said(
+        '{"type":"cut","parts":1,"devices":' + '{"a":' * 10_000 + "1" + "}" * 10_000 + "}"
+    ),
     "a comment": said('{"type":"list"/**/}'),
     "single quotes": said("{'type':'list'}"),
     "a number of many digits": said('{"type":"cut","parts":' + "9" * 60_000 + "}"),
@@ -113,7 +133,9 @@ REFUSED = {
     "parts below zero": said('{"type":"cut","parts":-5}'),
     "a thousand million parts": said('{"type":"cut","parts":1000000000}'),
     "CPUs of parts below zero": said('{"type":"cut","parts":2,"cpus_per_part":-1}'),
-    "CPUs of parts beyond all": said('{"type":"cut","parts":2,"cpus_per_part":9223372036854775807}'),
+    "CPUs of parts beyond all": said(
+        '{"type":"cut","parts":2,"cpus_per_part":9223372036854775807}'
+    ),
     "a release of a name with NUL": said('{"type":"release","name":"a\\u0000b"}'),
     "a release of no name": said('{"type":"release","name":""}'),
     "a release of a name of lines": said('{"type":"release","name":"a\\nb\\u001b[2J"}'),

@@ -15,7 +15,15 @@ import leasing
 from alignup.errors import InputError
 from alignup.host.agent import journal as module
 from alignup.host.agent.journal import Journal, line_of, read_entries, settled, write_journal
-from alignup.host.leases.record import Freed, Given, Joined, LeaseTable, Left, MachineIdentity, Waiter
+from alignup.host.leases.record import (
+    Freed,
+    Given,
+    Joined,
+    LeaseTable,
+    Left,
+    MachineIdentity,
+    Waiter,
+)
 from alignup.host.processes.identity import identify
 
 MACHINE = MachineIdentity("f", "a machine")
@@ -63,7 +71,11 @@ def path(tmp_path):
 def test_what_is_written_is_read(path, durable):
     one, two = leasing.record("one"), leasing.record("two")
     waiter, other = Waiter("w", ME, ("cpu",)), Waiter("x", ME)
-    batches = [[Given(one), Joined(waiter)], [Given(two), Freed(one.id), Freed("unknown")], [Joined(other), Left("w")]]
+    batches = [
+        [Given(one), Joined(waiter)],
+        [Given(two), Freed(one.id), Freed("unknown")],
+        [Joined(other), Left("w")],
+    ]
     _, told, _ = written(path, batches, durable=durable)
     assert told == 3
     assert read_journal(path) == (LeaseTable(MACHINE, (two,), (other,)), "")
@@ -104,7 +116,9 @@ def test_whatever_is_torn_off_was_promised_to_nobody(tmp_path_factory, data):
     cut = data.draw(st.integers(ends[0], ends[-1]))
     os.truncate(path, cut)
     table, words = read_journal(path)
-    assert table.leases == tuple(lease for lease, end in zip(leases, ends[1:], strict=True) if end - 1 <= cut)
+    assert table.leases == tuple(
+        lease for lease, end in zip(leases, ends[1:], strict=True) if end - 1 <= cut
+    )
     assert bool(words) == (not {cut, cut + 1} & {*ends})
 
 
@@ -128,7 +142,9 @@ def test_a_journal_without_its_table_is_damaged(path, found):
     assert read_journal(path)[1]
 
 
-@pytest.mark.parametrize("harm", [lambda path: os.truncate(path, 0), os.unlink, lambda path: path.rename(f"{path}-2")])
+@pytest.mark.parametrize(
+    "harm", [lambda path: os.truncate(path, 0), os.unlink, lambda path: path.rename(f"{path}-2")]
+)
 def test_a_journal_that_somebody_changes_is_made_anew_with_all_leases(path, harm):
     """At the next write: one that begins in its middle would have lost what stood before."""
     one, two = leasing.record("one"), leasing.record("two")

@@ -29,15 +29,22 @@ STATE_FILE = Path("/leases.json")
 
 
 def request_for(chance, number, **wishes):
-    wishes = wishes or {"cpus": chance.randint(1, 4), "devices": {leasing.GPU: chance.randint(0, 1)}}
-    return LeaseRequest(make_request(**wishes), ME, command="a command", name="x", id=f"{number:016x}")
+    wishes = wishes or {
+        "cpus": chance.randint(1, 4),
+        "devices": {leasing.GPU: chance.randint(0, 1)},
+    }
+    return LeaseRequest(
+        make_request(**wishes), ME, command="a command", name="x", id=f"{number:016x}"
+    )
 
 
 @cache
 def by_id():
     """Return all leases that there ever were."""
     return {
-        entry.lease.id: entry.lease for line in history()[1] if isinstance(entry := module._entry_of(line[:-1]), Given)
+        entry.lease.id: entry.lease
+        for line in history()[1]
+        if isinstance(entry := module._entry_of(line[:-1]), Given)
     }
 
 
@@ -88,9 +95,13 @@ def check(text, shown, promised=None):
     known = {lease.id: lease for lease in table.leases}
     missing = [lease for lease in held if known.get(lease.id) != lease]
     assert not missing or lost, "a lease is forgotten, and its CPUs may be given again"
-    assert words or set(known) == {lease.id for lease in held}, "something is not as it was, and nobody is told"
+    assert words or set(known) == {lease.id for lease in held}, (
+        "something is not as it was, and nobody is told"
+    )
     if all(by_id().get(lease.id) == lease for lease in table.leases):
-        restored(tuple(lease.id for lease in table.leases), bool(lost) and "it may have recorded a lease")
+        restored(
+            tuple(lease.id for lease in table.leases), bool(lost) and "it may have recorded a lease"
+        )
     else:
         raise AssertionError("a lease is another than it was")
 
@@ -175,7 +186,11 @@ def test_of_a_lost_journal_nothing_is_known_but_what_processes_show(damaged):
 def test_two_damaged_lines_hide_a_lease_behind_one_that_ended():
     """The number of leases says nothing then: one is known that has ended, and one is not that has not."""
     one, two = leasing.record("one"), leasing.record("two")
-    lines = [line_of(Began(1, LeaseTable(STATE, (one,)))), line_of(Freed(one.id)), line_of(Given(two))]
+    lines = [
+        line_of(Began(1, LeaseTable(STATE, (one,)))),
+        line_of(Freed(one.id)),
+        line_of(Given(two)),
+    ]
     lines = [lines[0], b"x" + lines[1][1:], line_of(Freed("y")), b"x" + lines[2][1:]]
     table, _, lost = settled(read_entries(b"".join(lines), "j"), (), 1)
     assert (table.leases, bool(lost)) == ((one,), True)

@@ -85,7 +85,10 @@ def test_what_is_free_and_held_and_decided():
     assert found["alignup_agent_held", "0", "cpu"] == 3
     assert found["alignup_agent_held", "0", "memory"] == leasing.GI
     assert found["alignup_agent_free", "1", "memory"] == 16 * leasing.GI
-    assert (found["alignup_agent_free", "0", leasing.GPU], found["alignup_agent_held", "0", leasing.GPU]) == (1, 1)
+    assert (
+        found["alignup_agent_free", "0", leasing.GPU],
+        found["alignup_agent_held", "0", leasing.GPU],
+    ) == (1, 1)
     assert (found["alignup_agent_leases_held",], found["alignup_agent_waiting",]) == (1, 0)
     assert found["alignup_agent_admissions_total", "", "admitted"] == 1
     assert found["alignup_agent_admissions_total", "UnexpectedAdmissionError", "refused"] == 1
@@ -97,7 +100,9 @@ def test_what_is_free_and_held_and_decided():
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:", "localhost:", "[::1]:"])
 def test_a_port_alone_is_on_loopback(address):
-    family, loopback = (socket.AF_INET6, "::1") if "::1" in address else (socket.AF_INET, "127.0.0.1")
+    family, loopback = (
+        (socket.AF_INET6, "::1") if "::1" in address else (socket.AF_INET, "127.0.0.1")
+    )
     try:
         with socket.socket(family) as free:
             free.bind((loopback, 0))
@@ -111,14 +116,20 @@ def test_a_port_alone_is_on_loopback(address):
 
 @pytest.mark.parametrize("where", ["x", "70000", "127.0.0.1:", "/no/such/folder/m.sock"])
 def test_a_place_that_cannot_be_is_an_error(where):
-    with pytest.raises(InputError, match=r"cannot serve metrics at .*ADDRESS:.PORT or a path: "), serving(where):
+    with (
+        pytest.raises(InputError, match=r"cannot serve metrics at .*ADDRESS:.PORT or a path: "),
+        serving(where),
+    ):
         pass
 
 
 def test_a_file_at_the_path_stays():
     with short_folder() as folder:
         (folder / "m").write_text("precious")
-        with pytest.raises(InputError, match=r"/m is a file, not a socket, at --metrics"), serving(folder / "m"):
+        with (
+            pytest.raises(InputError, match=r"/m is a file, not a socket, at --metrics"),
+            serving(folder / "m"),
+        ):
             pass
         assert (folder / "m").read_text() == "precious"
 
@@ -157,7 +168,9 @@ def test_who_goes_away_early_leaves_no_words(served, capfd, caplog):
 
 def test_the_form_is_the_one_that_is_asked_for(served):
     with connected(served) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n")
+        connection.sendall(
+            b"GET / HTTP/1.1\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n"
+        )
         answer = b"".join(iter(lambda: connection.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.0 200 OK\r\nContent-Type: application/openmetrics-text")
     assert answer.endswith(b"# EOF\n")
@@ -168,7 +181,11 @@ def test_a_failure_is_for_the_log(caplog):
         def collect(self):
             raise ZeroDivisionError
 
-    with short_folder() as folder, serving(folder / "m.sock", Failing()), connected(folder / "m.sock") as connection:
+    with (
+        short_folder() as folder,
+        serving(folder / "m.sock", Failing()),
+        connected(folder / "m.sock") as connection,
+    ):
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
         with suppress(ConnectionError):
             assert connection.recv(1) == b""

@@ -75,10 +75,17 @@ def test_a_later_agent_goes_on_with_the_journal(file, socket):
 
 def test_leases_of_an_earlier_boot_are_told_of_as_such(file, socket, ownership):
     before = msgspec.structs.replace(GONE, boot_id="earlier")
-    put(file, *(msgspec.structs.replace(leasing.record(name), process=before) for name in "ab"), dead("c"))
+    put(
+        file,
+        *(msgspec.structs.replace(leasing.record(name), process=before) for name in "ab"),
+        dead("c"),
+    )
     said = []
     assert ownership.take_over(MACHINE, socket, said.append).leases == ()
-    assert said == ["2 leases ended with an earlier boot of this machine", "1 lease ended while no agent ran"]
+    assert said == [
+        "2 leases ended with an earlier boot of this machine",
+        "1 lease ended while no agent ran",
+    ]
 
 
 def test_a_journal_that_was_written_before_the_file_said_so_does_not_count(file, socket, ownership):
@@ -88,7 +95,9 @@ def test_a_journal_that_was_written_before_the_file_said_so_does_not_count(file,
     assert ownership.take_over(MACHINE, socket, pytest.fail).leases == (leasing.record("one"),)
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda journal: journal.write_bytes(b"")], ids=["gone", "empty"])
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda journal: journal.write_bytes(b"")], ids=["gone", "empty"]
+)
 def test_without_its_journal_an_agent_knows_what_processes_show(file, socket, damage):
     """Its file is as it was, and says that an agent has the leases."""
     lease = leasing.record("shown")
@@ -117,7 +126,9 @@ def test_one_agent_only(file, ownership):
 
 def test_leases_of_another_machine_stay_where_they_are(file, socket, ownership):
     put(file, leasing.record("one"))
-    with pytest.raises(InputError, match=r"the leases are not of this machine \(b\) but of another one"):
+    with pytest.raises(
+        InputError, match=r"the leases are not of this machine \(b\) but of another one"
+    ):
         ownership.take_over(MachineIdentity("other", "b"), socket, pytest.fail)
     assert [lease.name for lease in file.read().leases] == ["one"]
     assert file.agent() == ""
@@ -134,7 +145,9 @@ def test_leases_are_handed_back_once(file, socket, ownership):
         assert change.table.machine == MACHINE
 
 
-def test_cgroups_of_leases_that_had_ended_before_go_with_an_agent_that_hands_back(tmp_path, file, socket, ownership):
+def test_cgroups_of_leases_that_had_ended_before_go_with_an_agent_that_hands_back(
+    tmp_path, file, socket, ownership
+):
     cgroup = tmp_path / "alignup-1"
     cgroup.mkdir()
     put(file, msgspec.structs.replace(dead("gone"), cgroup=str(cgroup)))
@@ -188,7 +201,9 @@ def nothing_known_of_the_agent(file):
     ids=["removed", "emptied", "torn", "replaced", "removed with the lock"],
 )
 @pytest.mark.parametrize("is_kept", [True, False], ids=["", "without the file's lock"])
-def test_a_file_that_is_lost_while_the_agent_is_down_costs_nobody_a_lease(file, socket, harm, is_kept):
+def test_a_file_that_is_lost_while_the_agent_is_down_costs_nobody_a_lease(
+    file, socket, harm, is_kept
+):
     """Its journal is there: neither a command nor the next agent gives what it has."""
     kept = leasing.record("kept", cpus=CPUSet([1]))
     file.tell = lambda _: None
@@ -253,7 +268,9 @@ def test_what_may_be_missing_is_given_to_nobody_until_an_operator_says_so(file, 
         table = agent.take_over(MACHINE, socket, said.append)
         assert [lease.name for lease in table.leases] == ["kept"]
         words = "line 2 of the journal cannot be read, and may have recorded a lease"
-        assert agent.lost == f"{words}: nothing is given until `alignup agent --repair` has been used"
+        assert (
+            agent.lost == f"{words}: nothing is given until `alignup agent --repair` has been used"
+        )
         assert agent.lost in said
         assert any("is now" in one for one in said) == (number == 0)
         with pytest.raises(InputError, match="see `alignup agent --repair`"):
@@ -268,7 +285,9 @@ def test_what_may_be_missing_is_given_to_nobody_until_an_operator_says_so(file, 
         assert bool(known.lost) == is_lost
         agent.close()
     agent = Ownership(file)
-    assert [lease.name for lease in agent.take_over(MACHINE, socket, pytest.fail).leases] == ["kept"]
+    assert [lease.name for lease in agent.take_over(MACHINE, socket, pytest.fail).leases] == [
+        "kept"
+    ]
     assert agent.lost == ""
     agent.close()
 

@@ -63,7 +63,9 @@ def test_devices_are_taken_over_in_the_event_loop():
 
     async def work():
         calls.feed(ledger, service.changed)
-        report = threading.Thread(target=plugins.listener, args=(NIC, (Device("a", (0,)), Device("b", (1,)))))
+        report = threading.Thread(
+            target=plugins.listener, args=(NIC, (Device("a", (0,)), Device("b", (1,))))
+        )
         report.start()
         await asyncio.to_thread(report.join)
         while not service.threads:  # noqa: ASYNC110  # no event tells of it

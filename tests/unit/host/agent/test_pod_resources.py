@@ -16,7 +16,12 @@ from alignup.errors import InputError
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
 from alignup.kubelet import pod_resources_pb2 as wire
-from alignup.kubelet.pod_resources import allocatable_from_wire, ask_kubelet, plain_answer, pods_from_wire
+from alignup.kubelet.pod_resources import (
+    allocatable_from_wire,
+    ask_kubelet,
+    plain_answer,
+    pods_from_wire,
+)
 from alignup.kubelet.pod_resources_server import serve_pod_resources
 from alignup.machine.cpuset import CPUSet
 from fake_plugins import short_folder
@@ -27,7 +32,10 @@ READER = Path(os.environ.get("ALIGNUP_PLUGIN_PROGRAMS", "")) / "pod-resources"
 @pytest.fixture
 def socket():
     """Serve an agent with one lease; return the socket of its PodResources."""
-    with short_folder() as folder, running_agent(folder, pod_resources=folder / "r" / "kubelet.sock"):
+    with (
+        short_folder() as folder,
+        running_agent(folder, pod_resources=folder / "r" / "kubelet.sock"),
+    ):
         request = make_request(cpus=3, memory="1Gi", devices={leasing.GPU: 2}, name="lease")
         client(folder).acquire(LeaseRequest(request, identify(os.getpid()), command="", name="x"))
         yield folder / "r" / "kubelet.sock"
@@ -36,9 +44,13 @@ def socket():
 def get(socket, namespace, name):
     with grpc.insecure_channel(f"unix:{socket}") as channel:
         method = channel.unary_unary(
-            "/v1.PodResourcesLister/Get", wire.PodQuestion.SerializeToString, wire.PodAnswer.FromString
+            "/v1.PodResourcesLister/Get",
+            wire.PodQuestion.SerializeToString,
+            wire.PodAnswer.FromString,
         )
-        return method(wire.PodQuestion(pod_namespace=namespace, pod_name=name), timeout=60).pod_resources
+        return method(
+            wire.PodQuestion(pod_namespace=namespace, pod_name=name), timeout=60
+        ).pod_resources
 
 
 def test_leases_are_pods(socket):
@@ -47,8 +59,13 @@ def test_leases_are_pods(socket):
     found = allocatable_from_wire(allocatable, "the answer")
     (container,) = pod.containers
     assert (pod.namespace, pod.name, container.name) == (f"user-{os.geteuid()}", "lease", "command")
-    assert (str(container.cpus), dict(container.devices)) == ("0-1,8", {leasing.GPU: ("gpu0", "gpu1")})
-    assert [(block.size, tuple(block.numa_nodes)) for block in container.memory] == [(leasing.GI, (0,))]
+    assert (str(container.cpus), dict(container.devices)) == (
+        "0-1,8",
+        {leasing.GPU: ("gpu0", "gpu1")},
+    )
+    assert [(block.size, tuple(block.numa_nodes)) for block in container.memory] == [
+        (leasing.GI, (0,))
+    ]
     assert found.cpus == CPUSet(range(16))
     assert [device.id for device in found.devices[leasing.GPU]] == ["gpu0", "gpu1", "gpu2", "gpu3"]
     assert [block.size for block in found.memory] == [16 * leasing.GI] * 2
@@ -70,7 +87,9 @@ def test_a_place_that_cannot_be_is_an_error(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.rig
-@pytest.mark.skipif(not READER.exists(), reason="ALIGNUP_PLUGIN_PROGRAMS names no folder with pod-resources")
+@pytest.mark.skipif(
+    not READER.exists(), reason="ALIGNUP_PLUGIN_PROGRAMS names no folder with pod-resources"
+)
 def test_a_client_of_kubernetes_reads_it(socket):
     def read(*words):
         done = subprocess.run([READER, socket, *words], capture_output=True, check=True, timeout=60)  # noqa: S603

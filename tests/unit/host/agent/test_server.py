@@ -13,7 +13,16 @@ import pytest
 from alignup.errors import InputError
 from alignup.host.agent import server as module
 from alignup.host.agent.server import AgentServer
-from alignup.host.leases.agent_messages import HEADER, LARGEST_REQUEST, Cut, Done, Failed, List, decode_reply, frame
+from alignup.host.leases.agent_messages import (
+    HEADER,
+    LARGEST_REQUEST,
+    Cut,
+    Done,
+    Failed,
+    List,
+    decode_reply,
+    frame,
+)
 from fake_plugins import LONG, short_folder
 
 
@@ -60,7 +69,9 @@ async def connected(path):
 
 async def answer(reader):
     header = await asyncio.wait_for(reader.readexactly(HEADER), LONG)
-    return decode_reply(await asyncio.wait_for(reader.readexactly(int.from_bytes(header, "big")), LONG))
+    return decode_reply(
+        await asyncio.wait_for(reader.readexactly(int.from_bytes(header, "big")), LONG)
+    )
 
 
 async def is_closed(reader):
@@ -308,7 +319,9 @@ def test_few_descriptors_are_not_all_for_connections(path, monkeypatch):
     """A quarter of them; root and the agent's own user have as many more, and no more."""
     monkeypatch.setattr(module.resource, "getrlimit", lambda _: (8, 8))
     users = [1000, 1000, 1000, os.geteuid(), os.geteuid(), 0]
-    monkeypatch.setattr(module.Caller, "__init__", lambda self, _: setattr(self, "uid", users.pop(0)))
+    monkeypatch.setattr(
+        module.Caller, "__init__", lambda self, _: setattr(self, "uid", users.pop(0))
+    )
 
     async def work():
         async with serving(path, Service()) as server:
@@ -326,7 +339,9 @@ def test_a_flood_is_one_line_a_second(path, monkeypatch, caplog):
     """And root and the agent's own user are let in beside it."""
     monkeypatch.setattr(module, "_MOST_CONNECTIONS", 1)
     users = [1000] * 30 + [0, os.geteuid()]
-    monkeypatch.setattr(module.Caller, "__init__", lambda self, _: setattr(self, "uid", users.pop(0)))
+    monkeypatch.setattr(
+        module.Caller, "__init__", lambda self, _: setattr(self, "uid", users.pop(0))
+    )
 
     async def work():
         async with serving(path, Service()) as server:
@@ -353,7 +368,9 @@ def test_a_folder_that_is_made_lets_the_group_through(path):
     for group, mode in (("", 0o700), ("root", 0o711)):
         new = path.parent / f"new-{group}" / "below" / "a.sock"
         module.make_folder(new, group)
-        assert [folder.stat().st_mode & 0o777 for folder in (new.parent, new.parent.parent)] == [mode] * 2
+        assert [folder.stat().st_mode & 0o777 for folder in (new.parent, new.parent.parent)] == [
+            mode
+        ] * 2
 
 
 def test_the_socket_is_replaced_and_stays(path):

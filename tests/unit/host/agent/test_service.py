@@ -143,7 +143,9 @@ class Agent:
         """Begin to carry out a request; return its replies, which come into the list, and how to give it up."""
         replies = []
         work = asyncio.create_task(self.service.handle(request, Caller(uid)))
-        work.add_done_callback(lambda done: None if done.cancelled() else replies.append(done.result()))
+        work.add_done_callback(
+            lambda done: None if done.cancelled() else replies.append(done.result())
+        )
         self.work.append(work)
         await turns()
         return replies, work.cancel
@@ -505,7 +507,10 @@ def test_whole_cores_are_held_for_commands_that_run_on_one_cpu_of_each():
     async def work():
         async with agent(replace(leasing.site(), idle_siblings=True)) as one:
             granted, _ = await one.send(ask(cpus=2))
-            assert (str(granted[0].lease.cpus), str(one.ledger.leases[f"{0:016}"].cpus)) == ("0-1", "0-1,8-9")
+            assert (str(granted[0].lease.cpus), str(one.ledger.leases[f"{0:016}"].cpus)) == (
+                "0-1",
+                "0-1,8-9",
+            )
             cut, _ = await one.send(Cut(4))
             assert [str(part.cpus) for part in cut[0].parts] == ["0-1", "2-3", "4-5", "6-7"]
             rest, _ = await one.send(ask(1, part=PartOf(3, 4), wait=0.0))

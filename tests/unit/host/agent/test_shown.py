@@ -29,7 +29,12 @@ def test_users_see_what_they_may():
         ledger.keep(
             ledger.ask(
                 LeaseRequest(
-                    make_request(cpus=2, name=lease_id), me(), command="secret", name="x", id=lease_id, uid=uid
+                    make_request(cpus=2, name=lease_id),
+                    me(),
+                    command="secret",
+                    name="x",
+                    id=lease_id,
+                    uid=uid,
                 )
             ).id
         )
@@ -45,7 +50,13 @@ def test_nothing_of_a_lease_is_left_that_says_who_it_is():
     ledger = Ledger(leasing.site(), Limits(), 500)
     ledger.ask(
         LeaseRequest(
-            make_request(cpus=2, name="secret"), me(), command="secret", name="x", keeper=me(), id="secret", uid=1000
+            make_request(cpus=2, name="secret"),
+            me(),
+            command="secret",
+            name="x",
+            keeper=me(),
+            id="secret",
+            uid=1000,
         )
     )
     ledger.keep("secret", DeviceAnswer({"TOKEN": "secret"}), "/secret")
@@ -59,6 +70,12 @@ def test_nothing_of_a_lease_is_left_that_says_who_it_is():
 def test_an_end_is_shown_to_whose_it_is():
     """Others see it until it is taken back."""
     ledger = Ledger(leasing.site(), Limits(), 500)
-    ledger.keep(ledger.ask(LeaseRequest(make_request(cpus=2), me(), command="", name="x", id="a", uid=1000)).id)
-    states = [shown(ledger, uid, {"a": Liveness.GONE}.get).leases[0].state for uid in (0, 500, 1000, 1001)]
+    ledger.keep(
+        ledger.ask(
+            LeaseRequest(make_request(cpus=2), me(), command="", name="x", id="a", uid=1000)
+        ).id
+    )
+    states = [
+        shown(ledger, uid, {"a": Liveness.GONE}.get).leases[0].state for uid in (0, 500, 1000, 1001)
+    ]
     assert states == ["gone"] * 3 + ["running"]

@@ -10,14 +10,24 @@ from alignup.host.device_plugins.answer import DeviceAnswer, DeviceNode, Mount, 
 def test_answers_are_joined_in_order():
     joined = join_answers(
         [
-            DeviceAnswer({"A": "1", "B": "1"}, (Mount("/a", "/first"),), (), {"n": "1"}, ("v/c=0",)),
             DeviceAnswer(
-                {"B": "2"}, (Mount("/a", "/second"),), (DeviceNode("/d", "/d"),), {"n": "2"}, ("v/c=0", "v/c=1")
+                {"A": "1", "B": "1"}, (Mount("/a", "/first"),), (), {"n": "1"}, ("v/c=0",)
+            ),
+            DeviceAnswer(
+                {"B": "2"},
+                (Mount("/a", "/second"),),
+                (DeviceNode("/d", "/d"),),
+                {"n": "2"},
+                ("v/c=0", "v/c=1"),
             ),
         ]
     )
     assert joined == DeviceAnswer(
-        {"A": "1", "B": "2"}, (Mount("/a", "/first"),), (DeviceNode("/d", "/d"),), {"n": "2"}, ("v/c=0", "v/c=1")
+        {"A": "1", "B": "2"},
+        (Mount("/a", "/first"),),
+        (DeviceNode("/d", "/d"),),
+        {"n": "2"},
+        ("v/c=0", "v/c=1"),
     )
 
 

@@ -40,7 +40,10 @@ def follow(plugin, reports):
 
     def begin(limits=LIMITS):
         one = PluginConnection(
-            NIC, plugin.folder / plugin.endpoint, lambda it: reports.put((it.devices, it.trouble, it.is_lost)), limits
+            NIC,
+            plugin.folder / plugin.endpoint,
+            lambda it: reports.put((it.devices, it.trouble, it.is_lost)),
+            limits,
         )
         made.append(one)
         one.start()
@@ -65,8 +68,16 @@ def test_the_end_of_a_plugin_leaves_its_devices_ill(plugin, follow, reports):
     reports.get(timeout=LONG)
     plugin.reports.put(None)
     (device,), trouble, is_lost = reports.get(timeout=LONG)
-    assert (device.id, device.healthy, trouble, is_lost) == ("a", False, "ended its list of devices", True)
-    for call in (lambda: connection.allocate(["a"]), lambda: connection.preferred(["a", "b"], [], 1)):
+    assert (device.id, device.healthy, trouble, is_lost) == (
+        "a",
+        False,
+        "ended its list of devices",
+        True,
+    )
+    for call in (
+        lambda: connection.allocate(["a"]),
+        lambda: connection.preferred(["a", "b"], [], 1),
+    ):
         with pytest.raises(DevicePluginError, match="cannot be asked: ended its list of devices"):
             call()
 
@@ -148,7 +159,11 @@ def test_a_connection_that_was_let_go_reports_nothing(plugin, follow, reports):
 def test_unknown_numa_nodes_are_ignored_and_named_once(plugin, reports, caplog, strange):
     """As in a kubelet: such a device is near none."""
     one = PluginConnection(
-        NIC, plugin.folder / plugin.endpoint, lambda it: reports.put(it.devices), LIMITS, frozenset({0, 1})
+        NIC,
+        plugin.folder / plugin.endpoint,
+        lambda it: reports.put(it.devices),
+        LIMITS,
+        frozenset({0, 1}),
     )
     one.start()
     try:
@@ -160,5 +175,8 @@ def test_unknown_numa_nodes_are_ignored_and_named_once(plugin, reports, caplog, 
     finally:
         one.stop()
         one.join()
-    words = f"the device plugin of {NIC} reports NUMA nodes that this machine lacks, which are ignored: {strange}"
+    words = (
+        f"the device plugin of {NIC} reports NUMA nodes that this machine lacks, which are "
+        f"ignored: {strange}"
+    )
     assert caplog.text.count(words) == 1

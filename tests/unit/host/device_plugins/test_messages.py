@@ -15,7 +15,11 @@ from alignup.machine.device_inventory import Device
 
 
 def device(identity, health="Healthy", nodes=None):
-    topology = None if nodes is None else wire.TopologyInfo(nodes=[wire.NUMANode(ID=node) for node in nodes])
+    topology = (
+        None
+        if nodes is None
+        else wire.TopologyInfo(nodes=[wire.NUMANode(ID=node) for node in nodes])
+    )
     return wire.Device(ID=identity, health=health, topology=topology)
 
 
@@ -24,12 +28,20 @@ def listed(*devices):
 
 
 def answered(**fields):
-    return answer_of(wire.AllocateResponse(container_responses=[wire.ContainerAllocateResponse(**fields)]))
+    return answer_of(
+        wire.AllocateResponse(container_responses=[wire.ContainerAllocateResponse(**fields)])
+    )
 
 
 def test_devices_have_health_and_places():
-    found = listed(device("a", nodes=[0, 1, 0]), device("b", "Unhealthy"), device("c", "healthy", []))
-    assert found == (Device("a", (0, 1)), Device("b", None, healthy=False), Device("c", (), healthy=False))
+    found = listed(
+        device("a", nodes=[0, 1, 0]), device("b", "Unhealthy"), device("c", "healthy", [])
+    )
+    assert found == (
+        Device("a", (0, 1)),
+        Device("b", None, healthy=False),
+        Device("c", (), healthy=False),
+    )
 
 
 def test_of_two_devices_with_one_id_the_last_counts():
@@ -47,7 +59,9 @@ def test_devices_have_an_end():
         listed(*[device(str(number)) for number in range(16385)])
 
 
-@pytest.mark.parametrize("resource", ["a/b", "nvidia.com/gpu", "example.com/NIC_0.a-b", "my-kubernetes.io/x"])
+@pytest.mark.parametrize(
+    "resource", ["a/b", "nvidia.com/gpu", "example.com/NIC_0.a-b", "my-kubernetes.io/x"]
+)
 def test_extended_resources_can_register(resource):
     message = wire.RegisterRequest(version="v1beta1", endpoint="a.sock", resource_name=resource)
     check_registration(message)
@@ -121,7 +135,11 @@ IDS = st.lists(st.sampled_from("abcdef"), max_size=7)
 
 @given(IDS, st.sets(st.sampled_from("abcde")), st.integers(0, 5), st.data())
 def test_a_preference_is_believed_exactly_if_it_can_be(answer, available, size, data):
-    must = data.draw(st.sets(st.sampled_from(sorted(available)), max_size=size)) if available else set()
+    must = (
+        data.draw(st.sets(st.sampled_from(sorted(available)), max_size=size))
+        if available
+        else set()
+    )
     message = wire.PreferredAllocationResponse(
         container_responses=[wire.ContainerPreferredAllocationResponse(deviceIDs=answer)]
     )
@@ -134,8 +152,12 @@ def test_a_preference_is_believed_exactly_if_it_can_be(answer, available, size, 
 
 
 def test_the_registration_s_own_socket_is_no_plugin():
-    message = wire.RegisterRequest(version="v1beta1", endpoint="kubelet.sock", resource_name="a.b/c")
-    with pytest.raises(InputError, match=r"the name of a socket in the shared folder, got 'kubelet.sock'"):
+    message = wire.RegisterRequest(
+        version="v1beta1", endpoint="kubelet.sock", resource_name="a.b/c"
+    )
+    with pytest.raises(
+        InputError, match=r"the name of a socket in the shared folder, got 'kubelet.sock'"
+    ):
         check_registration(message)
 
 

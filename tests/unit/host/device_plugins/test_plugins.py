@@ -216,7 +216,9 @@ def test_a_plugin_that_hangs_costs_its_own_resource_only(plugins, fake):
     plugins._connections[NIC]._limits = HASTY
     refused = node.admit(pod(1))
     assert "did not answer GetPreferredAllocation within 0.2 s" in refused.message
-    with pytest.raises(DevicePluginError, match=r"example.com/nic did not answer Allocate within 0.2 s"):
+    with pytest.raises(
+        DevicePluginError, match=r"example.com/nic did not answer Allocate within 0.2 s"
+    ):
         plugins.allocate({NIC: ("nic0",)})
     devices = node.admit(pod(1, "else", "example.com/other")).containers["c"].devices
     assert plugins.allocate(devices).environment == {"NICS": "a"}
@@ -267,7 +269,10 @@ def test_a_list_that_makes_no_sense_makes_its_devices_unhealthy(plugins, fake, c
 
 
 def test_a_socket_that_speaks_another_language_is_no_plugin(folder):
-    with socket.socket(socket.AF_UNIX) as listening, DevicePlugins(folder, Limits(connect=0.5)) as plugins:
+    with (
+        socket.socket(socket.AF_UNIX) as listening,
+        DevicePlugins(folder, Limits(connect=0.5)) as plugins,
+    ):
         listening.bind(str(folder / "garbage.sock"))
         listening.listen()
         FakePlugin(folder).register(endpoint="garbage.sock")
@@ -298,7 +303,9 @@ def test_a_registration_that_cannot_be_is_refused(folder, plugins, changed, word
 
 
 def test_who_never_comes_is_named(plugins):
-    with pytest.raises(DevicePluginError, match=r"example.com/nic has not reported devices within 0.01 s"):
+    with pytest.raises(
+        DevicePluginError, match=r"example.com/nic has not reported devices within 0.01 s"
+    ):
         plugins.wait_for([NIC], 0.01)
     with pytest.raises(DevicePluginError, match="has not registered"):
         plugins.preference(NIC)(["a"], [], 1)
@@ -319,7 +326,10 @@ def test_old_sockets_are_removed_and_other_files_stay(folder):
             left.bind(str(folder / name))
     (folder / "kubelet_internal_checkpoint").write_text("{}")
     with DevicePlugins(folder):
-        assert {path.name for path in folder.iterdir()} == {SOCKET_NAME, "kubelet_internal_checkpoint"}
+        assert {path.name for path in folder.iterdir()} == {
+            SOCKET_NAME,
+            "kubelet_internal_checkpoint",
+        }
     assert {path.name for path in folder.iterdir()} == {"kubelet_internal_checkpoint"}
 
 
@@ -332,9 +342,15 @@ def test_a_folder_that_somebody_serves_is_left_alone(folder):
 
 def test_a_folder_that_cannot_be_is_an_error(folder):
     (folder / "file").touch()
-    with pytest.raises(InputError, match="cannot serve device plugins: file exists"), DevicePlugins(folder / "file"):
+    with (
+        pytest.raises(InputError, match="cannot serve device plugins: file exists"),
+        DevicePlugins(folder / "file"),
+    ):
         pass
-    with pytest.raises(InputError, match="a path of up to 94 bytes"), DevicePlugins(folder / ("x" * 100)):
+    with (
+        pytest.raises(InputError, match="a path of up to 94 bytes"),
+        DevicePlugins(folder / ("x" * 100)),
+    ):
         pass
 
 

@@ -30,7 +30,9 @@ def accepted(folder):
 
 def test_a_registration_is_handed_on(folder, accepted):
     FakePlugin(folder).register()
-    assert [(one.resource_name, one.endpoint) for one in accepted] == [(NIC, "example.com_nic.sock")]
+    assert [(one.resource_name, one.endpoint) for one in accepted] == [
+        (NIC, "example.com_nic.sock")
+    ]
 
 
 def test_a_registration_that_cannot_be_is_refused_before(folder, accepted):
@@ -64,7 +66,9 @@ def test_a_message_that_is_far_too_long_is_not_read(folder, accepted):
 @pytest.mark.usefixtures("accepted")
 def test_the_socket_is_the_users_only_and_goes_with_the_server(folder):
     assert (folder / SOCKET_NAME).stat().st_mode & 0o777 == 0o600
-    with pytest.raises(InputError, match=r"somebody serves the socket .* already at the folder of device plugins"):
+    with pytest.raises(
+        InputError, match=r"somebody serves the socket .* already at the folder of device plugins"
+    ):
         RegistrationServer(folder, pytest.fail).start()
 
 

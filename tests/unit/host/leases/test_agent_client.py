@@ -84,13 +84,23 @@ def granted(name="one"):
 
 def test_everything_of_a_request_is_asked(folder):
     wanted = request_for(
-        memory="1Gi", devices={leasing.GPU: 2}, policy="restricted", name="n", part=PartOf(1, 4), kubelet_version="1.33"
+        memory="1Gi",
+        devices={leasing.GPU: 2},
+        policy="restricted",
+        name="n",
+        part=PartOf(1, 4),
+        kubelet_version="1.33",
     )
     with agent(folder, granted()) as asked:
         grant = source(folder).acquire(wanted, 2.5)
     (ask,) = asked
     assert (ask.id, ask.holder, ask.command, ask.stem) == (wanted.id, wanted.holder, "c", "stem")
-    assert (ask.memory, ask.devices, ask.policy, ask.name) == (1 << 30, {leasing.GPU: 2}, "restricted", "n")
+    assert (ask.memory, ask.devices, ask.policy, ask.name) == (
+        1 << 30,
+        {leasing.GPU: 2},
+        "restricted",
+        "n",
+    )
     assert (ask.part, ask.kubelet_version, ask.wait) == ((1, 4), "1.33", 2.5)
     assert (grant.lease, grant.agent) == (leasing.record(), str(folder / "a.sock"))
 
@@ -111,7 +121,8 @@ def test_impossible_memory_is_refused(folder):
 
 
 @pytest.mark.parametrize(
-    ("server", "is_own", "is_trusted"), [(1000, True, True), (0, False, True), (12345, False, False)]
+    ("server", "is_own", "is_trusted"),
+    [(1000, True, True), (0, False, True), (12345, False, False)],
 )
 def test_a_grant_says_whose_agent_gave_it(folder, monkeypatch, server, is_own, is_trusted):
     """Whatever the agent itself says of that."""
@@ -119,8 +130,14 @@ def test_a_grant_says_whose_agent_gave_it(folder, monkeypatch, server, is_own, i
     monkeypatch.setattr(module, "peer", lambda _: (1, server))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with agent(folder, lies):
-        grant = AgentSource(folder / "a.sock", lambda _: None, is_named=True).acquire(request_for(cpus=1))
-    assert (grant.is_own, grant.is_trusted, grant.agent) == (is_own, is_trusted, str(folder / "a.sock"))
+        grant = AgentSource(folder / "a.sock", lambda _: None, is_named=True).acquire(
+            request_for(cpus=1)
+        )
+    assert (grant.is_own, grant.is_trusted, grant.agent) == (
+        is_own,
+        is_trusted,
+        str(folder / "a.sock"),
+    )
 
 
 @pytest.mark.parametrize(("wait", "sent"), [(None, 0.0), (0.0, 0.0), (math.inf, -1.0)])
@@ -151,7 +168,9 @@ def test_an_agent_that_is_not_there_yet_is_waited_for(folder):
 
 def test_patience_has_an_end(folder):
     said = []
-    with pytest.raises(InputError, match=r"does not answer at .*: start it again, or take the leases"):
+    with pytest.raises(
+        InputError, match=r"does not answer at .*: start it again, or take the leases"
+    ):
         source(folder, said.append, 0.05).overview()
     assert len(said) == 1
 

@@ -112,7 +112,14 @@ def test_whatever_comes_is_a_message_or_an_error_of_input(text):
 
 
 @pytest.mark.parametrize(
-    "text", [b'{"type":"list"' + b"[" * 60000, b'{"type":"ask"}', b'{"type":"cut","parts":"two"}', b"\xff", b""]
+    "text",
+    [
+        b'{"type":"list"' + b"[" * 60000,
+        b'{"type":"ask"}',
+        b'{"type":"cut","parts":"two"}',
+        b"\xff",
+        b"",
+    ],
 )
 def test_what_is_none_is_an_error(text):
     with pytest.raises(InputError, match="expected a request to the agent, got "):

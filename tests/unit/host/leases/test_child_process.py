@@ -36,7 +36,8 @@ def run(script, start=None):
 
 
 @pytest.mark.parametrize(
-    ("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -9 $$", 137)]
+    ("script", "status"),
+    [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -9 $$", 137)],
 )
 def test_the_status_is_the_commands(script, status):
     """128 and the signal's number, if one ended it."""
@@ -83,7 +84,13 @@ def test_cpus_are_bound_before_the_execution():
 
 @pytest.mark.parametrize(
     ("word", "status"),
-    [("no-such-command", 127), ("/etc/passwd", 126), ("a\0b", 126), ("\x1b[2J", 127), ("x" * 70_000, 126)],
+    [
+        ("no-such-command", 127),
+        ("/etc/passwd", 126),
+        ("a\0b", 126),
+        ("\x1b[2J", 127),
+        ("x" * 70_000, 126),
+    ],
     ids=["missing", "no program", "NUL", "a terminal's", "long"],
 )
 def test_what_cannot_be_executed_ends_as_in_a_shell(word, status, capfd):
@@ -125,7 +132,9 @@ def test_python_s_own_signal_handling_is_undone():
 def test_what_a_command_leaves_behind_is_known(tmp_path):
     """The status comes at once; the keeper waits, whatever the others do to get away."""
     pids = tmp_path / "pids"
-    script = f"env -i setsid sh -c '(sleep 60 & echo $! > {pids}) > /dev/null 2>&1 3<&-' & wait; exit 3"
+    script = (
+        f"env -i setsid sh -c '(sleep 60 & echo $! > {pids}) > /dev/null 2>&1 3<&-' & wait; exit 3"
+    )
     waiting = WaitingCommand(["sh", "-c", script])
     assert waiting.run(Start({})) == 3
     left = int(pids.read_text())
@@ -197,7 +206,9 @@ def seen(monkeypatch):
     monkeypatch.setattr(os, "_exit", leave)
     monkeypatch.setattr(os, "execvpe", execute)
     monkeypatch.setattr(module, "_say", lambda sentence: events.append(("say", sentence)))
-    monkeypatch.setattr("alignup.host.processes.binding.bind_cpus", lambda cpus: events.append(("cpus", str(cpus))))
+    monkeypatch.setattr(
+        "alignup.host.processes.binding.bind_cpus", lambda cpus: events.append(("cpus", str(cpus)))
+    )
     return events
 
 
@@ -209,7 +220,8 @@ def execute(start, words=("c", "x")):
 def test_binding_comes_before_the_execution(seen, monkeypatch):
     """CPUs, then memory."""
     monkeypatch.setattr(
-        "alignup.host.processes.binding.set_memory", lambda nodes, mode: seen.append(("memory", nodes, mode)) or ""
+        "alignup.host.processes.binding.set_memory",
+        lambda nodes, mode: seen.append(("memory", nodes, mode)) or "",
     )
     execute(Start({"NEW": b"n"}, "0-1", (0,), strict=True))
     assert seen == [("cpus", "0-1"), ("memory", (0,), "bind"), ("execute", "c", ["c", "x"], "n")]
@@ -217,9 +229,14 @@ def test_binding_comes_before_the_execution(seen, monkeypatch):
 
 def test_memory_that_cannot_be_bound_is_said_once(seen, monkeypatch):
     """And the command runs."""
-    monkeypatch.setattr("alignup.host.processes.binding.set_memory", lambda _nodes, mode: f"not bound {mode}")
+    monkeypatch.setattr(
+        "alignup.host.processes.binding.set_memory", lambda _nodes, mode: f"not bound {mode}"
+    )
     execute(Start({}, "3", (0,)))
-    assert seen[1:] == [("say", "not bound preferred; going on with CPUs 3"), ("execute", "c", ["c", "x"], None)]
+    assert seen[1:] == [
+        ("say", "not bound preferred; going on with CPUs 3"),
+        ("execute", "c", ["c", "x"], None),
+    ]
 
 
 def test_cpus_that_cannot_be_bound_are_a_refusal(seen, monkeypatch):
@@ -319,4 +336,7 @@ except InputError as error:
     print(error, len(os.listdir("/proc/self/fd")) - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-    assert (done.stdout, done.stderr) == ("cannot start a process: resource temporarily unavailable 0\n", "")
+    assert (done.stdout, done.stderr) == (
+        "cannot start a process: resource temporarily unavailable 0\n",
+        "",
+    )

@@ -33,7 +33,9 @@ def site(nodes=(1, 0, 1, 0)):
 
 def asked(lease_id, **wishes):
     wishes = {"policy": "single-numa-node", **wishes}
-    return LeaseRequest(make_request(**wishes), ME, command="a command", name="made-up", id=lease_id, uid=OWNER)
+    return LeaseRequest(
+        make_request(**wishes), ME, command="a command", name="made-up", id=lease_id, uid=OWNER
+    )
 
 
 def keep(books, lease_id, **wishes):
@@ -53,14 +55,25 @@ def test_devices_of_claims_and_cpus_are_on_one_numa_node_and_given_once():
 
 
 def test_a_claim_can_be_had_several_times_beside_other_claims_and_devices():
-    lease = keep(Ledger(site(), Limits(), OWNER), "a", policy="none", devices={ONE: 2, TWO: 1, leasing.GPU: 1})
-    assert {name: len(ids) for name, ids in lease.devices.items()} == {ONE: 2, TWO: 2, leasing.GPU: 1}
+    lease = keep(
+        Ledger(site(), Limits(), OWNER),
+        "a",
+        policy="none",
+        devices={ONE: 2, TWO: 1, leasing.GPU: 1},
+    )
+    assert {name: len(ids) for name, ids in lease.devices.items()} == {
+        ONE: 2,
+        TWO: 2,
+        leasing.GPU: 1,
+    }
     assert len({*lease.devices[ONE], *lease.devices[TWO]}) == 4
 
 
 def test_a_request_that_is_refused_for_its_claims_leaves_no_numa_node_to_others():
     """Its memory was set aside before, on one of two NUMA nodes that are used together."""
-    books = Ledger(replace(site((0, 1, 0)), machine=leasing.machine(nodes=3), as_kubelet=True), Limits(), OWNER)
+    books = Ledger(
+        replace(site((0, 1, 0)), machine=leasing.machine(nodes=3), as_kubelet=True), Limits(), OWNER
+    )
     keep(books, "claim", policy="restricted", devices={TWO: 1})
     assert keep(books, "wide", policy="best-effort", cpus=9, memory="1Gi").numa_nodes == (0, 1)
     with pytest.raises(AllocationError, match="cannot allocate all claims"):
@@ -94,7 +107,12 @@ def test_a_ledger_that_is_read_again_goes_on_as_the_first_would(seed):
             except AllocationError as error:
                 outcomes.append(error.reason)
         assert outcomes[0] == outcomes[1]
-        given = [device for lease in books.leases.values() for ids in lease.devices.values() for device in ids]
+        given = [
+            device
+            for lease in books.leases.values()
+            for ids in lease.devices.values()
+            for device in ids
+        ]
         assert len(given) == len(set(given))
 
 
@@ -122,7 +140,12 @@ def test_parts_have_devices_of_claims_and_a_part_can_be_taken():
 def test_a_process_takes_a_lease_with_a_claim(tmp_path, monkeypatch):
     """As `alignup run --resources` does; beside an agent, which knows its own objects, that is refused."""
     objects = [slice_of((1, 0)), class_of(), claim_named("one")]
-    given = {"machine": leasing.machine(), "inventory": {}, "policy": "single-numa-node", "resources": objects}
+    given = {
+        "machine": leasing.machine(),
+        "inventory": {},
+        "policy": "single-numa-node",
+        "resources": objects,
+    }
     state = tmp_path / "leases.json"
     with alignup.lease(cpus=2, devices={ONE: 1}, state=state, **given) as held:
         (device,) = held.devices[ONE]
@@ -132,7 +155,9 @@ def test_a_process_takes_a_lease_with_a_claim(tmp_path, monkeypatch):
             with pytest.raises(AllocationError, match="devices of one/0"):
                 alignup.lease(devices={ONE: 1}, state=state, **given)
     with pytest.raises(InputError, match=r"at resources"):
-        alignup.lease(devices={ONE: 1}, state=state, **{**given, "resources": [{"kind": "ResourceSlice"}]})
+        alignup.lease(
+            devices={ONE: 1}, state=state, **{**given, "resources": [{"kind": "ResourceSlice"}]}
+        )
     monkeypatch.setenv("ALIGNUP_AGENT", str(tmp_path / "agent.sock"))
     with pytest.raises(InputError, match="resources is for the agent at"):
         alignup.lease(devices={ONE: 1}, resources=objects)

@@ -19,19 +19,26 @@ from alignup.machine.machine import PciDevice
 
 
 def lease_variables(lease, cuda, *, is_own=True):
-    return Grant(lease, leasing.site().identity, "/s.json", (), is_here=True, cuda=cuda, is_own=is_own).environment()
+    return Grant(
+        lease, leasing.site().identity, "/s.json", (), is_here=True, cuda=cuda, is_own=is_own
+    ).environment()
 
 
 def told(site, **fields):
     fields = {"cpus": CPUSet(), "numa_nodes": (), "memory": 0, "devices": {}, **fields}
-    return {**variables(**fields), **visible_variables(fields["devices"], site.inventory, site.machine)}
+    return {
+        **variables(**fields),
+        **visible_variables(fields["devices"], site.inventory, site.machine),
+    }
 
 
 def test_all_that_is_had_is_told_and_nothing_else():
     """Empty variables would be taken for something."""
     site = leasing.site()
     assert told(site) == {}
-    assert told(site, cpus=CPUSet.parse("0-3"), numa_nodes=(0, 2), memory=5, devices={"a.b/c-d": ("x", "y")}) == {
+    assert told(
+        site, cpus=CPUSet.parse("0-3"), numa_nodes=(0, 2), memory=5, devices={"a.b/c-d": ("x", "y")}
+    ) == {
         "ALIGNUP_CPUS": "0-3",
         "ALIGNUP_NUMA_NODES": "0,2",
         "ALIGNUP_MEMORY": "5",
@@ -99,7 +106,9 @@ def test_a_command_is_told_its_name_its_file_and_what_it_has():
 
 def test_what_device_plugins_answered_reaches_the_command():
     """But the names that are alignup's own stay its own."""
-    answer = DeviceAnswer({"A": "1", "ALIGNUP_NAME": "theirs"}, (Mount("/c", "/h"),), (), {}, ("v.com/gpu=0",))
+    answer = DeviceAnswer(
+        {"A": "1", "ALIGNUP_NAME": "theirs"}, (Mount("/c", "/h"),), (), {}, ("v.com/gpu=0",)
+    )
     lease = leasing.record("n", answer=answer)
     found = lease_variables(lease, {})
     assert (found["A"], found["ALIGNUP_NAME"]) == ("1", "n")
@@ -111,7 +120,10 @@ def test_what_device_plugins_answered_reaches_the_command():
 
 
 HOSTILE = "LD_PRELOAD LD_LIBRARY_PATH PATH PYTHONPATH PYTHONSTARTUP IFS HOME BASH_ENV ENV PERL5LIB"
-MORE = "ALIGNUP_AGENT NODE_OPTIONS GCONV_PATH GLIBC_TUNABLES CUDA_INJECTION64_PATH BASH_FUNC_ls%% PS4 TMPDIR"
+MORE = (
+    "ALIGNUP_AGENT NODE_OPTIONS GCONV_PATH GLIBC_TUNABLES CUDA_INJECTION64_PATH BASH_FUNC_ls%% "
+    "PS4 TMPDIR"
+)
 
 
 def test_an_answer_of_another_user_sets_no_variable_of_the_loader():

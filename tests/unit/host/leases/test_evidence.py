@@ -65,7 +65,9 @@ def test_what_is_no_evidence_is_passed_over(tmp_path):
     proc = tmp_path / "proc"
     name = VARIABLE.encode()
     fake_process(proc, 1, b"A=B\0" + name + b"=junk\0" + name + b"X={}\0")
-    fake_process(proc, 2, name + b"=" + evidence_text(Evidence("/x", MACHINE, leasing.record())).encode())
+    fake_process(
+        proc, 2, name + b"=" + evidence_text(Evidence("/x", MACHINE, leasing.record())).encode()
+    )
     (proc / "3").mkdir()
     (proc / "self").mkdir()
     folder = proc / "4" / "fd"
@@ -92,7 +94,9 @@ def test_a_process_that_was_started_while_others_were_asked_is_found(tmp_path, m
     assert find_evidence(state, str(proc)) == (held,)
 
 
-@pytest.mark.parametrize("environments", [[b"A=B"], [b"", b"", None]], ids=["just after", "just before"])
+@pytest.mark.parametrize(
+    "environments", [[b"A=B"], [b"", b"", None]], ids=["just after", "just before"]
+)
 def test_a_process_that_executes_its_command_is_found(tmp_path, monkeypatch, environments):
     """Until then it has a file of evidence, from then on a variable (None), and for a moment neither.
 
@@ -167,12 +171,18 @@ def forger(state, *, uid, claimed=None):
         os.read(reading, 1)
         os.setresuid(uid, uid, uid)
         lease = msgspec.structs.replace(
-            leasing.record("evil"), id=f"id of {claimed}", process=identify(os.getpid()), uid=claimed
+            leasing.record("evil"),
+            id=f"id of {claimed}",
+            process=identify(os.getpid()),
+            uid=claimed,
         )
         os.execvpe(  # noqa: S606  # a test
             "sleep",  # noqa: S607  # a test
             ["sleep", "60"],
-            {"PATH": os.environ["PATH"], VARIABLE: evidence_text(evidence_of(lease, MACHINE, state))},
+            {
+                "PATH": os.environ["PATH"],
+                VARIABLE: evidence_text(evidence_of(lease, MACHINE, state)),
+            },
         )
     os.write(writing, b"x")
     deadline = time.monotonic() + 60

@@ -14,7 +14,14 @@ import pytest
 
 import leasing
 from alignup.errors import InputError
-from alignup.host.leases.evidence import VARIABLE, Evidence, evidence_file, evidence_of, evidence_text, show_evidence
+from alignup.host.leases.evidence import (
+    VARIABLE,
+    Evidence,
+    evidence_file,
+    evidence_of,
+    evidence_text,
+    show_evidence,
+)
 from alignup.host.leases.evidence import living as reclaimed
 from alignup.host.leases.file import LeaseFile, check_machine, default_state, encode_table
 from alignup.host.leases.record import LeaseTable, MachineIdentity, Waiter
@@ -87,7 +94,8 @@ def test_the_leases_of_gone_processes_are_reclaimed(file):
     """Those that run are kept."""
     living = leasing.record("living")
     dead = msgspec.structs.replace(
-        leasing.record("dead", cpus=CPUSet.parse("2-3")), process=msgspec.structs.replace(living.process, start_time=1)
+        leasing.record("dead", cpus=CPUSet.parse("2-3")),
+        process=msgspec.structs.replace(living.process, start_time=1),
     )
     add(file, living)
     add(file, dead)
@@ -100,7 +108,9 @@ def test_leases_of_another_machine_are_in_the_way(file):
     lease = leasing.record("one")
     add(file, lease)
     other = MachineIdentity("n", "another")
-    with pytest.raises(InputError, match=r"\(another\) but of another one \(a machine\) held by one"):
+    with pytest.raises(
+        InputError, match=r"\(another\) but of another one \(a machine\) held by one"
+    ):
         add(file, leasing.record("two"), other)
     with file.change() as change:
         change.drop(lease.id)
@@ -111,7 +121,9 @@ def test_leases_of_another_machine_are_in_the_way(file):
 OURS = encode_table(LeaseTable(MACHINE, ()))
 
 
-@pytest.mark.parametrize("damage", [b"", bytes(4096), OURS[:-9], OURS.replace(b"a machine", b"a m")])
+@pytest.mark.parametrize(
+    "damage", [b"", bytes(4096), OURS[:-9], OURS.replace(b"a machine", b"a m")]
+)
 def test_a_damaged_file_is_set_aside_and_told_of(tmp_path, damage):
     """It is kept under another name, and each one under its own."""
     told = []
@@ -234,7 +246,9 @@ def test_folders_and_files_are_private_whatever_the_umask(tmp_path, umask):
         add(file, leasing.record())
     finally:
         os.umask(before)
-    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "b", file.path)]
+    modes = [
+        path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "b", file.path)
+    ]
     assert modes == [0o700, 0o700, 0o600]
 
 
@@ -309,7 +323,10 @@ def test_a_writer_that_is_killed_leaves_the_old_leases(file):
     assert done.returncode == -signal.SIGKILL
     assert len(file.read().leases) == 1
     add(file, leasing.record("two"))
-    assert sorted(path.name for path in file.path.parent.iterdir()) == ["leases.json", "leases.json.lock"]
+    assert sorted(path.name for path in file.path.parent.iterdir()) == [
+        "leases.json",
+        "leases.json.lock",
+    ]
 
 
 def test_files_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
@@ -323,7 +340,9 @@ def test_files_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     file = LeaseFile(tmp_path / "leases.json", pytest.fail)
-    with pytest.raises(InputError, match="cannot write the file of leases: no space left on device"):
+    with pytest.raises(
+        InputError, match="cannot write the file of leases: no space left on device"
+    ):
         add(file, leasing.record("one"))
     assert file.read().leases == ()
     assert not (tmp_path / "leases.json.new").exists()

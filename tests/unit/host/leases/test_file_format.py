@@ -15,7 +15,9 @@ from alignup.host.leases.file import DamagedError, decode_table, encode_table
 from alignup.host.leases.record import LeaseTable, MachineIdentity
 from alignup.machine.cpuset import CPUSet
 
-TABLE = LeaseTable(MachineIdentity("f", "d"), (leasing.record(cpus=CPUSet.parse("0-3")), leasing.record("two")))
+TABLE = LeaseTable(
+    MachineIdentity("f", "d"), (leasing.record(cpus=CPUSet.parse("0-3")), leasing.record("two"))
+)
 TEXT = encode_table(TABLE)
 
 
@@ -43,7 +45,9 @@ def test_a_torn_file_is_noticed(length):
         decode_table(TEXT[:length], "f")
 
 
-@pytest.mark.parametrize("text", [b"", b"\0" * 100, b"{}", b"[]", b"\xff\xfe", b"null", b'{"a":' * 50_000])
+@pytest.mark.parametrize(
+    "text", [b"", b"\0" * 100, b"{}", b"[]", b"\xff\xfe", b"null", b'{"a":' * 50_000]
+)
 def test_other_files_are_no_leases(text):
     """Each is damage, said in one line."""
     with pytest.raises(DamagedError, match="at the place"):
@@ -53,7 +57,9 @@ def test_other_files_are_no_leases(text):
 def test_a_wrong_shape_with_a_right_checksum_is_damage():
     """Somebody took pains."""
     inner = b'{"leases":7}'
-    text = msgspec.json.encode({"version": 1, "checksum": f"{zlib.crc32(inner):08x}", "table": msgspec.Raw(inner)})
+    text = msgspec.json.encode(
+        {"version": 1, "checksum": f"{zlib.crc32(inner):08x}", "table": msgspec.Raw(inner)}
+    )
     with pytest.raises(DamagedError):
         decode_table(text, "f")
 

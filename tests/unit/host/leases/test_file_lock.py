@@ -48,7 +48,8 @@ def test_a_lock_that_was_removed_while_one_waited_is_made_anew(tmp_path):
     with locked(path):
         waiting = threading.Thread(target=work)
         waiting.start()
-        while open_descriptors(path) < 2:  # one that opens the file only after its removal does not wait
+        # one that opens the file only after its removal does not wait
+        while open_descriptors(path) < 2:
             time.sleep(0.001)
         path.unlink()
         with locked(path):  # the new file
@@ -84,7 +85,10 @@ def test_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path, monkeypatch):
 def test_a_place_where_no_file_can_be_is_refused(tmp_path):
     """In one line, with the place."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot lock a file: .* at .*file/lock"), locked(tmp_path / "file" / "lock"):
+    with (
+        pytest.raises(InputError, match=r"cannot lock a file: .* at .*file/lock"),
+        locked(tmp_path / "file" / "lock"),
+    ):
         pass
 
 
@@ -124,7 +128,9 @@ def test_one_says_for_which_process_one_waits_and_gives_up(tmp_path, monkeypatch
     told = []
     try:
         with (
-            pytest.raises(InputError, match=rf"pid {pid}, which is stopped, has kept the lock for 0 s"),
+            pytest.raises(
+                InputError, match=rf"pid {pid}, which is stopped, has kept the lock for 0 s"
+            ),
             locked(path, told.append),
         ):
             pass
@@ -151,7 +157,11 @@ def test_a_file_that_is_no_lock_is_not_written_over(tmp_path):
     (tmp_path / "soft").symlink_to(precious)
     (tmp_path / "hard").hardlink_to(precious)
     (tmp_path / "other").write_text("precious")
-    for name, why in (("soft", "symbolic link"), ("hard", "more than one name"), ("other", "no lock file")):
+    for name, why in (
+        ("soft", "symbolic link"),
+        ("hard", "more than one name"),
+        ("other", "no lock file"),
+    ):
         with pytest.raises(InputError, match=why), locked(tmp_path / name):
             pass
     assert precious.read_text() == (tmp_path / "other").read_text() == "precious"

@@ -64,7 +64,10 @@ def test_a_lease_says_what_it_has(state):
 
 def test_a_refusal_is_an_error_with_the_reason(state):
     """The same sentence that the command line prints."""
-    with take(state, cpus=16), pytest.raises(AllocationError, match="too few CPUs are free: 1 asked, 0 free"):
+    with (
+        take(state, cpus=16),
+        pytest.raises(AllocationError, match="too few CPUs are free: 1 asked, 0 free"),
+    ):
         take(state, cpus=1)
     with pytest.raises(InputError, match=r"got 'x' at policy$"):
         take(state, policy="x")
@@ -85,7 +88,10 @@ def test_a_damaged_file_does_not_lose_it(state):
     """It is found in this process's memory, and there is a warning."""
     with take(state, cpus=1, name="mine"):
         state.write_bytes(state.read_bytes()[:-9])
-        with pytest.warns(RuntimeWarning, match="found again from running processes: mine"), take(state, cpus=1) as two:
+        with (
+            pytest.warns(RuntimeWarning, match="found again from running processes: mine"),
+            take(state, cpus=1) as two,
+        ):
             assert list(two.cpus) == [8]
     assert find_evidence(state) == ()
     assert leases(state) == ()
@@ -141,7 +147,11 @@ def test_a_lease_that_nobody_released_is_warned_of(state):
 
 def test_errors_speak_of_arguments(state):
     """Not of the command line's options."""
-    for wish, place in (({"cpus": -1}, "cpus"), ({"memory": "x"}, "memory"), ({"devices": {"a/b": -1}}, "devices")):
+    for wish, place in (
+        ({"cpus": -1}, "cpus"),
+        ({"memory": "x"}, "memory"),
+        ({"devices": {"a/b": -1}}, "devices"),
+    ):
         with pytest.raises(InputError, match=rf"at {place}"):
             take(state, **wish)
 

@@ -33,7 +33,9 @@ NICS = [Device(f"nic{i}", (i % 2,)) for i in range(4)]
 
 
 def asked(lease_id="a", uid=ANN, **wishes):
-    return LeaseRequest(make_request(**wishes), ME, command="a command", name="made-up", id=lease_id, uid=uid)
+    return LeaseRequest(
+        make_request(**wishes), ME, command="a command", name="made-up", id=lease_id, uid=uid
+    )
 
 
 def ledger(limits=None, **options):
@@ -57,7 +59,12 @@ def keep(books, *arguments, **wishes):
 def test_a_lease_is_set_aside_then_kept_then_freed():
     books = ledger()
     lease = books.ask(asked(cpus=2, memory="1Gi", devices={leasing.GPU: 1}))
-    assert (str(lease.cpus), lease.devices, lease.uid, lease.name) == ("0,8", {leasing.GPU: ("gpu0",)}, ANN, "made-up")
+    assert (str(lease.cpus), lease.devices, lease.uid, lease.name) == (
+        "0,8",
+        {leasing.GPU: ("gpu0",)},
+        ANN,
+        "made-up",
+    )
     assert (taken(books), books.table().leases) == ([], ())
     kept = books.keep(lease.id, DeviceAnswer({"A": "1"}))
     assert kept.answer == DeviceAnswer({"A": "1"})
@@ -105,7 +112,9 @@ def test_refusals_name_a_users_own_leases_only():
     books = ledger()
     keep(books, "a", cpus=8, name="anns")
     keep(books, "b", BOB, cpus=8, name="bobs")
-    with pytest.raises(AllocationError, match=r"; held now: anns \(pid \d+\), 1 lease of other users$"):
+    with pytest.raises(
+        AllocationError, match=r"; held now: anns \(pid \d+\), 1 lease of other users$"
+    ):
         books.ask(asked("c", cpus=1))
     with pytest.raises(AllocationError, match=r"; held now: anns \(pid \d+\), bobs \(pid \d+\)$"):
         books.ask(asked("c", 0, cpus=1))
@@ -116,7 +125,11 @@ def test_refusals_name_a_users_own_leases_only():
     [
         (Limits(leases=1), {}, "2 leases are more than the 1 that one user"),
         (Limits(cpus=3), {"cpus": 2}, "4 CPUs are more than the 3 that one user"),
-        (Limits(memory=100), {"memory": 60}, "120 bytes of memory are more than the 100 that one user"),
+        (
+            Limits(memory=100),
+            {"memory": 60},
+            "120 bytes of memory are more than the 100 that one user",
+        ),
         (
             Limits(devices={leasing.GPU: 1}),
             {"devices": {leasing.GPU: 1}},
@@ -139,7 +152,11 @@ def test_a_user_holds_no_more_than_they_may(limits, wishes, words):
 def test_who_waits_is_served_in_order():
     books = ledger()
     keep(books, "a", cpus=16)
-    for one, wishes in (("b", {"cpus": 2}), ("c", {"devices": {leasing.GPU: 1}}), ("d", {"cpus": 1})):
+    for one, wishes in (
+        ("b", {"cpus": 2}),
+        ("c", {"devices": {leasing.GPU: 1}}),
+        ("d", {"cpus": 1}),
+    ):
         books.join(asked(one, **wishes))
     assert books.heads() == ["b", "c", "d"]
     with pytest.raises(AllocationError, match="earlier requests are waiting"):
@@ -164,7 +181,9 @@ def test_nobody_waits_for_what_can_never_be():
         books.join(asked(cpus=5))
     books.join(asked(cpus=4))
     books.join(asked(cpus=4))
-    with pytest.raises(AllocationError, match="too many waiting requests of one user: the limit is 1"):
+    with pytest.raises(
+        AllocationError, match="too many waiting requests of one user: the limit is 1"
+    ):
         books.join(asked("b", cpus=1))
     assert len(books.waiting) == 1
 
@@ -193,7 +212,9 @@ def test_a_plugin_that_failed_to_prefer_refuses():
 
 
 def test_resources_that_nobody_has_are_refused():
-    with pytest.raises(InputError, match=r"a resource that it has \(nvidia.com/gpu\), got 'example.com/nic'"):
+    with pytest.raises(
+        InputError, match=r"a resource that it has \(nvidia.com/gpu\), got 'example.com/nic'"
+    ):
         ledger().ask(asked(devices={NIC: 1}))
     with pytest.raises(InputError, match=r"\(none: no device plugin has registered\)"):
         ledger(devices={}).ask(asked(devices={NIC: 1}))
@@ -299,10 +320,14 @@ class AsWithoutAnAgent(RuleBasedStateMachine):
         self.number += 1
         lease_id = str(self.number)
         expected, why = answer_of(
-            lambda: Placer(self.site, request).place(ME, lease_id, "", tuple(self.ledger.leases.values()))
+            lambda: Placer(self.site, request).place(
+                ME, lease_id, "", tuple(self.ledger.leases.values())
+            )
         )
         lease, refusal = answer_of(
-            lambda: self.ledger.ask(LeaseRequest(request, ME, command="", name=lease_id, id=lease_id, uid=0))
+            lambda: self.ledger.ask(
+                LeaseRequest(request, ME, command="", name=lease_id, id=lease_id, uid=0)
+            )
         )
         assert refusal == why
         if lease is None:
@@ -361,7 +386,9 @@ class WithPluginsAndAQueue(RuleBasedStateMachine):
     )
     def ask(self, cpus, memory, nics, waits):
         self.number += 1
-        request = asked(f"{self.number:016}", cpus=cpus, memory=memory, devices={NIC: nics} if nics else {})
+        request = asked(
+            f"{self.number:016}", cpus=cpus, memory=memory, devices={NIC: nics} if nics else {}
+        )
         request = replace(request, holder=msgspec.structs.replace(ME, pid=70_000 + self.number))
         if not self.trial(request) and waits:
             with suppress(AllocationError, InputError):
@@ -407,7 +434,9 @@ TestWithPluginsAndAQueue.settings = settings(examples(100), stateful_step_count=
 
 
 def waiting_for(books, lease_id, *, above=(), uid=ANN, **wishes):
-    request = replace(asked(lease_id, uid, **wishes), ancestors=tuple((one.pid, one.start_time) for one in above))
+    request = replace(
+        asked(lease_id, uid, **wishes), ancestors=tuple((one.pid, one.start_time) for one in above)
+    )
     books.join(request)
     return request
 
@@ -427,7 +456,9 @@ def test_what_can_never_be_blocks_nobody():
     assert len(keep(books, "c", BOB, cpus=15).cpus) == 15
     books.free("c")
     books.free("a")
-    with pytest.raises(AllocationError, match="waiting for the same resources: 1 request of other users"):
+    with pytest.raises(
+        AllocationError, match="waiting for the same resources: 1 request of other users"
+    ):
         books.ask(asked("d", BOB, cpus=1))
     assert len(books.keep(books.ask(first).id).cpus) == 16
 
@@ -438,7 +469,9 @@ def test_a_lease_of_an_earlier_process_of_that_number_is_not_ones_own():
     earlier = msgspec.structs.replace(OUTER, start_time=OUTER.start_time - 1)
     held_by(books, "a", earlier, cpus=1)
     waiting_for(books, "b", above=[ME, OUTER], cpus=16)
-    with pytest.raises(AllocationError, match="waiting for the same resources: 1 request of other users"):
+    with pytest.raises(
+        AllocationError, match="waiting for the same resources: 1 request of other users"
+    ):
         books.ask(asked("c", BOB, cpus=15))
 
 
@@ -456,7 +489,9 @@ def test_who_is_at_a_limit_blocks_nobody():
 def test_devices_that_are_ill_are_waited_for_by_who_needs_them_only():
     """They may never be well again."""
     books = ledger()
-    books.update(NIC, [Device("nic0", (0,), healthy=False), Device("nic1", (0,))], has_preferences=False)
+    books.update(
+        NIC, [Device("nic0", (0,), healthy=False), Device("nic1", (0,))], has_preferences=False
+    )
     waiting_for(books, "a", devices={NIC: 2})
     keep(books, "b", BOB, devices={NIC: 1})
     books.free("b")
@@ -535,7 +570,11 @@ def test_users_hear_nothing_of_other_users_names():
     """Neither where a part is in use nor where memory is."""
     books = ledger()
     keep(books, "a", BOB, part=PartOf(0, 4), memory="9Gi", name="secret")
-    for wishes in ({"part": PartOf(0, 4)}, {"memory": "24Gi", "policy": "restricted"}, {"cpus": 15}):
+    for wishes in (
+        {"part": PartOf(0, 4)},
+        {"memory": "24Gi", "policy": "restricted"},
+        {"cpus": 15},
+    ):
         with pytest.raises(AllocationError) as refused:
             books.ask(asked("b", **wishes))
         assert "secret" not in str(refused.value)

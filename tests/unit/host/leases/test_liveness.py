@@ -71,7 +71,9 @@ def fails(call, number):
         (errno.ENOMEM, "unknown"),
     ],
 )
-def test_a_cgroup_that_cannot_be_read_is_not_known_to_be_empty(tmp_path, monkeypatch, call, number, expected):
+def test_a_cgroup_that_cannot_be_read_is_not_known_to_be_empty(
+    tmp_path, monkeypatch, call, number, expected
+):
     """Only one that is not there is gone: whatever else goes wrong says nothing about a daemon in it."""
     one = lease(GONE, events(tmp_path, 1))
     with monkeypatch.context() as patched:

@@ -64,7 +64,13 @@ def test_pci_devices_can_be_chosen():
     """By vendor and device."""
     data = leasing.machine().to_dict()
     data["pciDevices"] = [
-        {"address": "0000:01:00.0", "class": "0302", "vendor": "10de", "device": "2330", "numaNode": 1}
+        {
+            "address": "0000:01:00.0",
+            "class": "0302",
+            "vendor": "10de",
+            "device": "2330",
+            "numaNode": 1,
+        }
     ]
     site = load_site(Machine.from_dict(data), resources=["x/y"], selectors=["x/y=10de:*"])
     (device,) = site.inventory["x/y"]
@@ -87,7 +93,9 @@ def test_the_driver_is_asked_for_gpus_that_nobody_else_knows(monkeypatch):
 
     def read_gpus(machine):
         asked.append(machine)
-        return LoadedMachine(machine, {leasing.GPU: (Device("GPU-1", None),)}, {leasing.GPU: (("GPU-1",),)})
+        return LoadedMachine(
+            machine, {leasing.GPU: (Device("GPU-1", None),)}, {leasing.GPU: (("GPU-1",),)}
+        )
 
     monkeypatch.setattr(nvidia, "read_gpus", read_gpus)
     load_site()
@@ -130,7 +138,8 @@ SHARES = (MemoryShare(0, "memory", 0), MemoryShare(1, "memory", 5))
 
 
 @pytest.mark.parametrize(
-    ("policy", "strict"), [("none", False), ("best-effort", False), ("restricted", True), ("single-numa-node", True)]
+    ("policy", "strict"),
+    [("none", False), ("best-effort", False), ("restricted", True), ("single-numa-node", True)],
 )
 def test_strict_policies_bind_strictly(policy, strict):
     """Others prefer."""
@@ -153,4 +162,6 @@ def test_memory_follows_what_was_asked_for_and_else_the_cpus(fields, nodes):
 
 def test_nodes_without_memory_are_not_bound_to():
     """The kernel would refuse."""
-    assert leasing.site(leasing.machine(memory=0)).memory_nodes(leasing.record(cpus=CPUSet([0]))) == ()
+    assert (
+        leasing.site(leasing.machine(memory=0)).memory_nodes(leasing.record(cpus=CPUSet([0]))) == ()
+    )

@@ -31,7 +31,12 @@ def test_cpus_memory_and_devices_are_aligned():
     """All of one node, where one has them all."""
     got = place(make_request(cpus=4, memory="4Gi", devices={leasing.GPU: 2}))
 
-    assert (got.name, got.process, got.command, got.policy) == ("new", ME, "a command", "best-effort")
+    assert (got.name, got.process, got.command, got.policy) == (
+        "new",
+        ME,
+        "a command",
+        "best-effort",
+    )
     assert (str(got.cpus), got.numa_nodes) == ("0-1,8-9", (0,))
     assert got.memory == (MemoryShare(0, "memory", 4 * GI),)
     assert got.devices == {leasing.GPU: ("gpu0", "gpu1")}
@@ -61,11 +66,17 @@ def test_devices_alone_say_which_nodes_they_are_near_to():
 @pytest.mark.parametrize(
     ("wishes", "why"),
     [
-        ({"cpus": 11}, "11 asked, 10 free: 2 on NUMA node 0, 8 on NUMA node 1; held now: new (pid 1)"),
+        (
+            {"cpus": 11},
+            "11 asked, 10 free: 2 on NUMA node 0, 8 on NUMA node 1; held now: new (pid 1)",
+        ),
         ({"cpus": 9, "policy": "single-numa-node"}, "policy single-numa-node: "),
         ({"cpus": 4, "devices": {leasing.GPU: 2}, "policy": "restricted"}, ""),
         ({"devices": {leasing.GPU: 5}}, "5 asked, the machine has 4"),
-        ({"memory": "40Gi"}, "too little memory is free: 40Gi asked, free: 16Gi on each of NUMA nodes 0, 1"),
+        (
+            {"memory": "40Gi"},
+            "too little memory is free: 40Gi asked, free: 16Gi on each of NUMA nodes 0, 1",
+        ),
     ],
 )
 def test_a_refusal_says_why_and_who_has_it(wishes, why):
@@ -84,7 +95,10 @@ def test_nobody_is_named_where_nobody_holds_anything():
     """The machine is too small, that is all."""
     with pytest.raises(AllocationError) as caught:
         place(make_request(cpus=17))
-    assert str(caught.value) == "too few CPUs are free: 17 asked, 16 free: 8 on NUMA node 0, 8 on NUMA node 1"
+    assert (
+        str(caught.value)
+        == "too few CPUs are free: 17 asked, 16 free: 8 on NUMA node 0, 8 on NUMA node 1"
+    )
 
 
 def test_nodes_without_memory_to_use_give_none():
@@ -107,7 +121,9 @@ def test_sets_that_belong_together_are_given_together():
         devices={leasing.GPU: [{"id": f"g{i}", "numa": [0]} for i in range(4)]},
         preferred_sets={leasing.GPU: [["g1", "g3"]], "other": [["x"]]},
     )
-    assert place(make_request(devices={leasing.GPU: 2}), site=site).devices == {leasing.GPU: ("g1", "g3")}
+    assert place(make_request(devices={leasing.GPU: 2}), site=site).devices == {
+        leasing.GPU: ("g1", "g3")
+    }
 
 
 def test_machines_of_many_nodes_and_without_distances_will_do():
@@ -116,7 +132,9 @@ def test_machines_of_many_nodes_and_without_distances_will_do():
     for node in data["numaNodes"]:
         del node["distances"]
 
-    assert place(make_request(cpus=2, policy="restricted"), site=leasing.site(Machine.from_dict(data), {}))
+    assert place(
+        make_request(cpus=2, policy="restricted"), site=leasing.site(Machine.from_dict(data), {})
+    )
 
 
 def part(rank, parts=2, **wishes):
@@ -143,13 +161,17 @@ def test_the_memory_of_a_part_is_of_its_nodes_by_whatever_numbers_they_have():
 def test_a_part_of_which_somebody_has_something_is_refused():
     """CPUs, devices or memory."""
     held = place(make_request(cpus=1))
-    with pytest.raises(AllocationError, match=r"part 0 .* is not free: CPUs 0 are in use by 'new'; held now: new"):
+    with pytest.raises(
+        AllocationError, match=r"part 0 .* is not free: CPUs 0 are in use by 'new'; held now: new"
+    ):
         place(part(0), [held])
     held = place(make_request(devices={leasing.GPU: 1}))
     with pytest.raises(AllocationError, match=r"nvidia.com/gpu gpu0 in use by 'new'"):
         place(part(0, devices={leasing.GPU: 1}), [held])
     held = place(make_request(memory="10Gi"))
-    with pytest.raises(AllocationError, match=r"is free on the NUMA nodes of its CPUs \(0\), and policy"):
+    with pytest.raises(
+        AllocationError, match=r"is free on the NUMA nodes of its CPUs \(0\), and policy"
+    ):
         place(part(0, memory="10Gi", policy="restricted"), [held])
     assert [(one.numa_node, one.size) for one in place(part(0, memory="10Gi"), [held]).memory] == [
         (0, 6 * GI),
@@ -192,7 +214,9 @@ def test_nothing_is_ever_given_twice(steps):
         assert len(set(cpus)) == len(cpus)
         assert len(set(gpus)) == len(gpus)
         for node in SITE.machine.numa_nodes:
-            shares = (share for lease in leases for share in lease.memory if share.numa_node == node.id)
+            shares = (
+                share for lease in leases for share in lease.memory if share.numa_node == node.id
+            )
             assert sum(share.size for share in shares) <= node.memory
         if leaves:
             leases.pop(0)

@@ -46,9 +46,22 @@ needs_root = pytest.mark.skipif(not may_mount(), reason="only who has CAP_SYS_AD
 
 def privately(script, *mounts, cwd=None, mounted=(), **variables):
     """Return what a shell prints that has some mounts, on a host that has file systems mounted at some folders."""
-    words = [sys.executable, "-c", PRIVATE, msgspec.json.encode(mounts).decode(), script, *map(str, mounted)]
+    words = [
+        sys.executable,
+        "-c",
+        PRIVATE,
+        msgspec.json.encode(mounts).decode(),
+        script,
+        *map(str, mounted),
+    ]
     done = subprocess.run(  # noqa: S603  # ours
-        words, capture_output=True, text=True, check=False, cwd=cwd, timeout=LONG, env={**os.environ, **variables}
+        words,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        timeout=LONG,
+        env={**os.environ, **variables},
     )
     return done.stdout if done.returncode == 0 else f"{done.returncode}: {done.stderr}"
 
@@ -70,7 +83,8 @@ def host(tmp_path):
 def test_what_is_seen_anyway_needs_no_mount(host):
     at = str(host / "file")
     answer = DeviceAnswer(
-        mounts=(Mount(at, at), Mount(f"{at}/", at)), devices=(DeviceNode("/dev/null", "/dev/null", "rw"),)
+        mounts=(Mount(at, at), Mount(f"{at}/", at)),
+        devices=(DeviceNode("/dev/null", "/dev/null", "rw"),),
     )
     assert needed_mounts(answer) == ()
 
@@ -82,12 +96,20 @@ def test_other_paths_and_what_is_read_only_are_needed(host):
         mounts=(Mount("/a/b/c/", at), Mount(at, at, read_only=True), Mount("/a", "/")),
         devices=(DeviceNode("/dev/x0", "/dev/null", "rw"),),
     )
-    assert [mount.container_path for mount in needed_mounts(answer)] == ["/a", "/dev/x0", "/a/b/c", at]
+    assert [mount.container_path for mount in needed_mounts(answer)] == [
+        "/a",
+        "/dev/x0",
+        "/a/b/c",
+        at,
+    ]
 
 
 @pytest.mark.parametrize(
     "answer",
-    [DeviceAnswer(mounts=(Mount("/x", "/no/such"),)), DeviceAnswer(devices=(DeviceNode("/no/such", "/no/such"),))],
+    [
+        DeviceAnswer(mounts=(Mount("/x", "/no/such"),)),
+        DeviceAnswer(devices=(DeviceNode("/no/such", "/no/such"),)),
+    ],
 )
 def test_what_is_not_there_is_said(answer):
     with pytest.raises(InputError, match=r"a device plugin asks for .*, which does not exist"):
@@ -120,7 +142,10 @@ def test_a_file_and_a_folder_are_seen_by_the_command_only(host):
         Mount(str(host / "file"), str(host / "library" / "lib.so")),
         Mount(str(host / "there"), str(host / "library")),
     )
-    assert privately("cat file there/lib.so; echo new > there/new", *mounts, cwd=host) == "librarylibrary"
+    assert (
+        privately("cat file there/lib.so; echo new > there/new", *mounts, cwd=host)
+        == "librarylibrary"
+    )
     assert (host / "file").read_text() == "the host's"
     assert (host / "there" / "old").exists()
     assert (host / "library" / "new").exists()
@@ -130,7 +155,9 @@ def test_a_file_and_a_folder_are_seen_by_the_command_only(host):
 @needs_root
 def test_what_is_read_only_cannot_be_written(host):
     mount = Mount(str(host / "there"), str(host / "library"), read_only=True)
-    script = "cat there/lib.so; (touch there/new || echo no; touch there/lib.so || echo no) 2>/dev/null"
+    script = (
+        "cat there/lib.so; (touch there/new || echo no; touch there/lib.so || echo no) 2>/dev/null"
+    )
     assert privately(script, mount, cwd=host) == "libraryno\nno\n"
     own = Mount(str(host / "file"), str(host / "file"), read_only=True)
     assert privately("echo x >> file 2>/dev/null || cat file", own, cwd=host) == "the host's"
@@ -146,15 +173,23 @@ def test_what_is_mounted_below_what_is_read_only_cannot_be_written_either(host):
     script = "(touch there/cache/x || echo no) 2>/dev/null; touch library/cache/y; ls there/cache"
     assert privately(script, mount, cwd=host, mounted=[cache]) == "no\ny\n"
     covering = Mount(str(host / "a"), str(host / "file"))
-    assert privately("touch library/cache/y && echo written", covering, cwd=host, mounted=[cache]) == "written\n"
+    assert (
+        privately("touch library/cache/y && echo written", covering, cwd=host, mounted=[cache])
+        == "written\n"
+    )
 
 
 @needs_root
 @pytest.mark.parametrize(("is_read_only", "seen"), [(False, "there\n"), (True, "")])
-def test_what_the_host_mounts_later_does_not_appear_below_what_is_read_only(host, is_read_only, seen):
+def test_what_the_host_mounts_later_does_not_appear_below_what_is_read_only(
+    host, is_read_only, seen
+):
     """It could be written there."""
     library = host / "library"
-    later = f"nsenter --mount=/proc/self/fd/9 sh -c 'mkdir {library}/late; mount -t tmpfs none {library}/late'"
+    later = (
+        f"nsenter --mount=/proc/self/fd/9 sh -c 'mkdir {library}/late; mount -t tmpfs none "
+        f"{library}/late'"
+    )
     script = f"{later}; grep -q ' {host}/there/late ' /proc/self/mountinfo && echo there; true"
     mount = Mount(str(host / "there"), str(library), read_only=is_read_only)
     assert privately(script, mount, cwd=host, mounted=[library]) == seen
@@ -168,7 +203,9 @@ def test_kernels_without_the_call_refuse_what_is_read_only(host):
     """It would stay writable."""
     mount = Mount(str(host / "there"), str(host / "library"), read_only=True)
     refused = privately("echo ran", mount, cwd=host, MOUNT_SETATTR=UNKNOWN_CALL)
-    assert f"a read-only mount needs Linux 5.12 or later, and this kernel is older: {host}" in refused
+    assert (
+        f"a read-only mount needs Linux 5.12 or later, and this kernel is older: {host}" in refused
+    )
     assert "ran" not in refused
 
 
@@ -187,7 +224,10 @@ def test_a_path_that_is_not_there_is_shown_without_being_made(host):
         Mount(str(host / "a" / "b" / "libs"), str(host / "library")),
         Mount(str(host / "a" / "b" / "file"), str(host / "file")),
     )
-    script = "cat a/b/libs/lib.so a/b/file link; echo more > there/more; ls; touch new 2>/dev/null || echo no"
+    script = (
+        "cat a/b/libs/lib.so a/b/file link; echo more > there/more; ls; touch new "
+        "2>/dev/null || echo no"
+    )
     expected = "librarythe host'sold" + "a\nfile\nlibrary\nlink\nthere\nno\n"
     assert privately(script, *mounts, cwd=host) == expected
     assert sorted(path.name for path in host.iterdir()) == ["file", "library", "link", "there"]
@@ -199,7 +239,8 @@ def test_a_device_file_is_seen_at_another_path():
     """In /dev, where nothing may be made for others to stumble on; its other files and folders stay."""
     mount = Mount("/dev/alignup-test-0", "/dev/zero")
     script = (
-        "head -c 2 /dev/alignup-test-0 | od -An -tx1; test -c /dev/null && echo null; ls /dev/pts/ptmx;"
+        "head -c 2 /dev/alignup-test-0 | od -An -tx1; test -c /dev/null && echo null; ls "
+        "/dev/pts/ptmx;"
         "echo x > /dev/alignup-test-0 && echo written"
     )
     assert privately(script, mount) == " 00 00\nnull\n/dev/pts/ptmx\nwritten\n"
@@ -221,7 +262,9 @@ def test_what_cannot_be_mounted_is_an_error_that_names_it(host):
     found = privately("true", Mount(str(host / "file"), str(host / "library")))
     assert "NotADirectoryError" in found
     assert str(host / "file") in found
-    assert "cannot create /alignup-test" in privately("true", Mount("/alignup-test", str(host / "file")))
+    assert "cannot create /alignup-test" in privately(
+        "true", Mount("/alignup-test", str(host / "file"))
+    )
 
 
 # --- with an agent
@@ -242,9 +285,18 @@ def answer_of(folder):
     return wire.AllocateResponse(
         container_responses=[
             wire.ContainerAllocateResponse(
-                mounts=[wire.Mount(container_path=f"{folder}/seen/lib", host_path=f"{folder}/library")],
-                devices=[wire.DeviceSpec(container_path="/dev/alignup0", host_path="/dev/null", permissions="rw")],
-                cdi_devices=[wire.CDIDevice(name="v.com/nic=0"), wire.CDIDevice(name="v.com/nic=1")],
+                mounts=[
+                    wire.Mount(container_path=f"{folder}/seen/lib", host_path=f"{folder}/library")
+                ],
+                devices=[
+                    wire.DeviceSpec(
+                        container_path="/dev/alignup0", host_path="/dev/null", permissions="rw"
+                    )
+                ],
+                cdi_devices=[
+                    wire.CDIDevice(name="v.com/nic=0"),
+                    wire.CDIDevice(name="v.com/nic=1"),
+                ],
             )
         ]
     )
@@ -252,7 +304,17 @@ def answer_of(folder):
 
 def run(folder, *words, inside=()):
     """Run a command with a NIC."""
-    alignup = [*inside, sys.executable, "-m", "alignup", "run", "--device", "example.com/nic=1", "--no-bind", *words]
+    alignup = [
+        *inside,
+        sys.executable,
+        "-m",
+        "alignup",
+        "run",
+        "--device",
+        "example.com/nic=1",
+        "--no-bind",
+        *words,
+    ]
     return subprocess.run(  # noqa: S603  # ours
         alignup,
         env={**os.environ, "ALIGNUP_AGENT": str(folder / "agent.sock")},
@@ -292,13 +354,24 @@ def has_nic(folder):
 def test_the_answer_of_a_plugin_reaches_the_command(folder):
     script = f"cat {folder}/seen/lib; test -c /dev/alignup0 && echo; echo $ALIGNUP_CDI_DEVICES"
     done = run(folder, "--", "sh", "-c", script)
-    assert (done.stdout, done.stderr, done.returncode) == ("library\nv.com/nic=0,v.com/nic=1\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == (
+        "library\nv.com/nic=0,v.com/nic=1\n",
+        "",
+        0,
+    )
     assert not (folder / "seen").exists()
 
 
 @pytest.mark.usefixtures("agent")
 def test_a_launcher_of_containers_is_told_only(folder):
-    done = run(folder, "--no-mounts", "--", "sh", "-c", f"test -e {folder}/seen || echo $ALIGNUP_DEVICE_ANSWER")
+    done = run(
+        folder,
+        "--no-mounts",
+        "--",
+        "sh",
+        "-c",
+        f"test -e {folder}/seen || echo $ALIGNUP_DEVICE_ANSWER",
+    )
     assert f'"containerPath":"{folder}/seen/lib"' in done.stdout
     assert (done.stderr, done.returncode) == ("", 0)
 
@@ -319,13 +392,27 @@ def test_in_a_container_paths_of_the_host_are_not_mounted(folder):
 def test_without_the_right_to_mount_a_command_is_refused(folder, monkeypatch):
     """It would run without its devices, or with those of somebody else."""
     monkeypatch.setattr(private_mounts, "may_mount", lambda: False)
-    with pytest.raises(InputError, match=r"mounting /dev/null at /dev/alignup0, .* needs CAP_SYS_ADMIN; --no-mounts"):
-        run_module.run(client(folder), make_request(devices={"example.com/nic": 1}), ("true",), binds=False)
+    with pytest.raises(
+        InputError,
+        match=r"mounting /dev/null at /dev/alignup0, .* needs CAP_SYS_ADMIN; --no-mounts",
+    ):
+        run_module.run(
+            client(folder), make_request(devices={"example.com/nic": 1}), ("true",), binds=False
+        )
 
 
 def test_nothing_is_mounted_for_the_agent_of_another_user():
     """What it mounts may be another program."""
     answer = DeviceAnswer(mounts=(Mount("/usr/bin/id", "/bin/sh"),))
-    grant = Grant(leasing.record(answer=answer), leasing.site().identity, "/s.json", (), True, is_trusted=False)
-    with pytest.raises(InputError, match="the agent of another user asks for a mount of /bin/sh: use --no-mounts"):
+    grant = Grant(
+        leasing.record(answer=answer),
+        leasing.site().identity,
+        "/s.json",
+        (),
+        True,
+        is_trusted=False,
+    )
+    with pytest.raises(
+        InputError, match="the agent of another user asks for a mount of /bin/sh: use --no-mounts"
+    ):
         run_module._mounts(grant)

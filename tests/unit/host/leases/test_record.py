@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 import leasing
-from alignup.host.leases.record import LeaseRecord, MemoryShare, encode_leases, holders, lease_decoder
+from alignup.host.leases.record import (
+    LeaseRecord,
+    MemoryShare,
+    encode_leases,
+    holders,
+    lease_decoder,
+)
 from alignup.machine.cpuset import CPUSet
 
 
@@ -15,7 +21,11 @@ def test_a_record_survives_json():
     lease = leasing.record(
         cpus=CPUSet.parse("0-3,8"),
         numa_nodes=(0, 1),
-        memory=(MemoryShare(0, "memory", 5), MemoryShare(1, "memory", 0), MemoryShare(1, "hugepages-2Mi", 2)),
+        memory=(
+            MemoryShare(0, "memory", 5),
+            MemoryShare(1, "memory", 0),
+            MemoryShare(1, "hugepages-2Mi", 2),
+        ),
         devices={"a/b": ("x",)},
     )
 

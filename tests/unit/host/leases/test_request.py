@@ -18,7 +18,9 @@ from alignup.host.leases.request import (
 
 def test_a_request_is_sorted_and_without_zeros():
     """Equal wishes are equal requests."""
-    assert make_request(cpus=2, memory="1Gi", devices={"b/b": 1, "a/a": 2, "c/c": 0}, name="x.1-y") == Request(
+    assert make_request(
+        cpus=2, memory="1Gi", devices={"b/b": 1, "a/a": 2, "c/c": 0}, name="x.1-y"
+    ) == Request(
         cpus=2, memory=1 << 30, devices={"a/a": 2, "b/b": 1}, policy="best-effort", name="x.1-y"
     )
     assert make_request() == Request(policy="best-effort")
@@ -56,7 +58,13 @@ def test_wishes_that_cannot_be_are_refused(wishes, message):
 
 def test_memory_is_a_number_of_bytes_or_a_quantity():
     """Fractions are rounded up."""
-    assert [parse_memory(amount) for amount in (0, 7, "1k", "1.5Ki", "0.5")] == [0, 7, 1000, 1536, 1]
+    assert [parse_memory(amount) for amount in (0, 7, "1k", "1.5Ki", "0.5")] == [
+        0,
+        7,
+        1000,
+        1536,
+        1,
+    ]
 
 
 @pytest.mark.parametrize("wait", [-1, float("nan"), -float("inf")])
@@ -72,7 +80,9 @@ def test_counts_of_a_resource_add_up():
     assert parse_device_counts(["a/a=1", "b=2", "a/a=2"]) == {"a/a": 3, "b": 2}
 
 
-@pytest.mark.parametrize("text", ["", "a", "a=", "=1", "a=-1", "a=x", "a b=1", "a=1=1", "a=9999999999"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "a=", "=1", "a=-1", "a=x", "a b=1", "a=1=1", "a=9999999999"]
+)
 def test_other_texts_are_no_counts(text):
     """The message shows one that is."""
     with pytest.raises(InputError, match=r"nvidia.com/gpu=1"):

@@ -38,7 +38,9 @@ def other():
 
 
 def get(file, wanted, wait=None, where=None, process=None, **fields):
-    request = LeaseRequest(wanted, process or identify(os.getpid()), **{"command": "c", "name": "n", **fields})
+    request = LeaseRequest(
+        wanted, process or identify(os.getpid()), **{"command": "c", "name": "n", **fields}
+    )
     return FileSource(file, lambda _: where or leasing.site()).acquire(request, wait).lease
 
 
@@ -59,14 +61,18 @@ def test_names_are_unique(file):
     """A number makes them so; a wish that cannot be granted is refused."""
     assert [get(file, make_request()).name for _ in range(3)] == ["n", "n-2", "n-3"]
     assert get(file, make_request(name="mine")).name == "mine"
-    with pytest.raises(AllocationError, match=f"the name 'mine' is in use by process {os.getpid()}"):
+    with pytest.raises(
+        AllocationError, match=f"the name 'mine' is in use by process {os.getpid()}"
+    ):
         get(file, make_request(name="mine"))
 
 
 def test_a_dead_process_is_in_nobodys_way(file):
     """Neither its CPUs nor its name."""
     lease = get(file, make_request(cpus=16, name="mine"))
-    dead = msgspec.structs.replace(lease, process=msgspec.structs.replace(lease.process, start_time=1))
+    dead = msgspec.structs.replace(
+        lease, process=msgspec.structs.replace(lease.process, start_time=1)
+    )
     with file.change() as change:
         change.table = msgspec.structs.replace(change.table, leases=(dead,))
     assert get(file, make_request(cpus=16, name="mine")).cpus == lease.cpus
@@ -84,7 +90,9 @@ def test_a_refusal_leaves_the_file_as_it_was(file):
 def test_the_lease_is_shown_before_it_is_in_the_file(file):
     """Else it could be lost with the file in between."""
     seen = []
-    lease = get(file, make_request(cpus=1), show=lambda lease, *_: seen.append((lease, file.read().leases)))
+    lease = get(
+        file, make_request(cpus=1), show=lambda lease, *_: seen.append((lease, file.read().leases))
+    )
     assert seen == [(lease, ())]
 
 
@@ -110,13 +118,15 @@ def test_nobody_gets_past_one_who_waits_for_the_same(file, other):
     for number, cpus in enumerate((16, 1, 15)):
         threads.append(
             threading.Thread(
-                target=lambda cpus=cpus: order.append(get(file, make_request(cpus=cpus), wait=60)), daemon=True
+                target=lambda cpus=cpus: order.append(get(file, make_request(cpus=cpus), wait=60)),
+                daemon=True,
             )
         )
         threads[-1].start()
         until(lambda number=number: len(file.read().waiting) == number + 1)
     with pytest.raises(
-        AllocationError, match=f"earlier requests are waiting for the same resources: pid {os.getpid()}"
+        AllocationError,
+        match=f"earlier requests are waiting for the same resources: pid {os.getpid()}",
     ):
         get(file, make_request(cpus=1))
     give_back(file, get(file, make_request(memory="1Gi")))
@@ -133,7 +143,9 @@ def test_nobody_gets_past_one_who_waits_for_the_same(file, other):
 def test_one_who_waits_gives_up_in_time(file):
     """And leaves the queue."""
     get(file, make_request(cpus=16))
-    with pytest.raises(AllocationError, match=r"too few CPUs are free: 1 asked, 0 free.* \(waited for 0.1 s\)"):
+    with pytest.raises(
+        AllocationError, match=r"too few CPUs are free: 1 asked, 0 free.* \(waited for 0.1 s\)"
+    ):
         get(file, make_request(cpus=1), wait=0.1)
     assert file.read().waiting == ()
 
@@ -150,7 +162,9 @@ def test_an_affinity_mask_that_is_the_limit_is_named(file):
     whole = leasing.machine()
     cut = reachable(whole, cpus=0b1111, memory_nodes=-1)
     where = replace(leasing.site(cut), whole=whole)
-    with pytest.raises(AllocationError, match=r"may use only CPUs 0-3 of 0-15, by its affinity mask"):
+    with pytest.raises(
+        AllocationError, match=r"may use only CPUs 0-3 of 0-15, by its affinity mask"
+    ):
         get(file, make_request(cpus=5), where=where)
     with pytest.raises(AllocationError) as refused:
         get(file, make_request(cpus=17), where=where)

@@ -38,7 +38,9 @@ def test_a_file_of_others_names_no_agent(shared):
     file = shared / "leases.json"
     file.write_bytes(encode_table(LeaseTable(agent=str(shared / "evil.sock"))))
     os.chown(file, SOMEBODY, SOMEBODY)
-    with pytest.raises(InputError, match=r"is not trusted: .*shared belongs to user 12345; .* in ALIGNUP_AGENT"):
+    with pytest.raises(
+        InputError, match=r"is not trusted: .*shared belongs to user 12345; .* in ALIGNUP_AGENT"
+    ):
         open_source(file, pytest.fail)
 
 
@@ -89,7 +91,9 @@ def test_a_socket_that_another_user_serves_is_not_asked(served, monkeypatch):
     source = AgentSource(served, pytest.fail, 0.5)
     assert source.overview() == Leases(())
     monkeypatch.setattr(module, "peer", lambda _: (1, SOMEBODY))
-    with pytest.raises(InputError, match=r"is not trusted: user 12345 serves it; .* in ALIGNUP_AGENT"):
+    with pytest.raises(
+        InputError, match=r"is not trusted: user 12345 serves it; .* in ALIGNUP_AGENT"
+    ):
         source.overview()
     assert AgentSource(served, pytest.fail, 0.5, is_named=True).overview() == Leases(())
 

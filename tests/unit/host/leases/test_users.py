@@ -19,7 +19,9 @@ LEASES = st.fixed_dictionaries(
     {
         "cpus": st.frozensets(st.integers(0, 9)).map(CPUSet),
         "memory": st.lists(st.integers(0, 5), max_size=2).map(
-            lambda sizes: tuple(MemoryShare(node, "memory", size) for node, size in enumerate(sizes))
+            lambda sizes: tuple(
+                MemoryShare(node, "memory", size) for node, size in enumerate(sizes)
+            )
         ),
         "devices": st.dictionaries(st.just(NIC), st.sampled_from([("a",), ("a", "b")])),
     }
@@ -30,7 +32,11 @@ def lease(name="one", **fields):
     return leasing.record(name, **fields)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "remove"]), st.integers(1, 2), st.integers(0, 4), LEASES)))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "remove"]), st.integers(1, 2), st.integers(0, 4), LEASES)
+    )
+)
 def test_what_is_counted_is_what_is_held(steps):
     """A lease that is written down again, with the answer of its plugins, counts once."""
     users, model = Users(Limits(), OWNER), {1: {}, 2: {}}
@@ -38,7 +44,11 @@ def test_what_is_counted_is_what_is_held(steps):
         name = f"{uid}-{number}"
         known = model[uid].get(name)
         if step == "add":
-            made = lease(name, **fields) if known is None else msgspec.structs.replace(known, policy="again")
+            made = (
+                lease(name, **fields)
+                if known is None
+                else msgspec.structs.replace(known, policy="again")
+            )
             users.add(uid, made)
             model[uid][name] = made
         elif known is not None:
@@ -53,7 +63,10 @@ def test_what_is_counted_is_what_is_held(steps):
                 share.size for made in held.values() for share in made.memory
             )
             devices = sum(len(made.devices.get(NIC, ())) for made in held.values())
-            assert (found.amounts[f"devices of {NIC}"], found.amounts["leases"]) == (devices, len(held))
+            assert (found.amounts[f"devices of {NIC}"], found.amounts["leases"]) == (
+                devices,
+                len(held),
+            )
 
 
 GI = 1 << 30
@@ -78,7 +91,12 @@ def test_a_lease_that_would_be_too_much_is_refused(limits, words):
         users.add(uid, lease("one", **ONE))
     more = lease("two", **ONE)
     assert users.excess(1000, more) == words
-    assert users.excess(0, more) == users.excess(1001, more) == users.excess(1000, more, alone=True) == ""
+    assert (
+        users.excess(0, more)
+        == users.excess(1001, more)
+        == users.excess(1000, more, alone=True)
+        == ""
+    )
 
 
 def test_a_user_waits_for_some_leases_only():
@@ -86,7 +104,9 @@ def test_a_user_waits_for_some_leases_only():
     users = Users(Limits(waiting=1), OWNER)
     users.check_waiting(0, 5)
     users.check_waiting(1000, 0)
-    with pytest.raises(AllocationError, match="too many waiting requests of one user: the limit is 1"):
+    with pytest.raises(
+        AllocationError, match="too many waiting requests of one user: the limit is 1"
+    ):
         users.check_waiting(1000, 1)
 
 

@@ -19,7 +19,9 @@ NOW = Snapshot(leasing.site(), NEWEST, {}, Users(Limits(), 0), 0)
 """Nobody has anything; of waiters whose requests are not known, all block others."""
 
 
-@given(st.lists(st.tuples(st.sampled_from("jl"), st.integers(0, 6), st.sets(st.sampled_from("xyz")))))
+@given(
+    st.lists(st.tuples(st.sampled_from("jl"), st.integers(0, 6), st.sets(st.sampled_from("xyz"))))
+)
 def test_the_line_is_as_one_would_write_it(steps):
     """Somebody is a head if nobody before them asks for the same."""
     line, model = Queue(), []
@@ -35,8 +37,12 @@ def test_the_line_is_as_one_would_write_it(steps):
         assert list(line) == model
         for one in (*model, Waiter("new", ME, tuple(sorted(kinds)))):
             before = model[: model.index(one)] if one in model else model
-            firsts = [next((other for other in before if kind in other.kinds), None) for kind in one.kinds]
-            assert line.ahead_of(one, NOW) == list({first.id: first for first in firsts if first}.values())
+            firsts = [
+                next((other for other in before if kind in other.kinds), None) for kind in one.kinds
+            ]
+            assert line.ahead_of(one, NOW) == list(
+                {first.id: first for first in firsts if first}.values()
+            )
         assert len(line) == len(model)
         assert all(one.id in line for one in model)
 

@@ -91,14 +91,26 @@ def test_parts_that_need_all_cpus_cut_cores():
     """Where whole cores do not suffice, CPUs do."""
     parts = split(leasing.machine(nodes=1, cores=3), 2, cpus_per_part=3)
     assert cpus(parts) == ["0-1,3", "2,4-5"]
-    assert shared_cores(leasing.machine(nodes=1, cores=3), [int(part.cpus) for part in parts]) == {1, 4}
-    with pytest.raises(InputError, match="2 parts of 3 CPUs are not whole cores: those of CPUs 1,4"):
+    assert shared_cores(leasing.machine(nodes=1, cores=3), [int(part.cpus) for part in parts]) == {
+        1,
+        4,
+    }
+    with pytest.raises(
+        InputError, match="2 parts of 3 CPUs are not whole cores: those of CPUs 1,4"
+    ):
         split(leasing.machine(nodes=1, cores=3), 2, cpus_per_part=3, full_cores=True)
 
 
 def test_small_parts_are_dealt_out_evenly():
     """Each node has its share of the work."""
-    assert nodes(split(leasing.machine(nodes=4), 6, cpus_per_part=2)) == [(0,), (0,), (1,), (1,), (2,), (3,)]
+    assert nodes(split(leasing.machine(nodes=4), 6, cpus_per_part=2)) == [
+        (0,),
+        (0,),
+        (1,),
+        (1,),
+        (2,),
+        (3,),
+    ]
 
 
 def test_ranks_follow_the_lowest_cpu_however_second_threads_are_numbered():
@@ -118,7 +130,9 @@ def test_parts_follow_their_devices():
 def test_a_part_without_room_near_its_device_has_the_closest():
     """All of one node's cores are not enough for two parts."""
     inventory = {"x": [Device("a", (2,)), Device("b", (2,)), Device("c", (0,))]}
-    parts = split(leasing.machine(nodes=3), 2, cpus_per_part=8, devices={"x": 1}, inventory=inventory)
+    parts = split(
+        leasing.machine(nodes=3), 2, cpus_per_part=8, devices={"x": 1}, inventory=inventory
+    )
     assert nodes(parts) == [(2,), (0,)]
     assert [part.devices["x"] for part in parts] == [("a",), ("c",)]
 
@@ -126,9 +140,13 @@ def test_a_part_without_room_near_its_device_has_the_closest():
 def test_devices_without_a_place_come_after_those_at_hand():
     """But before those on other nodes."""
     inventory = {"x": [Device("far", (1,)), Device("anywhere", None), Device("near", (0,))]}
-    (part,) = split(leasing.machine(nodes=2), 1, cpus_per_part=2, devices={"x": 2}, inventory=inventory)
+    (part,) = split(
+        leasing.machine(nodes=2), 1, cpus_per_part=2, devices={"x": 2}, inventory=inventory
+    )
     assert part.devices["x"] == ("anywhere", "near")
-    (part,) = split(leasing.machine(nodes=2), 1, cpus_per_part=2, devices={"x": 1}, inventory=inventory)
+    (part,) = split(
+        leasing.machine(nodes=2), 1, cpus_per_part=2, devices={"x": 1}, inventory=inventory
+    )
     assert part.devices["x"] == ("near",)
 
 
@@ -136,7 +154,11 @@ def test_devices_that_belong_together_stay_together():
     """The rest follow the order of the inventory."""
     inventory = {"x": [Device(f"d{i}", (0,)) for i in (3, 1, 2, 0)]}
     parts = split(
-        leasing.machine(nodes=1), 2, devices={"x": 2}, inventory=inventory, preferred_sets={"x": [["d0", "d3"]]}
+        leasing.machine(nodes=1),
+        2,
+        devices={"x": 2},
+        inventory=inventory,
+        preferred_sets={"x": [["d0", "d3"]]},
     )
     assert [part.devices["x"] for part in parts] == [("d3", "d0"), ("d1", "d2")]
     (part,) = split(leasing.machine(nodes=1), 1, devices={"x": 3}, inventory=inventory)
@@ -145,8 +167,13 @@ def test_devices_that_belong_together_stay_together():
 
 def test_parts_have_all_their_devices_where_one_of_a_pair_is_asked_for_more_often():
     """Those that have no partner are dealt out too, equally."""
-    inventory = {name: [Device(f"{name}{i}", (0,)) for i in range(count)] for name, count in {"g": 2, "n": 6}.items()}
-    parts = split_machine(leasing.machine(nodes=1), 2, devices={"g": 1, "n": 3}, inventory=inventory, pair=["g,n"])
+    inventory = {
+        name: [Device(f"{name}{i}", (0,)) for i in range(count)]
+        for name, count in {"g": 2, "n": 6}.items()
+    }
+    parts = split_machine(
+        leasing.machine(nodes=1), 2, devices={"g": 1, "n": 3}, inventory=inventory, pair=["g,n"]
+    )
     assert [len(part.devices["n"]) for part in parts] == [3, 3]
     assert sorted(one for part in parts for one in part.devices["n"]) == [f"n{i}" for i in range(6)]
 
@@ -212,7 +239,9 @@ def shaped(cores, threads):
     number = 0
     data = []
     for i, count in enumerate(cores):
-        own = [list(range(number + k * threads, number + k * threads + threads)) for k in range(count)]
+        own = [
+            list(range(number + k * threads, number + k * threads + threads)) for k in range(count)
+        ]
         number += count * threads
         data.append(
             {
@@ -250,7 +279,9 @@ def test_parts_are_equal_disjoint_and_as_narrow_as_can_be(cores, threads, parts,
         assert aligned == min(parts, sum(count // per_part for count in cores))
     for part in found:
         assert part.numa_nodes == tuple(
-            node.id for node in machine.numa_nodes if any(set(core.cpus) & part.cpus for core in node.cores)
+            node.id
+            for node in machine.numa_nodes
+            if any(set(core.cpus) & part.cpus for core in node.cores)
         )
     for position, node in enumerate(machine.numa_nodes):
         given = sum(size for part in found for numa_id, size in part.memory if numa_id == node.id)
@@ -260,6 +291,8 @@ def test_parts_are_equal_disjoint_and_as_narrow_as_can_be(cores, threads, parts,
 def test_the_layout_by_l3_goes_by_caches_that_a_kubelet_takes_for_no_uncore_caches():
     """As those which are exactly a NUMA node; mpirun knows them all."""
     cores = [Core((cpu,), cpu // 4, cpu // 2, cpu // 4) for cpu in range(8)]
-    machine = Machine(tuple(NumaNode(node, 1 << 30, tuple(cores[2 * node : 2 * node + 2])) for node in range(4)))
+    machine = Machine(
+        tuple(NumaNode(node, 1 << 30, tuple(cores[2 * node : 2 * node + 2])) for node in range(4))
+    )
     parts = split_machine(machine, 4, cpus_per_part=1, layout="l3")
     assert [list(part.cpus) for part in parts] == [[0], [2], [4], [6]]

@@ -1,7 +1,7 @@
 """Parts and leases of random machines: odd cores, unequal caches and nodes, nodes of CPUs or of memory only.
 
-What always holds: no CPU is given twice, no core is shared where whole cores are promised, all parts have as many
-cores, nobody's memory is farther than need be. A night tries 10,000 of them.
+What always holds: no CPU is given twice, no core is shared where whole cores are promised, all
+parts have as many cores, nobody's memory is farther than need be. A night tries 10,000 of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def random_machine(random):
     nodes = []
     for position in range(count):
         groups = (
-            [random.randint(1, 6) for _ in range(random.randint(1, 3))] if not position or random.random() < 0.8 else []
+            [random.randint(1, 6) for _ in range(random.randint(1, 3))]
+            if not position or random.random() < 0.8
+            else []
         )
         cores = []
         for group in groups:
@@ -71,15 +73,24 @@ def cores_of(machine):
 
 def check_parts(machine, parts, cpus, *, layout, same_l3):
     """What a split promises."""
-    assert sum(len(part.cpus) for part in parts) == len({cpu for part in parts for cpu in part.cpus})
+    assert sum(len(part.cpus) for part in parts) == len(
+        {cpu for part in parts for cpu in part.cpus}
+    )
     assert {len(part.cpus) for part in parts} == {cpus} or not cpus
-    whole = [{core.cpus for core in cores_of(machine) if set(core.cpus) & set(part.cpus)} for part in parts]
+    whole = [
+        {core.cpus for core in cores_of(machine) if set(core.cpus) & set(part.cpus)}
+        for part in parts
+    ]
     shared = shared_cores(machine, (int(part.cpus) for part in parts))
     if not cpus and len(parts) <= len(cores_of(machine)):
         assert not shared
         assert len({len(cores) for cores in whole}) == 1
         for node in machine.numa_nodes if not (layout or same_l3) else ():
-            alone = [cores for cores, part in zip(whole, parts, strict=True) if part.numa_nodes == (node.id,)]
+            alone = [
+                cores
+                for cores, part in zip(whole, parts, strict=True)
+                if part.numa_nodes == (node.id,)
+            ]
             for size in {len(core.cpus) for core in node.cores}:
                 each = [sum(len(core) == size for core in cores) for cores in alone]
                 assert not each or max(each) - min(each) <= 1
@@ -132,7 +143,9 @@ def try_machine(seed):
         same_l3 = not layout and random.random() < 0.4
         full = random.random() < 0.3
         try:
-            made = split_machine(machine, parts, cpus_per_part=cpus, layout=layout, same_l3=same_l3, full_cores=full)
+            made = split_machine(
+                machine, parts, cpus_per_part=cpus, layout=layout, same_l3=same_l3, full_cores=full
+            )
         except InputError as error:
             assert layout or (full and "whole cores" in str(error))  # noqa: PT017  # most seeds raise none
             continue
@@ -177,7 +190,9 @@ def try_leases(random, machine):
         assert sum(share.size for share in lease.memory) == memory
         check_lease(machine, lease, free, policy, rule)
         held[lease.id] = lease
-        assert sum(len(one.cpus) for one in held.values()) == len({cpu for one in held.values() for cpu in one.cpus})
+        assert sum(len(one.cpus) for one in held.values()) == len(
+            {cpu for one in held.values() for cpu in one.cpus}
+        )
         if full:
             assert not shared_cores(machine, (int(one.cpus) for one in held.values()))
 

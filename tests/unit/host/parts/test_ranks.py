@@ -36,7 +36,9 @@ def bound(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(binding, "bind_threads", lambda cpus: found.append(str(cpus)))
     monkeypatch.setattr(binding, "bind_cpus", lambda cpus: found.append(f"{cpus}, one thread"))
-    monkeypatch.setattr(binding, "set_memory", lambda nodes, mode: found.append((tuple(nodes), mode)) or "")
+    monkeypatch.setattr(
+        binding, "set_memory", lambda nodes, mode: found.append((tuple(nodes), mode)) or ""
+    )
     monkeypatch.setattr(part_module, "_is_all_memory", lambda _: False)
     return found
 
@@ -68,18 +70,25 @@ def test_each_rank_is_bound_to_the_part_that_split_shows(on_dgx):
 def test_the_launcher_says_which_part(on_dgx, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "5")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert alignup.bind(cpus=2, threads=False, memory="interleave") == alignup.split("dgx-h100", 8, cpus_per_part=2)[5]
+    assert (
+        alignup.bind(cpus=2, threads=False, memory="interleave")
+        == alignup.split("dgx-h100", 8, cpus_per_part=2)[5]
+    )
     assert on_dgx == ["57,169, one thread", ((1,), "interleave")]
 
 
 def test_without_a_launcher_the_error_says_what_was_looked_for(on_dgx):
-    with pytest.raises(InputError, match="OMPI_COMM_WORLD_LOCAL_RANK with OMPI_COMM_WORLD_LOCAL_SIZE"):
+    with pytest.raises(
+        InputError, match="OMPI_COMM_WORLD_LOCAL_RANK with OMPI_COMM_WORLD_LOCAL_SIZE"
+    ):
         alignup.bind()
     assert on_dgx == []
 
 
 @pytest.mark.usefixtures("on_dgx")
-@pytest.mark.parametrize("wrong", [{"part": 8, "of": 8}, {"part": 0}, {"of": 8}, {"part": -1, "of": 2}])
+@pytest.mark.parametrize(
+    "wrong", [{"part": 8, "of": 8}, {"part": 0}, {"of": 8}, {"part": -1, "of": 2}]
+)
 def test_a_part_is_one_of_several(wrong):
     with pytest.raises(InputError, match="a part below the number of parts, or neither"):
         alignup.bind(**wrong)
@@ -87,7 +96,9 @@ def test_a_part_is_one_of_several(wrong):
 
 @pytest.mark.usefixtures("on_dgx")
 def test_a_memory_policy_that_is_none():
-    with pytest.raises(InputError, match="one of preferred, bind, interleave, weighted-interleave, local"):
+    with pytest.raises(
+        InputError, match="one of preferred, bind, interleave, weighted-interleave, local"
+    ):
         alignup.bind(0, 1, memory="near")
     with pytest.raises(InputError, match="one of preferred"):
         alignup.split("dgx-h100", 1)[0].bind("near")
@@ -98,7 +109,10 @@ def test_gpus_are_those_that_the_rank_sees(monkeypatch):
     """In that order: two ranks on the machine's last GPUs, the other way around."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,1")
     parts = [alignup.bind(rank, 2, devices={GPU: 1}) for rank in (0, 1)]
-    assert [(part.devices[GPU], part.numa_nodes) for part in parts] == [(("gpu7",), (1,)), (("gpu1",), (0,))]
+    assert [(part.devices[GPU], part.numa_nodes) for part in parts] == [
+        (("gpu7",), (1,)),
+        (("gpu1",), (0,)),
+    ]
     assert [part.environment()["CUDA_VISIBLE_DEVICES"] for part in parts] == ["7", "1"]
     with pytest.raises(InputError, match=r"2 parts of 3 nvidia\.com/gpu are too many for the 2"):
         alignup.bind(0, 2, devices={GPU: 3})
@@ -116,7 +130,11 @@ def test_the_gpu_that_a_launcher_gave_to_each_rank_stays_its_own(monkeypatch):
         (rank, (f"gpu{gpu}",)) for rank, gpu in enumerate(given)
     ]
     assert [part.numa_nodes for part in parts] == [(gpu // 4,) for gpu in given]
-    assert sum(len(part.cpus) for part in parts) == len(frozenset().union(*(set(part.cpus) for part in parts))) == 224
+    assert (
+        sum(len(part.cpus) for part in parts)
+        == len(frozenset().union(*(set(part.cpus) for part in parts)))
+        == 224
+    )
     # two ranks on a machine of eight GPUs: each has the CPUs of its GPU's eighth
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
     assert str(alignup.bind(0, 2, devices={GPU: 1}).cpus) == "56-69,168-181"
@@ -132,11 +150,22 @@ def test_a_gpu_of_no_part_is_kept_with_a_warning(monkeypatch):
 
 @pytest.mark.parametrize(
     ("visible", "expected"),
-    [("", ""), ("-1", ""), ("1,0", "ba"), ("1, 9,0", "b"), ("GPU-c", "c"), ("GPU-", ""), ("2,GPU-aa,MIG-x", "ca")],
+    [
+        ("", ""),
+        ("-1", ""),
+        ("1,0", "ba"),
+        ("1, 9,0", "b"),
+        ("GPU-c", "c"),
+        ("GPU-", ""),
+        ("2,GPU-aa,MIG-x", "ca"),
+    ],
 )
 def test_devices_are_seen_as_cuda_does(visible, expected):
     """What follows a number of no device is not seen."""
-    devices = {GPU: tuple(Device(f"GPU-{letter * 8}", None) for letter in "abc"), "other": (Device("x", None),)}
+    devices = {
+        GPU: tuple(Device(f"GPU-{letter * 8}", None) for letter in "abc"),
+        "other": (Device("x", None),),
+    }
     seen = seen_devices(devices, {"CUDA_VISIBLE_DEVICES": visible})
     assert "".join(one.id[4] for one in seen[GPU]) == expected
     assert len(seen["other"]) == 1
@@ -148,7 +177,9 @@ def test_devices_of_a_snapshot_are_known():
     machine = Path(__file__).parents[3] / "reports" / "bare" / "02-gpus-on-odd-nodes.tar.xz"
     parts = alignup.split(machine, 8, devices={GPU: 1}, cpus_per_part=16)
     assert [part.numa_nodes[0] for part in parts] == [3, 3, 1, 1, 7, 7, 5, 5]
-    assert [part.visible["CUDA_VISIBLE_DEVICES"] for part in parts] == [str(rank) for rank in range(8)]
+    assert [part.visible["CUDA_VISIBLE_DEVICES"] for part in parts] == [
+        str(rank) for rank in range(8)
+    ]
     with pytest.raises(InputError, match="too many for the 0 of the machine"):
         alignup.split(machine, 1, devices={"amd.com/gpu": 1})
 
@@ -164,9 +195,14 @@ def test_a_rank_that_an_mpi_has_bound_is_told_how_to_unbind_it(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3} if pid else {0})
-    with pytest.warns(AlignupWarning, match=r"Open MPI has bound this rank to CPUs 0 of 0-3.*mpirun --bind-to none"):
+    with pytest.warns(
+        AlignupWarning,
+        match=r"Open MPI has bound this rank to CPUs 0 of 0-3.*mpirun --bind-to none",
+    ):
         alignup.bind()
-    with pytest.raises(InputError, match=r"are too many .* start the ranks with mpirun --bind-to none"):
+    with pytest.raises(
+        InputError, match=r"are too many .* start the ranks with mpirun --bind-to none"
+    ):
         alignup.bind(cpus=200)
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
@@ -181,7 +217,9 @@ def test_memory_that_runs_out_is_warned_of(bound):
     part.bind("preferred")
     if not Path("/sys/devices/system/node/node0/meminfo").exists():
         pytest.skip("a kernel with NUMA nodes")
-    with pytest.warns(AlignupWarning, match=r"NUMA nodes 0 have \d+ MiB left of the \d+ MiB of this part"):
+    with pytest.warns(
+        AlignupWarning, match=r"NUMA nodes 0 have \d+ MiB left of the \d+ MiB of this part"
+    ):
         part.bind("bind")
     assert bound[-1] == ((0,), "bind")
 
@@ -197,10 +235,16 @@ def test_a_rank_is_really_bound_and_imports_little(tmp_path):
     """In a process of its own: its CPUs are its part's; no numpy, no typing, no file is written."""
     code = (
         "import sys, os, json, alignup; p = alignup.bind(0, 1);"
-        "print(json.dumps([sorted(os.sched_getaffinity(0)) == list(p.cpus), sorted(set(sys.modules) & "
-        "{'numpy', 'msgspec', 'typing', 'click', 'pathlib', 'json.decoder', 'alignup.host.leases'})]))"
+        "print(json.dumps([sorted(os.sched_getaffinity(0)) == list(p.cpus), "
+        "sorted(set(sys.modules) & "
+        "{'numpy', 'msgspec', 'typing', 'click', 'pathlib', 'json.decoder', "
+        "'alignup.host.leases'})]))"
     )
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path),
+    }
     done = subprocess.run(  # noqa: S603  # ours
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
@@ -216,5 +260,7 @@ def test_a_rank_that_was_bound_to_isolated_cpus_stays_there(monkeypatch):
     assert str(CPUSet.from_int(ranks._here(machine).cpus)) == "8-223"
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3})
     assert str(CPUSet.from_int(ranks._here(machine).cpus)) == "2-3"
-    with pytest.raises(InputError, match="this process may use CPUs 2-3 only, and they are isolated"):
+    with pytest.raises(
+        InputError, match="this process may use CPUs 2-3 only, and they are isolated"
+    ):
         reachable(usable(machine), 0b1100, -1)

@@ -57,7 +57,9 @@ def test_isolated_cpus_are_left_alone_unless_they_are_wanted(isolating):
     assert usable(leasing.machine()) == leasing.machine()
     with pytest.raises(InputError, match=r"no CPU is left for work by --isolated \(isolated: none"):
         usable(leasing.machine(), isolated=True)
-    with pytest.raises(InputError, match=r"no CPU is left for work by the machine .* reserved: 0-15"):
+    with pytest.raises(
+        InputError, match=r"no CPU is left for work by the machine .* reserved: 0-15"
+    ):
         usable(leasing.machine(), reserve=0xFFFF)
 
 
@@ -73,7 +75,9 @@ def test_isolated_cpus_are_reached_where_the_kernel_takes_them():
 def test_sysfs_tells_isolated_cpus(tmp_path):
     """In two files, of which kernels without isolation have `(null)` in one."""
     files = kernel_trees.server()
-    found = read_sysfs(kernel_trees.write(tmp_path, {**files, f"{kernel_trees.CPU}/isolated": "1,5-6\n"}))
+    found = read_sysfs(
+        kernel_trees.write(tmp_path, {**files, f"{kernel_trees.CPU}/isolated": "1,5-6\n"})
+    )
     assert (found.isolated_cpus, found.nohz_full_cpus) == ((1, 5, 6), ())
     assert Machine.from_dict(found.to_dict()) == found
     more = {f"{kernel_trees.CPU}/isolated": "\n", f"{kernel_trees.CPU}/nohz_full": "  (null)\n"}

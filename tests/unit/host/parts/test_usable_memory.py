@@ -23,7 +23,11 @@ def machine(*nodes, distances=()):
     for position, (memory, count, kind) in enumerate(nodes):
         cores = tuple(Core((first + i,), position) for i in range(count))
         first += count
-        made.append(NumaNode(position, memory, cores, (), tuple(distances[position]) if distances else (), kind))
+        made.append(
+            NumaNode(
+                position, memory, cores, (), tuple(distances[position]) if distances else (), kind
+            )
+        )
     return Machine(tuple(made))
 
 
@@ -36,11 +40,22 @@ def machines(draw):
         for _ in range(count)
     ]
     nodes[0] = (4, 2, "")
-    rows = draw(st.lists(st.lists(st.integers(11, 15), min_size=count, max_size=count), min_size=count, max_size=count))
-    return machine(*nodes, distances=[[10 if i == j else rows[i][j] for j in range(count)] for i in range(count)])
+    rows = draw(
+        st.lists(
+            st.lists(st.integers(11, 15), min_size=count, max_size=count),
+            min_size=count,
+            max_size=count,
+        )
+    )
+    return machine(
+        *nodes,
+        distances=[[10 if i == j else rows[i][j] for j in range(count)] for i in range(count)],
+    )
 
 
-RULES = st.sampled_from([(source, kind) for source in ("near", "cpus", "any") for kind in (None, "any", "dram")])
+RULES = st.sampled_from(
+    [(source, kind) for source in ("near", "cpus", "any") for kind in (None, "any", "dram")]
+)
 
 
 @settings(deadline=None)
@@ -70,7 +85,12 @@ def test_nothing_farther_is_used_while_something_nearer_is_free(made, rule, home
 
 
 @settings(deadline=None)
-@given(machines(), st.sampled_from([MemoryRule(), MemoryRule.parse(None, "any")]), st.integers(1, 4), st.integers())
+@given(
+    machines(),
+    st.sampled_from([MemoryRule(), MemoryRule.parse(None, "any")]),
+    st.integers(1, 4),
+    st.integers(),
+)
 def test_shares_are_of_the_nearest_and_never_more_than_there_is(made, rule, parts, seed):
     random = Random(seed)
     cpus = [0] * parts
@@ -93,7 +113,9 @@ def test_shares_are_of_the_nearest_and_never_more_than_there_is(made, rule, part
         if rule == MemoryRule():
             for node in own - places:
                 nearest = min(made.numa_nodes[node].distances[i] for i in places)
-                assert {i for i in places if made.numa_nodes[node].distances[i] == nearest} <= dict(share).keys()
+                assert {i for i in places if made.numa_nodes[node].distances[i] == nearest} <= dict(
+                    share
+                ).keys()
 
 
 def test_memory_is_asked_for_by_kind_or_node():
@@ -108,7 +130,9 @@ def test_memory_is_asked_for_by_kind_or_node():
         (("1-3", "hbm"), 0b0010),
     ):
         assert MemoryRule.parse(*words).open_nodes(made) == expected
-    with pytest.raises(InputError, match=r"expected some of the machine's \(0: dram\), got 'hbm' at the memory"):
+    with pytest.raises(
+        InputError, match=r"expected some of the machine's \(0: dram\), got 'hbm' at the memory"
+    ):
         MemoryRule.parse(None, "hbm").open_nodes(machine((4, 2, "")))
     for words, place in ((("x", None), "--memory-from"), ((None, "nvm"), "--memory-kind")):
         with pytest.raises(InputError, match=place):

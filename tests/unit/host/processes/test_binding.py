@@ -45,7 +45,9 @@ def test_cpus_are_bound_and_set_free_again():
 def test_cpus_that_are_not_there_are_refused():
     """And nothing has changed."""
     before = os.sched_getaffinity(0)
-    with pytest.raises(AllocationError, match="cannot bind this process to CPUs 60000: invalid argument"):
+    with pytest.raises(
+        AllocationError, match="cannot bind this process to CPUs 60000: invalid argument"
+    ):
         bind(CPUSet([60000]), (0,), strict=True)
     assert os.sched_getaffinity(0) == before
 
@@ -102,7 +104,8 @@ def test_old_kernels_prefer_the_first_node(calls):
 
 
 @pytest.mark.parametrize(
-    ("mode", "asked"), [("interleave", (3, 0b110)), ("weighted-interleave", (6, 0b110)), ("local", (4, 0))]
+    ("mode", "asked"),
+    [("interleave", (3, 0b110)), ("weighted-interleave", (6, 0b110)), ("local", (4, 0))],
 )
 def test_memory_is_dealt_out_or_local(calls, mode, asked):
     """The other modes of set_mempolicy(2)."""

@@ -28,7 +28,9 @@ from pid_namespaces import UNSHARE, needs_namespaces
 from real_cgroups import made_cgroup, members
 
 LISTS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
-pytestmark = pytest.mark.skipif(not LISTS_CHILDREN, reason="the kernel does not list children (CONFIG_PROC_CHILDREN)")
+pytestmark = pytest.mark.skipif(
+    not LISTS_CHILDREN, reason="the kernel does not list children (CONFIG_PROC_CHILDREN)"
+)
 
 
 @pytest.fixture
@@ -44,7 +46,12 @@ def container(*words, agent=None, **pipes):
     """Run a command as process 1 of a PID namespace of its own."""
     environment = {**os.environ, "ALIGNUP_AGENT": str(agent)} if agent else None
     process = subprocess.Popen(  # noqa: S603  # a test
-        [*UNSHARE, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, **pipes
+        [*UNSHARE, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **pipes,
     )
     try:
         yield process
@@ -169,14 +176,28 @@ wait
             assert module._numbers(found.pid)[-1] == number
         assert descendant(init, 999) is None
         # that one is called 1 as well, in its own namespace
-        eventually(lambda: any(len(module._numbers(one)) == 3 for one in module._with_children(init)))
+        eventually(
+            lambda: any(len(module._numbers(one)) == 3 for one in module._with_children(init))
+        )
         (below,) = [one for one in module._with_children(init) if len(module._numbers(one)) == 3]
         assert (module._numbers(below)[-1], descendant(init, 1).pid) == (1, init)
         (above,) = [one for one in module._with_children(init) if children(one) == [below]]
         assert descendant(above, 1) is None
 
 
-RUN = (sys.executable, "-m", "alignup", "run", "--cpus", "2", "--no-bind", "--", "sh", "-c", "echo $$; cat")
+RUN = (
+    sys.executable,
+    "-m",
+    "alignup",
+    "run",
+    "--cpus",
+    "2",
+    "--no-bind",
+    "--",
+    "sh",
+    "-c",
+    "echo $$; cat",
+)
 """Says the number of its process, and lasts until its input ends."""
 
 
@@ -224,7 +245,10 @@ with alignup.lease(cpus=2, bind=False) as lease:
 print("given back", flush=True)
 input()
 """
-    with running_agent(folder), container(sys.executable, "-c", script, agent=folder / "agent.sock") as process:
+    with (
+        running_agent(folder),
+        container(sys.executable, "-c", script, agent=folder / "agent.sock") as process,
+    ):
         pid, cpus = json.loads(process.stdout.readline())
         (known,) = client(folder).overview().leases
         assert (list(known.lease.cpus), pid) == (cpus, 1)
@@ -285,7 +309,14 @@ input()
 def test_who_says_to_be_outside_of_its_container_stays_in_it(folder):
     """In its cgroup, and among its own processes: whatever it says, the kernel knows where it is."""
     me = identify(os.getpid())
-    words = (sys.executable, "-c", LIAR, str(folder / "agent.sock"), str(me.pid), str(me.start_time))
+    words = (
+        sys.executable,
+        "-c",
+        LIAR,
+        str(folder / "agent.sock"),
+        str(me.pid),
+        str(me.start_time),
+    )
     with made_cgroup() as base, running_agent(folder, cgroup=base), container(*words) as process:
         numbers = [int(text) for text in process.stdout.readline().split()]
         assert [process.stdout.readline().strip() for _ in range(2)] == ["Failed", "Failed"]
@@ -341,9 +372,17 @@ def test_one_in_a_namespace_below_is_elsewhere():
 
 @needs_namespaces
 def test_an_agent_in_a_container_does_not_see_who_is_outside(folder):
-    words = ("agent", "--machine", "dgx-h100", "--no-device-plugins", "--state", str(folder / "leases.json"))
+    words = (
+        "agent",
+        "--machine",
+        "dgx-h100",
+        "--no-device-plugins",
+        "--state",
+        str(folder / "leases.json"),
+    )
     with container(
-        *(sys.executable, "-m", "alignup", *words, "--socket", str(folder / "agent.sock")), stderr=subprocess.DEVNULL
+        *(sys.executable, "-m", "alignup", *words, "--socket", str(folder / "agent.sock")),
+        stderr=subprocess.DEVNULL,
     ):
         request = LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x")
         with pytest.raises(InputError, match=r"got pid \d+ of another container or host"):

@@ -51,7 +51,9 @@ def open_files():
 def lease_in(cgroup):
     """Return a lease whose process has ended, by the name of its cgroup."""
     gone = msgspec.structs.replace(identify(os.getpid()), start_time=1)
-    return msgspec.structs.replace(leasing.record(), id=cgroup.name, process=gone, cgroup=str(cgroup))
+    return msgspec.structs.replace(
+        leasing.record(), id=cgroup.name, process=gone, cgroup=str(cgroup)
+    )
 
 
 @contextmanager
@@ -147,7 +149,9 @@ def test_one_that_cannot_be_read_any_more_is_looked_at_again(base, monkeypatch):
             with monkeypatch.context() as patched:
                 patched.setattr(os, "pread", no_descriptor)
                 ended(process)
-                await eventually(lambda: watched.append(watch.state_of("a")) or watched[-1] != watched[0])
+                await eventually(
+                    lambda: watched.append(watch.state_of("a")) or watched[-1] != watched[0]
+                )
             assert (told, watched[-1], len(watch)) == ([], "unknown", 1)
 
     asyncio.run(work())

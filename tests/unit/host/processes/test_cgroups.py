@@ -54,7 +54,9 @@ def test_one_that_has_ended_gets_none(base, process):
 
 
 @pytest.mark.parametrize("goes_back", [True, False])
-def test_another_process_that_has_got_the_number_goes_back(base, process, monkeypatch, caplog, goes_back):
+def test_another_process_that_has_got_the_number_goes_back(
+    base, process, monkeypatch, caplog, goes_back
+):
     """Or else somebody hears that it is still there."""
     (base / "session").mkdir()
     (base / "session" / "cgroup.procs").write_text(str(process.pid))

@@ -67,7 +67,9 @@ class Command:
     def request_for(self, **wishes):
         """Return what it asks for."""
         process, keeper = identify(self.process.pid), identify(self.keeper.pid)
-        return LeaseRequest(make_request(**wishes), process, command="c", name="made-up", keeper=keeper)
+        return LeaseRequest(
+            make_request(**wishes), process, command="c", name="made-up", keeper=keeper
+        )
 
     def daemon(self):
         """Let it start one; return its process id."""
@@ -103,7 +105,9 @@ def test_a_daemon_keeps_the_lease_and_nothing_else_does(folder, base):
         # the process between the command and the daemon is about to end
         eventually(lambda: members(cgroup) == [daemon])
         with pytest.raises(AllocationError):
-            source.acquire(LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x"))
+            source.acquire(
+                LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x")
+            )
         (known,) = source.overview().leases
         assert (known.lease.id, known.state) == (first.lease.id, "running")
         with pytest.raises(AllocationError, match="which is running; --force frees it"):
@@ -160,7 +164,11 @@ def test_a_refused_command_leaves_no_cgroup(folder, base):
 
 
 def test_who_waits_gets_a_cgroup_too(folder, base):
-    with running_agent(folder, cgroup=base), command(folder, cpus=16) as first, command(folder) as second:
+    with (
+        running_agent(folder, cgroup=base),
+        command(folder, cpus=16) as first,
+        command(folder) as second,
+    ):
         first.kill()
         lease = client(folder).acquire(second.request_for(cpus=16), LONG).lease
         assert members(lease.cgroup) == [second.process.pid]
@@ -233,7 +241,9 @@ def ended_without_an_agent(folder, **options):
 
 
 @pytest.mark.parametrize("makes_cgroups", [True, False])
-def test_cgroups_of_leases_that_ended_without_an_agent_are_removed(folder, base, monkeypatch, makes_cgroups):
+def test_cgroups_of_leases_that_ended_without_an_agent_are_removed(
+    folder, base, monkeypatch, makes_cgroups
+):
     """Wherever they are: below those of the commands nobody looks for them."""
     monkeypatch.setattr("alignup.host.processes.cgroups.cgroup_of", lambda _: base)
     first = ended_without_an_agent(folder, cgroups=True)
@@ -264,7 +274,9 @@ def test_leases_that_are_handed_back_last_as_long(folder, base):
 
 
 @pytest.mark.parametrize("is_one_for_all", [True, False])
-def test_the_command_of_alignup_run_is_in_a_cgroup_from_its_first_step(folder, base, is_one_for_all):
+def test_the_command_of_alignup_run_is_in_a_cgroup_from_its_first_step(
+    folder, base, is_one_for_all
+):
     """And what it leaves behind when its keeper is killed; by default below the cgroup that it is started in."""
     options = {"cgroup": base} if is_one_for_all else {"cgroups": True}
     script = (
@@ -274,7 +286,19 @@ def test_the_command_of_alignup_run_is_in_a_cgroup_from_its_first_step(folder, b
     environment = {**os.environ, "ALIGNUP_AGENT": str(folder / "agent.sock")}
     with running_agent(folder, **options):
         enter = f'echo $$ > {base}/cgroup.procs; exec "$0" "$@"'
-        run = [sys.executable, "-m", "alignup", "run", "--cpus", "2", "--no-bind", "--", "sh", "-c", script]
+        run = [
+            sys.executable,
+            "-m",
+            "alignup",
+            "run",
+            "--cpus",
+            "2",
+            "--no-bind",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ]
         words = ["sh", "-c", enter, *run]
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
         (lease,) = read_entries((folder / "leases.json.journal").read_bytes(), "j")[0].leases

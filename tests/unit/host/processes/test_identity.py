@@ -10,7 +10,14 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.host.processes import identity as module
-from alignup.host.processes.identity import Liveness, host_identity, identify, joint_liveness, liveness, runs_here
+from alignup.host.processes.identity import (
+    Liveness,
+    host_identity,
+    identify,
+    joint_liveness,
+    liveness,
+    runs_here,
+)
 
 
 def changed(identity, **fields):
@@ -58,7 +65,10 @@ def test_a_made_up_boot_id_takes_nothing_from_a_process_that_runs_here():
 def test_hosts_of_one_image_are_told_apart_by_name():
     """Their machine ids are one."""
     mine = identify(os.getpid())
-    assert liveness(changed(mine, boot_id="other", host_name="other", start_time=1)) is Liveness.UNKNOWN
+    assert (
+        liveness(changed(mine, boot_id="other", host_name="other", start_time=1))
+        is Liveness.UNKNOWN
+    )
 
 
 def test_start_times_of_another_time_namespace_say_nothing():
@@ -98,7 +108,12 @@ def fake_proc(folder, stat):
 
 @pytest.mark.parametrize(
     ("state", "threads", "expected"),
-    [("S", 1, Liveness.RUNNING), ("Z", 1, Liveness.GONE), ("Z", 3, Liveness.RUNNING), ("X", 0, Liveness.GONE)],
+    [
+        ("S", 1, Liveness.RUNNING),
+        ("Z", 1, Liveness.GONE),
+        ("Z", 3, Liveness.RUNNING),
+        ("X", 0, Liveness.GONE),
+    ],
 )
 def test_a_name_with_parentheses_and_a_main_thread_that_ended(tmp_path, state, threads, expected):
     """The name may look like fields; other threads may outlive the main one."""

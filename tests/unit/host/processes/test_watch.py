@@ -140,7 +140,9 @@ def test_only_number_and_start_are_taken_from_who_asks():
         forged = msgspec.structs.replace(me, host="other", host_name="x" * 60_000, time_namespace=7)
         found = watch.checked(forged, Caller(os.geteuid()))
         with pytest.raises(InputError, match="has ended"):
-            watch.checked(msgspec.structs.replace(me, start_time=me.start_time + 1), Caller(os.geteuid()))
+            watch.checked(
+                msgspec.structs.replace(me, start_time=me.start_time + 1), Caller(os.geteuid())
+            )
         watch.close()
         return found
 
@@ -169,7 +171,9 @@ def test_few_descriptors_are_not_all_for_leases(monkeypatch):
     """A quarter of them; other leases are looked at now and then, and end as well."""
     monkeypatch.setattr(module, "_LOOK", 0.01)
     monkeypatch.setattr(module.resource, "getrlimit", lambda _: (4, 4))
-    processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)
+    ]
     leases = [lease_of(identify(one.pid), str(number)) for number, one in enumerate(processes)]
 
     before = open_files()

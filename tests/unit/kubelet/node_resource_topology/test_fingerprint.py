@@ -20,7 +20,10 @@ def test_known_fingerprints():
 
 def test_the_order_of_pods_does_not_matter_and_names_do():
     assert fingerprint(PODS) == fingerprint(PODS[::-1])
-    assert len({fingerprint(PODS), fingerprint(PODS[:2]), fingerprint([("a", "default"), *PODS[1:]])}) == 3
+    assert (
+        len({fingerprint(PODS), fingerprint(PODS[:2]), fingerprint([("a", "default"), *PODS[1:]])})
+        == 3
+    )
 
 
 def test_a_missing_extra_says_which(monkeypatch):

@@ -27,7 +27,11 @@ def test_what_is_free_is_free(topologies) -> None:
     for resource in told.resources:
         assert made.free(resource).tolist() == told.free(resource).tolist(), resource
     for one, other in zip(made.rows, told.rows, strict=True):
-        assert (one.policy, one.pod_scope, one.distances) == (other.policy, other.pod_scope, other.distances)
+        assert (one.policy, one.pod_scope, one.distances) == (
+            other.policy,
+            other.pod_scope,
+            other.distances,
+        )
 
 
 def test_pods_can_be_admitted(topologies) -> None:

@@ -57,7 +57,9 @@ def test_answers_are_upper_bounds():
 def test_devices_of_one_container_are_not_there_for_the_next(later, admitted, exact):
     """Node 1 has two, and node 0 another one: a refusal is certain, a yes is an upper bound."""
     pod = pod_manifest("new", gpu=2)
-    pod["spec"]["containers"] += [{**pod_manifest("new", gpu=later)["spec"]["containers"][0], "name": "c1"}]
+    pod["spec"]["containers"] += [
+        {**pod_manifest("new", gpu=later)["spec"]["containers"][0], "name": "c1"}
+    ]
     answer = read_node_resource_topologies(TOPOLOGY.encode()).evaluate(pod)
     assert (answer.admitted.tolist(), answer.exact.tolist()) == ([admitted], [exact])
 
@@ -68,7 +70,9 @@ def test_what_an_init_container_had_serves_the_container_after_it(limits):
     pod = pod_manifest("new")
     pod["spec"]["containers"][0]["resources"]["limits"] = {"memory": "1Gi", **limits}
     pod["spec"]["initContainers"] = [{**pod["spec"]["containers"][0], "name": "init"}]
-    assert read_node_resource_topologies(TOPOLOGY.encode()).evaluate(pod).admitted.tolist() == [True]
+    assert read_node_resource_topologies(TOPOLOGY.encode()).evaluate(pod).admitted.tolist() == [
+        True
+    ]
 
 
 @pytest.mark.parametrize("source", ["yaml", "json", "one", "several", "list"])
@@ -122,10 +126,16 @@ def test_policy_and_scope(changes, expected):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"topologyPolicies": ["Unheard"]}, "topology policy 'Unheard' of node .* is unknown and ignored; none is"),
+        (
+            {"topologyPolicies": ["Unheard"]},
+            "topology policy 'Unheard' of node .* is unknown and ignored; none is",
+        ),
         (
             {"attributes": [{"name": "topologyManagerPolicy", "value": "single_numa"}]},
-            "topology policy 'single_numa' of node .* is unknown and ignored; single-numa-node is taken",
+            (
+                "topology policy 'single_numa' of node .* is unknown and ignored; single-numa-node is "
+                "taken"
+            ),
         ),
         (
             {"attributes": [{"name": "topologyManagerScope", "value": "unheard"}]},
@@ -142,9 +152,13 @@ def test_unknown_words_are_warned_of(changes, message):
 def test_a_bad_object_can_be_passed_over():
     """With its name; if all are bad, that is an error."""
     bad = topology(zones=[], metadata={"name": "worker-z"})
-    with pytest.raises(InputError, match=r"1 to 64 zones of type Node, got 0 at document 1 \(worker-z\)"):
+    with pytest.raises(
+        InputError, match=r"1 to 64 zones of type Node, got 0 at document 1 \(worker-z\)"
+    ):
         read_topologies([bad])
-    with pytest.warns(AlignupWarning, match=r"an object is ignored: .* \(worker-z\) in the objects"):
+    with pytest.warns(
+        AlignupWarning, match=r"an object is ignored: .* \(worker-z\) in the objects"
+    ):
         found = read_topologies([bad, topology()], skip_bad=True)
     assert len(found) == 1
     with pytest.raises(InputError, match="1 to 64 zones"):
@@ -154,7 +168,11 @@ def test_a_bad_object_can_be_passed_over():
 def test_zones_go_by_number_and_type():
     """`node-10` comes after `node-9`, and zones of other types are left out; without costs there are no distances."""
     zones = [
-        {"name": f"node-{number}", "type": "Node", "resources": [{"name": "cpu", "capacity": str(number + 1)}]}
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [{"name": "cpu", "capacity": str(number + 1)}],
+        }
         for number in (10, 9)
     ]
     found = described(topology(zones=[*zones, {"name": "core-1", "type": "Core"}]))
@@ -181,7 +199,10 @@ def test_a_zone_that_lacks_a_cost_is_far():
         ({"kind": "NodeResourceTopology", "metadata": {}}, "a name"),
         ({"kind": "NodeResourceTopology", "metadata": 3}, "metadata"),
         ("/nonexistent/topologies", "cannot read"),
-        (topology(zones=[{"name": "n", "resources": [{"name": "cpu", "capacity": "x"}]}]), "zone n, cpu"),
+        (
+            topology(zones=[{"name": "n", "resources": [{"name": "cpu", "capacity": "x"}]}]),
+            "zone n, cpu",
+        ),
     ],
 )
 def test_what_is_no_such_object(source, message):
@@ -193,7 +214,10 @@ def test_what_is_no_such_object(source, message):
 @pytest.mark.parametrize("cost", [10**40, 1 << 63, 1 << 31, -1])
 def test_costs_that_cannot_be_are_refused(cost):
     """Arrays would not hold them."""
-    zones = [{"name": f"node-{i}", "type": "Node", "costs": [{"name": "node-0", "value": cost}]} for i in range(2)]
+    zones = [
+        {"name": f"node-{i}", "type": "Node", "costs": [{"name": "node-0", "value": cost}]}
+        for i in range(2)
+    ]
     with pytest.raises(InputError, match=r"cost|whole number|out of range|integer"):
         read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "n"}, "zones": zones})
 
@@ -201,7 +225,9 @@ def test_costs_that_cannot_be_are_refused(cost):
 @pytest.mark.parametrize("kind", ["List", "NodeResourceTopology"])
 def test_a_letter_in_an_object_that_is_not_utf8_is_a_clear_error(kind):
     """Objects of a List are decoded one at a time; what is between them may be fine."""
-    text = json.dumps({"kind": kind, "items": [topology(metadata={"name": "@"})], "note": "@"}).encode()
+    text = json.dumps(
+        {"kind": kind, "items": [topology(metadata={"name": "@"})], "note": "@"}
+    ).encode()
     with pytest.raises(InputError, match=r"(?i)utf-8"):
         read_node_resource_topologies(text.replace(b"@", b"\xff", 1))
 
@@ -218,7 +244,11 @@ def test_a_file_that_is_not_utf8_is_a_clear_error(tmp_path):
 def test_amounts_whose_sum_is_none_are_refused(name):
     """Arrays would not hold them."""
     zones = [
-        {"name": f"node-{i}", "type": "Node", "resources": [{"name": name, "capacity": str((1 << 63) - 1)}]}
+        {
+            "name": f"node-{i}",
+            "type": "Node",
+            "resources": [{"name": name, "capacity": str((1 << 63) - 1)}],
+        }
         for i in range(2)
     ]
     with pytest.raises(InputError, match=r"expected amounts of at most \d+"):

@@ -21,7 +21,9 @@ from watched import description, topology, watched
 DEEP = '{"a":' * 5000 + "1" + "}" * 5000
 
 
-@pytest.mark.parametrize("text", [DEEP, '{"machine": ' + DEEP + "}", "[]", "{", '{"a":' * 900 + "1" + "}" * 900])
+@pytest.mark.parametrize(
+    "text", [DEEP, '{"machine": ' + DEEP + "}", "[]", "{", '{"a":' * 900 + "1" + "}" * 900]
+)
 def test_what_is_no_description_is_refused(text) -> None:
     with pytest.raises(InputError, match="expected a node as a JSON object"):
         Description().template(text, {})
@@ -42,11 +44,15 @@ def test_memory_that_no_node_has_is_refused(size) -> None:
 
 @pytest.mark.parametrize("text", [DEEP, "[]", "", '{"pods": [' + DEEP + "]}"])
 def test_what_is_no_list_of_holdings_is_refused(text) -> None:
-    with pytest.raises(InputError, match=r"expected holdings, got .* at the annotation alignup.dev/holdings"):
+    with pytest.raises(
+        InputError, match=r"expected holdings, got .* at the annotation alignup.dev/holdings"
+    ):
         decode_holdings(text)
 
 
-@pytest.mark.parametrize("text", [DEEP, '{"metadata": 3}', '{"metadata": {"name": "n", "annotations": {"a": 1}}}', "["])
+@pytest.mark.parametrize(
+    "text", [DEEP, '{"metadata": 3}', '{"metadata": {"name": "n", "annotations": {"a": 1}}}', "["]
+)
 def test_what_is_no_object_is_refused(text) -> None:
     with pytest.raises(InputError, match="expected a NodeResourceTopology, got"):
         decode_report(text.encode())
@@ -69,7 +75,9 @@ POOLED = {
             {
                 "id": node,
                 "memory": 16 * GI,
-                "cores": [{"id": core, "socket": 0, "cpus": [8 * node + core]} for core in range(8)],
+                "cores": [
+                    {"id": core, "socket": 0, "cpus": [8 * node + core]} for core in range(8)
+                ],
             }
             for node in range(2)
         ]
@@ -117,7 +125,13 @@ def test_devices_that_an_init_container_handed_on_are_held_once() -> None:
     """A kubelet lists them for both; the node is known exactly all the same."""
     template = Description().template(json.dumps(description()), {})
     gpu = {"devices": {"example.com/gpu": ["gpu0"]}}
-    pods = [{"uid": "p", "name": "p", "containers": {"init": {"cpus": "1", **gpu}, "main": {"cpus": "1-2", **gpu}}}]
+    pods = [
+        {
+            "uid": "p",
+            "name": "p",
+            "containers": {"init": {"cpus": "1", **gpu}, "main": {"cpus": "1-2", **gpu}},
+        }
+    ]
     node = restored_node(template, decode_holdings(json.dumps({"pods": pods})), {})
     assert node.devices.free == {"example.com/gpu": ("gpu1",)}
     assert node.try_admit(watched("q", gpu=2).pod).reason == "TopologyAffinityError"

@@ -14,7 +14,11 @@ from alignup.control_plane.publishers.fleet import FleetNode
 from alignup.control_plane.publishers.publish import published_object
 from alignup.errors import AlignupWarning
 from alignup.kubelet.node_resource_topology.read import read_topology
-from alignup.kubelet.node_resource_topology.write import fingerprint, kubelet_topology_object, topology_object
+from alignup.kubelet.node_resource_topology.write import (
+    fingerprint,
+    kubelet_topology_object,
+    topology_object,
+)
 from alignup.kubelet.read import read_kubelet
 from alignup.node import Node
 from cluster_cases import node_of
@@ -35,23 +39,35 @@ def test_the_object_reads_back_as_the_amounts_of_the_node(seed) -> None:
     _, node = node_of(Random(seed))
     found = read_topology(topology_object("n", node), "n")
     amounts = found.amounts
-    assert (amounts.policy, amounts.scope) == (node.config.topology_manager_policy, node.config.topology_manager_scope)
+    assert (amounts.policy, amounts.scope) == (
+        node.config.topology_manager_policy,
+        node.config.topology_manager_scope,
+    )
     assert amounts.numa_nodes == len(node.machine.numa_nodes)
     assert amounts.distances == node.machine.distance_matrix
     if node.cpu is not None:
         free = int(node.cpu.free_cpus)
-        assert amounts.resources["cpu"][2] == tuple((cpus & free).bit_count() for cpus in node.machine.node_cpus)
+        assert amounts.resources["cpu"][2] == tuple(
+            (cpus & free).bit_count() for cpus in node.machine.node_cpus
+        )
     if node.memory is not None:
-        there = {f"hugepages-{one.size}" for zone in node.machine.numa_nodes for one in zone.hugepages if one.count} | {
-            "memory"
-        }
+        there = {
+            f"hugepages-{one.size}"
+            for zone in node.machine.numa_nodes
+            for one in zone.hugepages
+            if one.count
+        } | {"memory"}
         for which, manager in ((2, node.memory.free), (1, node.memory.allocatable)):
             counted = {kind: pair[which] for kind, pair in amounts.memory.items()}
             assert counted == {kind: by_node for kind, by_node in manager.items() if kind in there}
     for resource, (_, total, free) in amounts.devices.items():
         ids = set(node.devices.free[resource])
         for position, numa_id in enumerate(node.machine.numa_node_ids):
-            near = [one for one in node.devices.pools[resource].devices if numa_id in (one.numa_nodes or ())]
+            near = [
+                one
+                for one in node.devices.pools[resource].devices
+                if numa_id in (one.numa_nodes or ())
+            ]
             assert free[position] == sum(one.id in ids and one.healthy for one in near)
             assert total[position] == sum(one.healthy for one in near)
 
@@ -83,8 +99,15 @@ def test_the_object_says_what_is_left_of_each_zone(found):
     made = kubelet_topology_object("node-a", found)
     assert (made["kind"], made["metadata"]["name"]) == ("NodeResourceTopology", "node-a")
     assert made["topologyPolicies"] == ["RestrictedContainerLevel"]
-    zones = {zone["name"]: {one["name"]: one for one in zone["resources"]} for zone in made["zones"]}
-    assert zones["node-0"]["cpu"] == {"name": "cpu", "capacity": "12", "allocatable": "11", "available": "1"}
+    zones = {
+        zone["name"]: {one["name"]: one for one in zone["resources"]} for zone in made["zones"]
+    }
+    assert zones["node-0"]["cpu"] == {
+        "name": "cpu",
+        "capacity": "12",
+        "allocatable": "11",
+        "available": "1",
+    }
     assert zones["node-3"]["cpu"]["available"] == "12"
     assert zones["node-0"]["memory"]["available"] == str(23622320128)
     assert zones["node-1"]["nvidia.com/gpu"]["available"] == "1"
@@ -133,7 +156,9 @@ def test_a_device_that_is_ill_cannot_be_given_and_counts_as_there() -> None:
     assert [found[key] for key in ("capacity", "allocatable", "available")] == ["2", "1", "1"]
 
 
-def test_an_object_of_a_plain_install_has_no_fingerprint_and_says_what_is_missing(found, monkeypatch) -> None:
+def test_an_object_of_a_plain_install_has_no_fingerprint_and_says_what_is_missing(
+    found, monkeypatch
+) -> None:
     whole = kubelet_topology_object("n", found)
     monkeypatch.setitem(sys.modules, "xxhash", None)
     with pytest.warns(AlignupWarning, match=r"no fingerprint.*pip install 'alignup\[kubelet\]'"):

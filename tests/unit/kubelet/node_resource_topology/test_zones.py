@@ -14,9 +14,58 @@ from alignup.kubelet.node_resource_topology.read import read_topologies
 from strategies import seeds
 
 AMOUNTS = (
-    *("0", "1", "7", "16", "4096", 3, "2k", "1Gi", "1500m", "1M", "3Ki", "2Ti", "1001u", "7n", "0E", "00016", None),
-    *("9" * 16, "9" * 17, str(1 << 55), str((1 << 55) + 1), "32Pi", "33Pi", "36P", "37P", "1Ei", -1, 2.5, "x"),
-    *("", "-1", "+3", "1e3", "1.5Gi", "1K", "1ki", "1Kib", "1mi", " 16", "16 ", "\u0661", True, [], {}, 1e3, 10**18),
+    *(
+        "0",
+        "1",
+        "7",
+        "16",
+        "4096",
+        3,
+        "2k",
+        "1Gi",
+        "1500m",
+        "1M",
+        "3Ki",
+        "2Ti",
+        "1001u",
+        "7n",
+        "0E",
+        "00016",
+        None,
+    ),
+    *(
+        "9" * 16,
+        "9" * 17,
+        str(1 << 55),
+        str((1 << 55) + 1),
+        "32Pi",
+        "33Pi",
+        "36P",
+        "37P",
+        "1Ei",
+        -1,
+        2.5,
+        "x",
+    ),
+    *(
+        "",
+        "-1",
+        "+3",
+        "1e3",
+        "1.5Gi",
+        "1K",
+        "1ki",
+        "1Kib",
+        "1mi",
+        " 16",
+        "16 ",
+        "\u0661",
+        True,
+        [],
+        {},
+        1e3,
+        10**18,
+    ),
 )
 TEXTS = (
     *("a", "node", "node-1", "restricted", "NodeResourceTopology"),
@@ -37,17 +86,28 @@ def topology(random):
         others = random.sample(names, count) if random.random() < 0.3 else names
         costs = [{"name": other, "value": random.choice([10, 20, 32])} for other in others]
         resources = []
-        for resource in random.sample(["cpu", "memory", "hugepages-2Mi", "example.com/gpu", "storage"], 3):
-            keys = random.sample(["capacity", "allocatable", "available"], random.choice([3, 3, 3, 2, 1, 0]))
+        for resource in random.sample(
+            ["cpu", "memory", "hugepages-2Mi", "example.com/gpu", "storage"], 3
+        ):
+            keys = random.sample(
+                ["capacity", "allocatable", "available"], random.choice([3, 3, 3, 2, 1, 0])
+            )
             resources.append({"name": resource, **{key: amount() for key in keys}})
         zones.append({"name": name, "type": "Node", "costs": costs, "resources": resources})
     if random.random() < 0.2:
         zones.append({"name": "socket-0", "type": "Socket"})
     if random.random() < 0.1:
-        random.choice(zones)[random.choice(["costs", "resources", "type"])] = random.choice([None, [], "Node", 3])
+        random.choice(zones)[random.choice(["costs", "resources", "type"])] = random.choice(
+            [None, [], "Node", 3]
+        )
     attributes = [{"name": "topologyManagerPolicy", "value": "restricted"}]
     metadata = {"name": "a"}
-    return {"kind": "NodeResourceTopology", "metadata": metadata, "attributes": attributes, "zones": zones}
+    return {
+        "kind": "NodeResourceTopology",
+        "metadata": metadata,
+        "attributes": attributes,
+        "zones": zones,
+    }
 
 
 def outcome(source):
@@ -55,7 +115,9 @@ def outcome(source):
     try:
         return read_topologies(source)[0].amounts
     except InputError as error:
-        return str(error).partition(" in the objects")[0].replace("document 1, items[0]", "document 1")
+        return (
+            str(error).partition(" in the objects")[0].replace("document 1, items[0]", "document 1")
+        )
 
 
 @pytest.mark.parametrize("seed", seeds(1, 3))
@@ -74,14 +136,19 @@ def zone(number, **changes):
     made = {
         "name": f"node-{number}",
         "type": "Node",
-        "costs": [{"name": "node-0", "value": 10 + number}, {"name": "node-10", "value": 21 - number}],
+        "costs": [
+            {"name": "node-0", "value": 10 + number},
+            {"name": "node-10", "value": 21 - number},
+        ],
         "resources": [{"name": "cpu", "capacity": "8", "allocatable": "6", "available": "3"}],
     }
     return {**made, **changes}
 
 
 def amounts(*zones):
-    return read_topologies({"kind": "NodeResourceTopology", "metadata": {"name": "a"}, "zones": zones})[0].amounts
+    return read_topologies(
+        {"kind": "NodeResourceTopology", "metadata": {"name": "a"}, "zones": zones}
+    )[0].amounts
 
 
 def test_columns_and_costs_are_in_the_order_of_numbers():
@@ -123,9 +190,16 @@ def odd(random, value):
         return value
     entries = [(key, odd(random, one)) for key, one in value.items() if random.random() < 0.9995]
     if random.random() < 0.1:
-        entries.append((random.choice(["note"] * 60 + ["\u00e9", "n\n"]), {"a": [TEXTS, -1.5e-3, True, {}], "b": ""}))
+        entries.append(
+            (
+                random.choice(["note"] * 60 + ["\u00e9", "n\n"]),
+                {"a": [TEXTS, -1.5e-3, True, {}], "b": ""},
+            )
+        )
     if random.random() < 0.001:
-        entries.append((random.choice(["name", "type", "value", "kind", "zones"]), random.choice(TEXTS)))
+        entries.append(
+            (random.choice(["name", "type", "value", "kind", "zones"]), random.choice(TEXTS))
+        )
     if random.random() < 0.5:
         random.shuffle(entries)
     return dict(entries)
@@ -134,8 +208,12 @@ def odd(random, value):
 def document(random):
     """Return an object as text."""
     one = {**topology(random), "apiVersion": "topology.node.k8s.io/v1alpha2"}
-    one["topologyPolicies"] = random.choice([None, [], ["None"], ["Restricted", "x"], ["BestEffortPodLevel"]])
-    one["attributes"] += [{"name": random.choice(TEXTS[:4]), "value": "x"}] * random.choice([0, 0, 1])
+    one["topologyPolicies"] = random.choice(
+        [None, [], ["None"], ["Restricted", "x"], ["BestEffortPodLevel"]]
+    )
+    one["attributes"] += [{"name": random.choice(TEXTS[:4]), "value": "x"}] * random.choice(
+        [0, 0, 1]
+    )
     one = odd(random, one)
     layout = random.choice([{}, {"indent": 1}, {"separators": (",", ":")}, {"ensure_ascii": False}])
     return json.dumps(one, **layout).encode()
@@ -165,11 +243,16 @@ def test_text_that_is_damaged_is_never_read_as_something_else(seed):
         for _ in range(random.choice([1, 1, 2])):
             place = random.randrange(len(text))
             length = random.choice([0, 1, 1, 2, 9])
-            new = bytes(random.choices(b'"{}[],:\\ 019-.eEntuKi\n\x00', k=random.choice([0, 1, 1, 2])))
+            new = bytes(
+                random.choices(b'"{}[],:\\ 019-.eEntuKi\n\x00', k=random.choice([0, 1, 1, 2]))
+            )
             text[place : place + length] = random.choice([new, text[place : place + length] * 2])
         text = bytes(text)
         found = TopologyText().read_object(text)
-        assert TopologyText().read_list(b'{"items": [%b], "kind": "List"}' % text) in (None, [found or text.strip()])
+        assert TopologyText().read_list(b'{"items": [%b], "kind": "List"}' % text) in (
+            None,
+            [found or text.strip()],
+        )
         if found is not None:
             read += 1
             # letters that are none are passed over where nothing is read
@@ -198,7 +281,10 @@ def test_text_that_ends_early_is_not_read():
         ('"capacity": "1"', '"capacity": "1", "capacity": "2"'),
         ('"value": 10', '"value": 10, "value": 10'),
         ('"value": "restricted"', '"value": "restricted", "value": "none"'),
-        ('"kind": "NodeResourceTopology"', '"kind": "NodeResourceTopology", "kind": "NodeResourceTopology"'),
+        (
+            '"kind": "NodeResourceTopology"',
+            '"kind": "NodeResourceTopology", "kind": "NodeResourceTopology"',
+        ),
     ],
 )
 def test_a_key_that_comes_twice_is_refused(old, new):
@@ -206,7 +292,12 @@ def test_a_key_that_comes_twice_is_refused(old, new):
     zone = {"name": "n", "type": "Node", "costs": [{"name": "n", "value": 10}]}
     zone["resources"] = [{"name": "cpu", "capacity": "1"}]
     attributes = [{"name": "topologyManagerPolicy", "value": "restricted"}]
-    one = {"kind": "NodeResourceTopology", "metadata": {"name": "a"}, "attributes": attributes, "zones": [zone]}
+    one = {
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": "a"},
+        "attributes": attributes,
+        "zones": [zone],
+    }
     text = json.dumps({"kind": "List", "items": [one, one]})
     assert len(read_topologies(text.encode())) == 2
     assert text.count(old) == 2

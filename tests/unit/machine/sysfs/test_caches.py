@@ -46,7 +46,12 @@ def test_lists_do_where_masks_are_missing():
 
 def test_a_cache_that_nobody_shares_is_the_cores_own():
     """Itanium's masks are all zero."""
-    assert found(l3_files(server(), "shared_cpu_map", "0\n")) == [0b10001, 0b100010, 0b1000100, 0b10001000]
+    assert found(l3_files(server(), "shared_cpu_map", "0\n")) == [
+        0b10001,
+        0b100010,
+        0b1000100,
+        0b10001000,
+    ]
 
 
 def test_cpus_without_caches_are_in_no_group():
@@ -78,7 +83,9 @@ def test_a_cache_of_just_one_numa_node_is_no_uncore_cache():
     """Cadvisor calls it the node's; the kubelet then groups by socket. `l3` tells of it all the same."""
     files = with_ids(server(), [7, 7, 9, 9] * 2)
     assert uncore_caches(files) == [[0, 0], [1, 1]]
-    assert {core.l3 for node in describe(MemoryTree("test", files)).numa_nodes for core in node.cores} == {0, 1}
+    assert {
+        core.l3 for node in describe(MemoryTree("test", files)).numa_nodes for core in node.cores
+    } == {0, 1}
 
 
 def test_other_l3_caches_are_uncore_caches_by_their_ids():
@@ -109,7 +116,9 @@ def test_the_cpu_manager_aligns_to_what_the_kubelet_sees():
     """Its answers on a socket of two NUMA nodes, each with an L3 of its own (conformance corner l3node-204)."""
     files = with_ids(server(sockets=1, cores=4, nodes=2), [0, 0, 1, 1] * 2)
     for cpu in range(8):
-        files[f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_map"] = mask([0, 1, 4, 5] if cpu % 4 < 2 else [2, 3, 6, 7])
+        files[f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_map"] = mask(
+            [0, 1, 4, 5] if cpu % 4 < 2 else [2, 3, 6, 7]
+        )
     machine = describe(MemoryTree("test", files))
     assert [[core.l3 for core in node.cores] for node in machine.numa_nodes] == [[0, 0], [1, 1]]
     kubelet = {

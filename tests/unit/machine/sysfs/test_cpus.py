@@ -100,7 +100,9 @@ def test_a_cpu_without_topology_is_a_core():
 def amd_modules(family, vendor="AuthenticAMD"):
     """Return a machine whose siblings have core ids of their own."""
     files = server() | {f"{CPU}/cpu{cpu}/topology/core_id": f"{cpu}\n" for cpu in range(8)}
-    files["proc/cpuinfo"] = f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel : 1\n"
+    files["proc/cpuinfo"] = (
+        f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel : 1\n"
+    )
     return files
 
 
@@ -148,7 +150,10 @@ def test_without_siblings_the_number_tells_sockets_apart():
     assert sockets(tree({}), 7) == {0: 7}
 
 
-@given(st.integers(1, 2**16 - 1), st.lists(st.none() | st.integers(0, 2**16 - 1), min_size=16, max_size=16))
+@given(
+    st.integers(1, 2**16 - 1),
+    st.lists(st.none() | st.integers(0, 2**16 - 1), min_size=16, max_size=16),
+)
 def test_groups_are_a_partition_whatever_the_files_say(cpus, claims):
     """Every CPU is in one group, and the first of each group is asked."""
     found = list(partition(cpus, claims.__getitem__))

@@ -74,7 +74,13 @@ def test_other_files_are_not_on_the_list(path):
 
 def test_serial_numbers_in_cpuinfo_are_not_kept():
     """ARM and POWER have some; only what tells AMD's modules is kept."""
-    text = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 21\nSerial\t\t: 00c0ffee\n\nHardware : X\n"
+    text = (
+        "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 21\nSerial\t\t: "
+        "00c0ffee\n\nHardware : X\n"
+    )
 
-    assert kept_text("proc/cpuinfo", text) == "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 21\n"
+    assert (
+        kept_text("proc/cpuinfo", text)
+        == "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 21\n"
+    )
     assert kept_text("proc/meminfo", text) == text

@@ -53,7 +53,10 @@ def test_nodes_may_lack_cpus_memory_or_both():
     files[f"{NODE}/node5/meminfo"] = "Node 5 MemTotal: 4 kB\n"
     found = machine(files)
 
-    assert [(node.id, node.memory, len(node.cores)) for node in found.numa_nodes][2:] == [(5, 4096, 0), (9, 0, 0)]
+    assert [(node.id, node.memory, len(node.cores)) for node in found.numa_nodes][2:] == [
+        (5, 4096, 0),
+        (9, 0, 0),
+    ]
     assert found.distance_matrix is None
     assert found.pci_devices[0].numa_node == 5
 
@@ -65,7 +68,12 @@ def test_offline_cpus_are_told_and_in_no_core():
     found = machine(files)
 
     assert found.offline_cpus == (0, 7)
-    assert [core.cpus for node in found.numa_nodes for core in node.cores] == [(1, 5), (4,), (2, 6), (3,)]
+    assert [core.cpus for node in found.numa_nodes for core in node.cores] == [
+        (1, 5),
+        (4,),
+        (2, 6),
+        (3,),
+    ]
 
 
 def test_cpus_that_belong_to_no_node_stay_visible():
@@ -100,7 +108,11 @@ def test_no_cpus_and_no_nodes_with_cpus_are_clear_errors(tmp_path):
 
 
 def test_65_nodes_are_a_clear_error():
-    files = server() | {f"{NODE}/node{node}/cpumap": "0\n" for node in range(2, 65)} | {f"{NODE}/online": "0-64\n"}
+    files = (
+        server()
+        | {f"{NODE}/node{node}/cpumap": "0\n" for node in range(2, 65)}
+        | {f"{NODE}/online": "0-64\n"}
+    )
 
     with pytest.raises(InputError, match="up to 64 NUMA nodes, and this one has 65"):
         machine(files)
@@ -135,7 +147,11 @@ def test_only_the_first_cpu_of_a_group_is_asked():
 SERVER = server()
 
 
-@given(st.dictionaries(st.sampled_from(sorted(SERVER)), st.text("0123456789-,xK \n\0af", max_size=12), max_size=8))
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(SERVER)), st.text("0123456789-,xK \n\0af", max_size=12), max_size=8
+    )
+)
 def test_broken_files_make_a_machine_or_a_clear_error(changes):
     """Never another exception, and no CPU is lost: each is in a node, in none, or offline."""
     try:
@@ -153,15 +169,25 @@ def test_more_cpus_or_nodes_than_a_kernel_can_have_are_refused():
     """Before all their files are read."""
     files = server()
     many = {f"sys/devices/system/cpu/cpu{cpu}/online": "1" for cpu in range(8193)}
-    with pytest.raises(InputError, match="8193 CPUs that are online are more than the 8192 supported"):
+    with pytest.raises(
+        InputError, match="8193 CPUs that are online are more than the 8192 supported"
+    ):
         describe(MemoryTree("t", {**many, "sys/devices/system/cpu/online": "0-8192"}))
     nodes = {f"sys/devices/system/node/node{node}/cpulist": "0" for node in range(65)}
-    with pytest.raises(InputError, match="machines may have up to 64 NUMA nodes, and this one has 65"):
+    with pytest.raises(
+        InputError, match="machines may have up to 64 NUMA nodes, and this one has 65"
+    ):
         describe(MemoryTree("t", {**files, **nodes, "sys/devices/system/node/online": "0-64"}))
 
 
 def test_the_top_of_a_copied_sysfs_is_told_from_the_root_above_it(tmp_path):
     (tmp_path / "sys" / "devices" / "system" / "cpu" / "cpu0").mkdir(parents=True)
-    for folder, inside in (("sys", "devices"), ("sys/devices", "system"), ("sys/devices/system", "cpu")):
-        with pytest.raises(InputError, match=f"; {inside} lies at its top, so a folder above it is probably meant"):
+    for folder, inside in (
+        ("sys", "devices"),
+        ("sys/devices", "system"),
+        ("sys/devices/system", "cpu"),
+    ):
+        with pytest.raises(
+            InputError, match=f"; {inside} lies at its top, so a folder above it is probably meant"
+        ):
             read_sysfs(tmp_path / folder)

@@ -12,7 +12,10 @@ from alignup.machine.sysfs.tree import MemoryTree
 
 def pages(folder, **counts):
     """Return the files of page sizes (`kB2048="4"`) in `folder`."""
-    return {f"{folder}/hugepages-{name[2:]}kB/nr_hugepages": f"{count}\n" for name, count in counts.items()}
+    return {
+        f"{folder}/hugepages-{name[2:]}kB/nr_hugepages": f"{count}\n"
+        for name, count in counts.items()
+    }
 
 
 def test_memory_of_a_node_and_of_the_machine():
@@ -26,7 +29,11 @@ def test_memory_of_a_node_and_of_the_machine():
         },
     )
 
-    assert [meminfo_bytes(tree.read(f"{folder}/meminfo")) for folder in ("n", "m", "x")] == [8192, 0, 0]
+    assert [meminfo_bytes(tree.read(f"{folder}/meminfo")) for folder in ("n", "m", "x")] == [
+        8192,
+        0,
+        0,
+    ]
     assert meminfo_bytes(tree.read("proc/meminfo")) == 409617181966 << 10
 
 
@@ -56,5 +63,7 @@ def test_pages_of_the_machine():
 def test_an_empty_sys_describes_no_machine():
     """As in a container that has none: /proc alone would be one NUMA node, whatever the machine has."""
     files = {"proc/cpuinfo": "processor : 0\n", "proc/meminfo": "MemTotal: 8192 kB\n"}
-    with pytest.raises(InputError, match=r"^no kernel files that describe CPUs, such as .* at test$"):
+    with pytest.raises(
+        InputError, match=r"^no kernel files that describe CPUs, such as .* at test$"
+    ):
         describe(MemoryTree("test", files))

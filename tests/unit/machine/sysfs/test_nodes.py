@@ -28,7 +28,11 @@ def test_nodes_are_those_that_have_a_folder_and_are_online():
 @pytest.mark.parametrize("online", ["", "rubbish", "7"])
 def test_without_a_list_the_folders_say_which_nodes_there_are(online):
     """Old kernels have no list; one that names none of the folders is no better."""
-    files = nodes(n0="", n2="") | {f"{NODE}/online": online, f"{NODE}/nodes/x": "", f"{NODE}/has_cpu": "0"}
+    files = nodes(n0="", n2="") | {
+        f"{NODE}/online": online,
+        f"{NODE}/nodes/x": "",
+        f"{NODE}/has_cpu": "0",
+    }
 
     assert node_ids(tree(files)) == [0, 2]
     assert node_ids(tree({})) == []

@@ -47,12 +47,19 @@ def test_domains_can_have_more_than_four_digits():
     """And sort after those that have four."""
     files = pci("10000:00:02.0") | pci("0001:00:00.0") | pci("0000:ff:1f.7")
 
-    assert [device.address for device in found(files)] == ["0000:ff:1f.7", "0001:00:00.0", "10000:00:02.0"]
+    assert [device.address for device in found(files)] == [
+        "0000:ff:1f.7",
+        "0001:00:00.0",
+        "10000:00:02.0",
+    ]
 
 
 def test_entries_that_cannot_be_read_are_left_out():
     """And numbers that are missing are 0."""
-    files = {"sys/bus/pci/devices/0000:00:00.0/config": "", "sys/bus/pci/devices/new_id/class": "0x030000"}
+    files = {
+        "sys/bus/pci/devices/0000:00:00.0/config": "",
+        "sys/bus/pci/devices/new_id/class": "0x030000",
+    }
     files["sys/bus/pci/devices/0000:00:01.0/class"] = "0x030000\n"
 
     assert found(files) == (PciDevice("0000:00:01.0", "0300", "0000", "0000", None),)

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.sysfs.machine import first_number, hex_number, meminfo_bytes, number_list, number_mask, number_row
+from alignup.machine.sysfs.machine import (
+    first_number,
+    hex_number,
+    meminfo_bytes,
+    number_list,
+    number_mask,
+    number_row,
+)
 from kernel_trees import mask
 
 ENDINGS = ["", "\n", "\0", "\n\0", "\0\n"]
@@ -59,13 +66,16 @@ def test_a_row_without_sense_is_not_known(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("-1\n", -1), ("10240K\n", 10240), (" 7", 7), ("x", None), ("", None), (None, None)]
+    ("text", "number"),
+    [("-1\n", -1), ("10240K\n", 10240), (" 7", 7), ("x", None), ("", None), (None, None)],
 )
 def test_first_number_is_what_a_text_starts_with(text, number):
     assert first_number(text) == number
 
 
-@pytest.mark.parametrize(("text", "number"), [("10de", 0x10DE), ("0x", None), ("zz", None), (None, None)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("10de", 0x10DE), ("0x", None), ("zz", None), (None, None)]
+)
 def test_hex_number_may_have_a_prefix(text, number):
     assert hex_number(text) == number
 

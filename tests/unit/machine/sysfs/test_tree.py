@@ -16,7 +16,11 @@ FILES = {"sys/a/b": "1\n", "sys/a/c": "2\n", "proc/x": "3"}
 
 @pytest.fixture(params=["directory", "memory"])
 def tree(request, tmp_path):
-    return DirectoryTree(write(tmp_path, FILES)) if request.param == "directory" else MemoryTree("test", FILES)
+    return (
+        DirectoryTree(write(tmp_path, FILES))
+        if request.param == "directory"
+        else MemoryTree("test", FILES)
+    )
 
 
 def test_files_are_read_whole(tree):

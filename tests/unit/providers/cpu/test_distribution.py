@@ -21,13 +21,18 @@ from strategies import examples
 
 def distributed(topology, free, count, *, whole_cores):
     """Return what a kubelet before 1.37 takes of the free CPUs."""
-    options, profile = CpuOptions(full_pcpus_only=whole_cores), VersionProfile(distribution_prefers_one_socket=False)
+    options, profile = (
+        CpuOptions(full_pcpus_only=whole_cores),
+        VersionProfile(distribution_prefers_one_socket=False),
+    )
     return distribute(topology, free, count, 0, options, profile)
 
 
 def spread(machine, free, count, group_size=1):
     bits = int(CPUSet.parse(free))
-    return str(CPUSet.from_int(distributed(cpu_topology(machine), bits, count, whole_cores=group_size > 1)))
+    return str(
+        CPUSet.from_int(distributed(cpu_topology(machine), bits, count, whole_cores=group_size > 1))
+    )
 
 
 def test_one_node_is_enough():
@@ -89,7 +94,9 @@ def test_perfect_balance_that_is_found_last_is_kept():
 def test_a_wrong_memory_of_nodes_that_have_too_few_cpus_is_a_refusal():
     small = [[Core((12 + 2 * i + k,), 1) for k in range(2)] for i in range(7)]
     machine = machine_of([[Core((3 * i + k,), 0) for k in range(3)] for i in range(4)] + small)
-    with pytest.raises(AllocationError, match="expected 12 CPUs, 3 from each of NUMA nodes 0, 1, 2, 10"):
+    with pytest.raises(
+        AllocationError, match="expected 12 CPUs, 3 from each of NUMA nodes 0, 1, 2, 10"
+    ):
         spread(machine, "0-25", 12)
 
 
@@ -155,7 +162,10 @@ def test_deviations_are_rounded_half_up_before_they_are_compared():
     """Taking a CPU of a node with 127 leaves 62.625 thousandths, and is better; cut off, it would be a tie."""
     node = uneven_node([1] * 8 + [126] * 7 + [127], 127)
     limits = {"cpu": "1", "memory": "1Mi"}
-    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
     assert str(node.admit(pod).containers["c"].cpus) == str(15 * 127)
 
 

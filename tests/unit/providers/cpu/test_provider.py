@@ -123,7 +123,9 @@ class TestHints:
         offered = hints_for(provider, 2)
         assert offered[0, 1]
         assert not offered[1, 2]
-        assert all(preferred == (len(mask) == 2) for mask, preferred in hints_for(provider, 4).items())
+        assert all(
+            preferred == (len(mask) == 2) for mask, preferred in hints_for(provider, 4).items()
+        )
 
 
 class TestAllocation:
@@ -174,14 +176,18 @@ class TestAllocation:
         assert admit(provider, pod_of(asking("c", 6))) == ["0-2,4-6"]
 
     def test_distribution_keeps_cores_whole_with_full_pcpus_only(self):
-        provider = provider_of(grid(2, 4, smt=2), distribute_cpus_across_numa=True, full_pcpus_only=True)
+        provider = provider_of(
+            grid(2, 4, smt=2), distribute_cpus_across_numa=True, full_pcpus_only=True
+        )
         assert admit(provider, pod_of(asking("c", 10))) == ["0-5,8-11"]
 
 
 class TestInitContainers:
     def test_what_they_had_goes_to_those_after_them(self):
         provider = provider_of(grid(1, 8), "0")
-        pod = pod_of(asking("i", 2, init=True), asking("j", 4, init=True), asking("a", 3), asking("b", 2))
+        pod = pod_of(
+            asking("i", 2, init=True), asking("j", 4, init=True), asking("a", 3), asking("b", 2)
+        )
         assert admit(provider, pod) == ["1-2", "1-4", "1-3", "4-5"]
         assert str(provider.shared_cpus) == "0,6-7"
 
@@ -208,11 +214,16 @@ class TestInitContainers:
 
 class TestRefusals:
     def test_too_few_cpus(self):
-        provider = provider_of(machine_of([[Core((0,), 0), Core((1,), 0)], [], [Core((2,), 0)]], ids=[0, 3, 7]), "0")
+        provider = provider_of(
+            machine_of([[Core((0,), 0), Core((1,), 0)], [], [Core((2,), 0)]], ids=[0, 3, 7]), "0"
+        )
         with pytest.raises(AllocationError) as refusal:
             admit(provider, pod_of(asking("c", 3)), near(0))
         assert refusal.value.reason == "UnexpectedAdmissionError"
-        assert str(refusal.value) == "too few CPUs are free: 3 asked, 2 free: 1 on NUMA node 0, 1 on NUMA node 7"
+        assert (
+            str(refusal.value)
+            == "too few CPUs are free: 3 asked, 2 free: 1 on NUMA node 0, 1 on NUMA node 7"
+        )
         assert provider.cpus("u", "c") is None
         assert str(provider.shared_cpus) == "0-2"
 
@@ -223,7 +234,9 @@ class TestRefusals:
 
     def test_cores_with_a_reserved_cpu_do_not_count(self):
         provider = provider_of(grid(1, 4, smt=2), "0,2", full_pcpus_only=True)
-        with pytest.raises(AllocationError, match="too few CPUs are free in whole cores: 6 asked, 4 free") as refusal:
+        with pytest.raises(
+            AllocationError, match="too few CPUs are free in whole cores: 6 asked, 4 free"
+        ) as refusal:
             admit(provider, pod_of(asking("c", 6)))
         assert refusal.value.reason == "SMTAlignmentError"
         assert admit(provider, pod_of(asking("c", 4))) == ["4-7"]
@@ -256,7 +269,11 @@ class TestReservedCpus:
         assert admit(provider_of(hybrid, "0"), pod_of(asking("c", 2))) == ["0-1"]
 
     def test_no_cpu_counts_twice_where_sockets_differ_in_size(self):
-        rows = [[(0, 0), (2, 0), (3, 1)], [(1, 2), (4, 2), (5, 3), (6, 3)], [(7, 4), (8, 4), (9, 5)]]
+        rows = [
+            [(0, 0), (2, 0), (3, 1)],
+            [(1, 2), (4, 2), (5, 3), (6, 3)],
+            [(7, 4), (8, 4), (9, 5)],
+        ]
         machine = machine_of([[Core((cpu,), socket) for cpu, socket in row] for row in rows])
         (given,) = admit(provider_of(machine, "1"), pod_of(asking("c", 5)), near(1))
         assert len(CPUSet.parse(given)) == 5
@@ -264,7 +281,9 @@ class TestReservedCpus:
 
 class TestConfiguration:
     def test_reserved_cpus_must_exist(self):
-        with pytest.raises(ConfigError, match=r"CPUs of this machine \(0-3\), got '3-5' at reservedSystemCPUs"):
+        with pytest.raises(
+            ConfigError, match=r"CPUs of this machine \(0-3\), got '3-5' at reservedSystemCPUs"
+        ):
             provider_of(grid(1, 4), "3-5")
 
     def test_align_by_socket_needs_as_many_nodes_as_sockets(self):
@@ -305,16 +324,25 @@ def test_nothing_is_given_twice_and_everything_comes_back(machine, options, data
         if running and data.draw(st.booleans()):
             pod = running.pop(data.draw(st.sampled_from(sorted(running))))
             release(provider, pod)
-        kinds = data.draw(st.lists(st.sampled_from(["init", "sidecar", "app"]), min_size=1, max_size=3))
+        kinds = data.draw(
+            st.lists(st.sampled_from(["init", "sidecar", "app"]), min_size=1, max_size=3)
+        )
         pod = pod_of(
             *(
-                asking(f"c{i}", data.draw(st.integers(0, 6)), init=kind == "init", sidecar=kind == "sidecar")
+                asking(
+                    f"c{i}",
+                    data.draw(st.integers(0, 6)),
+                    init=kind == "init",
+                    sidecar=kind == "sidecar",
+                )
                 for i, kind in enumerate(kinds)
             ),
             uid=f"u{number}",
         )
         before = provider.shared_cpus
-        affinity = data.draw(st.sampled_from([ANYWHERE, *(near(i) for i in range(len(machine.numa_nodes)))]))
+        affinity = data.draw(
+            st.sampled_from([ANYWHERE, *(near(i) for i in range(len(machine.numa_nodes)))])
+        )
         try:
             admit(provider, pod, affinity)
             running[pod.uid] = pod
@@ -369,12 +397,20 @@ def test_cpus_of_a_refused_init_container_do_not_bind_the_next_pod_of_that_uid()
         return {"name": name, "resources": {"limits": {"cpu": cpus, "memory": "1Mi", **more}}}
 
     def pod(*containers, init=()):
-        return {"metadata": {"name": "p"}, "spec": {"initContainers": [*init], "containers": [*containers]}}
+        return {
+            "metadata": {"name": "p"},
+            "spec": {"initContainers": [*init], "containers": [*containers]},
+        }
 
-    first = node.admit(pod(container("c", "9"), init=[container("i", "2", **{"example.com/nic": "1"})]))
+    first = node.admit(
+        pod(container("c", "9"), init=[container("i", "2", **{"example.com/nic": "1"})])
+    )
     assert not first.admitted
     again = node.admit(pod(container("c", "2")))
-    assert (list(again.containers["c"].affinity.affinity), str(again.containers["c"].cpus)) == ([0], "0-1")
+    assert (list(again.containers["c"].affinity.affinity), str(again.containers["c"].cpus)) == (
+        [0],
+        "0-1",
+    )
 
 
 def test_released_cpus_are_no_longer_kept_for_the_rest_of_the_pod():

@@ -43,7 +43,9 @@ def test_cores_go_by_their_lowest_cpu():
 
 
 def test_sizes_of_sockets_and_cores_are_averages_rounded_down():
-    uneven = machine_of([[Core((0, 1), 0), Core((2, 3), 0)], [Core((4,), 1), Core((5,), 1), Core((6,), 1)]])
+    uneven = machine_of(
+        [[Core((0, 1), 0), Core((2, 3), 0)], [Core((4,), 1), Core((5,), 1), Core((6,), 1)]]
+    )
     topology = cpu_topology(uneven)
     assert topology.cpus_per_core == 1
     sockets = [part for node in topology.outer for part in node.parts]
@@ -69,7 +71,9 @@ def test_a_machine_without_cpus_is_refused():
 
 def test_machines_that_differ_elsewhere_share_one_topology():
     machine = grid(2, 2)
-    other = replace(machine, numa_nodes=tuple(replace(node, memory=1 << 40) for node in machine.numa_nodes))
+    other = replace(
+        machine, numa_nodes=tuple(replace(node, memory=1 << 40) for node in machine.numa_nodes)
+    )
     assert cpu_topology(other) is cpu_topology(machine)
     assert cpu_topology(grid(2, 2, sockets=2)) is not cpu_topology(machine)
 

@@ -20,14 +20,19 @@ GPU, NIC = "nvidia.com/gpu", "example.com/nic"
 
 @given(
     st.integers(1, 5).flatmap(
-        lambda n: st.lists(st.lists(st.integers(0, 9), min_size=n, max_size=n), min_size=n, max_size=n)
+        lambda n: st.lists(
+            st.lists(st.integers(0, 9), min_size=n, max_size=n), min_size=n, max_size=n
+        )
     )
 )
 def test_an_assignment_costs_the_least(costs) -> None:
     """Of all permutations."""
     found = assignment(costs)
     assert sorted(found) == list(range(len(costs)))
-    least = min(sum(costs[row][column] for row, column in enumerate(one)) for one in permutations(range(len(costs))))
+    least = min(
+        sum(costs[row][column] for row, column in enumerate(one))
+        for one in permutations(range(len(costs)))
+    )
     assert sum(costs[row][column] for row, column in enumerate(found)) == least
 
 
@@ -39,7 +44,9 @@ def model(first, second, steps, required):
         return [[*choice.forced, *some] for some in combinations(choice.others, more)]
 
     def worth(pairs):
-        counts = [sum(steps[one.id, other.id] == step for one, other in pairs) for step in range(SYS + 1)]
+        counts = [
+            sum(steps[one.id, other.id] == step for one, other in pairs) for step in range(SYS + 1)
+        ]
         return (sum(counts[: PHB + 1]) if required else 0, *counts)
 
     best = ()
@@ -47,7 +54,9 @@ def model(first, second, steps, required):
         for others in ways(second):
             few, many = sorted((ones, others), key=len)
             for chosen in permutations(many, len(few)):
-                pairs = [(a, b) if few is ones else (b, a) for a, b in zip(few, chosen, strict=True)]
+                pairs = [
+                    (a, b) if few is ones else (b, a) for a, b in zip(few, chosen, strict=True)
+                ]
                 best = max(best, worth(pairs))
     return best, worth
 
@@ -63,10 +72,19 @@ def choices(draw, name):
 @given(choices("a"), choices("b"), st.data(), st.booleans())
 def test_pairs_are_as_near_as_any_can_be(first, second, data, required) -> None:
     """With what must be chosen among them, and no device twice."""
-    every = [(one.id, other.id) for one in (*first.forced, *first.others) for other in (*second.forced, *second.others)]
+    every = [
+        (one.id, other.id)
+        for one in (*first.forced, *first.others)
+        for other in (*second.forced, *second.others)
+    ]
     steps = {pair: data.draw(st.integers(1, SYS)) for pair in every}
-    joined, *alone = choose_together(first, second, lambda one, other: steps[one.id, other.id], required=required)
-    for choice, ids in ((first, [a for a, _ in joined] + alone[0]), (second, [b for _, b in joined] + alone[1])):
+    joined, *alone = choose_together(
+        first, second, lambda one, other: steps[one.id, other.id], required=required
+    )
+    for choice, ids in (
+        (first, [a for a, _ in joined] + alone[0]),
+        (second, [b for _, b in joined] + alone[1]),
+    ):
         assert len(set(ids)) == len(ids) == choice.wanted
         assert set(choice.forced) <= set(ids)
     best, worth = model(first, second, steps, required)
@@ -75,8 +93,16 @@ def test_pairs_are_as_near_as_any_can_be(first, second, data, required) -> None:
 
 def test_the_first_of_equally_near_devices_are_chosen() -> None:
     ones, others = ([Device(f"{name}{number}", None) for number in range(4)] for name in "ab")
-    joined, left, _ = choose_together(Choice((), ones, 3), Choice((), others, 2), lambda _one, _other: SYS)
-    assert {one.id for pair in joined for one in pair} | {one.id for one in left} == {"a0", "a1", "a2", "b0", "b1"}
+    joined, left, _ = choose_together(
+        Choice((), ones, 3), Choice((), others, 2), lambda _one, _other: SYS
+    )
+    assert {one.id for pair in joined for one in pair} | {one.id for one in left} == {
+        "a0",
+        "a1",
+        "a2",
+        "b0",
+        "b1",
+    }
 
 
 @pytest.mark.parametrize("pair", [["a.b/c", "a.b/d"], ("a.b/c", "a.b/d"), "a.b/c,a.b/d"])
@@ -84,7 +110,9 @@ def test_pairs_are_read(pair) -> None:
     assert read_pairs([pair]) == (Pair("a.b/c", "a.b/d"),)
 
 
-@pytest.mark.parametrize("pair", ["a", "a,a", "a,", "a,b,c:required", "a,b:preferred", ["a"], ["a", "b", "always"]])
+@pytest.mark.parametrize(
+    "pair", ["a", "a,a", "a,", "a,b,c:required", "a,b:preferred", ["a"], ["a", "b", "always"]]
+)
 def test_other_words_are_no_pairs(pair) -> None:
     with pytest.raises(InputError, match="RESOURCE,RESOURCE"):
         read_pairs([pair])
@@ -115,7 +143,10 @@ def test_a_node_gives_devices_of_one_switch() -> None:
     plain, paired = node(), node(pair=[[GPU, NIC]])
     for one in (plain, paired):
         one.admit(asking("before", 0, 2))
-    assert plain.admit(asking("pod", 1, 1)).containers["c"].devices == {GPU: ("gpu0",), NIC: ("nic2",)}
+    assert plain.admit(asking("pod", 1, 1)).containers["c"].devices == {
+        GPU: ("gpu0",),
+        NIC: ("nic2",),
+    }
     expected = {GPU: ("gpu2",), NIC: ("nic2",)}
     assert paired.try_admit(asking("pod", 1, 1)).containers["c"].devices == expected
     assert paired.copy().admit(asking("pod", 1, 1)).containers["c"].devices == expected

@@ -29,7 +29,10 @@ NVLINK_PAIRS = PreferredSets([["0", "3"], ["1", "2"], ["4", "7"], ["5", "6"]])
 )
 def test_pairs_that_share_a_link_are_preferred(available, must_include, size, expected):
     """Whole pairs first, in order, as long as they fit; then single devices in ascending order."""
-    assert "".join(NVLINK_PAIRS.preferred_allocation(list(available), list(must_include), size)) == expected
+    assert (
+        "".join(NVLINK_PAIRS.preferred_allocation(list(available), list(must_include), size))
+        == expected
+    )
 
 
 @given(
@@ -51,6 +54,8 @@ def test_an_object_or_a_function_can_be_a_plugin():
     """Anything else is a TypeError."""
     assert isinstance(NVLINK_PAIRS, DevicePlugin)
     assert preference_of(NVLINK_PAIRS)(["1", "2"], [], 1) == ["1"]
-    assert preference_of(lambda available, _must, size: available[:size])(["1", "2"], [], 1) == ["1"]
+    assert preference_of(lambda available, _must, size: available[:size])(["1", "2"], [], 1) == [
+        "1"
+    ]
     with pytest.raises(TypeError, match="got 'pairs'"):
         preference_of("pairs")

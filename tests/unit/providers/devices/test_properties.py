@@ -12,7 +12,9 @@ from alignup.providers.devices.provider import Device
 from device_pods import ANYWHERE, GPU, give, gpus, masks, on, pod, provider, wish
 from strategies import examples
 
-PLACES = st.one_of(st.none(), st.sets(st.integers(0, 3), max_size=2).map(lambda nodes: tuple(sorted(nodes))))
+PLACES = st.one_of(
+    st.none(), st.sets(st.integers(0, 3), max_size=2).map(lambda nodes: tuple(sorted(nodes)))
+)
 ACTIONS = st.lists(
     st.tuples(
         st.integers(0, 4),
@@ -26,7 +28,10 @@ ACTIONS = st.lists(
 
 def drawn_pod(uid, wishes):
     """Return the pod of a drawn list of containers: how many GPUs each, and of what kind it is."""
-    return pod(*(wish(f"c{i}", n, init=k == "i", sidecar=k == "s") for i, (n, k) in enumerate(wishes)), uid=uid)
+    return pod(
+        *(wish(f"c{i}", n, init=k == "i", sidecar=k == "s") for i, (n, k) in enumerate(wishes)),
+        uid=uid,
+    )
 
 
 def admitted(made, every, affinity):
@@ -70,7 +75,11 @@ def test_no_device_is_given_twice_and_all_come_back(places, actions):
         uid = f"u{slot}"
         if health is not None:
             made.update(
-                GPU, [Device(str(i), p, healthy) for i, (p, healthy) in enumerate(zip(places, health, strict=False))]
+                GPU,
+                [
+                    Device(str(i), p, healthy)
+                    for i, (p, healthy) in enumerate(zip(places, health, strict=False))
+                ],
             )
         elif uid in running:
             remove(made, running.pop(uid).all_containers, uid)
@@ -87,7 +96,12 @@ def test_no_device_is_given_twice_and_all_come_back(places, actions):
 
 
 @examples(80)
-@given(st.lists(PLACES, min_size=1, max_size=6), st.integers(0, 4), st.integers(0, 3), st.integers(0, 3))
+@given(
+    st.lists(PLACES, min_size=1, max_size=6),
+    st.integers(0, 4),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
 def test_hints_agree_with_counting_over_every_mask(places, request, reused, others):
     """The definition: count near devices for each mask; all reusable ones must be near."""
     made = provider(*places)

@@ -8,7 +8,20 @@ from alignup.errors import AlignupWarning, AllocationError, InputError
 from alignup.kubernetes.pod import Container
 from alignup.providers.devices.inventory import PreferredSets
 from alignup.providers.devices.provider import Device, DeviceProvider
-from device_pods import ANYWHERE, GPU, NIC, give, gpus, hints, machine, masks, on, pod, provider, wish
+from device_pods import (
+    ANYWHERE,
+    GPU,
+    NIC,
+    give,
+    gpus,
+    hints,
+    machine,
+    masks,
+    on,
+    pod,
+    provider,
+    wish,
+)
 
 
 def test_hints_are_the_masks_near_which_enough_devices_are():
@@ -101,7 +114,9 @@ def test_a_refusal_gives_nothing_of_any_resource():
     """A container gets all its resources or none."""
     made = DeviceProvider(machine(0), {GPU: gpus(0), NIC: []})
     container = Container("c", devices=((GPU, 1), (NIC, 1)))
-    with pytest.raises(AllocationError, match=r"no device of example.com/nic is healthy: .*the plugin reports none"):
+    with pytest.raises(
+        AllocationError, match=r"no device of example.com/nic is healthy: .*the plugin reports none"
+    ):
         made.allocate(pod(container), container, ANYWHERE)
 
     assert made.devices("u", "c") == {}
@@ -148,7 +163,13 @@ def test_a_plugin_is_not_asked_where_there_is_no_choice():
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [([], "01"), (["3", "9"], "01"), (["2"], "02"), (["2", "2", "1", "0"], "12"), (["0", "1", "2"], "01")],
+    [
+        ([], "01"),
+        (["3", "9"], "01"),
+        (["2"], "02"),
+        (["2", "2", "1", "0"], "12"),
+        (["0", "1", "2"], "01"),
+    ],
 )
 def test_a_plugins_answer_is_only_advice(answer, expected):
     """Unknown, far and too many ids are passed over, and missing ones are filled up."""
@@ -158,7 +179,9 @@ def test_a_plugins_answer_is_only_advice(answer, expected):
 def test_a_plugin_that_fails_refuses_the_container():
     """As in the kubelet, where the call's error does."""
     made = provider(0, 0, plugins={GPU: lambda *_: 1 // 0})
-    with pytest.raises(AllocationError, match=r"the plugin of example.com/gpu has no preferred allocation: .*zero"):
+    with pytest.raises(
+        AllocationError, match=r"the plugin of example.com/gpu has no preferred allocation: .*zero"
+    ):
         give(made, 1)
 
 
@@ -332,7 +355,9 @@ def test_a_device_must_come_once():
 def test_a_node_that_does_not_exist_is_ignored_with_a_warning():
     """As by the kubelet: the device is there, near no node that a hint can name."""
     made = provider(0, 1)
-    with pytest.warns(AlignupWarning, match=r"devices\['example.com/gpu'\] .* does not have: 9; ignored"):
+    with pytest.warns(
+        AlignupWarning, match=r"devices\['example.com/gpu'\] .* does not have: 9; ignored"
+    ):
         made.update(GPU, gpus(9, 1))
     assert made.free == {GPU: ("0", "1")}
     assert hints(made, 1) == {2: True}

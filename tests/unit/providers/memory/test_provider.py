@@ -25,7 +25,12 @@ def test_a_request_is_preferred_on_as_few_nodes_as_could_hold_it():
     assert masks(memory.topology_hints(pod("u", small), small)) == {
         1: True, 2: True, 4: True, 3: False, 5: False, 6: False, 7: False,
     }  # fmt: skip
-    assert masks(memory.topology_hints(pod("u", large), large)) == {3: True, 5: True, 6: True, 7: False}
+    assert masks(memory.topology_hints(pod("u", large), large)) == {
+        3: True,
+        5: True,
+        6: True,
+        7: False,
+    }
 
 
 def test_preference_counts_what_the_nodes_could_hold_when_empty():
@@ -92,7 +97,10 @@ def test_blocks_name_the_kernels_nodes():
     wish = container("c", 4, pages=512)
     memory.allocate(pod("u", wish), wish, on(0, 1, preferred=False))
 
-    assert memory.blocks("u", "c") == (MemoryBlock((3, 7), PAGES, GI), MemoryBlock((3, 7), "memory", 4 * GI))
+    assert memory.blocks("u", "c") == (
+        MemoryBlock((3, 7), PAGES, GI),
+        MemoryBlock((3, 7), "memory", 4 * GI),
+    )
     assert memory.free == {PAGES: (0, GI), "memory": (0, 2 * GI)}
 
 
@@ -103,7 +111,11 @@ def test_a_node_used_alone_is_not_combined_and_a_group_is_only_used_whole():
     admit(memory, "group", 5, on(1, 2))
     wish = container("c", 1)
 
-    assert masks(memory.topology_hints(pod("u", wish), wish)) == {1: True, 0b110: False, 0b1000: True}
+    assert masks(memory.topology_hints(pod("u", wish), wish)) == {
+        1: True,
+        0b110: False,
+        0b1000: True,
+    }
     with pytest.raises(AllocationError, match="NUMA nodes 2, 3 cannot be used together"):
         memory.allocate(pod("u", wish), wish, on(2, 3, preferred=False))
 
@@ -139,7 +151,9 @@ def test_no_affinity_that_is_preferred_wants_a_preferred_default():
     admit(memory, "b", 5, on(1, 2))
     wish = container("c", 3)
 
-    with pytest.raises(AllocationError, match="no smallest possible set of NUMA nodes has enough memory"):
+    with pytest.raises(
+        AllocationError, match="no smallest possible set of NUMA nodes has enough memory"
+    ):
         memory.allocate(pod("u", wish), wish, TopologyHint(None, True))
     memory.allocate(pod("u", wish), wish, ANYWHERE)
     assert memory.blocks("u", "c")[0].numa_nodes == (1, 2)
@@ -157,7 +171,9 @@ def test_extending_fails_without_a_larger_mask_or_without_a_preferred_one():
     """The refusal names the nodes that had to be included."""
     memory = provider(4, 4, 8)
     wish = container("c", 6)
-    with pytest.raises(AllocationError, match="no smallest possible set of NUMA nodes that includes NUMA node 1"):
+    with pytest.raises(
+        AllocationError, match="no smallest possible set of NUMA nodes that includes NUMA node 1"
+    ):
         memory.allocate(pod("u", wish), wish, on(1))
     admit(memory, "a", 1, on(1))
     with pytest.raises(AllocationError, match="no set of NUMA nodes that includes NUMA node 1 has"):
@@ -248,7 +264,11 @@ def test_odd_requests_do_not_pile_up():
 ACTIONS = st.lists(
     st.tuples(
         st.integers(0, 5),
-        st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2), st.sampled_from("ias")), min_size=1, max_size=3),
+        st.lists(
+            st.tuples(st.integers(1, 9), st.integers(0, 2), st.sampled_from("ias")),
+            min_size=1,
+            max_size=3,
+        ),
         st.one_of(st.none(), st.integers(1, 15)),
         st.booleans(),
     ),
@@ -291,7 +311,9 @@ def test_nothing_is_given_twice_and_all_comes_back(actions):
                 memory.release(uid, each.name)
         else:
             made = drawn_pod(uid, wishes)
-            wanted = TopologyHint(None if affinity is None else BitMask.from_int(affinity), preferred)
+            wanted = TopologyHint(
+                None if affinity is None else BitMask.from_int(affinity), preferred
+            )
             try:
                 for each in made.all_containers:
                     memory.allocate(made, each, wanted)
@@ -300,9 +322,15 @@ def test_nothing_is_given_twice_and_all_comes_back(actions):
                 for each in reversed(made.all_containers):
                     memory.release(uid, each.name)
                 assert memory.free == before
-        held = total_held(memory, [(u, c.name) for u, p in running.items() for c in p.all_containers])
+        held = total_held(
+            memory, [(u, c.name) for u, p in running.items() for c in p.all_containers]
+        )
         assert {kind: sum(free) + held[kind] for kind, free in memory.free.items()} == most
-        assert all(0 <= f <= a for k in most for f, a in zip(memory.free[k], memory.allocatable[k], strict=True))
+        assert all(
+            0 <= f <= a
+            for k in most
+            for f, a in zip(memory.free[k], memory.allocatable[k], strict=True)
+        )
     for uid, made in running.items():
         for each in made.all_containers:
             memory.release(uid, each.name)

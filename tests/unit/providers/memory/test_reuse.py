@@ -51,7 +51,11 @@ def test_reuse_needs_every_type():
 def test_a_sidecar_keeps_what_it_has():
     """A restartable init container takes over from those before it, and leaves nothing to those after."""
     memory = provider(8)
-    init, sidecar, app = container("i", 2, init=True), container("s", 1, sidecar=True), container("a", 2)
+    init, sidecar, app = (
+        container("i", 2, init=True),
+        container("s", 1, sidecar=True),
+        container("a", 2),
+    )
     made = pod("u", init, sidecar, app)
     for each in made.all_containers:
         memory.allocate(made, each, on(0))
@@ -74,7 +78,11 @@ def test_an_affinity_that_only_fits_with_reuse_is_kept():
 def test_an_init_container_that_goes_leaves_what_the_others_hand_on():
     """The one that goes is forgotten, and no other one."""
     memory = provider(8)
-    first, second, app = container("i", 2, init=True), container("j", 3, init=True), container("a", 3)
+    first, second, app = (
+        container("i", 2, init=True),
+        container("j", 3, init=True),
+        container("a", 3),
+    )
     made = pod("u", first, second, app)
     memory.allocate(made, first, on(0))
     memory.allocate(made, second, on(0))
