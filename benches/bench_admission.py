@@ -61,12 +61,14 @@ def test_admit(benchmark, promise, numa_nodes, state):
     if state is fresh:
         half = 8 * numa_nodes
         assert summary(got) == (*FIRST[:2], FIRST[2].format(half + 1, half + 2), FIRST[3])
+
     benchmark.pedantic(
         node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=ROUNDS, warmup_rounds=100
     )
     node.remove("pod")
     for name, micros in with_collector(node, pod).items():
         benchmark.extra_info[f"{name}_with_gc_us"] = round(micros, 2)
+
     promise(*PROMISED[numa_nodes])
 
 

@@ -135,6 +135,7 @@ def test_evaluate(benchmark, promise, name, policy, shapes):
             check(cluster_of(policy, load, shapes), pod, strategy)
         part = part_of(policy, load, shapes)
         taken[load, strategy] = best_of(lambda: part.evaluate(pod, strategy), rounds)  # noqa: B023  # called at once
+
     load, strategy = max(taken, key=lambda case: taken[case])
     ordered = sorted(taken.values())
     whole = best_of(lambda: cluster_of(policy, load, shapes).evaluate(pod, strategy), rounds)
@@ -161,11 +162,13 @@ def test_growth(benchmark):
         check(cluster, pod, STRATEGIES[0])
         seconds[count] = best_of(lambda cluster=cluster: cluster.evaluate(pod), 7)
         benchmark.extra_info[f"ns_a_node_at_{count}"] = round(seconds[count] / count * 1e9)
+
     assert (cluster.evaluate(pod, threads=2).score == cluster.evaluate(pod).score).all()
     one = two = float("inf")
     for _ in range(7):  # in turn, so that both see the same machine
         one = min(one, best_of(lambda: cluster.evaluate(pod), 3))
         two = min(two, best_of(lambda: cluster.evaluate(pod, threads=2), 3))
+
     benchmark.extra_info["speed_up_of_two_threads"] = round(one / two, 2)
     assert benchmark.disabled or two < one * SLACK
     benchmark.pedantic(cluster.evaluate, (pod,), rounds=3)
@@ -213,6 +216,7 @@ def topology(number: int) -> dict[str, Any]:
                 ],
             }
         )
+
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",

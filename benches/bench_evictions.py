@@ -47,11 +47,13 @@ def test_plan(benchmark):
             if len(node.cpu.free_cpus) < 0.15 * 31:
                 break
             node.admit(pod(f"p-{number}-{tried}", random.choice([1, 2, 2, 3, 4, 6])))
+
     waiting = [pod(f"w-{number}", random.choice([4, 6, 8])) for number in range(WAITING)]
     cluster = Cluster.from_nodes(nodes)
     start = process_time()
     for one in waiting:
         cluster.evaluate(one)
+
     evaluation = (process_time() - start) / WAITING
     took = []
 
@@ -69,6 +71,7 @@ def test_plan(benchmark):
             copies[step.node].remove(step.pod.uid)
         else:
             assert copies[step.node].admit(step.pod)
+
     benchmark.extra_info["evaluations"] = round(took[0] / evaluation)
     assert took[0] * LEAST <= evaluation
 
@@ -90,6 +93,7 @@ def fleet(random: Random) -> tuple[dict[str, Node], list[Pod]]:
             node.admit(pod(f"{number}-{tried}", random.choice([1, 1, 2, 2, 3, 4, 6])))
         while len(node.cpu.free_cpus) < (1 - FULL) * there:
             node.remove(random.choice(node.pods).uid)
+
     cluster, waiting = Cluster.from_nodes(nodes), []
     while len(waiting) < FLEET_WAITING:
         one = pod(f"w-{random.random()}", random.choice([3, 4, 6, 8]))
@@ -98,6 +102,7 @@ def fleet(random: Random) -> tuple[dict[str, Node], list[Pod]]:
             assert cluster.nodes[best[0]].admit(one)
         else:
             waiting.append(one)
+
     return nodes, waiting
 
 
@@ -137,6 +142,7 @@ def evicting_the_cheapest(nodes: dict[str, Node], waiting: list[Pod]) -> tuple[i
         placed += bool(now[name].admit(one))
         for number, cluster in enumerate(fewer):
             cluster.update(name, without(now[name], cheapest(now[name], number)))
+
     lost = [
         one
         for one in evicted

@@ -74,12 +74,14 @@ def test_filter_and_prioritize_on_the_wire(benchmark, connection, promise) -> No
     pods = [pod(number, 1.0, random) for number in range(PODS)]
     for number, one in enumerate(pods):
         one["metadata"]["uid"] = f"new-{number}"
+
     asked = [asked_about(connection, one, names) for one in pods]
     some = random.sample(names, CHECKED_NODES)
     for one, found in zip(pods[:CHECKED], asked, strict=False):
         passed = set(msgspec.json.decode(found.answers["filter"])["NodeNames"])
         for name in some:
             assert bool(state.members[name].node.try_admit(one)) == (name in passed)
+
     turn = iter(range(1_000_000))
 
     def ask() -> None:

@@ -55,6 +55,7 @@ def test_kernel(benchmark, promise, lists):
     promise(15)
     if benchmark.stats is None:
         return
+
     full, empty = (
         min(repeat(lambda case=case: merger.merge(case), number=2000, repeat=15)) / 2000
         for case in (packed, next_to_nothing)

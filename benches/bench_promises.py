@@ -102,7 +102,9 @@ def admissions():
         for _ in range(20_000):
             admitting.append(timed(lambda: node.admit(pod)))
             removing.append(timed(lambda: node.remove("pod")))
+
         runs.append((admitting, removing))
+
     assert node.admit(pod).admitted
     return runs
 
@@ -136,7 +138,9 @@ def test_evaluate(benchmark, part):
             node.admit(
                 Demand(cpus, 9, {"example.com/gpu": random.randint(0, 2)}).manifest(f"old-{one}")
             )
+
         states.append(node)
+
     cluster = Cluster.from_nodes(states[number % len(states)].copy() for number in range(NODES))
     pods = []
     for cpus, gpus in ((4, 1), (20, 2), (70, 5), (120, 8)):
@@ -147,11 +151,13 @@ def test_evaluate(benchmark, part):
             node.try_admit(pod).admitted for node in states
         ]
         pods.append(pod)
+
     best = [float("inf")] * len(pods)
     for _ in range(TURNS):
         for place, pod in enumerate(pods):
             taken = [timed(lambda: cluster.evaluate(pod, "least-allocated")) for _ in range(ROUNDS)]  # noqa: B023  # called at once
             best[place] = min(best[place], *taken)
+
     benchmark.pedantic(cluster.evaluate, (pod, "least-allocated"), rounds=1)
     part("worst demand", max(best), 16)
 

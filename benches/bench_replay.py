@@ -25,6 +25,7 @@ def trace() -> dict[str, Any]:
         if live and (len(live) > 40 or random.random() < 0.4):
             steps.append({"remove": live.pop(random.randrange(len(live)))})
             continue
+
         cpus = random.choice([1, 2, 4, 8, 12, 16])
         gpus = {"nvidia.com/gpu": random.choice(["1", "1", "2"])} if random.random() < 0.5 else {}
         limits = {"cpu": str(cpus), "memory": f"{random.choice([1, 2, 4]) * cpus}Gi", **gpus}
@@ -38,6 +39,7 @@ def trace() -> dict[str, Any]:
                 }
             }
         )
+
     kubelet = {
         "topologyManagerPolicy": "restricted",
         "cpuManagerPolicy": "static",

@@ -67,6 +67,7 @@ def test_64_fragmented_nodes(benchmark, promise, closest):
     for index in range(30):
         small = Demand(1 + index % 4, 1 + index % 7, {"example.com/nic": 1})
         assert node.admit(small.manifest(f"small{index}")).admitted
+
     pod = read_pod(Demand(36, 50, {"example.com/nic": 3}).manifest("pod"))
     admission = node.admit(pod)
     assert admission.admitted
@@ -106,6 +107,7 @@ def come_and_go(benchmark, node: Node, pod: Pod, admitted: bool, mask: int | Non
         assert admission.message
         benchmark(node.admit, pod)
         return
+
     got = summary(admission.containers["c0"])
     assert got[0] == mask
     assert got[1] in {True, None}

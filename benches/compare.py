@@ -60,6 +60,7 @@ def table(base: Runs, change: Runs, slow: list[str]) -> str:
             f"| {name.removeprefix('benches/')} | {took(before)} | {spread} | {took(now)} | "
             f"{mark} |"
         )
+
     return "\n".join(lines)
 
 
@@ -80,6 +81,7 @@ def note(history: Path, reports: list[dict[str, Any]]) -> None:
         if "ratio" in bench["extra_info"]:
             name, ratio = bench["fullname"], bench["extra_info"]["ratio"]
             ratios[name] = max(ratio, ratios.get(name, ratio))
+
     command = ["git", "log", "-1", "--format=%h %cs"]
     done = subprocess.run(  # noqa: S603  # ours
         command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True, check=True
@@ -110,9 +112,11 @@ def main(arguments: list[str]) -> int:
     slow = slower(base, change)
     if asked.slow:
         asked.slow.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
+
     if not base.keys() & change.keys():
         print("no benchmark was run on both sides")
         return 1
+
     print(table(base, change, slow), "", sep="\n")
     print(
         f"{len(slow)} of {len(base.keys() & change.keys())} benchmarks are {MOST - 1:.0%} slower "
@@ -120,6 +124,7 @@ def main(arguments: list[str]) -> int:
     )
     if asked.history and not slow:
         note(asked.history, after)
+
     return 1 if slow else 0
 
 

@@ -60,6 +60,7 @@ class Play:
         passed = (await self.ask("filter", args))["NodeNames"]
         if not passed:
             return False
+
         scores = await self.ask("prioritize", {**args, "NodeNames": passed})
         name = max(scores, key=lambda one: one["Score"])["Host"]
         metadata = pod["metadata"]
@@ -126,18 +127,22 @@ async def measured(pods: int, folder: Path) -> tuple[float, int]:
         one["devices"]["example.com/gpu"] = [
             {"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)
         ]
+
     fleet = {
         one.name: one for one in read_fleet("\n".join(map(json.dumps, described)).encode(), "nodes")
     }
     for one in fleet.values():
         # what nodes have in total is the scheduler's to count, and none does here
         one.node.whole_verdict = False
+
     stub = ApiStub()
     for one in asked:
         one["metadata"]["uid"] = f"uid-{one['metadata']['name']}"
+
     for name, one in fleet.items():
         await stub.put(NODES, {"metadata": {"name": name, "labels": {}}})
         await stub.put(TOPOLOGIES, one.report(with_holdings=True))
+
     async with (
         served(stub) as api,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(600)) as session,
@@ -165,6 +170,7 @@ async def measured(pods: int, folder: Path) -> tuple[float, int]:
         took = processor_seconds(process.pid) - begun
         process.terminate()
         await process.wait()
+
     return took, play.questions
 
 

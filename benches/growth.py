@@ -104,6 +104,7 @@ def by_nodes(kinds: int) -> Iterator[tuple[int, float]]:
             made.append(Node.from_dict(found))
             for one in range(number % 4):
                 made[-1].admit(Demand(4 + number % 5, 4, {GPU: one}).manifest(f"old-{one}"))
+
         cluster = Cluster.from_nodes(made[number % len(made)].copy() for number in range(count))
         assert cluster.evaluate(pod).admitted.any()
         yield count, quickest(lambda: cluster.evaluate(pod), lambda: None, 60)  # noqa: B023  # called at once
@@ -130,7 +131,9 @@ def table(name: str, points: Iterable[tuple[int, float]]) -> Iterator[str]:
             if slopes and slope > max(min(slopes), 0) + STEEP:
                 text = f"**{text}**"
             slopes.append(slope)
+
         shown.append(text)
+
     yield f"| {name} | " + " | ".join(f"{size:,}" for size, _ in found) + " |"
     yield "|---|" + "--:|" * len(found)
     yield "| µs | " + " | ".join(shown) + " |"

@@ -56,6 +56,7 @@ def one_node() -> None:
     }
     for run in work.values():
         run()
+
     for name, run in work.items():
         count(name, TIMES, run)
         assert all(len(node.pods) == (name == "admit") for node in nodes)

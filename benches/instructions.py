@@ -78,6 +78,7 @@ def counted(python: str = sys.executable, root: Path = ROOT) -> Counts:
             total(file)
             for file in sorted(Path(folder).glob("out.*"), key=lambda file: int(file.suffix[1:]))
         ]
+
     return counts_of(done.stdout, totals)
 
 
@@ -136,6 +137,7 @@ def main(arguments: list[str]) -> int:
     if shutil.which("valgrind") is None:
         print("skipped: valgrind is not installed")
         return SKIPPED
+
     here = key()
     recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
     if arguments == ["--record"]:
@@ -143,11 +145,13 @@ def main(arguments: list[str]) -> int:
         RECORDED.write_text(json.dumps(recorded, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         print(f"recorded for {here}: {recorded[here]}")
         return 0
+
     if against:
         python, root = against[0], Path(against[1])
         if not (root / "benches/hot_paths.py").exists():
             print("skipped: the base has no benches/hot_paths.py")
             return SKIPPED
+
         before = counted(python, root)
     elif here in recorded:
         before = recorded[here]
@@ -156,6 +160,7 @@ def main(arguments: list[str]) -> int:
             f"skipped: nothing is recorded for {here}, only for {'; '.join(recorded) or 'nothing'}"
         )
         return SKIPPED
+
     now = counted()
     print(table(now, before), "", sep="\n")
     lines = complaints(now, before)

@@ -94,6 +94,7 @@ def pod_object(
     while len(json.dumps(found)) < SIZE and fields:
         key, value = fields.popitem()
         found["metadata"]["managedFields"].append({"manager": "kubelet", "fieldsV1": {key: value}})
+
     return found
 
 
@@ -131,7 +132,9 @@ def write(folder: Path, nodes: int, pods: int) -> None:
             made = pod_object(len(found[PODS]), one.name, containers, random)
             one.admit(read_pod(made))
             found[PODS].append(msgspec.json.encode(made))
+
         found[TOPOLOGIES].append(msgspec.json.encode(one.report(with_holdings=True)))
+
     for path, items in found.items():
         for start in range(0, len(items), PAGE):
             more = str(start + PAGE) if start + PAGE < len(items) else ""
@@ -140,6 +143,7 @@ def write(folder: Path, nodes: int, pods: int) -> None:
             )[:-1]
             text = head.encode() + b', "items": [' + b",".join(items[start : start + PAGE]) + b"]}"
             (folder / f"{path.rpartition('/')[2]}-{start}").write_bytes(text)
+
     sizes = {
         path.rpartition("/")[2]: sum(map(len, items)) // max(len(items), 1)
         for path, items in found.items()
@@ -159,6 +163,7 @@ async def serve(folder: Path) -> None:
                     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
                 )
                 await asyncio.sleep(3600)
+
             page = folder / f"{url.path.rpartition('/')[2]}-{query.get('continue', ['0'])[0]}"
             body = (
                 page.read_bytes()
@@ -243,9 +248,11 @@ def measure(folder: Path) -> dict[str, float]:
                     for one in answer.read().decode().splitlines()
                     if one[0] != "#"
                 )
+
             if float(lines["alignup_extender_lists"]) >= 6:
                 break
             time.sleep(0.05)
+
         ready = {
             "seconds": time.monotonic() - start,
             "processor seconds": processor_seconds(process.pid),

@@ -56,6 +56,7 @@ def running_agent(folder, site=None, **options):
             thread.join(LONG)
     finally:
         ownership.close()
+
     assert ended == [0]
 
 

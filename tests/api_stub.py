@@ -118,6 +118,7 @@ class ApiStub:
             if silently:
                 self.swallowed.add(self.version)
             self.changed.notify_all()
+
         return found
 
     async def delete(
@@ -158,11 +159,13 @@ class ApiStub:
         self.requests.append((request.method, path))
         if self.refusals:
             return self.status(self.refusals.pop(0), "refused as the test wants it")
+
         prefix = next((prefix for prefix in KINDS if path.startswith(f"{prefix}/")), "")
         parts = [unquote(part) for part in path.removeprefix(f"{prefix}/").split("/")]
         namespace = ""
         if parts[0] == "namespaces":
             namespace, parts = parts[1], parts[2:]
+
         kind = f"{prefix}/{parts[0]}"
         refused = self.refused_writes.get(kind) if request.method != "GET" else None
         if parts[0] not in KINDS.get(prefix, ()) or kind in self.forbidden or refused:
@@ -170,6 +173,7 @@ class ApiStub:
             return self.status(code, "no such kind, or refused as the test wants it")
         if len(parts) == 1 and request.method == "GET":
             return await (self.watch if "watch" in request.query else self.list)(request, kind)
+
         body = json.loads(await request.read() or b"null")
         if len(parts) == 1:
             body["metadata"].setdefault("namespace", namespace) if namespace else None
@@ -180,6 +184,7 @@ class ApiStub:
                 return self.status(409, "there is one already")
             body["metadata"].setdefault("uid", f"uid-{body['metadata']['name']}")
             return web.json_response(await self.put(kind, body), status=201)
+
         return await self.one(request.method, kind, (namespace, parts[1]), parts[2:], body)
 
     async def one(
@@ -191,6 +196,7 @@ class ApiStub:
             return self.status(404, f"{key[1]} not found")
         if sub and key[1] in self.held:
             await self.held[key[1]].wait()
+
         if sub in (["binding"], ["eviction"]):
             return await (self.bind if sub == ["binding"] else self.evict)(kind, key, found, body)
         if method in {"PATCH", "PUT"}:
@@ -200,7 +206,9 @@ class ApiStub:
                 found["metadata"]["resourceVersion"],
             }:
                 return self.status(409, "the object has been modified")
+
             return web.json_response(await self.put(kind, made))
+
         if method == "DELETE":
             wanted = ((body or {}).get("preconditions") or {}).get(
                 "uid", found["metadata"].get("uid")
@@ -208,6 +216,7 @@ class ApiStub:
             if wanted != found["metadata"].get("uid"):
                 return self.status(409, "the uid in the precondition is not that of the object")
             await self.delete(kind, key[1], key[0])
+
         return web.json_response(found)
 
     async def bind(
@@ -267,21 +276,26 @@ class ApiStub:
                 }
                 await response.write(json.dumps(error).encode() + b"\n")
                 return response
+
             for version, of, word, found, before in list(self.events):
                 if version > seen:
                     seen = version
                     if of == kind and version not in self.swallowed:
                         await self.tell(response, word, found, before, selector)
+
             async with self.changed:
                 if self.version == seen and generation == self.generation:
                     await self.changed.wait()
+
             seen = (
                 max(seen, self.version if not self.pending(seen) else seen)
                 if seen >= self.compacted
                 else seen
             )
+
         if request.transport is not None:
             request.transport.close()
+
         return response
 
     def pending(self, seen: int) -> bool:

@@ -83,6 +83,7 @@ def run(page: Path, *options: str) -> str:
     ]
     if os.geteuid() == 0:
         words.append("--no-sandbox")  # it refuses to run as root with one
+
     done = subprocess.run(  # noqa: S603  # a browser on a page of ours
         [*words, *options, page.as_uri()], capture_output=True, text=True, check=True, timeout=120
     )

@@ -37,6 +37,7 @@ def scenario(random: Random, name: str, *, release: str = "1.37") -> dict[str, A
     lists = random.random() < 0.2
     if lists:
         features["DRAListTypeAttributes"] = True
+
     for gate in (
         "DRAPartitionableDevices",
         "DRADeviceTaints",
@@ -46,10 +47,12 @@ def scenario(random: Random, name: str, *, release: str = "1.37") -> dict[str, A
     ):
         if random.random() < 0.02:
             features[gate] = False
+
     drivers = random.sample(DRIVERS, random.randint(1, 3))
     if release == "1.35":
         # nobody can say in which order that release tries two pools
         drivers = drivers[:1]
+
     slices: list[dict[str, Any]] = []
     for driver in drivers:
         slices += pool(random, driver, NODE, lists=lists, plain=release == "1.35")
@@ -57,6 +60,7 @@ def scenario(random: Random, name: str, *, release: str = "1.37") -> dict[str, A
             slices += pool(
                 random, driver, random.choice(("node-b", "fabric")), lists=lists, plain=False
             )
+
     return {
         "name": name,
         "release": release,
@@ -121,6 +125,7 @@ def pool(
                         )
                     )
                 )
+
         if random.random() < 0.03 and not plain:
             spec["pool"]["resourceSliceCount"] += 1
         if random.random() < 0.03 and not plain:
@@ -131,6 +136,7 @@ def pool(
                 "spec": spec,
             }
         )
+
     if counters:
         shared = [
             {
@@ -150,6 +156,7 @@ def pool(
         if "perDeviceNodeSelection" in slices[0]["spec"]:
             spec["allNodes"] = True
         slices.append({"metadata": {"name": f"{driver}-{name}-counters"}, "spec": spec})
+
     random.shuffle(slices)
     return slices
 
@@ -174,24 +181,31 @@ def device(
         attributes["model" if random.random() < 0.8 else f"{driver}/model"] = {
             "string": random.choice("ab")
         }
+
     if random.random() < 0.9:
         if lists and random.random() < 0.5:
             attributes[NUMA] = {"ints": random.sample(range(3), random.randint(1, 3))}
         else:
             attributes[NUMA] = {"int": random.randint(0, 1 + shape)}
+
     if random.random() < 0.8:
         attributes[ROOT] = {"string": f"pci{random.randint(0, 1 + shape)}"}
+
     if random.random() < 0.3:
         attributes["version"] = {"version": random.choice(("1.2.3", "2.0.0"))}
+
     one["attributes"] = attributes
     if random.random() < 0.3:
         one["capacity"] = {"memory": memory(random)}
+
     if random.random() < 0.3:
         one["allowMultipleAllocations"] = True
+
     if random.random() < 0.1:
         one["taints"] = [
             {"key": "bad", "effect": random.choice(("NoSchedule", "NoExecute", "None"))}
         ]
+
     if counters and random.random() < 0.8:
         one["consumesCounters"] = [
             {
@@ -202,6 +216,7 @@ def device(
                 },
             }
         ]
+
     return one
 
 
@@ -231,6 +246,7 @@ def claim(random: Random, number: int, drivers: list[str], *, plain: bool) -> di
             if random.random() < 0.05:
                 exactly["adminAccess"] = True
             requests.append({"name": f"r{index}", "exactly": exactly})
+
     devices: dict[str, Any] = {"requests": requests}
     constraints = []
     for _ in range(random.choice((0, 0, 1, 1, 2))):
@@ -242,9 +258,12 @@ def claim(random: Random, number: int, drivers: list[str], *, plain: bool) -> di
                 f"{request['name']}/w0" for request in requests if "firstAvailable" in request
             ]
             one["requests"] = random.sample(names, random.randint(1, len(names)))
+
         constraints.append(one)
+
     if constraints:
         devices["constraints"] = constraints
+
     return {
         "metadata": {"name": f"claim-{number}", "namespace": "default"},
         "spec": {"devices": devices},
@@ -259,12 +278,16 @@ def asked(random: Random, drivers: list[str], *, plain: bool) -> dict[str, Any]:
         one["allocationMode"] = "All"
     else:
         one["count"] = random.choice((1, 1, 1, 1, 1, 2, 2, 3, 12 if random.random() < 0.1 else 1))
+
     if random.random() < 0.2:
         one["selectors"] = [_cel(random.choice(SELECTORS).replace("{driver}", driver))]
+
     if random.random() < 0.15:
         one["tolerations"] = [{"key": "bad", "operator": "Exists"}]
+
     if random.random() < 0.15 and not plain:
         one["capacity"] = {"requests": {"memory": random.choice(("1Gi", "1536Mi", "3Gi", "6Gi"))}}
+
     return one
 
 
@@ -286,7 +309,9 @@ def held(random: Random, slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
                         result["consumedCapacity"] = {"memory": random.choice(("1Gi", "2Gi"))}
                 elif random.random() < 0.1:
                     result["adminAccess"] = True
+
                 results.append(result)
+
     return [
         {
             "metadata": {"name": "held", "namespace": "default"},

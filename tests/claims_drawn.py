@@ -119,6 +119,7 @@ class _Drawing:
         if self.is_single:
             # without these gates an allocator may be chosen that tries pools in no order
             self.drivers = self.drivers[:1]
+
         # what a driver's devices may be told apart by, for selectors and constraints
         self.models = {
             one: random.sample(("a100", "h100", "x", "B", "10"), random.randint(1, 3))
@@ -147,6 +148,7 @@ class _Drawing:
         for driver in self.drivers:
             for pool in self.pools():
                 slices += self.slices(driver, pool)
+
         random.shuffle(slices)
         count = random.choice((1, 1, 1, 1, 1, 2, 2, 3) if self.trouble < 1 else (1, 1, 2, 3, 4))
         claims = [
@@ -181,6 +183,7 @@ class _Drawing:
         tell["resourceSliceCount"] = parts + bool(sets)
         if self.goes_wrong(0.04):
             tell["resourceSliceCount"] += random.choice((-1, 1)) if parts > 1 else 1
+
         made = [{"devices": some, **self.reach(pool, some)} for some in dealt]
         if sets:
             reach = {
@@ -189,6 +192,7 @@ class _Drawing:
                 if key not in ("devices", "perDeviceNodeSelection")
             }
             made.append({"sharedCounters": sets, **(reach or {"allNodes": True})})
+
         if self.chance(0.08):
             # the driver has published anew, and an old slice is still there; or a new one is there
             # already
@@ -198,6 +202,7 @@ class _Drawing:
                 for one in random.sample(devices, min(2, len(devices)))
             ]
             made.append({"devices": older, **self.reach(pool, older), "odd": odd})
+
         names = random.sample(range(1000), len(made))
         found = []
         for number, one in zip(names, made, strict=True):
@@ -210,6 +215,7 @@ class _Drawing:
             found.append(
                 {"metadata": {"name": f"{random.choice('abz')}{number}-{driver}"}, "spec": spec}
             )
+
         return found
 
     def reach(self, pool: str, devices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -219,11 +225,13 @@ class _Drawing:
             return {"nodeName": pool}
         if pool == "node-9":
             return {"nodeName": random.choice((pool, self.node))}
+
         kind = random.choice(("all", "selector", "device"))
         if kind == "all":
             return {"allNodes": True}
         if kind == "selector":
             return {"nodeSelector": self.node_selector()}
+
         for one in devices:
             one.update(
                 random.choice(
@@ -236,6 +244,7 @@ class _Drawing:
                     )
                 )
             )
+
         return {"perDeviceNodeSelection": True}
 
     def node_selector(self) -> dict[str, Any]:
@@ -255,6 +264,7 @@ class _Drawing:
             term["matchFields"] = [
                 {"key": "metadata.name", "operator": "In", "values": [self.node]}
             ]
+
         return {"nodeSelectorTerms": [term]}
 
     def devices(self, driver: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -269,6 +279,7 @@ class _Drawing:
                 found += [
                     self.described(driver, part, random.randrange(self.spread)) for part in parts
                 ]
+
         if kind in ("whole", "mixed"):
             prefix = random.choice(("gpu-", "d", "x"))
             most = 40 if self.chance(0.05) else 8
@@ -276,16 +287,20 @@ class _Drawing:
                 self.described(driver, {"name": f"{prefix}{number}"}, number * self.spread // most)
                 for number in random.sample(range(most), random.randint(1, most))
             ]
+
         if kind in ("links", "cpus"):
             for number in range(random.randint(1, 4)):
                 one: dict[str, Any] = {"name": f"{kind}{number}", "capacity": self.capacities(kind)}
                 if self.chance(0.85):
                     one["allowMultipleAllocations"] = True
                 found.append(self.described(driver, one, number % self.spread))
+
         if self.goes_wrong(0.03) and found:
             found.append(dict(random.choice(found)))  # of one name twice: an invalid pool
+
         if self.goes_wrong(0.03) and sets:
             sets.pop()
+
         return sets, found
 
     def card(self, name: str, slots: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -305,9 +320,12 @@ class _Drawing:
                 if self.chance(0.05):
                     part["allowMultipleAllocations"] = True
                 parts.append(part)
+
             size //= 2
+
         if self.chance(0.3):
             random.shuffle(parts)
+
         return [{"name": name, "counters": counters}], parts
 
     def capacities(self, kind: str) -> dict[str, Any]:
@@ -333,15 +351,19 @@ class _Drawing:
                 "default": f"{values[0]}{suffix}",
                 "validValues": [f"{one}{suffix}" for one in values],
             }
+
         limits: dict[str, Any] = {"min": f"{least}{suffix}"}
         if self.chance(0.2) and not suffix:
             limits["min"] = default = random.choice(("500m", "100m", "1500m"))
+
         if self.chance(0.5):
             limits["max"] = f"{max(whole // random.choice((1, 2)), least)}{suffix}"
+
         if self.chance(0.6):
             limits["step"] = random.choice(
                 (f"1{suffix}", f"2{suffix}", "500m" if not suffix else f"1{suffix}")
             )
+
         return {"validRange": limits} | ({"default": default} if self.chance(0.8) else {})
 
     def attributes(self, driver: str, place: int) -> dict[str, Any]:
@@ -367,6 +389,7 @@ class _Drawing:
                 found[ROOT] = {"strings": [f"pci000{at}:00" for at in random.sample(range(3), 2)]}
             if self.chance(0.3):
                 found[named("driverVersion")] = {"versions": ["1.2.3", "2.0.0"]}
+
         return found
 
     def described(self, driver: str, one: dict[str, Any], place: int) -> dict[str, Any]:
@@ -375,15 +398,19 @@ class _Drawing:
         one = {**one, "attributes": self.attributes(driver, place)}
         if "capacity" not in one and self.chance(0.4):
             one["capacity"] = {"memory": {"value": random.choice(("16Gi", "40Gi", "80Gi"))}}
+
         if self.goes_wrong(0.12):
             one["taints"] = [self.taint() for _ in range(random.choice((1, 1, 2)))]
+
         if self.chance(0.04):
             one |= {
                 "bindingConditions": ["example.com/ready"],
                 "bindingFailureConditions": ["example.com/failed"],
             }
+
         if self.chance(0.05):
             one["bindsToNode"] = True
+
         return one
 
     def taint(self) -> dict[str, Any]:
@@ -411,6 +438,7 @@ class _Drawing:
             if self.chance(0.15):
                 parameters = {"apiVersion": "example.com/v1", "kind": "Mode", "mode": "shared"}
                 one["spec"]["config"] = [{"opaque": {"driver": own, "parameters": parameters}}]
+
         self.random.shuffle(found)
         return found
 
@@ -427,14 +455,17 @@ class _Drawing:
                 ways = [{"name": f"w{way}", **self.way()} for way in range(random.randint(1, 4))]
                 requests.append({"name": own, "firstAvailable": ways})
                 continue
+
             exactly = self.way()
             if self.chance(0.08):
                 exactly["adminAccess"] = self.chance(0.85)
             requests.append({"name": own, "exactly": exactly})
+
         devices: dict[str, Any] = {"requests": requests}
         constraints = [self.constraint(requests) for _ in range(random.choice((0, 0, 0, 1, 1, 2)))]
         if constraints:
             devices["constraints"] = constraints
+
         if self.chance(0.1):
             parameters = {"apiVersion": "example.com/v1", "kind": "Mode", "mode": "own"}
             devices["config"] = [
@@ -443,6 +474,7 @@ class _Drawing:
                     "opaque": {"driver": self.drivers[0], "parameters": parameters},
                 }
             ]
+
         return {"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": devices}}
 
     def constraint(self, requests: list[dict[str, Any]]) -> dict[str, Any]:
@@ -460,6 +492,7 @@ class _Drawing:
                 for way in it.get("firstAvailable", ())
             ]
             one["requests"] = random.sample(known, random.randint(1, len(known)))
+
         return one
 
     def way(self) -> dict[str, Any]:
@@ -468,6 +501,7 @@ class _Drawing:
         one: dict[str, Any] = {"deviceClassName": random.choice((driver,) * 8 + ("any", "chosen"))}
         if self.goes_wrong(0.015):
             one["deviceClassName"] = "no-such-class"
+
         if self.chance(0.06):
             one["allocationMode"] = "All"
         elif self.chance(0.7):
@@ -475,15 +509,19 @@ class _Drawing:
             one["count"] = random.choice((1, 1, 1, 1, 2, 3, 4)) if self.chance(0.3) else 1
             if self.goes_wrong(0.06):
                 one["count"] = random.choice((6, 8, 20, 32, 33))
+
         if self.chance(0.25):
             one["selectors"] = [
                 cel(self.expression(driver)) for _ in range(random.choice((1, 1, 1, 2)))
             ]
+
         if self.chance(0.2):
             one["tolerations"] = [self.toleration() for _ in range(random.choice((1, 1, 2)))]
+
         is_shared = self.kinds[driver] in ("links", "cpus")
         if self.chance(0.6 if is_shared else 0.05 * self.trouble):
             one["capacity"] = {"requests": self.amounts(driver)}
+
         return one
 
     def amounts(self, driver: str) -> dict[str, str]:
@@ -545,6 +583,7 @@ class _Drawing:
         )
         if self.has_lists and self.chance(0.3):
             text = f"{everybody}.numaNode.includes({random.randint(0, 3)})"
+
         if self.goes_wrong(0.1):
             failing = (
                 "device.none",
@@ -558,6 +597,7 @@ class _Drawing:
                 f'{capacity}.memory.isGreaterThan(quantity("10Gi"))',
             )
             text = random.choice((*failing, *others))
+
         return text
 
     # --- what others hold
@@ -584,13 +624,16 @@ class _Drawing:
                             result["consumedCapacity"] = taken
                     elif self.chance(0.1):
                         result["adminAccess"] = True
+
                     random.choice(found).append(result)
                     if not is_shareable:
                         break
+
         if self.chance(0.05):
             found[0].append(
                 {"request": "r", "driver": self.drivers[0], "pool": "gone", "device": "gone"}
             )
+
         asked = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}}
         return [
             {

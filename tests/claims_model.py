@@ -60,9 +60,11 @@ class _Model:
         problem = self.problem
         if request == problem.first_request[claim + 1]:
             return self.claim(claim + 1)
+
         ways = range(problem.first_way[request], problem.first_way[request + 1])
         if not problem.has_alternatives[request]:
             return self.way(claim, request, ways[0], 0, 0)
+
         too_many = 0
         for way in ways:
             try:
@@ -70,14 +72,17 @@ class _Model:
                     return True
             except TooManyError:
                 too_many += 1
+
         if too_many == len(ways):
             raise TooManyError
+
         return False
 
     def way(self, claim: int, request: int, number: int, count: int, start: int) -> bool:
         self.steps -= 1
         if self.steps < 0:
             raise TooLongError
+
         way = self.problem.ways[number]
         if way.everything == []:
             return False
@@ -90,8 +95,10 @@ class _Model:
             > MOST_RESULTS
         ):
             raise TooManyError
+
         if way.everything is not None:
             return self.next_of_all(claim, request, number, count, way.everything[count])
+
         for device in range(start, len(self.problem.devices)):
             match = self.problem.matches[number][device]
             if not self.is_open(claim, number, device) or match == 0:
@@ -104,6 +111,7 @@ class _Model:
                 and self.go_on(claim, request, number, count, device + 1, device)
             ):
                 return True
+
         return False
 
     def next_of_all(self, claim: int, request: int, number: int, count: int, device: int) -> bool:
@@ -151,9 +159,11 @@ class _Model:
         problem = self.problem
         if not self.is_open(claim, number, device) or problem.blocked[number][device]:
             return "refused"
+
         uses = problem.uses[device] if self.pays(device) else []
         if any(amount > self.left[counter] for counter, amount in uses):
             return "refused"
+
         covering = [
             place
             for place, (owner, _) in enumerate(problem.constraints)
@@ -164,17 +174,22 @@ class _Model:
             if not self.accepts(place, device):
                 self.forget(covering[:at], request)
                 return "broken"
+
             self.members[place].append(device)
             self.last[place][request] = device
+
         if problem.amounts[number][device] is None or not self.has_room(number, device):
             self.forget(covering, request)
             return "refused"
+
         for counter, amount in uses:
             self.left[counter] -= amount
+
         if problem.is_shareable[device]:
             self.shares[device].append(problem.needs[number][device])
         else:
             self.holders[device].add(claim)
+
         self.results.append((number, device))
         return "taken"
 
@@ -185,9 +200,11 @@ class _Model:
             self.shares[device].pop()
         else:
             self.holders[device].discard(claim)
+
         if self.pays(device):
             for counter, amount in problem.uses[device]:
                 self.left[counter] += amount
+
         covering = [
             place
             for place, (owner, _) in enumerate(problem.constraints)
@@ -210,11 +227,14 @@ class _Model:
             if known and self.problem.is_alone[place][device]:
                 return False
             return all(not values[device] & values[other] for other in known)
+
         if self.members[place] and self.problem.is_alone[place][device]:
             return False
         if self.problem.is_distinct[place]:
             return all(not values[device] & values[other] for other in self.members[place])
+
         common = values[device]
         for other in self.members[place]:
             common &= values[other]
+
         return common != 0

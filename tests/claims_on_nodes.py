@@ -50,7 +50,9 @@ def drawn_pod(random: Random) -> dict[str, Any]:
                 result["consumedCapacity"] = (
                     {KEY: random.choice(CAPACITY)} if random.random() < 0.9 else {}
                 )
+
             results.append(result)
+
         requests = [{"name": "r", "exactly": {"deviceClassName": DRIVER}}]
         metadata = {"name": f"c{number}", "namespace": "default", "uid": f"u{number}"}
         status = {"allocation": {"devices": {"results": results}}}
@@ -62,6 +64,7 @@ def drawn_pod(random: Random) -> dict[str, Any]:
                 "of": mine,
             }
         )
+
     offered = [one for claim in claims for one in claim.pop("of")] + devices
     pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
     part = {
@@ -71,6 +74,7 @@ def drawn_pod(random: Random) -> dict[str, Any]:
     named = [{"name": f"a{number}", "resourceClaimName": f"c{number}"} for number in names]
     if random.random() < 0.1:
         named.append({"name": "again", "resourceClaimName": f"c{names[0]}"})
+
     return {
         "pod": _pod(random, named),
         "node": {"metadata": {"name": NODE}},
@@ -92,10 +96,13 @@ def _device(random: Random, name: str) -> dict[str, Any]:
                 one |= {"capacity": {KEY: {"value": "64"}}, "allowMultipleAllocations": True}
             else:
                 how["mapping"] = {"deviceMultiplier": amount(random, resource, 2)}
+
         if random.random() < 0.6 or not how:
             keys = random.sample(("perPod", "perContainer"), random.randint(1, 2))
             how["overhead"] = {key: amount(random, resource, 1) for key in keys}
+
         counted[resource] = how
+
     return one | ({"nodeAllocatableResources": counted} if counted else {})
 
 
@@ -114,6 +121,7 @@ def _pod(random: Random, claims: list[dict[str, Any]]) -> dict[str, Any]:
     for one in inits:
         if random.random() < 0.4:
             one["restartPolicy"] = "Always"
+
     spec: dict[str, Any] = {"containers": containers, "resourceClaims": claims}
     spec |= {"initContainers": inits} if inits else {}
     if random.random() < 0.85:
@@ -128,7 +136,9 @@ def _pod(random: Random, claims: list[dict[str, Any]]) -> dict[str, Any]:
                 for kind, value in (("requests", least), ("limits", most)):
                     if random.random() < 0.7 or name.startswith("hugepages"):
                         whole[kind][name] = value
+
         spec["resources"] = {kind: amounts for kind, amounts in whole.items() if amounts}
+
     return {"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "spec": spec}
 
 
@@ -147,6 +157,7 @@ def _container(
                 limits[resource] = value
         elif random.random() < share / 2 and not resource.startswith("hugepages"):
             limits[resource] = value
+
     used = [one["name"] for one in claims if random.random() < 0.6]
     resources: dict[str, Any] = {"requests": requests, "limits": limits}
     resources["claims"] = [{"name": one} for one in used]
@@ -166,6 +177,7 @@ def outcome(question: dict[str, Any]) -> tuple[str, dict[str, int]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pod = read_pod(question["pod"])
+
     kinds = (("ResourceSlice", "slices"), ("ResourceClaim", "claims"))
     group = {"apiVersion": "resource.k8s.io/v1"}
     node = Node.from_dict(
@@ -189,6 +201,7 @@ def outcome(question: dict[str, Any]) -> tuple[str, dict[str, int]]:
         node.claims.allocate(pod, pod.all_containers[0], TopologyHint(None, preferred=True))
     except AllocationError as error:
         return str(error), {}
+
     return "", requests_of(node.claims.counted(pod))
 
 

@@ -38,6 +38,7 @@ def random_tables(random: Random) -> SimpleNamespace:
     for way, row in zip(tables.ways, tables.matches, strict=True):
         for device in way.everything or ():
             row[device] = 1
+
     tables.blocked = by_way_and_kind(lambda _: random.random() < 0.05)
     tables.amounts = by_way_and_kind(
         lambda kind: None if shareable[kind] and random.random() < 0.1 else {}
@@ -81,9 +82,12 @@ def _requests(random: Random, devices: int) -> dict[str, Any]:
                         is_admin=random.random() < 0.08,
                     )
                 )
+
             has_alternatives.append(choices > 1)
             first_way.append(len(ways))
+
         first_request.append(len(has_alternatives))
+
     return {
         "claims": [None] * claims,
         "ways": ways,
@@ -127,12 +131,14 @@ def _number_classes(tables: Any) -> None:
         tables.is_alone,
     ):
         by_device += table
+
     for way in tables.ways:
         # their order decides between an error and a refusal
         everything = way.everything or []
         by_device.append(
             [device if device in everything else None for device in range(len(tables.devices))]
         )
+
     numbers: dict[str, int] = {}
     tables.classes = [
         numbers.setdefault(repr(key), len(numbers)) for key in zip(*by_device, strict=True)

@@ -53,16 +53,20 @@ def machine_of(random: Random) -> dict[str, Any]:
                 }
             )
             cpu += size
+
         if pages:
             described["hugepages"] = {
                 "2Mi": random.choice([0, 256, 512]),
                 "1Gi": random.choice([0, 1, 2]),
             }
+
         nodes.append(described)
+
     near = [[10 if a == b else 12 if a * sockets // count == b * sockets // count else 31
              for b in range(count)] for a in range(count)]  # fmt: skip
     for described, row in zip(nodes, near, strict=True):
         described["distances"] = row
+
     return {"numaNodes": nodes}
 
 
@@ -74,6 +78,7 @@ def kubelet_of(random: Random, machine: dict[str, Any]) -> dict[str, Any]:
     options = {"max-allowable-numa-nodes": "16"}
     if random.random() < 0.3:
         options["prefer-closest-numa-nodes"] = "true"
+
     cpus = [cpu for node in machine["numaNodes"] for core in node["cores"] for cpu in core["cpus"]]
     config: dict[str, Any] = {
         "topologyManagerPolicy": policy,
@@ -86,10 +91,12 @@ def kubelet_of(random: Random, machine: dict[str, Any]) -> dict[str, Any]:
         config["reservedSystemCPUs"] = ",".join(
             map(str, random.choice([cpus[:1], cpus[:2], cpus[1:3]]))
         )
+
     if random.random() < 0.7:
         config["memoryManagerPolicy"] = "Static"
         first = machine["numaNodes"][0]["id"]
         config["reservedMemory"] = [{"numaNode": first, "limits": {"memory": "512Mi"}}]
+
     return config
 
 
@@ -110,9 +117,11 @@ def devices_of(random: Random, machine: dict[str, Any]) -> tuple[dict[str, Any],
             if style == "none" or (style == "mixed" and random.random() < 0.3):
                 near = random.choice([None, None, []])
             devices.append({"id": f"d{index}", "numa": near, "healthy": random.random() < 0.95})
+
         inventory[resource] = devices
         if random.random() < 0.2:
             sets[resource] = [["d0", f"d{count - 1}"]]
+
     return inventory, sets
 
 
@@ -135,10 +144,13 @@ def pod_of(
         for resource, devices in inventory.items():
             if random.random() < 0.5:
                 limits[resource] = str(random.randint(0, max(1, len(devices) // 2)))
+
         if machine["numaNodes"][0].get("hugepages") and random.random() < 0.3:
             limits["hugepages-2Mi"] = random.choice(["64Mi", "512Mi"])
+
         if random.random() < 0.03:
             limits["hugepages-16Gi"] = "16Gi"
+
         requests = {**limits, "cpu": "500m"} if quality == "burstable" else limits
         return {"name": name, "image": "i", "resources": {"limits": limits, "requests": requests}}
 
@@ -146,6 +158,7 @@ def pod_of(
     for init in inits:
         if random.random() < 0.3:
             init["restartPolicy"] = "Always"
+
     containers = [
         container(f"c{index}") for index in range(random.choices([1, 2, 3], [6, 3, 1])[0])
     ]
@@ -182,7 +195,9 @@ def node_of(random: Random) -> tuple[dict[str, Any], Node]:
             node = Node.from_dict(scenario)
         except ConfigError:  # not every option goes with every machine
             continue
+
         for index in range(random.choice([0, 1, 2, 4, 6])):
             with suppress(ConfigError):  # a pod's own policy, on more NUMA nodes than go with one
                 node.admit(pod_of(random, f"old-{index}", machine, inventory))
+
         return scenario, node

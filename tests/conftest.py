@@ -97,6 +97,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
             // config.workerinput["workercount"]
         )
         config.args = files[begin:] + files[:begin]
+
     # hypothesis makes its generator of random numbers now: it would not find who refers to it among
     # frozen objects
     settings(max_examples=1, database=None)(given(none())(lambda _: None))()

@@ -60,6 +60,7 @@ def machines(draw: st.DrawFn, *, even: bool = False) -> Machine:
     per_node = [cores] * nodes
     if not even:
         per_node = draw(st.lists(st.integers(0, 4), min_size=nodes, max_size=nodes).filter(any))
+
     below = draw(st.booleans())
     cuts = draw(st.sampled_from([1, 2])) if not even or cores % 2 == 0 else 1
     joined = draw(st.sampled_from([k for k in (1, 2, 3, nodes) if nodes % k == 0]))
@@ -72,7 +73,9 @@ def machines(draw: st.DrawFn, *, even: bool = False) -> Machine:
             cpus = tuple(sorted(next(numbers) for _ in range(smt)))
             socket = node * cuts + k * cuts // count if below else node // joined
             row.append(Core(cpus, socket, node * l3 + k * l3 // count if l3 else None))
+
         made.append(row)
+
     return machine_of(made)
 
 
@@ -104,5 +107,7 @@ def odd_machines(draw: st.DrawFn) -> Machine:
             socket = draw(st.integers(0, sockets - 1)) if crossed else node * sockets // nodes
             l3 = draw(st.integers(0, l3_groups - 1)) if l3_groups else None
             cores.append(Core(cpus, socket, l3))
+
         made.append(cores)
+
     return machine_of(made)

@@ -46,6 +46,7 @@ def _made() -> dict[str, Any]:
             )
             if kind.strip("*"):
                 made.type, made.type_name = 11, f".{_PACKAGE}.{kind.strip('*')}"
+
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
@@ -98,6 +99,7 @@ class Driver:
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(service, handlers),)
             )
+
         registry = folder / "plugins_registry"
         registry.mkdir(exist_ok=True)
         self._server.add_insecure_port(f"unix:{registry}/{name}.sock")

@@ -148,11 +148,14 @@ class Story:
         elif "kubelet" in attempt:
             node = self.node(**attempt["kubelet"])
             assert all(node.admit(one).admitted for one in self.pods)
+
         for resource in attempt.get("excludeTopology", ()):
             devices = [replace(one, numa_nodes=None) for one in node.inventory[resource]]
             node.devices.update(resource, devices)
+
         for uid in attempt.get("remove", ()):
             node.remove(uid)
+
         return node.admit(attempt.get("pod", manifest)).admitted
 
 
@@ -168,6 +171,7 @@ def random_story(
     if chance.random() < 0.3:
         for node in machine["numaNodes"]:
             node["hugepages"] = {"2Mi": chance.choice((0, 512)), "1Gi": chance.choice((0, 4))}
+
     cpu_manager = "static" if chance.random() < 0.85 else "none"
     memory_manager = "Static" if chance.random() < 0.6 else "None"
     kubelet: dict[str, Any] = {
@@ -188,10 +192,13 @@ def random_story(
     if cpu_manager == "static":
         kubelet["reservedSystemCPUs"] = chance.choice(("0", "0-1", ""))
         kubelet["cpuManagerPolicyOptions"] = chance.choice(CPU_OPTIONS)
+
     if memory_manager == "Static":
         kubelet["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": "1Gi"}}]
+
     if chance.random() < 0.2:
         kubelet["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true"}
+
     kubelet |= overlay or {}
     devices = {
         resource: [
@@ -205,11 +212,13 @@ def random_story(
         node = story.node()
     except AlignupError:
         return None
+
     for number in range(chance.randint(0, 12)):
         if story.pods and chance.random() < 0.2:
             story.do(node, {"remove": chance.choice(story.pods)["metadata"]["uid"]})
         else:
             story.do(node, {"admit": random_pod(chance, node, f"pod-{number}")})
+
     return story
 
 
@@ -249,11 +258,14 @@ def random_container(
     for resource in DEVICES:
         if chance.random() < 0.5:
             limits[resource] = str(chance.randint(1, 4 if large else 2))
+
     if node.machine.numa_nodes[0].hugepages and chance.random() < 0.3:
         limits["hugepages-2Mi"] = f"{2 * chance.randint(1, 256)}Mi"
+
     resources: dict[str, Any] = {"limits": limits}
     if chance.random() < 0.05:
         resources["requests"] = {"cpu": "100m"}
+
     return {"name": name, "image": "image", "resources": resources}
 
 

@@ -90,6 +90,7 @@ def scenario(seed: int) -> dict[str, Any]:
         else:
             steps.append({"admit": pod(random, f"pod{number}", list(devices))})
             live.append(f"pod{number}")
+
     return {
         "name": f"exponential-{seed}",
         "machine": machine(random),

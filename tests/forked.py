@@ -24,6 +24,7 @@ class ForkedRun:
             # the threads of pytest-xdist only wait
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
+
         if self.pid == 0:
             status = 70
             try:

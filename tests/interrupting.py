@@ -81,6 +81,7 @@ def interrupt_at_random(seed: int) -> None:
         if there and draw.random() < 0.4:
             node.remove(draw.choice(there))
             return
+
         asked = pod(
             uid, container("c", draw.choice(["1", "2", "4", "70"]), gpus=draw.choice([0, 1, 2]))
         )
@@ -99,6 +100,7 @@ def interrupt_at_random(seed: int) -> None:
                 operate(f"p{number}", there)
             except Interrupted:
                 interruptions += 1
+
             signal.setitimer(signal.ITIMER_REAL, 0)
             assert {one.uid for one in node.pods} - {f"p{number}"} <= set(there)
             if number % 50 == 49:
@@ -108,6 +110,7 @@ def interrupt_at_random(seed: int) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, was)
+
     assert interruptions
 
 

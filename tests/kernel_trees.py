@@ -52,6 +52,7 @@ def server(sockets=2, cores=2, threads=2, nodes=None, memory=8 << 20):
             files[f"{cache}/type"] = f"{kind}\n"
             files[f"{cache}/size"] = "32K\n"
             files[f"{cache}/shared_cpu_map"] = mask(shared)
+
     per = total // nodes
     for node in range(nodes):
         cpus = [c + t * total for t in range(threads) for c in range(node * per, (node + 1) * per)]
@@ -64,6 +65,7 @@ def server(sockets=2, cores=2, threads=2, nodes=None, memory=8 << 20):
             " ".join("10" if other == node else "21" for other in range(nodes)) + "\n"
         )
         files[f"{folder}/hugepages/hugepages-2048kB/nr_hugepages"] = "4\n"
+
     return files
 
 

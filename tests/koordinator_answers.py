@@ -91,6 +91,7 @@ def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
     if all_nodes.bit_length() > len(asked.node_states):
         expected = f"a state for each NUMA node id up to {all_nodes.bit_length() - 1}"
         raise InputError.at("node_states", expected, list(asked.node_states))
+
     exclusivity = Exclusivity(asked.exclusive, _occupancy(asked.node_states))
     providers = [None if hints is None else _scored(hints) for hints in asked.providers]
     profile = SchedulerProfile()
@@ -197,6 +198,7 @@ def _demands(case: FilterCase, present: list[PodOnNode]) -> tuple[Demand, Demand
             raise InputError.at("pods[].numa[].node", f"a node below {len(case.numa)}", used.node)
         cpu_free[used.node] -= used.cpu_milli
         memory_free[used.node] -= used.memory_mib * _MEBIBYTE
+
     return (
         Demand("cpu", cpu_capacity, _not_below_zero(cpu_free), case.pod.cpu_milli),
         Demand(

@@ -186,6 +186,7 @@ def mixed_groups(place, others=0):
             if not node["numberOfAssignments"]:
                 node["cells"] = [0, 1]
             node["numberOfAssignments"] += 1
+
         memory = document["machineState"]["0"]["memoryMap"]["memory"]
         memory["reserved"] += 2**30
         memory["free"] -= 2**30

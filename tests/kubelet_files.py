@@ -97,6 +97,7 @@ def memory_document(node):
     entries = {}
     for (uid, name), held in blocks.items():
         entries.setdefault(uid, {})[name] = held
+
     reserved = {
         (entry.numa_node, kind): size
         for entry in node.config.reserved_memory
@@ -122,12 +123,14 @@ def memory_document(node):
                 "reserved": there[position] - free,
                 "free": free,
             }
+
         cells = next((block["numaAffinity"] for block in mine), [numa_id])
         machine_state[str(numa_id)] = {
             "numberOfAssignments": len(mine),
             "memoryMap": tables,
             "cells": cells,
         }
+
     return {"policyName": "Static", "machineState": machine_state, "entries": entries}
 
 
@@ -141,6 +144,7 @@ def device_document(node):
                     if device.id in ids:
                         for numa_id in device.numa_nodes or (-1,):
                             by_node.setdefault(str(numa_id), []).append(device.id)
+
                 entries.append(
                     {
                         "PodUID": pod.uid,
@@ -150,6 +154,7 @@ def device_document(node):
                         "AllocResp": base64.b64encode(b"\n\x06\n\x01A\x12\x01B").decode(),
                     }
                 )
+
     registered = {
         resource: [one.id for one in pool.devices] for resource, pool in node.devices.pools.items()
     }
@@ -185,7 +190,9 @@ def answers(node):
                     ],
                 }
             )
+
         listed.append({"name": pod.name, "namespace": pod.namespace, "containers": containers})
+
     devices = [
         {
             "resource_name": resource,
@@ -230,6 +237,7 @@ def write_node(root, node, manifests):
     if node.devices:
         path = state / "device-plugins/kubelet_internal_checkpoint"
         path.write_text(signed(device_document(node), "devices"))
+
     listed, allocatable = answers(node)
     (root / "podresources/list.json").write_text(json.dumps(listed))
     (root / "podresources/allocatable.json").write_text(json.dumps(allocatable))

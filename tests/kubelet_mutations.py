@@ -70,6 +70,7 @@ def a_kubelet_node(rng):
             if path in STATE and rng.random() < 0.8 and isinstance(document, dict):
                 with contextlib.suppress(InputError, ValueError):
                     changed[path] = signed(document, STATE[path]).encode()
+
     return HeldFiles(changed)
 
 

@@ -54,6 +54,7 @@ class KubeletRig(Kubelet):
             after = self.ask("list")
             if unordered(before) == unordered(after):
                 return read
+
         raise RuntimeError(
             f"what PodResources lists changed {READINGS} times while the files were read"
         )

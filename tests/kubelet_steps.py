@@ -76,6 +76,7 @@ def compact_container(case: dict[str, Any], got: dict[str, Any]) -> dict[str, An
         for device in ids:
             place = near[resource][device]
             counts.setdefault(resource, {})[place] = counts.get(resource, {}).get(place, 0) + 1
+
     affinity = got["affinity"]
     return {
         "affinity": None
@@ -99,11 +100,13 @@ def check_step(case: dict[str, Any], step: dict[str, Any], expected: dict[str, A
     blocks = [{**one, "numa": one["numaNodes"]} for one in step.get("podMemory", ())]
     for block in blocks:
         del block["numaNodes"]
+
     by_type = {"key": lambda block: block["type"]}
     assert sorted(blocks, **by_type) == sorted(expected.get("podMemory", ()), **by_type)
     if "podHints" in expected:
         offered = {name: compact_hints(hints) for name, hints in step["podHints"].items()}
         assert offered == expected_hints(expected["podHints"])
+
     for name, wanted in expected.get("containers", {}).items():
         got = step["containers"][name]
         if step["admitted"]:
@@ -112,6 +115,7 @@ def check_step(case: dict[str, Any], step: dict[str, Any], expected: dict[str, A
             assert compact == {"affinity": wanted.get("affinity"), **given}
             for resource, ids in wanted.get("deviceIds", {}).items():
                 assert got["devices"][resource] == ids
+
         if "hints" in wanted:
             offered = {name: compact_hints(hints) for name, hints in got["hints"].items()}
             assert offered == expected_hints(wanted["hints"])
@@ -146,6 +150,7 @@ class Picks:
                 if counts.get(self.near[resource][device], 0) > 0:
                     counts[self.near[resource][device]] -= 1
                     picked.append(device)
+
             return picked[:size]
 
         return preferred_allocation
@@ -171,6 +176,7 @@ def following_node(
             r: picks.random.sample(devices, len(devices)) for r, devices in case["devices"].items()
         }
         case = {**case, "devices": shuffled}
+
     recorders: list[tuple[str, RecordingProvider]] = []
 
     def follow(provider: Any) -> Following:

@@ -52,12 +52,15 @@ class Shape:
                 files[f"{folder}/distance"] = " ".join(map(str, self.distances[position])) + "\n"
             for size, count in self.hugepages.get(node, {}).items():
                 files[f"{folder}/hugepages/hugepages-{size}kB/nr_hugepages"] = f"{count}\n"
+
         for size, count in self.system_hugepages.items():
             files[f"sys/kernel/mm/hugepages/hugepages-{size}kB/nr_hugepages"] = f"{count}\n"
+
         if self.lists:
             files[f"{CPU}/online"] = cpulist(self.online)
             if self.nodes:
                 files[f"{NODE}/online"] = cpulist(self.nodes)
+
         for address, facts in self.pci.items():
             near = (
                 {"numa_node": facts["node"]}
@@ -65,6 +68,7 @@ class Shape:
                 else {"local_cpus": mask(facts["near"]).strip()}
             )
             files |= pci(address, f"0x{facts['class']}00", **near)
+
         return (
             {path: text.rstrip("\n") + "\n\0" for path, text in files.items()}
             if self.nul
@@ -93,6 +97,7 @@ class Shape:
                             f"{cache}/type": "Unified\n",
                             f"{cache}/size": "8K\n",
                         }
+
         return files
 
     def told(self, path: str, cpus: list[int], as_mask: str, as_list: str) -> dict[str, str]:

@@ -117,16 +117,20 @@ def best_of_folding(
             new = (every_node if mask is None else every_node & mask, True)
             if new[0] and (best is None or is_better(new, best, 0, distances)):
                 best = new
+
     if best:
         return best
+
     reached = {every_node}
     for hints in lists:
         masks = {every_node if mask is None else mask for mask, _ in hints}
         reached = {common & mask for common in reached for mask in masks}
+
     wanted = wanted_size(lists)
     for common in reached - {0}:
         if best is None or is_better((common, False), best, wanted, distances):
             best = common, False
+
     return best or (every_node, False)
 
 
@@ -155,10 +159,12 @@ def merge(
     """
     if policy == "none":
         return None, False, True
+
     lists = lists_of(providers)
     if policy == "single-numa-node":
         mask, preferred = best_of(single_nodes(lists), numa_nodes)
         return None if mask == (1 << numa_nodes) - 1 else mask, preferred, preferred
+
     mask, preferred = best_of(lists, numa_nodes, distances)
     return mask, preferred, preferred or policy == "best-effort"
 
@@ -247,6 +253,7 @@ def feasible(
         if accepted or mask in extra:
             touched = sum(1 for socket in sockets if socket & mask)
             found.append((mask, mask.bit_count() == preferred_size or touched == preferred_sockets))
+
     return sorted(found, key=lambda hint: (hint[0].bit_count(), hint[0]))
 
 

@@ -65,20 +65,26 @@ def pack(
     """
     if not 0 < count <= free.bit_count():
         return 0
+
     pick = Pick(free, count, held)
     if pick.needed >= min(group.size for group in topology.outer):
         _take_whole(pick, _outer_order(topology, free))
+
     if pick.needed >= min(part.size for group in topology.outer for part in group.parts):
         _take_whole(pick, _inner_order(topology, pick.free))
+
     if by_l3 and pick.needed > 0:
         _take_l3_groups(pick, topology)
+
     if spread:
         _take_cpus_by_number(pick, topology)
         return pick.taken
     if pick.needed >= min(cpus.bit_count() for cpus in topology.core_cpus):
         _take_whole_cores(pick, topology)
+
     if pick.needed > 0:
         _take_cpus_by_core(pick, topology)
+
     return pick.taken
 
 
@@ -197,6 +203,8 @@ def _rest_in_l3_group(pick: Pick, group: CpuGroup, topology: CpuTopology) -> int
         if free and cores:
             cpus |= free
             cores -= 1
+
     if pick.needed % 2 and topology.cpus_per_core > 1 and cpus.bit_count() > pick.needed:
         cpus ^= 1 << (cpus.bit_length() - 1)
+
     return cpus

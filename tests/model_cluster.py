@@ -132,6 +132,7 @@ class ModelCluster:
         if not passed:
             self._at(now + RETRY * (1 + self.random.random()), partial(self._ask, given))
             return
+
         scores = self.answers.prioritize(pod, passed)
         highest = max(scores)
         best = [name for name, score in zip(passed, scores, strict=True) if score == highest]

@@ -27,6 +27,7 @@ class Layout:
                         core.socket,
                         min(core.cpus),
                     )
+
         sockets_larger = len(set(self.node.values())) > len(set(self.socket.values()))
         self.outer, self.inner = (
             (self.socket, self.node) if sockets_larger else (self.node, self.socket)
@@ -93,6 +94,7 @@ def best_of(
             if value is not None and (lowest is None or value < lowest):
                 lowest, best, remembered = value, choice, choice
                 done = stop and value == 0
+
     return lowest, best, remembered
 
 
@@ -105,6 +107,7 @@ def plan(left: Sequence[int], size: int, count: int, group_size: int):
         groups = sum(left[i] // group_size for i in chosen)
         if groups * group_size < count or any(left[i] < share for i in chosen):
             return None
+
         after = [cpus - share * (i in chosen) for i, cpus in enumerate(left)]
         remainder = count - share * size
         if not remainder:
@@ -117,6 +120,7 @@ def plan(left: Sequence[int], size: int, count: int, group_size: int):
                 if rest and final[i] >= group_size:
                     final[i] -= group_size
                     rest -= group_size
+
             return None if rest else deviation(final)
 
         able = [i for i in chosen if after[i] >= group_size]

@@ -54,10 +54,12 @@ class Devices:
         """Return every mask near which enough devices are, and whether it is as small as is possible."""
         if not self.universe:
             return None
+
         reusable &= self.present
         pool = (self.free if held is None else held) | reusable
         if pool.bit_count() < request:
             return {}
+
         masks = [mask for mask in range(1, 1 << self.nodes) if not mask & ~self.universe]
         sizes = [
             mask.bit_count()
@@ -89,21 +91,27 @@ class Devices:
         """Return the devices that a container gets, or why it gets none."""
         if not self.healthy:
             return "none healthy"
+
         chosen = first(reusable & self.present, request)
         if chosen.bit_count() == request:
             return chosen
         if self.free.bit_count() < request - chosen.bit_count():
             return "too few"
+
         near = 0 if mask is None else self.near(self.free, mask)
         if request - chosen.bit_count() < near.bit_count():
             chosen = chosen if advise is None else advise(near, chosen, request)
             return chosen | first(near & ~chosen, request - chosen.bit_count())
+
         chosen |= near
         if chosen.bit_count() < request and advise is not None:
             chosen = advise(self.free, chosen, request)
+
         without = sum(1 << index for index, place in enumerate(self.places) if not place)
         if mask is None:
             without = 0
+
         for rest in (self.free & ~without, self.free & without):
             chosen |= first(rest & ~chosen, request - chosen.bit_count())
+
         return chosen

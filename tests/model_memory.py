@@ -142,6 +142,7 @@ class Memory:
             if mask is not None or chosen:
                 return found[0]
             chosen, preferred = found
+
         return chosen
 
     def allocate(
@@ -153,6 +154,7 @@ class Memory:
             return chosen
         if self.checks_groups and chosen.bit_count() > 1 and not self.allows(chosen):
             return "bound otherwise"
+
         held = Held(chosen)
         for kind, amount in requests:
             held.taken[kind] = [0] * chosen.bit_count()
@@ -160,11 +162,13 @@ class Memory:
             for donor in donors:
                 if donor.mask == chosen:
                     missing = donor.hand_over(kind, missing, held)
+
             for index, node in enumerate(nodes_of(chosen)):
                 part = min(self.free[kind][node], missing)
                 self.free[kind][node] -= part
                 held.taken[kind][index] += part
                 missing -= part
+
         self.bind(held)
         return held
 
@@ -184,6 +188,7 @@ class Memory:
                 part = amount if self.checks_groups else min(left, room)
                 self.free[kind][node] += part
                 left -= part
+
         for node in nodes_of(held.mask):
             self.users[node].remove(held)
             sits_alone = any(user.mask == 1 << node for user in self.users[node])

@@ -205,6 +205,7 @@ def mutated_bytes(data, rng):
             changed[start:start] = rng.choice(PIECES) * rng.choice([1, 1, 3, 200])
         elif rng.random() < 0.1:
             del changed[start:]
+
     return bytes(changed)
 
 
@@ -226,6 +227,7 @@ def mutated_files(files, rng):
         else:
             text = mutated_bytes(changed.get(path, "").encode(errors="replace"), rng)
             changed[path] = text.decode("ascii", "replace")
+
     return changed
 
 

@@ -55,6 +55,7 @@ def machine(
         )
         distances = tuple(10 if other == position else 20 + other for other in range(numa_nodes))
         nodes.append(NumaNode(first_id + position * gap, 16 * GIB, cores, (), distances))
+
     return Machine(tuple(nodes))
 
 
@@ -126,6 +127,7 @@ def used_node(pods: int = 3) -> Node:
     for number in range(pods):
         wanted = ({"gpu": 1}, {"vf": 7}, {})[number % 3]
         node.admit(pod(f"pod-{number}", 1, 2, **wanted))
+
     return node
 
 

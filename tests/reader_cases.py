@@ -187,10 +187,13 @@ def an_archive(rng):
                         ["-9", "abc", "9" * 99]
                     )
                 }
+
             archive.addfile(member, io.BytesIO(data))
+
     data = packed.getvalue()
     if rng.random() < 0.7:
         data = mutated_bytes(data[: 512 * rng.randint(1, 40)], rng)
+
     way = rng.randrange(4)
     packed = (
         gzip.compress(data, 1) if way == 0 else lzma.compress(data, preset=0) if way == 1 else data
@@ -212,6 +215,7 @@ def a_lease_file(rng):
     text = encode_table(table)
     if rng.random() < 0.5:
         return mutated_bytes(text, rng)
+
     inner = as_json(mutated_document(json.loads(text)["table"], rng), rng)
     return b'{"version":1,"checksum":"%s","table":%s}\n' % (checksum(inner).encode(), inner)
 

@@ -30,6 +30,7 @@ def made_cgroup():
     mount = cgroup_mount()
     if mount is None:
         pytest.skip("cgroups of version 2 are not mounted here")
+
     base = mount / f"alignup-test-{os.getpid()}-{next(_NUMBERS)}"
     try:
         base.mkdir()
@@ -37,12 +38,14 @@ def made_cgroup():
         (base / "trial").rmdir()
     except OSError as error:
         pytest.skip(f"no cgroup can be made in {mount}: {error.strerror}")
+
     try:
         yield base
     finally:
         for folder in [*base.iterdir(), base]:
             with suppress(OSError):
                 (folder / "cgroup.kill").write_text("1")
+
         end = time.monotonic() + 60
         while not remove_cgroup(str(base)) and time.monotonic() < end:
             time.sleep(0.01)

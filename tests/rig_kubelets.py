@@ -128,4 +128,5 @@ def misses(kubelet: RealKubelet, bound: list[str]) -> list[str]:
         if word == "DENY":
             before = said[max(0, place - 12) : place]
             found.append(f"{kubelet.name}: {name} (pods came {order}): {before}")
+
     return found

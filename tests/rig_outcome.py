@@ -98,14 +98,18 @@ class Outcome:
         seen = self.pods.get(found.metadata.name)
         if seen is None:
             return
+
         status = found.status
         if any(one.type == "PodScheduled" and one.status == "False" for one in status.conditions):
             seen.waited = True
+
         if found.spec.node_name and seen.bound is None:
             seen.bound, seen.node = self.now(), found.spec.node_name
             seen.version = int(found.metadata.resource_version)
+
         if status.phase == "Running" and seen.running is None:
             seen.running = self.now()
+
         if status.phase in {"Succeeded", "Failed"} and seen.ended is None:
             seen.ended = self.now()
             seen.reason = status.reason
@@ -190,6 +194,7 @@ async def play(
         for moment, one in zip(moments, pods, strict=True):
             await asyncio.sleep(max(0.0, moment - outcome.now()))
             arriving.append(asyncio.create_task(arrive(api, one, outcome)))
+
         await settled(outcome, patience)
         for task in (ending, *arriving):
             task.cancel()
@@ -219,6 +224,7 @@ async def play_gangs(
             while all(outcome.pods[name].bound is None for name in names):  # noqa: ASYNC110  # as above
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(disturb)
+
         await settled(outcome, patience)
 
 

@@ -60,6 +60,7 @@ def run(
         one["devices"]["example.com/gpu"] = [
             {"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)
         ]
+
     path = write_nodes(plane.folder, described)
     outcome = Outcome(allocatable=allocatable(described))
     listen = ("--kubeconfig", plane.kubeconfig, "--listen")
@@ -84,6 +85,7 @@ def run(
                 )
             )
             return {**became(), **processor_time(plane, fleet=fleet.pid), **cycles(plane)}
+
         with alignup("extender", *listen, there, ready=f"http://{there}/healthz") as server:
             plane.schedule_with(there)
             asyncio.run(

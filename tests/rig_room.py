@@ -32,6 +32,7 @@ def waits_beside_room(
     for manifest in asked:
         name = manifest["metadata"]["name"]
         pods[name] = read_pod({**manifest, "metadata": {**manifest["metadata"], "uid": name}})
+
     waiting: dict[str, set[str]] = {}
     since: dict[str, float] = {}
     found = []
@@ -51,6 +52,7 @@ def waits_beside_room(
             for node in nodes:
                 look(name, node, moment)
             continue
+
         if what == "bound":
             waiting.pop(name, None)
             began = since.pop(name, None)
@@ -60,8 +62,10 @@ def waits_beside_room(
             nodes[one.node].admit(pods[name])
         else:
             nodes[one.node].end(name)
+
         for other in waiting:
             look(other, one.node, moment)
+
     return found
 
 

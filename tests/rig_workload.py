@@ -79,8 +79,10 @@ def pod(number: int, seconds: float, random: Random) -> dict[str, Any]:
     containers = [container("a", random)]
     if random.random() < 0.15:
         containers.append(container("b", random))
+
     if random.random() < 0.1:
         containers[0]["resources"] = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+
     return {
         "apiVersion": "v1",
         "kind": "Pod",

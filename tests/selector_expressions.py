@@ -84,15 +84,18 @@ class Expressions:
         random = self._random
         if random.random() < 0.02:
             kind = Type(random.choice(SIMPLE))
+
         known = [name for name, one in self._variables if one.name == kind.name]
         if known and random.random() < 0.4:
             return random.choice(known)
         if kind.is_variable:
             kind = Type(random.choice(SIMPLE))
+
         if depth <= 0 or random.random() < 0.1:
             return self._value(kind, depth)
         if random.random() < 0.25:
             return self._macro(kind, depth - 1)
+
         made = self._made.get(kind.name, []) + [
             one for letter in "ABV" for one in self._made.get(letter, [])
         ]
@@ -107,6 +110,7 @@ class Expressions:
         ]
         if not choices:
             return self._value(kind, depth)
+
         return self._call(*random.choice(choices), kind, depth - 1)
 
     def _value(self, kind: Type, depth: int) -> str:
@@ -116,6 +120,7 @@ class Expressions:
             return (
                 f"[{', '.join(self.of(inner[0], depth - 1) for _ in range(random.randint(0, 3)))}]"
             )
+
         if kind.name == "map" and random.random() < 0.8:
             # cel-go panics where a constant map has a key of bytes
             key = inner[0] if inner[0].name in ("int", "uint", "bool") else Type("string")
@@ -124,8 +129,10 @@ class Expressions:
                 for _ in range(random.randint(0, 2))
             )
             return f"{{{', '.join(entries)}}}"
+
         if kind.name == "optional_type" and random.random() < 0.7:
             return f"optional.of({self.of(inner[0], depth - 1)})"
+
         found = random.choice(VALUES.get(kind.name, "1").split())
         return re.sub(r"\{[ABC]\}", lambda place: PLACES[place[0]], found)
 
@@ -197,4 +204,5 @@ class Expressions:
             found = f"optional.of({self.of(inner, depth)}).optMap({name}, {body})"
         else:
             found = f"cel.bind({name}, {self.of(inner, depth)}, {body})"
+
         return found

@@ -68,6 +68,7 @@ async def extender(
     for name in nodes:
         await stub.put(NODES, {"metadata": {"name": name}})
         await stub.put(TOPOLOGIES, topology(name, described=description(), holdings=EMPTY))
+
     async with served(stub) as api, aiohttp.ClientSession() as session:
         made = Extender(api, Answers(ClusterState(), fails_open=fails_open))
         app = make_app(made, **options)

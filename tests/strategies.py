@@ -74,17 +74,21 @@ def requests(draw: st.DrawFn, numa_nodes: int) -> tuple[list[Any], dict[str, Any
     }
     if draw(st.booleans()):
         options["touching"] = draw(st.lists(masks(numa_nodes), max_size=2))
+
     if draw(st.booleans()):
         width = draw(st.integers(1, 4))
         options["sockets"] = [
             everything & ((1 << width) - 1) << start for start in range(0, numa_nodes, width)
         ]
         options["preferred_sockets"] = draw(st.integers(-1, 2))
+
     if draw(st.booleans()):
         options["alone"] = draw(st.integers(0, everything))
         options["groups"] = draw(st.lists(masks(numa_nodes), max_size=2, unique=True))
+
     if draw(st.integers(0, 4)) == 0:
         options["extra"] = draw(st.lists(masks(numa_nodes), max_size=2, unique=True))
+
     return draw(st.lists(demands(numa_nodes), max_size=2)), options
 
 

@@ -39,6 +39,7 @@ def examples_of(name: str) -> list[doctest.DocTest]:
             for test in finder.find(one, one.__name__, globs=names)
             if test.examples
         ]
+
     return found
 
 

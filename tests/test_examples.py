@@ -83,6 +83,7 @@ def test_ranks_are_on_parts_of_their_own(tmp_path, launcher, rank, size) -> None
     """Stand-ins for the launchers start the ranks with the variables that the real ones set."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("a CPU for each of two ranks")
+
     program = tmp_path / launcher
     program.write_text(
         '#!/bin/sh\nwhile [ "$1" != alignup ]; do shift; done\n'

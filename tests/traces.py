@@ -25,6 +25,7 @@ def scenario(seed: int, steps: int = 60, policy: str = "restricted", **keys: Any
         if live and random.random() < 0.35:
             found.append({"remove": live.pop(random.randrange(len(live)))})
             continue
+
         devices = (
             {"gpu": 1} if random.random() < 0.4 else {"any": 1} if random.random() < 0.2 else {}
         )
@@ -33,6 +34,7 @@ def scenario(seed: int, steps: int = 60, policy: str = "restricted", **keys: Any
         )
         live.append(manifest["metadata"]["uid"])
         found.append({"admit": manifest})
+
     devices = {
         "example.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": 1}],
         "example.com/any": [{"id": "any0", "numa": None}, {"id": "both", "numa": [0, 1]}],

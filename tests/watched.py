@@ -75,8 +75,10 @@ def topology(
     annotations = {}
     if described is not None:
         annotations[NODE] = json.dumps(described)
+
     if holdings is not None:
         annotations[HOLDINGS] = msgspec.json.encode(holdings_of(holdings)).decode()
+
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
@@ -99,6 +101,7 @@ def pod_object(name: str, node: str = "", priority: int = 0, **limits: Any) -> d
     amounts = {"cpu": "1", "memory": "1Gi", **{key: str(value) for key, value in limits.items()}}
     if "gpu" in amounts:
         amounts["example.com/gpu"] = amounts.pop("gpu")
+
     container = {
         "name": "main",
         "image": "none",

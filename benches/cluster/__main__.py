@@ -135,10 +135,13 @@ def arguments() -> argparse.Namespace:
     chosen.ways = chosen.ways.split(",")
     if unknown := set(chosen.ways) - set(WAYS):
         parser.error(f"no such way: {', '.join(sorted(unknown))}")
+
     if reason := why_not(*CONTROL_PLANE):
         parser.error(reason)
+
     if any(way.startswith("peer") for way in chosen.ways) and not PEER.exists():
         parser.error(f"{PEER} is missing: benches/cluster/peer/build {BIN} makes it")
+
     return chosen
 
 

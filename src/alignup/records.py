@@ -53,6 +53,7 @@ class _Fields:
     def __get__(self, _record: object, owner: Any) -> dict[str, dataclasses.Field[Any]]:
         if owner in self._made:
             return self._made[owner]
+
         import dataclasses  # noqa: PLC0415  # see the module
 
         made = []
@@ -61,6 +62,7 @@ class _Fields:
                 option: value for option, value in one._asdict().items() if value is not _NONE
             }
             made.append((name, owner.__record_types__[name], dataclasses.field(**options)))
+
         alike: Any = dataclasses.make_dataclass(owner.__name__, made, eq=False)
         fields: dict[str, dataclasses.Field[Any]] = alike.__dataclass_fields__
         self._made[owner] = fields
@@ -89,6 +91,7 @@ class _RecordType(type):
         for base in reversed(bases):
             fields |= getattr(base, "__record_fields__", {})
             types |= getattr(base, "__record_types__", {})
+
         own = [
             key
             for key, kind in namespace.get("__annotations__", {}).items()
@@ -98,6 +101,7 @@ class _RecordType(type):
             default = namespace.pop(key, _NONE)
             fields[key] = default if isinstance(default, _Field) else _Field(default)
             types[key] = namespace["__annotations__"][key]
+
         namespace["__slots__"] = tuple(own)
         namespace["__match_args__"] = tuple(key for key, one in fields.items() if one.init)
         namespace["__record_fields__"] = fields
@@ -112,13 +116,16 @@ class _RecordType(type):
         if compared:
             namespace["__record_key__"] = attrgetter(*compared)
             namespace["__record_hash__"] = attrgetter(*hashed) if hashed else type
+
         namespace.setdefault("__init__", _first_init)
         if not eq:
             namespace.setdefault("__eq__", object.__eq__)
             namespace.setdefault("__hash__", object.__hash__)
+
         if not frozen:
             namespace |= {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
             namespace.setdefault("__hash__", None)
+
         return super().__new__(cls, name, bases, namespace)
 
     @property
@@ -153,6 +160,7 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
                 f"_make_{key}() if {key} is _none else {key}" if one.init else f"_make_{key}()",
                 "_none",
             )
+
         has_default = one.default is not _NONE or one.default_factory is not _NONE
         if one.init:
             arguments.append(f"{key}={default}" if has_default else key)
@@ -161,8 +169,10 @@ def _init_of(owner: _RecordType) -> Callable[..., None]:
             body.append(
                 f"    self.{key} = {value}\n" if is_plain else f"    _set_{key}(self, {value})\n"
             )
+
     if hasattr(owner, "__post_init__"):
         body.append("    self.__post_init__()\n")
+
     exec(f"def __init__({', '.join(arguments)}):\n{''.join(body) or '    pass'}", names)  # noqa: S102 - our own text
     made: Callable[..., None] = names["__init__"]
     made.__qualname__ = f"{owner.__qualname__}.__init__"

@@ -148,6 +148,7 @@ def loading(campaign, number, seconds):
             if type(reply).__name__ != "Grant":
                 campaign.wrong(f"refused: {reply}")
             exchange(connection, stream, GiveBack(lease_id))
+
     (campaign.folder / f"took-{number}").write_text(json.dumps(took))
 
 
@@ -164,7 +165,9 @@ def in_process(campaign):
                 ).id
             )
             ledger.free(str(number))
+
         best = min(best, time.perf_counter() - start)
+
     return round(count / best)
 
 
@@ -187,6 +190,7 @@ def load(campaign, seconds):
             "median ms": round(took[len(took) // 2] * 1000, 3),
             "p99 ms": round(took[len(took) * 99 // 100] * 1000, 3),
         }
+
     return found
 
 
@@ -273,6 +277,7 @@ def beside(campaign, seconds):
     for name in (f"took-{INNOCENT}", "problems"):
         (campaign.folder / name).touch()
         (campaign.folder / name).chmod(0o666)
+
     neighbours = {
         "alone": (),
         f"{HANGING} hanging plugins": (hanging,),
@@ -296,6 +301,7 @@ def beside(campaign, seconds):
             "p99 ms": round(took[len(took) * 99 // 100] * 1000, 2),
             "longest ms": round(took[-1] * 1000, 1),
         }
+
     return found
 
 
@@ -348,12 +354,14 @@ def claiming(campaign, number, seconds, plugins):
             if "resource that it has" not in str(error):
                 campaign.wrong(f"failed: {error}")
             continue
+
         held = Held(campaign, lease)
         time.sleep(chance.random() * 0.05)
         if chance.random() < 0.2 and lease.id not in {
             known.lease.id for known in source.overview().leases
         }:
             campaign.wrong(f"forgotten: {lease}")
+
         held.close()
         source.give_back(lease)
 
@@ -372,6 +380,7 @@ def plugging(campaign):
                 with suppress(Exception):
                     plugin.register()
                     seen = found.st_ino, found.st_mtime_ns
+
         time.sleep(0.05)
 
 
@@ -415,6 +424,7 @@ def commanding(campaign, seconds):
             lease = source.acquire(request, 5.0).lease
         except AllocationError:
             lease = None
+
         os.write(go[1], b"x")
         daemon = int(os.read(said[0], 20))
         for pid in (command, keeper):
@@ -423,6 +433,7 @@ def commanding(campaign, seconds):
             time.sleep(0.02)
             if lease.id not in {known.lease.id for known in source.overview().leases}:
                 campaign.wrong(f"forgotten, though its daemon runs: {lease.name}")
+
         os.kill(daemon, signal.SIGKILL)
         for descriptor in (*go, *said):
             os.close(descriptor)
@@ -453,9 +464,12 @@ def soak(campaign, seconds):
         if len(sizes) % 6 == 0:
             ended(plugin)
             plugin = forked(plugging, campaign)
+
         killed += 1
+
     for pid in (*clients, commands):
         os.waitpid(pid, 0)
+
     all_free(campaign)
     sizes.append(size_of(agent))
     ended(plugin)
@@ -463,6 +477,7 @@ def soak(campaign, seconds):
     early, late = sizes[len(sizes) // 4], sizes[-1]
     if late[0] > early[0] + 16_000 or late[1] > early[1] + 16:
         campaign.wrong(f"grown: {early} to {late}")
+
     return {"clients killed": killed, "samples": len(sizes), **summary(sizes)}
 
 
@@ -494,14 +509,17 @@ def kill(campaign, seconds):
             number = chance.randrange(CLIENTS)
             ended(clients[number])
             clients[number] = forked(claiming, campaign, number, LONG, True)
+
     for pid in clients:
         ended(pid)
+
     all_free(campaign)
     ended(plugin)
     ended(agent)
     ownership = Ownership(LeaseFile(campaign.folder / "leases.json", campaign.say))
     if ownership.hand_back(campaign.say).leases:
         campaign.wrong("leaked in the journal")
+
     ownership.close()
     return {"kills": kills}
 
@@ -512,9 +530,11 @@ def main():
     folder = Path(tempfile.mkdtemp(prefix="ag-", dir="/tmp"))
     for name in ("held", "p"):
         (folder / name).mkdir()
+
     mount, campaign = cgroup_mount(), Campaign(folder)
     if mount is not None and os.access(mount, os.W_OK):
         campaign.cgroup = mount / f"alignup-{folder.name}"
+
     try:
         found = {"load": load, "soak": soak, "kill": kill, "beside": beside}[mode](
             campaign, seconds

@@ -23,6 +23,7 @@ def main():
     for part in os.environ.get("ALIGNUP_CPUS", "").split(","):
         first, _, last = part.partition("-")
         names += [f"cpu {cpu}" for cpu in range(int(first), int(last or first) + 1)] if part else []
+
     held = []
     for name in names:
         file = (folder / name).open("w")
@@ -32,8 +33,10 @@ def main():
         except BlockingIOError:
             with (folder / "violations").open("a") as report:
                 report.write(f"{name} for {os.environ['ALIGNUP_NAME']}\n")
+
     with (folder / "granted").open("a") as report:
         report.write(f"{os.environ['ALIGNUP_NAME']} {len(names)}\n")
+
     time.sleep(seconds)
 
 

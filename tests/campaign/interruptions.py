@@ -182,8 +182,10 @@ def main(seconds, threads):
             over.set()
             if sys.exc_info()[0] is not None:
                 barrier.abort()
+
         for one in others:
             one.result()
+
     done, interrupted = sum(tried.done.values()), sum(tried.interrupted.values())
     sys.stdout.write(
         f"interruptions, {threads} threads: {done} operations, {interrupted} interrupted: nothing "

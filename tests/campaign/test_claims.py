@@ -72,6 +72,7 @@ def test_devices_are_the_allocators(program: Path, tmp_path: Path) -> None:
         if not answer["stable"] or answer.get("class") in ("timeout", "gates"):
             outcomes[answer.get("class", "unstable")] += 1
             continue
+
         outcomes[answer.get("class") or ("none" if answer["result"] is None else "found")] += 1
         kinds.update(classes_of(case))
         mine = answer_scenario(case, "the question")
@@ -79,6 +80,7 @@ def test_devices_are_the_allocators(program: Path, tmp_path: Path) -> None:
             wrong.append((case["name"], answer.get("error"), mine.get("error")))
             with (tmp_path / "different.jsonl").open("a") as file:
                 file.write(json.dumps({**case, "expect": answer, "mine": mine}) + "\n")
+
     sys.stdout.write(
         f"allocator of {program.parent.name}, seed {SEED}: {dict(outcomes)}, {len(wrong)} differ; "
         f"{tmp_path}\n"
@@ -92,6 +94,7 @@ def test_devices_are_the_allocators(program: Path, tmp_path: Path) -> None:
 def test_what_claims_count_as_is_the_schedulers(program: Path, tmp_path: Path) -> None:
     if program.parent.name.startswith("1.36"):
         pytest.skip("the scheduler of 1.36 is asked for nothing of this")
+
     questions = [drawn_pod(random.Random(seed)) for seed in range(SEED, SEED + COUNT)]
     outcomes, wrong = Counter[str](), []
     for number, (question, answer) in enumerate(
@@ -102,6 +105,7 @@ def test_what_claims_count_as_is_the_schedulers(program: Path, tmp_path: Path) -
         except InputError:
             outcomes["refused by the API server"] += 1
             continue
+
         outcomes[
             " ".join(refusal.split()[:3])
             if refusal.startswith("pod level")
@@ -112,6 +116,7 @@ def test_what_claims_count_as_is_the_schedulers(program: Path, tmp_path: Path) -
             (tmp_path / f"{SEED + number}.json").write_text(
                 json.dumps({**question, "expect": answer})
             )
+
     sys.stdout.write(
         f"counted by {program.parent.name}, seed {SEED}: {dict(outcomes)}, {len(wrong)} differ\n"
     )

@@ -120,6 +120,7 @@ def test_a_program_registers_again_after_a_restart(folder):
             with DevicePlugins(sockets) as plugins:
                 plugins.wait_for([GPU], LONG)
                 eventually(lambda: len(plugins.inventory()[GPU]) == 4)  # asked at once
+
         with DevicePlugins(sockets) as plugins:
             plugins.wait_for([GPU], LONG)
             process.kill()
@@ -166,6 +167,7 @@ def test_an_agent_gives_the_devices_of_the_sample_plugin(folder):
             except AlignupError:
                 assert time.monotonic() < end
                 time.sleep(0.1)
+
         (identity,) = grant.lease.devices[SAMPLE]
         assert identity in {"Dev-1", "Dev-2"}
         answer = json.loads(grant.environment()["ALIGNUP_DEVICE_ANSWER"])

@@ -80,6 +80,7 @@ def test_health_beside_the_largest_questions() -> None:
                             assert response.status == 200
                         took.append(time.perf_counter() - asked)
                         await asyncio.sleep(0.002)
+
                     async with asking.result() as response:
                         status = response.status
                     took.sort()
@@ -89,6 +90,7 @@ def test_health_beside_the_largest_questions() -> None:
                         "health after "
                         f"{p99 * 1000:.0f} ms in 99 of 100, {took[-1] * 1000:.0f} ms at most\n"
                     )
+
             await runner.cleanup()
 
     asyncio.run(scenario())

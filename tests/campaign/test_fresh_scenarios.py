@@ -62,10 +62,12 @@ def test_all_end_as_in_the_kubelet(program: Path, tmp_path: Path) -> None:
             with (tmp_path / "unanswered.jsonl").open("a") as file:
                 file.write(json.dumps({**case, "faults": sorted(faults_on_the_way(case))}) + "\n")
             continue
+
         vector = compacted(case, told)
         if vector is None:
             unstable += 1
             continue
+
         compared, steps = compared + 1, steps + len(vector.get("expect", ()))
         try:
             check_case(vector)
@@ -73,6 +75,7 @@ def test_all_end_as_in_the_kubelet(program: Path, tmp_path: Path) -> None:
             wrong.append(f"{case['name']}: {type(error).__name__}: {str(error)[:300]}")
             with (tmp_path / "different.jsonl").open("a") as file:
                 file.write(json.dumps(vector) + "\n")
+
     sys.stdout.write(
         f"kubelet {program.parent.name}, seed {SEED}: {compared} compared ({steps} steps), "
         f"{len(wrong)} differ, "

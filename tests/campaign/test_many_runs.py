@@ -68,6 +68,7 @@ class Campaign:
         ]
         if self.random.random() < 0.3:
             wish += ["--memory", f"{self.random.choice([1, 200, 900])}Gi"]
+
         wish += ["--policy", self.random.choice(["best-effort", "restricted", "single-numa-node"])]
         hold = str(self.random.uniform(0, 0.4))
         claim = [sys.executable, "-ISE", CLAIMANT, str(self.folder), hold]
@@ -96,9 +97,11 @@ class Campaign:
             with suppress(FileNotFoundError):
                 self.earlier.append(self.state.read_bytes())
             return
+
         if what == "remove" or not self.earlier:
             self.state.unlink(missing_ok=True)
             return
+
         text = self.random.choice(self.earlier[-50:])
         beside = self.folder / "beside"
         beside.write_bytes(
@@ -160,6 +163,7 @@ def campaign(folder, rounds, seed, forks=AT_ONCE, programs=AT_ONCE):
             made.round(started_run, 0.6, programs)
         else:
             made.round(ForkedRun, 0.12, forks)
+
     made.finish()
     granted = len((folder / "granted").read_text().splitlines())
     usual = (": refused: ", "was damaged", "was removed or replaced", "waiting for the lock")

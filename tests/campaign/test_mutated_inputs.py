@@ -71,6 +71,7 @@ def work(reader, first, count, until, progress):
     signal.signal(signal.SIGPROF, too_slow)
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  # short
         size = int(file.read().split()[0]) * resource.getpagesize()
+
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     accepted = 0
@@ -101,9 +102,11 @@ def run_apart(reader, first, count, until):
             os.write(writing, traceback.format_exc()[-3000:].encode(errors="replace"))
         finally:
             os._exit(0)
+
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         said = file.read().decode()
+
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     failed = said or (f"ended by signal {-status}" if status else "")
     return int.from_bytes(progress[0:8], "little"), int.from_bytes(progress[8:16], "little"), failed

@@ -66,6 +66,7 @@ def test_parts_are_whole_cores_of_the_nodes_that_hwloc_names(named, tmp_path) ->
             if cores:
                 of_cores = calc("--po", "-I", "pu", *(f"core:{number}" for number in cores))
                 assert of_cores == set(part.cpus)
+
             assert (
                 set(part.numa_nodes) <= calc("--po", "-I", "numa", own) or len(part.numa_nodes) == 1
             )

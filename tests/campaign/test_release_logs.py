@@ -98,14 +98,18 @@ def differences(
             f"{found.reason}: {found.log['message']}, the kubelet: {told['reason']}: "
             f"{told['message']}"
         )
+
     if found.cause_kind == "unknown":
         yield f"no cause of {told['reason']}: {told['message']}"
+
     if found.policy != kubelet["topologyManagerPolicy"]:
         yield f"policy {found.policy}"
+
     for one in decisions:
         hints = offered(told, one.container)
         if in_order(one.hints) != in_order(hints):
             yield f"hints {one.hints}, the kubelet: {hints}"
+
     closest = (
         kubelet.get("topologyManagerPolicyOptions", {}).get("prefer-closest-numa-nodes") == "true"
     )
@@ -124,6 +128,7 @@ def test_the_log_tells_what_the_managers_decided(program: Path, form: str, tmp_p
         if "expect" not in answer:
             silent += 1
             continue
+
         # without that line in every release, as of logs that were cut
         for denied in [True, False] if int(release.split(".")[1]) > 30 else [False]:
             said, log = refusals(case, answer), read(answer, denied=denied)
@@ -132,6 +137,7 @@ def test_the_log_tells_what_the_managers_decided(program: Path, form: str, tmp_p
                 wrong.append(
                     f"{case['name']}: refused {sorted(log.refusals)}, by the kubelet {sorted(said)}"
                 )
+
             for pod in log.refusals.keys() & said.keys():
                 found, decisions = (
                     explain_logged(log, log.refusals[pod]),
@@ -142,6 +148,7 @@ def test_the_log_tells_what_the_managers_decided(program: Path, form: str, tmp_p
                     f"{case['name']}, {pod}: {one}"
                     for one in differences(case, said[pod], found, decisions)
                 ]
+
     sys.stdout.write(
         f"kubelet {release}, {form}, seed {SEED}: {refused} refusals read from logs, {merges} "
         "merges replayed, "

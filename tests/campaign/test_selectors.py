@@ -32,6 +32,7 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "claims" / "cel-fresh.jsonl.gz
 def test_selectors_beside_cel_go() -> None:
     with gzip.open(VECTORS, "rt", encoding="utf-8") as file:
         devices = {line["name"].rpartition("-")[2]: line for line in map(json.loads, file)}
+
     made = islice((text for text in Expressions(SEED).selectors() if len(text) < 3000), COUNT)
     lines = [
         {**device, "name": str(number), "expression": text}
@@ -50,4 +51,5 @@ def test_selectors_beside_cel_go() -> None:
         )
         if not is_same and "panic" not in expected:
             wrong.append((line["expression"], expected, answer))
+
     assert wrong == []

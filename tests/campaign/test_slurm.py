@@ -86,6 +86,7 @@ class Slurm:
         }
         for name in ("state", "spool"):
             (folder / name).mkdir()
+
         (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
         (folder / "munge.key").chmod(0o400)
         first, second = free_ports(2)

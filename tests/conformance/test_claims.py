@@ -38,6 +38,7 @@ def devices(result: list[dict[str, Any]] | None) -> object:
     """Return a result with quantities as numbers, since releases write them differently."""
     if result is None:
         return None
+
     return [
         [
             {
@@ -102,6 +103,7 @@ def test_selectors_say_and_cost_what_they_do_in_the_scheduler(name) -> None:
                 # a wheel is tested where there is no google-re2
                 assert find_spec("re2") is None
                 break
+
             if (kind_of(answer), answer.get("cost")) == expected:
                 break
             assert kind_of(answer) == expected[0], line["expression"]
@@ -141,10 +143,13 @@ def compare(seeds: range) -> int:
             expected = plain_search(problem)
         except (AllocationError, TooLongError):
             continue
+
         for prune in (True, False):
             outcome, pairs, _ = search(problem, prune=prune, easy_steps=seed % 2 * 100)
             assert (outcome, pairs) == expected, seed
+
         searched += 1
+
     return searched
 
 
@@ -273,6 +278,7 @@ def two_pools_of_one_name(first: str) -> dict[str, Any]:
                 "spec": {**spec, "sharedCounters": counters},
             },
         ]
+
     results = [
         {"request": "r", "driver": "b.example", "pool": "n", "device": name}
         for name in ("d1", "d2")

@@ -42,6 +42,7 @@ def follow(case: dict[str, Any], attempt: int | None) -> None:
         picks, node, recorders = None, Node.from_dict(case), []
     else:
         picks, node, recorders = following_node(case, attempt)
+
     cluster = Cluster.from_nodes([node])  # made once: it sees what comes and goes
     answers = replay_steps(node, case["steps"], recorders)
     for index, (step, expected) in enumerate(zip(case["steps"], case["expect"], strict=True)):
@@ -51,6 +52,7 @@ def follow(case: dict[str, Any], attempt: int | None) -> None:
             assert foreseen(cluster, step["admit"]) == recorded(expected), (
                 f"{case['name']} step {index}"
             )
+
         check_step(case, next(answers), expected if picks else without_hints(expected))
 
 
@@ -102,6 +104,7 @@ def test_a_cluster_foresees_every_admission(name: str, rest: int) -> None:
         if follows_by_itself(case):
             alone += 1
             continue
+
         try:
             follow_some_picks(case)
         except AssertionError as error:

@@ -92,6 +92,7 @@ def summary(step: dict[str, Any], containers: dict[str, Any]) -> dict[str, Any]:
             for b in one["memory"] or ()
         ]
         got[name] = (one["cpus"], sorted(blocks, key=lambda block: block[1]), one["devices"] or {})
+
     return {
         "admitted": step["admitted"],
         "reason": step.get("reason", ""),
@@ -104,6 +105,7 @@ def plain_hints(hints: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return hints by provider and resource in one form for both: each as [NUMA node ids, preferred], sorted."""
     if hints is None:
         return None
+
     return {
         provider: found
         and {
@@ -154,6 +156,7 @@ def held_at_once(scenario: dict[str, Any]) -> Iterator[list[tuple[str, CPUSet]]]
                 refused.add(pod.uid)
         elif step["remove"] not in refused:
             node.remove(step["remove"])
+
         yield [
             (f"{pod.uid}/{one.name}", cpus)
             for pod in node.pods

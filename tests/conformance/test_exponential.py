@@ -65,6 +65,7 @@ def check(case: dict[str, Any]) -> int:
     distances = None
     if "topologyManagerPolicyOptions" in kubelet:
         distances = [node["distances"] for node in case["machine"]["numaNodes"]]
+
     for step, answer in zip(case["steps"], replay(case, with_hints=True)["steps"], strict=True):
         if "remove" in step:
             continue
@@ -77,11 +78,13 @@ def check(case: dict[str, Any]) -> int:
             if affinity is not None:
                 nodes = [node for node in range(8) if mask is not None and mask >> node & 1]
                 assert (nodes, preferred) == (affinity["numaNodes"], affinity["preferred"])
+
             if answer["reason"] == "TopologyAffinityError":
                 # the container that was refused is the last one that was asked about
                 assert admit == (index < len(merges) - 1)
             else:
                 assert admit
+
     return most
 
 

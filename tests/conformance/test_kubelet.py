@@ -52,4 +52,5 @@ def test_every_merge_is_the_kubelets() -> None:
 
             mask = None if best.affinity is None else int(best.affinity)
             assert wanted == (mask, best.preferred, admit), case["name"]
+
     assert total > 0

@@ -33,9 +33,11 @@ def test_every_refusal_is_blamed_on_the_same(name: str, monkeypatch) -> None:
             check(short_cause(self, pod), causes_of(self, tried(self, pod)))
             inside = False
             told += 1
+
         return admit(self, pod, *args, **options)
 
     monkeypatch.setattr(Node, "admit", checked)
     for case in islice(vectors(name), 0, None, EVERY[name]):
         replay(case)
+
     assert told > LEAST[name]

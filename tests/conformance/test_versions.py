@@ -71,6 +71,7 @@ def test_a_cluster_of_mixed_releases_judges_as_each_of_them() -> None:
                 if any(pod.uid == step["remove"] for pod in node.pods):
                     node.remove(step["remove"])
                 continue
+
             compared += 1
             pod = read_pod(step["admit"])
             answer = cluster.evaluate(pod, exact=True)
@@ -85,6 +86,7 @@ def test_a_cluster_of_mixed_releases_judges_as_each_of_them() -> None:
                 for name, one in expected.get("containers", {}).items()
             ):
                 break
+
     assert compared > 1000
 
 

@@ -201,6 +201,7 @@ class ControlPlane:
             words["feature-gates"] = ",".join(
                 f"{name}={str(is_on).lower()}" for name, is_on in self.gates.items()
             )
+
         self._start(self._scheduler, words, "kube-scheduler")
         url = f"https://{self.scheduler_address}/readyz"
         self.processes.wait_for("kube-scheduler", "it is ready", lambda: says_ok(url))

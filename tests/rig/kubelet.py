@@ -71,6 +71,7 @@ class Kubelet:
         self._devices, self._plane = devices or {}, plane
         for made in (self.state, folder / "var-log", folder / "static", folder / "empty"):
             made.mkdir(parents=True)
+
         fields = {**self._usual(), **(overlay or {})}
         self.config_file.write_text(
             json.dumps({key: value for key, value in fields.items() if value is not None})
@@ -150,6 +151,7 @@ class Kubelet:
         options += [f"--cert-dir={self.folder / 'pki'}"]
         if self._plane is not None:
             options += [f"--kubeconfig={self._plane.kubeconfig}"]
+
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", MOUNT, "mount"]
         command += [*self._mounts(), "--", BIN / "kubelet", *options]
         self.processes.start("kubelet", command, self.folder / "empty")
@@ -187,6 +189,7 @@ class Kubelet:
                 found += [source, target]
             elif source.is_dir() and any(source.iterdir()):
                 raise RigError(f"this kernel has no {target}")
+
         return found
 
     def _offer(self, resource: str, devices: list[dict[str, Any]]) -> None:

@@ -65,6 +65,7 @@ def answers(
                 line = lines.get(timeout=patience + START * starts)
             except (queue.Empty, BrokenPipeError):
                 line = b""
+
             found = json.loads(line) if line else {"unanswered": True}
             yield {
                 key: found[key] for key in ("expect", "configError", "unanswered") if key in found
@@ -119,6 +120,7 @@ def compacted(case: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any
     """
     if any("configError" in run for run in runs):
         return {**case, **runs[0]} if all("configError" in run for run in runs) else None
+
     near = {
         resource: {
             one["id"]: "any" if one["numa"] is None else ",".join(map(str, one["numa"]))
@@ -136,6 +138,7 @@ def compacted(case: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any
             if any(one != ids[0] for one in ids):
                 for step in steps:
                     step.get("containers", {}).get(name, {}).pop("deviceIds", None)
+
     return None if any(one != made[0] for one in made) else {**case, "expect": made[0]}
 
 
@@ -145,10 +148,12 @@ def _step(
     found = {"admitted": told["admitted"], "sharedCpus": told["sharedCpus"]}
     if "admit" not in asked:
         return found | {key: told[key] for key in ("message",) if told.get(key)}
+
     found |= {key: told[key] for key in ("reason", "message") if not told["admitted"]}
     found |= {key: told[key] for key in ("podCpus", "podMemory") if told.get(key)}
     if told.get("podHints"):
         found["podHints"] = _hints(told["podHints"])
+
     containers = {}
     for name, got in (told.get("containers") or {}).items():
         one: dict[str, Any] = {"hints": _hints(got["hints"])} if got.get("hints") else {}
@@ -158,6 +163,7 @@ def _step(
                     _mask(got["affinity"]["numa"]),
                     int(got["affinity"]["preferred"]),
                 ]
+
             ids = {
                 resource: sorted(some) for resource, some in sorted((got["devices"] or {}).items())
             }
@@ -170,8 +176,10 @@ def _step(
                 for name, some in places.items()
             }
             one |= {"deviceIds": ids} if ids else {}
+
         if one:
             containers[name] = one
+
     return found | ({"containers": containers} if containers else {})
 
 

@@ -33,6 +33,7 @@ def files_of(described: Mapping[str, Any]) -> dict[str, str]:
     for core in cores:
         if "l3" in core:
             caches.setdefault(core["l3"], []).extend(core["cpus"])
+
     return Shape(
         cores=[(core["cpus"], core["socket"]) for core in cores],
         nodes={
@@ -65,6 +66,7 @@ def lay_out(root: Path, files: Mapping[str, str]) -> Path:
     for name in SETTINGS:
         real = Path("/proc/sys", name)
         added[f"proc/sys/{name}"] = real.read_text() if real.exists() else "0\n"
+
     write(root, {**files, **added})
     (root / "sys/kernel/mm/hugepages").mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
@@ -73,6 +75,7 @@ def lay_out(root: Path, files: Mapping[str, str]) -> Path:
             mask = int(text.strip("\n\0").replace(",", ""), 16)
             for cpu in (one for one in cpus if mask >> one & 1):
                 (root / found[1] / f"cpu{cpu}").symlink_to(f"../../cpu/cpu{cpu}")
+
     return root
 
 

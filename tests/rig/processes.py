@@ -93,10 +93,12 @@ class Processes:
             else:
                 if found:
                     return found
+
             if not self.is_running(name) or time.monotonic() > deadline:
                 end = self.log_of(name).read_text(errors="replace")[-3000:]
                 raise RigError(
                     f"{name} {'took too long' if self.is_running(name) else 'ended'} before "
                     f"{what}:\n{end}"
                 )
+
             time.sleep(0.1)

@@ -63,6 +63,7 @@ def _machine(rng: Random) -> dict[str, Any]:
         for other, other_id in enumerate(ids):
             far = 21 if is_flat else near.get((max(place, other), min(place, other)), 10)
             distances[other_id] = 10 if place == other else far
+
         node: dict[str, Any] = {
             "id": id_,
             "memory": rng.choice([2, 4, 8, 16]) * GIBI
@@ -86,7 +87,9 @@ def _machine(rng: Random) -> dict[str, Any]:
             node["hugepages"] = {
                 size: rng.choice([0, 1, 2, 256] if size == "2Mi" else [0, 1, 2]) for size in sizes
             }
+
         nodes.append(node)
+
     return {"numaNodes": nodes}
 
 
@@ -119,6 +122,7 @@ def _kubelet(rng: Random, machine: dict[str, Any]) -> dict[str, Any]:
     # with gaps in the numbers of nodes a kubelet panics
     if policy != "none" and rng.random() < 0.4 and nodes[-1]["id"] == len(nodes) - 1:
         found["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true"}
+
     if found["cpuManagerPolicy"] == "static":
         options = rng.sample(CPU_OPTIONS, rng.choice([0, 0, 1, 1, 1, 2, 2, 3, 5]))
         if options:
@@ -128,6 +132,7 @@ def _kubelet(rng: Random, machine: dict[str, Any]) -> dict[str, Any]:
             [cpus[:1], first, sorted(rng.sample(cpus, min(len(cpus), rng.choice([1, 2, 3]))))]
         )
         found["reservedSystemCPUs"] = ",".join(map(str, reserved))
+
     if found["memoryManagerPolicy"] == "Static":
         where = sorted(
             rng.sample(nodes, rng.choice([1, 1, 2]) if len(nodes) > 1 else 1),
@@ -137,6 +142,7 @@ def _kubelet(rng: Random, machine: dict[str, Any]) -> dict[str, Any]:
             {"numaNode": node["id"], "limits": {"memory": rng.choice(["256Mi", "512Mi", "1Gi"])}}
             for node in where
         ]
+
     return found
 
 
@@ -159,7 +165,9 @@ def _devices(rng: Random, machine: dict[str, Any]) -> dict[str, list[dict[str, A
                     "numa": None if unknown else sorted(home),
                 }
             )
+
         found[name] = some
+
     return found
 
 
@@ -200,6 +208,7 @@ def _container(
 ) -> dict[str, Any]:
     if kind == "best effort":
         return {"name": name, "image": "x"}
+
     cpus, nodes = len(_cpus(machine)), machine["numaNodes"]
     most = rng.choice([2, 2, max(1, cpus // len(nodes)), cpus // len(nodes) + 2, cpus])
     amounts = {
@@ -211,12 +220,15 @@ def _container(
             amounts[resource] = str(
                 rng.randint(0 if rng.random() < 0.1 else 1, max(1, len(some) // 2))
             )
+
     for size in nodes[0].get("hugepages", ()):
         if rng.random() < 0.3:
             amounts[f"hugepages-{size}"] = (
                 rng.choice(["0", "2Mi", "64Mi", "512Mi"]) if size == "2Mi" else "1Gi"
             )
+
     requests = dict(amounts)
     if kind == "burstable":
         requests |= {"cpu": "500m", "memory": "64Mi"}
+
     return {"name": name, "image": "x", "resources": {"limits": amounts, "requests": requests}}

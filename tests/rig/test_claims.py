@@ -72,6 +72,7 @@ class Cluster:
             program.main(
                 [*map(str, words), "--resources", str(self.resources)], standalone_mode=False
             )
+
         return json.loads(told.getvalue())
 
     def create(self, claim, pod):
@@ -154,10 +155,12 @@ class Cluster:
             time.sleep(0.05)
         else:
             raise AssertionError(f"{name} stays")
+
         self.server.ask("PATCH", f"{CLAIMS}/{name}", {"metadata": {"finalizers": None}})
         self.server.ask("DELETE", f"{CLAIMS}/{name}")
         while self.server.get(f"{CLAIMS}/{name}"):
             time.sleep(0.05)
+
         time.sleep(0.2)  # until the scheduler knows
 
 
@@ -174,10 +177,12 @@ def cluster(tmp_path_factory):
             driver.start()
             stack.callback(driver.stop)
             drivers[one.name] = driver
+
         deadline = time.monotonic() + PATIENCE
         while not all(one.registered for one in drivers.values()):
             assert time.monotonic() < deadline, "a kubelet has not registered its driver"
             time.sleep(0.1)
+
         assert server.ask("POST", f"{GROUP}/deviceclasses", class_of()) == 201
         for described in nodes:
             count = len(described["machine"]["numaNodes"])
@@ -188,6 +193,7 @@ def cluster(tmp_path_factory):
                 )
                 == 201
             )
+
         yield made
 
 
@@ -207,7 +213,9 @@ def drawn(random, name):
                     }
                 }
             ]
+
         requests.append({"name": f"r{number}", "exactly": asked})
+
     constraints = [{"matchAttribute": NUMA}] if random.random() < 0.3 else []
     metadata = {"name": name, "namespace": "default"}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
@@ -221,6 +229,7 @@ def drawn(random, name):
         uses = {"claims": [{"name": "c"}]} if not number or random.random() < 0.5 else {}
         resources = {"limits": amounts, "requests": amounts, **uses}
         containers.append({"name": f"m{number}", "image": "none", "resources": resources})
+
     spec = {
         "containers": containers,
         "terminationGracePeriodSeconds": 1,
@@ -255,6 +264,7 @@ def test_devices_and_cpus_are_those_that_admit_foretells(cluster, capsys) -> Non
             for _ in range(min(2, len(there))):
                 cluster.remove(there.pop(random.randrange(len(there))))
             continue
+
         there.append(name)
         said = foretold[at]
         given = {(one["pool"], one["device"]) for one in cluster.allocated("default", name)}
@@ -269,13 +279,17 @@ def test_devices_and_cpus_are_those_that_admit_foretells(cluster, capsys) -> Non
             }
             assert devices == given
             counts["far"] += said["claims"]["meet"] is False
+
         while there and (phase == "Failed" or random.random() < 0.35 or len(there) > 12):
             cluster.remove(there.pop(-1 if phase == "Failed" else random.randrange(len(there))))
             phase = ""
+
     with capsys.disabled():
         print(json.dumps(counts))  # noqa: T201  # a campaign tells its numbers
+
     for name in there:
         cluster.remove(name)
+
     assert counts["admitted"] > PODS / 3
 
 
@@ -310,6 +324,8 @@ def test_with_the_extender_pods_get_devices_near_their_cpus(cluster, capsys) -> 
                 cluster.remove(there.pop())
             if there and (not at or random.random() < 0.3):
                 cluster.remove(there.pop(random.randrange(len(there))))
+
     with capsys.disabled():
         print(json.dumps(counts))  # noqa: T201  # as above
+
     assert counts["near"] > PODS / 9

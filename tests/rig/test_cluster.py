@@ -77,6 +77,7 @@ def test_what_starts_again_in_the_middle_loses_nothing(victim) -> None:
             for process in again:
                 process.terminate()
                 process.wait(30)
+
     found = outcome.summary()
     assert found["rejected"] == {}
     assert found["never placed"] == 0

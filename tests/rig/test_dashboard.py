@@ -78,6 +78,7 @@ def prometheus(folder: Path, **jobs: dict[str, Any]) -> Iterator[str]:
             stdout=log,
             stderr=log,
         )
+
     try:
         yield f"http://{address}/api/v1/query"
     finally:
@@ -143,10 +144,12 @@ def test_every_panel_has_an_answer(capsys, tmp_path: Path) -> None:
                     -2000:
                 ]
                 time.sleep(0.5)
+
             for number, cpu in enumerate([2, 5]):  # the second one waits: no NUMA node has so many
                 pod = pod_object(f"pod-{number}", cpu=cpu)
                 del pod["metadata"]["uid"], pod["status"], pod["spec"]["priority"]
                 assert server.ask("POST", PODS, pod) == 201
+
             while True:
                 answers = {title: ask(url, query) for title, query in queries().items()}
                 asked = {
@@ -157,9 +160,12 @@ def test_every_panel_has_an_answer(capsys, tmp_path: Path) -> None:
                     break
                 assert time.monotonic() < deadline, answers
                 time.sleep(1.0)
+
             resources = ask(url, "count by (resource) (alignup_node_resource_free)")
+
     with capsys.disabled():
         print(json.dumps(answers))  # noqa: T201  # what the panels show
+
     assert [
         title
         for title, some in answers.items()

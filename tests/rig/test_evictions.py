@@ -98,6 +98,7 @@ def test_waiting_pods_run_after_the_planned_evictions_and_nothing_is_rejected(ku
     """Each of three nodes has 1 CPU and 2 left on its NUMA nodes, and a pod of 3 waits: one of 2 has to move."""
     if kubelets is real_kubelets:
         need_rig(*PROGRAMS)
+
     nodes = [{"name": f"node-{number}", **description()} for number in range(3)]
     with (
         control_plane() as plane,

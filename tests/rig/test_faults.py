@@ -40,6 +40,7 @@ def rig():
             pod = guaranteed(name, wish)
             pod["metadata"].pop("uid")
             assert made.admit(pod)["phase"] == "Running"
+
         made.record()
         made.stop()
         shutil.copytree(
@@ -47,6 +48,7 @@ def rig():
         )
         shutil.copy(made.config_file, folder / "good.json")
         yield made
+
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -75,16 +77,19 @@ def test_each_fault_is_found_and_the_kubelet_does_what_is_said(rig, name):
         started = True
     except RigError:
         started = False
+
     assert started is starts
     log = rig.log
     stops = [one.effect.removeprefix(STOPS)[1:-1] for one in found if one.effect.startswith(STOPS)]
     assert bool(stops) is not starts or not found
     if stops:  # of several reasons, the kubelet says the first
         assert any(said_in(log, words) for words in stops), (stops, log[-3000:])
+
     for one in found:
         if not one.effect.startswith(STOPS) and "again is refused" not in one.effect:
             for words in re.findall(r'"([^"]*)"', one.effect):
                 assert said_in(log, words), (words, log[-3000:])
+
     if started:
         time.sleep(0.5)
         rig.stop()

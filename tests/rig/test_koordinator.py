@@ -87,6 +87,7 @@ class Watch:
                 for other, kind, mask in earlier:
                     if kind != single and mask & held:
                         self.wrong.add(f"{node}: {one['name']} shares a NUMA node with {other}")
+
             earlier.append((one["name"], single, held))
 
     def zones(self, node: str, held) -> set[int]:
@@ -112,11 +113,13 @@ def test_policies_and_exclusivity_hold_on_watched_state(profile, capsys) -> None
         if LABELS[number % len(LABELS)]:
             node["labels"] = {LABEL: LABELS[number % len(LABELS)]}
         node["kubelet"].update(topologyManagerPolicy="none", topologyManagerScope="container")
+
     random = Random(4)
     for pod in pods:
         if spec := random.choice(SPECS):
             narrow(pod)
             pod["metadata"]["annotations"][SPEC] = json.dumps(spec)
+
     watch = Watch(nodes, pods)
     outcome = Outcome(allocatable=allocatable(nodes))
 
@@ -136,9 +139,11 @@ def test_policies_and_exclusivity_hold_on_watched_state(profile, capsys) -> None
         ):
             plane.schedule_with(EXTENDER)
             asyncio.run(both(plane.kubeconfig))
+
     found = outcome.summary()
     with capsys.disabled():
         print(json.dumps({**found, "exclusive pods looked at": len(watch.seen)}))  # noqa: T201  # a campaign tells its numbers
+
     labels = {one["name"]: one.get("labels", {}).get(LABEL, "") for one in nodes}
     declared = {name: spec.get("numaTopologyPolicy", "") for name, spec in watch.specs.items()}
     elsewhere = {

@@ -81,15 +81,19 @@ def random_pod(rng, number, nodes=2):
     inits = []
     if rng.random() < 0.25:
         inits = [container(f"i{i}", wish(rng), command=["true"]) for i in range(rng.choice([1, 2]))]
+
     if rng.random() < 0.1:
         inits.append(container("side", wish(rng, small=True), restartPolicy="Always"))
+
     if rng.random() < 0.15:  # burstable
         del containers[0]["resources"]["limits"]
         containers[0]["resources"] = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+
     amounts = [part for one in (*containers, *inits) for part in one["resources"].values()]
     if nodes == 8 and any("nvidia.com/gpu" in one for one in amounts):
         for one in amounts:
             one.pop("hugepages-2Mi", None)
+
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -142,6 +146,7 @@ def judge(rig, manifest):
     if reason.startswith("OutOf") or "preemption" in status.get("message", ""):
         assert mine.admitted
         return False
+
     assert (mine.admitted, mine.reason) == (status["phase"] == "Running", reason), (
         status,
         manifest,
@@ -156,6 +161,7 @@ def judge(rig, manifest):
             assert sorted((b.type, b.numa_nodes, b.size) for b in got.memory) == sorted(
                 (b.type, b.numa_nodes, b.size) for b in one.memory
             )
+
     return mine.admitted
 
 
@@ -202,6 +208,7 @@ def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
             (running if judge(rig, manifest) else refused).append(manifest["metadata"]["name"])
             if len(refused) > 20:
                 rig.remove(refused.pop(0))
+
         if not restarted:
             for name in running:
                 rig.remove(name)
@@ -209,7 +216,9 @@ def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
             if will_start(rig):  # what refused pods left may still keep it from that
                 settled(rig, [])
                 restarted = True
+
         agreed(rig)
+
     print(f"{nodes} NUMA nodes: {PODS} pods, {len(refused)} refusals at the end, {restarted=}")  # noqa: T201  # with -s
 
 
@@ -231,6 +240,7 @@ def test_a_kubelet_is_read_over_its_socket_and_collected(folder):
             assert found.records.allocatable == recorded.records.allocatable
             assert found.node.devices.free == recorded.node.devices.free
             assert found.node.cpu.free_cpus == recorded.node.cpu.free_cpus
+
         # a pod that is refused after it was given CPUs leaves them in the file for a while
         left = [one.kind for one in check_node(files, {"config": rig.config_file})]
         assert left == ["stale-cpus"] * len(left)

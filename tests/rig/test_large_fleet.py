@@ -86,6 +86,7 @@ async def load(kubeconfig: str, pods: list[dict], outcome: Outcome) -> list[floa
             while not creating.done() or any(one.running is None for one in outcome.pods.values()):
                 ages.append(await oldest_lease(api))
                 await asyncio.sleep(5)
+
         await creating
     finally:
         watching.cancel()
@@ -93,6 +94,7 @@ async def load(kubeconfig: str, pods: list[dict], outcome: Outcome) -> list[floa
             await watching
         await api.close()
         await asyncio.sleep(0.25)  # connections under TLS take a moment to close
+
     return ages
 
 
@@ -120,8 +122,10 @@ def test_many_nodes_and_pods_in_one_process(capsys) -> None:
                 "memory": f"{int(status.partition('VmHWM:')[2].split()[0]) * 1024 // MEBI} MiB",
                 **processor_time(plane, fleet=fleet.pid),
             }
+
     with capsys.disabled():
         print(json.dumps(found))  # noqa: T201  # a campaign tells its numbers
+
     assert not any(one.reason for one in outcome.pods.values())
     if os.getloadavg()[0] < BUSY * (os.cpu_count() or 1):
         assert max(ages) < LEASE_SECONDS

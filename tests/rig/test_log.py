@@ -56,7 +56,9 @@ def test_the_log_tells_what_the_kubelet_said(policy, scope, form):
                     status["reason"],
                     status["message"].removeprefix("Pod was rejected: "),
                 )
+
         lines = rig.log.encode().splitlines(keepends=True)
+
     shutil.rmtree(folder, ignore_errors=True)
     log = read_log(lines, "LOG")
     found = {

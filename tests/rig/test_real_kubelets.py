@@ -80,6 +80,7 @@ def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -
     busy = [pod for pod in pods[:400] if not spans(pod)][::2]
     for pod in busy:
         on_real_nodes(pod)
+
     outcome = Outcome(allocatable=allocatable(nodes))
     listen = ("--kubeconfig", plane.kubeconfig, "--listen")
     path = write_nodes(plane.folder, nodes[REAL:])
@@ -88,12 +89,14 @@ def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -
             stack.enter_context(
                 alignup(name, *listen, where, *words, ready=f"http://{where}/healthz")
             )
+
         wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(NODES))
         plane.schedule_with(EXTENDER)
         span = span_for(nodes[:REAL], busy, SECONDS, 0.9)
         names = frozenset(one.name for one in kubelets)
         asyncio.run(play(plane.kubeconfig, pods, span, outcome, 60, names))
         asked = {"questions": questions(EXTENDER), **cycles(plane)}
+
     placed = {one.name: outcome.bound_to(one.name) for one in kubelets}
     found = [miss for one in kubelets for miss in misses(one, placed[one.name])]
     numbers = {
@@ -103,6 +106,7 @@ def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -
     }
     with capsys.disabled():
         print(json.dumps(numbers))  # noqa: T201  # a campaign tells its numbers
+
     assert found == []
     assert outcome.summary()["rejected"] == {}
     assert all(len(pods) > 5 for pods in placed.values())
@@ -143,9 +147,11 @@ def test_a_node_is_collected_with_its_pods_from_the_api_server(plane, kubelets, 
         assert {
             one: set(CPUSet.parse(given.cpus)) for one, given in held[name].containers.items()
         } == {one["name"]: set(map(int, one["cpu_ids"])) for one in told}
+
     assert str(found.node.config.version) == "1.36"
     with tarfile.open(target) as archive:
         files = {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}
+
     assert json.loads(files["node.json"])["metadata"]["name"] == kubelet.name
     assert {one["spec"]["nodeName"] for one in json.loads(files["pods.json"])["items"]} == {
         kubelet.name

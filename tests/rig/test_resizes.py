@@ -57,6 +57,7 @@ def cgroups():
     name = f"alignup-rig-{os.getpid()}"
     for top in tops["cgroup"] or tops["cgroup2"]:
         (top / name).mkdir(exist_ok=True)
+
     try:
         yield name
     finally:
@@ -160,6 +161,7 @@ def drawn(rng, number, *, pod_level):
     elif kind == "level":
         spec["resources"] = wish("6", "8Gi")
         some = [some[0], {}]
+
     containers = [
         {"name": f"c{i}", "image": "none", "resources": one} for i, one in enumerate(some)
     ]
@@ -174,6 +176,7 @@ def change(rng, manifest):
     if "resources" in spec and rng.random() < 0.6:  # its containers stay
         amounts = {"cpu": str(rng.choice([5, 7, 8])), "memory": rng.choice(["8Gi", "9Gi"])}
         return {}, {"requests": amounts, "limits": amounts}
+
     container = rng.choice([one for one in spec["containers"] if one["resources"]])
     old = container["resources"]
     new = {}
@@ -181,15 +184,18 @@ def change(rng, manifest):
         new["cpu"] = rng.choice(
             sorted({"1", "2", "4", "2500m", "6", "15", "100"} - {old["requests"]["cpu"]})
         )
+
     if not new or rng.random() < 0.4:
         new["memory"] = rng.choice(
             sorted({"1Gi", "2Gi", "5Gi", "60Gi"} - {old["requests"]["memory"]})
         )
+
     both = old["requests"] == old["limits"]
     if not both:
         new = {key: value for key, value in new.items() if value not in {"100", "60Gi"}} or {
             "cpu": "750m"
         }
+
     return {
         container["name"]: {"requests": new, "limits": new} if both else {"requests": new}
     }, None
@@ -215,6 +221,7 @@ def judge(cluster, manifest, uid, rng):
         said = (mine.status, mine.message)
     except InputError as error:
         said = ("refused", str(error))
+
     spec = {"containers": [{"name": name, "resources": one} for name, one in containers.items()]}
     patch = {"spec": {**({"resources": whole} if whole else {}), **(spec if containers else {})}}
     told = cluster.resize(manifest["metadata"]["name"], uid, patch)
@@ -223,11 +230,14 @@ def judge(cluster, manifest, uid, rng):
         assert said[0] == "refused" or said[1] in told[1], context
     else:
         assert said == told, context
+
     if told != said:  # refused by the API server
         return told[0]
+
     deadline = time.monotonic() + 10  # files are written behind
     while holdings(cluster.read()) != holdings(node) and time.monotonic() < deadline:
         time.sleep(0.3)
+
     assert holdings(cluster.read()) == holdings(node), context
     return told[0]
 
@@ -259,8 +269,10 @@ def test_a_resize_is_answered_as_the_kubelet_answers_it(number):
                 if phase == "Failed":
                     cluster.remove(manifest["metadata"]["name"])
                     continue
+
                 statuses.append(judge(cluster, manifest, uid, rng))
                 there.append(manifest["metadata"]["name"])
+
     assert statuses
     print(f"{overlay}: {statuses}")  # noqa: T201  # with -s
 

@@ -128,6 +128,7 @@ def test_a_restart_does_what_was_foretold(seed):
                 rig.config_file.write_text(json.dumps(before))
                 rig.start()
                 continue
+
             assert not found.faults, (number, found.faults)
             expected = {
                 one.pod.name.removesuffix(f"-{NODE_NAME}"): ""
@@ -149,10 +150,12 @@ def test_a_restart_does_what_was_foretold(seed):
                         and (one.pod.name, holding.container) in cpus
                     ):
                         assert set(holding.cpus) == cpus[one.pod.name, holding.container]
+
             for name, reason in seen.items():
                 told[reason or "stays"] = told.get(reason or "stays", 0) + 1
                 if reason:
                     rig.remove(name)
+
     shutil.rmtree(folder, ignore_errors=True)
     assert told.get("stays"), told
 
@@ -168,6 +171,7 @@ def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
             pod = guaranteed(name, wish)
             pod["metadata"].pop("uid")
             assert rig.admit(pod)["phase"] == "Running"
+
         rig.record()
         rig.stop()
         path = rig.state / "device-plugins/kubelet_internal_checkpoint"
@@ -196,6 +200,7 @@ def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
         ]
         assert held == []
         assert rig.admit(guaranteed("next", (2, 1, 2)))["phase"] == "Running"
+
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -214,6 +219,7 @@ def carry_out(rig, one, manifest, names):  # noqa: C901  # a step each
         there = {item["metadata"]["uid"]: item["metadata"]["name"] for item in rig.pods()["items"]}
         for uid in attempt["remove"]:
             rig.remove(there[uid].removesuffix(f"-{NODE_NAME}"))
+
     if "kubelet" in attempt:
         files = {
             name: json.loads((rig.folder / "static" / f"{name}.json").read_text()) for name in names
@@ -221,6 +227,7 @@ def carry_out(rig, one, manifest, names):  # noqa: C901  # a step each
         if one.after == "drain":
             for name in files:
                 rig.remove(name)
+
         rig.stop()
         fields = {**rig.config, **attempt["kubelet"]}
         rig.config_file.write_text(
@@ -230,10 +237,12 @@ def carry_out(rig, one, manifest, names):  # noqa: C901  # a step each
             for path in rig.state.glob("*_manager_state"):
                 if path.name in one.text:
                     path.unlink()
+
         rig.restart()
         for name, pod in files.items():
             status = rig.admit(pod) if one.after == "drain" else rig.decided(name)
             assert status["phase"] == "Running", (one.text, name, status)
+
     made = json.loads(json.dumps(attempt.get("pod", manifest)))
     # a static pod of the same uid would not be judged again
     made["metadata"] = {"name": f"{manifest['metadata']['name']}-again", "namespace": "default"}
@@ -279,14 +288,17 @@ def test_what_is_suggested_holds_on_the_kubelet():
                     logging.getLogger(__name__).info(
                         "%d of %d refused pods: %s", done, tried, one.text
                     )
+
             if rig.config_file.read_text() != usual:
                 for name in NAMES:
                     if rig.status(name) is not None:
                         rig.remove(name)
+
                 rig.stop()
                 rig.config_file.write_text(usual)
                 for name in ("cpu_manager_state", "memory_manager_state"):
                     (rig.state / name).unlink()
                 rig.restart()
+
     logging.getLogger(__name__).info("all %d suggestions held: %s", done, kinds)
     shutil.rmtree(folder, ignore_errors=True)

@@ -181,6 +181,7 @@ def reads(account: str) -> list[Work]:
                     found.append(
                         Work((kind, "watch"), "GET", f"{root}/{kind}?watch=1&timeoutSeconds=1")
                     )
+
     return found
 
 
@@ -311,12 +312,15 @@ def value(schema: Any, schemas: Any, level: int = 0) -> Any:
             if level < 6
             else {}
         )
+
     if kind == "object":
         return {
             "example.com/a": value(schema.get("additionalProperties") or {}, schemas, level + 1)
         }
+
     if kind == "array":
         return [value(schema["items"], schemas, level + 1)]
+
     moments = {"date-time": "2030-01-01T00:00:00Z", "micro-time": "2030-01-01T00:00:00.000000Z"}
     usual = {"string": "xyz", "integer": 7, "number": 7, "boolean": True}[kind]
     return moments.get(schema.get("format", ""), schema.get("enum", [usual])[0])
@@ -359,6 +363,7 @@ class Cluster:
                 )
                 == 201
             )
+
         self.create(pod("other", "alignup", "alignup-extender"))
         assert (
             server.ask(
@@ -371,6 +376,7 @@ class Cluster:
             home = HOME.get(account, account)
             self.create(pod("own", home, account))
             self.tokens[account] = server.token_of(home, account, "own")
+
         self.create(pod("moved", "default"))
         status = {"status": {"phase": "Failed", "reason": "TopologyAffinityError"}}
         for name, owners, state in (
@@ -381,6 +387,7 @@ class Cluster:
         ):
             self.create(pod(name, "default", metadata={"ownerReferences": owners}))
             assert server.ask("PATCH", POD.format("default", name) + "/status", state) == 200
+
         pending = pod("pending", "default")
         del pending["spec"]["nodeName"]
         self.create(pending)
@@ -472,6 +479,7 @@ class Cluster:
                 path = f"{first}.{second}" if second else first
                 if second not in KEPT_BY_SERVER:
                     found[path] = WELL_FORMED.get(path) or value(inner, schemas)
+
         return found
 
 
@@ -558,6 +566,7 @@ def changed_fields(cluster: Cluster, account: str, works: list[Work]) -> Iterato
             cluster.server.ask(
                 "POST", one.path.rpartition("/")[0], one.body, cluster.tokens[account]
             )
+
         before = cluster.server.get(one.path) if one.method != "POST" else one.body
         for path, value in cluster.fields(*KINDS[one.right[0]]).items():
             # of another name it is another object, of which ATTACKS has some
@@ -706,6 +715,7 @@ def test_what_is_applied_twice_is_unchanged_the_second_time() -> None:
             done = subprocess.run(words, check=True, capture_output=True, text=True, env=here)  # noqa: S603  # ours
             said.append(done.stdout.splitlines())
             versions.append(Server(plane.kubeconfig).get(budget)["metadata"]["resourceVersion"])
+
     first, second = said
     assert [line for line in first if not line.endswith(" created")] == []
     assert [

@@ -50,8 +50,10 @@ def container(random: Random, name: str, **more: Any) -> dict[str, Any]:
     }
     if random.random() < 0.1:
         amounts["cpu"] = "1500m"
+
     if random.random() < 0.3:
         amounts[GPU] = "1"
+
     return {
         "name": name,
         "image": "none",
@@ -70,15 +72,19 @@ def drawn(random: Random, number: int) -> dict[str, Any]:
             container(random, names[2 + one], command=["true"])
             for one in range(random.choice([1, 1, 2]))
         ]
+
     if random.random() < 0.15:
         inits.insert(
             random.randrange(len(inits) + 1), container(random, names[4], restartPolicy="Always")
         )
+
     ends = random.random() < 0.15
     if ends:
         containers[0]["command"] = ["true"]
+
     if random.random() < 0.1:
         containers[0]["resources"] = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+
     name = "-".join(
         [
             "p",
@@ -122,6 +128,7 @@ class Campaign:
         there = {one["metadata"]["name"]: one for one in self.server.get(PATH)["items"]}
         for name in [*self._seen.keys() - there.keys()]:
             self.note(f"{self._seen.pop(name)[0]}: {name} is gone")
+
         for name, one in there.items():
             status = one.get("status", {})
             is_new = name in self.made and name not in self.ran and name not in self.rejected
@@ -133,12 +140,14 @@ class Campaign:
             if self._seen.get(name) != seen and seen[0]:
                 self._seen[name] = seen
                 self.note(f"{seen[0]}: {name} {seen[1]}{', leaves' if seen[2] else ''}")
+
             if status.get("phase") in {"Running", "Succeeded"}:
                 if name not in self.ran and name in self.made:
                     self.goes[name] = time.monotonic() + self.random.expovariate(1 / LIFE)
                 self.ran.add(name)
             elif is_new and is_rejected(status.get("phase", ""), status.get("reason", "")):
                 self.rejected[name] = self.explained(name, one)
+
         return there
 
     def explained(self, name: str, one: dict[str, Any]) -> list[str]:
@@ -216,6 +225,7 @@ class Campaign:
                 pod["metadata"]["name"], pod["spec"]["restartPolicy"] = name, "Always"
                 kubelet.static(name, pod)
                 self.static[name] = kubelet
+
             self.rest(2.5)
         elif what == "delete all":
             for name, one in self.look().items():
@@ -236,6 +246,7 @@ class Campaign:
             self.rest(1.0)
         else:
             what = f"{what} that the kubelet would not survive"
+
         self.did[what] += 1
         self.wait_until(lambda: self.is_reported(kubelet))
         self.note(f"{kubelet.name}: {what} is over")
@@ -330,7 +341,9 @@ class Campaign:
                         "message"
                     )
                     taken.append(f"{name} on {kubelet.name}: {why}: {pod['spec']}")
+
                 self.wait_until(lambda: self.is_reported(kubelet))  # noqa: B023  # called at once
+
         return taken
 
 
@@ -375,6 +388,7 @@ def test_the_extenders_yes_and_no_are_the_kubelets(capsys) -> None:
             campaign.run(PODS)
             waiting = campaign.quiet()
             taken = campaign.taken_past_the_scheduler(waiting)
+
     numbers = {
         "pods": PODS,
         "ran": len(campaign.ran & campaign.made.keys()),
@@ -382,5 +396,6 @@ def test_the_extenders_yes_and_no_are_the_kubelets(capsys) -> None:
     }
     with capsys.disabled():
         print(json.dumps(numbers | dict(campaign.did) | {"rejected": campaign.rejected}))  # noqa: T201  # a campaign
+
     assert campaign.rejected == {}
     assert taken == []

@@ -65,6 +65,7 @@ class Service:
                     self.has_leader.set()
                     if self.leader in NEW:
                         self.is_new.set()
+
                 await asyncio.sleep(0.1)
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -203,12 +204,14 @@ def test_an_upgrade_of_the_chart_lets_no_pod_be_rejected(tmp_path, capsys) -> No
             await asyncio.sleep(0.25)  # connections take a moment to close
 
         asyncio.run(both())
+
     found = outcome.summary() | {
         "leaders": [name for _, name in service.changes],
         "s to end after SIGTERM": [round(one, 2) for one in seconds],
     }
     with capsys.disabled():
         print(json.dumps(found))  # noqa: T201  # a campaign tells its numbers
+
     assert found["rejected"] == {}
     assert found["never placed"] == 0
     assert found["ran"] == PODS

@@ -63,14 +63,17 @@ def random_pod(rng, number, *, bound):
     spec = {"containers": containers, "restartPolicy": "Always"}
     if rng.random() < 0.2:
         spec["initContainers"] = [{**container(rng, "i"), "command": ["true"]}]
+
     if rng.random() < 0.15:
         spec["nodeSelector"] = {"kubernetes.io/arch": rng.choice(["amd64", "arm64"])}
+
     if rng.random() < 0.1:
         requirement = {"key": "disk", "operator": rng.choice(["DoesNotExist", "Exists"])}
         terms = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
         spec["affinity"] = {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
         }
+
     if rng.random() < 0.2:
         port = {
             "containerPort": 80,
@@ -78,13 +81,17 @@ def random_pod(rng, number, *, bound):
             "protocol": rng.choice(["TCP", "UDP"]),
         }
         containers[0]["ports"] = [port]
+
     if rng.random() < 0.05:
         spec["os"] = {"name": "windows"}
+
     if bound and rng.random() < 0.35:
         spec["priorityClassName"] = rng.choice(["system-node-critical", "system-cluster-critical"])
+
     metadata = {"name": f"p{number:03}", "namespace": "default"}
     if rng.random() < 0.05:
         metadata["labels"] = {"kubernetes.io/os": rng.choice(["linux", "windows"])}
+
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -98,6 +105,7 @@ def container(rng, name):
             rng.choice(["7", "20", "5000", cpu]),
             rng.choice(["9Gi", "30Gi", "900Gi", memory]),
         )
+
     amounts = {"cpu": cpu, "memory": memory}
     kind = rng.random()
     if kind < 0.1:
@@ -106,9 +114,11 @@ def container(rng, name):
         amounts["hugepages-2Mi"] = rng.choice(["2Mi", "8Mi", "16Mi"])
     elif kind < 0.3:
         amounts["example.com/none"] = "1"
+
     requests = dict(amounts)
     if kind > 0.6:
         return {"name": name, "image": "none", "resources": {"requests": requests}}
+
     return {"name": name, "image": "none", "resources": {"requests": requests, "limits": amounts}}
 
 
@@ -141,6 +151,7 @@ def test_static_pods(folder, case):
                 gone = rng.choice(node.pods)
                 rig.remove(gone.name)
                 node.remove(gone.uid)
+
             manifest = random_pod(rng, number, bound=False)
             status = rig.admit(manifest)
             manifest["metadata"]["annotations"] = {"kubernetes.io/config.source": "file"}
@@ -153,6 +164,7 @@ def test_static_pods(folder, case):
                 started(node, manifest)
             else:
                 rig.remove(manifest["metadata"]["name"])
+
     assert len(set(reasons)) > 3
     print(case, {one: reasons.count(one) for one in sorted(set(reasons))})  # noqa: T201  # with -s
 
@@ -211,6 +223,7 @@ def test_bound_pods(folder, case):
                 gone = rng.choice(node.pods)
                 api.delete(gone.name)
                 node.remove(gone.uid)
+
             manifest = random_pod(rng, number, bound=True)
             status = kubelet.admit(manifest)
             mine = node.admit(manifest)
@@ -228,4 +241,5 @@ def test_bound_pods(folder, case):
                 started(node, manifest)
             for name in {*names, *(() if mine.admitted else (manifest["metadata"]["name"],))}:
                 api.delete(name)
+
     print(case, {one: reasons.count(one) for one in sorted(set(reasons))}, f"{evicted} evicted")  # noqa: T201

@@ -99,7 +99,9 @@ def machines(draw: st.DrawFn) -> dict[str, Any]:
                 10 if other == position else distances + abs(other - position)
                 for other in range(count)
             ]
+
         nodes.append(node)
+
     return {"numaNodes": nodes}
 
 
@@ -117,17 +119,20 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
     }
     if "distances" in machine["numaNodes"][0] and draw(st.booleans()):
         kubelet["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true"}
+
     if draw(st.integers(0, 4)):
         kubelet["cpuManagerPolicy"] = "static"
         kubelet["cpuManagerPolicyOptions"] = draw(st.sampled_from(CPU_OPTIONS))
         kubelet["reservedSystemCPUs"] = ",".join(
             map(str, draw(st.sets(st.sampled_from(cpus), min_size=1, max_size=2)))
         )
+
     if draw(st.integers(0, 4)):
         kubelet["memoryManagerPolicy"] = "Static"
         kubelet["reservedMemory"] = [
             {"numaNode": draw(st.sampled_from(ids)), "limits": {"memory": "100Mi"}}
         ]
+
     places = st.none() | st.lists(st.sampled_from(ids), min_size=1, max_size=2, unique=True).map(
         sorted
     )
@@ -142,6 +147,7 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
             {"id": f"{resource[-3:]}{number}", "numa": numa, "healthy": healthy}
             for number, (numa, healthy) in enumerate(found)
         ]
+
     return {"machine": machine, "kubelet": kubelet, "devices": devices}
 
 
@@ -168,15 +174,18 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
     for kind, found in spec.items():
         for number, container in enumerate(found):
             container["name"] = f"{kind[:4]}{number}"
+
     for container in spec["initContainers"]:
         if draw(st.booleans()):
             container["restartPolicy"] = "Always"
+
     metadata: dict[str, Any] = {"name": "pod"}
     if draw(st.integers(0, 9)) == 0:
         asked = draw(st.sampled_from(["SingleNUMANode", "Restricted", "BestEffort"]))
         metadata["annotations"] = {
             "scheduling.koordinator.sh/numa-topology-spec": f'{{"numaTopologyPolicy": "{asked}"}}'
         }
+
     return {"metadata": metadata, "spec": spec}
 
 
@@ -196,6 +205,7 @@ class NodeMachine(RuleBasedStateMachine):
             self.node = Node.from_dict({**data, "keepRefusedBindings": bindings_stay})
         except ConfigError:
             assume(False)
+
         # of which each provider is asked, where the other places pods in one call
         self.twin = Node.from_dict(
             {**reordered(data), "keepRefusedBindings": bindings_stay},
@@ -282,16 +292,19 @@ class NodeMachine(RuleBasedStateMachine):
         cpu = self.node.cpu
         if cpu is None:
             return
+
         by_pod = []
         for uid, pod in self.live.items():
             self.check_inside(
                 pod, {c.name: set(cpu.cpus(uid, c.name) or ()) for c in pod.all_containers}
             )
             by_pod.append({one for c in pod.all_containers for one in cpu.cpus(uid, c.name) or ()})
+
         given = set().union(*by_pod)
         assert len(given) == sum(map(len, by_pod))
         if self.is_even:
             assert given <= set(cpu.allocatable_cpus)
+
         assert given & set(cpu.allocatable_cpus) | set(cpu.free_cpus) == set(cpu.allocatable_cpus)
         assert not given & (set(cpu.free_cpus) | set(cpu.shared_cpus))
 
@@ -308,6 +321,7 @@ class NodeMachine(RuleBasedStateMachine):
         memory = self.node.memory
         if memory is None:
             return
+
         ids = self.node.machine.numa_node_ids
         given: Counter[tuple[str, int]] = Counter()
         for uid, pod in self.live.items():
@@ -319,6 +333,7 @@ class NodeMachine(RuleBasedStateMachine):
                     assert sorted((block.type, block.size) for block in blocks) == sorted(
                         container.memory
                     )
+
         for kind, free in memory.free.items():
             for numa_id, left, most in zip(ids, free, memory.allocatable[kind], strict=True):
                 assert 0 <= left <= most
@@ -330,6 +345,7 @@ class NodeMachine(RuleBasedStateMachine):
         provider = self.node.devices
         if provider is None:
             return
+
         for resource, devices in self.inventory().items():
             by_pod = []
             for uid, pod in self.live.items():
@@ -339,6 +355,7 @@ class NodeMachine(RuleBasedStateMachine):
                 }
                 self.check_inside(pod, held)
                 by_pod.append(set().union(*held.values()))
+
             given = set().union(*by_pod)
             assert len(given) == sum(map(len, by_pod))
             assert given == set(provider.given[resource])

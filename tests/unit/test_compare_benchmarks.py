@@ -32,6 +32,7 @@ def run(tmp_path):
             ]
             path.write_text(json.dumps({"benchmarks": benches}), encoding="utf-8")
             paths.append(str(path))
+
         return paths
 
     def compared(base: list[dict[str, float]], change: list[dict[str, float]], *words: str) -> int:

@@ -237,6 +237,7 @@ def test_no_entry_hides_a_public_function() -> None:
             ("_pb2", "_pb2_grpc")
         ):
             importlib.import_module(f"alignup.{name}" if name else "alignup")
+
     functions = [name for name in alignup.__all__ if name.islower()]
     assert {
         "explain",

@@ -93,6 +93,7 @@ def numa_nodes_of(
     if name := numa_attribute_of(driver, device):
         value = attribute_of(device, driver, name)
         return () if value is None else tuple(map(int, value.values))
+
     node = by_address.get(pci_address_of(driver, device), -1)
     return (node,) if node >= 0 else ()
 
@@ -157,10 +158,12 @@ def node_resources(
                     raise AllocationError(
                         f"claim {claim}, device {one.device}: {wrong} for resource {name}"
                     )
+
                 taken = one.consumed_capacity.get(key, 0)
                 found[name] += -(-taken * how.mapping.capacity_multiplier // _BILLION)
             elif how.mapping is not None:
                 found[name] += how.mapping.device_multiplier
+
     return found
 
 
@@ -210,6 +213,7 @@ class ClaimProvider:
                     id_ = objects.DeviceId(part.driver, pool.name, device.name)
                     self.near[id_] = tuple(one for one in nodes if one in machine.numa_node_ids)
                     self.attributes.add(numa_attribute_of(part.driver, device))
+
         self.attributes.discard("")
         # what a device counts as is told by any slice for the node, of a pool that is being updated
         # as well
@@ -266,6 +270,7 @@ class ClaimProvider:
                 other for held in holders for other in held.values() if str(other) == str(claim)
             )
             found[one.name] = next(known, claim)
+
         return found
 
     def _question(
@@ -328,6 +333,7 @@ class ClaimProvider:
                 if not all(near <= place for place in (cpus, memory) if place):
                     return False
                 known = known or bool(cpus or memory)
+
         return True if known else None
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
@@ -342,11 +348,13 @@ class ClaimProvider:
         there = self._bits(self.near)
         if not claims or not there:
             return None
+
         fixed = self._bits(one.id for claim in claims.values() for one in claim.allocated or ())
         waiting = _waiting(claims)
         now = _smallest(there, fixed, lambda mask: self._can(waiting, mask, None))
         if not now:
             return {"claims": []}
+
         # as the device manager does, the smallest set counts that would do if nobody held anything
         size = max(
             1,
@@ -376,6 +384,7 @@ class ClaimProvider:
         held = self.held.get(pod.uid, {})
         if not pod.constraints.claims or (held and not self.gives_hints):
             return
+
         claims = self.claims(pod, container if self.gives_hints else None)
         mask = (
             int(affinity.affinity) if self.gives_hints and affinity.affinity is not None else None
@@ -388,8 +397,10 @@ class ClaimProvider:
             raise NotAllocatedError(
                 f"cannot allocate all claims: {error}", UNSCHEDULABLE
             ) from error
+
         if found is None:
             raise NotAllocatedError("cannot allocate all claims", UNSCHEDULABLE)
+
         self.held[pod.uid] = {**held, **claims, **found}
         if self._gates.node_resources:
             self._check_node_resources(pod)
@@ -409,6 +420,7 @@ class ClaimProvider:
                 node_resources(claim, self._devices, 0)
             except AllocationError as error:
                 raise NotAllocatedError(str(error), UNSCHEDULABLE) from error
+
             how = [
                 self._devices[one.id] for one in claim.allocated or () if one.id in self._devices
             ]
@@ -418,11 +430,13 @@ class ClaimProvider:
             if is_mapped and str(claim) in others:
                 what = f"node allocatable resource claim {claim.name} has a mapped device"
                 raise NotAllocatedError(f"{what} and cannot be shared across pods", UNSCHEDULABLE)
+
         whole, own = Counter[str](), {one.name: Counter[str]() for one in pod.all_containers}
         for claim, containers in self._users(pod):
             whole.update(node_resources(claim, self._devices, len(containers)))
             for name in {*containers}:
                 own[name].update(node_resources(claim, self._devices, 1))
+
         if whole and (short := beyond_level(pod, whole, own)):
             raise NotAllocatedError(short, UNSCHEDULABLE)
 
@@ -467,6 +481,7 @@ class ClaimProvider:
         twice = sorted(taken.intersection(one for ids in devices.values() for one in ids))
         if twice:
             raise NotAllocatedError(f"another pod has {', '.join(twice)}", UNSCHEDULABLE)
+
         self.held[pod_uid] = {
             name: objects.Claim(
                 name, allocated=tuple(objects.Allocated(*_parts_of_id(one)) for one in ids)
@@ -562,10 +577,12 @@ def preview_claims(node: _Node, pod: Pod, *, suggest: bool = True) -> ClaimsOutc
     """
     if node.claims is None or not pod.constraints.claims:
         return None
+
     provider = node.claims.copy()
     admitted, meet = _tried(node, pod, provider)
     if not admitted:
         return ClaimsOutcome(refusal=node.claims.why_not(pod))
+
     helps = (
         what_helps(node.claims, pod, lambda *how: _tried(node, *how)[1])
         if suggest and meet is False
@@ -603,6 +620,7 @@ def what_helps(
             if tried(change):
                 yield f"{words} {named}"
                 break
+
     asked = [
         one.exactly.wanted for claim in claims for one in claim.requests if one.exactly is not None
     ]
@@ -616,12 +634,14 @@ def what_helps(
     )
     if fewer:
         yield f"ask for at most {fewer} devices a request {named}"
+
     for container in pod.all_containers:
         for cpus in range(container.exclusive_cpus - 1, 0, -1):
             amounts = {"requests": {"cpu": cpus}, "limits": {"cpu": cpus}}
             if meets(resized_pod(pod, {container.name: amounts}), provider.copy()):
                 yield f"ask for {cpus} CPUs in container {container.name}"
                 break
+
     yield from _from_cpu_driver(provider, pod, meets)
     other = provider.copy()
     other.gives_hints = True
@@ -637,6 +657,7 @@ def _from_cpu_driver(
     waiting, count = list(_waiting(provider.claims(pod)).values()), pod.exclusive_cpus
     if not cpus or not count or len(waiting) != 1:
         return
+
     asked = objects.Subrequest(
         count=count, selectors=(objects.Selector(objects.Cel(f'device.driver == "{CPU_DRIVER}"')),)
     )
@@ -649,6 +670,7 @@ def _from_cpu_driver(
             capacity=objects.Capacities({capacity: objects.Amount(count * _BILLION)}),
         )
         words = f"a device with capacity {capacity} of {count}"
+
     inits, mains = (
         tuple(replace(one, exclusive_cpus=0) for one in some)
         for some in (pod.init_containers, pod.containers)

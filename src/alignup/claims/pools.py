@@ -59,12 +59,14 @@ def gather_pools(slices: Sequence[Slice], node: NodeObject, gates: Gates) -> lis
             one, node, is_stable=is_stable, is_old=gates.is_before_37
         ):
             continue
+
         parts = found.setdefault((one.driver, one.pool.name), [])
         if parts and one.pool.generation < parts[0].pool.generation:
             continue
         if parts and one.pool.generation > parts[0].pool.generation:
             parts.clear()
         parts.append(one)
+
     pools = [
         pool
         for key, parts in found.items()
@@ -72,6 +74,7 @@ def gather_pools(slices: Sequence[Slice], node: NodeObject, gates: Gates) -> lis
     ]
     if not is_stable:
         pools.sort(key=lambda pool: (_binds(pool), pool.driver.encode(), pool.name.encode()))
+
     return pools
 
 
@@ -108,8 +111,10 @@ def _pool(
             whole = [one for one in whole if not one.uses_compatibility_groups]
         if len(whole) != wanted:
             return PoolOnNode(*key, is_incomplete=True)
+
     if gates.allocator != "stable":
         near = sorted(near, key=lambda one: one.name.encode())
+
     names = {one.name for one in near}
     far = [one for one in whole if one.name not in names] if len(near) < len(whole) else []
     splits = gates.partitionable_devices
@@ -120,6 +125,7 @@ def _pool(
     invalid = f"duplicate device name {twice}" if twice else invalid
     if invalid:
         return PoolOnNode(*key, invalid=invalid)
+
     flat = tuple(
         (shared, name, value)
         for shared, values in counters.items()
@@ -145,6 +151,7 @@ def _counters(
     shared = [one for part in slices for one in part.shared_counters]
     if twice := _first_twice(one.name for one in shared):
         return {}, f"duplicate counter set name {twice}"
+
     counters: dict[str, dict[str, int]] = {
         one.name: {name: counter.value for name, counter in one.counters.items()} for one in shared
     }
@@ -158,6 +165,7 @@ def _counters(
             return {}, f"counter set {use.counter_set} not found"
         if missing := use.counters.keys() - counters[use.counter_set].keys():
             return {}, f"counter {min(missing)} not found in counter set {use.counter_set}"
+
     return counters, ""
 
 

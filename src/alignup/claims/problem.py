@@ -77,9 +77,11 @@ def in_use(claims: Sequence[objects.Claim], gates: Gates) -> InUse:
             if not gates.consumable_capacity or one.share_id is None:
                 devices.add(one.id)
                 continue
+
             shared.add(one.id)
             if one.consumed_capacity is not None:
                 capacity.setdefault(one.id, Counter()).update(one.consumed_capacity)
+
     return InUse(frozenset(devices), frozenset(shared), capacity)
 
 
@@ -173,6 +175,7 @@ class Problem:
             raise InputError(
                 f"expected at most {_MOST_CLAIMS} claims of a pod, got {len(self.claims)}"
             )
+
         self.pools = gather_pools(question.slices, question.node, question.gates)
         # Those that may be allocated, in the order in which they are tried.
         self.devices = [
@@ -246,7 +249,9 @@ class Problem:
                 if not self.gates.is_before_37 and counts > MOST_RESULTS - total:
                     adding = f"adding {counts} devices {limit}, with {total} already accounted for"
                     raise AllocationError(f"claim {claim}, request {request.name}: {adding}")
+
                 total += counts
+
             if total > MOST_RESULTS:
                 raise AllocationError(f"claim {claim}: number of requested devices {total} {limit}")
             for index, constraint in enumerate(claim.constraints):
@@ -258,6 +263,7 @@ class Problem:
                     raise AllocationError(
                         f"{where}: empty constraint (unsupported constraint type?)"
                     )
+
         self.first_request.append(len(self.has_alternatives))
         self.first_way.append(len(self.ways))
 
@@ -269,9 +275,11 @@ class Problem:
             raise AllocationError(
                 f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled"
             )
+
         wanted = choices or ((request.exactly,) if request.exactly is not None else ())
         if not wanted:
             raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+
         for one in wanted:
             if (
                 one.capacity is not None
@@ -281,6 +289,7 @@ class Problem:
                 which = f"claim {claim}, subrequest {one.name}" if choices else where
                 off = "has capacity requests, but the DRAConsumableCapacity feature is disabled"
                 raise AllocationError(f"{which}: {off}")
+
         first = len(self.ways)
         for one in wanted:
             full, short = (
@@ -289,6 +298,7 @@ class Problem:
                 else (request.name, request.name)
             )
             self.ways.append(self._way(number, claim, one, full, short))
+
         return min(way.count for way in self.ways[first:])
 
     def _way(
@@ -299,22 +309,27 @@ class Problem:
             raise AllocationError(
                 f"{where}: cannot handle request with derived attributes, the feature is disabled"
             )
+
         for index, selector in enumerate(wanted.selectors):
             if selector.cel is None:
                 raise AllocationError(
                     f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
                 )
+
         if wanted.admin_access is not None and "/" not in full and not self.gates.admin_access:
             raise AllocationError(
                 f"{where}: admin access is requested, but the feature is disabled"
             )
+
         name = wanted.device_class_name
         if not name:
             raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+
         device_class = self._device_classes.get(name)
         if device_class is None:
             lost = f'device class {name}: deviceclass.resource.k8s.io "{name}" not found'
             raise AllocationError(f"{where}: could not retrieve {lost}")
+
         way = Way(number, len(self.has_alternatives) - 1, full, where, wanted, device_class)
         if wanted.allocation_mode == _EXACT:
             way.count = wanted.wanted
@@ -323,6 +338,7 @@ class Problem:
             way.count = len(way.everything)
         else:
             raise AllocationError(f"{where}: unsupported count mode {wanted.allocation_mode}")
+
         return way
 
     def _everything(self, way: Way, where: str) -> list[int]:
@@ -338,6 +354,7 @@ class Problem:
                 raise AllocationError(
                     f"{where}: asks for all devices, but resource pool {pool} is currently {state}"
                 )
+
             for index, _ in by_pool.get(place, ()):
                 if not self._matches(way, index):
                     continue
@@ -347,7 +364,9 @@ class Problem:
                         self.gates.is_before_37 and not self._has_room(index, amounts)
                     ):
                         continue
+
                 found.append(index)
+
         return found
 
     def _matches(self, way: Way, index: int) -> bool:
@@ -359,6 +378,7 @@ class Problem:
         candidate = self.devices[index]
         if candidate.device.binding_conditions and not self.gates.binding_conditions:
             return False
+
         for owner, selectors in (
             (f"class {way.device_class.name}", way.device_class.selectors),
             (f"claim {self.claims[way.claim]}", way.wanted.selectors),
@@ -371,6 +391,7 @@ class Problem:
                     raise self._error(answer, f"{owner}: selector #{number}", candidate)
                 if not answer:
                     return False
+
         return not candidate.slice.per_device_node_selection or is_for(candidate.device, self._node)
 
     def _error(self, error: Exception, where: str, candidate: Candidate) -> AllocationError:
@@ -458,6 +479,7 @@ class Problem:
         self._overdrawn = self._counters()
         for way in self.ways:
             self._way_on_devices(way)
+
         self._block(
             {index for index, one in enumerate(self.devices) if one.pool in self._overdrawn}
         )
@@ -482,6 +504,7 @@ class Problem:
             except AllocationError as error:
                 self.errors.append(error)
                 answer = -len(self.errors)
+
             self.matches[-1].append(answer)
             self.amounts[-1].append(needed)
 
@@ -520,6 +543,7 @@ class Problem:
         self.uses: list[list[tuple[int, int]]] = [[] for _ in self.devices]
         if not self.gates.partitionable_devices:
             return set()
+
         rows = [(place, one) for place, pool in enumerate(self.pools) for one in pool.counters]
         numbers = {
             (place, shared, name): row for row, (place, (shared, name, _)) in enumerate(rows)
@@ -536,6 +560,7 @@ class Problem:
                     ):
                         for number, amount in _uses(device, place, numbers).items():
                             raw[number] -= amount
+
         uses = [_uses(candidate.device, candidate.pool, numbers) for candidate in self.devices]
         self._counter_names = list(numbers)
         # in 1.36, pools of one name share counters
@@ -548,6 +573,7 @@ class Problem:
         units = [0] * len(names)
         for number, amount in chain(enumerate(raw), *(use.items() for use in uses)):
             units[self.families[number]] = gcd(units[self.families[number]], amount)
+
         unit_of = [units[family] for family in self.families]
         self.counters = [
             _scaled(max(left, 0), unit) for left, unit in zip(raw, unit_of, strict=True)
@@ -569,6 +595,7 @@ class Problem:
         places: dict[str, set[int]] = {}
         for place, _, _ in names:
             places.setdefault(self.pools[place].name, set()).add(place)
+
         waiting = {name for name, found in places.items() if len(found) > 1}
         decides = {one.pool: one.pool for one in self.devices}
         while waiting:
@@ -593,6 +620,7 @@ class Problem:
                         (numbers[name], amount) for name, amount in used if name in numbers
                     ]
                     decides[candidate.pool] = first.pool
+
             self._block(
                 {
                     index
@@ -665,8 +693,10 @@ class Problem:
                     if is_alone
                     else {(found.kind, value) for value in found.values}
                 )
+
             values.append(bit_set([bits.setdefault(key, len(bits)) for key in keys]))
             alone.append(is_alone)
+
         return values, alone
 
     def _number_classes(self) -> None:
@@ -722,6 +752,7 @@ def _uses(
             if amount.value < 0:
                 raise InputError(f"expected counters of at least 0, got {amount.value} billionths")
             total[numbers[pool, use.counter_set, name]] += amount.value
+
     return total
 
 
@@ -762,12 +793,14 @@ def consumed(
     """
     if requests.keys() - capacities.keys():
         return None
+
     taken: dict[str, int] = {}
     for name, capacity in capacities.items():
         amount = _taken(requests.get(name), capacity, gates)
         if amount < 0 and not gates.is_before_37:
             raise CapacityError(f'capacity "{name}": capacity value is negative')
         taken[name] = amount
+
     refused = any(
         taken[name] > one.value or _violates(taken[name], one, gates)
         for name, one in capacities.items()
@@ -781,6 +814,7 @@ def _taken(requested: int | None, capacity: Capacity, gates: Gates) -> int:
         return capacity.value if policy is None or policy.default is None else policy.default
     if policy is None:
         return requested
+
     limits = policy.valid_range
     if limits is not None and limits.min is not None:
         if requested < limits.min or limits.step is None:
@@ -796,9 +830,12 @@ def _taken(requested: int | None, capacity: Capacity, gates: Gates) -> int:
             raise CapacityError(
                 "capacity request cannot be represented in the device's range arithmetic"
             )
+
         return rounded * unit if step > 0 else requested
+
     if policy.valid_values is not None:
         return next((value for value in policy.valid_values if requested <= value), requested)
+
     return requested
 
 
@@ -806,6 +843,7 @@ def _violates(amount: int, capacity: Capacity, gates: Gates) -> bool:
     policy = capacity.request_policy
     if policy is None or (policy.default is not None and amount == policy.default):
         return False
+
     limits = policy.valid_range
     if limits is not None:
         if limits.max is not None and amount > limits.max:
@@ -817,6 +855,7 @@ def _violates(amount: int, capacity: Capacity, gates: Gates) -> bool:
             return True
         step = _in(limits.step, unit)
         return step > 0 and (_in(amount, unit) - _in(limits.min, unit)) % step != 0
+
     return amount not in (policy.valid_values or (amount,))
 
 
@@ -872,10 +911,12 @@ def solve(
         way, device = problem.ways[pairs[0][0]], problem.devices[pairs[0][1]]
         why = "because a claim constraint would not be satisfied"
         raise AllocationError(f"{way.where}: cannot add device {device.id} {why}")
+
     if outcome == "limit":
         raise AllocationError(f"the search was given up after {most_steps} steps", "timeout")
     if any(pool.invalid for pool in problem.pools):
         raise AllocationError("invalid resource pools were encountered", "node")
+
     return None
 
 
@@ -885,6 +926,7 @@ def results_of(
     """Return the claims with their devices in the scheduler's order, and the nodes that can use these."""
     if pairs is None:
         return None
+
     found: list[list[Allocated]] = [[] for _ in problem.claims]
     candidates: list[list[Candidate]] = [[] for _ in problem.claims]
     for number, index in pairs:
@@ -900,6 +942,7 @@ def results_of(
         found[way.claim].append(
             Allocated(*candidate.id, way.name, way.is_admin, share, taken, conditions)
         )
+
     return tuple(
         changed(claim, allocated=tuple(devices), allocated_nodes=_nodes(chosen, node))
         for claim, devices, chosen in zip(problem.claims, found, candidates, strict=True)
@@ -916,6 +959,7 @@ def _nodes(chosen: list[Candidate], node: str) -> NodeSelector | None:
             return NodeSelector(
                 (Term(match_fields=(Requirement("metadata.name", "In", (node,)),)),)
             )
+
         selector: NodeSelector | None = owner.node_selector
         for term in selector.node_selector_terms[:1] if selector is not None else ():
             for listed, known in (
@@ -924,6 +968,8 @@ def _nodes(chosen: list[Candidate], node: str) -> NodeSelector | None:
             ):
                 for one in listed:
                     known.setdefault((one.key, one.operator, frozenset(one.values)), one)
+
     if not expressions and not fields:
         return None
+
     return NodeSelector((Term(tuple(expressions.values()), tuple(fields.values())),))

@@ -158,6 +158,7 @@ def resources_of(documents: Sequence[object], source: str) -> Resources:
             and spec.get("deviceSelector") is not None
         ):
             warn(f"the DeviceTaintRule at {place} is ignored: put its taint into the devices")
+
         if kind == "Pod":
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", IGNORED_CLAIMS)
@@ -168,7 +169,9 @@ def resources_of(documents: Sequence[object], source: str) -> Resources:
                 raise InputError.at(
                     f"{place}.apiVersion", f"{_GROUP}{' or '.join(_VERSIONS)}", version
                 )
+
             found[kind].append(_READERS[kind](document, place))
+
     return Resources(*map(tuple, found.values()))
 
 
@@ -183,6 +186,7 @@ def _objects(documents: Sequence[object], source: str) -> Iterator[tuple[str, Ma
         if not isinstance(kind, str) or not kind.endswith("List"):
             yield place, document
             continue
+
         # kubectl leaves these out of the items of a typed list
         typed = (
             {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
@@ -220,6 +224,7 @@ def read_slice(document: object, place: str) -> Slice:
         devices = [
             {**one, **one["basic"]} if _has_mapping(one, "basic") else one for one in devices
         ]
+
     return decode(
         {**found.spec, "devices": devices, "name": found.name}, Slice, f"{place}: spec", own=Amount
     )
@@ -262,6 +267,7 @@ def _claim(found: _Object, place: str) -> Claim:
             for one in asked["requests"]
         ]
         asked = {**asked, "requests": requests}
+
     devices = decode(asked, _Devices, f"{place}: spec.devices", own=Amount)
     allocation = found.status.allocation
     return Claim(
@@ -332,7 +338,9 @@ def claims_of_pod(pod: Pod, resources: Resources) -> tuple[Claim, ...]:
             raise InputError(
                 f"expected the {kind} {name!r} among the resources, which is missing ({where})"
             )
+
         claims.append(
             claim if one.claim else msgspec.structs.replace(claim, name=f"{pod.name}-{one.name}")
         )
+
     return tuple(claims)

@@ -68,6 +68,7 @@ def answer_scenario(line: object, place: str) -> dict[str, Any]:
         answer["result"] = answer_of(allocate(question_of(node, resources, claims, gates)))
     except AllocationError as error:
         answer |= {"error": str(error), "class": error.kind}
+
     return {**answer, "ms": round((time.perf_counter() - start) * 1000, 3)}
 
 
@@ -125,4 +126,5 @@ def answer_selector(line: object, place: str) -> Mapping[str, Any]:
         return {"name": wire.name, "error": str(error), "cost": error.cost}
     except NotUnderstood as error:
         return {"name": wire.name, "notUnderstood": str(error)}
+
     return {"name": wire.name, "match": match, "cost": cost}

@@ -75,6 +75,7 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
             raise InputError(
                 f"the rules of the feature gate {name} are not modelled: switch it off"
             )
+
     old = release == "1.36"
     binding = is_on("DRADeviceBindingConditions") and is_on("DRAResourceClaimDeviceStatus")
     lists = is_on("DRAListTypeAttributes")

@@ -68,11 +68,13 @@ def why_not(question: Question) -> Refusal:
             names = ", ".join(map(str, before))
             text = f"its devices and those of {names} cannot be had together"
             return Refusal(str(claim), "", "", text, _if_released(question))
+
         names = ", ".join(request.name for request in claim.requests)
         text = f"each of the requests {names} can be served alone, but not all of them together"
         return Refusal(
             str(claim), "", "", text, (*_fewer(question, claim, before), *_if_released(question))
         )
+
     return Refusal("", "", "", "the search was given up before all was tried", ())
 
 
@@ -85,6 +87,7 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
         if before and _works(question, claims=(alone,)):
             text = f"earlier claims of the pod take what it asks for: {', '.join(map(str, before))}"
             return Refusal(str(claim), request.name, "", text, _if_released(question))
+
         problem = Problem(replace(question, claims=(alone,)))
         text = "; ".join(_state(problem, way) for way in range(len(problem.ways)))
         helps = (
@@ -93,6 +96,7 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
             *_if_released(question),
         )
         return Refusal(str(claim), request.name, "", text, helps)
+
     return None
 
 
@@ -111,6 +115,7 @@ def _state(problem: Problem, number: int) -> str:
         )
         why = f" ({listed})" if broken else ""
         return f"{way.name} asks for {asks}: the node reaches no devices{why}"
+
     counts = dict.fromkeys(
         ("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0
     )
@@ -125,6 +130,7 @@ def _state(problem: Problem, number: int) -> str:
             counts["tainted or out of counters"] += 1
         else:
             counts["free"] += 1
+
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "free")
     return f"{way.name} asks for {asks}; of {len(problem.devices)} devices: {told}"
 
@@ -148,6 +154,7 @@ def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> 
             *_if_released(question),
         )
         return Refusal(str(claim), "", f"{kind} {name}", text, helps)
+
     return None
 
 
@@ -168,8 +175,10 @@ def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
                 mask >> bit & problem.is_free(place, index) for index, mask in enumerate(masks)
             )
             counts.append(f"{way.name} {free} of {way.count}")
+
         example = next(index for index, mask in enumerate(masks) if mask >> bit & 1)
         told.append(f"{_shown(problem, number, example, bit)}: {', '.join(counts)}")
+
     missing = sum(not mask for mask in masks)
     more = f", and {len(told) - _MOST_SHOWN} more values" if len(told) > _MOST_SHOWN else ""
     lacking = f"; {missing} devices lack it" if missing else ""

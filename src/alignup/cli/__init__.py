@@ -24,10 +24,12 @@ def main() -> None:
             pass
         else:
             return
+
     try:
         from alignup.cli.program import run_program
     except KeyboardInterrupt:
         sys.exit(130)
+
     run_program()
 
 

@@ -64,10 +64,12 @@ def command(
         if with_hints or len(versions) > 1:
             raise click.UsageError("--resize goes with one version, and without --hints")
         return resize(source, versions, pods, as_json=as_json)
+
     if len(versions) > 1:
         if with_hints:
             raise click.UsageError("--hints goes with one version only")
         return 0 if compare(source, versions, pods, as_json=as_json) else 1
+
     loaded = load_node(source, versions[0] if versions else None)
     node, asked = loaded.node, asked_pods(pods, source, loaded)
     there = [answer_dict(node, pod, node.admission(pod)) | {"isThere": True} for pod in asked.there]
@@ -79,9 +81,11 @@ def command(
         hints = hints_of(node, pod) if with_hints else None  # as they are before
         faults[pod.uid] = fault_of(node, pod)
         answers.append((pod, node.admit(pod), hints, outcome))
+
     if not node.whole_verdict:
         for sentence in too_large(node, [pod for pod, admission, *_ in answers if admission]):
             complain(sentence)
+
     if as_json:
         print_json(*there)
         for pod, admission, hints, outcome in answers:
@@ -90,6 +94,7 @@ def command(
             )
     else:
         show(node, loaded.title, answers, asked.there)
+
     return 0 if all(admission.admitted for _, admission, *_ in answers) else 1
 
 
@@ -143,6 +148,7 @@ def compare(
         raise click.UsageError(
             "several versions read every file anew, and standard input is read only once"
         )
+
     found: dict[KubeletVersion, dict[str, Any]] = {
         one: {"kubeletVersion": str(one)} for one in versions
     }
@@ -154,6 +160,7 @@ def compare(
         except ConfigError as error:
             answers["configError"] = str(error)
             continue
+
         node, config = loaded.node, loaded.node.config
         pods = asked_pods(names, source, loaded).pods if pods is None else pods
         options.update(set_options(config.topology_manager_policy_options))
@@ -161,14 +168,17 @@ def compare(
         answers["pods"] = [
             fault_of(node, pod) | answer_dict(node, pod, node.admit(pod)) for pod in pods
         ]
+
     for version, answers in found.items():
         stages = {**release_of(version).cpu_options, **release_of(version).topology_options}
         # None: the release does not know it
         answers["options"] = {name: stages.get(name) for name in sorted(options)}
+
     if as_json:
         print_json(*found.values())
     else:
         show_comparison(found, pods or (), sorted(options))
+
     return all(
         "pods" in one and all(answer["admitted"] for answer in one["pods"])
         for one in found.values()
@@ -184,10 +194,12 @@ def show_comparison(
     for version, one in found.items():
         if "configError" in one:
             click.echo(safe(f"kubelet {version} would not start: {one['configError']}"))
+
     for name in options:
         texts = {version: one["options"][name] or "unknown" for version, one in found.items()}
         if len(set(texts.values())) > 1:
             click.echo("\n".join(difference_lines(f"option {name}", texts)))
+
     for index, pod in enumerate(pods):
         texts = {
             version: answer_text(one["pods"][index])
@@ -213,6 +225,7 @@ def resize(
         if as_json:
             print_json(answer_dict(node, pod, admission))
             continue
+
         label = safe(pod.namespaced_name)
         console.print(
             f"{mark(console, good=admission.admitted)} {label} resize: [bold]{admission.reason}[/]"
@@ -220,8 +233,10 @@ def resize(
         if admission.message:
             console.print(f"  {safe(admission.message)}")
         show_containers(console, node, admission)
+
     if not as_json:
         console.print(safe(loaded.title))
+
     return 0 if all(done) else 1
 
 
@@ -240,6 +255,7 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
             "no Node object (node.json): the node's labels and taints are unknown, and were not "
             "checked"
         )
+
     asked = {
         resource
         for pod in pods
@@ -252,14 +268,17 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
             f"{resource} is not on this machine; ignored, as a kubelet "
             f"does{meant_words(resource, loaded)}"
         )
+
     for pod in pods:
         if POLICIES in (pod.annotations or ()) and not loaded.node.beyond_kubelet:
             complain(
                 f"{pod.namespaced_name}: {POLICIES} is ignored, as by a kubelet; see "
                 "--beyond-kubelet"
             )
+
         if pod.constraints.os == "windows" and not loaded.node.whole_verdict:
             complain(f"{pod.namespaced_name} is a Windows pod, which a kubelet on Linux refuses")
+
     is_configured = source.config or source.kubelet_node
     if not is_configured and loaded.node.config == KubeletConfig(
         version=loaded.node.config.version
@@ -321,6 +340,7 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
             Table("on the node already", "CPUs", "memory", "devices", rows=rows),
             below=True,
         )
+
     for same in runs(answers, same_refusal):
         pod, admission, hints, outcome = same[0]
         console.print()
@@ -332,8 +352,10 @@ def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]
             console.print(
                 f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}"
             )
+
         if hints is not None:
             show_hints(console, hints, node.machine.numa_node_ids)
+
     if node.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {node.shared_cpus}")
 
@@ -351,6 +373,7 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"{mark(console, good=False)} {label} refused: [bold]{admission.reason}[/]")
         console.print(f"  {safe(admission.message)}")
         return
+
     limit = (
         ""
         if admission.exact
@@ -362,6 +385,7 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
             f", after {counted(len(gone), 'pod')} {'is' if len(gone) == 1 else 'are'} "
             f"evicted: {', '.join(gone)}"
         )
+
     console.print(f"{mark(console, good=True)} {label} admitted{limit}{safe(evicted)}")
     show_containers(console, node, admission)
     for line in sharing_lines(node, pod):
@@ -423,6 +447,7 @@ def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> 
                 table.add_row(
                     "the whole pod" if name is None else safe(name), safe(resource), *cells
                 )
+
     if table.rows:
         print_whole(console, table, below=True)
     else:

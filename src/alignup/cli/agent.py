@@ -86,9 +86,11 @@ class Serving(options.Gathered):
 
         if self.no_cgroups and self.cgroup is not None:
             raise click.UsageError("--cgroup and --no-cgroups exclude each other")
+
         path = (self.socket or default_socket()).absolute()
         if self.cgroup is not None:
             check_text(self.cgroup, "--cgroup")
+
         plugins = (
             None
             if self.no_device_plugins
@@ -137,12 +139,14 @@ def command(
         raise click.UsageError(
             "--json needs --repair or --hand-back; the log has --log-format json"
         )
+
     if repair:
         repair_journal(file, writes=yes, as_json=as_json)
         return 0
     if hand_back:
         give_back(file, as_json=as_json)
         return 0
+
     options = serving.options(version)
     start_logging(logs.log_format, logs.log_level)
     return run_agent(
@@ -180,7 +184,9 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
             or not (what == "memory" or (amount.isascii() and amount.isdigit()))
         ):
             raise InputError.at("--limit", "WHAT=N such as cpus=4 or memory=8Gi", text)
+
         amounts[what] = parse_memory(amount, "--limit memory") if what == "memory" else int(amount)
+
     known = {
         name: amounts.pop(name)
         for name in ("cpus", "memory", "leases", "waiting")
@@ -192,6 +198,7 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
             "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu",
             strange[0],
         )
+
     return Limits(**known, devices=amounts)
 
 
@@ -205,6 +212,7 @@ def repair_journal(file: LeaseFile, *, writes: bool, as_json: bool) -> None:
 
     with closing(Ownership(file)) as ownership:
         known = ownership.repair(complain, writes=writes)
+
     kept = [KnownLease(lease, lease_liveness(lease).value) for lease in known.table.leases]
     if as_json:
         leases = [lease_dict(one.lease, one.state) for one in kept]
@@ -212,6 +220,7 @@ def repair_journal(file: LeaseFile, *, writes: bool, as_json: bool) -> None:
             {"leases": leases, "lost": known.lost or None, "repaired": bool(known.lost and writes)}
         )
         return
+
     show_leases(kept)
     if not known.lost:
         click.echo("all leases are known: there is nothing to repair")
@@ -241,6 +250,7 @@ def give_back(file: LeaseFile, *, as_json: bool) -> None:
             complain(
                 f"no agent kept the leases of {file.path}; --state names the file of another one"
             )
+
     count = len(table.leases)
     words = f"{counted(count, 'lease')} {'is' if count == 1 else 'are'} in {file.path}"
     click.echo(json.dumps({"leases": count, "file": str(file.path)}) if as_json else words)
@@ -338,6 +348,7 @@ def start_logging(form: str, level: str) -> Callable[[str], None]:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most < _DESCRIPTORS:
         raise InputError.at("ulimit -n", f"at least {_DESCRIPTORS} open files", most)
+
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     handler = logging.StreamHandler()
     handler.addFilter(_WithoutTraceback())

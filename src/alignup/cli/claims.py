@@ -75,20 +75,24 @@ def command(
             raise click.UsageError("--scenarios and --selectors go with --json and nothing else")
         _answer_lines(lines, is_selectors=selectors is not None)
         return 0
+
     node_files = None if root is None else open_node(root)
     collected = None if node_files is None or resources else node_files.read(CLAIMS)
     if not files or not (resources or collected):
         raise click.UsageError(
             "needs --resources, or a --node with objects of claims, and a CLAIM.yaml or POD.yaml"
         )
+
     known = read_resources(resources)
     if node_files is not None and collected:
         known = read_claims({node_files.place(CLAIMS): collected})
+
     asked = read_resources(files)
     known += Resources(claims=asked.claims, templates=asked.templates)
     claims = _claims(asked, known)
     if not claims:
         raise InputError.at(", ".join(files), "a ResourceClaim, or a Pod with claims", "none")
+
     node, addresses = _node(node_files, node_object, known)
     question = question_of(
         node, known, claims, gates_of(release or NEWEST, dict(_gate(text) for text in gates))
@@ -117,10 +121,13 @@ def command(
         )
         results, told = None, {"error": str(error), "class": error.kind}
         said = [f"no devices {where}: {error}"]
+
     if as_json:
         click.echo(json.dumps({"node": node.name, "result": None, **told}))
+
     for line in () if as_json else said:
         click.echo(one_line(line if line.startswith(" ") else f"{node.name}: {line}"))
+
     return 1 if results is None else 0
 
 
@@ -162,8 +169,10 @@ def _node(
         addresses = {one.address: one.numa_node for one in devices if one.numa_node is not None}
         data = files.read(NODE)
         facts = None if data is None else read_node_object(data)
+
     if node_file is not None:
         facts = node_object(read_mapping(node_file), node_file)
+
     try:
         return facts or known.only_node, addresses
     except InputError as error:
@@ -203,9 +212,11 @@ def _allocated(
             one["nodeAllocatableResources"] = {
                 name: quantity_text(amount) for name, amount in amounts.items()
             }
+
         for device, told in zip(claim.allocated or (), one["devices"], strict=True):
             if nodes := numa_nodes_of(device.driver, devices[device.id], addresses):
                 told["numaNodes"] = list(nodes)
+
     lines = []
     for one in answer:
         lines.append(f"claim {one['claim']}: allocated")
@@ -217,9 +228,11 @@ def _allocated(
             extra = ", with admin access" if told.get("adminAccess") else ""
             name = f"{told['driver']}/{told['pool']}/{told['device']}"
             lines.append(f"  {told['request']}: {name}{near}{takes}{extra}")
+
         if counts_as := one.get("nodeAllocatableResources"):
             lines.append(
                 "  counts on the node as "
                 f"{', '.join(f'{name} {text}' for name, text in counts_as.items())}"
             )
+
     return {"result": answer}, lines

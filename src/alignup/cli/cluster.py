@@ -102,6 +102,7 @@ def extender(
         raise InputError.at(
             "--strategy", f"one of {', '.join(options.STRATEGIES)}", serving.strategy
         )
+
     # what is imported and listed first stays, and collections over it would find nothing
     gc.set_threshold(_YOUNG_OBJECTS)
     run_in_cluster(serving.kubeconfig, partial(serve_extender, serving), logs)
@@ -121,15 +122,18 @@ async def serve_extender(how: Serving, api: Api) -> None:
     if how.tls_cert is not None and how.tls_key is not None:
         served = serving.ServedCertificate(how.tls_cert, how.tls_key, how.client_ca, api.complain)
         context = served.context
+
     binds = how.client_ca is not None or how.insecure_bind or serving.is_loopback(where[0])
     namespace, _, name = how.lease.partition("/")
     if not namespace or not name:
         raise InputError.at("--lease", "NAMESPACE/NAME", how.lease)
+
     leader = led = None
     if how.leader_elect:
         leader = Leader(api, namespace, name, f"{how.pod or platform.node()}_{uuid4()}")
         if how.pod:
             led = partial(label_leader, api, namespace, how.pod)
+
     state = ClusterState(how.strategy, how.koordinator_profile or "")
     answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
     extender = Extender(
@@ -146,6 +150,7 @@ async def serve_extender(how: Serving, api: Api) -> None:
     runner, port = await serving.serve(app, where, context)
     if not binds:
         api.complain("/bind is not answered: see --client-ca and --insecure-bind")
+
     keeping = None if served is None else asyncio.create_task(served.keep())
     try:
         await serving.run_until_told(
@@ -205,6 +210,7 @@ def fleet(
     need_extra("cluster")
     if podresources_dir is not None:
         need_extra("kubelet")
+
     need_text("--machine", machine or "")
     named = {}
     for label in labels:
@@ -213,12 +219,14 @@ def fleet(
         if not key or not sign:
             raise InputError.at("--label", "KEY=VALUE", key)
         named[key] = value
+
     from alignup.control_plane.publishers.fleet import catalog_nodes, read_fleet
     from alignup.control_plane.serving import address
 
     where = None if listen is None else address(listen)
     if (nodes is None) == (machine is None):
         raise click.UsageError("give either --nodes or --machine")
+
     found = (
         catalog_nodes(machine, count)
         if machine is not None
@@ -259,12 +267,14 @@ async def serve_fleet(
             runner, port = await serve(make_app(fleet), where)
             stack.push_async_callback(runner.cleanup)
             click.echo(f"listening on {where[0]}:{port}")
+
         if sockets:
             from alignup.kubelet.pod_resources_server import serve_pod_resources
 
             tell = {path: node.pod_resources for path, node in sockets.items()}
             stop = serve_pod_resources(tell, asyncio.get_running_loop(), "--podresources-dir")
             stack.push_async_callback(asyncio.to_thread, stop)
+
         await run_until_told(fleet.run(), lambda: click.echo(f"{len(nodes)} nodes"))
 
 
@@ -346,6 +356,7 @@ def rebalance(
                 "--nodes goes with files of pods, and without --kubeconfig, --apply and "
                 "--continuous"
             )
+
         from alignup.cluster.evictions import plan_room
         from alignup.kubernetes.pod_documents import expanded, live_pods
 
@@ -353,8 +364,10 @@ def rebalance(
         plan = plan_room(load_cluster(nodes, version, can_admit=True), waiting)
         print_plan(plan, as_json=as_json)
         return 1 if plan.left_out else 0
+
     if pods or (continuous and not apply):
         raise click.UsageError("POD.yaml files need --nodes; --continuous needs --apply")
+
     need_extra("cluster")
     from alignup.control_plane.scheduler.ask import ask
     from alignup.control_plane.scheduler.rebalance import (
@@ -374,6 +387,7 @@ def rebalance(
             )
             await run_until_told(forever)
             return True
+
         plan = await plan_cluster(api)
         print_plan(plan, as_json=as_json)
         done = not apply or await apply_plan(
@@ -389,13 +403,16 @@ def print_plan(plan: RoomPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(plan.to_dict())
         return
+
     console = make_console()
     table = Table("step", "pod", "node", "NUMA nodes")
     for step in plan.steps:
         where = "-" if step.action == "evict" else nodes_text(step.numa_nodes)
         table.add_row(step.action, safe(step.pod.namespaced_name), safe(step.node), where)
+
     if plan.steps:
         print_whole(console, table)
+
     fewest = ", the fewest there can be" if plan.proven else ", not proven to be the fewest"
     words = (
         f"{counted(len(plan.placements), 'pod')} placed, {counted(len(plan.evictions), 'eviction')}"

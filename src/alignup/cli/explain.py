@@ -88,6 +88,7 @@ def command(
         from alignup.cli.explain_log import explain_log
 
         return explain_log(log, chosen, view, (*pods, nodes, source.kubelet_node), as_json=as_json)
+
     if (
         chosen is not None
         and not pods
@@ -99,6 +100,7 @@ def command(
         return answer_question(
             Question(pod=chosen, **given, as_json=as_json, product=view.product, tables=view.tables)
         )
+
     loaded = inputs.load_node(source, version)
     if resize:
         return (
@@ -106,6 +108,7 @@ def command(
             if explain_resizes(loaded, inputs.asked_resizes(pods, source, loaded), as_json=as_json)
             else 1
         )
+
     asked = inputs.asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
     say_what_is_ignored(loaded, [*asked.pods, *(one.pod for one in asked.rejected)], source)
     others = None if nodes is None else OtherNodes(nodes, version, source.resources)
@@ -113,14 +116,17 @@ def command(
     teller = Teller(others, view, as_json=as_json)
     for pod in () if pictures.take_the_output else asked.there:
         teller.tell_there(pod)
+
     for one in explained(loaded.node, asked):
         found.append(one.explanation)
         if not pictures.take_the_output:
             teller.tell(one)
+
     if not pictures.take_the_output:
         teller.end_of_alike()
         if not as_json:
             show_note(loaded.title)
+
     if pictures and found:
         from alignup.pictures.drawing import explanation_scene, explanations_page
         from alignup.pictures.picture import drawing_of
@@ -130,6 +136,7 @@ def command(
         pictures.write(
             lambda: drawing_of(explanation_scene(drawn)), lambda: explanations_page(title, found)
         )
+
     return 0 if all(found) else 1
 
 
@@ -145,12 +152,14 @@ def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[Resize], *, as_js
         if as_json:
             print_json(explanation.to_dict())
             continue
+
         answer = explanation.answer
         message = f", {answer.message}" if answer.message else ""
         click.echo(one_line(f"{explanation.pod} resize: {answer.status}{message}"))
         causes = [explanation.cause] if explanation.cause else []
         for line in (*causes, *(f"would help: {one.text}" for one in explanation.suggestions)):
             click.echo(one_line(f"  {line}"))
+
     return all(found)
 
 
@@ -180,6 +189,7 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
     last: tuple[Pod, Admission, Explanation] | None = None
     for pod in asked.before:
         node.admit(pod)
+
     for pod in asked.pods:
         alike = (
             last if last is not None and same_refusal(last, (pod, node.try_admit(pod))) else None
@@ -191,6 +201,7 @@ def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
         )
         admission = node.admit(pod)
         last = None if admission else (pod, admission, explanation)
+
     for one in asked.rejected:
         yield Explained(one.pod, explain(node, one.pod), was=one, outcome=claims_on(node, one.pod))
 
@@ -214,6 +225,7 @@ class Teller:
         if one.is_alike and not self._as_json:
             self._alike.append(one.pod)
             return
+
         self.end_of_alike()
         explanation, was, outcome = one.explanation, one.was, one.outcome
         seeks_another = not explanation.admitted or (outcome is not None and outcome.meet is False)
@@ -226,6 +238,7 @@ class Teller:
             )
             print_json({**told, **({"cluster": taking} if taking else {}), **one.fault})
             return
+
         click.echo(nl=self._count > 0)
         self._count += 1
         show_explanation(explanation, was, self._view)
@@ -233,6 +246,7 @@ class Teller:
             show_note(lines[0])
             for line in lines[1:]:
                 click.echo(one_line(line))
+
         if taking:
             show_note(taking_words(taking))
 
@@ -381,7 +395,9 @@ def answer_question(question: Question) -> int:
             print_json(told)
         else:
             show_note(f"{found.pod.namespaced_name} is on node {found.node_name}, {found.phase}")
+
         return 0
+
     if name:
         explanation = explain(asked.node(name), _unbound(manifest))
         was = found if found.was_rejected and name == found.node_name else None
@@ -392,7 +408,9 @@ def answer_question(question: Question) -> int:
             show_explanation(explanation, was, question)
             known = "only amounts are" if name in asked.by_amounts else "all holdings are"
             show_note(f"Node {name}, of which {known} known. {NOT_KNOWN}")
+
         return 0 if explanation.admitted else 1
+
     return rank_and_explain(question, manifest, found, asked)
 
 
@@ -425,6 +443,7 @@ def rank_and_explain(
         plan = plan_room(
             cluster, [pod], standings=asked.rules.standings, budgets=asked.rules.budgets
         )
+
     best = placements(cluster, answer, ranking, MOST_NODES)
     told = answer_dict(cluster, pod, ranking, best, {"strategy": "least-numa-nodes"})
     if question.as_json:
@@ -444,6 +463,7 @@ def rank_and_explain(
         if explanation is not None:
             show_note(f"On node {example}:")
             show_explanation(explanation, view=question)
+
         if plan is not None and not plan.left_out:
             gone = ", ".join(
                 f"{step.pod.namespaced_name} on {step.node}" for step in plan.evictions
@@ -453,5 +473,7 @@ def rank_and_explain(
                 f"With {words} it has a place on {plan.placements[0].node}: {gone} (see `alignup "
                 "rebalance`)"
             )
+
         show_note(NOT_KNOWN)
+
     return 0 if len(ranking.order) else 1

@@ -65,13 +65,16 @@ def explain_log(
     """Explain the pods that a kubelet's log says were refused; return the exit status. `others` is other input."""
     if any(others):
         raise click.UsageError("--log goes without pods, --node and --nodes")
+
     with inputs.open_input(name) as file:
         log = read_log(inputs.read_lines(file, name), name)
+
     if log.omitted:
         complain(
             f"{counted(log.omitted, 'line')} of {name} left out as too long: journalctl -o json "
             "needs --all"
         )
+
     refusals = [
         one
         for one in log.refusals.values()
@@ -83,8 +86,10 @@ def explain_log(
         else:
             click.echo(nl=number > 0)
             show_explanation(one, None, view)
+
     if not refusals and not as_json:
         click.echo(one_line(f"the log tells of no refusal{f' of {chosen}' if chosen else ''}"))
+
     return 1 if refusals else 0
 
 
@@ -123,11 +128,13 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
             policy.merge(hints.values())[0] if one.hints and len(one.hints) == one.offers else None
         )
         questions.append(Question(container, place, accounts, hints, best))
+
     merged = questions[-1].affinity if questions else None
     if by_merge and merged:
         found = merge_cause(refusal_of(questions[-1], policy.name), ids)
     else:
         found = _of_message(refusal.reason, refusal.message)
+
     scope = startup.scope or (
         UNKNOWN if last is None else "pod" if last.container is None else "container"
     )
@@ -171,14 +178,17 @@ def _of_message(reason: str, message: str) -> Cause:
             "allocation",
             (name,),
         )
+
     if reason == SMT_ALIGNMENT_ERROR and (told := _NOT_WHOLE.search(message)):
         return whole_cores(
             int(told[2]), int(told[3]), too_few_cores(int(told[2]), int(told[1] or 0))
         )
+
     if lacks := _LACKS.findall(message):
         parts = [lacking_in_words(name, *map(int, amounts)) for name, *amounts in lacks]
         words = f"too little is left on the node as a whole: {'; '.join(parts)}"
         return Cause(one_line(words), "node", tuple(name for name, *_ in lacks))
+
     words = message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected")
     kind = "allocation" if words != message else "node" if reason in NODE_CAUSES else UNKNOWN
     blamed = ("memory",) if words.startswith("[memorymanager]") else ()

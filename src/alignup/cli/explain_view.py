@@ -89,6 +89,7 @@ def show_explanation(
         console.print(
             f"{room if explanation.admitted else 'It would be rejected again'}. As of now:"
         )
+
     sign = mark(console, good=explanation.admitted)
     word = "admitted" if explanation.admitted else f"refused: {safe(explanation.reason)}"
     rules = (
@@ -103,6 +104,7 @@ def show_explanation(
     show_prose(console, f"{first}{more}".removeprefix("admitted").lstrip(",; "))
     if explanation.log:
         show_log(console, explanation.log)
+
     parts = [show_suggestions] if explanation.admitted else [show_nodes, show_suggestions]
     # the help is to be on the first screen, and the picture of a wide machine is long
     for part in (
@@ -111,6 +113,7 @@ def show_explanation(
         else reversed(parts)
     ):
         part(console, explanation)
+
     if tables != "none" and (explanation.steps or not explanation.log):
         show_tables(console, explanation, is_short=tables == "short", product=view.product)
 
@@ -128,6 +131,7 @@ def show_log(console: Console, log: Mapping[str, Any]) -> None:
     """Print what a kubelet's log says of a refusal, whether its hints merge into that, and what it leaves out."""
     if log["message"]:
         show_prose(console, f"the kubelet's words: {log['message']}")
+
     if log["agrees"] is not None:
         hints = (log["best"], log["merged"])
         best, merged = (
@@ -138,6 +142,7 @@ def show_log(console: Console, log: Mapping[str, Any]) -> None:
             f"the log's best hint: {best}; its hints merge into "
             f"{'it' if log['agrees'] else merged}",
         )
+
     show_prose(console, f"the log does not tell {'; '.join(log['unknown'])}")
 
 
@@ -171,17 +176,20 @@ def show_tables(
     others = _causes(console, explanation)[1:]
     for other in others:
         show_prose(console, f"another cause: {other}", "")
+
     steps = () if is_short and explanation.admitted and not product else explanation.relevant_steps
     for number, step in enumerate(steps):
         if number or others:
             console.print()
         show_step(console, step, explanation, is_short=is_short, product=product)
+
     if explanation.before.memory_groups and any(
         one.unit == "bytes" and one.places for one in explanation.resources
     ):
         console.print()
         for group in explanation.before.memory_groups:
             show_prose(console, words.group_in_words(group), "")
+
     parts = [
         one
         for one in explanation.containers
@@ -193,6 +201,7 @@ def show_tables(
         )
         print_whole(console, table, below=bool(steps))
         show_left_out(console, len(explanation.containers) - len(parts), "container", " of the pod")
+
     most = 0 if is_short else words.MOST_NEIGHBOURS
     if explanation.neighbours and most:
         print_whole(
@@ -200,6 +209,7 @@ def show_tables(
             Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation)),
             below=True,
         )
+
     show_left_out(console, len(explanation.neighbours) - most, "container", " on the node")
     if not explanation.log:
         console.print(f"the pod is {explanation.qos}")
@@ -235,9 +245,11 @@ def show_step(
         show_left_out(console, len(step.resources) - len(resources), "resource")
     elif step.container is not None:
         console.print("requests nothing that is allocated by NUMA node")
+
     show_prose(console, f"rule: {step.rule}", "")
     if common := words.in_common(step):
         show_prose(console, f"NUMA nodes left by the merge: {common}", "")
+
     if product and step.product is not None:
         show_product(console, step.product)
 
@@ -255,10 +267,12 @@ def show_resources(
     if all(row[reserved] in {"-", ""} for row in rows):
         columns = (*columns[:reserved], *columns[reserved + 1 :])
         rows = [(*row[:reserved], *row[reserved + 1 :]) for row in rows]
+
     table = Table(*columns, numbers=words.RESOURCE_NUMBERS, whole=("held by",), rows=rows)
     if fits(console, table):
         print_whole(console, table)
         return
+
     rest = [row[:-1] for row in rows]
     print_whole(console, Table(*columns[:-1], numbers=words.RESOURCE_NUMBERS, rows=rest))
     resource, where = "", columns.index("NUMA node")
@@ -290,9 +304,11 @@ def show_product(console: Console, product: Product) -> None:
             f"{'yes' if good else 'no'}{'' if kept else ', left out'}" for good, kept in told
         )
         rows.append((*cells, merged, verdict, "" if verdict == written else written))
+
     columns = (*map(safe, product.resources), "merged", "preferred", "documents")
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
+
     table = Table(*columns, rows=rows)
     print_whole(console, table, below=True)
     shown = (
@@ -319,7 +335,9 @@ def show_suggestions(console: Console, explanation: Explanation) -> None:
                 "node",
                 "",
             )
+
         return
+
     console.print("\nwhat would help (each was tried):")
     for number, one in enumerate(explanation.suggestions, 1):
         show_prose(
@@ -359,6 +377,7 @@ def show_nodes(console: Console, explanation: Explanation) -> None:
     columns = _columns(resources)
     if not columns:
         return
+
     shown = sorted(
         columns,
         key=lambda places: -sum(place.free / (place.capacity or 1) for place in places if place),
@@ -371,6 +390,7 @@ def show_nodes(console: Console, explanation: Explanation) -> None:
         table = _table(explanation, resources, some, has_bars=has_bars, has_holders=has_holders)
         if fits(console, table, WIDEST):
             break
+
     print_whole(console, table, below=True)
     if count < len(columns):
         console.print(
@@ -407,6 +427,7 @@ def _columns(resources: Sequence[ResourcePart]) -> Columns:
                 else named("NUMA node", where)
             )
             own[places] = name if where else "without NUMA node"
+
     each = {
         first[alike]: ("each of NUMA nodes " if ids[1:] else "NUMA node ") + str(CPUSet(ids))
         for alike, ids in names.items()
@@ -444,8 +465,10 @@ def _table(
             place = places[row]
             bar = _bar(place) if place and place.capacity and has_bars else ""
             cells.append(f"{bar}{in_words(place.free)}" if place and place.capacity else "-")
+
         holders = [safe(_holders(one, explanation))] if has_holders else []
         table.add_row(name, "" if one.asked is None else in_words(one.asked), *cells, *holders)
+
     return table
 
 

@@ -58,6 +58,7 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
         # what a command opens has a name, and what it writes elsewhere has a sentence
         place = error.filename or ("standard output" if error.errno in _OF_WRITING else "")
         complain(f"{system_reason(error)} at {place}" if place else system_reason(error))
+
     return failed
 
 

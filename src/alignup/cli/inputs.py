@@ -57,6 +57,7 @@ def open_input(name: str) -> Iterator[IO[bytes]]:
                 import gzip  # startup counts
 
                 file = gzip.GzipFile(fileobj=file)
+
             yield file
     except (EOFError, zlib.error, OSError) as error:
         number = getattr(error, "errno", None)  # an error of gzip has none
@@ -81,8 +82,10 @@ def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
         while left and (chunk := file.read(min(left, CHUNK))):
             data.write(chunk)
             left -= len(chunk)
+
     if not left:
         raise InputError(f"{name} has more than {limit} bytes")
+
     return data.getvalue()
 
 
@@ -201,6 +204,7 @@ class SiteSource(options.Gathered):
 
         if self.spread not in {None, *_SPREADS}:
             raise InputError.at("--spread", f"one of {', '.join(_SPREADS)}", self.spread)
+
         read_pairs(self.pair, "--pair")
         cpu_options = CpuOptions(
             full_pcpus_only=self.full_cores, prefer_align_cpus_by_uncorecache=self.same_l3,
@@ -363,10 +367,12 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
         loaded = LoadedNode(published, title_of(str(source.node_name), published))
     else:
         loaded = load_described_node(source, version)
+
     node = loaded.node
     node.whole_verdict, node.beyond_kubelet = not source.managers_only, source.beyond_kubelet
     if (known := given or loaded.claims) is not None:
         node.know_claims(known, name=source.node_name or "", dra_hints=source.dra_hints)
+
     return loaded
 
 
@@ -391,9 +397,11 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
         )
     else:
         kubelet = KubeletConfig.from_dict(loaded.kubelet, version=release, reading=source.reading)
+
     if config and not source.lenient:
         with errors_in(config):
             check_start(loaded.machine, kubelet)
+
     node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
     return LoadedNode(node, title_of(source.machine, node), loaded.pods)
 
@@ -433,18 +441,22 @@ def asked_pods(
             raise InputError(
                 "name at least one POD.yaml; only some catalog machines have example pods"
             )
+
         examples = [PodDocument(read_pod(manifest)) for manifest in loaded.pods]
         return AskedPods(tuple(expanded(examples, source.replicas)))
+
     if of_node:
         if loaded.pod_list is None:
             raise InputError(
                 f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml"
             )
+
         found = [
             one for one in read_pod_documents(loaded.pod_list, "pods.json") if one.was_rejected
         ]
     else:
         found = read_pods(names)
+
     node_name = (
         source.node_name
         or (loaded.node.node_object.name if loaded.node.node_object else None)
@@ -459,9 +471,11 @@ def asked_pods(
                 f"{what}, which has "
                 f"{some_of([one.pod.namespaced_name for one in found], 8) or 'none'}"
             )
+
         wanted = {one.pod.uid for one in named}
         found = [one for one in found if one.pod.uid in wanted or not one.has_ended]
         node_name = node_name or named[-1].node_name or None
+
     kept = live_pods(found, node_name, rejected=rejected)
     known = {one.uid: one for one in loaded.node.pods}
     there = tuple(
@@ -482,6 +496,7 @@ def asked_pods(
         raise InputError(
             "no pod is left" if found else f"no pod of {source.kubelet_node} was rejected"
         )
+
     return asked
 
 
@@ -499,6 +514,7 @@ def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) 
         raise click.UsageError("--resize needs --node, whose pods are resized")
     if not names:
         raise click.UsageError("--resize needs a POD.yaml with the resources that are wanted")
+
     known = {one.uid: one for one in loaded.node.pods} | {
         (one.namespace, one.name): one for one in loaded.node.pods
     }
@@ -508,6 +524,7 @@ def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) 
         if pod is None:
             raise InputError.at("--resize", "pods that are on the node", one.pod.namespaced_name)
         asked.append(Resize(pod.uid, *resources_of(one.pod)))
+
     return asked
 
 
@@ -542,10 +559,12 @@ def load_kubelet_node(
         raise click.UsageError(
             "--reading documents cannot be used with --node: that node decides like its kubelet"
         )
+
     if source.selectors or source.near_cpus:
         raise click.UsageError(
             "--device-resource and --near-cpus cannot be used with --node, which has the devices"
         )
+
     files = open_node(root, None, source.node_name)
     collected = None if source.resources else files.read(CLAIMS)
     claims = None if collected is None else read_claims({files.place(CLAIMS): collected})
@@ -562,6 +581,7 @@ def load_kubelet_node(
     if source.config and not source.lenient:
         with errors_in(source.config):
             check_start(at, found.config)
+
     return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=claims)
 
 

@@ -81,11 +81,13 @@ def command(
 
     if sum((root is not None, machine != HERE, kubelet_node is not None)) > 1:
         raise click.UsageError("--root, --machine and --node exclude each other")
+
     source = (kubelet_node or machine) if root is None else root
     if nvidia and (root is not None or source != HERE):
         raise InputError.at(
             "--nvidia", "this machine, the only one whose driver can be asked", source
         )
+
     tree = machine if root is None else read_sysfs(root)
     known = tree if kubelet_node is None else machine_with_kubelet(kubelet_node, node_name)
     loaded = load_with_devices(
@@ -98,10 +100,12 @@ def command(
     title = "this machine" if source == HERE else source
     if snapshot is not None:
         pack(source, snapshot)
+
     if pictures:
         from alignup.pictures.picture import Scene
 
         pictures.draw(Scene(title, loaded.machine, loaded.devices))
+
     if pictures.take_the_output:
         return
     if distances:
@@ -157,15 +161,20 @@ def show_machine(title: str, loaded: LoadedMachine) -> None:
     tables = [nodes_table(machine)]
     if any(kind_of(device) for device in machine.pci_devices):
         tables.append(pci_table(machine))
+
     if loaded.devices:
         tables.append(resources_table(loaded.devices))
+
     if machine.distance_matrix and len(machine.numa_nodes) > 1:
         fits = (len(machine.numa_nodes) + 2) * MATRIX_CELL <= min(console.width, WIDEST_MATRIX)
         tables.append(distance_matrix(machine) if fits else distances_by_value(machine))
+
     for number, table in enumerate(tables):
         print_whole(console, table, below=number > 0)
+
     for line in pci_lines(console, machine):
         console.print(line)
+
     for note in notes(loaded):
         console.print(f"\n{safe(note)}")
 
@@ -192,6 +201,7 @@ def nodes_table(machine: Machine) -> Table:
         memory = short_bytes(node.memory) + each if node.memory else ""
         pages = "\n".join(f"{one.count} x {one.size}" for one in node.hugepages if one.count)
         table.add_row(f"[bold]{name}[/]", *(cell or "-" for cell in (*cells, memory, pages)))
+
     return table
 
 
@@ -212,11 +222,13 @@ def pci_table(machine: Machine) -> Table:
             near = -1 if device.numa_node is None else device.numa_node
             key = (kinds.index(kind), f"{device.vendor}:{device.device}", near, device.vendor)
             groups.setdefault(key, []).append(device.address)
+
     rows = []
     for (number, model, near, vendor), found in sorted(groups.items()):
         name = "-" if vendor == UNKNOWN_VENDOR else f"{vendor_of(vendor)} {model}".strip()
         where = nodes_text(None if near < 0 else (near,))
         rows.append((kinds[number], name, where, str(len(found)), " ".join(found)))
+
     return Table(
         "PCI device", "model", "NUMA node", "count", "addresses", numbers=("count",), rows=rows
     )
@@ -227,6 +239,7 @@ def pci_lines(console: Console, machine: Machine) -> Iterator[str]:
     tree = PciTree(machine)
     if not tree.is_known:
         return
+
     devices = {device.address: device for device in machine.pci_devices}
     top: dict[str, Any] = {}
     for device in machine.pci_devices:
@@ -234,6 +247,7 @@ def pci_lines(console: Console, machine: Machine) -> Iterator[str]:
             at = top
             for name in (*reversed(tree.above(device.address)), device.address):
                 at = at.setdefault(name, {})
+
     more, last, down = (
         ("├─ ", "└─ ", "│  ") if can_write(console, "├└│─") else ("|- ", "`- ", "|  ")
     )
@@ -291,15 +305,19 @@ def show_distances(title: str, loaded: LoadedMachine, *, as_json: bool) -> None:
                 "distances": far,
             }
         )
+
     if as_json:
         print_json({"devices": told})
+
     if not tree.is_known:
         complain(
             f"no PCIe tree is {'published for' if title in catalog_entries() else 'known of'} "
             f"{title}"
         )
+
     if as_json or not told:
         return
+
     rows = []
     for number, row in enumerate(told):
         near = nodes_text(None if row["numaNode"] is None else [row["numaNode"]])
@@ -313,6 +331,7 @@ def show_distances(title: str, loaded: LoadedMachine, *, as_json: bool) -> None:
                 near,
             )
         )
+
     table = Table(
         "", *map(str, range(len(devices))), "device", "kind", "CPUs", "NUMA node", rows=rows
     )
@@ -362,7 +381,9 @@ def distances_by_value(machine: Machine) -> Table:
         for value in values:
             near = {j for i in run for j, found in enumerate(rows[i]) if j != i and found == value}
             cells.append(listed(CPUSet(machine.numa_node_ids[j] for j in near)))
+
         table.add_row(f"[bold]{CPUSet(machine.numa_node_ids[i] for i in run)}[/]", *cells)
+
     return table
 
 
@@ -386,9 +407,11 @@ def notes(loaded: LoadedMachine) -> Iterator[str]:
     machine = loaded.machine
     if machine.offline_cpus:
         yield f"offline: CPUs {CPUSet(machine.offline_cpus)}"
+
     if machine.unassigned_cores:
         cpus = CPUSet(cpu for core in machine.unassigned_cores for cpu in core.cpus)
         yield f"in no NUMA node, so nothing is placed on them: CPUs {cpus}"
+
     for word, isolated in (
         ("isolated (isolcpus)", machine.isolated_cpus),
         ("nohz_full", machine.nohz_full_cpus),
@@ -397,6 +420,7 @@ def notes(loaded: LoadedMachine) -> Iterator[str]:
             yield (
                 f"{word}, so nothing is placed on them without --isolated: CPUs {CPUSet(isolated)}"
             )
+
     kinds = {
         node.id: node.memory_kind
         for node in machine.numa_nodes
@@ -407,9 +431,11 @@ def notes(loaded: LoadedMachine) -> Iterator[str]:
             f"memory of kind {kind}: NUMA nodes "
             f"{CPUSet(node for node, one in kinds.items() if one == kind)}"
         )
+
     if machine.overlapping_cpus:
         cpus = CPUSet.from_int(machine.overlapping_cpus)
         yield f"listed by several NUMA nodes, of which the first counts: CPUs {cpus}"
+
     for resource, sets in sorted(loaded.preferred_sets.items()):
         if sets:
             yield f"{resource}: {counted(len(sets), 'set')} of devices that go well together"

@@ -90,15 +90,18 @@ def collect(
 
     if kubeconfig is not None and (pods is not None or node_name is None):
         raise click.UsageError("--kubeconfig needs --node-name, and excludes --pods")
+
     given: Any = None
     if pods is not None:
         given = decode_json(read_bytes(pods), "a List of Pods as JSON", pods)
         if not isinstance(given, dict):
             raise InputError.at(pods, "a List of Pods", given)
+
     node = claims = None
     if kubeconfig is not None and node_name is not None:
         need_extra("cluster")
         given, node, claims = asyncio.run(ask_cluster(kubeconfig, node_name))
+
     found = collect(
         open_node(root, kubelet_dir), target, config=config, pods=given, node=node, claims=claims
     )
@@ -113,6 +116,7 @@ def collect(
         ]
         print_json({"archive": target, "files": list(found), "missing": lacks})
         return
+
     complain(f"packed {counted(len(found), 'file')} into {target}")
     for name, (path, cost) in missing.items():
         complain(f"missing from the archive: {name} ({path}); {cost}")
@@ -144,6 +148,7 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
         except ApiError as error:
             complain(f"missing from the archive: claims (resources.json); {error}")
             items = []
+
     return (
         decode_json(pods, "a List of Pods", "the API server"),
         decode_json(node, "a Node", "the API server"),
@@ -219,6 +224,7 @@ def show(
             settings = settings_of(found.records.configuration, node.config)
         else:
             title, node = str(source.node_name), load_cluster_node(kubeconfig, source.node_name)
+
         holdings = holdings_of(node)
         if holdings != shown:
             if shown is not None and not as_json:
@@ -227,6 +233,7 @@ def show(
                 title_of(title, node), node, holdings, settings, pictures, as_json=as_json
             )
             shown = holdings
+
         if watch is None:
             return
         time.sleep(watch)
@@ -246,12 +253,14 @@ def print_holdings(
         from alignup.pictures.picture import Scene
 
         pictures.draw(Scene(title, node.machine, node.inventory, holdings))
+
     if pictures.take_the_output:
         return
     if as_json:
         more = [{"name": one.name, "value": one.value, "from": one.origin} for one in settings]
         print_json({**holdings.to_dict(), **({"settings": more} if more else {})})
         return
+
     console = make_console()
     console.print(safe(title))
     rows = []
@@ -262,6 +271,7 @@ def print_holdings(
             amount_text(name, amount) for amount in (place.allocatable, place.held, place.free)
         )
         rows.append((name, nodes_text(place.numa_nodes) or "-", *amounts))
+
     print_whole(
         console,
         Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows),
@@ -273,8 +283,10 @@ def print_holdings(
         print_whole(console, table, below=True)
     else:
         console.print("\nno container holds anything for itself")
+
     if holdings.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {holdings.shared_cpus}")
+
     told = [one for one in settings if not (one.is_default and "." in one.name)]
     if told:
         console.print()
@@ -304,12 +316,14 @@ def export(
     """
     if as_json and form == "prometheus":
         raise click.UsageError("--json goes with --format nrt")
+
     found = source.read()
     if form == "prometheus":
         from alignup.kubelet.node_metrics import prometheus_text
 
         click.echo(prometheus_text(found), nl=False)
         return
+
     from alignup.kubelet.node_resource_topology.write import kubelet_topology_object
 
     known = found.records.node_object.name if found.records.node_object else ""
@@ -361,6 +375,7 @@ def verify(
         raise InputError.at(
             "--node", "the root of a machine, whose processes can be looked at", source.root
         )
+
     running = list(all_processes(Path(source.root)))
     if leases:
         from alignup.host.leases.file import LeaseFile
@@ -368,17 +383,20 @@ def verify(
         placements = placements_of_leases(LeaseFile(state, complain).read().leases, running)
     else:
         placements = placements_of_kubelet(source.read(), running)
+
     found = verify(Path(source.root), placements, running, pids)
     for one in found:
         if as_json:
             print_json(json_fields(one))
         else:
             click.echo(one_line(f"{one.name}: {one.text}"))
+
     if not found and not as_json:
         checked = len(pids) or len(placements.keys() & {one.pid for one in running})
         click.echo(
             f"{checked} process{'' if checked == 1 else 'es'} checked: all are placed as recorded"
         )
+
     return 1 if found else 0
 
 
@@ -477,11 +495,13 @@ def check(
         return 1 if found else 0
     if not found:
         click.echo("nothing is wrong with the kubelet's files")
+
     for number, one in enumerate(found):
         click.echo(nl=number > 0)
         click.echo(one_line(f"{one.file}: {one.text} ({one.kind})"))
         click.echo(one_line(f"  the next start: {one.effect}"))
         click.echo(one_line(f"  repair: {one.repair}"))
+
     return 1 if found else 0
 
 
@@ -509,6 +529,7 @@ def restart(
         print_json(found.to_dict())
     else:
         print_restart(found)
+
     return 0 if found.keeps_all else 1
 
 
@@ -518,14 +539,17 @@ def print_restart(found: Restart) -> None:
         click.echo(one_line(f"{fault.effect}"))
         click.echo(one_line(f"  {fault.file}: {fault.text} ({fault.kind})"))
         click.echo(one_line(f"  repair: {fault.repair}"))
+
     if found.faults:
         return
+
     click.echo("the kubelet starts")
     if found.outcomes:
         table = Table("pod", "after the restart", "CPUs", "memory", "devices")
         for one in found.outcomes:
             table.add_row(*(safe(cell) for cell in row_of(one)))
         print_whole(make_console(), table)
+
     for one in found.outcomes:
         for line in lines_of(one):
             click.echo(one_line(line))

@@ -211,6 +211,7 @@ def open_standard_streams() -> None:
             if descriptor != number:
                 os.dup2(descriptor, number, inheritable=False)
                 os.close(descriptor)
+
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 

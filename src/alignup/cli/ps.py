@@ -40,6 +40,7 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
 
     if state is not None and not state.parent.exists():
         complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")
+
     found = open_source(state, complain).overview()
     if as_json:
         print_json(
@@ -47,6 +48,7 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
             *map(waiter_dict, found.waiting),
         )
         return
+
     show_leases(found.leases)
     if found.waiting:
         click.echo()
@@ -97,6 +99,7 @@ def _show_waiting(waiting: Sequence[Waiter]) -> None:
             f"{resource}={count}" for resource, count in sorted(waiter.devices.items())
         )
         rows.append((*who, cpus, memory, devices or "-", waiter.command))
+
     print_table(("waits", "pid", "for", "CPUs", "memory", "devices", "command"), rows)
 
 
@@ -105,6 +108,7 @@ def show_leases(leases: Sequence[KnownLease]) -> None:
     if not leases:
         click.echo("no leases")
         return
+
     # leases of a file have no cgroups, and need no column for that
     ends = any(known.lease.cgroup for known in leases)
     more = ("ends with",) if ends else ()
@@ -125,6 +129,7 @@ def show_leases(leases: Sequence[KnownLease]) -> None:
         who = (lease.name, str(lease.process.pid or "-"), state, age(lease.taken_at, time.time()))
         end = ("cgroup" if lease.cgroup else "processes",) if ends else ()
         rows.append((*who, *end, *(("-",) * 4 if state == "gone" else _held(lease)), lease.command))
+
     print_table(headings, rows)
 
 
@@ -193,4 +198,5 @@ def release(
         else:
             if as_json:
                 print_json(lease_dict(freed.lease, freed.state))
+
     return 1 if refused else 0

@@ -82,6 +82,7 @@ def command(
 
     if nodes is not None and kubeconfig is not None:
         raise click.UsageError("give either --nodes or --kubeconfig")
+
     by_amounts: frozenset[str] = frozenset()
     if nodes is None:
         from alignup.control_plane.scheduler.ask import ask, read_cluster
@@ -91,8 +92,10 @@ def command(
         say_what_is_unknown(asked)
     else:
         cluster = load_cluster(nodes, version)
+
     if resources:
         cluster = with_claims(cluster, resources)
+
     asking = expanded(live_pods(read_pods(pods), None, one_node=False), 1)
     members: Sequence[Node] = ()
     if counts and koordinator_profile is None:
@@ -100,8 +103,10 @@ def command(
             raise click.UsageError(
                 "--replicas needs a file, got standard input, which is read only once"
             )
+
         # made up where only amounts are known
         members = cluster.nodes or load_cluster(nodes or "-", version, can_admit=True).nodes
+
     fit, most = Fit(cluster), 0
     for number, pod in enumerate(asking):
         replicas: dict[str, int] = {}
@@ -117,14 +122,17 @@ def command(
             told = answer_dict(cluster, pod, ranking, best, {"strategy": strategy}) | replicas_dict(
                 replicas
             )
+
         most = max(most, told["admitting"])
         if as_json:
             print_json(told)
             continue
+
         click.echo(nl=number > 0)
         show(told, top)
         if replicas:
             click.echo(replicas_text(replicas, top))
+
     return 0 if most else 1
 
 
@@ -149,16 +157,19 @@ def load_cluster(
     """
     if resources:
         return with_claims(load_cluster(name, version, can_admit=can_admit), resources)
+
     from alignup.cluster import Cluster, read_node_resource_topologies
 
     data = read_bytes(name)
     if is_json_lines(data):
         return Cluster.from_json_lines(data, name, skip_bad=True, kubelet_version=version)
+
     try:
         if can_admit:
             from alignup.kubelet.node_resource_topology.read import nodes_of, read_topologies
 
             return Cluster.from_nodes(nodes_of(read_topologies(data, skip_bad=True), version))
+
         return read_node_resource_topologies(data, skip_bad=True, kubelet_version=version)
     except InputError as error:
         raise type(error)(f"{name}: {error}") from error
@@ -215,6 +226,7 @@ def placements(
         sure = {"preferred": bool(answer.preferred[index]), "exact": bool(answer.exact[index])}
         near = {"draAligned": ranking.meets[index]} if index in ranking.meets else {}
         found.append({**told, **sure, **near})
+
     return found
 
 
@@ -282,12 +294,15 @@ def show(told: Mapping[str, Any], top: int) -> None:
     for one in best:
         unknown = {"score", "preferred"} if one["node"] in unmanaged else set()
         rows.append(["-" if key in unknown else _COLUMNS[key][1](one.get(key)) for key in keys])
+
     if rows:
         print_whole(
             console, Table(*(_COLUMNS[key][0] for key in keys), numbers=("score",), rows=rows)
         )
+
     if unmanaged:
         console.print(f"without NUMA management, so last: {safe(some_of(unmanaged, SHOWN_NAMES))}")
+
     messages = {one["node"]: one["message"] for one in told["refused"]}
     for reason, count in told["refusals"].items():
         console.print(f"{count} would refuse it: {safe(reason)}")
@@ -299,6 +314,7 @@ def show(told: Mapping[str, Any], top: int) -> None:
             )
             if messages[first] not in {"", one["cause"]}:
                 console.print(f"    {safe(first)}: {safe(messages[first])}")
+
         if len(groups) > top:
             console.print(f"  and {counted(len(groups) - top, 'other cause')}")
 
@@ -325,6 +341,7 @@ def koordinator_dict(cluster: Cluster, pod: Pod, profile: str, top: int) -> dict
         preferred = one.verdict.affinity is not None and one.verdict.affinity.preferred
         place = {"node": one.node, "score": round(one.score, 6), "policy": one.verdict.policy or ""}
         best.append({**place, "numaNodes": nodes, "preferred": preferred})
+
     ranking = Ranking(tuple([cluster.index(one.node) for one in passing]), (), tuple(refused))
     return answer_dict(cluster, pod, ranking, best, {"koordinatorProfile": profile}) | {
         "exact": bool(cluster.nodes)
@@ -407,6 +424,7 @@ def simulate(
         raise click.UsageError(
             "--rebalance is for a scheduler that sees NUMA nodes, without --blind"
         )
+
     cluster = load_cluster(nodes, version, can_admit=True, resources=resources)
     events = (
         synthetic_trace(cluster, generate or 0, seed)
@@ -415,6 +433,7 @@ def simulate(
     )
     if not events:
         raise InputError(f"there is no event in {pods}")
+
     scheduler = partial(Simulation, strategy=strategy, blind=blind, seed=seed, attempts=attempts)
 
     def play(simulation: Simulation) -> dict[str, Any]:
@@ -423,6 +442,7 @@ def simulate(
         ) as advance:
             for _ in simulation.steps(events):
                 advance(1)
+
         return simulation.report.to_dict()
 
     without = None
@@ -431,6 +451,7 @@ def simulate(
         without = play(
             scheduler(Cluster.from_nodes(dict(zip(cluster.names, copies, strict=True))), waits=True)
         )
+
     simulation = scheduler(cluster, rebalance=rebalance)
     report = {
         "nodes": len(cluster),
@@ -448,6 +469,7 @@ def simulate(
         }
     elif without is not None:
         report |= {"rebalance": rebalance, "without": without}
+
     if as_json:
         print_json(report)
     else:
@@ -479,18 +501,22 @@ def show_simulated(report: dict[str, Any]) -> None:
                 f"{report[key]:8} of {report['arrivals']} pods ({report[key] / arrivals:6.1%}) "
                 f"{words}"
             )
+
     for reason, count in report["refusals"].items():
         console.print(f"{count:8} {'refusal' if count == 1 else 'refusals'}: {reason}")
+
     for one in report["causes"][:SHOWN_CAUSES]:
         times = "time" if one["count"] == 1 else "times"
         console.print(
             f"{one['count']:8} {times} a node refused, {safe(one['reason'])}: {safe(one['cause'])}"
         )
+
     if len(report["causes"]) > SHOWN_CAUSES:
         console.print(
             f"         and {len(report['causes']) - SHOWN_CAUSES} other causes; --json has all of "
             "them"
         )
+
     numbers = ("used on average", "at most", "stranded of what was free")
     columns = (report["utilisation"], report["peak"], report["stranded"])
     rows = (
@@ -499,6 +525,7 @@ def show_simulated(report: dict[str, Any]) -> None:
     print_whole(console, Table("resource", *numbers, numbers=numbers, rows=rows))
     if "discarded" in report:
         console.print("rebalancing would make it worse, so it was not done:")
+
     if "rebalance" in report:
         headings = (
             "placed",
@@ -518,4 +545,5 @@ def show_simulated(report: dict[str, Any]) -> None:
             waits = (number_in(found["waiting"][key], form) for key, form in forms.items())
             shares = (number_in(found[key].get("cpu")) for key in ("utilisation", "stranded"))
             both.append((words, str(found["placed"]), *waits, *shares))
+
         print_whole(console, Table("rebalancing (s)", *headings, numbers=headings, rows=both))

@@ -75,11 +75,13 @@ def command(
         raise click.UsageError("--hints needs --json")
     if compares:
         versions, files = listed_versions(versions, files)
+
     reports = summary or compare is not None
     if reports and (compares or len(versions) > 1 or with_hints):
         raise click.UsageError(
             "--summary and --compare go with one kubelet version, and without --hints"
         )
+
     found = scenarios(files)
     version = versions[0] if versions else None
     with terminal.progress("replaying", count_lines(files)) as advance:
@@ -90,6 +92,7 @@ def command(
             refused = answer(
                 found, compared, version, advance, with_hints=with_hints, as_json=as_json
             )
+
     if reports:
         if as_json:
             terminal.print_json(*(one.to_dict() for one in made))
@@ -97,9 +100,11 @@ def command(
             show_comparison(made)
         else:
             show_report(made[0])
+
         refused = any(
             one.total.refused or any(node.config_error for node in one.nodes) for one in made
         )
+
     return 1 if refused and fail_on_refusal else 0
 
 
@@ -137,6 +142,7 @@ def answer(
                 )
                 for one in compared or (version,)
             ]
+
         refused = refused or any(refuses(one) for one in answers)
         if as_json:
             terminal.print_json(*answers)
@@ -144,7 +150,9 @@ def answer(
             click.echo("\n".join(compared_lines(dict(zip(compared, answers, strict=True)), where)))
         else:
             click.echo("\n".join(lines_of(answers[0], scenario.get("steps", ()), where)))
+
         advance(1)
+
     return refused
 
 
@@ -183,6 +191,7 @@ def container_text(name: str, container: Mapping[str, Any], *, whole: bool = Fal
     parts = [f"NUMA node {terminal.nodes_text(affinity.get('numaNodes'))}"]
     if whole and affinity and not affinity["preferred"]:
         parts.append("not preferred")
+
     parts.append(f"CPUs {container['cpus'] or 'shared'}")
     parts += [
         f"{block['type']} {short_bytes(block['size'])} @ {terminal.nodes_text(block['numaNodes'])}"
@@ -256,10 +265,12 @@ def lines_of(
     if "configError" in answer:
         yield f"  the kubelet would not start: {answer['configError']}"
         return
+
     for number, (asked, step) in enumerate(zip(steps, answer["steps"], strict=True)):
         if not step["admitted"]:
             yield f"  {number}: refused, {step['reason']}: {step['message']}"
             continue
+
         got = "; ".join(
             container_text(name, container) for name, container in step["containers"].items()
         )
@@ -303,8 +314,10 @@ def make_reports(
             for label, fields in configurations.items():
                 node = scenario if fields is None else with_kubelet(scenario, fields)
                 nodes[label].append(summarized(node, steps, kubelet_version=version, tick=tick))
+
             if not steps:
                 advance(1)
+
     return [Report(found, label) for label, found in nodes.items()]
 
 
@@ -322,6 +335,7 @@ def show_report(report: Report) -> None:
     console.print(f"{counted(len(report.nodes), 'node')}, {counted(total.steps, 'step')}")
     for sentence in errors_of(report):
         console.print(f"  {sentence}")
+
     share = total.admitted / max(1, total.arrivals)
     console.print(f"{total.admitted:8} of {total.arrivals} pods ({share:.1%}) admitted")
     console.print(
@@ -329,11 +343,14 @@ def show_report(report: Report) -> None:
     )
     for reason, count in sorted(total.reasons.items()):
         console.print(f"{count:8} refused: {terminal.safe(reason)}")
+
     for resource, count in sorted(total.resources.items()):
         console.print(f"{count:8} refused because of {terminal.safe(resource)}")
+
     console.print(alignment(total))
     if len(report.nodes) > 1:
         show_nodes(console, report.nodes)
+
     show_use(console, report.nodes)
     numbers = ("held on average", "stranded")
     used = report.utilisation.items()
@@ -377,6 +394,7 @@ def show_nodes(console: Console, nodes: Sequence[NodeReport]) -> None:
                 blamed or "-",
             )
         )
+
     print_rows(
         console,
         terminal.Table("node", *numbers, "refused because of", numbers=numbers, rows=rows),
@@ -398,6 +416,7 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
             number_in(use.peak),
         )
         rows.append((*place, *amounts, sparkline(use.curve, bars)))
+
     if uses:
         headings = ("node", "resource", "NUMA node", *numbers, "over time")
         print_rows(console, terminal.Table(*headings, numbers=numbers, rows=rows), len(uses))
@@ -435,6 +454,7 @@ def show_comparison(reports: Sequence[Report]) -> None:
         for name in resources:
             cells += [number_in(report.utilisation.get(name)), number_in(report.stranded.get(name))]
         rows.append((report.configuration, *cells))
+
     headings = tuple(map(terminal.safe, numbers))
     terminal.print_whole(
         console, terminal.Table("configuration", *headings, numbers=headings, rows=rows)

@@ -141,6 +141,7 @@ def command(
                 os.write(json_fd, b"")
                 # the command has no use for it, and its reader is to see the end
                 os.set_inheritable(json_fd, json_fd <= STDERR)
+
         source = open_source(state, complain, site.load, site.told)
         return run(
             source,
@@ -221,6 +222,7 @@ def run(
             if isinstance(error, AllocationError):
                 raise AllocationError(f"refused: {error}", error.reason) from None
             raise
+
         return waiting.run(start)
     finally:
         if grant is not None and waiting.is_over:
@@ -254,6 +256,7 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
     answer = grant.lease.answer
     if answer is None:
         return ()
+
     from alignup.host.processes.identity import identify  # startup counts
 
     asked = [mount.host_path for mount in answer.mounts] + [
@@ -265,10 +268,12 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
             f"a device plugin asks for {asked[0]} of the host, and this container has other "
             "files: use --no-mounts"
         )
+
     if asked and not grant.is_trusted:
         raise InputError(
             f"the agent of another user asks for a mount of {asked[0]}: use --no-mounts"
         )
+
     # few need it
     from alignup.host.leases.private_mounts import closed_devices, may_mount, needed_mounts
 
@@ -280,10 +285,12 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
             "needs CAP_SYS_ADMIN; "
             "--no-mounts leaves it to the command"
         )
+
     for device in closed_devices(answer):
         complain(
             f"{device.host_path} of the lease may not be opened ({device.permissions}) by this user"
         )
+
     return needed
 
 
@@ -300,9 +307,11 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
             "the agent places work on another machine, where this process cannot be bound: use "
             "--no-bind"
         )
+
     environment = {name: os.fsencode(value) for name, value in grant.environment().items()}
     if not binds:
         return Start(environment, mounts=mounts)
+
     return Start(
         environment, str(grant.lease.cpus), grant.memory_nodes, grant.lease.is_strict, mounts
     )

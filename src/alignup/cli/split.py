@@ -46,6 +46,7 @@ def command(
 
     if as_json and as_env:
         raise click.UsageError("--json and --env exclude each other")
+
     counts = parse_device_counts(devices)
     # with a machine of its own it asks nobody: nothing depends on what is in use
     source = (
@@ -65,6 +66,7 @@ def command(
             memory = " + ".join(f"{short_bytes(size)} @ {node}" for node, size in part.memory)
             cpus = (nodes_text(part.numa_nodes), str(part.cpus), str(len(part.cpus)))
             rows.append((str(part.rank), *cpus, memory, devices_text(part.devices)))
+
         print_table(("rank", "NUMA nodes", "CPUs", "count", "memory", "devices"), rows)
 
 

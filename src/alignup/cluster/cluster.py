@@ -131,9 +131,11 @@ def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFI
         else:
             inventory = _counted_devices(allocatable, profile.device_hints_over_all_nodes)
             devices[name] = DeviceLedger.from_counts(inventory, list(available))
+
     if pinned:
         kept = _counted_memory(tuple(sorted(pinned)), profile.memory_groups_checked)
         memory = MemoryLedger.from_counts(kept, free)
+
     return Row(
         numa_nodes=amounts.numa_nodes,
         policy=TOPOLOGY_POLICIES.index(amounts.policy),
@@ -199,6 +201,7 @@ def requests_of(pod: Pod, resources: Collection[str]) -> list[Request]:
     ):
         if len(asked) > most:
             raise InputError.at("the pod", f"at most {most} {what}", len(asked))
+
     requests = [request_of(one) for one in asking]
     return requests if len(requests) > 1 else [*requests, (0, (), (), False)]
 
@@ -281,6 +284,7 @@ class Evaluation(Record, eq=False):
                 np.partition(scores, len(found) - count)[len(found) - count] if count else np.inf
             )
             found, scores = found[scores >= least], scores[scores >= least]
+
         order: npt.NDArray[Any] = np.argsort(-scores, kind="stable")
         best: npt.NDArray[np.intp] = found[order[:count]]
         return best
@@ -361,6 +365,7 @@ class Cluster:
                 name for index, name in enumerate(self.names) if self._indices[name] != index
             )
             raise InputError.at("the cluster", "a name that no other node has", twice)
+
         self._default_exclusive = one_default(
             [node.single_numa_node_exclusive for node in self._members]
         )
@@ -434,12 +439,14 @@ class Cluster:
                 else "the amounts of a NodeResourceTopology object (read_amounts)"
             )
             raise InputError.at(f"update of {name!r}", expected, node)
+
         if isinstance(node, Node):
             if len(self) > 1:
                 one_default([self._default_exclusive, node.single_numa_node_exclusive])
             row = row_of_node(node)
         else:
             row = row_of_amounts(node, self._profiles[index])
+
         self._lock.settle(self._replace, index, row, node)
 
     def _replace(self, index: int, row: Row, node: Node | NodeAmounts) -> None:
@@ -520,6 +527,7 @@ class Cluster:
         with self._lock:  # as in `judge`
             self._check_resource(resource)
             self._board.nodes_with(resource, np.array(amounts, np.int64), indices, found)
+
         return found
 
     def _check_resource(self, resource: str) -> None:
@@ -627,9 +635,11 @@ class Cluster:
                     len(where),
                     np.array(where, np.int64),
                 )
+
             if read.has_shared_pool:
                 # rows of amounts know nothing of what containers of one pod share
                 shared += (index for index in where if index < len(self._members))
+
         indices = indices[indices < len(self._members)]
         unsure = indices[~into.exact[indices]].tolist()
         if job.policy >= 0:
@@ -639,6 +649,7 @@ class Cluster:
                     *(index for index in indices.tolist() if self._members[index].manager.has_pods),
                 }
             )
+
         for index in sorted({*unsure, *shared}) if shared else unsure:
             try:
                 admission = self._members[index].try_admit(pod)
@@ -646,12 +657,14 @@ class Cluster:
                 into.exact[index] = True
                 _write_refusal(into, index, _MISMATCHED)
                 continue
+
             into.exact[index] = admission.exact
             if not admission.admitted:
                 # a user's provider may refuse with a word of its own
                 known = admission.reason in REASONS
                 _write_refusal(into, index, REASONS.index(admission.reason) if known else _OTHER)
                 continue
+
             hints = [admission.containers[one.name].affinity for one in pod.all_containers]
             masks = [
                 None if hint is None or hint.affinity is None else int(hint.affinity)
@@ -742,6 +755,7 @@ class Cluster:
             raise InputError.at("threads", f"1 to {_MOST_THREADS} threads", threads)
         if exact and len(self._members) < len(self):
             raise InputError(AMOUNTS_ONLY)
+
         _check_strategy(strategy)
         parsed = pod if isinstance(pod, Pod) else read_pod(pod)
         answer = Evaluation.empty(len(self))
@@ -755,7 +769,9 @@ class Cluster:
                 self._helpers.share(
                     run, len(self), -(-len(self) // max(_SHARES, 4 * threads)), threads
                 )
+
             self._ask(job, parsed, strategy, answer, np.arange(len(self)))
+
         return answer
 
 

@@ -213,21 +213,25 @@ def fewest_victims(
         return []
     if not admits(without(node, candidates), pod):
         return None
+
     few = range(1, min(MOST_PROVEN, len(candidates)) + 1)
     sizes = [size for size in few if comb(len(candidates), size) <= _MOST_SETS]
     sets = [found for size in sizes for found in combinations(candidates, size)]
     for some in sorted(sets, key=rules.loss):
         if admits(without(node, some), pod):
             return list(some)
+
     evicted: list[Pod] = []
     for one in sorted(candidates, key=lambda one: rules.loss([one])):
         evicted.append(one)
         if admits(without(node, evicted), pod):
             break
+
     for one in sorted(evicted, key=lambda one: rules.loss([one]), reverse=True):
         fewer = [other for other in evicted if other is not one]
         if admits(without(node, fewer), pod):
             evicted = fewer
+
     return evicted
 
 
@@ -262,12 +266,14 @@ def plan_room(
     """
     if not cluster.nodes:
         raise InputError(AMOUNTS_ONLY)
+
     bound = [one for node in cluster.nodes for one in node.pods]
     there = {one.uid for one in bound}
     for pod in pods:
         if pod.uid in there:
             raise InputError.at("the waiting pods", "a pod that is on no node", pod.namespaced_name)
         there.add(pod.uid)
+
     known = {one.uid: Standing(one.constraints.priority or 0) for one in (*bound, *pods)}
     rules = Rules({**known, **(standings or {})}, budgets or {})
     waiting = sorted(pods, key=lambda pod: -rules.of(pod).priority)
@@ -286,6 +292,7 @@ def plan_room(
             if found is not None:
                 steps, left_out, proven = found, (), size == 0 or proof.was_whole
                 break
+
     _replay(nodes, steps)
     return RoomPlan(steps, left_out, proven)
 
@@ -378,6 +385,7 @@ class _Search:
         """Return places for pods, one after the other, where some nodes have changed; None: there are none."""
         if not wanted:
             return (), changed
+
         pod, width = wanted[0]
         is_large_enough = self._large_enough(pod)
         for name in dict.fromkeys((*changed, *self._takers(pod))):
@@ -396,6 +404,7 @@ class _Search:
             rest = self._places({**changed, name: after}, wanted[1:])
             if rest:
                 return (Step("move" if width else "place", pod, name, got), *rest[0]), rest[1]
+
         return None
 
 
@@ -467,6 +476,7 @@ class _Greedy(_Search):
             )
             if victims is not None and len(victims) > 1:
                 many.append(tuple([(name, victim) for victim in victims]))
+
         yield from self._in_order(pod, many)
 
     def _in_order(self, pod: Pod, found: Iterable[_Victims]) -> Iterator[_Victims]:
@@ -481,16 +491,19 @@ class _Greedy(_Search):
                 rules.may_be_evicted_for(victim, pod) for victim in victims
             ):
                 continue
+
             for victim in victims:
                 kind = demand_key(victim)
                 if kind not in moves:
                     moves[kind] = bool(
                         (self._cluster.evaluate(victim).admitted & self._large_enough(victim)).any()
                     )
+
             if all(moves[demand_key(victim)] for victim in victims):
                 yield going
             else:  # one would have to come back to its node, where there is less room now
                 staying.append(going)
+
         yield from staying[:_MOST_ATTEMPTS]
 
     def _keep(self, steps: Sequence[Step], changed: Mapping[str, Node]) -> None:
@@ -553,9 +566,11 @@ class _Proof(_Search):
         self.was_whole = self.is_whole
         if size == 0 and not all(map(self._takers, self._waiting)):  # more pods make no room
             return None
+
         self.is_whole = self.is_whole and comb(len(self._sets_of), size) <= _MOST_SETS
         if not self.is_whole:
             return None
+
         sets = combinations(self._sets_of, size)
         for some in sorted(sets, key=lambda some: self._rules.loss([pod for _, pod in some])):
             helps = size == 0 or any(name in self._helps for name, _ in some)
@@ -564,6 +579,7 @@ class _Proof(_Search):
                 self.is_whole = self._trials >= 0
                 if found is not None or not self.is_whole:
                     return found and found[0]
+
         return None
 
     def _takers(self, pod: Pod) -> Iterable[str]:

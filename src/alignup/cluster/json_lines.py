@@ -73,12 +73,16 @@ def read_nodes(
             errors.append(error)
         else:
             nodes[name] = node
+
     if errors and not nodes:
         raise errors[0]
+
     for complaint in errors:
         warn(f"a node is ignored: {complaint}")
+
     if not nodes:
         raise InputError(f"no nodes in {source}")
+
     return nodes
 
 
@@ -117,6 +121,7 @@ class NodeReader:
                 loaded,
                 KubeletConfig.from_dict(loaded.kubelet, version=version, reading=wire.reading),
             )
+
         loaded, config = self._parts[key]
         labels = {**(wire.labels or (known.labels if known else {})), **(labels or {})}
         plugins, exclusive = plugins_of(loaded.preferred_sets), wire.single_numa_node_exclusive
@@ -130,4 +135,5 @@ class NodeReader:
         )
         if wire.resources is not None:
             node.know_claims(wire.resources, name=wire.name, dra_hints=wire.dra_hints)
+
         return wire, node

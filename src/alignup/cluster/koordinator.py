@@ -102,11 +102,14 @@ def judge_nodes(
                 NodeVerdict(name, Verdict(Status(StatusCode.UNSCHEDULABLE, reasons)), 0.0, None)
             )
             continue
+
         try:
             verdict = _verdict(cluster, index, pod, asked, rules)
         except InputError as error:
             verdict = Verdict(Status(StatusCode.ERROR, (str(error),)))
+
         found.append(_node_verdict(name, verdict, numa_ids))
+
     return tuple(found)
 
 
@@ -125,6 +128,7 @@ def _verdict(
         return evaluate(
             pod.annotations, _once(demands), NodeView(policy, row.numa_nodes, NOTHING_HELD), rules
         )
+
     node = cluster.nodes[index]
     config = node.config
     reported = _policy(config.topology_manager_policy, config.topology_manager_scope, rules)
@@ -135,6 +139,7 @@ def _verdict(
     occupancy = NOTHING_HELD
     for held in holders.values():
         occupancy |= held
+
     numa_ids = node.machine.numa_node_ids
     view = NodeView(policy, len(numa_ids), occupancy, holders, numa_ids)
     demands = [_cpus(node, asked.get("cpu", 0)), _memory(node, "memory", asked.get("memory", 0))]
@@ -143,6 +148,7 @@ def _verdict(
             demands.append(_memory(node, name, amount))
         elif node.devices is not None and name in node.devices.free:
             demands.append(_counted(cluster, index, name, amount))
+
     return evaluate(pod.annotations, _once(demands), view, rules, node.single_numa_node_exclusive)
 
 

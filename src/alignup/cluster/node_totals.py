@@ -53,11 +53,13 @@ class Totals:
                 for name, pool in node.pools.items()
             }
             found.append(_counted(node_limits(node.machine, node.config, devices).allocatable))
+
         self.resources = tuple(sorted({name for one in found for name in one}))
         self._numbers = {name: number for number, name in enumerate(self.resources)}
         self.allocatable = np.zeros((len(nodes), len(self.resources)), np.int64)
         for index, one in enumerate(found):
             self.allocatable[index] = [one.get(name, 0) for name in self.resources]
+
         self.used = np.zeros_like(self.allocatable)
         self.used_in_all = [0] * len(self.resources)
         # a line for each resource, so that what one resource leaves of the nodes lies together
@@ -124,6 +126,7 @@ class Totals:
         parts = np.minimum(used / np.maximum(self.allocatable[where][:, columns], 1), 1.0)
         if strategy == "balanced-allocation":
             return np.asarray(100 * (1 - parts.std(axis=1)))
+
         mean = parts.mean(axis=1)
         return np.asarray(100 * (mean if strategy == "most-allocated" else 1 - mean))
 

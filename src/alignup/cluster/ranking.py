@@ -128,6 +128,7 @@ def rank(
         row = rows[index]
         if not (row.cpu or row.memory or row.devices) or (row.policy == _NONE and not own):
             unmanaged[index] = cluster.names[index]
+
     order = tuple(sorted(best, key=unmanaged.__contains__))
     ranking = Ranking(order, tuple(unmanaged.values()), _refused(cluster, pod, answer, shortages))
     return (
@@ -193,10 +194,12 @@ def _refused(
                     f"policy {policy!r}: enough in total, but not on NUMA nodes that the "
                     "policy allows"
                 )
+
             refused.append(Refused(name, REASONS[answer.reason[index]], sentence, causes[index]))
         elif shortage is not None:
             words = f"too little {shortage.resource} in total"
             refused.append(Refused(name, shortage.reason, shortage.message, words))
+
     return tuple(refused)
 
 
@@ -224,7 +227,9 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
         ):
             totals.add(0, request)
             count += 1
+
         found.append(count)
+
     return found
 
 
@@ -313,6 +318,7 @@ def short_cause(
         except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
             parts.append(_OTHER_POLICY)
             break
+
         if refusal is None or (parts and refusal.container != where):
             break
         where = refusal.container
@@ -322,6 +328,7 @@ def short_cause(
         if not resources or fewer == asked or (admits is not None and admits(fewer)):
             break
         asked = fewer
+
     return "; ".join(dict.fromkeys(parts))
 
 
@@ -336,10 +343,12 @@ def _brief(node: Node, refusal: Refusal) -> tuple[str, Sequence[str]]:
         blamed = refusal.resources
         what = f"{_and(_shorts(blamed))} " if blamed else ""
         return f"too little {what}is left to allocate", blamed
+
     kind, offers = kind_of(refusal)
     resources = [name for offer in offers for name in offer.resources]
     if kind == "conflict" and refusal.policy == TOPOLOGY_POLICIES[_SINGLE]:
         return _on_nodes(offers, node.machine.numa_node_ids), resources
+
     return _WORDS[kind].format(_and(_shorts(resources))), resources
 
 
@@ -396,19 +405,23 @@ def refusal_texts(
     asked_all = np.count_nonzero(indices < len(nodes)) <= most_asked
     if asked_all and (indices < len(nodes)).all():
         return [_PREFIX + told(index, pod) for index in indices.tolist()]
+
     units: list[Pod | Container] = [pod]
     if len(pod.all_containers) > 1:
         units += pod.all_containers
+
     wanted = [_wanted(cluster, one) for one in units]
     columns: dict[str, dict[int, None]] = {}
     for name, amount in chain.from_iterable(wanted):
         columns.setdefault(name, {})[amount] = None
+
     facts = np.zeros((len(indices), 2 + 2 * sum(map(len, columns.values()))), np.int64)
     facts[:, 0], facts[:, 1] = answer.reason[indices], layouts.of[indices]
     place = 2
     for name, amounts in columns.items():
         cluster.nodes_with(name, list(amounts), indices, facts[:, place : place + len(amounts)])
         place += len(amounts)
+
     # words of single-numa-node do not tell it; whom to ask does
     tells_more = (
         most_asked or own_policy >= 0 or any(one.policy != _SINGLE for one in layouts.kinds)
@@ -420,6 +433,7 @@ def refusal_texts(
         for amount in amounts:
             facts[:, place] = (free < amount).sum(axis=1) > (whole < amount).sum(axis=1)
             place += 1
+
     asked = [(name, amount) for name, amounts in columns.items() for amount in amounts]
     said: dict[bytes, str] = {}
     texts = []
@@ -442,7 +456,9 @@ def refusal_texts(
                 for unit in wanted
             ]
             text = said[key] = _text(reason, layouts.kinds[layout], own_policy, by_unit)
+
         texts.append(_PREFIX + text)
+
     return texts
 
 
@@ -476,8 +492,10 @@ def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence
         lacking = _shorts([name for name, mask, _ in unit if mask == -1])
         if lacking:
             return _WORDS["too little"].format(_and(lacking))
+
     if reason != _AFFINITY:
         return _OTHERS.get(REASONS[reason], REASONS[reason])
+
     why = next(filter(None, (_why(unit, policy, layout) for unit in asked)), "")
     conflict = _WORDS["conflict"].format(
         _and(_shorts([name for name, _, _ in units[0]]) or ["the pod"])
@@ -500,6 +518,7 @@ def _why(unit: Sequence[_Fact], policy: int, layout: Layout) -> str:
             for name, mask in apart
         )
         return "" if common else ", ".join(words)
+
     wider = [name for name, _, needs_more in unit if needs_more]
     return _WORDS["spread"].format(_and(_shorts(wider))) if wider else ""
 

@@ -102,10 +102,12 @@ def read_trace(
                 raise InputError.at("time", f"a time not before {time:g}", event.time)
             if isinstance(event, Arrival) and event.pod.uid in seen:
                 raise InputError.at("metadata.uid", "a uid that has not come yet", event.pod.uid)
+
         if isinstance(event, Arrival):
             seen.add(event.pod.uid)
         time = event.time
         events.append(event)
+
     return events
 
 
@@ -172,6 +174,7 @@ def synthetic_trace(
         template = random.choice(random.choices(templates, weights)[0])
         pod = template.renamed(uid=f"synthetic-{number}", name=f"synthetic-{number}")
         events.append(Arrival(time, pod, random.expovariate(1 / _MEAN_DURATION)))
+
     return events
 
 
@@ -318,17 +321,20 @@ class Simulation:
             raise InputError(AMOUNTS_ONLY)
         if attempts < 1:
             raise InputError.at("attempts", "at least one attempt", attempts)
+
         self.cluster = cluster
         self.totals = Totals(cluster.nodes)
         self.strategy = strategy or ("least-allocated" if blind else "least-numa-nodes")
         if blind:
             check_blind(self.strategy)
+
         self._random = Random(seed)  # noqa: S311  # ties, not secrets
         self._attempts = attempts
         self._rebalance = rebalance
         self._empty: Cluster | None = None
         if waits or rebalance is not None:
             self._empty = Cluster.from_nodes([without(node, node.pods) for node in cluster.nodes])
+
         self._candidates = Candidates(cluster, self.totals, self.strategy, blind=blind)
         self._where = {
             pod.uid: (index, self.totals.request(pod))
@@ -381,6 +387,7 @@ class Simulation:
                     self._waited.append(event.time - self._waiting.pop(event.uid)[0].time)
                 elif event.uid not in known:  # one that was not placed has nothing to take away
                     raise InputError.at("the trace", "the uid of a pod that has come", event.uid)
+
                 self._look_again(event.time)
             else:
                 if event.pod.uid in self._where:
@@ -391,8 +398,10 @@ class Simulation:
                     meter.strand(demand.fits, self._candidates.admitted(demand))
                 self._arrive(event, demand)
                 self._make_room(event.time)
+
             meter.note()
             yield number
+
         self._waited += [event.time - one.time for one, _ in self._waiting.values()]
 
     @property
@@ -449,17 +458,20 @@ class Simulation:
         """Carry out a plan for the pods that wait although a node has enough in total, if it is time for one."""
         if self._rebalance is None or time < self._next_plan:
             return
+
         pods = [
             one.pod for one, _ in self._waiting.values() if self._candidates.of(one.pod).fits.any()
         ]
         if not pods:
             return
+
         self._next_plan = time + self._rebalance
         for step in plan_room(self.cluster, pods).steps:
             if step.action == "evict":
                 self._take_away(step.pod.uid)
                 self._counts["evictions"] += 1
                 continue
+
             admitted = self._try(
                 step.pod, self.cluster.index(step.node), self._candidates.of(step.pod)
             )
@@ -491,6 +503,7 @@ class Simulation:
             ).any()
         ):
             self._waiting[event.pod.uid] = event, counted
+
         for index in np.flatnonzero(demand.fits).tolist():
             self._causes[
                 REASONS[demand.answer.reason[index]], self._candidates.cause(demand, index)
@@ -509,8 +522,10 @@ class Simulation:
                 scores = scores.copy()
             scores[index] = -np.inf
             tried += 1
+
         if tried:
             return _REFUSED
+
         return "no_alignment" if demand.fits.any() else "no_room"
 
     def _try(self, pod: Pod, index: int, demand: Demand) -> bool:
@@ -523,9 +538,11 @@ class Simulation:
                 admission.reason, short_cause(self._nodes[index], pod, admission.refusal)
             ] += 1
             return False
+
         claims = self._nodes[index].claims
         if claims is not None and claims.are_aligned(pod, admission.containers) is False:
             self._counts["misaligned"] += 1
+
         self._where[pod.uid] = (index, demand.request)
         self.totals.add(index, demand.request)
         return True
@@ -595,6 +612,7 @@ class Candidates:
             if len(self._demands) >= _DEMANDS_KEPT or len(self._changes) > _CHANGES_KEPT:
                 self._demands.clear()
                 self._changes.clear()
+
             count = len(self._cluster)
             fits, scores, answer = (
                 np.zeros(count, np.bool_),
@@ -610,6 +628,7 @@ class Candidates:
             self._look_at(demand, None)
         elif demand.seen < len(self._changes):
             self._look_at(demand, self._changed_since(demand.seen))
+
         demand.seen = len(self._changes)
         return demand
 

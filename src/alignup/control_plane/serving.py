@@ -94,15 +94,19 @@ def tls_context(
         if client_ca is not None:
             raise InputError("--client-ca needs a certificate and its key")
         return None
+
     if certificate is None or key is None:
         raise InputError("a certificate and its key are given together")
+
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     with system_errors(f"cannot use the certificate {certificate} and its key {key}", "--tls-cert"):
         context.load_cert_chain(certificate, key)
+
     if client_ca is not None:
         with system_errors(f"cannot use the authorities in {client_ca}", "--client-ca"):
             context.load_verify_locations(client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL
+
     return context
 
 
@@ -171,6 +175,7 @@ class ServedCertificate:
                 self._complain(f"the certificate in {self._files['server']} was read again")
             except InputError as error:
                 self._complain(f"the certificate from before stays in use: {error}")
+
         soon = {of: end for of, end in self.ends().items() if end < now + _SOON}
         if soon and now >= self._said + _AGAIN:
             self._said = now
@@ -256,6 +261,7 @@ def trace(app: web.Application, service: str, complain: Callable[[str], None]) -
     )
     if exporter != "otlp" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return
+
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  # an extra
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
@@ -265,6 +271,7 @@ def trace(app: web.Application, service: str, complain: Callable[[str], None]) -
             "OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'"
         )
         return
+
     provider = TracerProvider(
         resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", service)})
     )
@@ -326,6 +333,7 @@ class _Connections:
             : max(len(self._since) - self.most + 1, 0)
         ]:
             transports[one].abort()
+
         return self.server()
 
     @web.middleware
@@ -371,6 +379,7 @@ async def serve(
         await runner.cleanup()
         why = error.strerror if isinstance(error, OSError) else "no host can have the name"
         raise InputError(f"cannot listen on {where[0]}:{where[1]}: {why}") from error
+
     return runner, int(listening[0].sockets[0].getsockname()[1])
 
 

@@ -92,6 +92,7 @@ class Attempts(Record, frozen=False):
         """
         if not self.is_copy or self.left <= 0:
             return None
+
         own = self.node.config
         laid = {
             key: value for key, value in {**fields_of(own), **fields}.items() if value is not None
@@ -104,6 +105,7 @@ class Attempts(Record, frozen=False):
             else:
                 again = restarted(self.node, config)
                 made, stays = again.node, not again.refused
+
             return self._good(made.admit(self.pod)) if stays else None
         except AlignupError:  # a kubelet would not start so
             return None

@@ -67,9 +67,11 @@ def cause_of(trial: Trial, refusal: Refusal) -> Cause:
     """Return why the pod was refused."""
     if trial.limits is not None:
         return Cause(one_line(_of_node(trial, trial.limits, refusal)), "node", refusal.resources)
+
     question = trial.questions[-1] if trial.questions else None
     if question is None or (refusal.detail and not question.failed):
         return Cause(one_line(refusal.detail), "pod policy")
+
     pool = _empty_pool(trial, question)
     amounts = {} if pool else _amounts_in(trial, question)
     if pool:
@@ -84,6 +86,7 @@ def cause_of(trial: Trial, refusal: Refusal) -> Cause:
             found = replace(
                 found, sentence=f"{left}{join}{found.sentence}" if left else found.sentence
             )
+
     limit = "" if trial.admission.exact else LIMIT_REACHED
     is_of_one = found.kind in {"one node", "spread"}
     known = {
@@ -99,6 +102,7 @@ def _left_behind(pod: Pod, question: Question) -> str:
     """Return which CPUs of init containers the container must reuse, as the beginning of a cause; empty: none."""
     if question.container is None:
         return ""
+
     ended = {one.name for one in pod.init_containers if not one.is_sidecar} - {
         question.container.name
     }
@@ -124,6 +128,7 @@ def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
         if trial.others and is_critical(trial.pod):
             words += ", and evicting every pod that this critical pod may evict frees too little"
         return f"too little is left on the node as a whole: {words}" if trial.others else words
+
     taken = {port: one for one in trial.others for port in one.constraints.host_ports}
     held = [
         f"{one[2]}/{one[0]} ({taken[one].namespaced_name})"
@@ -132,6 +137,7 @@ def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
     ]
     if refusal.reason == "NodeName":
         return f"the pod is bound to node {demands.node_name}, and this is node {limits.name}"
+
     words = NODE_CAUSES.get(
         refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux"
     )
@@ -164,6 +170,7 @@ def lacking_in_words(resource: str, asked: int, used: int, capacity: int) -> str
     """Return what is requested and left of a resource of the node as a whole; of CPU in thousandths."""
     if resource == "pods":
         return f"it takes {counted(capacity, 'pod')}, and has {used}"
+
     left = max(0, capacity - used)
     amounts = [
         f"{amount / 1000:g}" if resource == "cpu" else f"{amount}"
@@ -175,6 +182,7 @@ def lacking_in_words(resource: str, asked: int, used: int, capacity: int) -> str
             amount_in(unit, amount, up=up)
             for amount, up in ((asked, True), (left, False), (capacity, False))
         ]
+
     first, last, most = amounts
     return (
         f"{first} {resource} requested, "
@@ -221,6 +229,7 @@ def _amounts(
     told = tuple(one for one in places if one.numa_nodes or is_allocation)
     if known is None or not told:
         return Amounts(asked, None, on_one_node)
+
     seen = replace(known, places=told)
     there = None if known.unhealthy or trial.counts_use_as_reserved else seen.allocatable
     reserved, apart = seen.capacity - seen.allocatable, known.free - seen.free
@@ -252,6 +261,7 @@ def _of_allocation(
             (one for one in trial.pod.all_containers if one.name == refusal.container), trial.pod
         )
         return whole_cores(container.exclusive_cpus, trial.cpus_per_core, words)
+
     is_short = bool(blamed) and all(
         name in amounts and amounts[name].is_too_little for name in blamed
     )
@@ -260,6 +270,7 @@ def _of_allocation(
     may = question.failed in {"cpu", "memory"} and " are free: " in words
     if may or (is_short and question.failed in {"cpu", "devices", "memory"}):
         words = too_little(blamed, in_words(question.failed_accounts), amounts)
+
     return Cause(words, "allocation", blamed)
 
 
@@ -298,6 +309,7 @@ def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
         if fewer == pod:
             break
         pod, trial = fewer, tried(node, fewer)
+
     return tuple(found)
 
 
@@ -311,10 +323,12 @@ def prognosis(
     always: tuple[Cause, ...] = ()
     if not (node.counts_use_as_reserved or has_users_providers(node)):
         always, where = _causes_and_container(emptied(node), pod)
+
     blamed = always[0].resources if always and always[0].kind in _OF_AMOUNTS | _OF_POLICY else ()
     # a plugin that reports no device may come back
     if not blamed or any(name in node.pools and not node.pools[name].reported for name in blamed):
         return _of_container(causes, pod, container)
+
     lasting = _of_container(always, pod, where, "never fits this node")
     if where != container:
         lasting, passing = lasting[:1], _of_container(causes, pod, container)
@@ -328,6 +342,7 @@ def prognosis(
         passing = tuple(
             one for one in found if not told.issuperset((one.kind, name) for name in one.resources)
         )
+
     return (*lasting, *(replace(one, sentence=f"right now, {one.sentence}") for one in passing))
 
 
@@ -401,13 +416,16 @@ def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
             f"admitted, but not as well aligned as it could be: {who}{first.missed}{more}"
         )
         return Cause(sentence + room, "missed")
+
     if trial.policy.name == "none":
         return Cause(f"admitted; policy none aligns nothing{room}", "not aligned")
+
     where = places_in_words(trial.before, {one.name: one.got for one in containers if one.got})
     if not where:
         return Cause(
             f"admitted; it requests nothing that is aligned to NUMA nodes{room}", "not aligned"
         )
+
     each = ", every container with all its resources on its preferred NUMA nodes" if several else ""
     return Cause(f"admitted, aligned {where}{each}{room}", "aligned")
 
@@ -427,6 +445,7 @@ def missed_by(trial: Trial, container: Container) -> str:
         return ""
     if got.affinity is not None and not got.affinity.preferred and question.hints:
         return _not_preferred(trial, question)
+
     nodes = numa_nodes_of(trial.before, got)
     if trial.policy.name == "none" and len(nodes) > 1:
         where = named("NUMA node", sorted(nodes))
@@ -434,12 +453,14 @@ def missed_by(trial: Trial, container: Container) -> str:
             f"its resources are on {where}, as policy none lets each provider take them "
             "wherever it can"
         )
+
     if spare := spare_caches(trial.l3_groups, got):
         count = len(got.cpus or ())
         return (
             f"its {count} CPUs are in more L3 caches than they need ({spare} more), though "
             "whole ones are preferred"
         )
+
     return ""
 
 

@@ -28,15 +28,18 @@ def manifest_of(pod: Pod, given: Mapping[str, Any] | None = None) -> Manifest | 
     metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     if pod.annotations:
         metadata["annotations"] = dict(pod.annotations)
+
     spec: dict[str, Any] = {"containers": [_container(one) for one in pod.containers]}
     if pod.init_containers:
         spec["initContainers"] = [_container(one) for one in pod.init_containers]
+
     _write_constraints(pod, metadata, spec)
     made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     if _reads_as(made, pod):
         return made
     if given is None:
         return None
+
     copied = deepcopy(dict(given))
     copied["metadata"] = {**copied["metadata"], **metadata}
     return copied
@@ -47,12 +50,14 @@ def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any])
     demands = pod.constraints
     if demands.os_label:
         metadata["labels"] = {"kubernetes.io/os": demands.os_label}
+
     ports = [
         {"containerPort": number, "hostPort": number, "hostIP": address, "protocol": protocol}
         for protocol, address, number in demands.host_ports
     ]
     if ports:
         spec["containers"][0]["ports"] = ports
+
     affinity = {
         "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": demands.node_affinity
@@ -140,6 +145,7 @@ def changed(
         }
         if not mine:
             return [one]
+
         given = one.get("resources") or {}
         requests, limits = (dict(given.get(kind) or {}) for kind in ("requests", "limits"))
         words = quantity if as_whole else in_units
@@ -150,6 +156,7 @@ def changed(
                 kind.pop(resource, None)
                 if amount:
                     kind[resource] = words(resource, amount)
+
         made = {**one, "resources": {**given, "requests": requests, "limits": limits}}
         return (
             [made]

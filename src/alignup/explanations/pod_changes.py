@@ -76,16 +76,19 @@ def reductions(
         possible = [{key: amount} for key, amount in amounts.items() if amount is not None]
         if possible:
             found.append(min(possible, key=lambda one: _lost(asked, one)))
+
     if not found:
         blamed = {key: amount for key, amount in asked.items() if key[1] in resources}
         joint = _joint(attempts, blamed) or _joint(attempts, asked)
         found = [joint] if joint else []
+
     for one in found:
         made = _reduction(attempts, causes, asked, one)
         if container is not None and {name for name, _ in one}.isdisjoint([container]):
             made = replace(
                 made, text=f"{made.text}; then container {container!r} gets what it asks for"
             )
+
         yield _lost(asked, one), made
 
 
@@ -116,19 +119,23 @@ def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> dict[Key, int] | Non
             amounts[key] = max(
                 0 if is_device(key[1]) else step, amount * count // SCALE // step * step
             )
+
         return amounts
 
     count = _last(lambda one: _fits(attempts, scaled(one)), 0, SCALE - 1)
     if count is None:
         return None
+
     amounts = scaled(count)
     for key, amount in asked.items():
         if _fits(attempts, {**amounts, key: amount}):
             amounts[key] = amount
         else:
             amounts[key] = max(amounts[key], _largest(attempts, amounts, key, amount) or 0)
+
     if not _fits(attempts, amounts):
         return None
+
     return {key: value for key, value in amounts.items() if value != asked[key]}
 
 
@@ -167,13 +174,16 @@ def _more(
     more = amounts[key] + min(_step(attempts, key[1]), asked[key])
     if more >= asked[key]:
         return ""
+
     trial = tried(attempts.node, read_pod(changed(attempts.manifest, {**amounts, key: more})))
     refusal = trial.admission.refusal
     if refusal is None:
         return ""
+
     why = cause_of(trial, refusal)
     if any(why.kind == one.kind and why.limits.items() <= one.limits.items() for one in causes):
         return ""
+
     which = f" {key[1]}{_in_container(attempts.pod, key[0])}" if len(amounts) > 1 else ""
     subject = "" if refusal.container in {None, key[0]} else f"container {refusal.container!r}: "
     return f"{in_units(key[1], more)}{which} would be refused: {subject}{why.sentence}"
@@ -193,6 +203,7 @@ def _reduction(
         by_container.setdefault(name, []).append(
             (words, f"{resource} {before} -> {after if amount else 'none'}")
         )
+
     parts, lines = [], []
     for name, found in by_container.items():
         whom = _in_container(attempts.pod, name)
@@ -200,10 +211,12 @@ def _reduction(
         lines.append(
             f"{whom.removeprefix(' in ')}{': ' if whom else ''}{', '.join(line for _, line in found)}"
         )
+
     text = f"ask for {'all of these: ' if len(parts) > 1 else ''}{'; '.join(parts)}"
     if why := _more(attempts, causes, asked, amounts):
         text += f" ({why})"
         lines.append(f"({why})")
+
     attempt = {"pod": changed(attempts.manifest, amounts)}
     return Suggestion("request", text, attempt, changes=tuple(lines) if len(amounts) > 1 else ())
 
@@ -221,6 +234,7 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
     """
     if len(resources) != 1 or resources == ("pods",):
         return
+
     [resource] = resources
     largest = max(attempts.pod.all_containers, key=lambda one: one.requests.get(resource, 0))
     asked = largest.requests.get(resource, 0)
@@ -279,12 +293,14 @@ def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
     names = {one.name for one in attempts.pod.all_containers}
     if attempts.node.scope_name == "pod" or all(map(is_pinned_memory, asked)):
         return
+
     for parts in range(2, min(MOST_PARTS, len(attempts.node.machine.numa_nodes)) + 1):
         if any(
             amount % (parts * (MEBI if is_pinned_memory(name) else 1))
             for name, amount in asked.items()
         ):
             continue
+
         if names & {f"{container.name}-{number}" for number in range(parts)}:
             return
         share = {name: amount // parts for name, amount in asked.items()}
@@ -306,6 +322,7 @@ def shared_container(attempts: Attempts) -> Iterator[tuple[Suggestion, Admission
     cpu = attempts.node.cpu
     if cpu is None or attempts.pod.exclusive_cpus > len(cpu.free_cpus):
         return
+
     own = sorted(
         (one for one in attempts.pod.all_containers if one.exclusive_cpus),
         key=lambda one: one.exclusive_cpus,
@@ -325,6 +342,7 @@ def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:
     pod = attempts.pod
     if attempts.node.cpu is None:
         return
+
     amounts: dict[tuple[str, str], int] = {}
     for one in pod.all_containers:
         cpu, memory = (
@@ -333,9 +351,11 @@ def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:
         if not cpu or not memory:
             return  # how much it needs is unknown
         amounts[one.name, "cpu"], amounts[one.name, "memory"] = -(-cpu // 1000), memory
+
     fraction = any(one.requests.get("cpu", 0) % 1000 for one in pod.all_containers)
     if pod.qos is QOSClass.GUARANTEED and not fraction:
         return
+
     shape = changed(attempts.manifest, amounts)
     admission = attempts.with_pod(shape)
     if admission is None or any(
@@ -343,6 +363,7 @@ def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:
         for one in admission.containers.values()
     ):
         return
+
     how = " and ".join(
         filter(None, (_equal_amounts(pod), "request whole CPUs" if fraction else ""))
     )
@@ -443,6 +464,7 @@ def explain_resize(
     name, answer = pod.namespaced_name, node.copy().resize(uid, containers, whole)
     if answer:
         return ResizeExplanation(name, uid, answer)
+
     cause = next(meaning for words, meaning in _CAUSES if words in answer.message)
     wanted = resized_pod(pod, containers, whole)
     found = [
@@ -452,6 +474,7 @@ def explain_resize(
     ]
     if answer.status == DEFERRED:
         found += _removals(node, uid, containers, whole)
+
     return ResizeExplanation(name, uid, answer, cause, tuple(found))
 
 
@@ -468,6 +491,7 @@ def _with_gates(
             )
         except ConfigError:  # its release does not know them
             continue
+
         if other.resize(uid, containers, whole):
             attempt = {"kubelet": {"featureGates": dict.fromkeys(gates, True)}}
             yield Suggestion(
@@ -525,6 +549,7 @@ def _between(pod: Pod, wanted: Pod, part: int) -> dict[str, dict[str, dict[str, 
         }
         if changed["requests"]:
             found[new.name] = changed
+
     return found
 
 

@@ -105,6 +105,7 @@ def product_of(
     ]
     if not columns:
         return None
+
     single = policy == "single-numa-node"
     rows = islice(product(*(_pairs(offered, MOST_ROWS) for _, offered in columns)), MOST_ROWS)
     made = tuple(_row(one, numa_node_ids, single=single, as_written=as_written) for one in rows)
@@ -169,6 +170,7 @@ def reachable(
             } - {0}
         else:
             best = _agreed(best, good)
+
     preferred = {None} if best is None else best
     found = [(mask, mask in preferred) for mask in masks]
     return sorted(found, key=lambda one: (not one[1], (one[0] or 0).bit_count(), one[0] or 0))

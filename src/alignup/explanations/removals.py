@@ -77,13 +77,16 @@ def removal(
     )
     if not holders or not attempts.without([one.uid for one in holders]):
         return None
+
     for one in sorted(holders, key=lambda one: one.name not in tying):
         if attempts.without([one.uid]):
             return _suggestion([one], blamed, as_whole=as_whole, minimal=True)
+
     if not as_whole:
         for pair in _pairs(attempts, holders, holdings):
             if attempts.without([one.uid for one in pair]):
                 return _suggestion(pair, blamed, minimal=True)
+
     orders = [holders[::-1]] if as_whole else list(_orders(holders, holdings, blamed))
     return _suggestion(_greedy(attempts, orders), blamed, as_whole=as_whole, minimal=False)
 
@@ -94,6 +97,7 @@ def _pairs(
     """Return the pairs of pods that may make room, those that hold the fewest CPUs first."""
     if len(holders) > MOST_PAIRED:
         return ()
+
     free = {
         amounts.resource: {
             numa_id: sum(
@@ -135,6 +139,7 @@ def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
             for numa_node, size in taken.items():
                 holder.amounts[kind][numa_node] += size
                 holder.totals[kind] += size
+
         for resource, ids in one.devices.items():
             amounts = holdings.amounts(resource)
             devices.setdefault((one.pod_uid, resource), set()).update(ids)
@@ -143,8 +148,10 @@ def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
                     NO_NUMA_NODE,
                 ):
                     holder.amounts[resource][numa_node] += 1
+
     for (uid, resource), held in devices.items():
         by_uid[uid].totals[resource] = len(held)
+
     for uid, holder in by_uid.items():
         holder.totals["cpu"] = cpus[uid].bit_count()
         for numa_node, bits in holdings.node_cpus.items():
@@ -273,7 +280,9 @@ def possible_pairs(
                     ]
                 )
                 some_node = enough if some_node is None else some_node & enough
+
         if some_node is not None:
             possible &= some_node.any(axis=0)
+
     first, second = np.nonzero(possible)
     yield from zip(first.tolist(), second.tolist(), strict=True)

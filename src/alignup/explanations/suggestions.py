@@ -90,16 +90,19 @@ def _for_admitted(attempts: Attempts, trial: Trial, causes: Sequence[Cause]) -> 
     """Yield changes under which every container gets what it prefers, or CPUs of its own."""
     if not all(got.affinity is not None and got.affinity.preferred for got in trial.got.values()):
         yield from _for_refused(attempts, trial, causes, ())
+
     attempts.must_be_preferred = False
     if any(int(trial.before.reserved_cpus) & int(got.cpus or 0) for got in trial.got.values()):
         for cost, one in kubelet_changes(attempts, trial.before, ("cpu",)):
             if "reservedSystemCPUs" in one.attempt["kubelet"]:
                 yield cost, one
+
     if attempts.manifest and (spread := _nodes_of(trial.before, trial.got)):
         for one, admission in shared_container(attempts):
             if _nodes_of(trial.before, admission.containers) < spread:
                 yield 0.1, one
                 break
+
     if attempts.manifest:
         yield from ((0.0, one) for one in _in_one_cache(attempts, trial))
         yield from ((0.0, one) for one in pinned_shape(attempts))
@@ -147,14 +150,17 @@ def _for_refused(
             (0.2 + 0.6 * lost, one)
             for lost, one in reductions(attempts, causes, resources, container)
         )
+
     accounts = trial.questions[-1].accounts.values() if trial.questions else ()
     ties = [tie for one in accounts if isinstance(one, MemoryAccount) for tie in one.ties()]
     tying = {name for _, names in ties for name in names}
     removed = removal(attempts, trial.before, blamed, as_whole=whole, tying=tying)
     if removed is not None:
         yield 0.35 + min(0.4, 0.05 * len(removed.attempt["remove"])), removed
+
     if not whole:
         yield from ((0.9, one) for one in _plugin_changes(attempts, trial.before))
+
     if whole and "pods" in blamed:
         fields: dict[str, Any] = {"maxPods": len(trial.others) + 1, "podsPerCore": None}
         if attempts.with_kubelet(fields) is not None:
@@ -220,6 +226,7 @@ def kubelet_changes(
             numa_nodes_of(holdings, got) for got in admission.containers.values()
         ):
             continue  # nothing of the pod would be aligned
+
         found.add(name)
         lost, words = _alignment(admission, holdings)
         deleted = f" and deleting /var/lib/kubelet/{stale}_manager_state" if stale else ""
@@ -237,10 +244,12 @@ def _candidates(
     if policy != "none" and len(attempts.pod.all_containers) > 1:
         scope = "pod" if config.topology_manager_scope == "container" else "container"
         yield 0.05, {"topologyManagerScope": scope}, f"topologyManagerScope {scope}", ""
+
     if len(attempts.node.machine.numa_nodes) > 1:  # on a single one all policies decide alike
         if policy == "none" and attempts.must_be_preferred:
             fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
             yield 0.0, fields, "topologyManagerPolicy best-effort", ""
+
         for weaker in TOPOLOGY_POLICIES[: TOPOLOGY_POLICIES.index(policy)]:
             yield (
                 COSTS[weaker],
@@ -248,6 +257,7 @@ def _candidates(
                 f"topologyManagerPolicy {weaker}",
                 "",
             )
+
     set_cpu = set_options(config.cpu_manager_policy_options)
     if "cpu" in blamed:
         for option in set_cpu:
@@ -259,6 +269,7 @@ def _candidates(
                 f"cpuManagerPolicyOptions without {option}",
                 stale,
             )
+
         if attempts.node.cpu is not None and (
             whole := _whole_cores(attempts.node.machine, attempts.node.cpu)
         ):
@@ -269,6 +280,7 @@ def _candidates(
                 f"whole cores reserved: reservedSystemCPUs {whole}",
                 stale,
             )
+
     if attempts.node.memory is not None and any(map(is_pinned_memory, blamed)):
         yield (
             0.4,
@@ -298,6 +310,7 @@ def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
         return 0.0, f"{placed}, with nothing aligned"
     if all(hint is not None and hint.preferred for hint in hints):
         return 0.0, f"{placed}, fully aligned"
+
     worse = [
         name
         for name, got in admission.containers.items()

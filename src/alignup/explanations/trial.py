@@ -117,6 +117,7 @@ def tried(node: Node, pod: Pod) -> Trial:
                 else question.container.name
             )
             question.affinity = admission.containers[name].affinity
+
         after, limits = questions[-1].holdings if questions else before, None
         if admission:
             after, notes.got = holdings_of(scratch), dict(admission.containers)
@@ -124,7 +125,9 @@ def tried(node: Node, pod: Pod) -> Trial:
                 limits = scratch.limits(pod)
                 admission = scratch.admission(pod, *scratch.checked_as_whole(pod))
                 after = after if admission else before
+
             scratch.remove(pod.uid)
+
         per_core = 1 if node.cpu is None else node.cpu.ledger.capacity.topology.cpus_per_core
         by_l3 = (
             node.cpu is not None

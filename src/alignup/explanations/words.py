@@ -53,6 +53,7 @@ def resource_rows(
                 _holders_in_words(place, words, first),
             )  # fmt: skip
             cells = ("", "", "")
+
         if not one.places:
             yield (*cells, "", "", "", "", "")
 
@@ -89,6 +90,7 @@ def offered_in_words(resource: ResourcePart) -> str:
         return "any"
     if seen.is_impossible:
         return "none"
+
     parts = []
     for sets, count, note in (
         (seen.preferred, seen.preferred_count, ""),
@@ -98,6 +100,7 @@ def offered_in_words(resource: ResourcePart) -> str:
             names = " or ".join("+".join(map(str, nodes)) for nodes in sets[:MOST_SETS])
             more = f" or {count - MOST_SETS} more" if seen.is_whole else " or others"
             parts.append(f"{names}{more if count > MOST_SETS else ''}{note}")
+
     return "; ".join(parts)
 
 
@@ -133,6 +136,7 @@ def in_common(step: Step) -> str:
         return ""
     if any(one.offered is not None and one.offered.is_impossible for one in step.resources):
         return ""
+
     nodes = (
         "any" if one.numa_nodes is None else "+".join(map(str, one.numa_nodes))
         for one in step.reachable
@@ -154,9 +158,11 @@ def group_in_words(group: MemoryGroup) -> str:
             f"NUMA node {group.numa_nodes[0]} is not combined with others for memory, because "
             f"of {holders}"
         )
+
     names = "+".join(map(str, group.numa_nodes))
     if group.usable:
         return f"NUMA nodes {names} supply memory only together, because of {holders}"
+
     return (
         f"NUMA nodes {names} can no longer supply memory together, although they are still "
         f"tied by {holders}"
@@ -192,13 +198,16 @@ def _got_in_words(container: ContainerPart, explanation: Explanation) -> str:
     got = container.got
     if got is None:
         return "-"
+
     ids = explanation.before.numa_node_ids
     lines = []
     if got.affinity is not None and got.affinity.affinity is not None:
         nodes = (ids[bit] for bit in got.affinity.affinity.bits())
         lines.append(hint_in_words(nodes, preferred=got.affinity.preferred))
+
     if got.cpus is not None:
         lines.append(f"CPUs {got.cpus}")
+
     shares = [one for one in got.memory if one.size]
     lines += [
         f"{one.type} {short_bytes(one.size)} on {nodes_in_short(one.numa_nodes)}" for one in shares

@@ -103,10 +103,12 @@ class LocalRank(Record):
             own, above = os.sched_getaffinity(0), os.sched_getaffinity(os.getppid())
         except OSError:
             return ""
+
         # where the rank has all that the launcher gave, no option of it gives more
         granted = os.environ.get(self.launcher.granted, "")
         if not self.launcher.unbind or not own < above or granted == str(len(own)):
             return ""
+
         return (
             f"{self.launcher.name} has bound this rank to CPUs {CPUSet(own)} of {CPUSet(above)}, "
             "of which parts are "
@@ -127,6 +129,7 @@ def local_rank(environment: Mapping[str, str]) -> LocalRank:
             if not rank < ranks <= _PARTS_AT_MOST:
                 raise InputError.at(launcher.rank, f"a rank below {ranks}, as {size} says", rank)
             return LocalRank(rank, ranks, launcher)
+
     looked = "; ".join(f"{one.name}: {one.rank} with {' or '.join(one.sizes)}" for one in LAUNCHERS)
     raise InputError(
         f"no launcher says which rank of this machine this process is (looked for {looked})"
@@ -145,18 +148,22 @@ def _ranks(environment: Mapping[str, str], name: str) -> int:
             raise InputError.at(
                 name, f"as many ranks on each of the {nodes} nodes of {_FLUX_NODES}", ranks
             )
+
         return ranks // nodes
+
     text = environment[name]
     if not name.startswith("SLURM"):
         return _number(environment, name)
     if not re.fullmatch(f"{_COUNTS}(,{_COUNTS})*", text):
         raise InputError.at(name, "numbers of tasks such as 4(x2),3", text)
+
     node = _number(environment, _SLURM_NODE) if "," in text else 0
     for part in text.split(","):
         count, _, times = part.rstrip(")").partition("(x")
         if node < int(times or 1):
             return int(count)
         node -= int(times or 1)
+
     raise InputError.at(_SLURM_NODE, f"a node that {name} ({text}) lists", environment[_SLURM_NODE])
 
 

@@ -54,6 +54,7 @@ def distrust(path: Path) -> str:
             return ""
         except OSError as error:
             return f"{here} cannot be looked at: {system_reason(error)}"
+
         if found.st_uid not in {0, os.geteuid()}:
             return f"{here} belongs to user {found.st_uid}"
         if stat.S_ISLNK(found.st_mode):
@@ -64,6 +65,7 @@ def distrust(path: Path) -> str:
             left += [part for part in reversed(target.split("/")) if part]
             at = "/" if target.startswith("/") else at
             continue
+
         may_be_open = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
         by_group = found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid)
         if (
@@ -72,7 +74,9 @@ def distrust(path: Path) -> str:
             and not found.st_mode & stat.S_ISVTX
         ):
             return f"other users may write to {here}"
+
         at = here
+
     return ""
 
 
@@ -142,6 +146,7 @@ def make_folders(folder: Path, mode: int = 0o700) -> None:
     """
     if folder.is_dir():
         return
+
     make_folders(folder.parent, mode)
     try:
         folder.mkdir(0o700)
@@ -149,6 +154,7 @@ def make_folders(folder: Path, mode: int = 0o700) -> None:
         if not folder.is_dir():
             raise
         return
+
     folder.chmod(mode)
 
 
@@ -162,12 +168,14 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     # looked at before it is opened: to open some devices is to use them
     with suppress(FileNotFoundError):
         _check_plain(path.lstat())
+
     descriptor = os.open(path, flags | _CAREFUL, 0o600)
     try:
         _check_plain(os.fstat(descriptor))
     except BaseException:
         os.close(descriptor)
         raise
+
     return descriptor
 
 
@@ -300,10 +308,12 @@ def check_free(path: Path, where: str) -> None:
         return
     except OSError as error:
         raise InputError(f"cannot serve a socket: {system_reason(error)} at {path}") from error
+
     if not stat.S_ISSOCK(found):
         raise InputError(
             f"{path} is {_KINDS.get(stat.S_IFMT(found), 'a device')}, not a socket, at {where}"
         )
+
     if is_served(path):
         raise InputError(f"somebody serves the socket {str(path)!r} already at {where}")
 

@@ -109,6 +109,7 @@ def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopo
     key = next((key for key in keys if key in annotations), None)
     if key is None:
         return NumaTopologySpec()
+
     where = _place(key)
     fields = decode_json(annotations[key], "a JSON object", where, decode=_DECODE) or {}
     said = {_POLICY_FIELD.casefold(): "", _EXCLUSIVE_FIELD.casefold(): ""}
@@ -116,6 +117,7 @@ def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopo
     strange = [name for name in fields if name.casefold() not in known]
     for name, meant in misspelt_keys(strange, (_POLICY_FIELD, _EXCLUSIVE_FIELD)):
         warn(f"the field {name} at {where} is unknown and ignored; did you mean {meant!r}?")
+
     for name, value in fields.items():
         folded = name.casefold()
         if folded not in said or value is None:
@@ -123,6 +125,7 @@ def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopo
         if not isinstance(value, str):
             raise InputError.at(f"{where}.{name}", "a string", value)
         said[folded] = value
+
     return NumaTopologySpec(*said.values())
 
 
@@ -208,9 +211,11 @@ def pod_policy(pod: Pod, default: str = REQUIRED) -> PodPolicy | None:
     annotations = pod.annotations
     if not annotations:
         return None
+
     spec = checked_spec(annotations)
     if not spec.policy and not spec.exclusive:
         return None
+
     return PodPolicy(
         KUBELET_NAMES[spec.policy], default_exclusive(spec.policy, spec.exclusive, default)
     )

@@ -86,11 +86,13 @@ def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bo
                 mask is not None or not agreed or all_nodes in agreed
             )
             return ((result, 0, (result, 0, False)),) if possible else ()
+
         found: _Block = ()
         for hint in reversed(lists[place]):
             inner = joined(mask, hint)
             if inner != 0 and (behind := block(place + 1, inner)):
                 found = _then(_with(hint, behind, size), found)
+
         return found
 
     whole = block(0, None) if results else ()
@@ -112,6 +114,7 @@ def _preferred_masks(lists: HintLists, all_nodes: int, violates: Callable[[int],
         union |= masks
         if None not in found:
             closed = masks if closed is None else closed & masks
+
     common = union | {all_nodes} if closed is None else closed
     possible = {mask for mask in common if mask & all_nodes and not violates(mask & all_nodes)}
     size = min(((mask & all_nodes).bit_count() for mask in possible), default=0)
@@ -197,6 +200,7 @@ def merge(
         raise InputError.at("policy", f"one of {', '.join(map(repr, POLICIES))}", policy)
     if not policy:
         return Merged(ScoredHint(None, preferred=False), admitted=True)
+
     lists, impossible, described = _flatten(providers)
     if policy == BEST_EFFORT:
         best = best_in_order(lists, all_nodes, violates)
@@ -204,17 +208,21 @@ def merge(
         return Merged(
             ScoredHint(all_nodes, preferred=False) if best.unsatisfied else best, admitted=True
         )
+
     if impossible:
         anywhere = all_nodes if policy == RESTRICTED else None
         return Merged(
             ScoredHint(anywhere, preferred=False), admitted=False, reasons=tuple(sorted(impossible))
         )
+
     if policy == SINGLE_NUMA_NODE:
         best, separator = _best_single(lists, all_nodes, violates), ","
     else:
         best, separator = best_in_order(lists, all_nodes, violates), " & "
+
     if best.preferred:
         return Merged(best, admitted=True)
+
     return Merged(
         best,
         admitted=False,
@@ -247,6 +255,7 @@ def _flatten(
         if not hints_by_resource:
             lists.append((_NO_PREFERENCE,))
             continue
+
         for resource, hints in sorted(hints_by_resource.items()):
             if hints is None:
                 lists.append((_NO_PREFERENCE,))
@@ -256,6 +265,7 @@ def _flatten(
             else:
                 lists.append(hints)
                 described.append(_described(resource, hints))
+
     return lists, impossible, described
 
 

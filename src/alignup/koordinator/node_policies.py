@@ -65,6 +65,7 @@ class ExclusivePolicy(Record):
         lists = _lists(offered)
         if not lists or not all(lists):
             return self.policy.merge(offered)
+
         fallback: TopologyHint | None = None
         for avoidance in rounds(
             self.exclusive, self.occupancy, self.all_nodes, single=self.is_single
@@ -78,6 +79,7 @@ class ExclusivePolicy(Record):
             # kind
             if admit and fallback is None and all(_lists(left)) and not self.mixes(mask):
                 fallback = best
+
         return (
             (best, admit and self.exclusive != REQUIRED) if fallback is None else (fallback, True)
         )
@@ -122,11 +124,14 @@ class ExclusiveScope(Record):
             if not self.ruled.mixes(mask):
                 return None
             return Refusal(TOPOLOGY_AFFINITY_ERROR, self._detail(mask), policy=policy.name)
+
         if refusal.detail:
             return refusal
+
         best, admit = self.ruled.policy.merge(refusal.hints)
         if not admit:
             return refusal
+
         mask = self.ruled.all_nodes if best.affinity is None else int(best.affinity)
         # without exclusivity the pod could have gone where nobody is in the way, were it not for
         # its other resources
@@ -185,6 +190,7 @@ class PodPolicies(Record, frozen=False, eq=False):
         wanted = effective.pod_policy(pod, self.default_exclusive)
         if wanted is None:
             return None
+
         own = self.manager.policy
         policy = effective.joined_policy(wanted.policy, own.name, none=NonePolicy.name)
         if policy is None:
@@ -192,8 +198,10 @@ class PodPolicies(Record, frozen=False, eq=False):
                 effective.StatusCode.UNRESOLVABLE.value,
                 effective.mismatch_sentence(wanted.policy, own.name),
             )
+
         if policy == NonePolicy.name:
             return None
+
         is_own = policy == own.name
         rule = own if is_own else self._policy(policy)
         ruled = ExclusivePolicy(rule, wanted.exclusive, self.occupancy, self._all_nodes)
@@ -226,9 +234,11 @@ class PodPolicies(Record, frozen=False, eq=False):
             return manager.decide(pod, manager.policy, manager.scope, observed=observed)
         if isinstance(ruling, Refusal):
             return manager.refuse(ruling) if observed else ruling
+
         refusal = manager.decide(pod, ruling.ruled, ruling, observed=observed)
         if refusal is None:
             self.admitted(pod, ruling.ruled.name)
+
         return refusal
 
     def admitted(self, pod: Pod, policy: str) -> None:
@@ -332,6 +342,7 @@ def rounds(
     """
     if exclusive not in (REQUIRED, PREFERRED):
         return (NOTHING_AVOIDED,)
+
     found = []
     if single:
         together = occupancy.single & ~occupancy.multi
@@ -340,9 +351,11 @@ def rounds(
             found.append(Avoidance(alone=all_nodes & ~together))
     else:
         apart = Avoidance(across=occupancy.single)
+
     found.append(apart)
     if exclusive == PREFERRED and apart != NOTHING_AVOIDED:
         found.append(NOTHING_AVOIDED)
+
     return tuple(found)
 
 
@@ -357,9 +370,11 @@ def permitted(
     """
     if avoidance == NOTHING_AVOIDED:
         return hints
+
     packed = hints if isinstance(hints, HintList) else HintList(hints)
     if not avoidance.alone:
         return packed.avoiding(avoidance.across)
+
     total = packed.total()
     # a description is sampled narrowest first, and has a hint of one node for each NUMA node at
     # most
@@ -397,6 +412,7 @@ def pod_occupancy(
         return Occupancy(single=together)
     if all(hint is None for _, hint in parts):
         masks = [together]
+
     return Occupancy(multi=union(mask for mask in masks if mask.bit_count() > 1))
 
 

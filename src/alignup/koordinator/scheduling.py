@@ -266,8 +266,10 @@ def evaluate(
         spec = profile.spec(annotations)
     except InputError as error:
         return Verdict(effective.Status(effective.StatusCode.ERROR, (str(error),)))
+
     if not any(demand.request for demand in demands):
         return Verdict(effective.Status(effective.StatusCode.SKIP))
+
     node_policy = profile.node_policy(node.policy)
     policy = effective.joined_policy(spec.policy, node_policy)
     if policy is None:
@@ -275,8 +277,10 @@ def evaluate(
         return Verdict(
             effective.SUCCESS, effective.Status(effective.StatusCode.UNRESOLVABLE, (reason,))
         )
+
     if not policy:
         return Verdict(effective.SUCCESS, effective.SUCCESS, effective.SUCCESS, policy)
+
     wanted = effective.default_exclusive(spec.policy, spec.exclusive, exclusive)
     exclusivity = Exclusivity(wanted, node.occupancy, policy == effective.SINGLE_NUMA_NODE)
     return _Alignment(demands, node, profile, policy, exclusivity).verdict()
@@ -307,6 +311,7 @@ class _Alignment(Record):
             return reached, effective.Status(
                 effective.StatusCode.UNRESOLVABLE, ("node(s) missing NUMA resources",)
             )
+
         is_restricted = self.policy == effective.RESTRICTED
         hints = offered_hints(
             self.demands, nodes, self.profile, exclusivity, all_preferred=is_restricted
@@ -331,6 +336,7 @@ class _Alignment(Record):
                 return replace(
                     offered, affinity=merged.hint, allocation=given.amounts
                 ), effective.SUCCESS
+
         return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, reasons)
 
     def _named(self, status: effective.Status) -> effective.Status:
@@ -406,8 +412,10 @@ def split(demands: Sequence[Demand], mask: int) -> Split:
             if share := min(demand.free[node], remaining // (len(nodes) - taken)):
                 amounts.setdefault(node, {})[demand.resource] = share
                 remaining -= share
+
         if remaining:
             insufficient.append(demand.resource)
+
     return Split(dict(sorted(amounts.items())), tuple(sorted(insufficient)))
 
 
@@ -458,6 +466,7 @@ def offered_hints(
         for resource, masks in offered.items():
             if not mask & without[resource]:
                 masks.append((mask, weight))
+
     return {
         resource: _hints(masks, all_preferred=all_preferred) for resource, masks in offered.items()
     }

@@ -145,6 +145,7 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
             else:
                 values[path] = one
                 found.extend(_owner(files, path))
+
         return checkpoints.state_of(values)
 
     records = read_records(files, options, read)
@@ -154,6 +155,7 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
         config = config_of(records, machine)
     except InputError as error:
         return [*found, finding("configuration", str(error), file=source)]
+
     if machine is not None and source:
         try:
             check_start(machine, config)
@@ -163,6 +165,7 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
                     "reservations", "the reservations do not suit the machine", str(error), source
                 )
             )
+
     found += _missing(records, config, {*values, *(one.file for one in found)})
     found += _formats(values, config)
     wrong = {one.file for one in found}
@@ -173,6 +176,7 @@ def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
             replace(one, text=f"{one.text} ({doubt})") if one.kind.endswith(_UNSURE) else one
             for one in found
         ]
+
     return [
         *found,
         *_contents(replace(records, state=checkpoints.state_of(intact)), machine, config),
@@ -211,6 +215,7 @@ def _missing(
         folder = records.files.place(CPU_STATE).removesuffix("/cpu_manager_state")
         yield finding("no-state", "the kubelet's folder has no state file", file=folder)
         return
+
     for name in gone:
         yield finding(f"{name}-file-missing", "there is no such file")
 
@@ -247,13 +252,17 @@ def _contents(
                 CPUSet.from_int(reserved_by(config, machine)),
                 CPUSet.from_int(machine.cpus),
             )
+
         yield from _check_cpus(state.cpu, config, reserved, cpus)
         if machine is not None:
             yield from _endless(state.cpu, config, machine, reserved)
+
     if state.memory is not None:
         yield from _check_memory(state.memory, config, machine)
+
     if state.devices is not None:
         yield from _check_devices(state.devices, records.allocatable)
+
     yield from _check_stale(state, stale_entries(records))
     running = [
         one.pod.read_as(config.profile.pods) for one in records.pods or () if one.phase == "Running"
@@ -281,6 +290,7 @@ def _check_cpus(
             "cpu-policy", f"written under the policy {state.policy or 'of no name'}", message
         )
         return
+
     if config.cpu_manager_policy != "static":
         return
     if not state.shared:
@@ -288,11 +298,14 @@ def _check_cpus(
             yield finding(
                 "cpus-changed", "the shared pool is empty", "default cpuset cannot be empty"
             )
+
         return
+
     strict = config.cpu_manager_policy_options.strict_cpu_reservation
     fault = reserved_fault(reserved, state.shared, strict=strict)
     if fault is not None:
         yield finding("reserved-cpus", *fault)
+
     yield from _overlaps(state)
     if cpus is not None:
         yield from _changed_cpus(state, CPUSet(cpus - reserved) if strict else cpus)
@@ -309,8 +322,10 @@ def _endless(
         and options.distribute_cpus_across_numa
     ):
         return
+
     if "distribution_never_ends" not in release_of(config.version).faults:
         return
+
     topology, free = cpu_topology(machine), int(state.shared) & ~int(reserved)
     together = topology.cpus_per_core
     one_socket = options.align_by_socket and config.profile.distribution_prefers_one_socket
@@ -333,6 +348,7 @@ def _overlaps(state: CpuState) -> Iterator[Finding]:
                     f'cpuset "{state.shared}"'
                 )
                 yield finding("cpu-overlap", text, told)
+
     pods = [
         (uid, union(map(int, containers.values()))) for uid, containers in state.entries.items()
     ]
@@ -374,8 +390,10 @@ def _check_memory(
             "memory-policy", f"written under the policy {state.policy or 'of no name'}", message
         )
         return
+
     if policy != "Static" or not state.nodes:
         return
+
     fresh = state.nodes if machine is None else _fresh_nodes(machine, config)
     yield from [*_unknown(state, fresh), *_changed_memory(state, fresh)] or _books(
         state, exact=not config.profile.memory_groups_checked
@@ -396,7 +414,9 @@ def _fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, checkpoin
             tables[kind] = checkpoints.MemoryTable(
                 total, reserved, size - reserved, 0, size - reserved
             )
+
         found[node.id] = checkpoints.NumaNodeState(assignments=0, tables=tables, cells=(node.id,))
+
     return found
 
 
@@ -426,6 +446,7 @@ def _changed_memory(
             who = "the machine has no" if numa_id not in fresh else "the file has no"
             yield finding("memory-changed", f"{who} NUMA node {numa_id}")
             continue
+
         then, now = state.nodes[numa_id], fresh[numa_id]
         for kind in sorted({*(then.tables or {}), *(now.tables or {})}):
             before, after = then.table(kind), now.table(kind)
@@ -474,6 +495,7 @@ def _books(state: checkpoints.MemoryState, *, exact: bool) -> Iterator[Finding]:
         sizes[group, block.type] += block.size
         for numa_id in group:
             groups[numa_id][group] += 1
+
     is_mixed = any(len(some) > 1 for some in groups.values())
     for numa_id, node in sorted(state.nodes.items()):
         count, cells = groups[numa_id].total(), tuple(sorted(node.cells or ()))
@@ -548,11 +570,14 @@ def _check_devices(
                     f"{entry.resource} {identity} is both pod {other}'s and pod {entry.pod_uid}'s"
                 )
                 yield finding("device-given-twice", text)
+
     if allocatable is None:
         return
+
     for resource in checkpoint.registered:
         if resource not in allocatable.devices:
             yield finding("resource-gone", f"{resource} is registered and has no healthy device")
+
     for entry in checkpoint.entries:
         there = {device.id for device in allocatable.devices.get(entry.resource, ())}
         gone = [identity for identity in entry.ids if identity not in there]
@@ -577,6 +602,7 @@ def _check_stale(
             yield finding(
                 "stale-memory", f"{words} {', '.join(sorted({one.type for one in blocks}))}"
             )
+
         for resource, ids in devices.get((uid, name), {}).items():
             yield finding("stale-devices", f"{words} {resource} {', '.join(ids)}")
 
@@ -697,6 +723,7 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
     faults = tuple(one for one in found if one.stops)
     if faults:
         return Restart(faults)
+
     damaged = tuple(one for one in found if one.kind in _FORGET)
     records = read_records(files, options, partial(_intact, files))
     source = records.configuration.source
@@ -705,6 +732,7 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
         config_from_document(records.configuration.fields, source, version=records.version)
     except ConfigError as error:
         return Restart((finding("configuration", str(error), file=source),))
+
     node = make_node(records, options.get("machine") or machine_of(files)).node
     node.whole_verdict = True
     created = {one.pod.uid: one.created or one.started for one in records.pods or ()}
@@ -725,6 +753,7 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
                 holds,
                 forgotten=tuple(name for name, _ in pod.devices) if damaged else (),
             )
+
         return Outcome(pod, held, holds, node.admission(pod, refused[pod.uid]), node.try_admit(pod))
 
     return Restart((), tuple(map(outcome, pods)), node, damaged)

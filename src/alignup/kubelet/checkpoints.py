@@ -100,6 +100,7 @@ def decode_with_data(
     wire = decode_checkpoint(content, kind, what, source)
     if not (wire.data or wire.data_checksum) or f"V{data_version}" not in versions:
         return wire, None
+
     sums = {
         "checksum": wire.data_checksum,
         "expected_checksum": checksum_of(f"(string){wire.data}"),
@@ -122,6 +123,7 @@ def decode_checkpoint(data: bytes, kind: type[_T], what: str, source: str) -> _T
     """
     if not data.strip():
         raise InputError(f"expected {what}, but the file is empty at {source}")
+
     value: object = decode_json(data, what, source)
     with errors_in(source):
         return decode(value, kind)
@@ -154,6 +156,7 @@ def matching(texts: Iterable[tuple[int, str]], written: int, likely: int) -> Che
         if found == written:
             return Checkpoint(version=version, checksum=written, expected_checksum=found)
         expected.setdefault(version, found)
+
     return Checkpoint(version=likely, checksum=written, expected_checksum=expected[likely])
 
 
@@ -207,12 +210,14 @@ class CpuState(Checkpoint):
         """
         if not self.by_container_id:
             return self
+
         entries: dict[str, dict[str, CPUSet]] = {}
         for identity, cpus in self.by_container_id.items():
             if identity not in containers:
                 raise InputError.at("entries", "ids of containers that are known", identity)
             uid, name = containers[identity]
             entries.setdefault(uid, {})[name] = cpus
+
         return replace(self, entries=entries, by_container_id={})
 
 
@@ -255,6 +260,7 @@ def read_cpu_state(
     by_pod = {key: value for key, value in entries.items() if not isinstance(value, str)}
     if by_id and by_pod:
         raise InputError.at(f"entries in {source}", "entries of one version", sorted(entries))
+
     pods = {uid: entry.cpus for uid, entry in (wire.pod_entries or {}).items()}
     state = CpuState(
         policy=wire.policy_name,
@@ -269,6 +275,7 @@ def read_cpu_state(
     if told.version == 1 and "V1" not in known:
         reads = f"kubelet {version} reads states of version {known[0][1:]} or later"
         raise InputError(f"{reads}, and this is version 1 at {source}")
+
     return replace(state, **asdict(told))
 
 
@@ -295,6 +302,7 @@ def _cpu_texts(wire: _CpuWire, state: CpuState) -> Iterator[tuple[int, str]]:
             ),
         )
         return
+
     entries = f"{before}(map[string]map[string]string){go_text(wire.entries)}"
     yield 2, f"(*state.CPUManagerCheckpoint){{{entries} {after}"
     sets = {uid: go_text(dict.fromkeys(cpus, "{}")) for uid, cpus in state.pods.items()}
@@ -431,6 +439,7 @@ def read_memory_state(
         if not (key.isascii() and key.isdigit()):
             raise InputError.at(f"machineState in {source}", "ids of NUMA nodes", key)
         nodes[int(key)] = node
+
     pods = {uid: _blocks(entry.memory_blocks) for uid, entry in (wire.pod_entries or {}).items()}
     told = told or matching(_memory_texts(wire, nodes), wire.checksum, 2 if pods else 1)
     entries = {
@@ -560,6 +569,7 @@ def read_device_checkpoint(
             )
         )
         printed.append(structs.replace(one, device_ids=None if one.device_ids is None else by_node))
+
     registered = {
         resource: tuple(ids or ()) for resource, ids in (wire.data.registered_devices or {}).items()
     }
@@ -645,6 +655,7 @@ class KubeletState(Record):
                 devices,
                 entries=tuple(one for one in devices.entries if not is_stale(one.pod_uid, None)),
             )
+
         return KubeletState(
             cpu and _without_cpus(cpu, is_stale),
             memory and _without_memory(memory, is_stale),
@@ -696,6 +707,7 @@ def read_state(files: NodeFiles, version: KubeletVersion = NEWEST) -> KubeletSta
                 f"{one.expected_checksum}"
             )
             raise InputError(f"{sums} at {files.place(path)}{_DAMAGED}")
+
     return state_of(found)
 
 
@@ -711,10 +723,12 @@ def _without_cpus(state: CpuState, is_stale: Callable[[str, str | None], bool]) 
         if uid in state.pods:
             freed |= 0 if kept[uid] else int(state.pods[uid])
             continue
+
         held = union(map(int, kept[uid].values()))
         freed |= (
             union(int(cpus) for name, cpus in containers.items() if name not in kept[uid]) & ~held
         )
+
     pods = {uid: cpus for uid, cpus in state.pods.items() if kept.get(uid)}
     shared = CPUSet.from_int(int(state.shared) | freed)
     return replace(
@@ -733,10 +747,12 @@ def _without_memory(state: MemoryState, is_stale: Callable[[str, str | None], bo
                 _give_back(nodes, () if uid in state.pods else blocks)
             else:
                 kept.setdefault(uid, {})[name] = blocks
+
     pods = dict(state.pods)
     for uid in state.pods:
         if uid not in kept:
             _give_back(nodes, pods.pop(uid))
+
     return replace(state, nodes=nodes, entries=kept, pods=pods)
 
 

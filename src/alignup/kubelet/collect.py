@@ -62,16 +62,19 @@ def collect(
         layout.LIST,
     }:
         raise InputError(f"no files of a kubelet at {files.source}")
+
     for path, given in ((layout.PODS, pods), (layout.NODE, node), (layout.CLAIMS, claims)):
         document: Any = given
         if document is None and (data := files.read(path)) is not None:
             document = decode_json(data, "JSON of the API", files.place(path))
         if document is not None:
             found[path] = _json(_KEPT[path](document))
+
     kernel = files.kernel
     if kernel is not None:
         for name, text in find_kernel_files(kernel):
             found[name] = text.encode("ascii", "replace")
+
     write_archive(target, sorted(found.items()), WHAT)
     return sorted(found)
 
@@ -83,10 +86,12 @@ def _kubelet_files(
     configuration = read_configuration(files, config)
     if configuration.source:
         yield layout.CONFIG, _json(kept(dict(configuration.fields), _shapes()["configuration"]))
+
     for path in sorted(layout.FILES - {layout.CONFIG, *_KEPT}):
         data = files.read(path)
         if data is not None:
             yield path, data
+
     if files.read(layout.LIST) is None:
         for path, answer in zip(
             (layout.LIST, layout.ALLOCATABLE), answers_of_kubelet(files) or (), strict=False

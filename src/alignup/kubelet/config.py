@@ -75,9 +75,11 @@ def read_configuration(
     for place, data in _texts(files, config, config_dir):
         parts.append((place, configuration_fields(data, place)))
         fields = _merged(fields, parts[-1][1])
+
     if kubelet is not None and kubelet.flags:
         fields = kubelet.flags.over(fields)
         parts.append((f"the flags of process {kubelet.pid}", kubelet.flags.over({})))
+
     return Configuration(fields, tuple(parts), kubelet)
 
 
@@ -101,16 +103,19 @@ def _texts(
                 named,
             )
             data = files.read(named)
+
         if data is not None:
             yield files.place(named), data
         elif kubelet is not None and named:
             raise InputError(
                 f"the configuration of the kubelet is missing: no file at {files.place(named)}"
             )
+
     if config_dir is not None:
         for path in sorted(Path(config_dir).glob(f"*{_DROP_IN}")):
             yield str(path), _given(path)
         return
+
     folder = CONFIG_FOLDER if kubelet is None else kubelet.flags.config_dir.strip("/")
     for name in files.names(folder) if folder else ():
         data = files.read(f"{folder}/{name}") if name.endswith(_DROP_IN) else None
@@ -191,6 +196,7 @@ def _values(config: KubeletConfig) -> Iterator[tuple[tuple[str, ...], str]]:
         given = policy_options.set_options(options)
         for name in policy_options.option_stages(family, config.version):
             yield (field, name), given.get(name, _DEFAULTS.get(name, "false"))
+
     for name, is_on in policy_options.effective_gates(
         config.feature_gates or None, config.version
     ).items():

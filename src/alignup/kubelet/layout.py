@@ -75,12 +75,14 @@ def must_gather_files(files: Mapping[str, bytes], name: str) -> dict[str, bytes]
         raise InputError(
             f"expected the files of one node, got those of {names}; --node-name NAME chooses one"
         )
+
     name = name if name in there else next(iter(there))
     told = read_documents(files[there[name]], there[name])
     found = {"node.json": _json(told[0] if told else None)}
     config = f"{_CONFIGS}{_at(told, 0, 'metadata', 'annotations', _CURRENT)}.yaml"
     if config in files:
         found["var/lib/kubelet/config.yaml"] = files[config]
+
     lists = [path for path in files if _PODS.fullmatch(path)]
     if lists:
         documents = [
@@ -98,6 +100,7 @@ def must_gather_files(files: Mapping[str, bytes], name: str) -> dict[str, bytes]
         found["pods.json"] = _json(
             {"items": [pod for pod in pods if _at(pod, "spec", "nodeName") == name]}
         )
+
     return found
 
 
@@ -221,6 +224,7 @@ class FolderFiles:
             if not real.is_relative_to(top.resolve()):
                 raise InputError(f"{found} leads out of the node's files, to {str(real)!r}")
             return read_file(real)
+
         return None
 
     def names(self, path: str) -> Sequence[str]:
@@ -253,8 +257,10 @@ def read_file(path: Path) -> bytes:
             size = max(size, len(data))
     finally:
         os.close(descriptor)
+
     if size > _MOST_BYTES:
         raise InputError(f"{path} is larger than {_MOST_BYTES} bytes")
+
     return data
 
 
@@ -334,10 +340,12 @@ def open_node(
         if kubelet_dir is None and kubelet is not None and kubelet.flags.root_dir:
             kubelet_dir = Path(root, kubelet.flags.root_dir.lstrip("/"))
         return FolderFiles(root, kubelet_dir, kubelet)
+
     if not path.exists():
         raise InputError(f"no machine's root folder or archive at {os.fspath(root)!r}")
     if kubelet_dir is not None:
         raise InputError.at(
             "the kubelet's folder", "none beside an archive", os.fspath(kubelet_dir)
         )
+
     return ArchiveFiles(root, node_name)

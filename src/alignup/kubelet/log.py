@@ -127,11 +127,13 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
         is_known |= bool(_FILES.fullmatch(file))
         with suppress(ValueError, TypeError, LookupError, AttributeError):  # a line that is cut off
             is_known |= reading.take(message, values)
+
     if not is_known:
         raise InputError(
             f"no line of {name} is of a kubelet's log, which is in the journal: journalctl -u "
             "kubelet > kubelet.log"
         )
+
     reading.end_of_pod()
     return reading.log
 
@@ -149,6 +151,7 @@ def log_line(text: str) -> LogLine:
         while key := _KEY.match(text, end):
             pairs[key[1]], end = _value(text, key.end())
         return head[1], str(message), pairs
+
     values = _value(text, brace)[0] if brace >= 0 else None
     if not isinstance(values, dict):
         return "", "", {}
@@ -158,6 +161,7 @@ def log_line(text: str) -> LogLine:
             str(values["msg"]),
             values,
         )
+
     inner = next((values[key] for key in _WRAPPERS if key in values), "")
     shorter = isinstance(inner, str) and len(inner) < len(text)
     return log_line(inner) if shorter else ("", OMITTED if inner is None else "", {})
@@ -191,6 +195,7 @@ class _Reading:
         if values.get("operation") == "resize":  # the pod stays, whatever is decided
             self._decisions = []
             return True
+
         match message:
             case (
                 "Creating topology manager with none policy"
@@ -247,6 +252,7 @@ class _Reading:
             case _:
                 self.log.omitted += message == OMITTED
                 return False
+
         return True
 
     def _hint(self, value: Mapping[str, Any] | str) -> LoggedHint:

@@ -19,6 +19,7 @@ def prometheus_text(found: KubeletNode) -> str:
     """
     with needs_extra("metrics need prometheus-client", "'alignup[metrics]'"):
         from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415  # an extra
+
     registry = CollectorRegistry()
     holdings = holdings_of(found.node)
     labels = ("resource", "numa_nodes")
@@ -36,6 +37,7 @@ def prometheus_text(found: KubeletNode) -> str:
             where = ",".join(map(str, place.numa_nodes)) or "none"
             for what, gauge in gauges.items():
                 gauge.labels(one.resource, where).set(getattr(place, what))
+
     names = ("namespace", "pod", "container")
     what = "How many NUMA nodes the CPUs, memory and devices of a container lie in."
     spread = Gauge("alignup_node_container_numa_nodes", what, names, registry=registry)
@@ -44,5 +46,6 @@ def prometheus_text(found: KubeletNode) -> str:
             namespace, _, name = holding.pod.partition("/")
             numa_nodes = found.node.numa_nodes(holding.pod_uid, holding.container)
             spread.labels(namespace, name, holding.container).set(numa_nodes.bit_count())
+
     text: bytes = generate_latest(registry)
     return text.decode()

@@ -225,6 +225,7 @@ def find_answers(files: NodeFiles) -> tuple[tuple[PodResources, ...] | None, All
     listed, allocatable = read_answer(files, layout.LIST), read_answer(files, layout.ALLOCATABLE)
     if listed is None and allocatable is None:
         listed, allocatable = answers_of_kubelet(files) or (None, None)
+
     return (
         None if listed is None else pods_from_wire(listed, files.place(layout.LIST)),
         None
@@ -240,6 +241,7 @@ def answers_of_kubelet(files: NodeFiles) -> tuple[dict[str, Any], dict[str, Any]
     """
     if not isinstance(files, layout.FolderFiles):
         return None
+
     socket = files.path_of(SOCKET)
     try:
         return ask_kubelet(socket) if S_ISSOCK(socket.stat().st_mode) else None
@@ -281,6 +283,7 @@ def ask_kubelet(socket: Path, seconds: float = _SECONDS) -> tuple[dict[str, Any]
             raise InputError(
                 f"{call} failed: {error.code().name.lower()}: {error.details()} at {socket}"
             ) from None
+
         return told
 
     with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:

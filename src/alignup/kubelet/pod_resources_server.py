@@ -58,7 +58,9 @@ def serve_pod_resources(
                 with mode_of_new_files(0o600):
                     server.add_insecure_port(f"unix:{path}")
                 server.start()
+
             stack.callback(_end, server, path)
+
         return stack.pop_all().close
 
 

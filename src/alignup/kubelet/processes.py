@@ -143,9 +143,11 @@ def find_kubelet(root: str | os.PathLike[str]) -> RunningKubelet | None:
             words = text_of(folder / "cmdline").split("\0")
             if words[0]:  # a zombie has none
                 found.append((pid, words))
+
     if len(found) > 1:
         pids = ", ".join(str(pid) for pid, _ in sorted(found))
         warn(f"several kubelets run here (processes {pids}); their command lines are ignored")
+
     return kubelet_of(*found[0]) if len(found) == 1 else None
 
 

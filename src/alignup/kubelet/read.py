@@ -81,11 +81,14 @@ def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[PodDocument,
     value: object = decode_json(data, "the JSON of a List of Pods", source)
     if not isinstance(value, dict):
         raise InputError.at(source, "a List of Pods", value)
+
     items = [value] if value.get("kind") == "Pod" else value.get("items")
     if items is None and str(value.get("kind", "")).endswith("List"):
         items = []  # an empty list may be left out
+
     if not isinstance(items, list):
         raise InputError.at(f"items in {source}", "a list of Pods", items)
+
     with errors_in(source):
         return tuple(pod_document(item, f"items[{index}]") for index, item in enumerate(items))
 
@@ -108,6 +111,7 @@ def read_allocated(data: bytes, source: str = "allocated_pods_state") -> dict[st
     wire = decode_checkpoint(data, _Allocated, "the JSON of allocated resources", source)
     if checksum_of(f"(string){wire.data}") != wire.checksum:
         raise InputError(f"expected another checksum than {wire.checksum} at {source}")
+
     told: object = decode_json(wire.data, "the JSON of allocated resources", f"data in {source}")
     return decode(told, _Entries, f"data in {source}").entries
 
@@ -159,6 +163,7 @@ def read_node_object(data: bytes, source: str = "node.json") -> NodeObject:
         and len(value["items"]) == 1
     ):
         value = value["items"][0]
+
     return node_object(value, source)
 
 
@@ -276,6 +281,7 @@ def read_records(
     node_object = _read(files, NODE, read_node_object)
     if pods is not None:
         pods = _of_one_node(pods, node_object, files.place(PODS))
+
     told = (
         options.get("kubelet_version")
         or (node_object.kubelet_version if node_object else None)
@@ -285,6 +291,7 @@ def read_records(
     allocated = _allocated(files)
     if pods is not None and allocated is not None:
         pods = tuple(_with_allocated(one, allocated.get(one.pod.uid)) for one in pods)
+
     ids = {
         identity: (one.pod.uid, name)
         for one in pods or ()
@@ -296,10 +303,12 @@ def read_records(
         state = state_of(version)
         with suppress(InputError):  # of containers that are gone
             state = state.named(ids)
+
     listed, allocatable = find_answers(files)
     if state.is_empty and not configuration.source and listed is None:
         missing = f"no files of a kubelet at {files.source}, such as {CONFIG} or {CPU_STATE}"
         raise InputError(f"{missing}; `alignup node collect FILE` on the node packs them")
+
     return NodeRecords(
         files,
         version,
@@ -352,6 +361,7 @@ def _of_one_node(
         raise InputError.at(
             place, "pods of one node, or a node.json beside them that names it", names
         )
+
     return pods
 
 
@@ -396,6 +406,7 @@ def config_of(records: NodeRecords, machine: Machine | None) -> KubeletConfig:
         missing = f"no configuration of the kubelet at {records.files.source}"
         warn(f"{missing}: the topology policy is not known, and none is taken")
         fields = _guessed_fields(records, machine)
+
     source = records.configuration.source or records.files.source
     with errors_in(source):
         return config_from_document(fields, source, version=records.version, lenient=True)
@@ -410,6 +421,7 @@ def _guessed_fields(records: NodeRecords, machine: Machine | None) -> dict[str, 
             found["reservedSystemCPUs"] = str(
                 CPUSet.from_int(machine.cpus & ~int(records.allocatable.cpus))
             )
+
     memory = records.state.memory
     if memory is not None and memory.policy == "Static":
         found["memoryManagerPolicy"] = memory.policy
@@ -423,6 +435,7 @@ def _guessed_fields(records: NodeRecords, machine: Machine | None) -> dict[str, 
         found["reservedMemory"] = [
             {"numaNode": one, "limits": some} for one, some in limits.items() if some
         ]
+
     return found
 
 
@@ -443,6 +456,7 @@ def _check_policies(records: NodeRecords, config: KubeletConfig) -> None:
                 f"the policy {policy} of the configuration",
                 one.policy,
             )
+
         if one is None and policy in {"static", "Static"}:
             warn(f"no {name} at {records.files.source}: assuming that no container holds any of it")
 
@@ -464,12 +478,15 @@ def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
         return {
             one.pod.uid: [container.name for container in one.pod.all_containers] for one in there
         }
+
     containers = records.state.containers()
     if records.listed is None:
         if containers:
             missing = f"neither pods.json nor PodResources answers at {records.files.source}"
             warn(f"{missing}: uids stand for names, and pods that are gone count too")
+
         return None
+
     known = pods_by_uid(records.state, records.listed, records.allocated or ())
     # init containers are not in the answer: a pod where they alone hold something is in it without
     # holdings
@@ -523,8 +540,10 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
             **dict.fromkeys(checkpoint.registered if checkpoint else (), ()),
             **records.allocatable.devices,
         }
+
     if checkpoint is None:
         return {}
+
     held = devices_near(
         (entry.resource, identity, {numa_id} - {NO_NUMA_NODE})
         for entry in checkpoint.entries
@@ -542,6 +561,7 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
         missing = f"no PodResources answer at {records.files.source}"
         devices = f"the NUMA nodes of {len(unknown)} devices that nobody holds"
         warn(f"{missing}: {devices} are not known, and they count as near none")
+
     return {
         resource: tuple(
             known_devices.get((resource, one)) or Device(one, None) for one in sorted(ids)
@@ -566,6 +586,7 @@ def _pods(records: NodeRecords, state: KubeletState) -> list[Pod]:
             told = named.get(uid)
             namespace, name = (told.namespace, told.name) if told else ("", uid)
             found.append(held_pod(uid, namespace, name, names, state))
+
     return found
 
 
@@ -612,6 +633,7 @@ def pods_by_uid(
             key = _as_whole(pod.cpus, pod.memory, key)
         if key:
             waiting.setdefault(key, []).append(pod)
+
     devices = state.device_ids()
     found = {}
     for uid, names in sorted(state.containers().items(), key=lambda one: one[0] not in first):
@@ -631,6 +653,7 @@ def pods_by_uid(
         fitting = next((key for key in candidates if waiting.get(key)), None)
         if fitting is not None:
             found[uid] = waiting[fitting].pop(0)
+
     return found
 
 
@@ -674,16 +697,19 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
         node.cpu.restore(
             held, int(state.cpu.shared), {uid: int(cpus) for uid, cpus in state.cpu.pods.items()}
         )
+
     if node.memory is not None and state.memory is not None and state.memory.nodes:
         restored = restored_memory(
             state.memory, node.machine.numa_node_ids, names, node.memory.allocatable
         )
         node.memory.restore(replace(restored, parts=_parts(state.memory, pods)))
+
     if node.devices is not None and state.devices is not None:
         by_pod: dict[str, dict[str, Mapping[str, Sequence[str]]]] = {}
         for (uid, name), ids in state.device_ids().items():
             by_pod.setdefault(uid, {})[name] = ids
         node.devices.restore(by_pod, _gone(node, state.devices))
+
     node.manager.restore(pods)
 
 
@@ -717,6 +743,7 @@ def restored_memory(
         raise InputError.at(
             "machineState", f"the machine's NUMA nodes {list(ids)}", sorted(state.nodes)
         )
+
     position = {numa_id: index for index, numa_id in enumerate(ids)}
     present, types = set(ids), set(state.types)
     for (uid, _), block in _blocks(state):
@@ -727,6 +754,7 @@ def restored_memory(
         ):
             told = (block.numa_nodes, block.type)
             raise InputError.at(f"entries of {uid}", "memory of the machine's NUMA nodes", told)
+
     cells = [
         [one for one in state.nodes[numa_id].cells or (numa_id,) if one in position]
         for numa_id in ids
@@ -795,9 +823,11 @@ def _shares(
             left[block.type, numa_id] -= part
             parts[position[numa_id]] += part
             missing -= part
+
         # the kubelet can have taken another container's bytes for this one's when that was removed
         parts[position[block.numa_nodes[0]]] += missing
         found.setdefault(key, {})[block.type] = parts
+
     return found
 
 

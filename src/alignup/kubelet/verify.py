@@ -95,6 +95,7 @@ def placements_of_kubelet(
             placements[process.pid] = ExpectedPlacement(
                 name, cpus, held.cpus is not None, nodes, device_files=paths
             )
+
     return placements
 
 
@@ -103,12 +104,14 @@ def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
     checkpoint = found.records.state.devices
     if checkpoint is None or not any(entry.response for entry in checkpoint.entries):
         return {}
+
     try:
         from google.protobuf.message import DecodeError  # noqa: PLC0415  # an extra
 
         from alignup.kubelet.allocate_response_pb2 import AllocateResponse  # noqa: PLC0415  # an extra
     except ImportError:
         return {}
+
     paths: dict[tuple[str, str], tuple[str, ...]] = {}
     for entry in checkpoint.entries:
         key = (entry.pod_uid, entry.container)
@@ -116,7 +119,9 @@ def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
             answer = AllocateResponse.FromString(entry.response)
         except DecodeError:  # as in the kubelet, such an answer has no device files
             continue
+
         paths[key] = (*paths.get(key, ()), *(one.container_path for one in answer.devices))
+
     return paths
 
 
@@ -136,6 +141,7 @@ def placements_of_leases(
         placements[lease.process.pid] = ExpectedPlacement(
             lease.name, cpus, True, nodes, must_be_confined=False
         )
+
     parents = {process.pid: process.parent for process in processes}
     for pid in parents:
         line = [pid]
@@ -143,6 +149,7 @@ def placements_of_leases(
             line.append(parents[line[-1]])
         if line[-1] in placements:
             placements.update(dict.fromkeys(line, placements[line[-1]]))
+
     return placements
 
 
@@ -170,6 +177,7 @@ def verify(
                 "does not run" if pid not in running else "belongs to no container and to no lease"
             )
             raise InputError(f"process {pid} {why}")
+
     chosen = list(pids) or sorted(placements.keys() & running.keys())
     return [one for pid in chosen for one in _misplaced(root, running[pid], placements[pid])]
 
@@ -187,8 +195,10 @@ def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> It
         yield Misplaced(
             "cpus", process.pid, placement.name, f"{who} may run on CPUs {extra}, and {whose}"
         )
+
     if not placement.numa_nodes:
         return
+
     wanted = ",".join(map(str, sorted(placement.numa_nodes)))
     if (
         placement.must_be_confined
@@ -200,6 +210,7 @@ def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> It
             f"nodes {wanted}"
         )
         yield Misplaced("mems", process.pid, placement.name, text)
+
     total = sum(process.memory.values())
     away = {node: size for node, size in process.memory.items() if node not in placement.numa_nodes}
     elsewhere = sum(away.values())
@@ -212,6 +223,7 @@ def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> It
             f"{wanted}"
         )
         yield Misplaced("memory", process.pid, placement.name, text)
+
     for path in placement.device_files:
         if not sees_device(root, process.pid, path):
             yield Misplaced(
@@ -265,6 +277,7 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
         text = f"not aligned: CPUs of {len(own)} NUMA nodes may be used"
     elif not aligned:
         text = "not aligned: a device is on another NUMA node than the CPUs"
+
     mems = [*CPUSet.parse(status.get("Mems_allowed_list", ""))]
     bound = {"cpus": str(cpus), "numaNodes": own, "memoryNumaNodes": mems, "devices": devices}
     return {**bound, "aligned": aligned, "text": text}
@@ -283,8 +296,10 @@ def devices_of_self(root: Path, environment: Mapping[str, str]) -> dict[str, str
             address = link.resolve().name
             if _ADDRESS.fullmatch(address):
                 found.setdefault(address, f"{folder} {link.parent.name}")
+
     for information in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
         minor = re.search(r"Device Minor:\s*(\d+)", information.read_text("utf-8", "replace"))
         if minor and (root / f"dev/nvidia{minor[1]}").exists():
             found.setdefault(information.parent.name.lower(), f"/dev/nvidia{minor[1]}")
+
     return found

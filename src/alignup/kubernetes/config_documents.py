@@ -123,6 +123,7 @@ def _values(words: Iterable[str]) -> defaultdict[str, str]:
             value = next(rest, "")
         separator = known[name].get("joined")
         found[name] = f"{found[name]}{separator}{value}" if separator and name in found else value
+
     return found
 
 
@@ -216,27 +217,33 @@ def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
     found = _Found()
     with errors_in(source):
         _read_text(text, "", found, 0)
+
     if not found.fields and not found.flags:
         raise InputError(
             f"expected a {_KIND}, got {some_of(found.passed_over) or 'nothing'} in {source}; {_GET}"
         )
+
     of_fields, of_flags = _different(found.fields), _different(found.flags)
     if of_fields > 1 or of_flags > 1:
         names = list(dict.fromkeys(name for name, _ in (*found.fields, *found.flags)))
         raise InputError(
             f"expected one {_KIND}, got {some_of(names)} in {source}; leave one of them in it"
         )
+
     fields: dict[str, Any] = {}
     for _, more in found.fields:
         fields |= more
+
     for _, flags in found.flags:
         fields = flags.over(fields)
         if flags.config and not of_fields:
             found.passed_over.append(
                 f"{flags.config}, which the flags name as the configuration file"
             )
+
     if found.passed_over:
         warn(f"passed over in {source}: {some_of(found.passed_over)}")
+
     return fields
 
 
@@ -258,6 +265,7 @@ def _read_text(text: str | bytes, name: str, found: _Found, depth: int) -> None:
         reason: InputError | None = None
     except InputError as error:
         documents, reason = [], error
+
     mappings = [one for one in documents if isinstance(one, Mapping)]
     if documents and len(mappings) == len(documents):
         for index, document in enumerate(mappings):
@@ -304,6 +312,7 @@ def _read_document(
         for path, how in wrappers[wrapper].items():
             for label, value in _values_at(document, path.split(".") if path else [], called):
                 _TAKE[how](value, label, found, depth + 1)
+
         if len(found.fields) + len(found.flags) + len(found.passed_over) == before:
             found.passed_over.append(called)
         elif not kind:

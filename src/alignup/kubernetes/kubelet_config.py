@@ -120,6 +120,7 @@ class KubeletConfig(Record):
             value = getattr(self, name)
             if value not in known:
                 raise ConfigError.at(name, f"one of {', '.join(known)}", value)
+
         if (
             self.cpu_manager_policy_options.align_by_socket
             and self.topology_manager_policy == "single-numa-node"
@@ -128,6 +129,7 @@ class KubeletConfig(Record):
                 "another topologyManagerPolicy next to the CPU manager's option align-by-socket"
             )
             raise ConfigError.at("topologyManagerPolicy", expected, self.topology_manager_policy)
+
         version = parse_version(self.version, "version")
         gates = effective_gates(self.feature_gates or None, version, option_gates_on=True)
         for family, options in (
@@ -137,6 +139,7 @@ class KubeletConfig(Record):
             policy_options.check_available(
                 family, policy_options.set_options(options), version, gates, family.gate
             )
+
         # frozen records are set this way while they are being made
         object.__setattr__(self, "version", version)
         profile = profile_of(version, gates)
@@ -144,6 +147,7 @@ class KubeletConfig(Record):
             profile = replace(
                 profile, device_hints_over_all_nodes=True, distribution_as_written=True
             )
+
         object.__setattr__(self, "profile", profile)
 
     @classmethod
@@ -176,6 +180,7 @@ class KubeletConfig(Record):
         """
         if not isinstance(configuration, Mapping):
             raise InputError.at(source or "the configuration", "a mapping of fields", configuration)
+
         from alignup.kubernetes.wire import CONFIGURATION_FIELDS, ConfigurationWire  # noqa: PLC0415  # msgspec is slow to import
         from alignup.text.typed import decode  # noqa: PLC0415  # as above
 
@@ -188,6 +193,7 @@ class KubeletConfig(Record):
         _check_gates(wire.feature_gates or {}, gates, release, is_strict=not option_gates_on)
         if wire.kind is not None and wire.kind != "KubeletConfiguration":
             raise InputError.at("kind", "KubeletConfiguration", wire.kind)
+
         policy = _one_of(TOPOLOGY_POLICIES, wire.topology_manager_policy, "topologyManagerPolicy")
         # the kubelet looks at neither options nor scope under policy none, but its validation at
         # the scope
@@ -202,6 +208,7 @@ class KubeletConfig(Record):
             policy_options.check_available(
                 family, options, release, gates, f"{family.kind}ManagerPolicyOptions"
             )
+
         reserve = _node_reserve(wire)
         scope = wire.topology_manager_scope
         scope = scope.lower() if scope in {"Pod", "Container"} and reading == DOCUMENTS else scope
@@ -229,10 +236,12 @@ class KubeletConfig(Record):
             raise ConfigError.at(
                 "cpuManagerPolicyOptions", expected, ", ".join(sorted(cpu_options))
             )
+
         reserved = {resource for entry in made.reserved_memory for resource, _ in entry.limits}
         if made.memory_manager_policy == "Static" and "memory" not in reserved:
             expected = "memory of at least one NUMA node next to memoryManagerPolicy Static"
             raise ConfigError.at("reservedMemory", expected, sorted(reserved))
+
         return made
 
 
@@ -314,10 +323,12 @@ def _check_gates(
     """
     if not given:
         return
+
     for complaint in gate_complaints(given, version):
         if is_strict:
             raise ConfigError(complaint)
         warn(f"accepted, although a kubelet rejects it: {complaint}")
+
     if gates.get("SidecarContainers") is False:
         warn(
             f"the feature gate SidecarContainers=false of kubelet {version} is not followed: pods "
@@ -357,7 +368,9 @@ def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
                 raise ConfigError.at(
                     "kubeReserved and systemReserved", "CPUs that are not negative", amount
                 )
+
             amounts[resource] = amounts.get(resource, 0) + amount
+
     default = NodeReserve()
     eviction = default.eviction_memory
     if wire.eviction_hard is not None:
@@ -369,6 +382,7 @@ def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
             parse_quantity(eviction or 0, where)
         elif not eviction[:-1].replace(".", "", 1).isdecimal():
             raise ConfigError.at(where, "a quantity or a percentage", eviction)
+
     reserved = {resource: in_units(resource, amount) for resource, amount in amounts.items()}
     max_pods = default.max_pods if wire.max_pods is None else wire.max_pods
     return NodeReserve(reserved, eviction, max_pods, wire.pods_per_core or default.pods_per_core)
@@ -395,7 +409,9 @@ def _reserved_memory(entries: Sequence[ReservedMemoryWire]) -> tuple[ReservedMem
                 raise ConfigError.at(where, f"NUMA node {node} to reserve {resource} once", value)
             seen.add((node, resource))
             limits.append((resource, amount))
+
         made.append(ReservedMemory(node, tuple(limits)))
+
     return tuple(made)
 
 
@@ -418,5 +434,6 @@ def check_fields(names: Iterable[object], known: Iterable[str], source: str = ""
             raise InputError.at(
                 "the configuration", f"the field {meant}, as in a KubeletConfiguration", name
             )
+
         hint = f"; {nearest} is" if nearest else ""
         warn(f"{name!r} is no field of a KubeletConfiguration and ignored{where}{hint}")

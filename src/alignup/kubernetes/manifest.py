@@ -87,8 +87,10 @@ def read_pod(
         steps = ".".join(WORKLOADS.get(wire.kind, ()))
         hint = f"; its pod is at {before}{steps}" if steps else ""
         raise InputError(f"{InputError.at(f'{before}kind', 'Pod', wire.kind)}{hint}")
+
     if wire.api_version != "v1" and wire.api_version is not None:
         raise InputError.at(f"{before}apiVersion", "v1", wire.api_version)
+
     name = metadata and (
         metadata.name or (f"{metadata.generate_name}0" if metadata.generate_name else "")
     )
@@ -98,6 +100,7 @@ def read_pod(
         raise InputError.at(
             f"{before}spec.containers", "at least one container", spec and spec.containers
         )
+
     names: set[str] = set()
     lists = (("initContainers", spec.init_containers), ("containers", spec.containers))
     raw_init, raw_containers = (
@@ -113,6 +116,7 @@ def read_pod(
             f"{IGNORED_CLAIMS} {namespace}/{name} are ignored: devices of DRA drivers are not "
             "modelled"
         )
+
     uid, annotations = metadata.uid or f"{namespace}/{name}", metadata.annotations or {}
     identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
     whole = (
@@ -128,6 +132,7 @@ def read_pod(
     constraints = _constraints(spec, os_label, claims, before)
     if wire.status is not None and wire.status.node_allocatable_resource_claim_statuses:
         constraints = replace(constraints, claimed=_claimed(wire.status, before))
+
     return PodSource(
         identity, raw_init, raw_containers, whole, allocated, constraints, stored_qos
     ).pod()
@@ -150,6 +155,7 @@ def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, 
             one.resource_claim_template_name or "",
         )
         found.append(PodClaim(one.name, claim, template, users))
+
     return tuple(found)
 
 
@@ -190,10 +196,12 @@ def _constraints(
         or spec.priority is not None or spec.priority_class_name or spec.overhead or with_ports
     ):  # fmt: skip
         return ANY_NODE
+
     overhead = _quantities(spec.overhead or {}, f"{before}spec.overhead")
     priority = spec.priority
     if priority is None:
         priority = _CRITICAL_CLASSES.get(spec.priority_class_name or "")
+
     return NodeConstraints(
         node_name=spec.node_name or "",
         node_selector=spec.node_selector or {},
@@ -220,9 +228,11 @@ def _required_terms(
             return None
         if not isinstance(found, Mapping):
             raise InputError.at(where, "a mapping", found)
+
     terms = found.get("nodeSelectorTerms")
     if not isinstance(terms, list) or not all(isinstance(one, Mapping) for one in terms):
         raise InputError.at(f"{where}.nodeSelectorTerms", "a list of terms", terms)
+
     return tuple(terms)
 
 
@@ -259,6 +269,7 @@ def _allocated(
             )
             if amounts != requests[one.name]:
                 found[one.name] = amounts
+
     return found
 
 
@@ -269,14 +280,17 @@ def _raw_requests(container: ContainerWire, place: str, names: set[str], kind: s
         raise InputError.at(f"{place}.name", "a name", name)
     if name in names:
         raise InputError.at(f"{place}.name", "a name that no other container of the pod has", name)
+
     names.add(name)
     is_init = kind == "initContainers"
     is_sidecar = is_init and container.restart_policy == "Always"
     if container.resources is None:
         return RawRequests(name, {}, {}, is_init, is_sidecar)
+
     requests, limits = _resources(container.resources, place)
     for resource, limit in limits.items():
         requests.setdefault(resource, limit)
+
     return RawRequests(name, requests, limits, is_init, is_sidecar)
 
 
@@ -298,10 +312,12 @@ def _resources(resources: ResourcesWire, place: str) -> tuple[dict[str, int], di
             )
         elif limit is not None and amount > limit:
             expected = f"at most the limit, {bounds[resource]!r}"
+
         if expected:
             raise InputError.at(
                 f'{place}.resources.requests["{resource}"]', expected, requests[resource]
             )
+
     if (
         _COMPUTE.isdisjoint(wanted)
         and _COMPUTE.isdisjoint(limits)
@@ -310,6 +326,7 @@ def _resources(resources: ResourcesWire, place: str) -> tuple[dict[str, int], di
         raise InputError.at(
             f"{place}.resources", "cpu or memory next to hugepages", sorted({*wanted, *limits})
         )
+
     return wanted, limits
 
 
@@ -333,12 +350,15 @@ def resized_pod(
         if name not in known:
             raise InputError.at("containers", f"containers of the pod ({', '.join(known)})", name)
         _resize(known[name], wanted, f"containers[{name!r}]")
+
     if resources is not None:
         if source.raw_pod is None:
             raise InputError.at(
                 "pod", "a pod that has resources as a whole (spec.resources)", pod.name
             )
+
         _resize(source.raw_pod, resources, "pod")
+
     return source.pod()
 
 
@@ -360,6 +380,7 @@ def _resize(raw: RawRequests, wanted: object, where: str) -> None:
     """Patch resources."""
     if not isinstance(wanted, Mapping) or not {"requests", "limits"} >= wanted.keys():
         raise InputError.at(where, 'an object with "requests" and "limits"', wanted)
+
     for kind, amounts in (("requests", raw.requests), ("limits", raw.limits)):
         given = wanted.get(kind) or {}
         if not isinstance(given, Mapping):
@@ -368,6 +389,7 @@ def _resize(raw: RawRequests, wanted: object, where: str) -> None:
             if resource not in _RESIZABLE and amount != amounts.get(resource):
                 raise InputError.at(f"{where}.{kind}", "changes of cpu and memory only", resource)
             amounts[resource] = amount
+
     for resource, limit in raw.limits.items():
         if raw.requests.get(resource, 0) > limit:
             raise InputError.at(f'{where}.requests["{resource}"]', "at most the limit", wanted)
@@ -387,6 +409,8 @@ def _quantities(amounts: Mapping[str, Any], where: str) -> dict[str, int]:
                 expected = "a whole number of pages of the size in the resource's name"
         elif amount % 10**9 and is_device(resource):
             expected = "a whole number of devices"
+
         if expected:
             raise InputError.at(f'{where}["{resource}"]', expected, value)
+
     return parsed

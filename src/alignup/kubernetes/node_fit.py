@@ -174,6 +174,7 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
         return Misfit(
             "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"
         )
+
     short = list(_insufficient(pod, others, node))
     failed = next(_failed_predicates(pod, others, node), None)
     if is_critical(pod) and failed is None and short:
@@ -184,6 +185,7 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
     if failed is not None:
         name, description = failed
         return Misfit(name, f"Predicate {name} failed: {description}")
+
     return Misfit()
 
 
@@ -196,6 +198,7 @@ def _insufficient(
     for other in others if len(asked) > 1 else ():
         for name, amount in requests_of(other).items():
             used[name] = used.get(name, 0) + amount
+
     used["pods"] = len(others)
     basic = [name for name in ("pods", "cpu", "memory", "ephemeral-storage") if name in asked]
     for name in [*basic, *sorted(asked.keys() - set(basic))]:
@@ -204,7 +207,9 @@ def _insufficient(
             if is_device(name) or name == "memory" or not is_pinned_memory(name):
                 # kubelets ignore devices that the node lacks; disks, perhaps memory, are not known
                 continue
+
             capacity = 0
+
         lacking = asked[name] - (capacity - used.get(name, 0))
         if lacking > 0:
             amounts = f"requested: {asked[name]}, used: {used.get(name, 0)}, capacity: {capacity}"
@@ -218,11 +223,14 @@ def _failed_predicates(
     demands = pod.constraints
     if not _selects(pod, node):
         yield "NodeAffinity", "node(s) didn't match Pod's node affinity/selector"
+
     if demands.node_name and node.name and demands.node_name != node.name:
         yield "NodeName", "node(s) didn't match the requested node name"
+
     taken = [port for other in others for port in other.constraints.host_ports]
     if any(_collide(port, other) for port in demands.host_ports for other in taken):
         yield "NodePorts", "node(s) didn't have free ports for the requested pod ports"
+
     is_static = pod.annotations.get(CONFIG_SOURCE, "api") != "api"
     if not is_static and not all(_tolerates(demands.tolerations, taint) for taint in node.taints):
         yield "TaintToleration", "node(s) had taints that the pod didn't tolerate"
@@ -297,6 +305,7 @@ def _preemption(pod: Pod, others: Sequence[Pod], lacking: dict[str, int]) -> Mis
         words = f"preemption: error finding a set of pods to preempt: {found_nobody}"
         message = f"Unexpected error while attempting to recover from admission failure: {words}"
         return Misfit(UNEXPECTED, message, tuple(left))
+
     # each class gives only what the lower ones, all of them evicted, would not
     first = _nearest(guaranteed, _less(lacking, [*best_effort, *burstable]))
     second = _nearest(burstable, _less(lacking, [*best_effort, *first]))
@@ -343,6 +352,7 @@ def _nearest(pods: Iterable[Pod], lacking: Mapping[str, int]) -> list[Pod]:
         left = _less(left, [candidates[best]])
         candidates[best] = candidates[-1]  # as the kubelet does, which decides between equal pods
         candidates.pop()
+
     return chosen
 
 
@@ -379,6 +389,7 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     """
     if not isinstance(data, Mapping):
         raise InputError.at(where, "a Node object", data)
+
     from alignup.kubernetes.wire import (  # noqa: PLC0415  # msgspec is slow to import
         MetadataWire,
         NodeInfoWire,
@@ -391,6 +402,7 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
     wire = decode(data, NodeWire, where)
     if wire.kind != "Node":
         raise InputError.at(f"{where}.kind", "Node", wire.kind)
+
     metadata = wire.metadata or MetadataWire()
     status = wire.status or NodeStatusWire()
     info = status.node_info or NodeInfoWire()

@@ -99,12 +99,15 @@ def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], lis
         fields["reservedSystemCPUs"] = str(
             CPUSet.parse(cpu.reserved, f"spec.cpu.reserved of {where}") | shared
         )
+
     if policy in _STATIC_MEMORY:
         fields["memoryManagerPolicy"] = "Static"
         total = sum(whole_units(parse_quantity(amount, where)) for amount in amounts)
         fields.setdefault("reservedMemory", [{"numaNode": 0, "limits": {"memory": str(total)}}])
+
     if policy == "single-numa-node":
         fields.setdefault("cpuManagerPolicyOptions", {}).setdefault("full-pcpus-only", "true")
+
     return fields, _left_out(profile, annotations)
 
 

@@ -56,8 +56,10 @@ def qos_class(resources: Iterable[tuple[Mapping[str, int], Mapping[str, int]]]) 
                 limits[resource] = limits.get(resource, 0) + limit
             else:
                 is_limited = False
+
     if not requests and not limits:
         return QOSClass.BEST_EFFORT
+
     return QOSClass.GUARANTEED if is_limited and requests == limits else QOSClass.BURSTABLE
 
 
@@ -315,6 +317,7 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
         found.append(
             _container(raw, is_exclusive and not (is_managed and not is_guaranteed(raw)), status)
         )
+
     first = len(source.raw_init)
     init_containers, containers = tuple(found[:first]), tuple(found[first:])
     exclusive_cpus, memory, devices = effective_request(init_containers, containers)
@@ -324,12 +327,15 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
         memory = (
             () if whole.fractional_memory else tuple([item for item in whole.memory if item[1]])
         )
+
     constraints = source.constraints
     if level is not None:
         as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
         constraints = replace(constraints, requests=as_whole, level=level)
+
     if constraints.claimed and not reading.claims_count:
         constraints = replace(constraints, claimed={})
+
     can_differ = (
         source.raw_pod or source.allocated or source.stored_qos or source.constraints.claimed
     )
@@ -367,6 +373,7 @@ def source_of(pod: Pod) -> PodSource:
             [_raw_of(one) for one in some] for some in (pod.init_containers, pod.containers)
         )
         whole = stored_qos = None
+
     return PodSource(
         identity,
         raw_init,
@@ -420,14 +427,18 @@ def _fill_in(level: RawRequests, source: PodSource, *, by_api_server: bool) -> N
     for resource, amount in limited.items():
         if is_hugepages(resource) and resource not in level.requests:
             level.limits.setdefault(resource, amount)
+
     if not (level.limits or by_api_server):
         return
+
     requested = peak(source.raw_init, source.raw_containers, lambda one: one.requests.items())
     for resource in _COMPUTE:
         if resource in requested:
             level.requests.setdefault(resource, requested[resource])
+
     for resource, amount in level.limits.items():
         level.requests.setdefault(resource, amount)
+
     everybody = [*source.raw_init, *source.raw_containers]
     for resource, amount in level.requests.items() if by_api_server else ():
         if all(resource in one.limits for one in everybody):
@@ -458,6 +469,7 @@ def _container(
     limits = requests = {name: in_units(name, value) for name, value in raw.limits.items()}
     if raw.requests != raw.limits:
         requests = {name: in_units(name, value) for name, value in raw.requests.items()}
+
     exclusive_cpus = 0
     memory: tuple[tuple[str, int], ...] = ()
     fractional_memory = ""
@@ -472,6 +484,7 @@ def _container(
         exclusive_cpus = 0 if fraction else cpus
         memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
         fractional_memory = next((kind for kind, _ in memory if not is_whole(exact[kind])), "")
+
     devices = tuple(sorted([item for item in limits.items() if is_device(item[0])]))
     own = (raw.name, requests, limits, raw.is_init, raw.is_sidecar)
     return Container(*own, exclusive_cpus, memory, devices, fractional_memory)
@@ -491,6 +504,7 @@ def effective_request(
     if not init_containers and len(containers) == 1:
         only = containers[0]
         return _own_cpus(only), only.memory, only.devices
+
     cpus = peak(init_containers, containers, lambda one: (("cpu", _own_cpus(one)),))
     memory = peak(init_containers, containers, lambda one: one.memory)
     devices = peak(init_containers, containers, lambda one: one.devices)
@@ -499,6 +513,7 @@ def effective_request(
             raise InputError.at(
                 "spec", f"{resource} of all containers to add up to at most {LARGEST}", amount
             )
+
     # the memory manager forgets what only init containers ask for
     kept = {resource for one in containers for resource, _ in one.memory}
     pinned = tuple(sorted([item for item in memory.items() if item[0] in kept]))
@@ -533,11 +548,14 @@ def peak(
             largest[resource] = max(at_once, largest.get(resource, 0))
             if item.is_sidecar:
                 running[resource] = at_once
+
     for item in items:
         for resource, amount in amounts(item):
             running[resource] = running.get(resource, 0) + amount
+
     for resource, amount in running.items():
         largest[resource] = max(amount, largest.get(resource, 0))
+
     return largest
 
 
@@ -554,24 +572,28 @@ def beyond_level(pod: Pod, whole: Mapping[str, int], own: Mapping[str, Mapping[s
     source, level = source_of(pod), pod.constraints.level
     if level is None:
         return ""
+
     asked = Counter(peak(source.raw_init, source.raw_containers, lambda one: one.requests.items()))
     asked.update(whole)
     for name, amount in level.requests.items():
         if (name in _COMPUTE or is_hugepages(name)) and asked[name] > amount:
             what = "the aggregated container and node-allocatable DRA requests"
             return f"pod level request for {name} is insufficient to cover {what}"
+
     limited = Counter(peak(source.raw_init, source.raw_containers, lambda one: one.limits.items()))
     limited.update(whole)
     for name, amount in level.limits.items():
         if is_hugepages(name) and limited[name] > amount:
             what = "the aggregated container and node-allocatable DRA limits"
             return f"pod level limit for {name} is insufficient to cover {what}"
+
     for one in source.raw_containers:
         for name, limit in one.limits.items():
             most = None if is_hugepages(name) else level.limits.get(name)
             if most is not None and limit + own.get(one.name, {}).get(name, 0) > most:
                 what = f"the limit and DRA overhead for container {one.name}"
                 return f"pod level limit for {name} is insufficient to cover {what}"
+
     return ""
 
 
@@ -586,6 +608,7 @@ def why_shared(pod: Pod, container: Container) -> str:
         return ""
     if pod.qos is not QOSClass.GUARANTEED:
         return f"its pod is {pod.qos}: {why_not_guaranteed(pod)}"
+
     asked = container.requests.get("cpu", 0)
     if asked % 1000:
         return f"it requests {asked}m CPU, which is not a whole number"
@@ -594,6 +617,7 @@ def why_shared(pod: Pod, container: Container) -> str:
             "it shares what is left of its pod's CPUs: its requests of CPU and memory are not "
             "its limits"
         )
+
     return (
         "the kubelet uses spec.resources or the status of its pod instead of the container's "
         "own requests"

@@ -126,11 +126,13 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
         for number, document in enumerate(documents, 1):
             with errors_in(f"document {number} of {source}" if len(documents) > 1 else source):
                 pods += _found(document, "", ignored, named)
+
         if ignored:
             kinds = ", ".join(
                 f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items()
             )
             warn(f"{source}: ignored objects that make no pods: {kinds}")
+
         if not pods and not named:
             of_machine = any(kind.startswith("VirtualMachine") for kind in ignored)
             hint = (
@@ -139,11 +141,14 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
                 else ""
             )
             raise InputError(f"there is no Pod in {source}{hint}")
+
         found += pods
         classes |= named
         sources.append(source)
+
     if not found:
         raise InputError(f"there is no Pod in {', '.join(sources)}")
+
     return [_with_policy(one, classes.get(one.runtime_class)) for one in _generated(found)]
 
 
@@ -162,6 +167,7 @@ def _found(  # noqa: C901  # a kind of objects each
         return
     if not isinstance(document, Mapping):
         raise InputError.at(place or "the top", "a Pod manifest, which is a mapping", document)
+
     kind = document.get("kind")
     if isinstance(kind, str) and kind.endswith("List") and "items" in document:
         items = document.get("items")
@@ -208,7 +214,9 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
                 "resources"
             )
             warn(f"{what}; a kubelet goes by the status")
+
         pod = read_pod(document, place, QOSClass(stored))
+
     containers = [
         one
         for kind in ("containerStatuses", "initContainerStatuses")
@@ -253,9 +261,12 @@ def _templates(
             yield from _templates(
                 item, f"{place}[{index}]", own if isinstance(own, str) else name, count, level + 1
             )
+
         return
+
     if not isinstance(value, Mapping):
         return
+
     spec = value.get("spec")
     if level and isinstance(spec, Mapping) and isinstance(spec.get("containers"), list):
         yield _Template(value, place, name, count)
@@ -271,6 +282,7 @@ def _templates(
         manifest = {"metadata": value.get("metadata"), "spec": {"containers": [container], **keys}}
         yield _Template(manifest, place, name, count)
         return
+
     own_count = count * _count(value, place)
     for key, part in value.items():
         if key in {"status", "metadata"} or not isinstance(key, str):
@@ -327,9 +339,11 @@ def _count(value: Mapping[str, Any], place: str) -> int:
             raise InputError.at(
                 _at(place, key), f"a whole number of at most {MOST_REPLICAS}", number
             )
+
     if "parallelism" in found or "completions" in found:
         at_once = found.get("parallelism", 1)
         return min(at_once, found.get("completions", at_once))
+
     return found.get("replicas", 1)
 
 
@@ -343,6 +357,7 @@ def _made(
     }
     if not alone and template.name and isinstance(names.get("name"), str):
         names["name"] = f"{names['name']}-{template.name}"
+
     manifest = {
         "metadata": {**metadata, **names, "uid": None},
         "spec": template.manifest.get("spec"),
@@ -351,6 +366,7 @@ def _made(
         raise InputError.at(
             template.place, f"at most {MOST_REPLICAS} pods of one template", template.count
         )
+
     _warn_of_keys(template.manifest, template.place, f"{kind} {_named(own)}")
     count = 1 if kind == "DaemonSet" else template.count
     is_generated = _is_generated(own)
@@ -370,6 +386,7 @@ def _warn_of_keys(manifest: Mapping[str, Any], place: str, whose: str) -> None:
                 where = _at(place, f"spec.{kind}[{index}]")
                 places.append((where, container, "container"))
                 places.append((f"{where}.resources", _mapping(container, "resources"), "resources"))
+
     for where, mapping, kind in places:
         for key, meant in unknown_keys(mapping, known_names(kind)):
             hint = f"; did you mean {meant!r}?" if meant else ""
@@ -432,16 +449,20 @@ def live_pods(
             warn(f"pod {one.pod.namespaced_name} has ended ({one.phase}{why}) and is ignored")
         else:
             alive.append(one)
+
     nodes = sorted({one.node_name for one in alive if one.node_name})
     if node_name is None:
         if len(nodes) > 1 and one_node:
             raise InputError(
                 f"these are pods of several nodes ({some_of(nodes, 3)}): --node-name chooses one"
             )
+
         return alive
+
     kept = [one for one in alive if one.node_name in {"", node_name}]
     if len(kept) < len(alive):
         warn(f"{counted(len(alive) - len(kept), 'pod')} of other nodes than {node_name} ignored")
+
     return kept
 
 
@@ -457,6 +478,7 @@ def expanded(documents: Iterable[PodDocument], replicas: int | None = None) -> l
         numbers = [(one, number, one.count) for one in listed for number in range(one.count)]
     else:
         numbers = [(one, number, replicas) for number in range(replicas) for one in listed]
+
     ends = [
         (one.pod, f"-{number}" if count > 1 or one.is_numbered else "")
         for one, number, count in numbers

@@ -94,6 +94,7 @@ def check_available(
         raise ConfigError(
             f"{family.requirement.format(f'map[{given}]')} ({where} of kubelet {version})"
         )
+
     stages = option_stages(family, version)
     for name in sorted(options, key=str):
         since = next((one for one in KNOWN_VERSIONS if name in option_stages(family, one)), None)
@@ -102,10 +103,12 @@ def check_available(
             raise ConfigError(
                 f"{unknown} (expected options among {', '.join(stages)}, got {name!r} at {where})"
             )
+
         if name not in stages:
             raise ConfigError(
                 f"{unknown} ({where}: kubelet {version} does not know it, {since} and later do)"
             )
+
         stage, gate = stages[name], family.gate_of(stages[name])
         if stage != "GA" and not gates[gate]:
             words = f"{family.words} Policy {stage.title()}-level Options not enabled"
@@ -168,6 +171,7 @@ def parse_topology_options(options: Mapping[str, Any]) -> TopologyOptions:
     if not re.fullmatch("[+-]?[0-9]{1,18}", maximum) or int(maximum) < DEFAULT_MAXIMUM:
         expected = f"a whole number of at least {DEFAULT_MAXIMUM}"
         raise ConfigError.at(f'{where}["max-allowable-numa-nodes"]', expected, maximum)
+
     return TopologyOptions(_flag(options, "prefer-closest-numa-nodes", where), int(maximum))
 
 
@@ -188,6 +192,7 @@ def parse_cpu_options(options: Mapping[str, Any]) -> CpuOptions:
     for one, other in _EXCLUSIVE:
         if flags[one] and flags[other]:
             raise ConfigError(f"{one} and {other} exclude each other at {where}")
+
     return CpuOptions(**{name.replace("-", "_"): value for name, value in flags.items()})
 
 
@@ -242,10 +247,12 @@ def effective_gates(
     on = _all_gates(given or {}, _manager_gates(version))
     if given is None:
         return on | dict.fromkeys(OPTION_GATES, True) if option_gates_on else on
+
     for complaint in _complaints(
         {name: given[name] for name in known_names("managerGates") if name in given}, version
     ):
         raise ConfigError(complaint)
+
     return on
 
 

@@ -59,9 +59,11 @@ def parse_quantity(
         billionths = _from_text(repr(value))
     else:
         billionths = None
+
     if billionths is None or not -most * _ONE <= billionths <= most * _ONE:
         expected = _EXPECTED if billionths is None else f"{_EXPECTED}, of at most {most}"
         raise InputError.at(where if key is None else f'{where}["{key}"]', expected, value)
+
     return billionths
 
 
@@ -91,6 +93,7 @@ def _from_text(text: str) -> int | None:
     match = _form().fullmatch(text)
     if match is None:
         return None
+
     sign, whole, fraction, suffix, exponent = match.groups()
     fraction = fraction or ""
     divisor: int = 10 ** len(fraction)
@@ -100,7 +103,9 @@ def _from_text(text: str) -> int | None:
         power = int(exponent) + 9
         multiplier = 10 ** max(power, 0)
         divisor *= 10 ** max(-power, 0)
+
     billionths = -(-int(whole + fraction) * multiplier // divisor)
     if suffix and suffix[-1] == "i":
         billionths = min(billionths, LARGEST * _ONE)
+
     return -billionths if sign == "-" else billionths

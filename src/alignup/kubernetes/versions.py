@@ -134,19 +134,23 @@ def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion
     """
     if isinstance(text, KubeletVersion):
         return text
+
     numbers = _numbers(text)
     if numbers is None:
         raise InputError.at(
             where, 'the version of a kubelet such as "1.33" or "v1.33.13-eks-1"', text
         )
+
     if numbers < (1, OLDEST.minor):
         raise InputError.at(
             where, f"kubelet {OLDEST} or later; what older ones decide is not known", text
         )
+
     if newer := newer_release(text):
         unknown = "not known are its rules, feature gates, policy options and checkpoints"
         warn(f"kubelet {newer} is newer than those known, and is judged as {NEWEST}; {unknown}")
         return NEWEST
+
     return KubeletVersion(numbers[1])
 
 
@@ -238,9 +242,11 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
         pod_level = PodLevel.SHARES if "pod_level_resources_share" in rules else PodLevel.SETS_QOS
         if gates.get("PodLevelResourceManagers"):
             pod_level = PodLevel.MANAGED
+
     if gates.get("InPlacePodVerticalScaling") and "requests_from_status" in rules:
         sidecars = "sidecar_requests_from_status" in rules
         from_status = StatusRequests.WITH_SIDECARS if sidecars else StatusRequests.CONTAINERS
+
     ignored = "empty_pod_resources_ignored" in rules and gates.get(
         "PodLevelResourcesFixKubeletQOSClass", False
     )

@@ -106,6 +106,7 @@ def check_suffix(path: str | os.PathLike[str], where: str) -> Literal["w:xz", "w
         return "w:xz"
     if name.endswith((".tar.gz", ".tgz")):
         return "w:gz"
+
     raise InputError.at(where, "a suffix of .tar.xz, .tar.gz or .tgz", name)
 
 
@@ -132,6 +133,7 @@ def write_archive(
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
+
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with beside.open("xb") as file:  # somebody else's link of this name would be followed
@@ -184,6 +186,7 @@ def read_archive(
         else:
             with Path(path).open("rb") as file:
                 wanted.take(_members(file, what))
+
         return _of_one_node(wanted.nodes, node_name)
     except InputError as error:
         raise type(error)(f"{error} at {source}") from None
@@ -233,6 +236,7 @@ class _Wanted:
                 if is_small and not within and _NESTED.search(names[-1]):
                     self._take_nested(member.read(), "/".join(names))
                 continue
+
             path, root = (
                 "/".join(names[place:]),
                 within + "".join(f"{name}/" for name in names[:place]),
@@ -277,16 +281,19 @@ def _of_one_node(nodes: dict[str, Archive], node_name: str | None) -> Archive:
         chosen = [root for root in found if node_name in root.split("/")] or [
             one for one in found if near.search(one)
         ]
+
     if len(chosen) > 1 or (found and not chosen):
         names = some_of([root.rstrip("/") or "its top" for root in found])
         raise InputError(
             f"expected the files of one node, got those of {names}; --node-name NAME chooses one"
         )
+
     read = Archive({}, {}, chosen[0].rstrip("/").rpartition("/")[2] if chosen else "")
     for root in ordered if chosen else ():
         if chosen[0].startswith(root):
             read.files.update(nodes[root].files)
             read.links.update(nodes[root].links)
+
     return read
 
 
@@ -301,6 +308,7 @@ def _members(file: IO[bytes], what: str) -> Iterator[_Member]:
     if head.startswith(_ZIP):
         yield from _zip_members(file)
         return
+
     module = next(
         (module for magic, module in _COMPRESSIONS.items() if head.startswith(magic)), None
     )
@@ -382,6 +390,7 @@ class _Forward:
                 raise InputError(
                     f"{self._what} may have up to {_MAX_UNPACKED} bytes, and this has more"
                 )
+
         place = self._at - self._start
         data = self._kept[place : place + size]
         self._at += len(data)
@@ -477,6 +486,7 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
     files = list(find_kernel_files(DirectoryTree(root)))
     if not files:
         raise InputError(f"no kernel files to pack at {os.fspath(root)}")
+
     write_archive(
         path, ((name, text.encode("ascii", "replace")) for name, text in files), "a snapshot"
     )
@@ -504,6 +514,7 @@ def load_snapshot(path: str | os.PathLike[str], node_name: str | None = None) ->
             "`alignup machine --snapshot FILE` or `tar czf FILE -C / sys/devices/system` packs them"
         )
         raise InputError(f"no files of sys and proc in the snapshot {source}; {packs}")
+
     return tree
 
 

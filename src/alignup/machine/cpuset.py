@@ -57,7 +57,9 @@ class CPUSet(AbstractSet[int]):
                 raise InputError.at(
                     "a set of CPUs", f"a CPU number from 0 to {CPU_LIMIT - 1}", number
                 )
+
             bits |= 1 << number
+
         self._bits = bits
 
     @classmethod
@@ -97,6 +99,7 @@ class CPUSet(AbstractSet[int]):
             # some lists repeat themselves
             for part in dict.fromkeys(stripped.split(",")):
                 bits |= _part_bits(part, where)
+
         return cls.from_int(bits)
 
     def __int__(self) -> int:
@@ -182,6 +185,7 @@ def _part_bits(part: str, where: str) -> int:
         text.isascii() and text.isdigit() and len(text) < _SHOWN for text in numbers
     ):
         raise InputError.at(where, "a CPU number or range such as 8 or 0-3", part[:_SHOWN])
+
     first, last, stride = map(int, numbers)
     if last >= CPU_LIMIT:
         raise InputError.at(where, f"CPU numbers below {CPU_LIMIT}", part)
@@ -189,9 +193,11 @@ def _part_bits(part: str, where: str) -> int:
         raise InputError.at(where, "a range that ascends", part)
     if stride == 1:
         return (1 << last + 1) - (1 << first)
+
     # twice as many at each step
     bits, width = 1, stride
     while width <= last - first:
         bits |= bits << width
         width *= 2
+
     return (bits & (1 << last - first + 1) - 1) << first

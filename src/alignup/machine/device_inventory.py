@@ -86,6 +86,7 @@ def decode_inventory(
     """
     if not isinstance(inventory, Mapping):
         raise InputError.at(where, "a mapping of resources to lists of devices", inventory)
+
     found = {}
     for resource, entries in inventory.items():
         place = f"{where}[{resource!r}]"
@@ -95,6 +96,7 @@ def decode_inventory(
             raise InputError.at(place, "a list of devices", entries)
         devices = tuple(_device(entry, f"{place}[{index}]") for index, entry in enumerate(entries))
         found[resource] = checked_devices(devices, machine, place)
+
     return found
 
 
@@ -114,6 +116,7 @@ def decode_preferred_sets(
     """
     if not isinstance(sets, Mapping):
         raise InputError.at(where, "a mapping of resources to lists of sets", sets)
+
     found = {}
     for resource, wanted in sets.items():
         known = {device.id for device in inventory.get(resource, ())}
@@ -126,7 +129,9 @@ def decode_preferred_sets(
                 raise InputError.at(
                     place, f"device ids of {resource!r} ({some_of(shown, _SHOWN_IDS)})", ids
                 )
+
         found[resource] = tuple(tuple(ids) for ids in wanted)
+
     return found
 
 
@@ -165,13 +170,16 @@ def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> 
             raise InputError.at(
                 f"{where}[{index}].id", "an id that no other device of the resource has", device.id
             )
+
         strange = set(device.numa_nodes or ()) - nodes
         if strange:
             unknown |= strange
             known = tuple(node for node in device.numa_nodes or () if node in nodes)
             # from here on it is that one
             device = replace(device, numa_nodes=known, has_only_unknown_nodes=not known)  # noqa: PLW2901
+
         found[device.id] = device
+
     if unknown:
         here, there = (
             some_of([str(node) for node in sorted(some)], _SHOWN_NODES) for some in (unknown, nodes)
@@ -181,6 +189,7 @@ def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> 
             "ignored, as a kubelet does"
             f"{'' if any(one.numa_nodes for one in found.values()) else _NO_HINT}"
         )
+
     return tuple(found.values())
 
 
@@ -190,18 +199,23 @@ def _device(entry: object, where: str) -> Device:
         return entry
     if not isinstance(entry, Mapping):
         raise InputError.at(where, "a device with an id and its NUMA nodes", entry)
+
     for key in entry:
         if key not in _KEYS:
             raise InputError.at(where, "id, numa, healthy or pci", key)
+
     identity = entry.get("id")
     if not isinstance(identity, str) or not identity:
         raise InputError.at(f"{where}.id", "the id of a device", identity)
+
     healthy = entry.get("healthy", True)
     if not isinstance(healthy, bool):
         raise InputError.at(f"{where}.healthy", "true or false", healthy)
+
     pci = entry.get("pci") or ""
     if not isinstance(pci, str):
         raise InputError.at(f"{where}.pci", "a PCI address", pci)
+
     return Device(identity, _numa_nodes(entry.get("numa"), f"{where}.numa"), healthy, pci=pci)
 
 
@@ -228,6 +242,7 @@ def devices_near(told: Iterable[tuple[str, str, Iterable[int]]]) -> dict[str, tu
     found: dict[str, dict[str, set[int]]] = {}
     for resource, identity, nodes in told:
         found.setdefault(resource, {}).setdefault(identity, set()).update(nodes)
+
     return {
         resource: tuple(
             Device(identity, tuple(sorted(nodes)) or None)
@@ -253,6 +268,7 @@ def nearest_cpu_nodes(machine: Machine, numa_id: int) -> tuple[int, ...]:
     position = machine.position(numa_id)
     if machine.node_cpus[position]:
         return (numa_id,)
+
     candidates = [index for index, cpus in enumerate(machine.node_cpus) if cpus]
     row = machine.numa_nodes[position].distances
     shortest = min((row[index] for index in candidates), default=0) if row else 0
@@ -335,12 +351,15 @@ class LoadedMachine(Record):
                 mapping_under(own, "devices", before), self.machine, f"{before}devices"
             )
             sets = {}
+
         if own.get("preferredSets") is not None:
             sets = decode_preferred_sets(
                 mapping_under(own, "preferredSets", before), devices, f"{before}preferredSets"
             )
+
         if own.get("kubelet") is not None:
             kubelet = mapping_under(own, "kubelet", before)
+
         return replace(self, devices=devices, preferred_sets=sets, kubelet=kubelet)
 
     def to_dict(self) -> dict[str, Any]:

@@ -79,11 +79,13 @@ def machine_from_hwloc_xml(data: bytes, where: str = "hwloc's XML") -> Machine:
     # entities can multiply, in any encoding
     if b"<!ENTITY" in data.replace(b"\0", b""):
         raise InputError(f"entities of a document's own are not read at {where}")
+
     # as hwloc writes, whatever the document says: Python's decoders fail in many ways
     try:
         root = fromstring(data, XMLParser(encoding="UTF-8"))  # noqa: S314  # see above
     except ParseError as error:
         raise InputError(f"XML is not well formed: {error} at {where}") from error
+
     return machine_of_topology(root, where)
 
 
@@ -96,6 +98,7 @@ def machine_of_topology(root: Element, where: str) -> Machine:
     top = root.find("object")
     if root.tag not in {"topology", "root"} or top is None:
         raise InputError.at(where, "a topology with objects in it", root.tag)
+
     found = _Found()
     _collect(top, 0, found, where)
     if not found.cpus:
@@ -105,6 +108,7 @@ def machine_of_topology(root: Element, where: str) -> Machine:
             f"{found.cpus.bit_count()} CPUs are more than the {CPU_COUNT_LIMIT} supported at "
             f"{where}"
         )
+
     all_cpus = found.cpus
     found.cpus &= _allowed(top, "cpuset")
     groups = [core & found.cpus for core in found.cores]
@@ -112,6 +116,7 @@ def machine_of_topology(root: Element, where: str) -> Machine:
     cores = make_cores([*groups, *alone], number_groups(found.packages), found.l3_groups)
     if not found.nodes:
         found.nodes.append((0, found.cpus, top))
+
     in_document = [numa_id for numa_id, _, _ in found.nodes]
     found.nodes.sort(key=lambda node: node[0])
     owned = _owned_cpus(found)
@@ -146,6 +151,7 @@ def _collect(element: Element, near: int, found: _Found, where: str, depth: int 
     """Sort an object and those in it by kind; `near` is the CPUs of the closest parent that has any."""
     if depth > _MAX_DEPTH:
         raise InputError(f"objects are nested more than {_MAX_DEPTH} levels deep at {where}")
+
     kind = element.get("type", "")
     cpus = _set(element.get("cpuset"))
     if kind == "PU":
@@ -160,6 +166,7 @@ def _collect(element: Element, near: int, found: _Found, where: str, depth: int 
         found.nodes.append((_number(element.get("os_index")) or 0, cpus, element))
     elif element.get("pci_busid"):
         found.pci.append((element, near))
+
     for child in element.iterfind("object"):
         _collect(child, cpus or near, found, where, depth + 1)
 
@@ -197,6 +204,7 @@ def _owned_cpus(found: _Found) -> list[int]:
         if cpus & left == cpus:
             owned[index] = cpus
             left &= ~cpus
+
     return owned
 
 
@@ -251,11 +259,13 @@ def _distances(root: Element, in_document: list[int]) -> list[tuple[int, ...]]:
             values = _numbers(element.iterfind("u64values"))
             if sorted(indexes) == sorted(in_document) and len(values) == count * count:
                 return _by_id(values, indexes)
+
     for element in root.iter("distances"):
         base = _measure(element.get("latency_base", "0"))
         latencies = [_measure(cell.get("value", "0")) for cell in element.iterfind("latency")]
         if element.get("nbobjs") == str(count) and len(latencies) == count * count:
             return _by_id([round(base * latency) for latency in latencies], in_document)
+
     return []
 
 
@@ -303,4 +313,5 @@ def _pci_devices(found: _Found, ids: list[int], owned: list[int]) -> tuple[PciDe
         devices.append(
             PciDevice(element.get("pci_busid", ""), class_, vendor, device, node, buses, link)
         )
+
     return tuple(sorted(devices, key=lambda device: device.address))

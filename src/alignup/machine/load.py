@@ -73,6 +73,7 @@ def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
     """
     if os.sep not in source and source in catalog_entries():
         return catalog_entries()[source]
+
     from pathlib import Path  # noqa: PLC0415  # slow to import
 
     path = Path(source)
@@ -80,8 +81,10 @@ def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
         from alignup.machine.sysfs.machine import read_sysfs  # noqa: PLC0415  # see the module
 
         return LoadedMachine(read_sysfs(path))
+
     if not path.exists():
         raise _unknown_machine(source, "a file, a directory or one of")
+
     return _load_archive(path, node_name) if path.is_dir() else _load_file(path, source, node_name)
 
 
@@ -116,19 +119,23 @@ def _load_file(path: Path, source: str, node_name: str | None) -> LoadedMachine:
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise InputError(f"cannot read the machine at {source}: {system_reason(error)}") from error
+
     from alignup.machine.archive import is_archive  # noqa: PLC0415  # see the module
 
     if is_archive(data[:_HEAD]):
         return _load_archive(path, node_name)
     if len(data) > _MAX_FILE:
         raise InputError.at(source, f"a machine of up to {_MAX_FILE} bytes", max(size, len(data)))
+
     text = data.removeprefix(_BYTE_ORDER_MARK)
     if text.lstrip()[:1] == b"<":
         from alignup.machine.hwloc_xml import machine_from_hwloc_xml  # noqa: PLC0415  # see the module
 
         return LoadedMachine(machine_from_hwloc_xml(text, source))
+
     if _JSON.match(text):
         return _load_json(text, source)
+
     from alignup.machine.pasted.read import read_pasted  # noqa: PLC0415  # see the module
 
     return read_pasted(text.decode("utf-8", "replace"), source)
@@ -164,9 +171,12 @@ def described_machine(described: object, where: str = "machine") -> LoadedMachin
             raise _unknown_machine(
                 described, "a machine object, or one of the catalog:", f" at {where}"
             )
+
         return catalog_entries()[described]
+
     if not isinstance(described, Mapping):
         raise InputError.at(where, "a mapping", described)
+
     return LoadedMachine(machine_from_dict(described, where)).completed(described, f"{where}.")
 
 
@@ -232,20 +242,25 @@ def load_with_devices(
         loaded = load_machine(source, node_name)
     else:
         loaded = LoadedMachine(source) if isinstance(source, Machine) else source
+
     machine = loaded.machine
     if devices is not None:
         loaded = replace(
             loaded, devices=decode_inventory(devices, machine, where), preferred_sets={}
         )
+
     chosen = list(selectors)
     if chosen:
         from alignup.machine.pci_devices import PciSelector, devices_from_pci  # noqa: PLC0415  # seldom used
 
         loaded = loaded.with_devices(devices_from_pci(machine, map(PciSelector.parse, chosen)))
+
     if nvidia != "never":
         loaded = _with_gpus(loaded, nvidia, tell)
+
     if near_cpus and loaded.devices:
         loaded = replace(loaded, devices=near_cpu_nodes(machine, loaded.devices))
+
     return loaded
 
 
@@ -264,6 +279,7 @@ def with_usual_devices(
     wanted = list(resources)
     if is_here and GPU_RESOURCE in wanted:
         loaded = _with_gpus(loaded, "if there", lambda _: None)
+
     missing = [
         one
         for name in wanted
@@ -282,6 +298,7 @@ def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None
         ask == "if there" and not has_gpus(loaded.machine)
     ):
         return loaded
+
     try:
         gpus = read_gpus(loaded.machine)
     except InputError as error:
@@ -289,6 +306,7 @@ def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None
             raise
         tell(f"the NVIDIA GPUs of this machine are left out: {error}")
         return loaded
+
     return loaded.with_devices(gpus.devices, gpus.preferred_sets)
 
 

@@ -185,6 +185,7 @@ def make_cores(
     for group in sorted(filter(None, groups), key=lambda group: (group & -group).bit_length()):
         first = (group & -group).bit_length() - 1
         cores.append(Core.of_bits(group, socket_of.get(first, 0), l3_of.get(first)))
+
     return tuple(cores)
 
 
@@ -203,6 +204,7 @@ def number_groups(groups: Iterable[tuple[int | None, int]]) -> dict[int, int]:
             nameless.append(group)
         else:
             numbered[number] = group
+
     free = (number for number in count() if number not in numbered)
     numbered.update(zip(free, nameless, strict=False))
     return numbered
@@ -298,6 +300,7 @@ class Machine(Record):
         for bits in node_cpus:
             overlapping |= cpus & bits
             cpus |= bits
+
         for name, value in (
             ("numa_node_ids", ids),
             ("cpus", cpus),
@@ -355,11 +358,13 @@ class Machine(Record):
         """
         if not self.overlapping_cpus:
             return self
+
         left = self.cpus
         nodes = []
         for node, listed in zip(self.numa_nodes, self.node_cpus, strict=True):
             nodes.append(replace(node, cores=cores_within(node.cores, left & listed)))
             left &= ~listed
+
         return replace(self, numa_nodes=tuple(nodes))
 
     @classmethod
@@ -415,15 +420,18 @@ def _check_numa_nodes(nodes: tuple[NumaNode, ...], ids: tuple[int, ...]) -> None
     """Refuse nodes that masks could not number."""
     if not ids:
         raise InputError("a machine needs at least one NUMA node, and this one has none")
+
     check_node_count(len(ids))
     for lower, higher in pairwise(ids):
         if lower >= higher:
             raise InputError.at("the machine", f"NUMA node ids that ascend, after {lower}", higher)
+
     for node in nodes:
         if node.distances and len(node.distances) != len(ids):
             raise InputError.at(
                 f"NUMA node {node.id}", f"{len(ids)} distances", list(node.distances)
             )
+
     total = sum(node.memory for node in nodes)
     if total > MEMORY_LIMIT:
         raise InputError.at("the machine", f"at most {MEMORY_LIMIT} bytes of memory in all", total)
@@ -447,6 +455,7 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
     wire = decode(data, MachineWire, where)
     if not any(node.cores for node in wire.numa_nodes):
         raise InputError(f"the machine has no CPUs at {where}.numaNodes")
+
     _check_cpus(wire, where)
     order = sorted(range(len(wire.numa_nodes)), key=lambda index: wire.numa_nodes[index].id)
     ids = [wire.numa_nodes[index].id for index in order]
@@ -454,6 +463,7 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
         if lower == numa_id:
             place = f"{where}.numaNodes[{order[index + 1]}].id"
             raise InputError.at(place, "an id that no other NUMA node has", numa_id)
+
     nodes = (
         _numa_node(wire.numa_nodes[index], ids, f"{where}.numaNodes[{index}]") for index in order
     )
@@ -483,6 +493,7 @@ def _check_cpus(wire: MachineWire, where: str) -> None:
                 if cpu in seen and cpu not in overlapping:
                     raise InputError.at(here, "a CPU that is not listed before", cpu)
                 seen.add(cpu)
+
     both = seen.intersection(wire.offline_cpus)
     if both:
         raise InputError.at(f"{where}.offlineCpus", "a CPU that no NUMA node lists", min(both))
@@ -497,12 +508,15 @@ def _numa_node(wire: NumaNodeWire, ids: list[int], where: str) -> NumaNode:
             raise InputError.at(
                 f"{where}.hugepages", f"one number of pages for {record.size}", size
             )
+
         pages[record.size_bytes] = record
+
     taken = sum(record.size_bytes * record.count for record in pages.values())
     if taken > wire.memory:
         raise InputError.at(
             f"{where}.memory", f"memory for its hugepages ({taken} bytes)", wire.memory
         )
+
     cores = tuple(sorted(map(_core, wire.cores), key=lambda core: core.cpus[0]))
     hugepages = tuple(pages[size] for size in sorted(pages))
     return NumaNode(
@@ -538,6 +552,7 @@ def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
     if node.distances:
         known = dict(zip(ids, node.distances, strict=True))
         described["distances"] = [known.get(numa_id, UNREACHABLE) for numa_id in range(ids[-1] + 1)]
+
     return described | ({"memoryKind": node.memory_kind} if node.memory_kind else {})
 
 
@@ -563,6 +578,7 @@ def summary(machine: Machine) -> str:
     ]
     if l3_groups:
         parts.append(counted(len(l3_groups), "L3 cache"))
+
     total = sum(node.memory for node in machine.numa_nodes)
     parts.append(f"{short_bytes(total)} memory" if machine.knows_memory else "memory not known")
     return ", ".join(parts)

@@ -62,6 +62,7 @@ def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
             pairs = _nvlink_pairs(library, handles, buses, uuids)
         except library.NVMLError as error:
             raise InputError(f"NVIDIA's driver cannot describe its GPUs: {error}") from error
+
     known = {pci_place(device.address): device for device in machine.pci_devices}
     devices = []
     for uuid, node, bus in zip(uuids, named, buses, strict=True):
@@ -69,6 +70,7 @@ def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
         candidates = (node, None if there is None else there.numa_node)
         near = next(((one,) for one in candidates if one in machine.numa_node_ids), None)
         devices.append(Device(uuid, near, pci="" if there is None else there.address))
+
     return LoadedMachine(
         machine, {GPU_RESOURCE: tuple(devices)}, {GPU_RESOURCE: pairs} if pairs else {}
     )
@@ -80,6 +82,7 @@ def _session(library: Any) -> Iterator[Any]:
     if library is None:
         with needs_extra("NVIDIA GPUs need nvidia-ml-py", "nvidia-ml-py"):
             import pynvml as library  # type: ignore[import-not-found,import-untyped,no-redef,unused-ignore]  # noqa: PLC0415  # an extra
+
     try:
         library.nvmlInit()
     except library.NVMLError as error:
@@ -87,6 +90,7 @@ def _session(library: Any) -> Iterator[Any]:
             f"cannot use NVIDIA's driver: {error}; is it installed and loaded on this machine?"
         )
         raise InputError(message) from error
+
     try:
         yield library
     finally:

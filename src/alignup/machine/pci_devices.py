@@ -60,6 +60,7 @@ class PciSelector(Record):
             raise InputError.at(
                 "--device-resource", f"{_FORMS}, such as nvidia.com/gpu=10de:*", text
             )
+
         class_, vendor, device = (
             (found[name] or "").lower() for name in ("class", "vendor", "device")
         )
@@ -109,10 +110,12 @@ def devices_from_pci(
                 raise InputError.at(
                     "--device-resource", expected, f"{owner[device.address]}, {selector.resource}"
                 )
+
             nodes = None if device.numa_node is None else (device.numa_node,)
             inventory.setdefault(selector.resource, {})[device.address] = Device(
                 device.address, nodes
             )
+
     return {
         resource: tuple(devices[address] for address in sorted(devices))
         for resource, devices in inventory.items()
@@ -214,11 +217,13 @@ class PciTree:
         """
         if one == other:
             return 0
+
         up, down = self.above(one), self.above(other)
         shared = next((bridge for bridge in up if bridge in down), None)
         if shared is None:
             near, far = self._devices[one].numa_node, self._devices[other].numa_node
             return NODE if self._is_one_node or (near is not None and near == far) else SYS
+
         return (
             PHB
             if shared == up[-1]

@@ -62,10 +62,12 @@ def known_faults(node: Node, pod: Pod) -> tuple[Fault, ...]:
             scratch.whole_verdict = False
             if scratch.admit(pod):
                 scratch.remove(pod.uid)
+
         count = sum(_combinations(pod, watched)) if merges else 0
         if count > MOST_MERGED:
             text = f"it merges all {count:.1e} combinations of hints"
             found["merges_all_combinations"] = Fault("does not answer", text)
+
     return tuple(fault for name, fault in found.items() if name in known)
 
 
@@ -82,12 +84,14 @@ def _of_node(node: Node, pod: Pod) -> Iterator[tuple[str, Fault]]:
         if walked and len(ids) > MOST_WALKED:
             text = f"it walks all 2^{len(ids)} sets of NUMA nodes for the hints of {walked[0]}"
             yield "walks_all_masks", Fault("does not answer", text)
+
         if options.prefer_closest_numa_nodes and ids[-1] >= len(ids):
             text = (
                 "prefer-closest-numa-nodes takes ids of NUMA nodes "
                 f"({', '.join(map(str, ids))}) for places"
             )
             yield "panics_on_sparse_ids", Fault("panics", text)
+
     there = node.machine.memory_by_type
     lacking = [
         kind
@@ -139,6 +143,7 @@ class _Watched(RecordingProvider):
                     "another container's"
                 )
                 self.found[name] = Fault("gives CPUs twice", text)
+
         self.provider.allocate(pod, container, affinity)
 
 

@@ -234,6 +234,7 @@ class Holdings(Record):
                 if amount := one.memory.get(amounts.resource, {}).get(node, 0):
                     yield one, amount, 0
                 continue
+
             if held:
                 yield one, len(held), len(held & counted)
                 counted |= held
@@ -297,6 +298,7 @@ def _cpu_amounts(node: Node) -> Iterator[ResourceAmounts]:
     """Yield the CPUs of each NUMA node, where there is a static CPU policy."""
     if node.cpu is None:
         return
+
     allocatable, free = int(node.cpu.allocatable_cpus), int(node.cpu.free_cpus)
     places = [
         PlaceAmounts(
@@ -348,6 +350,7 @@ def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup
     """Yield the NUMA nodes that are bound together, or to themselves, by mask."""
     if node.memory is None:
         return
+
     ledger, machine = node.memory.ledger, node.machine
     bound = {mask for mask in ledger.groups if mask & ~ledger.unused}
     bound |= {
@@ -362,5 +365,6 @@ def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup
             for block in blocks:
                 mask = sum(1 << machine.position(numa_id) for numa_id in block.numa_nodes)
                 pods.setdefault(mask, {})[pod.namespaced_name] = None
+
     for mask, names in sorted(pods.items()):
         yield MemoryGroup(ids_of(mask, machine.numa_node_ids), tuple(names), mask in bound)

@@ -58,6 +58,7 @@ def version_of(
     named = data.get("kubeletVersion") if given is None else given
     if named is not None:
         return parse_version(named)
+
     told = None if node is None else node.kubelet_version
     return (
         NEWEST if told is None else parse_version(told, "nodeObject.status.nodeInfo.kubeletVersion")
@@ -99,6 +100,7 @@ def own_policies(pod: Pod, config: KubeletConfig, machine: Machine) -> dict[str,
     text = pod.annotations.get(POLICIES) if pod.annotations else None
     if text is None:
         return {}
+
     from alignup.text.json_text import decode_json  # noqa: PLC0415  # few pods need it
 
     named: object = (
@@ -111,9 +113,11 @@ def own_policies(pod: Pod, config: KubeletConfig, machine: Machine) -> dict[str,
         raise InputError.at(
             POLICIES, f"an object of policies by container ({', '.join(sorted(known))})", named
         )
+
     for policy in named.values():
         if policy not in TOPOLOGY_POLICIES:
             raise InputError.at(POLICIES, f"one of {', '.join(TOPOLOGY_POLICIES)}", policy)
+
     return {
         name: policy_of(replace(config, topology_manager_policy=policy), machine)
         for name, policy in named.items()

@@ -130,6 +130,7 @@ class Node:
 
             check_default_exclusive(single_numa_node_exclusive, "singleNUMANodeExclusive")
             self.config = labelled_config(self.config, self.labels)
+
         policy, profile = inputs.policy_of(self.config, self.machine), self.config.profile
         inventory: Any = devices or {}
         for name, found in inventory.items():
@@ -139,13 +140,16 @@ class Node:
                     'a list of devices such as {"id": "gpu0", "numa": 0}',
                     found,
                 )
+
         if any(isinstance(one, Mapping) for found in inventory.values() for one in found):
             inventory = decode_inventory(inventory, self.machine)
+
         pairing = None
         if pair:
             from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # few nodes need it
 
             pairing = Pairing(self.machine, read_pairs(pair))
+
         self.devices = (
             DeviceProvider(self.machine, inventory, plugins or {}, profile, pairing)
             if inventory
@@ -210,6 +214,7 @@ class Node:
         """
         if not isinstance(data, Mapping) or "machine" not in data:
             raise InputError.at("the node", 'an object with "machine"', data)
+
         from alignup.text.typed import decode  # noqa: PLC0415  # msgspec is slow to import
 
         inputs.check_keys(data, "a node")
@@ -270,6 +275,7 @@ class Node:
         known = self.node_object
         if name and (known is None or known.name != name):
             known = NodeObject(name, {"kubernetes.io/hostname": name, **self.labels})
+
         at = known if known is not None and known.name else found.only_node
         features = {NODE_RESOURCES: True} if self.config.profile.pods.claims_count else None
         self.claims = ClaimProvider(
@@ -454,6 +460,7 @@ class Node:
         other = Node.__new__(Node)
         for name in Node.__slots__:
             setattr(other, name, own.get(name, getattr(self, name)))
+
         placer = None if wrap else self.manager.placer
         other.manager = self.manager.copy(
             tuple(map(wrap, providers) if wrap else providers),
@@ -500,8 +507,10 @@ class Node:
         config, nodes, rows = self.config, len(self.machine.numa_nodes), None
         if config.topology_manager_policy_options.prefer_closest_numa_nodes:
             rows = self.machine.distance_matrix
+
         if config.reading != READINGS[0] or (rows and nodes > MOST_SUMMED):
             return None
+
         return Placer(
             nodes,
             TOPOLOGY_POLICIES.index(config.topology_manager_policy),
@@ -523,11 +532,14 @@ class Node:
             refusal = self.pod_policies.decide(pod, observed=observed)
         else:
             refusal = manager.decide(pod, manager.policy, manager.scope, observed=observed)
+
         if refusal is not None or not self.whole_verdict:
             return refusal, ()
+
         refusal, preempted = self.checked_as_whole(pod)
         if refusal is not None:
             self.remove(pod.uid)
+
         return refusal, preempted
 
     def checked_as_whole(self, pod: Pod) -> tuple[Refusal | None, tuple[Pod, ...]]:
@@ -567,12 +579,15 @@ class Node:
             return Admission(
                 False, refusal.reason, refusal=refusal, numa_node_ids=self.machine.numa_node_ids
             )
+
         if not preempted and (shares := self.manager.shares(pod)) is not None:
             return _admitted_later(shares, self.pools, self.machine.numa_node_ids)
+
         got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
         admission = Admission(True, "", got, None, self.machine.numa_node_ids)
         if not (preempted or pod.has_shared_pool):
             return admission
+
         return replace(
             admission,
             preempted=tuple(one.namespaced_name for one in preempted),
@@ -640,6 +655,7 @@ class Node:
                 raise InputError.at(
                     "container", f"a container of the pod ({names})", container_name
                 )
+
             if self.memory is not None:
                 self.memory.started(pod, container_name)
             if self.devices is not None and pod.has_shared_pool and container.devices:
@@ -716,6 +732,7 @@ def _checked_machine(machine: object) -> Machine:
         if passed_over:
             warn(f"{', '.join(passed_over)} of the machine ignored: Node.from_dict keeps them")
         return machine_from_dict(machine)
+
     hint = "; read_machine takes names and files" if isinstance(machine, str) else ""
     raise TypeError(
         f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}"
@@ -740,6 +757,7 @@ def _checked_config(
     """
     if config is None:
         config = KubeletConfig()
+
     if isinstance(config, KubeletConfig):
         given = {
             name: value
@@ -747,10 +765,12 @@ def _checked_config(
             if value is not None
         }
         return replace(config, **given) if given else config
+
     if isinstance(config, Mapping):
         return KubeletConfig.from_dict(
             config, version=version or NEWEST, reading=reading or READINGS[0]
         )
+
     hint = (
         "; load_config of alignup.kubernetes.kubelet_config reads text"
         if isinstance(config, str)
@@ -800,4 +820,5 @@ def _admitted(
                 for resource, bits in sorted((one.devices or {}).items())
             },
         )
+
     return Admission(True, containers=got, numa_node_ids=numa_node_ids)

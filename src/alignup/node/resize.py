@@ -73,6 +73,7 @@ def resize(
         return Resize(ALLOCATED)
     if refused := _infeasible(node, wanted, changed, changes_pod=resources is not None):
         return Resize(_INFEASIBLE, refused)
+
     before = {one.name: node.allocation(uid, one.name) for one in pod.all_containers}
     return node.manager.lock.attempt(_resized, _undo, node, pod, wanted, before, node.bindings())
 
@@ -97,6 +98,7 @@ def _undo(
             node.cpu.release(pod.uid, name)
         if node.memory is not None and not had.memory:
             node.memory.release(pod.uid, name)
+
     restore()
     node.manager.update_requests(pod)
     affinities = {name: had.affinity for name, had in before.items() if had.affinity is not None}
@@ -127,6 +129,7 @@ def _infeasible(node: _Node, wanted: Pod, changed: frozenset[str], *, changes_po
         return "InPlacePodVerticalScaling is disabled"
     if changes_pod and "pod" in changed and not is_on("InPlacePodLevelResourcesVerticalScaling"):
         return "InPlacePodLevelResourcesVerticalScaling is disabled"
+
     by_kubelet = "kubelet_checks_capacity_of_resizes" in release_of(config.version).rules
     beyond = list(_beyond_node(node, wanted, "capacity" if by_kubelet else "allocatable"))
     if beyond and not by_kubelet:  # the API server says so before the kubelet hears of the resize
@@ -135,6 +138,7 @@ def _infeasible(node: _Node, wanted: Pod, changed: frozenset[str], *, changes_po
         refused := _beside_static_policy(node, wanted, is_on)
     ):
         return refused
+
     return f"Node didn't have enough capacity: {beyond[-1]}" if beyond else ""
 
 
@@ -152,6 +156,7 @@ def _beside_static_policy(node: _Node, wanted: Pod, is_on: Any) -> str:
             static
             and f"Resize is infeasible for Guaranteed Pods alongside {static} Manager static policy"
         )
+
     with_init = is_on("InPlacePodVerticalScalingInitContainers")
     resizable = [
         one for one in wanted.all_containers if with_init or one.is_sidecar or not one.is_init
@@ -175,6 +180,7 @@ def _beside_static_policy(node: _Node, wanted: Pod, is_on: Any) -> str:
                 f"Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy "
                 f'"{policy}"'
             )
+
     return ""
 
 
@@ -197,12 +203,15 @@ def _deferred(node: _Node, wanted: Pod) -> str:
         skipping = tuple(one for one in (node.cpu, node.memory) if one is not None)
         # a provider may stand for one of them
         providers = tuple(one for one in providers if getattr(one, "provider", one) not in skipping)
+
     refusal = manager.allocate_again(wanted, providers)
     if refusal is not None:
         if refusal.detail or not wanted.has_shared_pool:
             return refusal.detail or TOPOLOGY_AFFINITY_MESSAGE
         return _POD_MESSAGES[manager.scope.name]
+
     if not node.whole_verdict:
         return ""
+
     refusal, _ = node.checked_as_whole(wanted)
     return "" if refusal is None else refusal.detail

@@ -59,11 +59,13 @@ def restarted(node: Node, config: KubeletConfig) -> Restarted:
         made.memory is None
     ):
         raise ConfigError("a state file is of another policy")
+
     for old, new in (
         (getattr(node, name), getattr(made, name)) for name in ("cpu", "memory", "devices")
     ):
         if old is not None and new is not None:
             new.inherit(old)
+
     made.manager.restore(node.pods)
     return admit_again(made, node.pods)
 
@@ -79,12 +81,14 @@ def check_start(machine: Machine, config: KubeletConfig) -> None:
         raise ConfigError(
             f"reserved-cpus: {config.reserved_system_cpus} is not a subset of online-cpus: {online}"
         )
+
     policy_of(config, machine)
     if config.cpu_manager_policy == "static" and not reserved["cpu"]:
         needed = "systemreserved.cpu + kubereserved.cpu to be greater than zero"
         raise ConfigError(f"[cpumanager] the static policy requires {needed}")
     if config.memory_manager_policy == "Static" and machine.knows_memory:
         _check_reserved_memory(machine, config, reserved)
+
     for name, there in node_capacity(machine).items():
         if reserved.get(name, 0) > there:
             has, kept = (
@@ -110,6 +114,7 @@ def _check_reserved_memory(
         if one.numa_node not in machine.numa_node_ids:
             lost = f"a NUMA node {one.numa_node} that does not exist on this machine"
             raise ConfigError(f"the reserved memory configuration references {lost}")
+
     by_type, there = reserved_by_type(config), node_capacity(machine)
     for kind in sorted({*by_type, *filter(is_pinned_memory, there)}):
         told, wanted = by_type.get(kind, 0), reserved.get(kind, 0) if kind in there else 0
@@ -142,10 +147,13 @@ def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:
                     refusal = Refusal(
                         misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources
                     )
+
             if refusal is None:
                 kept.append(node.counted(pod))
             else:
                 refused[pod.uid] = refusal
+
         for uid in refused:
             node.remove(uid)
+
     return Restarted(node, refused)

@@ -140,11 +140,13 @@ def fitted(text: str, width: int, size: int) -> str:
     shown = drawable(text)
     if text_width(shown, size) <= width:
         return shown
+
     kept = ""
     for letter in shown:
         if text_width(kept + letter + _ELLIPSIS, size) > width:
             break
         kept += letter
+
     return kept + _ELLIPSIS
 
 

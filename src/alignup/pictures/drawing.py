@@ -45,6 +45,7 @@ def explanation_scene(explanation: Explanation) -> picture.Scene:
     """
     if explanation.machine is None:
         raise ValueError("the explanation does not know its machine")
+
     holdings = explanation.after or explanation.before
     title = f"{explanation.pod} {'admitted' if explanation else f'refused: {explanation.reason}'}"
     remarks = {} if explanation.admitted else _remarks(explanation)
@@ -120,22 +121,28 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
             yield picture.paragraph(
                 "✓: this NUMA node could supply it alone; ○: only with others; ✗: not now"
             )
+
         signs = scene.signs
+
     if explanation.suggestions:
         yield picture.heading("What would help", 3)
         yield picture.listed([one.text for one in explanation.suggestions])
+
     for step in explanation.relevant_steps:
         yield from _step_parts(step, explanation.named_first)
+
     if holdings.memory_groups:
         yield picture.listed(
             [words.group_in_words(one) for one in explanation.before.memory_groups]
         )
+
     yield picture.heading("Its containers", 3)
     rows = list(words.container_rows(explanation, explanation.containers))
     yield picture.scrolling(picture.table(words.container_columns(explanation), rows))
     if not explanation.admitted:
         there = tuple(one for one in holdings.containers if one.pod_uid != explanation.uid)
         holdings = replace(holdings, containers=there)
+
     if holdings.containers:
         yield picture.heading("Who holds what", 3)
         yield picture.scrolling(picture.holders_table(holdings, signs))
@@ -156,6 +163,7 @@ def _step_parts(step: Step, first: frozenset[str]) -> Iterator[Element]:
         )
     else:
         yield picture.paragraph("requests nothing that is allocated by NUMA node")
+
     yield picture.paragraph(f"rule: {step.rule}")
     if common := words.in_common(step):
         yield picture.paragraph(f"NUMA nodes left by the merge: {common}")
@@ -203,6 +211,7 @@ class Drawing(Record):
             is_admission = isinstance(self.subject, Admission)
             expected = "a file .html" if is_admission else "a file .svg or .html"
             raise InputError.at("the drawing", expected, os.fspath(path))
+
         with system_errors("cannot write the drawing", path):
             Path(path).write_text(text, encoding="utf-8")
 

@@ -61,6 +61,7 @@ def lay_out(
     rooms: dict[tuple[int, ...], list[NumaNode]] = {}
     for node, sockets in zip(machine.numa_nodes, _homes(machine), strict=True):
         rooms.setdefault(sockets, []).append(node)
+
     in_order = sorted(rooms.items(), key=lambda room: (not room[0], room[0]))
     drawn = [_socket_box(sockets, nodes, places, remarks or {}) for sockets, nodes in in_order]
     parts = [boxes.group(boxes.in_rows(drawn, _WIDEST, _BETWEEN))]
@@ -68,11 +69,14 @@ def lay_out(
         label = _near(ids)
         near = list(_device_boxes(ids, places[ids], _DEVICES_WIDTH))
         parts.append(boxes.framed("apart", boxes.stacked(near), label, label))
+
     if machine.unassigned_cores:
         label = "in no NUMA node: nothing is placed here"
         parts.append(boxes.framed("apart", [_cores_box(machine.unassigned_cores)], label, label))
+
     if machine.offline_cpus:
         parts.append(_text_box(f"offline: CPUs {CPUSet(machine.offline_cpus)}", parts[0].width))
+
     return boxes.framed("machine", boxes.stacked(parts, _BETWEEN), padding=_BETWEEN)
 
 
@@ -114,6 +118,7 @@ def _socket_box(
         )
         width = min(boxes.text_width(text, boxes.CELL_FONT), _DEVICES_WIDTH)
         blocks.append(_text_box(text, max([width, *(block.width for block in blocks)])))
+
     label = named("socket", sockets, ", ") if sockets else "NUMA nodes without CPUs"
     cores = [core for node in nodes for core in node.cores]
     title = f"{label}: {len(cores)} cores, CPUs {_cpus_of(cores)}" if cores else label
@@ -140,6 +145,7 @@ def _node_box(
     ]
     if node.distances:
         parts.append(f"distances {' '.join(map(str, node.distances))}")
+
     label = f"NUMA node {node.id}"
     return boxes.framed(
         "node", boxes.stacked(blocks), label, f"{label}: {'; '.join(parts)}", key=("node", node.id)
@@ -164,6 +170,7 @@ def _cores_box(cores: Sequence[Core]) -> boxes.Box:
     caches: dict[tuple[int, int | None], list[Core]] = {}
     for core in cores:
         caches.setdefault((core.socket, core.l3), []).append(core)
+
     blocks = []
     for (_, l3), members in sorted(
         caches.items(), key=lambda cache: (cache[0][0], cache[0][1] or 0)
@@ -175,6 +182,7 @@ def _cores_box(cores: Sequence[Core]) -> boxes.Box:
             if l3 is None
             else boxes.framed("l3", block, f"L3 {l3}", title, padding=4)
         )
+
     return boxes.group(boxes.in_rows(blocks, _WIDEST_CORES))
 
 
@@ -227,6 +235,7 @@ def _devices_by_place(machine: Machine, devices: Inventory) -> Places:
             )
             kind = "device" if device.healthy else "sick"
             add(near, resource, kind, device.id, title, ("device", resource, device.id))
+
     named = {device.id for found in devices.values() for device in found}
     for pci in machine.pci_devices:
         known = kind_of(pci)
@@ -237,6 +246,7 @@ def _devices_by_place(machine: Machine, devices: Inventory) -> Places:
                 f"{_near(near)}"
             )
             add(near, "PCI", "pci", f"{known} {pci.address.removeprefix('0000:')}", title)
+
     return places
 
 

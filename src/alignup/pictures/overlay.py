@@ -101,8 +101,10 @@ def _marked(
             "path",
             d="".join(_outline(box.x, box.y, box.width, box.height) for box in boxes),
         )
+
     for box in boxes:
         svg_text(texts, box.x + box.width - 2, box.y + box.height - 3, sign.text, "au-sign")
+
     return Layer(shapes, texts)
 
 
@@ -151,6 +153,7 @@ def amounts_layer(
                             uid == subject,
                         )
                     )
+
             told = places["told", *key]
             svg_text(
                 texts,
@@ -160,6 +163,7 @@ def amounts_layer(
                 "au-told",
             )
             _draw_bar(layer, places[key], place.capacity, parts)
+
     return layer
 
 
@@ -263,6 +267,7 @@ class Sign(Record):
         tint, line, motif = (some[self.number % len(some)] for some in (_TINTS, _LINES, _MOTIFS))
         if self.number < 0:
             tint, line, motif = "#d6d6d6", "#777", _CROSSED
+
         made = Element(
             "pattern",
             {"id": self._name, "patternUnits": "userSpaceOnUse", "width": "6", "height": "6"},
@@ -272,6 +277,7 @@ class Sign(Record):
             SubElement(
                 made, "path", {"d": motif, "stroke": line, "stroke-opacity": "0.6", "fill": "none"}
             )
+
         return made
 
 
@@ -318,6 +324,7 @@ def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple
         boxes.append(
             Box("entry", _SWATCH[0] + text_width(label, CELL_FONT) + 18, 18, label, drawable(name))
         )
+
     whole = framed("group", in_rows(boxes, width - 20, 2), padding=10)
     layer = Layer(Element("g"), Element("g", {"class": "au-texts"}))
     for (sign, _), box in zip(entries, whole.children, strict=True):
@@ -331,4 +338,5 @@ def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple
         )
         svg_text(layer.texts, box.x + _SWATCH[0] - 3, box.y + _SWATCH[1] - 4, sign.text, "au-sign")
         svg_text(layer.texts, box.x + _SWATCH[0] + 5, box.y + _SWATCH[1] - 4, box.label, "au-label")
+
     return whole, layer

@@ -162,6 +162,7 @@ def scene_element(scene: Scene) -> Element:
     boxes = lay_out(scene.machine, scene.devices, scene.remarks)
     if scene.is_headed:
         boxes = group(stacked([_heading(scene, max(boxes.width, _LEAST_WIDTH)), boxes]))
+
     width, height = max(boxes.width, _LEAST_WIDTH), boxes.height
     layers = [overlay.Layer(*box_layers(boxes))]
     used: list[overlay.Sign] = []
@@ -177,6 +178,7 @@ def scene_element(scene: Scene) -> Element:
             layers.append(
                 overlay.holding_layer(places, one, signs[one.pod_uid], is_subject=is_subject)
             )
+
         names = {signs[one.pod_uid]: one.pod for one in scene.holders}
         box, layer = overlay.legend(names, signs.get(scene.subject), width)
         for element in (layer.shapes, layer.texts):
@@ -184,6 +186,7 @@ def scene_element(scene: Scene) -> Element:
         layers.append(layer)
         height += box.height
         used = [overlay.RESERVED, *names]
+
     drawn = [*(one.shapes for one in layers), *(one.texts for one in layers)]
     return picture(width, height, scene.title, drawn, overlay.patterns(used))
 
@@ -220,6 +223,7 @@ def machine_tables(machine: Machine, devices: Inventory) -> Iterator[Element]:
         rows.append(
             (f"{node.id}", *(cell or "-" for cell in cells), short_bytes(node.memory), pages or "-")
         )
+
     yield table(columns, rows, frozenset({"NUMA node", "cores", "CPUs", "memory"}))
     if devices:
         yield heading("Devices")
@@ -234,6 +238,7 @@ def machine_tables(machine: Machine, devices: Inventory) -> Iterator[Element]:
             for one in found
         ]
         yield table(("resource", "device", "NUMA nodes", "healthy"), rows)
+
     if machine.distance_matrix and len(machine.numa_nodes) > 1:
         yield heading("Distances")
         ids = [str(numa_id) for numa_id in machine.numa_node_ids]

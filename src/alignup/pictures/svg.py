@@ -60,7 +60,9 @@ def box_layers(boxes: Box) -> tuple[Element, Element]:
                 shape.set("rx", "3")
             if box.title:
                 add(shape, "title", box.title)
+
         _write_label(texts, box)
+
     return shapes, texts
 
 
@@ -90,6 +92,7 @@ def picture(
     add(root, "style").text = style("picture")
     if patterns:
         add(root, "defs").extend(patterns)
+
     add(root, "rect", width=width, height=height, class_="au-machine")
     root.extend(layers)
     return root

@@ -37,19 +37,24 @@ def empty_shared_pool(pod: Pod, total: Mapping[str, int]) -> str:
             amounts = {"cpu": container.exclusive_cpus} if container.exclusive_cpus else {}
         else:
             amounts = dict(container.memory)
+
         if container.is_init and not container.is_sidecar:
             if not amounts and (resource := exhausted()):
                 what = "cpus" if resource == "cpu" else resource
                 return (
                     f"pod rejected, pod has shared init containers but no {what} available for them"
                 )
+
             continue
+
         is_shared = is_shared or not amounts
         for resource in left:
             left[resource] -= amounts.get(resource, 0)
+
     resource = exhausted()
     if not is_shared or resource is None:
         return ""
+
     what = "cpus" if resource == "cpu" else "memory"
     return (
         f"pod rejected, sum of exclusive container {resource} requests equals pod budget, "

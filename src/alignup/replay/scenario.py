@@ -120,8 +120,10 @@ def read_step(step: Any) -> Step:
             '{"remove": uid}'
         )
         raise InputError.at("the step", expected, step)
+
     if "admit" in step:
         return Admit(read_pod(step["admit"]))
+
     name = next(one for one in STEPS if one in step)
     uid = step[name]
     if not isinstance(uid, str):
@@ -133,10 +135,13 @@ def read_step(step: Any) -> Step:
         for where, value in (("containers", containers), ("pod", {} if pod is None else pod)):
             if not isinstance(value, Mapping):
                 raise InputError.at(where, "an object", value)
+
         return Resize(uid, containers, pod)
+
     container = step.get("container")
     if not isinstance(container, str):
         raise InputError.at("container", "the name of a container of the pod", container)
+
     return Start(uid, container)
 
 
@@ -165,11 +170,14 @@ def apply_step(node: Node, step: Step, refused: dict[str, str]) -> Admission | N
             refused.update(dict.fromkeys(before - {pod.uid for pod in node.pods}, _PREEMPTED))
         else:
             refused[step.pod.uid] = admission.reason
+
         return admission
+
     if step.uid in refused:
         if not isinstance(step, Remove):
             reason = refused[step.uid]
             return Admission(False, reason, refusal=Refusal(reason, _NOT_THERE, provider=KUBELET))
+
         del refused[step.uid]
     elif isinstance(step, Remove):
         node.remove(step.uid)
@@ -180,6 +188,7 @@ def apply_step(node: Node, step: Step, refused: dict[str, str]) -> Admission | N
             node.started(step.uid, step.container)
         except AllocationError as error:  # it does not start; its pod stays
             return Admission(True, refusal=Refusal("", str(error), provider=KUBELET))
+
     return None
 
 
@@ -226,6 +235,7 @@ def replay(
     """
     if not isinstance(scenario, Mapping):
         raise InputError.at("the scenario", "an object with a machine and steps", scenario)
+
     name = scenario.get("name", "")
     recorders: list[tuple[str, RecordingProvider]] = []
 
@@ -240,6 +250,7 @@ def replay(
         )
     except ConfigError as error:
         return {"name": name, "configError": str(error)}
+
     return {
         "name": name,
         "steps": list(replay_steps(node, steps_of(scenario), recorders, with_faults=with_faults)),
@@ -262,6 +273,7 @@ def replay_steps(
             answer = admission_dict(
                 node, pod, Admission(True) if admission is None else admission, recorders
             )
+
         yield answer | faults
 
 
@@ -283,8 +295,10 @@ def admission_dict(
         return answer
     if node.claims is not None and pod.constraints.claims:
         answer["claims"] = {"devices": [one.to_dict() for one in node.claims.devices(pod.uid)]}
+
     if not recorders:
         return answer
+
     hints: Hints = {}
     for one in pod.all_containers:
         asked = [
@@ -293,8 +307,10 @@ def admission_dict(
             if one.name in recorder.by_container
         ]
         hints |= {one.name: {name: hints[one.name] for name, hints in asked}} if asked else {}
+
     if node.scope_name == "pod":
         hints[None] = {name: recorder.by_pod for name, recorder in recorders}
+
     return with_hints_of(answer, hints, node.machine.numa_node_ids)
 
 
@@ -313,14 +329,17 @@ def hints_dict(resources: ResourceHints, ids: Sequence[int]) -> dict[str, Any] |
     """Return a provider's hints by resource; of a long list a sample, followed by the total count."""
     if resources is None:
         return None
+
     shown: dict[str, Any] = {}
     for resource, hints in sorted(resources.items()):
         if hints is None:
             shown[resource] = None
             continue
+
         packed = hints if isinstance(hints, HintList) else HintList(hints)
         shown[resource] = [affinity_dict(hint, ids) for hint in packed.sample(MOST_SHOWN_HINTS)]
         total = packed.total()
         if total is None or total > MOST_SHOWN_HINTS:
             shown[resource].append({"sampled": MOST_SHOWN_HINTS, "total": total})
+
     return shown

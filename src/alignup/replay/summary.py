@@ -263,6 +263,7 @@ def summarized(
     except ConfigError as error:
         tick(len(steps))
         return NodeReport(name, Counts(), config_error=str(error))
+
     tally = _Tally(node, len(steps))
     refused: dict[str, str] = {}
     for index, step in enumerate(steps, 1):
@@ -270,6 +271,7 @@ def summarized(
             tally.note(step, apply_step(node, step, refused))
         if index % _TICK == 0:
             tick(_TICK)
+
     tick(len(steps) % _TICK)
     return tally.report(name)
 
@@ -299,6 +301,7 @@ class _Tally:
                     bit for bit, device in devices if one.devices[device.id] == place.numa_nodes
                 ]
                 self._members.append((one.resource, bit_set(near)))
+
         self._places = [(one.resource, place) for one in held.resources for place in one.places]
         self._totals = [0] * len(self._places)
         self._least = [place.allocatable for _, place in self._places]
@@ -316,10 +319,12 @@ class _Tally:
         if node.cpu is not None:
             free = node.cpu.ledger.capacity.allocatable & ~node.cpu.ledger.given
             found += [(bits & free).bit_count() for bits in node.machine.node_cpus]
+
         if node.memory is not None:
             by_kind = node.memory.free
             for kind in self._kinds:
                 found += by_kind[kind]
+
         pools = node.pools
         found += [
             (pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members
@@ -344,9 +349,11 @@ class _Tally:
                 self._note_placement(step.pod, admission)
             else:
                 self._note_refusal(step.pod, admission.refusal)
+
         if admission is None or admission.admitted:
             self._free = self._read()
             self._least = list(map(min, self._least, self._free))
+
         self._totals = [total + free for total, free in zip(self._totals, self._free, strict=True)]
         if counts.steps % self._every == 0:
             self._curves.append(self._free)
@@ -425,8 +432,10 @@ def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[
             raise InputError.at(
                 where, f"one of {', '.join(TOPOLOGY_POLICIES)}, perhaps with a scope", part
             )
+
         if slash and scope not in TOPOLOGY_SCOPES:
             raise InputError.at(where, f"one of {', '.join(TOPOLOGY_SCOPES)} after the slash", part)
         scoped = {"topologyManagerScope": scope} if scope else {}
         found[part.strip()] = {"topologyManagerPolicy": policy, **scoped}
+
     return found

@@ -54,8 +54,10 @@ def free_in(places: Iterable[tuple[str, int]], there: int | None = None) -> str:
     where = f": {', '.join(f'{count} {name}' for name, count in some)}" if len(some) > 1 else ""
     if len(some) == 1 < len(every):
         where = f", {'all ' if some[0][1] > 1 else ''}{some[0][0]}"
+
     if total and total == there:
         return f"the machine has {total}{where}"
+
     return f"{total}{'' if there is None else f' of {there}'} free{where}"
 
 

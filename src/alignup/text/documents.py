@@ -31,6 +31,7 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
     """
     if len(text) > TEXT_LIMIT:
         raise InputError(f"{source} has {len(text)} bytes or more: at most {TEXT_LIMIT} are read")
+
     try:
         if isinstance(text, bytes):
             characters = text.decode("utf-8-sig")
@@ -39,6 +40,7 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
             characters.encode()  # a str may hold surrogates; what was decoded cannot
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise InputError(f"not UTF-8: {error.reason} at offset {error.start} of {source}") from None
+
     if characters.lstrip().startswith("{"):
         from alignup.text.json_text import decode_json  # noqa: PLC0415  # msgspec is slow to import
 
@@ -46,6 +48,7 @@ def read_documents(text: str | bytes, source: str) -> list[object]:
             return [decode_json(characters, "JSON")]
         with suppress(InputError):
             return [decode_json(line, "JSON") for line in characters.splitlines() if line.strip()]
+
         # YAML's flow style starts with a brace too, and its errors name the line
     # processes that read objects or JSON only must not pay for importing PyYAML
     from alignup.text.yaml_reader import read_yaml  # noqa: PLC0415

@@ -68,6 +68,7 @@ def decode_json(
             "Input data was truncated", "the text is truncated: it ends within a value"
         )
         why = words.replace("Object missing required field", "it lacks the key")
+
     place = f" at {where}" if where else ""
     given = bytes(text) if isinstance(text, msgspec.Raw) else text
     start = given[:_SHOWN]
@@ -113,6 +114,7 @@ def is_too_deep(text: str | bytes) -> bool:
     opening = ("[", "{") if isinstance(text, str) else (b"[", b"{")
     if sum(map(text.count, opening)) <= DEPTH_LIMIT:  # type: ignore[arg-type]  # of one type
         return False
+
     data = text.encode(errors="replace") if isinstance(text, str) else text
     data = data.replace(rb"\\", b"").replace(rb"\"", b"")
     depth = within_string = 0
@@ -124,6 +126,7 @@ def is_too_deep(text: str | bytes) -> bool:
             return True
         depth = depths[-1]
         within_string ^= len(parts) - 1 & 1
+
     return False
 
 
@@ -147,7 +150,9 @@ def numbered_lines(
         for number, line in enumerate(lines, 1):
             if stripped := line.strip():
                 yield f"{source}:{number}", stripped
+
         return
+
     # two calls and not one, since the type of the pattern is that of the text
     found = (
         re.finditer(_INK, lines) if isinstance(lines, str) else re.finditer(_INK.encode(), lines)
@@ -177,6 +182,8 @@ def without_depths(text: bytes, levels: int) -> bytes:
             depth -= 1
             if depth == levels:
                 start = token.end()
+
     if depth <= levels:  # else the text ends within what is cut out
         kept.append(text[start:])
+
     return b"".join(kept)

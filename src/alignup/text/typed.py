@@ -87,6 +87,7 @@ def _input_error(complaint: str, value: object, where: str) -> InputError:
         keys = value if isinstance(value, Mapping) else ()
         strange = next((key for key in keys if not isinstance(key, str)), None)
         return InputError.at(place, f"{words} as key", strange)
+
     return InputError.at(place, f"{words}{expected['limit']}", value)
 
 
@@ -108,4 +109,5 @@ def _look_up(value: object, path: str, python_type: type | tuple[type, ...]) -> 
             if step.end() != len(path) or not wrong:
                 return value, f"{place}{path[step.start() :]}"
             value, place = wrong[0][1], f'{place}["{wrong[0][0]}"]'
+
     return value, place

@@ -75,7 +75,9 @@ class _Loader(_SafeLoader):
                 raise ConstructorError(
                     None, None, "found a mapping that merges itself", node.start_mark
                 )
+
             return
+
         self.flattened[id(node)] = False
         sources: list[Node] = []
         own: list[tuple[Node, Node]] = []
@@ -88,7 +90,9 @@ class _Loader(_SafeLoader):
                 if key.value in seen:
                     raise _refusal(f"found the key {key.value[:40]!r} a second time", key)
                 seen.add(key.value)
+
             own.append((key, value))
+
         node.value = own
         merged: list[tuple[Node, Node]] = []
         for source in reversed(sources):
@@ -99,6 +103,7 @@ class _Loader(_SafeLoader):
             if self.merged_left < 0:
                 raise _refusal("found more merged entries than are read", node)
             merged.extend(source.value)
+
         node.value = merged + own
         self.flattened[id(node)] = True
 
@@ -161,6 +166,7 @@ def read_yaml(text: str, source: str) -> list[object]:
     finally:
         if loader is not None:
             loader.dispose()
+
     return documents
 
 
@@ -176,8 +182,10 @@ def _problem(error: yaml.YAMLError) -> str:
             if mark
             else f"{problem} in some line"
         )
+
     if isinstance(error, yaml.reader.ReaderError):
         return f"found the character {chr(error.character)!r} at offset {error.position}"
+
     return f"{' '.join(str(error).split())} in some line"
 
 
@@ -196,6 +204,7 @@ def _expands(document: object) -> bool:
             distinct += len(value)
             items = value.values() if isinstance(value, dict) else value
             sizes[id(value)] = 1 + sum(map(expanded, items))
+
         return sizes[id(value)]
 
     whole = expanded(document)

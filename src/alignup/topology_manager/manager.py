@@ -93,6 +93,7 @@ class TopologyManager:
             raise TypeError(f"expected a policy as `make_policy` returns it, got {policy!r}")
         if not isinstance(scope, str) and not callable(getattr(scope, "admit", None)):
             raise TypeError(f"expected 'container', 'pod' or a scope, got {scope!r}")
+
         is_class = isinstance(observer, type)
         if observer is not None and (
             is_class or not callable(getattr(observer, "admission", None))
@@ -100,6 +101,7 @@ class TopologyManager:
             raise TypeError(
                 f"expected an observer with a method admission(seconds, admitted), got {observer!r}"
             )
+
         self.policy = policy
         self.scope = make_scope(scope, policy) if isinstance(scope, str) else scope
         self.lock = ManagerLock()
@@ -164,6 +166,7 @@ class TopologyManager:
         """
         if isinstance(pod, Mapping):
             pod = read_pod(pod)
+
         with self.lock:
             if (refusal := self.decide(pod, self.policy, self.scope)) is not None:
                 return Admission(False, refusal.reason, refusal=refusal)
@@ -189,8 +192,10 @@ class TopologyManager:
         """
         if pod.uid in self._pods:
             self.check_new(pod)
+
         if self._observer is None or not observed:
             return self.lock.change(self._place, self._forget, pod, policy, scope)
+
         start = time.perf_counter()
         refusal = self.lock.change(self._place, self._forget, pod, policy, scope)
         self._tell(time.perf_counter() - start, refusal is None)

@@ -67,16 +67,20 @@ def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
                 f"expected a mapping of resources to hints, or None, got {resources!r} from a "
                 "provider"
             )
+
         if not resources:
             lists.append(NO_PREFERENCE)
             continue
+
         for resource, hints in resources.items():
             if hints is None:
                 lists.append(NO_PREFERENCE)
                 continue
+
             lists.append(
                 (hints if type(hints) is HintList else packed(resource, hints)) or IMPOSSIBLE
             )
+
     return lists
 
 
@@ -143,8 +147,10 @@ class SingleNUMANodePolicy(Record):
             if best.affinity is None or best.affinity.count() > 1:
                 best = TopologyHint(BitMask.from_int((1 << self.merger.numa_nodes) - 1), False)
             return best, best.preferred
+
         if best.affinity is not None and best.affinity.count() == self.merger.numa_nodes:
             best = TopologyHint(None, best.preferred)
+
         return best, best.preferred
 
 
@@ -193,12 +199,14 @@ def make_policy(
         raise ConfigError.at(
             "topologyManagerPolicy", f"one of {', '.join(TOPOLOGY_POLICIES)}", name
         )
+
     if reading not in READINGS:
         raise ConfigError.at("the reading", f"one of {', '.join(READINGS)}", reading)
     if name == NonePolicy.name:
         return NonePolicy()
     if not isinstance(numa_nodes, int):
         raise TypeError(f"expected a number of NUMA nodes, got {numa_nodes!r}")
+
     parsed = (
         options if isinstance(options, TopologyOptions) else parse_topology_options(options or {})
     )
@@ -209,6 +217,7 @@ def make_policy(
             f"max-allowable-numa-nodes of topologyManagerPolicyOptions (up to {MAX_NUMA_NODES}) "
             "allows more"
         )
+
     if reading == DOCUMENTS:
         if parsed.prefer_closest_numa_nodes or numa_nodes > MOST_AS_WRITTEN:
             raise ConfigError(
@@ -216,7 +225,9 @@ def make_policy(
                 "where the documents "
                 f"are followed, got {numa_nodes} NUMA nodes and {set_options(parsed)}"
             )
+
         return _POLICIES[name](Merger(numa_nodes, as_written=True))
+
     rows = (distances or ()) if parsed.prefer_closest_numa_nodes else None
     if rows is not None and (
         len(rows) != numa_nodes or any(len(row) != numa_nodes for row in rows)
@@ -225,4 +236,5 @@ def make_policy(
             f"expected distances between all {numa_nodes} NUMA nodes for policy option "
             f'"prefer-closest-numa-nodes", got {[len(row) for row in rows]!r} a row'
         )
+
     return _POLICIES[name](Merger(numa_nodes, rows))

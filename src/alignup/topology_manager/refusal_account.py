@@ -54,9 +54,11 @@ class MemoryAccount(Record):
         asked = f"{amount_in(unit, self.asked, up=True)} asked"
         if self.free is None:
             return f"{asked}, the machine has none"
+
         nodes: dict[int, list[int]] = {}
         for node, free in zip(self.numa_node_ids, self.free, strict=True):
             nodes.setdefault(free, []).append(node)
+
         there = ", ".join(
             (
                 f"{amount_in(unit, free)} on "

@@ -103,6 +103,7 @@ def view_of(
     """Return the hints of a resource as sets of NUMA node ids."""
     if hints is None:
         return ResourceView(resource, (), (), anywhere=True, account=account)
+
     pairs = mask_pairs(hints)
     preferred, other = (
         [
@@ -210,6 +211,7 @@ def cause(
     names = [name for offer in offers for name in offer.resources]
     if kind == "too little":
         return too_little(names, accounts, amounts or {})
+
     views = [
         view_of(
             " and ".join(offer.resources),
@@ -224,8 +226,10 @@ def cause(
         return (
             f"{needs}; {refusal.policy} admits no more NUMA nodes than an empty machine would need"
         )
+
     if kind == "conflict":
         return _conflict(views, refusal.policy, amounts)
+
     known = [(name, amounts[name]) for name in names if amounts and name in amounts]
     lacking = {
         name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked
@@ -235,6 +239,7 @@ def cause(
         when = "" if all(amount.is_alone for _, amount in known) else " free"
         wishes = [f"{wish}{when} (at most {free})" for wish, free in told]
         return f"no NUMA node has {_either(wishes)}; {SINGLE} needs one"
+
     parts = [
         _beyond_one(view, offer.resources, amounts or {})
         for view, offer in zip(views, offers, strict=True)
@@ -284,6 +289,7 @@ def too_little(
     if known.keys() == set(names) and (len(names) > 1 or known[names[0]].is_lasting):
         lasting = all(one.is_lasting for one in known.values())
         return f"{'' if lasting else 'not enough is free: '}{'; '.join(told.values())}"
+
     each = {
         name: told[name].replace(f" {name}", "", 1) if name in told else accounts.get(name, "")
         for name in names
@@ -307,8 +313,10 @@ def _left(name: str, amounts: Amounts, free: str) -> str:
             name
         ]
         return f"the machine has {there}, of which the pod's other containers take {taken}"
+
     if not amounts.reserved or is_device(name):
         return f"the machine has {free}{apart}"
+
     reserved, there = _in_one_unit(
         {name: (amounts.reserved, amounts.reserved + (amounts.free or 0))}
     )[name]
@@ -331,6 +339,7 @@ def _beyond_one(
         wider = preferred_sets(view) or other_sets(view)
         takes = f"{'they' if several else 'it'} would take {wider}" if wider else ""
         return f"{what} ({'; '.join(filter(None, (view.account, takes)))})"
+
     parts = [
         f"{f'{name} ' if several else ''}{asked} asked, at most {free} free on one"
         for name, (asked, free) in _in_one_unit(short).items()
@@ -370,10 +379,13 @@ def _conflict(
             if amounts and name in amounts:
                 amount = _in_one_unit({name: (amounts[name].asked, 0)})[name][0]
                 name, ending = f"{amount} {name}", _ending(amount)
+
             words = f"need{ending} {counted(len(view.preferred[0]), 'NUMA node')}"
         else:
             words = f"prefer{ending} {preferred_sets(view)}"
+
         parts.append(f"{name} {words}{_accounted(view) if amounts is None else ''}")
+
     return f"{', '.join(parts)}; {policy} {rule}"
 
 

@@ -30,6 +30,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the disk, made with the program and the unit of this tree."""
     if reason := why_not():
         pytest.skip(reason)
+
     folder, wheels = Path(os.environ["ALIGNUP_VM"]), tmp_path_factory.mktemp("wheels")
     build = [
         sys.executable,

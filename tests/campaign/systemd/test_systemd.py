@@ -124,6 +124,7 @@ def check_machine(machine, layout):
         assert node["memory"] >> 20 == int(size)
         assert node["distances"] == list(map(int, rows[number].split()))
         assert {(core["socket"], *core["cpus"]) for core in node["cores"]} == cores[number]
+
     (card,) = (device for device in found["pciDevices"] if device["class"] == "0200")
     assert card["numaNode"] == layout.device_node
 
@@ -253,6 +254,7 @@ def test_limits_and_the_end_of_a_service_hold_for_its_command(machine):
             "find /sys/fs/cgroup -path '*/a.service/alignup-*' -type d"
         ).out.split()
         assert machine.run(f"cat {group}/cgroup.procs").out.split()
+
     assert machine.run(f"test -e {group}", check=False).status == 1
     limits = "--property MemoryMax=64M --property MemorySwapMax=0"
     eats = "alignup run --name e --cpus 1 -- python3 -c 'print(len(bytearray(200 << 20)))'"
@@ -282,6 +284,7 @@ def test_a_boot_ends_leases_in_order_or_not_and_another_machine_is_said(image, d
     with running(machine, a="anna --cpus 2"):
         machine.reboot()
         eventually(lambda: is_active(machine, AGENT))
+
     assert leases(machine) == {}
     check_log(machine)
     machine.run(

@@ -55,6 +55,7 @@ def tree(*roots: tuple[int, int, str]) -> tuple[str, ...]:
     for bus, node, text in roots:
         devices.append(f"pxb-pcie,id=r{bus},bus=pcie.0,bus_nr={bus},numa_node={node}")
         devices += below(iter(text), "pcie-root-port", f"r{bus}")
+
     return tuple(word for device in devices for word in ("-device", device))
 
 
@@ -110,6 +111,7 @@ class Hwloc:
                         sum(word << 32 * place for place, word in enumerate(reversed(words)))
                     )
                 )
+
             if address is not None:
                 bits = int(nodes, 16)
                 node = bits.bit_length() - 1 if bits.bit_count() == 1 else None
@@ -117,10 +119,12 @@ class Hwloc:
                 above = (*above, address)
             elif behind is not None:
                 above = (behind,)
+
             if address is not None and behind is not None:
                 buses[address] = tuple(
                     int(bus, 16) for bus in re.findall(r"[0-9a-f]{2}", behind.partition(":")[2])
                 )
+
             for child in element:
                 walk(child, nodes, above)
 
@@ -131,6 +135,7 @@ class Hwloc:
         """Return how far two devices are apart in hwloc's tree, in the words of `nvidia-smi topo -m`."""
         if one == other:
             return "X"
+
         (_, near, up), (_, far, down) = self.devices[one], self.devices[other]
         shared = sum(
             1
@@ -142,6 +147,7 @@ class Hwloc:
             return "NODE" if near is not None and near == far else "SYS"
         if shared == 1:
             return "PHB"
+
         return "PIX" if max(len(up), len(down)) - shared <= 1 else "PXB"
 
 
@@ -187,6 +193,7 @@ def test_parts_are_where_mpirun_binds_ranks(seen, layout):
         parts = [CPUSet.parse(json.loads(line)["cpus"]) for line in given.out.splitlines()]
         if parts != bound:
             different[ranks, cores] = (list(map(str, parts)), given.err, list(map(str, bound)))
+
     assert different == {}
 
 

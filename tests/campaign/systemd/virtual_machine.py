@@ -70,12 +70,14 @@ class Layout:
             of_cpus = f",cpus={first}-{first + cpus - 1}" if cpus else ""
             yield from ("-numa", f"node,nodeid={node}{of_cpus}{of_memory}")
             first += cpus
+
         for node in range(nodes):
             for other in range(node):
                 yield from (
                     "-numa",
                     f"dist,src={node},dst={other},val={FAR + 10 * (node - other - 1)}",
                 )
+
         if self.device_node is not None:
             yield from (
                 "-device",
@@ -83,6 +85,7 @@ class Layout:
             )
             yield from ("-device", "pcie-root-port,id=root1,bus=pxb1,chassis=1")
             yield from ("-device", "virtio-net-pci,bus=root1,romfile=")
+
         yield from self.extra
 
 
@@ -165,6 +168,7 @@ class VirtualMachine:
             if time.monotonic() > end:
                 raise TimeoutError(command)
             time.sleep(PAUSE)
+
         out, err = (
             base64.b64decode(found.get(name, "")).decode() for name in ("out-data", "err-data")
         )
@@ -196,6 +200,7 @@ class VirtualMachine:
                 if time.monotonic() > end:
                     raise TimeoutError(self.console.read_text(errors="replace")[-2000:]) from None
                 time.sleep(1)
+
         self.run("systemctl is-system-running --wait", check=False)
 
     def _connect(self) -> None:
@@ -216,6 +221,7 @@ class VirtualMachine:
                 if not received:
                     raise ConnectionResetError
                 self._buffer += received
+
             line, _, self._buffer = self._buffer.partition(b"\n")
             answer = json.loads(line.lstrip(b"\xff"))
             if "error" in answer:

@@ -245,6 +245,7 @@ def test_amounts_are_sums_over_devices(
         with pytest.raises(AllocationError, match="ConsumedCapacity is nil"):
             node_resources(claim, records, users)
         return
+
     expected = {"cpu": 0, "memory": 0}
     for device in devices:
         for name, how in device.items():
@@ -259,6 +260,7 @@ def test_amounts_are_sums_over_devices(
             expected[name] += -(
                 -(taken or {}).get("k", 0) * whole.get("capacityMultiplier", 0) // ONE
             )
+
     assert {
         name: amount for name, amount in node_resources(claim, records, users).items() if amount
     } == {name: amount for name, amount in expected.items() if amount}

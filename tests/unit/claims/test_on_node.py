@@ -88,6 +88,7 @@ def test_the_driver_of_cpus_helps_where_it_has_enough_on_one_node(grouped: bool)
     ][0]
     if grouped:
         asking["exactly"]["capacity"] = {"requests": {"dra.cpu/cpu": "2"}}
+
     helped = template()
     helped["spec"]["spec"]["devices"]["requests"].append({**asking, "name": "cpus"})
     helped["spec"]["spec"]["devices"]["constraints"] = [{"matchAttribute": NUMA}]
@@ -284,6 +285,7 @@ def test_hints_are_those_of_a_device_manager(seed) -> None:
     expected = {mask: mask.bit_count() == smallest for mask in every if enough(mask, held)}
     if all(numa is None for numa in nodes):
         expected = None
+
     assert masks(provider, one) == expected
 
 
@@ -305,6 +307,7 @@ def test_with_hints_no_pod_is_misaligned_where_many_are_today() -> None:
                     assert at.claims is not None
                     placed[hints] += 1
                     misaligned[hints] += at.claims.are_aligned(one, admission.containers) is False
+
     assert misaligned[True] == 0
     assert misaligned[False] > placed[False] / 5
     assert placed[True] > placed[False] * 0.7

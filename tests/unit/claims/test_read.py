@@ -110,6 +110,7 @@ def test_a_pod_has_the_claims_that_it_names_and_those_of_its_templates() -> None
     }
     with pytest.warns(AlignupWarning, match="are ignored"):
         pod = read_pod(manifest)
+
     assert [one.containers for one in pod.constraints.claims] == [(), ("c",)]
     assert [str(one) for one in claims_of_pod(pod, resources)] == ["n/pod-a", "n/c"]
     with pytest.raises(InputError, match="which is missing"):

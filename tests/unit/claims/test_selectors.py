@@ -96,6 +96,7 @@ def test_expressions_are_bounded() -> None:
     nested = "true"
     for variable in "abcdef":
         nested = f"{ten}.all({variable}, {nested})"
+
     assert ask(nested) == "error"
     assert ask("(" * 500 + "true" + ")" * 500) == "notUnderstood"
     assert ask("!" * 5000 + "true") in (True, False)
@@ -153,6 +154,7 @@ def test_each_function_answers_and_costs_what_it_does_in_the_scheduler() -> None
         if "alignup[claims]" in answer.get("notUnderstood", ""):
             unanswered.append(expression)
             return
+
         assert (answer[key] if key == "match" else key, answer.get("cost")) == (kind, cost)
         assert error is None or answer["error"] == error
 

@@ -334,6 +334,7 @@ def test_machines_that_cannot_be(alignup, write) -> None:
         ("no-such-machine", ["unknown machine", "align-up-article"]),
     ):
         assert alignup("admit", "-m", machine, pods).complains(*parts)
+
     ended = alignup(
         "admit", "-m", write("nine.json", {"numaNodes": nine}), "-c", write("c.json", STATIC), pods
     )
@@ -611,6 +612,7 @@ def test_a_runtime_class_may_be_in_a_file_of_its_own(alignup, write) -> None:
             ignored.status,
             "alignup.dev/policies is ignored, as by a kubelet" in ignored.err,
         ) == (1, True)
+
     alone = alignup(*words, files[1], files[1], "--beyond-kubelet")
     assert alone.complains(f"there is no Pod in {files[1]}, {files[1]}")
 

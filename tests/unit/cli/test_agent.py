@@ -52,6 +52,7 @@ def started(folder, *options, machine="dgx-h100"):
             env={**os.environ, "NOTIFY_SOCKET": str(folder / "notify")},
         )
         assert notify.recv(100).startswith(b"READY=1")
+
     (folder / "notify").unlink()
     return agent
 
@@ -172,10 +173,12 @@ def test_a_file_that_is_removed_while_the_agent_is_down_forgets_nothing(folder, 
             refused = alignup(
                 "run", "--state", str(folder / "s.json"), "--no-bind", "--cpus", "1", "true"
             )
+
         assert refused.returncode == 125
         assert f"does not answer at {folder / 'a.sock'}" in refused.stderr
         again = started(folder, "--no-device-plugins")
         assert names(folder) == {"kept"}
+
     again.terminate()
     again.communicate(timeout=3 * LONG)
 
@@ -190,6 +193,7 @@ def test_an_operator_repairs_a_damaged_journal(folder):
             agent.communicate()
             for pid in pids:  # one that lives would wait for the agent
                 os.kill(pid, signal.SIGKILL)
+
         # no agent can serve there
         alone = alignup("agent", "--state", state, "--socket", "/", "--yes")
         assert (alone.returncode, "--yes needs --repair" in alone.stderr) == (2, True)
@@ -247,6 +251,7 @@ def test_an_operator_repairs_a_damaged_journal(folder):
         again = started(folder, "--no-device-plugins")
         assert alignup("run", "--state", state, "--no-bind", "--cpus", "1", "true").returncode == 0
         assert names(folder) == {"kept"}
+
     again.terminate()
     again.communicate(timeout=3 * LONG)
 

@@ -139,6 +139,7 @@ def test_claims_of_a_pod_that_cannot_be_had_together(run) -> None:
     }
     for one in known[2:]:
         del one["metadata"]["namespace"]
+
     status, output = run(known, pod)
     assert status == 1
     assert "claim two, request b: earlier claims of the pod take what it asks for: one" in output
@@ -343,6 +344,7 @@ def test_admit_and_explain_say_where_the_devices_of_claims_are(alignup, files) -
         assert (told["meet"], [one["numaNodes"] for one in told["devices"]]) == (False, [[1]])
         hinted = json.loads(alignup(command, "--json", "--dra-hints", *words).out)["claims"]
         assert (hinted["meet"], hinted["helps"]) == (True, [])
+
     assert "are ignored" in alignup("admit", "--machine", "xeon-2s", files["pod"]).err
 
 

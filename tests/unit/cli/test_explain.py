@@ -120,6 +120,7 @@ def test_the_help_is_on_the_first_screen(data: Any) -> None:
             manifest,
         ]
         done = CliRunner(env={"COLUMNS": str(columns)}).invoke(program, list(map(str, words)))
+
     lines = done.stdout.splitlines()
 
     assert done.exit_code in {0, 1}

@@ -41,6 +41,7 @@ def test_warnings_and_tracebacks_are_logged_too(capsys, monkeypatch):
                 "socket.accept() out of system resource\n<socket>",
                 exc_info=OSError(24, "Too many open files"),
             )
+
         try:
             _ = 1 / 0
         except ZeroDivisionError:
@@ -48,6 +49,7 @@ def test_warnings_and_tracebacks_are_logged_too(capsys, monkeypatch):
     finally:
         for logger, state in before:
             logger.__dict__.update(state)
+
     first, second, third = map(json.loads, capsys.readouterr().err.splitlines())
     assert first["message"] == "odd"
     assert second["message"].startswith(
@@ -95,4 +97,5 @@ def test_only_the_journal_is_told_priorities(tmp_path, stream, line):
             check=True,
             env={**os.environ, "JOURNAL_STREAM": named},
         )
+
     assert (tmp_path / "log").read_text() == line

@@ -120,6 +120,7 @@ def test_the_rejected_pods_of_a_node_are_explained_newest_first(alignup, tmp_pat
     """Each as of now."""
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
+
     listed = node_pods()
     for name, cpus, started in (
         ("old", "1", "2026-01-01T00:00:00Z"),
@@ -134,6 +135,7 @@ def test_the_rejected_pods_of_a_node_are_explained_newest_first(alignup, tmp_pat
             "startTime": started,
         }
         listed["items"].append(dead)
+
     (tmp_path / "pods.json").write_text(json.dumps(listed))
     ended = alignup("explain", "--node", tmp_path, "--json")
     assert ended.status == 1

@@ -168,6 +168,7 @@ def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, 
             await stub.put(
                 f"{CLAIMS}/{kind}{'es' if kind.endswith('s') else 's'}", {**one, "kind": None}
             )
+
         async with served(stub) as api:
 
             @asynccontextmanager

@@ -80,14 +80,18 @@ def container(tmp_path, cpus: str, *, numa_node: int = 0) -> Path:
     for node, own in ((0, "0-1"), (1, "2-3")):
         files[f"sys/devices/system/node/node{node}/cpulist"] = own
         files[f"sys/devices/system/node/node{node}/meminfo"] = "Node 0 MemTotal: 1024 kB"
+
     for cpu in range(4):
         files[f"sys/devices/system/cpu/cpu{cpu}/topology/core_id"] = str(cpu)
+
     for address, node in (("0000:18:00.0", 0), ("0000:19:00.0", 1), ("0000:1a:00.0", numa_node)):
         files[f"sys/bus/pci/devices/{address}/class"] = "0x030200"
         files[f"sys/bus/pci/devices/{address}/numa_node"] = str(node)
+
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+
     adapter = tmp_path / "sys/class/net/eth0"
     adapter.mkdir(parents=True)
     (adapter / "device").symlink_to(tmp_path / "sys/bus/pci/devices/0000:1a:00.0")

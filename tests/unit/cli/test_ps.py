@@ -178,6 +178,7 @@ def test_who_waits_is_shown_with_what_they_ask_for(state):
     assert first.split()[:2] == ["next", str(me.pid)]
     for word in ("4", "1Gi", "nvidia.com/gpu=2", "train"):
         assert word in first.split()
+
     assert second.split()[:4] == ["(user", "7)", "-", "-"]
     lines = CliRunner().invoke(command, ["--state", str(state), "--json"]).output.splitlines()
     found = [line for line in map(json.loads, lines) if line.get("waiting")]

@@ -45,6 +45,7 @@ def test_a_summary_for_people(alignup, trace) -> None:
         "▁",
     ):
         assert part in out
+
     words = " ".join(out.split())
     assert "example.com/any 0,1 1 " in words
     assert "example.com/any any 1 " in words

@@ -67,6 +67,7 @@ def test_only_cpus_that_this_process_may_use_are_given(state):
         refused = alignup(state, "--cpus", "2", "--", "true")
     finally:
         os.sched_setaffinity(0, before)
+
     assert done.stdout == f"{last}\n"
     assert refused.returncode == 125
     assert refused.stderr.startswith("alignup: refused: too few CPUs are free: 2 asked, 1 free")
@@ -161,6 +162,7 @@ def test_what_runs_is_in_the_way_of_others(state):
         while not state.exists():
             assert holder.poll() is None
             time.sleep(0.02)
+
         (lease,) = leases(state)
         refused = invoke(state, *DGX, "--cpus", "1", "true")
         assert refused.exit_code == 125
@@ -175,10 +177,12 @@ def test_what_runs_is_in_the_way_of_others(state):
         holder.wait()
         for lease in leases(state) if state.exists() else ():
             os.kill(lease.process.pid, signal.SIGKILL)
+
     for _ in range(500):
         if invoke(state, *DGX, "--cpus", "224", "true").exit_code == 0:
             break
         time.sleep(0.01)
+
     assert invoke(state, *DGX, "--cpus", "224", "true").exit_code == 0
     assert leases(state) == ()
 
@@ -306,6 +310,7 @@ def test_what_the_command_leaves_running_keeps_the_lease(state):
         assert invoke(state, *DGX, "--cpus", "1", "true").exit_code == 125
     finally:
         os.kill(left, signal.SIGKILL)
+
     assert invoke(state, *wish, "--wait", "--", "true").exit_code == 0
     assert leases(state) == ()
 
@@ -319,12 +324,14 @@ def test_waiting_ends_in_time(state):
         while not state.exists():
             assert holder.poll() is None
             time.sleep(0.02)
+
         refused = invoke(state, *DGX, "--cpus", "1", "--wait", "0.1", "true")
         assert refused.exit_code == 125
         assert "(waited for 0.1 s)" in refused.output
     finally:
         holder.terminate()
         holder.wait()
+
     for wrong in ("soon", "nan", "-1"):
         assert invoke(state, "--wait", wrong, "true").exit_code == 125
 

@@ -128,6 +128,7 @@ def test_refusals_are_grouped_by_equal_causes(nodes, sight):
         assert sum(counts) == sum(report["refusals"].values())
     else:
         assert sum(counts) >= report["noAlignment"]
+
     text = run("--nodes", nodes, "--generate", 300, *sight).output
     assert (
         f"times a node refused, {report['causes'][0]['reason']}: {report['causes'][0]['cause']}"

@@ -47,6 +47,7 @@ def manifest_on_api(manifest: dict[str, Any], number: int) -> dict[str, Any]:
         resources = one["resources"]
         # as the API server adds them
         resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
+
     return {
         **manifest,
         "metadata": metadata,
@@ -109,9 +110,11 @@ def place_of(chance: random.Random, root: Path) -> tuple[Place, Node] | None:
     story = random_story(chance, 4, chance.choice(OVERLAYS))
     if story is None:
         return None
+
     kubelet = story.description["kubelet"]
     if kubelet["cpuManagerPolicy"] == "static" and not kubelet["reservedSystemCPUs"]:
         return None
+
     # without the options of alpha stage and those that need other gates
     kubelet |= (
         {"systemReserved": {"memory": "924Mi"}}
@@ -122,6 +125,7 @@ def place_of(chance: random.Random, root: Path) -> tuple[Place, Node] | None:
     node = story.now()
     for pod in node.pods:
         node.started(pod.uid, pod.containers[-1].name)
+
     place = Place(root)
     pods = [manifest_on_api(one, number) for number, one in enumerate(story.pods)]
     place.write(node, kubelet, story.description["machine"], pods)
@@ -139,13 +143,16 @@ def carry_out(
     before: list[dict[str, Any]] = []
     if "remove" in attempt:
         copy.run([pod for pod in place.pods if pod["metadata"]["uid"] not in attempt["remove"]])
+
     for resource in attempt.get("excludeTopology", ()):
         path = root / "root/podresources/allocatable.json"
         told = json.loads(path.read_text())
         for device in told["devices"]:
             if device["resource_name"] == resource:
                 device.pop("topology", None)
+
         path.write_text(json.dumps(told))
+
     if "kubelet" in attempt:
         config = json.loads((copy.state / CONFIG).read_text()) | attempt["kubelet"]
         copy.configure(config)
@@ -156,10 +163,13 @@ def carry_out(
             for name in (CPU, MEMORY):
                 if name in one["text"]:
                     (copy.state / name).unlink()
+
             copy.run([])
             before = [{**pod, "status": {}} for pod in place.pods]
+
         restart = alignup("node", "restart", *copy.words, "--json")
         assert restart.status == 0, (one, restart.out, restart.err)
+
     asked = {"kind": "List", "apiVersion": "v1", "items": [*before, attempt.get("pod", wanted)]}
     (root / "asked.json").write_text(json.dumps(asked))
     return alignup("admit", *copy.words, "--json", root / "asked.json")
@@ -187,7 +197,9 @@ def check(alignup: Any, folder: Path, seed: int, count: int) -> None:
             assert ended.status == 0, (number, one["text"], told["cause"], ended.out, ended.err)
             kinds[one["after"]] = kinds.get(one["after"], 0) + 1
             done += 1
+
         shutil.rmtree(place.root)
+
     assert done > count
     assert kinds.keys() == {None, "restart", "drain"}, kinds
 

@@ -115,6 +115,7 @@ def test_amounts_decide_where_they_can(kinds):
     with patch.object(Node, "try_admit", autospec=True, side_effect=Node.try_admit) as asked:
         for _ in range(40):
             cluster.evaluate(replace(pod_for(random, plain), annotations={}))
+
     assert asked.call_count < 40 * len(plain) * 0.1
 
 
@@ -160,6 +161,7 @@ def test_an_answer_follows_the_pods_that_come_and_go():
         after = cluster.evaluate(second)
         assert after.score.tolist() == before.score.tolist()
         assert answer_at(after, 0) == answer_at(before, 0)
+
     assert taken > 20
 
 
@@ -187,6 +189,7 @@ def test_what_does_not_fit_one_numa_node(kinds):
         )
         assert_agreement(cluster, pod)
         several += sum(int(mask).bit_count() > 1 for mask in cluster.evaluate(pod).affinity)
+
     assert several > 300
 
 
@@ -208,9 +211,12 @@ def alike_containers(random, resource):
                 for name, amount in limits.items()
                 if name in {"memory", "hugepages-2Mi"}
             }
+
         containers += [limits] * random.choice([1, 2, 4, 8, 16])
+
     if random.random() < 0.5:
         random.shuffle(containers)
+
     return read_pod(
         {
             "metadata": {"name": "new", "uid": "new"},
@@ -312,6 +318,7 @@ def test_containers_that_are_alike_fill_one_numa_node_after_the_other(policy):
             }
             assert_agreement(cluster, read_pod(manifest))
             verdicts.add(REASONS[cluster.evaluate(manifest).reason[0]])
+
     assert "" in verdicts
     assert len(verdicts) > 1
 
@@ -375,6 +382,7 @@ def crowded(random):
     if random.random() < 0.5:
         kubelet["memoryManagerPolicy"] = "Static"
         kubelet["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": "512Mi"}}]
+
     node = Node.from_dict(
         {
             "machine": {"numaNodes": nodes},
@@ -453,6 +461,7 @@ def test_nodes_that_are_alike_are_answered_as_each_by_itself(kinds, seed):
             assert getattr(at_once, name).tolist() == [
                 one for part in by_parts for one in getattr(part, name).tolist()
             ], name
+
         for node in random.sample(nodes, 200):  # alike until now
             held = random.choice(node.pods).uid if node.pods else None
             if held is None or random.random() < 0.5:
@@ -506,16 +515,20 @@ def test_a_state_is_one_for_every_pod_until_its_node_changes(seed):
                 assert getattr(answer, name).tolist() == [
                     one for part in few for one in getattr(part, name)
                 ], name
+
             admitted, verdicts = admitted + int(answer.admitted.sum()), verdicts + len(nodes)
+
         for index in random.sample(range(len(nodes)), random.choice([0, 5, 60])):
             if held[index] and random.random() < 0.5:
                 nodes[index].remove(held[index].pop())
             elif nodes[index].admit(pod):
                 held[index].append(pod.uid)
+
         for _ in range(random.choice([0, 5])):
             index, other = random.sample(range(len(nodes)), 2)
             nodes[index], held[index] = nodes[other].copy(), [*held[other]]
             whole.update(whole.names[index], nodes[index])
+
     assert verdicts // 10 < admitted < verdicts
 
 
@@ -528,6 +541,7 @@ def test_nodes_that_all_differ_are_judged_one_by_one(kinds):
         last = {**last, "memory": last["memory"] + (number << 12)}
         machine = {**scenario["machine"], "numaNodes": [*others, last]}
         made.append(Node.from_dict({**scenario, "machine": machine}))
+
     made += [made[0].copy(), made[-1].copy()]
     whole, random = Cluster.from_nodes(made), Random(1)
     for _ in range(10):

@@ -51,6 +51,7 @@ def test_a_node_in_mid_change_is_waited_for(threads: int, monkeypatch: pytest.Mo
         thread.join(0.2)
         assert thread.is_alive()
         ledger.take_back(ledger.capacity.allocatable)
+
     thread.join()
     assert found[0].admitted.all()
     assert found[0].exact.all()

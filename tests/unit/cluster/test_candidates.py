@@ -38,6 +38,7 @@ def test_kept_demands_follow_the_nodes(blind, strategy):
             if cluster.nodes[index].admit(pod).admitted:
                 there[pod.uid] = (index, totals.request(pod))
                 totals.add(*there[pod.uid])
+
         kept.changed(index)
         asked = random.choice(pods)
         known, fresh = kept.of(asked), Candidates(cluster, totals, strategy, blind=blind)
@@ -46,6 +47,7 @@ def test_kept_demands_follow_the_nodes(blind, strategy):
         assert known.scores.tolist() == new.scores.tolist()
         fits = np.flatnonzero(known.fits)
         assert kept.admitted(known)[fits].tolist() == fresh.admitted(new)[fits].tolist()
+
     assert there
 
 

@@ -158,6 +158,7 @@ def test_nodes_that_others_take_part_in_are_exact_too(more):
             assert answer.affinity[index] == int(affinity.affinity)
             assert answer.preferred[index] == affinity.preferred
             node.remove("new")
+
         assert all(node.pods == () for node in nodes)
 
 
@@ -237,6 +238,7 @@ def test_wide_machines_are_exact(policy):
     node = Node.from_dict(line)
     for index in range(5):
         assert node.admit(pod_manifest(f"old-{index}", cpus=3, memory="5Gi")).admitted
+
     cluster = Cluster.from_nodes([node])
     nothing = {
         "metadata": {"name": "p", "uid": "p"},
@@ -308,8 +310,10 @@ def test_json_lines_name_the_line_of_an_error():
     ):
         with pytest.raises(InputError, match=message):
             cluster_of(good, line)
+
     with pytest.raises(InputError, match="no nodes in"):
         cluster_of("", " ")
+
     with pytest.raises(ConfigError, match="nodes:1"):
         cluster_of(
             node_line("b", kubelet={"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "x"})
@@ -398,6 +402,7 @@ def test_what_nodes_admit_and_remove_is_seen_at_once():
     node = cluster.nodes[0]
     for uid in ("x", "y"):
         assert node.admit(pod_manifest(uid, cpus=6, memory="20Gi", gpu=1)).admitted
+
     node.copy().remove("x")
     assert cluster.free("cpu").tolist() == [[1, 2], [7, 8]]
     assert cluster.free("memory")[0].tolist() == [11 * GIBI, 12 * GIBI]
@@ -442,6 +447,7 @@ def test_another_object_in_an_objects_place():
     for zone in zones:
         for resource in zone["resources"]:
             resource["available"] = "0"
+
     cluster.update("worker-a", read_amounts({**objects[0], "zones": zones}, "worker-a"))
     assert cluster.free("cpu").tolist() == [[0, 0]]
     assert not cluster.evaluate(pod_manifest("new", cpus=1)).admitted.any()
@@ -483,6 +489,7 @@ def test_threads_that_judge_while_nodes_change():
                 node.remove(node.pods[0].uid)
             else:
                 node.admit(random.choice(pods))
+
             if random.random() < 0.1:
                 cluster.update(name, node.copy())
 
@@ -495,8 +502,10 @@ def test_threads_that_judge_while_nodes_change():
                 assert set(answer.affinity.tolist()) <= {0, 1, 2}
         finally:
             over.set()
+
         for done in changing:
             done.result()
+
     for manifest in pods:
         answer = cluster.evaluate({**manifest, "metadata": {"name": "new", "uid": "new"}})
         for index, node in enumerate(cluster.nodes):
@@ -525,6 +534,7 @@ def test_threads_that_read_amounts_while_nodes_bring_resources():
         while not over.is_set():
             assert (cluster.free("cpu") == cpus).all()
             assert (cluster.nodes_with("cpu", [1], indices) == 0b11).all()
+
         done.result()
 
 

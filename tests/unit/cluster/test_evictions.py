@@ -48,6 +48,7 @@ def placed(nodes: dict[str, Node], wanted: list[tuple[Pod, int]]) -> bool:
     """Return whether pods find places one after the other, by trying all."""
     if not wanted:
         return True
+
     one, widest = wanted[0]
     for name, found in nodes.items():
         if not has_what_is_asked(found, one):
@@ -60,6 +61,7 @@ def placed(nodes: dict[str, Node], wanted: list[tuple[Pod, int]]) -> bool:
             and placed({**nodes, name: copy}, wanted[1:])
         ):
             return True
+
     return False
 
 
@@ -77,6 +79,7 @@ def fewest(nodes: dict[str, Node], waiting: list[Pod], most: int) -> int | None:
                 for order in permutations(back)
             ):
                 return size
+
     return None
 
 
@@ -105,6 +108,7 @@ def test_there_are_as_few_evictions_as_an_exhaustive_search_finds(seed) -> None:
         nodes[name] = node(
             *running, has_gpus=has_gpus, topologyManagerPolicy=random.choice(policies)
         )
+
     waiting = [
         pod(f"w{number}", random.choice([2, 3, 4]), random.choice([0, 0, 1]))
         for number in range(random.choice([1, 2]))
@@ -118,6 +122,7 @@ def test_there_are_as_few_evictions_as_an_exhaustive_search_finds(seed) -> None:
         assert not plan.left_out
         assert plan.proven
         assert len(plan.evictions) == model
+
     assert len(plan.moves) == len(plan.evictions)
     assert len(plan.placements) == len(waiting) - len(plan.left_out)
 
@@ -176,6 +181,7 @@ def test_of_two_pods_that_would_each_do_the_lesser_loss_goes() -> None:
         assert [step.pod.name for step in plan.evictions][:1] == [gone], standings
         assert not plan.left_out
         assert plan.proven
+
     assert before == {name: [one.uid for one in found.pods] for name, found in nodes.items()}
 
 

@@ -133,6 +133,7 @@ def test_totals_are_those_of_the_default_scheduler(seed):
                     container["resources"]["limits"][name] = (
                         "2Mi" if name.startswith("huge") else "2"
                     )
+
             if draw.random() < 0.5:
                 manifest["spec"]["overhead"] = {"cpu": str(draw.randint(1, 4)), "memory": "1Gi"}
             parsed = read_pod(manifest)

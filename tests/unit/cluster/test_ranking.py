@@ -121,6 +121,7 @@ def test_nodes_of_which_claims_cannot_be_told_come_between_those_that_meet_and_t
                 "spec": {"containers": [container], "resourceClaims": claims},
             }
         )
+
     cluster = Cluster.from_nodes(
         {"far": with_device(1), "unknown": node(ALIGNED), "near": with_device(0)}
     )

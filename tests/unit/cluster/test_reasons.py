@@ -51,6 +51,7 @@ def pairs(seed: int, count: int):
                 trial = tried(node, pod)
             except ConfigError:
                 continue
+
             if not trial.admission:
                 found += 1
                 yield node, pod, causes_of(node, trial)

@@ -37,6 +37,7 @@ def pod(allocated=None, pod_level=None, init=False):
     spec = {"containers": [container], "initContainers": [sidecar] if init else []}
     if pod_level:
         spec["resources"] = pod_level
+
     made = {"metadata": {"name": "p"}, "spec": spec}
     if allocated:
         one = {"allocatedResources": allocated}
@@ -44,6 +45,7 @@ def pod(allocated=None, pod_level=None, init=False):
             "containerStatuses": [{"name": "c0", **one}, {"name": "gone", **one}],
             "initContainerStatuses": [{"name": "s0", **one}],
         }
+
     return made
 
 
@@ -104,8 +106,10 @@ def test_nodes_of_all_releases_are_judged_as_they_decide(seed):
             older = Node.from_dict({**scenario, "kubeletVersion": f"1.{random.randint(29, 35)}"})
         except ConfigError:
             continue
+
         nodes += [older, node]
         scenarios.append(scenario)
+
     cluster = Cluster.from_nodes(nodes)
     for number in range(25):
         scenario = random.choice(scenarios)
@@ -113,6 +117,7 @@ def test_nodes_of_all_releases_are_judged_as_they_decide(seed):
         if number % 5 == 0:
             manifest["spec"]["resources"] = LEVEL
             manifest["metadata"]["annotations"] = {}
+
         made = read_pod(manifest)
         answer = cluster.evaluate(made, exact=True)
         for index, node in enumerate(nodes):
@@ -120,8 +125,10 @@ def test_nodes_of_all_releases_are_judged_as_they_decide(seed):
                 admission = node.try_admit(made)
             except ConfigError:
                 continue
+
             assert bool(answer.admitted[index]) == admission.admitted
             assert REASONS[answer.reason[index]] == admission.reason
+
         index = random.randrange(len(nodes))
         try:
             nodes[index].admit(made)

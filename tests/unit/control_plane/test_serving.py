@@ -86,6 +86,7 @@ def test_what_a_client_does_wrong_is_one_line_of_the_log(form: str) -> None:
             writer.write(one)
             answers.append(await reader.read(12))
             writer.close()
+
         return answers
 
     with subprocess.Popen(  # noqa: S603  # ours
@@ -98,6 +99,7 @@ def test_what_a_client_does_wrong_is_one_line_of_the_log(form: str) -> None:
         answers = asyncio.run(ask(int(process.stdout.readline())))
         process.terminate()
         _, logged = process.communicate(timeout=60)
+
     assert process.returncode == 0
     assert all(one.startswith(b"HTTP/1.") for one in answers)
     lines = logged.splitlines()

@@ -119,6 +119,7 @@ def test_a_mask_cannot_be_changed() -> None:
     assert int(mask) == 2
     with pytest.raises(AttributeError):
         mask.word = 3
+
     with pytest.raises(TypeError):
         mask[0] = True
 

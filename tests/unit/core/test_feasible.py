@@ -74,10 +74,12 @@ def test_amounts_must_fit_nodes_or_places(numa_nodes: int, amounts: list[int]) -
         ValueError, match=f"expected amounts for {numa_nodes} NUMA nodes, got {len(amounts)}"
     ):
         feasible_hints(numa_nodes, by_node, universe=3, preferred_size=1)
+
     with pytest.raises(
         ValueError, match=f"expected amounts for {numa_nodes} NUMA nodes, got {len(amounts)}"
     ):
         smallest_size(numa_nodes, by_node, 3)
+
     with pytest.raises(
         ValueError, match=f"expected a place for each of {len(amounts)} amounts, got 2"
     ):

@@ -92,13 +92,16 @@ def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[s
             numbers |= {
                 count - 4 for count in (seen.preferred_count, seen.other_count) if count > 4
             }
+
         for places in (part.places, [one for one in part.places if one.numa_nodes]):
             numbers.add(sum(one.capacity for one in places))
         for numa_id in explanation.before.numa_node_ids:
             numbers.add(sum(one.free for one in part.places if numa_id in one.numa_nodes))
+
     if node.cpu is not None:
         numbers.add(node.cpu.ledger.capacity.topology.cpus_per_core)
         numbers.add(len(node.cpu.free_cpus))
+
     return numbers
 
 
@@ -115,6 +118,7 @@ def test_every_number_in_a_sentence_is_in_the_nodes_state() -> None:
             if not suffix:
                 assert int(whole) in known, (whole, explanation.cause)
                 continue
+
             unit = 1 << suffixes[suffix]
             shown = float(whole + rest) * unit
             assert any(abs(one - shown) <= unit / 100 for one in known), (
@@ -139,6 +143,7 @@ def check_causes(case: dict[str, Any]) -> int:
             if step.get("remove") in [pod.uid for pod in node.pods]:
                 node.remove(step["remove"])
             continue
+
         explanation = explain(node, step["admit"], suggest=False)
         pod = node.read(read_pod(step["admit"]))
         assert explanation.admitted == node.try_admit(pod).admitted
@@ -152,7 +157,9 @@ def check_causes(case: dict[str, Any]) -> int:
             assert without[:3] != (False, explanation.reason, explanation.container), (
                 explanation.cause
             )
+
         node.admit(step["admit"])
+
     return found
 
 
@@ -321,6 +328,7 @@ def test_a_remedy_smaller_than_what_the_cause_tells_says_why_no_more_will_do() -
     node = node_of(topologyManagerPolicy="restricted")
     for uid in ("a", "b"):
         assert node.admit(gpu_pod(uid, gpus=1, cpu="1"))
+
     assert node.admit(gpu_pod("c", gpus=1, cpu="5"))
 
     assert asking(node, cpu="1", **{EXAMPLE_GPU: "6"}) == [

@@ -117,9 +117,11 @@ def test_no_explanation_fails(numa_nodes, policy, scope, static, whole, there, i
     }
     if policy != "none":
         kubelet["topologyManagerPolicyOptions"] = {"max-allowable-numa-nodes": "64"}
+
     if static:
         kubelet["memoryManagerPolicy"] = "Static"
         kubelet["reservedMemory"] = [{"numaNode": 0, "limits": {"memory": "1Gi"}}]
+
     devices = {
         f"example.com/{kind}": [
             {"id": f"{kind}{one}", "numa": one % numa_nodes} for one in range(4)
@@ -141,6 +143,7 @@ def test_no_explanation_fails(numa_nodes, policy, scope, static, whole, there, i
             node.admit(earlier)
         except AlignupError:
             continue
+
     wanted = pod(
         *(container(f"c{number}", **amounts) for number, amounts in enumerate(asked)),
         init=[container(f"i{number}", **amounts) for number, amounts in enumerate(init)],
@@ -149,6 +152,7 @@ def test_no_explanation_fails(numa_nodes, policy, scope, static, whole, there, i
         admission = node.try_admit(wanted)
     except AlignupError:  # more than any API server takes
         return
+
     found = explain(node, wanted)
     assert found.admitted is admission.admitted
     assert found.cause

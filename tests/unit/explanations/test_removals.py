@@ -95,7 +95,9 @@ def test_no_smaller_set_would_do_and_none_with_fewer_cpus(count: int) -> None:
                 )
             else:
                 assert expected == []
+
             compared += 1
+
     assert compared > count // 12
 
 
@@ -141,6 +143,7 @@ def test_pairs_are_those_that_a_walk_finds(
                 pod[resource][NO_NUMA_NODE] for pod in held
             ):
                 nodes &= {node for node in NODES if there[node] >= amount}
+
         return bool(nodes) or not on_one_node
 
     expected = [

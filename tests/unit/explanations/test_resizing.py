@@ -114,10 +114,12 @@ def test_every_suggestion_is_true(seed: int) -> None:
     for number in range(rng.randrange(1, 5)):
         wish = amounts(rng.choice(["1", "2", "500m"]), rng.choice(["1Gi", "3Gi"]))
         node.admit(pod(f"p{number}", rng.choice([wish, {"requests": wish["requests"]}])))
+
     asked = rng.choice(node.pods)
     wanted = {"c": {"requests": {"cpu": str(rng.randrange(3, 9))}}}
     if asked.containers[0].limits:
         wanted["c"]["limits"] = wanted["c"]["requests"]
+
     before = repr(node.pods)
     found = explain_resize(node, asked.uid, wanted)
     assert repr(node.pods) == before
@@ -130,10 +132,12 @@ def test_every_suggestion_is_true(seed: int) -> None:
             }
             assert KubeletConfig.from_dict(fields, version=node.config.version)
             continue
+
         if one.kind == "pod":
             other.remove(asked.uid)
             assert other.admit(resized_pod(asked, wanted))
             continue
+
         for uid in one.attempt.get("remove", ()):
             other.remove(uid)
         assert other.resize(asked.uid, one.attempt.get("containers", wanted))

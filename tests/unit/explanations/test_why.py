@@ -186,6 +186,7 @@ def test_a_users_provider_takes_part(copyable: bool) -> None:
     licences = Licences([0, 1])
     if copyable:
         licences.copy = lambda: Licences(list(licences.free))
+
     node = Node.from_dict(
         {
             "machine": machine_of(2, 2),
@@ -265,6 +266,7 @@ def test_other_kubelets(version: str) -> None:
     node = Node(entry.machine, entry.kubelet, entry.devices, kubelet_version=version)
     for one in (wish("trainer", cpu="1", **{GPU: "1"}), wish("batch", cpu="4")):
         assert node.admit(one)
+
     explanation = explain(node, wish("new", cpu="2", **{GPU: "1"}))
 
     assert explanation.cause.startswith(f"{GPU} fits only on NUMA node 1, cpu only on NUMA node 0")
@@ -307,6 +309,7 @@ def test_the_node_of_a_kubelet(tmp_path) -> None:
     node = Node(read_machine(root), CONFIG)
     for one in pods:
         assert node.admit(one)
+
     read = read_kubelet_node(write_node(root, node, pods))
     explanation = explain(read, guaranteed("x", (99, 1)))
 

@@ -129,5 +129,6 @@ def test_reserved_free_and_held_add_up_though_init_containers_hand_over() -> Non
             held = sum(one.amount - one.reused for one in place.holders)
             reused += sum(one.reused for one in place.holders)
             assert place.capacity == place.reserved + place.free + held, part.resource
+
     assert reused
     assert "reused" in str(explanation.to_dict()["resources"])

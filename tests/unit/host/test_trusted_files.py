@@ -27,6 +27,7 @@ def test_all_that_is_made_is_private(tmp_path, umask):
         write_new(tmp_path / "a" / "b" / "file", b"text")
     finally:
         os.umask(before)
+
     assert [mode(tmp_path / name) for name in ("", "a", "a/b", "a/b/file")] == [
         0o755,
         0o700,

@@ -49,6 +49,7 @@ def pod(
     if policy or exclusive or text is not None:
         spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive}
         metadata["annotations"] = {SPEC: json.dumps(spec) if text is None else text}
+
     limits = {"cpu": str(cpus), "memory": "1Mi", **({"a/gpu": str(gpus)} if gpus else {})}
     container = {"name": "c0", "image": "i", "resources": {"limits": limits}}
     return {"metadata": metadata, "spec": {"containers": [container]}}
@@ -395,6 +396,7 @@ def test_no_pod_ever_mixes_that_must_not(steps: Any, policy: str) -> None:
         if admission.admitted and asked and not exclusive:
             node_now = node.numa_nodes(str(number), "c0")
             assert not mixes(node_now, before, single=single), admission
+
         if "exclusivity" in admission.message:
             assert exclusive == ""
             for name in re.findall(r"pod 'default/(\d+)'", admission.message):

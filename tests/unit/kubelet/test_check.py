@@ -131,6 +131,7 @@ def test_of_a_release_that_is_not_known_one_warning_says_what_is_not(place):
     )
     with pytest.warns(AlignupWarning) as said:
         assert check_node(FolderFiles(place.root), {}) == []
+
     words = (
         "kubelet 1.99 is newer than those known, and is judged as 1.37; not known are its "
         "rules, feature gates"

@@ -25,6 +25,7 @@ def root(tmp_path):
     pods = [guaranteed("a", (1, 1)), guaranteed("b", (2, 1))]
     for pod in pods:
         node.admit(pod)
+
     pods[0]["metadata"]["annotations"] = {"kubernetes.io/config.hash": "uid-a", "password": SECRET}
     pods[0]["metadata"]["labels"] = {"x": SECRET}
     pods[0]["spec"]["containers"][0] |= {"env": [{"name": "P", "value": SECRET}], "args": [SECRET]}

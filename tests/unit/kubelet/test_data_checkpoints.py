@@ -61,6 +61,7 @@ def test_the_text_counts_alone(kind, read):
     for torn in ("", wire["data"][:-1]):
         with pytest.raises(InputError, match="data in"):
             read(json.dumps({**wire, "data": torn}).encode())
+
     without = {key: value for key, value in wire.items() if not key.startswith("data")}
     assert read(json.dumps(without).encode()).is_intact
 

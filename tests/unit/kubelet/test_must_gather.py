@@ -84,12 +84,14 @@ def must_gather(
             ).encode(),
         }
         found |= {top + path: data for path, data in told.items()}
+
     for namespace, name in (("a", "w-0"), ("b", "w-0-b")):
         metadata = f"{{name: p, namespace: {namespace}, uid: {namespace}}}"
         pod = f"{{metadata: {metadata}, spec: {{nodeName: {name}, containers: [{{name: c}}]}}}}"
         found[f"{top}namespaces/{namespace}/core/pods.yaml"] = (
             f"kind: PodList\nitems: [{pod}]\n".encode()
         )
+
     return found
 
 
@@ -117,11 +119,13 @@ def test_a_must_gather_has_the_machine_configuration_and_pods_of_each_node(tmp_p
         assert str(found.records.version) == "1.33"
         assert found.node.config.topology_manager_policy == "restricted"
         assert [one.pod.namespace for one in found.records.pods or ()] == [namespace]
+
     for name in (None, "w-1"):
         with pytest.raises(
             InputError, match=r"one node, got those of .*w-0.*--node-name NAME chooses one"
         ):
             open_node(path, node_name=name)
+
     assert read_machine(written(tmp_path / "one", must_gather(nodes=("w-0",)), kind)) == describe(
         FILES.kernel
     )

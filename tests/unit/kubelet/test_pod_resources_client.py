@@ -112,13 +112,17 @@ def test_a_missing_extra_says_which(monkeypatch, folder):
 def test_a_missing_extra_costs_names_and_topology_only(monkeypatch, kubelet, tmp_path):
     with tarfile.open(EXAMPLE / "root.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
+
     for path, _ in PATHS.values():
         (tmp_path / path).unlink()
+
     for path in (tmp_path / "var/lib/kubelet").iterdir():
         path.rename(kubelet.parents[1] / path.name)
+
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.warns(AlignupWarning) as said:
         node = read_kubelet_node(tmp_path, kubelet_dir=kubelet.parents[1])
+
     assert any("no PodResources answers: to ask a kubelet" in str(one.message) for one in said)
     assert any(
         "takes grpcio with protobuf, which is not installed" in str(one.message) for one in said

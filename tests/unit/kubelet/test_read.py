@@ -189,22 +189,26 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
         if "uid-c" in found["entries"]:
             found["entries"]["uid-c"] = {"like-no-other": found["entries"]["uid-c"].pop("c0")}
         state.write_text(signed(found, kind))
+
     devices = root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     checkpoint = json.loads(devices.read_text())
     for entry in checkpoint["Data"]["PodDeviceEntries"] or ():
         if entry["PodUID"] == "uid-c":
             entry["ContainerName"] = "like-no-other"
+
     devices.write_text(signed(checkpoint, "devices"))
     if knows != "nothing else":
         listed["pod_resources"].append(
             {"namespace": "kube-system", "name": "proxy", "containers": [{"name": "p"}]}
         )
+
     path.write_text(json.dumps(listed))
     if knows == "which pods were admitted":
         entries = {uid: {} for uid in ("uid-a", "uid-b", "uid-proxy")}
         data = json.dumps({"entries": entries})
         allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
         (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
+
     assert gone
     stale = stale_entries(read_kubelet(root).records)
     assert stale == ({} if knows == "a pod that holds nothing" else {"uid-c": ["like-no-other"]})
@@ -318,6 +322,7 @@ def test_a_state_of_another_policy_or_machine_is_refused(written):
     (state / "memory_manager_state").write_text(signed(memory, "memory"))
     with pytest.raises(InputError, match="the machine's NUMA nodes"):
         read_kubelet_node(root)
+
     (state / "cpu_manager_state").write_text(
         signed({"policyName": "none", "defaultCpuSet": ""}, "cpu")
     )
@@ -348,6 +353,7 @@ def test_uneven_books_of_a_group_are_kept(written):
         table = memory["machineState"][str(position)]["memoryMap"]["memory"]
         table["free"] += moved
         table["reserved"] -= moved
+
     path.write_text(signed(memory, "memory"))
     read = read_kubelet_node(root)
     expected = list(node.memory.free["memory"])
@@ -357,6 +363,7 @@ def test_uneven_books_of_a_group_are_kept(written):
     assert holdings(read) == holdings(node)
     for uid in ("uid-a", "uid-b", "uid-c"):
         read.remove(uid)
+
     assert read.memory.free == read.memory.allocatable
 
 

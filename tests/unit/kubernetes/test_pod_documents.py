@@ -250,6 +250,7 @@ def test_pods_are_found_in_any_object(
         assert len({one.uid for one in pods}) == len(names)
         assert all(one.exclusive_cpus == 2 for one in pods)
         return
+
     with pytest.warns(AlignupWarning, match=f"ignored objects that make no pods: {kind} \\(2\\)$"):
         assert len(read(document, document, pod("a"))) == 1
 
@@ -285,6 +286,7 @@ def test_misspelt_keys_of_pods_are_warned_of() -> None:
     spec = {"containers": [container], "initcontainers": []}
     with pytest.warns(AlignupWarning) as said:
         read({**maker("Deployment"), "spec": {"template": {"spec": spec, "metdata": {}}}})
+
     assert [str(one.message) for one in said] == [
         (
             f"Deployment shop/web: the key spec.template.{key} is unknown and ignored; did you mean "
@@ -322,6 +324,7 @@ def test_a_pod_that_its_kubelet_rejected_is_told_from_others(
     assert (found.was_rejected, found.reason, found.message) == (was_rejected, reason, "why")
     if was_rejected:
         assert live_pods([found], rejected=True) == [found]
+
     with pytest.warns(AlignupWarning, match="has ended"):
         assert live_pods([found]) == []
 

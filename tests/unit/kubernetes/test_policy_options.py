@@ -106,6 +106,7 @@ def test_records_are_checked_as_well():
         KubeletConfig(
             version="1.31", cpu_manager_policy_options=CpuOptions(strict_cpu_reservation=True)
         )
+
     with pytest.raises(
         ConfigError, match='unknown Topology Manager Policy option: "max-allowable-numa-nodes"'
     ):
@@ -113,6 +114,7 @@ def test_records_are_checked_as_well():
             version="v1.30.2",
             topology_manager_policy_options=TopologyOptions(max_allowable_numa_nodes=9),
         )
+
     assert str(KubeletConfig(version="v1.30.2").version) == "1.30"
 
 
@@ -124,6 +126,7 @@ def test_a_nodes_version_goes_before_that_of_its_configuration():
     for given in (config, fields("strict-cpu-reservation")):
         with pytest.raises(ConfigError, match=r"kubelet 1\.31 does not know it"):
             Node(machine, given, kubelet_version="1.31")
+
     with pytest.raises(ConfigError, match=r"kubelet 1\.31 does not know it"):
         Node.from_dict(
             {

@@ -30,6 +30,7 @@ def test_arithmetic_is_that_of_frozensets(left, right):
         assert (ours == other) == (left == right)
         assert ours.isdisjoint(other) == left.isdisjoint(right)
         assert isinstance(ours & other, CPUSet)
+
     assert right - ours == right - left
     assert isinstance(right | ours, CPUSet)
 

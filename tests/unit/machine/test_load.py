@@ -147,10 +147,12 @@ def test_a_name_of_the_catalog_that_is_nearly_right_is_answered_with_it(name, me
         InputError, match=f"^unknown machine '{name}': .*; did you mean {meant}\\?$"
     ):
         load_machine(name)
+
     with pytest.raises(
         InputError, match=f"^unknown machine '{name}' at machine: .*; did you mean {meant}\\?$"
     ):
         Node.from_dict({"machine": name})
+
     line = json.dumps({"name": "n", "machine": name})
     with pytest.raises(
         InputError,

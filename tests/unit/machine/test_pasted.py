@@ -79,6 +79,7 @@ def numactl(machine):
     for node, cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True):
         lines += [f"node {node.id} cpus: {' '.join(map(str, CPUSet.from_int(cpus)))}"]
         lines += [f"node {node.id} size: {node.memory >> 20} MB", f"node {node.id} free: 1 MB"]
+
     if machine.distance_matrix:
         lines += [
             "node distances:",
@@ -88,6 +89,7 @@ def numactl(machine):
             f"{node.id:3}: " + " ".join(f"{one:3}" for one in node.distances)
             for node in machine.numa_nodes
         ]
+
     return "\n".join([*lines, ""])
 
 
@@ -99,6 +101,7 @@ def layout(machine):
         for node in machine.numa_nodes:
             for core in node.cores:
                 found[key(core)] = found.get(key(core), 0) | core.bits
+
         found.pop(None, None)
         return set(found.values())
 
@@ -160,6 +163,7 @@ def test_what_the_programs_print_is_what_sysfs_says(tmp_path, program, shape):
     words = [str(tmp_path) if word == "ROOT" else word for word in PROGRAMS[program]]
     if shutil.which(words[0]) is None:
         pytest.skip(f"{words[0]} is not installed")
+
     sockets, cores, threads = shape
     files = server(sockets=sockets, cores=cores, threads=threads)
     count = sockets * cores * threads
@@ -176,6 +180,7 @@ def test_what_the_programs_print_is_what_sysfs_says(tmp_path, program, shape):
         files |= {
             path.replace(new, old): text for path, text in files.items() if path.endswith(new)
         }
+
     write(tmp_path, files)
     ran = subprocess.run(  # noqa: S603 - a program of this test's list
         words, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
@@ -266,6 +271,7 @@ def test_siblings_are_assumed_as_they_are_mostly_numbered(text, cores):
 def test_what_is_assumed_and_what_is_not_known_are_said():
     with pytest.warns(AlignupWarning) as caught:
         read_pasted((FORMATS / "lscpu.txt").read_text(), "x")
+
     assert [str(one.message) for one in caught] == [
         (
             "assumed, since nothing in x tells it: that CPUs are numbered in the usual way "
@@ -296,6 +302,7 @@ def test_memory_that_is_not_known_refuses_nobody():
         match="memoryManagerPolicy Static is not followed: the memory of this machine",
     ):
         node = Node(machine, config, whole_verdict=True)
+
     resources = {"limits": {"cpu": "2", "memory": "64Gi"}}
     pod = {
         "metadata": {"name": "p", "uid": "u"},

@@ -43,12 +43,14 @@ def case(request, tmp_path_factory):
         with tarfile.open(archive, "w:xz", preset=0) as packed:
             packed.add(root, "shape")
         return root, archive, read_machine(root), shape.expected()
+
     archive = ARCHIVES[request.param]
     with tarfile.open(archive) as packed:
         # of Python 3.11.4 and newer; a stricter one asks for the real path of each of thousands of
         # files
         packed.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
         packed.extractall(folder)  # noqa: S202 - an archive of our own
+
     expected = json.loads((FOLDER / f"{request.param}.json").read_text())
     return folder / request.param, archive, read_machine(folder / request.param), expected
 

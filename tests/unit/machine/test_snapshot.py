@@ -30,6 +30,7 @@ def archive(path, members, mode="w:gz", format_=tarfile.PAX_FORMAT):
             else:
                 member.size = len(text)
                 packed.addfile(member, io.BytesIO(text.encode()))
+
     return path
 
 

@@ -156,6 +156,7 @@ def test_held_and_free_add_up(wishes: list[tuple[int, int, int]], removed: int) 
     node = busy_node()
     for index, (cpus, gibi, devices) in enumerate(wishes):
         node.admit(manifest(f"p{index}", cpus, gibi, devices))
+
     if f"p{removed}" in [pod.uid for pod in node.pods]:
         node.remove(f"p{removed}")
 

@@ -42,6 +42,7 @@ def interrupted(moment: int, do: Callable[[], object]) -> bool:
             if not left:
                 sys.settrace(None)
                 raise Interrupted
+
         return trace
 
     sys.settrace(trace)
@@ -51,6 +52,7 @@ def interrupted(moment: int, do: Callable[[], object]) -> bool:
         pass
     finally:
         sys.settrace(was)
+
     return left <= 0
 
 
@@ -161,6 +163,7 @@ def interrupt_everywhere(operation: str, *, first: int = 1, step: int = 1) -> No
         assert node.cpu.ledger.given == 0
         assert not any(pool.ledger.given for pool in node.pools.values())
         assert moment % 40 or is_free(node)
+
     assert moment > 20
 
 

@@ -45,13 +45,16 @@ def state_of(node: Node) -> dict[str, Any]:
     if node.cpu:
         ledger = node.cpu.ledger
         state["cpu"] = (ledger.given, ledger.free_by_node(), node.shared_cpus)
+
     if node.memory:
         memory = node.memory.ledger
         state["memory"] = (memory.free, memory.groups, memory.alone, memory.unused)
+
     if node.devices:
         state["devices"] = {
             resource: pool.ledger.given for resource, pool in node.devices.pools.items()
         }
+
     return state
 
 
@@ -115,6 +118,7 @@ def test_trying_changes_nothing_and_foretells_what_admit_gives(seed: int) -> Non
             assert attempt(node, wish) == tried
             admitted += tried[0] is True
             refused += tried[0] is False
+
     assert admitted > 30
     assert refused > 30
 
@@ -141,10 +145,12 @@ def test_a_users_provider_gets_back_what_it_gave_on_trial() -> None:
         assert licences.free == [1, 1]
         assert licences.held == {}
         assert node.pods == ()
+
     licences.error = OSError("the licence server is down")
     before = state_of(node)
     with pytest.raises(OSError, match="licence server"):
         node.try_admit(pod("a", {"cpu": "1"}, {"cpu": "1"}))
+
     assert state_of(node) == before
     assert licences.free == [1, 1]
 
@@ -223,6 +229,7 @@ def test_copying_needs_providers_that_can_be_copied() -> None:
     for more in ({"providers": [Saying(None)]}, {"wrap": Wrapped}):
         with pytest.raises(TypeError, match=r"method copy\(\)"):
             Node(machine_of(2, 4), KUBELET, **more).copy()
+
     licences = Copied([1, 1])
     node = Node(machine_of(2, 4), KUBELET, providers=[licences])
     other = node.copy()

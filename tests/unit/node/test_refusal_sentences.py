@@ -91,8 +91,10 @@ def test_every_refusal_is_put_into_words(
     assert bool(admission.message) != admission.admitted
     if admission.refusal is not None:
         assert refusal_dict(admission.refusal, admission.numa_node_ids)
+
     for pod in node.pods:
         node.remove(pod.uid)
+
     # kubelets up to 1.31 can give memory back to another NUMA node, and lose it there: see
     # docs/versions.md
     if node.memory is not None and node.config.profile.memory_groups_checked:

@@ -65,6 +65,7 @@ def node_of(
     }
     if gates:
         kubelet["featureGates"] = gates
+
     return Node.from_dict({"machine": MACHINE, "kubelet": kubelet, "kubeletVersion": version})
 
 
@@ -266,6 +267,7 @@ def test_resizes_one_after_the_other_are_answered_as_the_plain_model_says(
         assert (held, node.memory.free) == (model.held, memory)
         cpus = {one.name: one.requests["cpu"] for one in node.pods[0].containers}
         assert cpus == {name: one["cpu"] for name, one in model.containers.items()}
+
     node.remove("u")
     assert not static or len(node.cpu.free_cpus) == 15
 

@@ -52,6 +52,7 @@ def test_a_trial_is_what_admit_gives(seed):
             assert node.shared_cpus == shared
             admitted += tried.admitted
             refused += not tried.admitted
+
     assert admitted > 50
     assert refused > 50
 

@@ -144,4 +144,5 @@ def test_bars_and_remarks_write_amounts_alike(held: str, asked: str) -> None:
     for numa_id, remarks in scene.remarks.items():
         (free,) = [line.rpartition(", ")[2] for line in remarks if "memory: " in line]
         assert free in drawn, (numa_id, free)
+
     assert not any(text.endswith(": 0Gi") for text in drawn)

@@ -28,6 +28,7 @@ def crowded() -> Scene:
         manifest = pod(f"pod-{number}", 1 + number % 3)
         manifest["metadata"]["name"] += HOSTILE if number % 10 == 0 else ""
         node.admit(manifest)
+
     return Scene(
         "crowded", node.machine, {}, holdings_of(node), "pod-7", {0: ["cpu: 4 asked, 0 free"]}
     )

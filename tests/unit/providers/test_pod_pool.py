@@ -188,12 +188,15 @@ def test_given_and_free_add_up_with_what_containers_leave(containers, cpus, memo
                     for one in held.containers
                 )
                 assert taken == place.held
+
     union = CPUSet.from_int(0)
     for one in held.containers:
         union = CPUSet.from_int(int(union) | int(one.cpus or 0))
+
     assert len(union) == 15 - len(node.cpu.free_cpus) == (cpus if admission else 0)
     if admission:
         node.remove("u")
+
     assert len(node.cpu.free_cpus) == 15
 
 

@@ -113,6 +113,7 @@ def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(
         tried = node.try_admit(pod)
     except InputError:  # an API server would refuse it
         return
+
     assert state_of(node) == before
     assert bool(Cluster.from_nodes([node]).evaluate(node.read(pod)).admitted[0]) == tried.admitted
     assert bool(Cluster.from_nodes([node]).evaluate(pod).admitted[0]) == tried.admitted
@@ -124,7 +125,9 @@ def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(
             # devices of such a pod are given when a container starts: too few are left
             with suppress(AllocationError):
                 node.started("p", container["name"])
+
         node.remove("p")
+
     assert state_of(node) == before
 
 

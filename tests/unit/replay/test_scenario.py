@@ -68,6 +68,7 @@ def test_hints_are_those_of_the_pod_at_hand() -> None:
     plain = manifest("r", 1, 1, 0)
     for kind in ("gpu", "nic"):
         del plain["spec"]["containers"][0]["resources"]["limits"][f"example.com/{kind}"]
+
     first, refused, second = steps_of(
         {"admit": manifest("p", 2, 1, 1)}, {"admit": manifest("q", 2, 1, 1)}, {"admit": plain}
     )

@@ -35,6 +35,7 @@ def merged_as_written(name: str, nodes: int, lists: list[Pairs]) -> tuple[int, b
         rows = [
             [one for one in some if one[0] is None or (one[0]).bit_count() == 1] for some in rows
         ]
+
     found = []
     for row in product(*rows):
         mask = everything
@@ -42,9 +43,11 @@ def merged_as_written(name: str, nodes: int, lists: list[Pairs]) -> tuple[int, b
             mask &= everything if one is None else one
         if mask:
             found.append((not all(preferred for _, preferred in row), mask.bit_count(), mask))
+
     best = min(found, default=None)
     if best is None or (name == "single-numa-node" and best[1] > 1):
         return everything, False, name == "best-effort"
+
     return best[2], not best[0], name == "best-effort" or not best[0]
 
 

@@ -58,11 +58,13 @@ class Tenant(Thread):
             if admission.admitted:
                 mine[uid] = self.claim(admission.containers["c0"])
                 self.admitted += 1
+
             if mine and (not admission.admitted or random.random() < 0.4):
                 leaving = random.choice(sorted(mine))
                 with self.lock:
                     self.held -= mine.pop(leaving)
                 self.node.remove(leaving)
+
         for uid, things in mine.items():
             with self.lock:
                 self.held -= things

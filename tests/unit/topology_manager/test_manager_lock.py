@@ -53,10 +53,12 @@ def test_a_provider_that_calls_back_is_refused(when: str, call: str) -> None:
     provider.when = when
     with pytest.raises(RuntimeError, match="a provider must not call"):
         manager.admit(pod_of("second")) if when == "topology_hints" else manager.remove("first")
+
     provider.when = "never"
     if when == "topology_hints":
         assert [pod.uid for pod in manager.pods] == ["first"]
         assert provider.free == free
+
     assert manager.admit(pod_of("second")).admitted
     with pytest.raises(PodExistsError):
         manager.admit(pod_of("second"))
@@ -100,6 +102,7 @@ def test_a_child_of_a_process_where_another_thread_is_inside_is_refused() -> Non
     finally:
         done.set()
         thread.join()
+
     assert status_of_child(lambda: enter(lock)) == 0
     enter(lock)
 

@@ -44,6 +44,7 @@ def nodes(draw: st.DrawFn) -> Node:
     for numa_node in machine["numaNodes"]:
         numa_node["hugepages"] = {"1Gi": draw(st.integers(0, 6))}
         numa_node["memory"] = draw(st.integers(8, 16)) * GIBI
+
     near = st.lists(st.none() | st.integers(0, count - 1), max_size=4)
     node = Node.from_dict(
         {
@@ -60,6 +61,7 @@ def nodes(draw: st.DrawFn) -> Node:
     )
     for number in range(draw(st.integers(0, 3))):
         node.admit(pod_of(f"old{number}", draw(wishes()), (*("cpu", "memory"), PAGES, GPU, NIC)))
+
     return node
 
 
@@ -89,6 +91,7 @@ def test_every_resource_that_is_blamed_is_a_cause(node: Node, wanted: dict[str, 
     admission = node.admit(pod_of("p", wanted, wanted))
     if admission.reason != TOPOLOGY_AFFINITY_ERROR:
         return
+
     assert admission.refusal is not None
     names = [name for offer in blamed(admission.refusal) for name in offer.resources]
 
@@ -97,6 +100,7 @@ def test_every_resource_that_is_blamed_is_a_cause(node: Node, wanted: dict[str, 
     if not all(is_refused(node, wanted, [name]) for name in names):
         for name in names:
             assert not is_refused(node, wanted, [other for other in names if other != name]), name
+
     said = re.sub(r"\(.*?\)", "", admission.message)
     told = {name for name in ("memory", PAGES, GPU, NIC, "cpu") if name in said}
     assert told
@@ -111,6 +115,7 @@ def test_a_shortage_names_the_types_that_are_short(node: Node, wanted: dict[str,
     found = re.search(SHORTAGE, admission.message)
     if found is None:
         return
+
     one, account = found.groups()
     told = [name for name in memory if re.search(rf"(^|; ){name}: \d", account)] or [one]
 
@@ -139,6 +144,7 @@ def test_two_types_that_different_nodes_could_supply_are_both_named() -> None:
         machine["numaNodes"], ((11, 2), (9, 1), (8, 0)), strict=True
     ):
         numa_node |= {"memory": memory * GIBI, "hugepages": {"1Gi": pages}}
+
     kubelet = {
         "topologyManagerPolicy": "single-numa-node",
         "memoryManagerPolicy": "Static",

@@ -99,12 +99,14 @@ class Program(Record):
             value = self.run(state)
         except StoppedError as error:
             value = error
+
         if isinstance(value, bool):
             return value, state.cost
         if not isinstance(value, Exception):
             value = EvaluationError(
                 f"CEL result of type {cel.kind_of(value)} could not be converted to bool"
             )
+
         value.cost = state.cost
         raise value
 
@@ -139,6 +141,7 @@ def variables_of(driver: str, device: Device) -> Mapping[str, Any]:
     for domains, name, value in values:
         domain, _, identifier = name.rpartition("/")
         domains.setdefault(domain or driver, {})[identifier] = value
+
     return {
         "driver": driver,
         "allowMultipleAllocations": device.allow_multiple_allocations,
@@ -181,6 +184,7 @@ class _Qualifier(Record):
         is_there = found is not cel.ABSENT
         if not is_optional or (is_there and not isinstance(found, EvaluationError)):
             state.pay(1)
+
         if is_optional or isinstance(found, EvaluationError):
             return found
         if self.is_test:
@@ -189,6 +193,7 @@ class _Qualifier(Record):
             return EvaluationError(
                 f"index out of bounds: {key}" if isinstance(value, list) else f"no such key: {key}"
             )
+
         return found
 
 
@@ -372,6 +377,7 @@ class _Planner:
                 return values
             if not isinstance(values, list | dict):
                 return EvaluationError(f"got {cel.kind_of(values)}, expected iterable type")
+
             slots = state.slots
             slots[last] = _UNSET
             pairs: Any = enumerate(values) if isinstance(values, list) else values.items()
@@ -380,6 +386,7 @@ class _Planner:
                 if condition.run(state) is False:
                     break
                 slots[last] = step.run(state)
+
             made = end.run(state)
             return (
                 list(made)
@@ -490,6 +497,7 @@ def _decision(call: Call, plans: Sequence[_Plan]) -> _Plan:
                 return decisive
             if not isinstance(value, bool):
                 error = error or (value if isinstance(value, EvaluationError) else no_overload())
+
         return not decisive if error is None else error
 
     return _Plan(run)
@@ -525,6 +533,7 @@ def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
     name, is_single = call.function.name, len(call.overloads) == 1
     if name in _PATTERNS:
         _check_patterns(call, plans)
+
     if (
         name == "@in"
         and is_single
@@ -532,6 +541,7 @@ def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
         and (lookup := _lookup(plans)) is not None
     ):
         return lookup
+
     invoke = _invocation(call)
     rule = _COSTS[(is_single and call.overloads[0].cost) or call.function.cost]
     # cel-go looks for errors after each argument where a function takes any number of them, else
@@ -549,6 +559,7 @@ def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
                 error = values[-1]
                 if is_variadic and len(values) < len(plans):
                     return error
+
         result = _outcome(invoke, *values) if error is None else error
         state.pay(rule(values, result))
         return result
@@ -562,6 +573,7 @@ def _invocation(call: Call) -> Callable[..., Any]:
     """Return what calls the implementation that fits the values."""
     if call.function.name in cel.environment()["untyped"]:
         return _implementation(call.overloads[0])
+
     overloads = (
         call.overloads
         if call.function.is_guarded and len(call.overloads) == 1
@@ -577,6 +589,7 @@ def _invocation(call: Call) -> Callable[..., Any]:
         for parameters, implementation in known:
             if all(map(cel.fits, parameters, values)):
                 return implementation(*values)
+
         raise no_overload()
 
     return invoke

@@ -75,6 +75,7 @@ def added(one: Any, other: Any) -> Any:
             isinstance(one, Timestamp) and isinstance(other, Timestamp)
         ):
             raise cel.no_overload()
+
         total = one.nanoseconds + other.nanoseconds
         moment = one if isinstance(one, Timestamp) else other
         return (
@@ -82,12 +83,14 @@ def added(one: Any, other: Any) -> Any:
             if isinstance(moment, Duration)
             else cel.moment_at(total, moment.offset)
         )
+
     if isinstance(one, cel.Growing) and isinstance(other, list):
         one.extend(other)
         return one
     if type(one) is type(other) and isinstance(one, str | bytes | list):
         _bound(len(one) + len(other))
         return one + other
+
     return _calculated(operator.add, one, other)
 
 
@@ -202,16 +205,20 @@ def to_double(value: Any) -> float:
     """Return a number or a text as double; a text in the forms of Go's `strconv.ParseFloat`."""
     if not isinstance(value, str):
         return float(value)
+
     match = _DOUBLE.fullmatch(value)
     if match is None or value in ("+nan", "-nan"):
         raise _no_conversion(value, "double")
+
     try:
         digits = value.replace("_", "")
         found = float(digits) if match["decimal"] or match["special"] else float.fromhex(digits)
     except OverflowError:
         found = math.inf
+
     if math.isinf(found) and not match["special"]:
         raise _no_conversion(value, "double")
+
     return found
 
 
@@ -384,10 +391,12 @@ def sort_by(elements: Any, keys: Any = None) -> list[Any]:
         raise EvaluationError(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list"
         )
+
     if len(keys) > 1 and len({type(key) for key in keys}) > 1:
         raise EvaluationError("list elements must have the same type")
     if keys and not _has_order(keys[0]):
         raise EvaluationError("list elements must be comparable")
+
     pairs = sorted(zip(keys, elements, strict=True), key=cmp_to_key(_in_turn))
     return [element for _, element in pairs]
 

@@ -71,7 +71,9 @@ def pattern_of(pattern: str) -> Any:
             raise NotUnderstood(
                 f"the regular expression {pattern!r} without alignup[claims] (google-re2)"
             ) from error
+
         return re.compile(re.sub(r"\$$", r"\\Z", pattern), re.ASCII)
+
     options = re2.Options()
     options.log_errors = False
     try:
@@ -158,11 +160,14 @@ def to_duration(text: str) -> Duration:
             # double
             digits = match[3][:18]
             total += int(float(int(digits)) * (float(unit) / float(10 ** len(digits))))
+
         at = match.end()
+
     if rest == "0":
         return Duration(0)
     if not rest or at < len(rest) or total > 2**63 or (total == 2**63 and sign > 0):
         raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
+
     return Duration(sign * total)
 
 
@@ -170,16 +175,19 @@ def to_timestamp(value: Any) -> Timestamp:
     """Return a moment in the form of RFC 3339, as Go reads it, or in seconds since 1970."""
     if isinstance(value, int):
         return cel.moment_at(value * _SECOND)
+
     wrong = EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
     match = _MOMENT.fullmatch(value)
     if match is None or int(match[9] or 0) > 24 or int(match[10] or 0) > 60:  # noqa: PLR2004  # as Go compares them
         raise wrong
+
     east = (int(match[9] or 0) * 3600 + int(match[10] or 0) * 60) * (-1 if match[8] == "-" else 1)
     try:
         year, month, day, hour, minute, second = map(int, match.groups()[:6])
         moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError as error:
         raise wrong from error
+
     nanoseconds = int((match[7] or "")[:9].ljust(9, "0"))
     return cel.moment_at(
         ((moment - _EPOCH) // timedelta(seconds=1) - east) * _SECOND + nanoseconds, east
@@ -224,6 +232,7 @@ def _local(moment: Timestamp, zone: str) -> datetime:
             return at + timedelta(
                 minutes=int(match[1]) * 60 + int(match[2]) * (-1 if zone.startswith("-") else 1)
             )
+
         return at if zone in ("", "UTC", "Local") else at.astimezone(ZoneInfo(zone))
     except (ValueError, OSError, OverflowError, LookupError) as error:
         raise EvaluationError(f"unknown time zone {zone}") from error
@@ -246,8 +255,10 @@ def to_string(value: Any) -> str:
             return value.decode()
         except UnicodeDecodeError as error:
             raise EvaluationError("invalid UTF-8 in bytes, cannot convert to string") from error
+
     if isinstance(value, bool):
         return "true" if value else "false"
+
     writers: Mapping[type, Callable[[Any], str]] = {
         float: number_text,
         Duration: _duration_text,
@@ -301,6 +312,7 @@ def _filled_in(match: re.Match[str], ahead: Iterator[Any]) -> str:
         raise EvaluationError(
             f"error during formatting: clause {clause}, was given {kind_of(value)}"
         )
+
     if precision > _MOST_DIGITS:
         raise NotUnderstood(f"a precision of {precision}")
     if clause == "s":
@@ -309,9 +321,11 @@ def _filled_in(match: re.Match[str], ahead: Iterator[Any]) -> str:
         return _localized(
             _NOT_FINITE[value] if isinstance(value, str) else value or 0.0, clause, precision
         )
+
     if isinstance(value, str | bytes):
         digits = (value.encode() if isinstance(value, str) else value).hex()
         return digits.upper() if clause == "X" else digits
+
     return format(int(value), clause)
 
 
@@ -390,6 +404,7 @@ def to_quantity(text: str) -> Quantity:
     if match is None:
         form = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
         raise EvaluationError(f"quantities must match the regular expression '{form}'")
+
     sign, whole, fraction, binary, decimal, exponent = match.groups("")
     power = 10 * (1 + "KMGTPE".index(binary)) if binary else 0
     scale = (int(exponent) if exponent else 0 if binary else _POWERS[decimal]) - len(fraction)
@@ -402,6 +417,7 @@ def to_quantity(text: str) -> Quantity:
     direction = -1 if sign == "-" else 1
     if is_short:
         return Quantity(direction * amount, direction * value, scale)
+
     return Quantity(direction * amount, None, 0 if binary and amount == _LARGEST else -9)
 
 
@@ -471,12 +487,14 @@ def to_semver(text: str, normalize: bool = False) -> cel.Semver:
         if len(parts) < 3 and re.search("[+-]", parts[-1]):  # noqa: PLR2004  # x.y.z
             raise EvaluationError("short version cannot contain PreRelease/Build meta data")
         text = ".".join([*parts, "0", "0"][: max(3, len(parts))])
+
     match = _VERSION.fullmatch(text)
     if match is None or max(map(int, match.groups()[:3])) >= 2**64:
         wrong = f"Invalid semantic version {text!r}"
         raise EvaluationError(
             "No Major.Minor.Patch elements found" if text.count(".") < 2 else wrong  # noqa: PLR2004
         )
+
     identifiers = match[4].split(".") if match[4] else []
     return cel.Semver(
         (int(match[1]), int(match[2]), int(match[3])),
@@ -606,6 +624,7 @@ def _taken_apart(text: str, fragment: str = "", *, is_request: bool = False) -> 
         or match is None
     ):
         raise wrong
+
     scheme, rest, query = (match[1] or "").lower(), match[2], match[3] or ""
     host, user, path = "", "", rest
     if text != "*" and not rest.startswith("/"):
@@ -613,6 +632,7 @@ def _taken_apart(text: str, fragment: str = "", *, is_request: bool = False) -> 
             return cel.Url(scheme, "", "", "", "", query[1:], (scheme, rest, query, fragment))
         if is_request or ":" in rest.split("/")[0]:
             raise wrong
+
     if rest.startswith("//") and (scheme or (not is_request and not rest.startswith("///"))):
         authority, slash, path = rest[2:].partition("/")
         path = slash + path
@@ -620,13 +640,16 @@ def _taken_apart(text: str, fragment: str = "", *, is_request: bool = False) -> 
         if not _USER.fullmatch(user) or _BAD_ESCAPE.search(user):
             raise wrong
         host = _host(host, scheme, wrong)
+
     if _BAD_ESCAPE.search(path):
         raise wrong
     if not re.fullmatch(r"[A-Za-z0-9\-_.~$&+,/:;=@!'()*\[\]%]*", path):
         path = escaped(unquote_to_bytes(path), safe="$&+,/:;=@~")
+
     name, port = host, ""
     if (ported := re.fullmatch("(.*):([0-9]*)", host, re.DOTALL)) is not None:
         name, port = ported.groups()
+
     name = name[1:-1] if name.startswith("[") and name.endswith("]") else name
     return cel.Url(
         scheme, host, name, port, path, query[1:], (scheme, user, host, path, query, fragment)
@@ -644,6 +667,7 @@ def _host(host: str, scheme: str, wrong: EvaluationError) -> str:
             ipaddress.IPv6Address("" if "%" in zoned else zoned)
         except ValueError as error:
             raise wrong from error
+
         if "%25" in literal[1] and not zone:
             raise wrong
     else:
@@ -652,6 +676,7 @@ def _host(host: str, scheme: str, wrong: EvaluationError) -> str:
             colon >= 0 and not re.fullmatch(":[0-9]*", host[colon:])
         ):
             raise wrong
+
     return unquote_to_bytes(host).decode("utf-8", "replace")
 
 
@@ -787,6 +812,7 @@ def message_of(name: str, fields: Mapping[str, Any]) -> Any:
     if "seconds" in cel.environment()["messages"][name]["fields"]:
         nanoseconds = fields.get("seconds", 0) * _SECOND + fields.get("nanos", 0)
         return Duration(nanoseconds) if name.endswith("Duration") else cel.moment_at(nanoseconds)
+
     kind = cel.environment()["messages"][name]["type"]
     zeros = {
         "bool": False,
@@ -803,4 +829,5 @@ def message_of(name: str, fields: Mapping[str, Any]) -> Any:
         2**32 if kind == "uint" else 2**31
     ):
         raise EvaluationError("integer overflow")
+
     return struct.unpack("f", struct.pack("f", value))[0] if name.endswith("FloatValue") else value

@@ -107,10 +107,12 @@ def parse(text: str) -> Node:
     """
     if len(text.encode("utf-8", "surrogatepass")) > _LONGEST:
         raise CompileError(f"the expression is longer than {_LONGEST} bytes")
+
     parser = _Parser(_tokens(text))
     root = parser.expression()
     if parser.token.kind != "end":
         raise parser.unexpected()
+
     ahead, count = [(root, 1)], 0
     while ahead:
         node, height = ahead.pop()
@@ -119,7 +121,9 @@ def parse(text: str) -> Node:
             raise NotUnderstood(
                 f"an expression of more than {_TALLEST} levels or {_MOST_PARTS} parts"
             )
+
         ahead.extend((part, height + 1) for part in node.parts)
+
     return root
 
 
@@ -143,7 +147,9 @@ def _tokens(text: str) -> list[_Token]:
             tokens.append(_Token("literal", match[0], at, _number(match[0], at)))
         elif kind != "space":
             tokens.append(_Token(kind, match[0], at))
+
         at = end
+
     return [*tokens, _Token("end", "<EOF>", len(text))]
 
 
@@ -290,15 +296,18 @@ class _Parser:
         name = self.token
         if name.kind not in ("name", "escaped") or name.text in ("in", *_CONSTANTS):
             raise self.unexpected()
+
         self._next += 1
         if name.kind == "name" and not is_optional and self._take("("):
             arguments = self._sequence(")", ends_with_comma=False)
             return _expanded(name, node, arguments) or Node(
                 "method", name.at, (node, *arguments), name.text
             )
+
         field = name.text.strip("`")
         if is_optional:
             return _call(at, "_?._", node, Node("literal", name.at, value=field))
+
         return Node("select", at, (node,), field)
 
     def _sequence(
@@ -309,6 +318,7 @@ class _Parser:
         if ends_with_comma and self._take(","):
             self._expect(closing)
             return found
+
         while not self._take(closing):
             at, is_optional = self.token.at, ends_with_comma and self._take("?") is not None
             element = self.expression()
@@ -316,12 +326,14 @@ class _Parser:
                 self._expect(":")
                 found.append(element)
                 element = self.expression()
+
             found.append(Node("optional", at, (element,)) if is_optional else element)
             if not self._take(","):
                 self._expect(closing)
                 break
             if not ends_with_comma and self.token.text == closing:
                 raise self.unexpected()
+
         return found
 
     def _primary(self) -> Node:
@@ -331,9 +343,11 @@ class _Parser:
             if type(token.value) is int and not -(2**63) <= token.value < 2**63:
                 raise _error(token.at, "invalid int literal")
             return Node("literal", token.at, value=token.value)
+
         if token.text == "." and self.token.kind == "name" and self.token.text not in _CONSTANTS:
             token = self.token
             self._next += 1
+
         if token.kind == "name" and token.text in _CONSTANTS:
             return Node("literal", token.at, value=_CONSTANTS[token.text])
         if token.kind == "name" and token.text not in _RESERVED:
@@ -346,15 +360,18 @@ class _Parser:
                 if is_presence
                 else _call(token.at, token.text, *arguments)
             )
+
         if token.text == "(":
             node = self.expression()
             self._expect(")")
             return node
+
         if token.text in ("[", "{"):
             kind, closing, is_map = (
                 ("map", "}", True) if token.text == "{" else ("list", "]", False)
             )
             return _collection(kind, token.at, self._sequence(closing, is_map=is_map))
+
         self._next -= 1
         raise self.unexpected()
 
@@ -424,6 +441,7 @@ class _Expansion(NamedTuple):
             there = Node("method", self.at, (target,), "hasValue")
             then = self._call("optional.of", value) if name == "optMap" else value
             return self._call("_?_:_", there, then, self._call("optional.none"))
+
         if name == "sortBy":
             if target.kind in ("literal", "map"):
                 raise _error(
@@ -431,11 +449,13 @@ class _Expansion(NamedTuple):
                     "sortBy can only be applied to a list, identifier, comprehension or call",
                     "",
                 )
+
             given = self._name(_SORTED)
             keys = self.of("map", given, bodies)
             return self._binding(
                 _SORTED, target, Node("method", self.at, (given, keys), "@sortByAssociatedKeys")
             )
+
         if name in ("all", "exists"):
             is_all = name == "all"
             known = result if is_all else self._call("!_", result)
@@ -447,6 +467,7 @@ class _Expansion(NamedTuple):
                 step,
                 result,
             )
+
         test = bodies[0] if len(bodies) > 1 else None
         end, start = result, Node("list", self.at, (), frozenset())
         if name in ("exists_one", "existsOne"):
@@ -463,8 +484,10 @@ class _Expansion(NamedTuple):
                 start._replace(kind="map"),
                 self._call("cel.@mapInsert", result, *key, body),
             )
+
         if test is not None:
             step = self._call("_?_:_", test, step, result)
+
         return self._fold(target, start, self._literal(value=True), step, end)
 
     def _name(self, name: str) -> Node:

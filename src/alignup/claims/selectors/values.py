@@ -218,11 +218,13 @@ def equal(one: Any, other: Any) -> bool:
     """
     if one is None or other is None:
         return one is other
+
     kind, kind_of_other = kind_of(one), kind_of(other)
     if kind != kind_of_other:
         if kind.startswith(("kubernetes.", "net.")):
             raise no_overload()
         return kind in NUMBERS and kind_of_other in NUMBERS and _difference(one, other) == 0
+
     if kind == "list":
         return len(one) == len(other) and all(map(_may_equal, one, other))
     if kind == "map":
@@ -230,12 +232,15 @@ def equal(one: Any, other: Any) -> bool:
             (there := entry(other, key)) is not ABSENT and _may_equal(one[key], there)
             for key in one
         )
+
     if kind == "optional_type":
         return one.has_value == other.has_value and (
             not one.has_value or equal(one.value, other.value)
         )
+
     if kind == QUANTITY.name and other.is_result:
         raise no_overload()
+
     return bool(one == other)
 
 
@@ -303,6 +308,7 @@ def element(value: Any, key: Any) -> Any:
         raise EvaluationError(f"unsupported index type '{kind_of(key)}' in list")
     if key != key // 1 or not -(2**63) <= key < 2**63:
         raise EvaluationError(f"unsupported index value {key} in list")
+
     return value[int(key)] if 0 <= key < len(value) else ABSENT
 
 

@@ -161,6 +161,7 @@ class Api:
         url = URL(str(configuration.host))
         if not self._rest.proxy and url.host and not proxy_bypass(url.authority):
             self._rest.proxy = getproxies().get(url.scheme, "")
+
         # the library's own session looks for proxies and .netrc at each request, in two threads
         session = aiohttp.ClientSession(connector=self._rest.pool_manager.connector)
         self._rest.pool_manager.detach()
@@ -245,8 +246,10 @@ class Api:
         options: dict[str, Any] = {}
         if self._rest.server_hostname:
             options["server_hostname"] = self._rest.server_hostname
+
         if self._rest.proxy:
             options["proxy"] = self._rest.proxy
+
         url = str(self._configuration.host).rstrip("/") + path
         try:
             async with self._rest.pool_manager.request(
@@ -265,17 +268,20 @@ class Api:
                         f"{method} {path}: the answer is compressed, although this was not asked "
                         "for"
                     )
+
                 if response.status >= _REDIRECTED:
                     answer = await _bounded(response, f"{method} {path}")
                     try:  # the server's own words
                         message = msgspec.json.decode(answer, type=Status).message
                     except (msgspec.DecodeError, UnicodeDecodeError):
                         message = answer.decode(errors="replace")
+
                     words = (
                         f"{method} {path}: {response.status}: "
                         f"{message[:_SHOWN_LETTERS] or response.reason}"
                     )
                     raise ApiError(words, response.status)
+
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(
@@ -460,6 +466,7 @@ def errors_of(kubeconfig: str | None) -> Iterator[None]:
                 "~/.kube/config; only a pod "
                 "has a service account instead"
             ) from error
+
         raise InputError(f"cannot use {where}: {_words(error)}") from error
 
 
@@ -510,16 +517,19 @@ async def read_credentials(
             if user is not None and user.token_file is not None:
                 # relative names are meant from there
                 _check_file(Path(one.path).parent / user.token_file)
+
         # relative names of files are meant from where the kubeconfig is
         loader = KubeConfigLoader(merged.config, active_context=context, config_base_path=None)
         await loader.load_and_set(configuration)
         namespace = ((loader.current_context or {}).get("context") or {}).get(
             "namespace"
         ) or namespace
+
     _check_server(configuration.host)
     token = configuration.api_key.get(_TOKEN, "").strip()
     if not token.isprintable():  # which is secret, so that it is not shown
         raise InputError("the token has letters that no header can have")
+
     return configuration, namespace
 
 
@@ -535,6 +545,7 @@ def _check_files(kubeconfig: str) -> None:
     there = [path for path in paths if path.exists()]
     if not there:
         raise InputError("no such file")
+
     for path in there:
         _check_file(path)
         if path.is_file():  # the library takes minutes to see what is no kubeconfig

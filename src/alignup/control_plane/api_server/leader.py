@@ -125,6 +125,7 @@ class Leader:
                         await self._try()
                 except (AlignupError, TimeoutError) as error:
                     self._api.complain(f"lease {self._name}: {error or 'no answer'}")
+
                 if led and not self.leads:
                     self._api.complain(f"lease {self._name}: this process leads no longer")
                 await asyncio.sleep(
@@ -158,6 +159,7 @@ class Leader:
             if found.spec.holder_identity not in {self._seen.holder_identity, self.identity}:
                 _LOG.info("lease %s: %s leads", self._name, found.spec.holder_identity or "nobody")
             self._seen, self._seen_at = found.spec, self._clock()
+
         lasts = self._seen_at + found.spec.lease_duration_seconds > self._clock()
         if found.spec.holder_identity in {"", self.identity} or not lasts:
             before, version, moment = found.spec, found.metadata.resource_version, now(precise=True)
@@ -175,6 +177,7 @@ class Leader:
                         self.identity,
                         self.term,
                     )
+
                 self._renewed = begun  # not later than the server counts
 
     async def _get(self) -> _Lease:

@@ -255,8 +255,10 @@ class PodReader:
                 for one in pod.constraints.claims
             )
             made["constraints"] = replace(pod.constraints, claims=claims)
+
         if len(self._labels) >= _MOST_TEMPLATES:
             self._labels.clear()
+
         labels, namespace = metadata.labels or {}, sys.intern(metadata.namespace)
         pod = pod.renamed(
             uid=uid, name=metadata.name, namespace=namespace, annotations=kept, **made
@@ -268,6 +270,7 @@ class PodReader:
             if one.controller:
                 owner = sys.intern(one.kind)
                 break
+
         since = sys.intern(found.status.start_time or metadata.creation_timestamp or "")
         # by place, which takes half as long as by name
         shared = self._labels.setdefault(tuple(labels.items()), labels)
@@ -296,6 +299,7 @@ class PodReader:
             raise InputError.at(
                 "resources", "amounts by name", "values that are nested too deeply"
             ) from error
+
         return found
 
 

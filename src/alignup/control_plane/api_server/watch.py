@@ -190,6 +190,7 @@ class Follower(Generic[T]):
                         self._sink.listed([])
                         self.synced.set()
                         await asyncio.sleep(self._api.pauses.resync)
+
                 await backoff.pause()
             finally:
                 self._until_resync = None
@@ -205,6 +206,7 @@ class Follower(Generic[T]):
                 one for item in page.items or () if (one := self._read(item, said)) is not None
             ]
             self._version = page.metadata.resource_version
+
         self._sink.listed(found)
         self.lists += 1
         _LOG.info(
@@ -242,6 +244,7 @@ class Follower(Generic[T]):
                 was_short = self._clock() < begun + _SHORT and self._version == seen
                 if not was_short:
                     backoff.reset()
+
             if was_short or not is_good:
                 await backoff.pause()
 
@@ -278,6 +281,7 @@ class Follower(Generic[T]):
                 (self._sink.gone if event.type == "DELETED" else self._sink.changed)(found)
             elif event.type == "DELETED":  # only a list tells which object it was
                 raise ApiError(f"watch of {self._path}: a deleted object cannot be read", GONE)
+
         version = _meta(event.object).resource_version
         if version:
             self._version = version
@@ -319,6 +323,7 @@ async def _pages(
             return
         seen.update({token, first} - {None})
         query["continue"] = token
+
     raise InputError(f"a list of {path} has more than {_MOST_PAGES} pages")
 
 

@@ -297,6 +297,7 @@ class Fleet:
         async with asyncio.TaskGroup() as tasks:
             for node in self.nodes.values():
                 tasks.create_task(self._written(node.name, partial(self._register, node)))
+
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follower.run())
             tasks.create_task(self._renew_leases(tasks))
@@ -326,6 +327,7 @@ class Fleet:
         node = self.nodes.get(found.spec.node_name)
         if node is None:
             return
+
         uid = found.metadata.uid
         if found.metadata.deletion_timestamp is not None:
             self._free(node, uid)
@@ -356,6 +358,7 @@ class Fleet:
             except AlignupError as error:
                 self._api.complain(f"pod {found.metadata.namespaced_name}: {error}")
                 return
+
             _LOG.debug(
                 "pod %s: %s %s",
                 found.metadata.namespaced_name,
@@ -365,9 +368,12 @@ class Fleet:
             if rejection is not None:
                 self._write(uid, lambda: self._set_status(found, rejected_status(rejection, now)))
                 return
+
             self._report(node)
+
         if found.status.phase != "Running":
             self._write(uid, lambda: self._set_status(found, running_status(found, now)))
+
         annotations = found.metadata.annotations or {}
         duration = seconds_of(annotations[DURATION]) if DURATION in annotations else self._duration
         if END in annotations:
@@ -488,6 +494,7 @@ class Fleet:
         made = {**node.node_object(self._labels), "status": node.node_status(api_client.now())}
         if not await self._made(api_client.NODES, made):
             await self._renew_status(node)
+
         await self._made(_LEASES, lease)
         if not await self._made(
             api_client.TOPOLOGIES, node.report(with_holdings=self._with_holdings)
@@ -559,6 +566,7 @@ def read_fleet(text: bytes, source: str) -> list[FleetNode]:
     nodes = list(_made(numbered_lines(text, source)))
     if not nodes:
         raise InputError(f"no nodes in {source}")
+
     return nodes
 
 
@@ -591,11 +599,13 @@ def _made(lines: Iterable[tuple[str, str | bytes]]) -> Iterator[FleetNode]:
                 warn(
                     f"the pods of node {name} are ignored: pods of a fleet come from the API server"
                 )
+
             text = msgspec.json.encode(found).decode()
             try:
                 node = descriptions.template(text, {})
             except AlignupError as error:
                 raise InputError(f"node {name}: {error}") from error
+
         yield FleetNode(name, node.copy(), text)
 
 

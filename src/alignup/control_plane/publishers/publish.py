@@ -164,6 +164,7 @@ async def publish_node(
     work = [] if once else [follower.run()]
     if writes_events and not once:
         work.append(_explain_rejections(api, name, read))
+
     async with _beside(work):
         last, told = b"", ""
         while True:
@@ -191,6 +192,7 @@ async def publish_node(
                 await (
                     backoff.pause() if isinstance(error, api_client.ApiError) else asyncio.sleep(0)
                 )
+
             await asyncio.sleep(interval)
 
 
@@ -236,4 +238,5 @@ async def _explain_rejections(
                 await api_client.write_event(
                     api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True
                 )
+
             await asyncio.sleep(api_client.EVENT_SECONDS)

@@ -99,6 +99,7 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
             if path != api_client.BUDGETS:
                 raise
             warn(str(error))
+
         return found
 
     nodes, pods, reports, budgets = await asyncio.gather(
@@ -119,6 +120,7 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
         else:
             found[name] = node_of(replace(member.topology, amounts=member.amounts))
             by_amounts.add(name)
+
     return AskedCluster(
         found,
         frozenset(by_amounts),
@@ -142,6 +144,7 @@ async def read_pod(
         if error.status == api_client.MISSING:
             raise InputError(f"there is no pod {namespace}/{name}") from error
         raise
+
     manifest: Any = decode_json(text, "a Pod")
     return manifest, pod_document(manifest, f"pod {namespace}/{name}")
 
@@ -164,6 +167,7 @@ async def why_rejected(api: api_client.Api, found: objects.PodObject) -> str:
         raise InputError(
             f"node {name} publishes no holdings, so it is unknown why it rejected the pod"
         )
+
     template = Description().template(report.description, {})
     return why_refused(restored_node(template, decode_holdings(report.holdings), {}), found)
 

@@ -108,10 +108,12 @@ class ClusterState:
         self.assumed.pop(uid, None)
         if pod is None:
             return
+
         there = self.by_node[pod.node]
         there.pop(uid, None)
         if not there:
             del self.by_node[pod.node]
+
         member = self.members.get(pod.node)
         if member is not None and member.gone(uid, now):
             self._note(member)
@@ -147,6 +149,7 @@ class ClusterState:
         there = {one.pod.uid: one for one in pods}
         for uid in there:
             self.assumed.pop(uid, None)
+
         began = now if began is None else began
         for uid in [
             uid
@@ -154,6 +157,7 @@ class ClusterState:
             if uid not in there and self.assumed.get(uid, float("-inf")) < began
         ]:
             self.pod_gone(uid, now)
+
         fresh: dict[str, set[str]] = {}
         for one in sorted(there.values(), key=lambda one: one.since):
             before = self.pods.get(one.pod.uid)
@@ -161,6 +165,7 @@ class ClusterState:
                 fresh.setdefault(one.node, set()).add(one.pod.uid)
             if before != one:
                 self.pod_seen(one, now)
+
         for name, uids in fresh.items():
             self._unordered[name] = uids | self._unordered.get(name, (set(), 0.0))[0], now
             if name in self.members:
@@ -260,6 +265,7 @@ class ClusterState:
             del self._unordered[name]
             if name in self.members:
                 self._doubt(self.members[name])
+
         for member in self.members.values():
             if isinstance(member, ExactMember):
                 if member.expire(now - SLOWEST_REPORT):
@@ -285,6 +291,7 @@ class ClusterState:
             )
             holdings = None if report.holdings is None else decode_holdings(report.holdings)
             made = ExactMember(name, template, pods, holdings)
+
         self.view.put(made)
         self.changed.add(name)
         self._doubt(made)
@@ -403,12 +410,14 @@ class WatchedClaims:
         admission = node.try_admit(pod)
         if not admission:
             return None
+
         provider = self._provider(node, known)
         if self._claims_known != self.claims.version:
             self._claims_known, self._by_pool = self.claims.version, {}
             for one in self.claims.found.values():
                 for pool in {(device.driver, device.pool) for device in one.allocated or ()}:
                     self._by_pool.setdefault(pool, []).append(one)
+
         pools = {(device.driver, device.pool) for device in provider.near}
         counted = {id(one): one for pool in pools for one in self._by_pool.get(pool, ())}
         asked = [
@@ -468,6 +477,7 @@ class View:
     def __init__(self, profile: str = "") -> None:
         if profile:
             make_profile(profile)
+
         self._profile = profile
         self.members: dict[str, Member] = {}
         self._cluster = Cluster((), ())
@@ -567,6 +577,7 @@ class View:
         elif changed:
             job = self._cluster.job(pod)
             self._cluster.judge(job, pod, strategy, found, 0, len(changed), self.numbers(changed))
+
         self._judgements[key] = found, self.version
         return found
 
@@ -644,6 +655,7 @@ class View:
             told = refusal_texts(
                 self._cluster, self._layouts, pod, judged, numbers, policy, told=cause
             )
+
         refused = self.refusals(pod, names)
         return (
             [refused.get(name, text) for name, text in zip(names, told, strict=True)]
@@ -676,6 +688,7 @@ class View:
         """Build the clusters anew after nodes came or went; without pods, equal nodes are judged once."""
         if not self._is_stale:
             return
+
         members = sorted(self.members.values(), key=lambda one: isinstance(one, AmountsMember))
         nodes = [one.node for one in members if isinstance(one, ExactMember)]
         rows = dict(zip(self._cluster.names, self._cluster.rows, strict=True)) | self._rows
@@ -692,6 +705,7 @@ class View:
             empty = one.template if isinstance(one, ExactMember) else emptied(one.topology.amounts)
             key = id(empty) if isinstance(empty, Node) else _KEY.encode(empty)
             numbers.append(kinds.setdefault(key, (len(kinds), empty))[0])
+
         self._kinds = np.array(numbers, np.intp)
         empties = [empty for _, empty in kinds.values()]
         nodes = [one for one in empties if isinstance(one, Node)]

@@ -113,14 +113,17 @@ class Answers:
                     if name != node
                 },
             )
+
         claims = self.state.claims.version if pod.pod.constraints.claims else ()
         state = self.state.view.version, claims, self.fails_open, list(self.state.uncertain), names
         before, found = self._kept.get(kind, (None, None))
         if found is None or before != state:
             found = self._filtered(pod, names)
             keep_newest(self._kept, kind, (state, found), _MOST_KEPT)
+
         if not found.passed:
             keep_newest(self.waiting, uid, (pod, now))
+
         return found
 
     def _filtered(self, pod: WatchedPod, names: Sequence[str]) -> Filtered:
@@ -142,6 +145,7 @@ class Answers:
             pairs = list(zip(compress(names, refuses.tolist()), texts, strict=True))
             found.failed.update(compress(pairs, helps.tolist()))
             found.unresolvable.update(compress(pairs, (~helps).tolist()))
+
         uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else ()
         doubted = dict.fromkeys(uncertain, UNCERTAIN)
         far = [
@@ -153,6 +157,7 @@ class Answers:
         if doubted:
             found.passed[:] = [name for name in found.passed if name not in doubted]
             found.unresolvable.update(doubted)
+
         return found
 
     def _meet(self, pod: Pod, name: str) -> bool | None:
@@ -191,6 +196,7 @@ class Answers:
                 score + _FIRST_SCORE[self._meet(pod.pod, name)]
                 for score, name in zip(whole, names, strict=True)
             ]
+
         return whole
 
     def known_nodes(self) -> dict[str, Any]:
@@ -245,12 +251,14 @@ class Answers:
             elif member is not None or self.fails_open:
                 # which amounts an eviction frees, and where, is unknown
                 found[name] = list(chosen), None
+
         return found
 
     def admits(self, pod: WatchedPod, name: str) -> bool:
         """Return whether one node can take a pod now."""
         if not self._is_near_enough(pod.pod, name):
             return False
+
         member = self.state.members.get(name)
         if member is None:
             return self.fails_open
@@ -262,6 +270,7 @@ class Answers:
                 return is_known and bool(member.node.try_admit(pod.pod))
             except AlignupError:
                 return False
+
         return bool(self.state.view.admitting(pod.pod, [name], self.state.strategy))
 
     def woken(self, now: float) -> str:
@@ -270,9 +279,11 @@ class Answers:
         self.state.changed.clear()
         if not changed or not self.waiting:
             return ""
+
         # a scheduler asks for every pod again within minutes; one that it does not ask for is gone
         for uid in [uid for uid, (_, since) in self.waiting.items() if since < now - _ASKED_WITHIN]:
             del self.waiting[uid]
+
         # copies share their requests: what lets one in lets in the others, unless annotations name
         # other policies
         kinds = {
@@ -284,6 +295,7 @@ class Answers:
                 for name in self.state.view.admitting(pod.pod, changed, self.state.strategy):
                     if self._is_near_enough(pod.pod, name):
                         return name
+
         return ""
 
     def forget(self, uid: str) -> None:
@@ -308,6 +320,7 @@ class Answers:
         found = fewest_victims(without(member.node, kept), pod.pod, less, rules)
         if found is None:
             return None
+
         going = [*kept, *found]
         return (
             ([one.uid for one in going], rules.violations(going)) if going else (list(chosen), None)

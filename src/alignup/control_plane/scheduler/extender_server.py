@@ -123,6 +123,7 @@ class _Handlers:
         self._counts.unresolvable.inc(len(found.unresolvable))
         if args.node_names is None:
             await _let_others()  # whole nodes take as long to write
+
         return wire.encode_filtered(found, args)
 
     async def prioritize(self, args: wire.ExtenderArgs) -> bytes:
@@ -204,11 +205,13 @@ class _Handlers:
             except web.HTTPException:
                 errors.inc()
                 raise
+
             seconds.observe(took := time.perf_counter() - start)
             if took >= _SLOW_SECONDS:
                 _LOG.warning(
                     "a question of %d bytes to /%s took %.3f seconds", len(body), verb, took
                 )
+
             return web.Response(
                 body=text if len(text) < _LARGE else _in_pieces(text), content_type=_JSON
             )
@@ -237,6 +240,7 @@ class _Handlers:
                     else web.HTTPServiceUnavailable
                 )
                 raise kind(text=str(error)) from error
+
             self._counts.errors.labels(verb).inc()
             ABOUT.get({}).update({"error.type": type(error).__name__, "error.message": str(error)})
             return wire.encode_error(str(error))
@@ -280,6 +284,7 @@ class _Reader:
                 self._process = ProcessPoolExecutor(
                     1, get_context("spawn"), wire.begin_process, (_MOST_MEMORY,)
                 )
+
             return await asyncio.get_running_loop().run_in_executor(self._process, decode, body)
         except InputError as error:
             raise web.HTTPBadRequest(text=str(error)) from error
@@ -319,8 +324,10 @@ class _Bodies:
             raise web.HTTPUnsupportedMediaType(
                 text=sentence_of(f"Content-Encoding {encoding} is not supported")
             )
+
         if (request.content_length or 0) > LARGEST_QUESTION:
             raise _too_long(request.content_length or 0)
+
         received = BytesIO()
         try:
             await self._receive(request, received)

@@ -79,6 +79,7 @@ class Extender:
         self._leader, self._led, self._term = leader, led, 0
         if leader is not None:
             leader.settle = self._settle
+
         self._synced = synced
         # by node, while a binding to it is under way or waits
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -213,6 +214,7 @@ class Extender:
                         binding.node,
                     )
                     return f"NUMA: node {binding.node} can no longer take the pod"
+
                 if known is None or is_assumed:  # else it was seen to be bound
                     self.state.assume(replace(pod, node=binding.node), self.clock())
                 body = {
@@ -236,6 +238,7 @@ class Extender:
                 self.state.assumed_rightly(binding.uid, self.clock())
             except api_client.ApiError as error:
                 return await self._after(binding, error, is_first=is_first)
+
         self.answers.forget(binding.uid)
         _LOG.debug("pod %r is bound to %r", binding.name, binding.node)
         return ""
@@ -252,11 +255,13 @@ class Extender:
         except AlignupError as why:  # no answer, or not with a pod
             found = None
             is_refused |= isinstance(why, api_client.ApiError) and why.status == api_client.MISSING
+
         if found is None or not found.node or found.pod.uid != binding.uid:
             if is_refused or (found is not None and found.pod.uid != binding.uid):
                 self.state.pod_gone(binding.uid, self.clock())
             _LOG.warning("pod %r is not bound to %r: %s", binding.name, binding.node, error)
             return str(error)
+
         self.state.pod_seen(found, self.clock())
         return "" if found.node == binding.node else str(error)
 

@@ -166,6 +166,7 @@ def decode_args(data: bytes) -> ExtenderArgs:
             decode_json(item, "a Node", "Nodes.items", NodeObject).metadata.name: item
             for item in items
         }
+
     return found
 
 
@@ -266,6 +267,7 @@ def _decoded(data: bytes, kind: type[_T], name: str, lacks_all: Callable[[_T], b
             return found
     except _NOT_DECODED as error:
         found, why = None, str(error)
+
     try:
         recased = msgspec.json.encode(_recased(msgspec.json.decode(data, type=_AnyKeys)))
         return msgspec.json.decode(recased, type=kind)
@@ -290,6 +292,7 @@ def _recased(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
                 one["Pods"] = [
                     _in_go_case(pod) if isinstance(pod, dict) else pod for pod in one["Pods"]
                 ]
+
     return found
 
 

@@ -139,11 +139,13 @@ class ExactMember:
         did_report = self.reports
         if did_report and holdings == before:  # as most reports are: without a look at the node
             return False
+
         was_uncertain = self.is_uncertain
         mine = {held.uid: held for held in holdings_of(self.node).pods}
         holdings = self._whole(holdings, mine)
         if did_report and holdings == before:
             return False
+
         listed = {held.uid for held in holdings.pods}
         ended = [held.uid for held in before.pods if held.uid not in listed]
         agrees = not ended and all(mine.get(held.uid) == held for held in holdings.pods)
@@ -152,11 +154,13 @@ class ExactMember:
         self.pods = {uid: one for uid, one in kept.items() if uid not in ended}
         if did_report and agrees:
             return was_uncertain and not self.is_uncertain
+
         try:
             self.node = self._rebuilt()
         except Exception:
             self._reported, self.pods = before, kept
             raise
+
         self.reports = True
         self._leaving = {uid: since for uid, since in self._leaving.items() if uid in self.pods}
         return True
@@ -201,11 +205,13 @@ class ExactMember:
         bound = self.pods.get(held.uid)
         if held == mine or bound is None:  # what an unknown pod asks for is unknown
             return True
+
         pod = bound.pod
         if pod.readings is None and not any(
             one.exclusive_cpus or one.memory or one.devices for one in pod.all_containers
         ):
             return True
+
         passing = {one.name for one in pod.init_containers if not one.is_sidecar}
         most = {
             (one.name, kind)
@@ -220,6 +226,7 @@ class ExactMember:
             empty = self.template.copy()
             _admit(empty, pod)
             mine = pod_holding(empty, pod)
+
         return _kinds(mine, without_memory=passing) <= _kinds(held)
 
     def _listed(self) -> set[str]:
@@ -328,6 +335,7 @@ class AmountsMember:
             some = [self.pods[uid].pod for uid in pending[:known]]
             if fingerprint([*others, *[(pod.namespace, pod.name) for pod in some]]) == signature:
                 return pending[:known]
+
         return []
 
     def older_than(self, moment: float) -> list[str]:
@@ -360,6 +368,7 @@ def taken_by(amounts: NodeAmounts, pod: Pod, mask: int) -> NodeAmounts:
             given = min(left[position], lacking)
             left[position] -= given
             lacking -= given
+
         return tuple(left)
 
     return _with_free(amounts, less)

@@ -69,10 +69,12 @@ async def apply_plan(api: Api, plan: RoomPlan, say: Callable[[str], None], patie
                         f"{f'went to {node}' if node else 'still waits'}"
                     )
                     return False
+
                 say(f"{name} is on {node}")
         except AlignupError as error:
             say(f"stop: {name}: {error}")
             return False
+
     return True
 
 
@@ -107,4 +109,5 @@ async def rebalance_for_ever(
                 await apply_plan(api, plan, say, patience)
         except AlignupError as error:
             say(str(error))
+
         await asyncio.sleep(interval)

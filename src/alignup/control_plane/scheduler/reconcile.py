@@ -93,6 +93,7 @@ class Reconciler:
         due = self._due.setdefault(owner, [])
         if len(due) >= self._rules.limit:
             return None
+
         # 2 ** 60 is longer than any pause, and a float holds it
         due.append(
             max([now, *due])
@@ -121,9 +122,11 @@ class Reconciler:
         metadata = found.metadata
         if metadata.uid in self._known or found.status.reason not in self._rules.reasons:
             return
+
         owner = next((one for one in metadata.owner_references or () if one.controller), None)
         if owner is None:
             return
+
         delay = self.delay(owner.uid, self._clock())
         if delay is None:
             self._known[metadata.uid] = None
@@ -132,6 +135,7 @@ class Reconciler:
             )
             self._api.complain(f"pod {metadata.namespaced_name} stays: {deleted}")
             return
+
         self._known[metadata.uid] = asyncio.create_task(self._delete(found, delay))
 
     def gone(self, found: PodObject) -> None:
@@ -151,6 +155,7 @@ class Reconciler:
                 await write_event(
                     self._api, metadata, WHY_REJECTED, message, "alignup-reconcile", once=True
                 )
+
         _LOG.debug("pod %s is deleted in %.0f seconds", metadata.namespaced_name, delay)
         await asyncio.sleep(delay)
         self._say(
@@ -159,6 +164,7 @@ class Reconciler:
         )
         if self._dry:
             return
+
         body = {"preconditions": {"uid": metadata.uid}}
         try:
             await self._api.request("DELETE", pod_path(metadata.namespace, metadata.name), body)

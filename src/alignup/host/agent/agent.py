@@ -103,6 +103,7 @@ def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
                 # commands would wait for an agent that cannot start with these options
                 with suppress(InputError):
                     ownership.hand_back(_LOG.warning)
+
             raise
     finally:
         signal.alarm(0)
@@ -148,6 +149,7 @@ class Agent:
         ledger.closed = own.lost
         for notice in ledger.restore(self._table.leases, self._table.waiting):
             _LOG.warning("%s", notice)
+
         async with AsyncExitStack() as stack:
             journal = Journal(
                 own.journal,
@@ -165,6 +167,7 @@ class Agent:
 
                 observer = AgentMetrics(ledger)
                 await stack.enter_async_context(serving_metrics(options.metrics, observer.registry))
+
             plugins = self._plugins(stack)
             enclosures = Enclosures(self._cgroups())
             stack.callback(enclosures.close)
@@ -181,6 +184,7 @@ class Agent:
                 stop = serve_pod_resources({options.pod_resources: told}, loop, "--podresources")
                 # it asks the event loop, and must not be waited for within it
                 stack.push_async_callback(asyncio.to_thread, stop)
+
             server = AgentServer(options.socket, options.group, service)
             await server.start()
             stack.push_async_callback(server.stop)
@@ -189,6 +193,7 @@ class Agent:
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, self._told_to_end)
+
             stack.callback(asyncio.create_task(self._look_after_file(service)).cancel)
             loop.call_later(_GRACE, service.drop_waiters)
             _LOG.info("serving %s with %s", options.socket, counted(len(ledger.leases), "lease"))
@@ -197,6 +202,7 @@ class Agent:
             tell_systemd(f"READY=1\nSTATUS={counted(len(ledger.leases), 'lease')} taken over")
             await self.end.wait()
             tell_systemd("STOPPING=1")
+
         return self._status
 
     async def _look_after_file(self, service: Service) -> None:
@@ -210,6 +216,7 @@ class Agent:
                     continue
                 self._fail(str(error))
                 return
+
             for lease in found:
                 service.adopt(
                     lease, logging.ERROR, "was granted without the agent, whose file was removed"
@@ -249,6 +256,7 @@ class Agent:
         """
         if not self._options.cgroups:
             return None
+
         try:
             cgroups = Cgroups(self._options.cgroup)
         except InputError as error:
@@ -259,6 +267,7 @@ class Agent:
                 error,
             )
             return None
+
         where = f"in {cgroups.base}" if cgroups.base else "below that of the command"
         _LOG.info("each lease of a command has a cgroup %s, and ends when that is empty", where)
         return cgroups
@@ -289,6 +298,7 @@ def pod_resources_of(ledger: Ledger, machine: Machine) -> tuple[list[PodResource
         devices = {resource: tuple(ids) for resource, ids in lease.devices.items()}
         container = ContainerResources("command", lease.cpus, tuple(memory), devices)
         pods.append(PodResources(f"user-{ledger.users.owner_of(lease)}", lease.name, (container,)))
+
     cpus = CPUSet([cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus])
     memory = [
         MemoryBlock((node.id,), "memory", node.memory) for node in machine.numa_nodes if node.memory

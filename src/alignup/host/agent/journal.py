@@ -95,16 +95,20 @@ def read_entries(text: bytes, where: str) -> Reading:
         if damage and damage[-1].line + damage[-1].text.count(b"\n") + 1 == number:
             line = damage.pop().text + b"\n" + line  # noqa: PLW2901  # one entry with a newline in it
             number -= line.count(b"\n")  # noqa: PLW2901  # as above
+
         damage.append(Damage(number, line))
+
     last, is_torn = _unfinished(rest)
     entries += last
     began = next((entry for entry in entries if isinstance(entry, Began)), None)
     if began is None and not damage:
         damage = [Damage(1, b"")]
+
     if began is not None and began.version > VERSION:
         raise InputError.at(
             f"{where}:1", f"a journal in the form of version {VERSION}", began.version
         )
+
     table = _replayed(entries, is_damaged=bool(damage))
     record.check_amounts(table.leases, where)
     return Reading(table, tuple(damage), is_torn, "" if began is None else began.lost)
@@ -126,6 +130,7 @@ def settled(
             "the journal ends with an incomplete entry, which is ignored" if reading.is_torn else ""
         )
         return reading.table, words, reading.lost
+
     table, found = with_evidence(reading.table, shown)
     where = ", ".join(str(one.line) for one in reading.damage[:4])
     words = (
@@ -138,6 +143,7 @@ def settled(
         and len(table.leases) >= promised_leases
     ):
         return table, words, reading.lost
+
     return (
         table,
         words,
@@ -242,6 +248,7 @@ class Journal:
                 # behind a line that was written in part, nothing would be read again
                 self._trouble = f"cannot write the journal: {system_reason(error)}"
                 self._broken(self._trouble)
+
             done.set()
 
     def _write(self, data: bytes, table: record.LeaseTable) -> None:
@@ -262,6 +269,7 @@ class Journal:
                 data = data[os.write(self._descriptor, data) :]
             if self._durable:
                 os.fdatasync(self._descriptor)
+
         self._written(self._descriptor, len(table.leases))
 
 
@@ -329,4 +337,5 @@ def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> r
             waiting[entry.waiter.id] = entry.waiter
         else:
             waiting.pop(entry.id, None)
+
     return record.LeaseTable(table.machine, tuple(leases.values()), tuple(waiting.values()))

@@ -98,6 +98,7 @@ class AgentMetrics(Observer, Collector):
         for (node, resource), (is_free, is_held) in self._ledger.amounts().items():
             free.add_metric((node, resource), is_free)
             held.add_metric((node, resource), is_held)
+
         leases = GaugeMetricFamily(
             "alignup_agent_leases_held", "The number of leases.", len(self._ledger.leases)
         )
@@ -123,6 +124,7 @@ async def serving_metrics(where: str, registry: CollectorRegistry) -> AsyncItera
         "cannot serve metrics at [ADDRESS:]PORT or a path", where, ValueError, OverflowError
     ):
         listening = _listening(where)
+
     free = asyncio.Semaphore(_AT_ONCE)
     server = await asyncio.start_server(partial(_answer, registry, free), sock=listening)
     try:
@@ -144,6 +146,7 @@ def _listening(where: str) -> socket.socket:
             host.strip("[]") or _LOOPBACK, int(port), type=socket.SOCK_STREAM
         )
         family, address = found[0][0], (found[0][4][0], int(port))
+
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -152,6 +155,7 @@ def _listening(where: str) -> socket.socket:
     except BaseException:
         made.close()
         raise
+
     return made
 
 

@@ -83,6 +83,7 @@ class Ownership:
         with system_errors("cannot lock a file", lock):
             make_folders(lock.parent)
             self._descriptor = open_own(lock, os.O_RDWR | os.O_CREAT)
+
         text = os.pread(self._descriptor, 200, 0).decode("ascii", "replace").split()
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,9 +92,11 @@ class Ownership:
             raise InputError(
                 f"pid {text[0] if text else 'unknown'} is the agent of {file.path} already"
             ) from None
+
         self._promise = _Promise()
         with suppress(ValueError, IndexError):
             self._promise = _Promise(text[1], int(text[2]), int(text[3]), int(text[4]))
+
         self._boot_id = identify(os.getpid()).boot_id
         self._note(self._promise)
 
@@ -133,16 +136,20 @@ class Ownership:
                     f"this machine has {machine.description} now, and had {before.description} "
                     "before"
                 )
+
             table = LeaseTable(machine, table.leases, table.waiting)
             # first of all: with the journal there, a file that somebody removes is known to be the
             # agent's
             with system_errors("cannot write a file", self._lock):
                 os.pwrite(self._descriptor, f"{socket}\n".encode(), _NOTE)
                 os.truncate(self._descriptor, _NOTE + len(f"{socket}\n".encode()))
+
             self._write(table, known, known.lost, tell)
             change.table = LeaseTable(machine, agent=str(socket))
+
         if known.lost:
             tell(f"{known.lost}: {_REPAIR}")
+
         self.lost = f"{known.lost}: {_REPAIR}" if known.lost else ""
         self._socket, self.is_first = str(socket), is_first
         self.left = tuple(lease.cgroup for lease in gone if lease.cgroup)
@@ -163,11 +170,14 @@ class Ownership:
             raise InputError(
                 f"the lock file was removed at {self._lock}: another agent may have the leases"
             )
+
         if self._file.read().agent == self._socket:
             return ()
+
         with self._file.change(by_agent=True) as change:
             found = living(change.table)[0].leases  # what the dead had may be others' by now
             change.table = LeaseTable(change.table.machine, agent=self._socket)
+
         return found
 
     def hand_back(self, tell: Callable[[str], None]) -> LeaseTable:
@@ -186,9 +196,11 @@ class Ownership:
                 table, gone = living(known.table)
                 self._tell_of_ended(gone, tell)
                 table = change.table = LeaseTable(table.machine, table.leases)
+
         self.journal.unlink(missing_ok=True)
         for cgroup in (*self.left, *(lease.cgroup for lease in gone if lease.cgroup)):
             remove_cgroup(cgroup)
+
         return table
 
     def repair(self, tell: Callable[[str], None], *, writes: bool) -> Known:
@@ -202,10 +214,12 @@ class Ownership:
                 raise InputError(
                     f"no agent keeps the leases of {self._file.path}: there is no journal"
                 )
+
             known = self._known(change.table, tell)
             known = known._replace(table=living(known.table)[0])
             if writes:
                 self._write(known.table, known, "", tell)
+
         return known
 
     def _known(self, found: LeaseTable, tell: Callable[[str], None]) -> Known:
@@ -221,8 +235,10 @@ class Ownership:
         table, words, lost = settled(reading, shown, self._promise.leases)
         if words:
             tell(f"{words}, at {self.journal}")
+
         if self._promise.boot_id not in {"", self._boot_id}:
             lost = ""  # whoever had them has ended with that boot
+
         known = {lease.id for lease in table.leases}
         beside = tuple(lease for lease in found.leases if lease.id not in known)
         table = msgspec.structs.replace(table, leases=table.leases + beside)
@@ -241,12 +257,15 @@ class Ownership:
             os.fdopen(open_own(self.journal, os.O_RDONLY), "rb") as file,
         ):
             text, inode = file.read(), os.fstat(file.fileno()).st_ino
+
         if not inode:
             return Reading(LeaseTable(), (Damage(1, b""),)), b""
+
         reading = read_entries(text, str(self.journal))
         promise = self._promise
         if promise.boot_id == self._boot_id and promise.inode == inode and promise.size > len(text):
             reading = reading._replace(damage=(*reading.damage, Damage(text.count(b"\n") + 1, b"")))
+
         return reading, text
 
     def _write(

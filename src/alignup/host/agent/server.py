@@ -97,6 +97,7 @@ class AgentServer:
                 asyncio.get_running_loop().call_later(_LOGGED_EVERY, self._log_refused)
             self._refused[uid] += 1
             return False
+
         self._connections.add(connection)
         self._of_user[uid] += 1
         return True
@@ -130,6 +131,7 @@ class AgentServer:
             listening.close()
             draft.unlink(missing_ok=True)
             raise
+
         return listening
 
 
@@ -217,6 +219,7 @@ class _Connection(asyncio.Protocol):
         """Carry out a request, in a turn of its own, if a whole one is there and nothing else is under way."""
         if self._work is not None or self._is_unread or not self._buffer:
             return
+
         try:
             length = (
                 length_of(self._buffer, LARGEST_REQUEST)
@@ -228,6 +231,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(frame(Failed(str(error))))
             self._transport.close()
             return
+
         if len(self._buffer) >= HEADER + length:
             text = bytes(self._buffer[HEADER : HEADER + length])
             del self._buffer[: HEADER + length]

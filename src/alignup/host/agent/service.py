@@ -138,17 +138,20 @@ class Service:
     async def _done(self, request: messages.AnyRequest, caller: Caller) -> messages.Reply:
         if isinstance(request, messages.Ask):
             return await self._ask(request, caller)
+
         uid, users = caller.uid, self._ledger.users
         if isinstance(request, messages.GiveBack):
             lease = self._ledger.leases.get(request.id)
             if lease is None or not (users.is_admin(uid) or users.owner_of(lease) == uid):
                 return messages.Done()
             return await self._end(lease)
+
         if isinstance(request, messages.Release):
             named = self._ledger.named(request.name, uid)
             return await self._end(check_release(named, request.name, force=request.force)[0])
         if isinstance(request, messages.List):
             return shown(self._ledger, uid, self.watch.state_of)
+
         found = cut(
             self._site,
             self._ledger.node.inventory,
@@ -209,11 +212,13 @@ class Service:
             self._observer.refused(error.reason, time.perf_counter() - start)
             waited = f" (waited for {wait:g} s)" if wait > 0 else ""
             raise AllocationError(f"{error.detail}{waited}", error.reason) from None
+
         seconds = time.perf_counter() - start
         with self._freed_on_error(granted.lease.id):
             if wait:
                 self._observer.waited(seconds)
             self._observer.admitted(granted.lease, seconds)
+
         await self._journal.written()
         return granted
 
@@ -233,6 +238,7 @@ class Service:
         """
         if len(request.id) != 16 or not (request.id.isascii() and request.id.isalnum()):  # noqa: PLR2004  # see Ask.id
             raise InputError.at("the request", "an id of 16 letters and digits", request.id)
+
         check_name(request.stem, "stem")
         holder = self.watch.checked(request.holder, caller)
         keeper = None if request.keeper is None else self.watch.checked(request.keeper, caller)
@@ -243,6 +249,7 @@ class Service:
             raise InputError.at(
                 "--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version
             )
+
         return LeaseRequest(
             wishes,
             holder,
@@ -303,6 +310,7 @@ class Service:
             if found.id not in self._ledger.leases:
                 self._enclosures.discard(cgroup)
                 raise AllocationError("the process exited before its lease was granted")
+
             lease = self._ledger.keep(found.id, answer, cgroup)
             _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
             self.watch.watch(lease)
@@ -323,6 +331,7 @@ class Service:
                 asked.advice[found] = tuple(await self._plugins.prefer(found))
             except AllocationError as error:
                 asked.advice[found] = error.detail
+
         raise AllocationError("the device list kept changing")
 
     @contextmanager
@@ -415,6 +424,7 @@ class PluginDevices(PluginCalls):
             self._timer = None
             if not self._reports:
                 return
+
             start = loop.time()
             resource = next(iter(self._reports))
             try:
@@ -428,6 +438,7 @@ class PluginDevices(PluginCalls):
                 changed()
             except AlignupError as error:
                 _LOG.warning("the devices of %s were not taken over: %s", resource, error)
+
             self._timer = loop.call_later(max(_PAUSE, 4 * (loop.time() - start)), take_over)
 
         self._plugins.listen(lambda *report: loop.call_soon_threadsafe(reported, *report))
@@ -469,11 +480,13 @@ class PluginDevices(PluginCalls):
                 ThreadPoolExecutor(_THREADS, "plugin"),
                 threading.Semaphore(_MOST_CALLS),
             )
+
         threads, free = self._threads[resource]
         if not free.acquire(blocking=False):
             raise AllocationError(
                 f"the device plugin of {resource} is busy: {_MOST_CALLS} calls wait for it"
             )
+
         calling = threads.submit(function, *arguments)
         calling.add_done_callback(lambda _: free.release())
         return await asyncio.wrap_future(calling)

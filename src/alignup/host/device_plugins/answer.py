@@ -70,6 +70,7 @@ def join_answers(answers: Iterable[DeviceAnswer]) -> DeviceAnswer:
             mounts.setdefault(mount.container_path, mount)
         for device in answer.devices:
             devices.setdefault(device.container_path, device)
+
     return DeviceAnswer(
         environment, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(names)
     )

@@ -123,6 +123,7 @@ class PluginConnection:
         """
         if not self.has_preferences:
             return ()
+
         wanted = wire.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
@@ -177,6 +178,7 @@ class PluginConnection:
         """
         if self.is_lost:
             raise DevicePluginError(self.resource, f"cannot be asked: {self.trouble}")
+
         try:
             return getattr(self._stub, name)(request, timeout=limit)
         except grpc.RpcError as error:
@@ -216,11 +218,13 @@ class PluginConnection:
                 self.devices, trouble = self._known(devices_of(message)), ""
             except InputError as error:
                 trouble = f"sent a list of devices that makes no sense: {error}"
+
             self._note(trouble)
             if self._stopped.wait(
                 max(self._limits.between_reports, _REST * (time.monotonic() - start))
             ):
                 return "was replaced"
+
         return "ended its list of devices"
 
     def _known(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
@@ -288,18 +292,21 @@ def devices_of(message: wire.ListAndWatchResponse) -> tuple[Device, ...]:
         raise InputError.at(
             "the list of devices", f"up to {_MOST_DEVICES} devices", len(message.devices)
         )
+
     found: dict[str, Device] = {}
     for index, device in enumerate(message.devices):
         if not 0 < len(device.ID) <= _LONGEST_ID or "\0" in device.ID:
             raise InputError.at(
                 f"devices[{index}].ID", f"an id of up to {_LONGEST_ID} letters", device.ID
             )
+
         nodes = (
             tuple(dict.fromkeys(node.ID for node in device.topology.nodes))
             if device.HasField("topology")
             else None
         )
         found[device.ID] = Device(device.ID, nodes, device.health == _HEALTHY)
+
     return tuple(found.values())
 
 
@@ -316,6 +323,7 @@ def without_unknown_nodes(
     )
     if not strange:
         return tuple(devices), strange
+
     return tuple(
         device
         if device.numa_nodes is None
@@ -340,17 +348,21 @@ def preferred_of(
     answers = message.container_responses
     if not answers or not answers[0].deviceIDs:
         return ()
+
     ids = tuple(answers[0].deviceIDs)
     strange = sorted(set(ids) - set(available))
     if strange:
         raise InputError.at("deviceIDs", "ids of the available devices", strange)
+
     missing = sorted(set(must_include) - set(ids))
     if missing:
         raise InputError.at(
             "deviceIDs", f"the ids that must be included ({', '.join(missing)[:200]})", ids
         )
+
     if len(set(ids)) != size or len(ids) != size:
         raise InputError.at("deviceIDs", f"{size} different ids", ids)
+
     return ids
 
 
@@ -362,6 +374,7 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
     """
     if len(message.container_responses) != 1:
         raise InputError.at("container_responses", "one answer", len(message.container_responses))
+
     found = message.container_responses[0]
     environment = dict(sorted(found.envs.items()))
     _check_variables(environment)
@@ -373,14 +386,17 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
         for path in (path for one in listed for path in (one.container_path, one.host_path)):
             if not path.startswith("/") or "\0" in path:
                 raise InputError.at(where, "an absolute path", path)
+
     for device in devices:
         if set(device.permissions) - set("rwm"):
             raise InputError.at("devices.permissions", "some of r, w and m", device.permissions)
+
     names = tuple(one.name for one in found.cdi_devices)
     for name in names:
         kind, _, device_name = name.partition("=")
         if not (device_name and "/" in kind):
             raise InputError.at("cdi_devices", "names such as vendor.com/gpu=gpu0", name)
+
     answer = DeviceAnswer(
         environment, mounts, devices, dict(sorted(found.annotations.items())), names
     )
@@ -390,6 +406,7 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
         raise InputError.at(
             "the answer", f"up to {_LONGEST_VALUE} bytes beside its variables", size
         )
+
     return answer
 
 
@@ -401,11 +418,13 @@ def _check_variables(environment: dict[str, str]) -> None:
     """
     if len(environment) > _MOST_VARIABLES:
         raise InputError.at("envs", f"up to {_MOST_VARIABLES} variables", len(environment))
+
     for name, value in environment.items():
         if not name or "=" in name or "\0" in name + value:
             raise InputError.at(
                 "envs", "a name and a value that a program can be started with", f"{name}={value}"
             )
+
     size = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())
     if size > _LONGEST_VALUE:
         raise InputError.at("envs", f"up to {_LONGEST_VALUE} bytes", size)

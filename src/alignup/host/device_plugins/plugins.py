@@ -218,6 +218,7 @@ class DevicePlugins:
                 raise InputError.at(
                     "the registration", f"up to {_MOST_RESOURCES} resources", resource
                 )
+
             earlier = self._connections.get(resource)
             connection = PluginConnection(
                 resource,
@@ -227,8 +228,10 @@ class DevicePlugins:
                 self._numa_nodes,
             )
             self._connections[resource] = connection
+
         if earlier is not None:
             earlier.stop()
+
         _LOG.info("a device plugin of %s has registered at %s", resource, registration.endpoint)
         connection.start()
 
@@ -246,6 +249,7 @@ class DevicePlugins:
                     listener(resource, devices)
                 except Exception:  # noqa: BLE001  # one listener's failure is not the plugin's
                     _LOG.exception("the devices of %s were not taken over", resource)
+
             with self._lock:
                 self._inventory[resource] = devices
                 self._lock.notify_all()
@@ -298,12 +302,14 @@ class RegistrationServer(RegistrationServicer):
             raise InputError.at(
                 "the folder of device plugins", "a path of up to 94 bytes", str(folder)
             )
+
         with system_errors("cannot serve device plugins", folder, RuntimeError):
             make_folders(folder)
             check_free(self._socket, "the folder of device plugins")
             for path in folder.iterdir():
                 if stat.S_ISSOCK(path.lstat().st_mode):
                     path.unlink()
+
             with mode_of_new_files(0o600):
                 self._server.add_insecure_port(f"unix:{self._socket}")
             self._server.start()
@@ -336,6 +342,7 @@ def check_registration(message: wire.RegisterRequest) -> None:
             f'requested API version "{message.version[:80]}" is not supported by kubelet. '
             f'Supported version is ["{VERSION}"]'
         )
+
     resource = message.resource_name
     domain = resource.partition("/")[0]
     native = (

@@ -122,6 +122,7 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
                 asked["ALIGNUP_DEVICE_ANSWER"] = msgspec.json.encode(rest).decode()
             if answer.cdi_devices:
                 asked["ALIGNUP_CDI_DEVICES"] = ",".join(answer.cdi_devices)
+
         own = {
             "ALIGNUP_NAME": lease.name,
             "ALIGNUP_STATE": self.state,

@@ -103,9 +103,11 @@ class WaitingCommand:
             for descriptor in (reading, self._pipe, self._reports, reporting):
                 os.close(descriptor)
             raise _no_process(error.errno) from None
+
         if self.keeper == 0:
             os.close(self._reports)
             _run_keeper(words, (reading, self._pipe), reporting, kept)
+
         os.close(reading)
         os.close(reporting)
         # True once neither the command nor anything that it started is left, as far as is known.
@@ -158,6 +160,7 @@ class WaitingCommand:
                     os.waitpid(self.keeper, 0)
                 self.is_over = ended.alone
                 return ended.status
+
             if pid:
                 return _BY_SIGNAL + os.WTERMSIG(status) if os.WIFSIGNALED(status) else OWN_FAILURE
             came = signal.sigwaitinfo(waited_for)
@@ -187,9 +190,11 @@ def _run_keeper(
         except OSError as error:
             _tell(reporting, error=error.errno or 0)
             raise
+
         if pid == 0:
             os.close(reporting)
             _run_child(words, *pipe)
+
         _tell(reporting, pid=pid)
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         _let_go_of_everything({reporting, *kept})
@@ -303,12 +308,15 @@ def _execute(words: Sequence[str], start: Start) -> None:
         except AllocationError as error:
             _say(f"refused: {error}")
             os._exit(OWN_FAILURE)
+
         mode = "bind" if start.strict else "preferred"
         trouble = set_memory(start.numa_nodes, mode) if start.numa_nodes else ""
         if trouble:
             _say(f"{trouble}; going on with CPUs {start.cpus}")
+
     if start.mounts:
         _mount(start.mounts)
+
     _replace(words, {**os.environb, **{os.fsencode(k): v for k, v in start.environment.items()}})
 
 
@@ -327,6 +335,7 @@ def _mount(mounts: Sequence[Mount]) -> None:
         )
     else:
         return
+
     _say(f"refused: {trouble}; --no-mounts leaves it to the command")
     os._exit(OWN_FAILURE)
 

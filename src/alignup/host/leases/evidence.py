@@ -111,6 +111,7 @@ def find_evidence(
                     record.check_amounts([evidence.lease], "a process")
                 except InputError:
                     continue
+
                 # children inherit the environment, and some the file
                 own = [one for one in evidence.lease.processes if one.pid == pid]
                 if state is None and evidence.lease.uid is None:
@@ -119,8 +120,10 @@ def find_evidence(
                 is_kept_there = state is None or evidence.state == text_of(state)
                 if is_kept_there and is_users and joint_liveness(own) is Liveness.RUNNING:
                     found[evidence.lease.id] = evidence
+
         if not fresh <= asked:
             time.sleep(_WAIT)
+
     return tuple(found.values())
 
 
@@ -144,6 +147,7 @@ def with_evidence(
         lease = evidence.lease
         if evidence.machine == machine and not any(overlap(lease, one) for one in (*held, *added)):
             added.append(lease)
+
     words = f"found again from running processes: {record.holders(added)}" if added else ""
     return record.LeaseTable(machine, (*table.leases, *added), table.waiting, table.agent), words
 
@@ -179,6 +183,7 @@ def check_release(
     """
     if lease is None:
         raise AllocationError(f"no lease has the name {name!r}: see `alignup ps`")
+
     alive = lease_liveness(lease)
     if not force and alive is not Liveness.GONE:
         state = (
@@ -189,6 +194,7 @@ def check_release(
         raise AllocationError(
             f"lease {name!r} is held by pid {lease.process.pid}, which is {state}; --force frees it"
         )
+
     return lease, alive
 
 
@@ -234,9 +240,11 @@ def _texts(folder: int, uid: int) -> list[bytes] | None:
             with suppress(OSError):
                 if os.readlink(name, dir_fd=descriptor) == _LINK:
                     found.append(_read(name, descriptor, uid))
+
     environment = _read("environ", folder)
     if names and not (found or environment or _read("cmdline", folder)):
         return None
+
     prefix = f"{VARIABLE}=".encode()
     found += [
         one.removeprefix(prefix) for one in environment.split(b"\0") if one.startswith(prefix)

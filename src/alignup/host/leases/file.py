@@ -130,11 +130,13 @@ def decode_table(text: bytes, where: str) -> LeaseTable:
         raise InputError.at(
             where, f"leases in the form of version {AGENT_VERSION}", envelope.version
         )
+
     inner = bytes(envelope.table)
     if checksum(inner) != envelope.checksum:
         raise DamagedError.at(
             where, f"leases with the checksum {envelope.checksum}", checksum(inner)
         )
+
     table = _decoded(inner, where, _DECODE_TABLE)
     check_amounts(table.leases, where)
     return table
@@ -226,6 +228,7 @@ def locked(path: Path, tell: Callable[[str], None] | None = None) -> Iterator[Lo
     """
     with system_errors("cannot lock a file", path):
         descriptor = _lock(path, tell)
+
     try:
         yield Lock(path, descriptor)
     finally:
@@ -251,6 +254,7 @@ def _lock(path: Path, tell: Callable[[str], None] | None) -> int:
         except BaseException:
             os.close(descriptor)
             raise
+
         os.close(descriptor)
 
 
@@ -265,13 +269,16 @@ def _wait(descriptor: int, path: Path, tell: Callable[[str], None] | None) -> No
             waited = time.monotonic() - start
         else:
             return
+
         if waited > _LIMIT:
             raise InputError(
                 f"{_holder(descriptor)} has kept the lock for {_LIMIT:.0f} s at {path}"
             )
+
         if tell is not None and waited > _SAID_AFTER:
             tell(f"waiting for the lock that {_holder(descriptor)} has at {path}")
             tell = None
+
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -376,6 +383,7 @@ class LeaseFile:
                 "in ALIGNUP_AGENT"
             )
             check_trusted(self.path, "the lease file", hint)
+
         return agent
 
     @contextmanager
@@ -415,15 +423,19 @@ class LeaseFile:
         """
         if found.table.agent or not self.journal.exists():
             return found.table.agent or ""
+
         written = lock.checksum if lock else ""
         if lock is None:
             with suppress(OSError), os.fdopen(open_plain(self._lock), "rb") as noted:
                 written = _note(noted.fileno())[1]
+
         if found.checksum and found.checksum == written:
             return ""
+
         with suppress(OSError), os.fdopen(open_plain(self.agent_lock), "rb") as file:
             _, _, rest = file.read(_LONGEST_NOTES).partition(b"\n")
             return os.fsdecode(rest.partition(b"\n")[0]) or _UNKNOWN_AGENT
+
         return _UNKNOWN_AGENT
 
     def _look(self, opener: Callable[[Path, int], int]) -> _Found:
@@ -435,10 +447,12 @@ class LeaseFile:
             os.fdopen(opener(self.path, os.O_RDONLY), "rb") as file,
         ):
             text = file.read(_LARGEST + 1)
+
         if text is None:
             return _Found(LeaseTable())
         if len(text) > _LARGEST:
             raise InputError(f"the file of leases {self.path} is larger than {_LARGEST} bytes")
+
         try:
             return _Found(decode_table(text, str(self.path)), checksum(text))
         except DamagedError as damage:
@@ -465,6 +479,7 @@ class LeaseFile:
         if agent and not table.agent:
             table = msgspec.structs.replace(table, agent=agent)
             words = f"the agent at {agent} has its leases" + (f"; {words}" if words else "")
+
         if found.damage is not None:
             aside = set_aside(self.path, found.text)
             self._write(table, lock)
@@ -477,4 +492,5 @@ class LeaseFile:
             self.tell(f"the file of leases was removed or replaced at {self.path}; {words}")
         else:
             lock.note(found.checksum)
+
         return table

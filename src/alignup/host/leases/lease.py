@@ -95,6 +95,7 @@ class Lease:
         """
         if self._pid != os.getpid():
             return
+
         self._is_held = False
         binding, self._binding = self._binding, None
         evidence, self._evidence = self._evidence, None
@@ -105,6 +106,7 @@ class Lease:
             if evidence is not None:
                 with suppress(OSError):
                     os.close(evidence)
+
             self._source.give_back(self._record)
 
     def bind(self) -> None:
@@ -117,6 +119,7 @@ class Lease:
         self._check_held()
         if self._binding is not None:
             return
+
         record = self._record
         self._binding, trouble = bind(
             record.cpus, self._grant.memory_nodes, strict=record.is_strict
@@ -241,6 +244,7 @@ def lease(
         except BaseException:
             taken.release()
             raise
+
     return taken
 
 

@@ -143,6 +143,7 @@ class NearMemory:
             raise AllocationError(
                 f"too little memory is free{near}{why}: {in_words(self._account(size))[_MEMORY]}"
             )
+
         self._hold(lease_id, taken)
 
     def adopt(self, lease_id: str, shares: Mapping[int, int]) -> None:
@@ -216,6 +217,7 @@ class LeaseNode:
         if site.claims is not None:
             here = platform.node() if site.claims.by_node.get(platform.node()) else ""
             self.node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
+
         self._policies: dict[str, tuple[Policy, Scope]] = {}
 
     @property
@@ -289,6 +291,7 @@ class LeaseNode:
             cpus, devices = self._admit(wanted, request.id)
         else:
             cpus, devices = self._take_part(request, leases, self.part_of(wanted))
+
         shares = self._shares(wanted, request.id, cpus, devices)
         return LeaseRecord(
             id=request.id,
@@ -320,6 +323,7 @@ class LeaseNode:
             return self.node.memory.shares(lease_id, _CONTAINER)
         if self._memory is None or not wanted.memory:
             return {}
+
         machine = self._site.machine
         home = overlapping(machine.node_cpus, int(cpus)) or bit_set(
             map(machine.position, self._near(devices))
@@ -327,12 +331,14 @@ class LeaseNode:
         affinity = self.node.manager.affinities(lease_id).get(_CONTAINER)
         if not home and affinity is not None and affinity.affinity is not None:
             home = int(affinity.affinity)
+
         strict = wanted.policy in STRICT_POLICIES
         try:
             self._memory.take(lease_id, wanted.memory, home, wanted.policy, strict=strict)
         except AllocationError:
             self.release(lease_id)
             raise
+
         return self._memory.shares(lease_id)
 
     def part_of(self, wanted: Request) -> Part:
@@ -369,6 +375,7 @@ class LeaseNode:
             refusal = node.manager.decide(pod, *self._policy(wanted.policy))
             if refusal is not None and restore is not None:
                 restore()
+
         if refusal is not None:
             from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415  # startup counts
 
@@ -376,6 +383,7 @@ class LeaseNode:
             raise AllocationError(
                 refusal.detail or f"policy {refusal.policy}: {why}", refusal.reason
             )
+
         own = None if node.cpu is None else node.cpu.cpus(uid, _CONTAINER)
         given = {} if node.devices is None else dict(node.devices.devices(uid, _CONTAINER))
         for name, held in (
@@ -384,6 +392,7 @@ class LeaseNode:
             resource = f"{CLAIM}{name.rpartition('/')[0]}"
             ids = (str(one.id) for one in held.allocated or ())
             given[resource] = (*given.get(resource, ()), *ids)
+
         return own or CPUSet(), given
 
     def _pod(self, wanted: Request, uid: str) -> Pod:
@@ -425,6 +434,7 @@ class LeaseNode:
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
             pod = self._pod(request.wanted, request.id)
             node.memory.allocate(pod, pod.containers[0], TopologyHint(mask, True))
+
         devices = dict(part.devices)
         self.adopt(
             LeaseRecord(request.id, request.name, request.holder, cpus=part.cpus, devices=devices)
@@ -485,6 +495,7 @@ def cut(
     threads = site.threads
     if threads > 1 and not cpus_per_part:
         cpus_per_part = site.placed.cpu_count // count // threads
+
     parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
     return tuple(
         replace(
@@ -506,6 +517,7 @@ def notes(site: Site, parts: Sequence[Part]) -> Iterator[str]:
             f"CPUs {shared} are of cores that several parts have: there are too few whole cores "
             "for all"
         )
+
     given = {node for part in parts for node, _ in part.memory}
     places = ids_of(site.memory_rule.open_nodes(site.machine), site.machine.numa_node_ids)
     nodes = (site.whole or site.machine).numa_nodes
@@ -561,6 +573,7 @@ def cut_machine(
             full_cores=own.full_pcpus_only,
             memory=site.memory_rule,
         )
+
     threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
     share = cpus or site.machine.cpu_count // count // threads * threads
     wanted = Request(cpus=share, devices=dict(sorted(devices.items())), policy=DEFAULT_POLICY)
@@ -575,6 +588,7 @@ def cut_machine(
             made.append(node.place(request))
         except AllocationError as error:
             raise InputError(f"part {rank} of {count} does not fit: {error.detail}") from error
+
     return parts_with(
         site.machine, [(int(lease.cpus), lease.devices) for lease in made], site.memory_rule
     )
@@ -593,6 +607,7 @@ def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
             raise AllocationError(
                 f"{number} is not free: CPUs {twice} are in use by '{id_words(other.id)}'"
             )
+
         for resource, ids in part.devices.items():
             both = sorted(set(ids) & set(other.devices.get(resource, ())))
             if both:
@@ -609,6 +624,7 @@ def _config(site: Site, version: KubeletVersion, *, has_memory: bool) -> Kubelet
     if has_memory:
         roomy = max(machine.numa_nodes, key=lambda node: node.memory)
         reserved = (ReservedMemory(roomy.id, ((_MEMORY, _PAGE),)),)
+
     wide = "max-allowable-numa-nodes" in release_of(version).topology_options
     return KubeletConfig(
         topology_manager_policy="none",

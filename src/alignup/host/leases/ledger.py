@@ -119,22 +119,27 @@ class Ledger:
                     self.update(
                         resource, self._with_unhealthy(resource, known, ids), has_preferences=False
                     )
+
             missing = lease.cpus - CPUSet.from_int(there)
             if missing:
                 notices.append(
                     f"lease {lease.name!r} has CPUs {missing}, which this machine lacks now"
                 )
+
             try:
                 self.node.adopt(lease)
             except AllocationError as error:
                 raise InputError(
                     f"lease {lease.name!r} conflicts with another lease: {error}"
                 ) from None
+
             self._note(lease)
             if are_new:
                 self.record(Given(lease))
+
         for waiter in waiting:
             self._queue.join(waiter)
+
         return notices
 
     def update(self, resource: str, devices: Sequence[Device], *, has_preferences: bool) -> None:
@@ -168,8 +173,10 @@ class Ledger:
             if self.users.owner_of(known) != request.uid:
                 raise InputError("the id of the lease is in use by another user")
             return known
+
         if self.closed:
             raise AllocationError(self.closed)
+
         for resource in request.wanted.devices:
             offered = self.node.resources
             if resource not in offered:
@@ -177,6 +184,7 @@ class Ledger:
                 raise InputError.at(
                     "the devices of this machine", f"a resource that it has ({there})", resource
                 )
+
         ahead = self._queue.ahead_of(request.waiter(), self._now()) if len(self._queue) else []
         name = _free_name(self.users.of(request.uid), request.wanted.name, request.name)
         try:
@@ -185,8 +193,10 @@ class Ledger:
             if ahead:
                 raise self._behind(ahead, request.uid) from None
             raise
+
         if ahead and isinstance(found, LeaseRecord) and not self._may_pass(found, ahead):
             raise self._behind(ahead, request.uid)
+
         return found
 
     def keep(
@@ -226,6 +236,7 @@ class Ledger:
         """
         if request.id in self._queue:
             return
+
         self._check_possible(request)
         waiter = request.waiter()
         self.users.check_waiting(
@@ -278,11 +289,13 @@ class Ledger:
             for share in lease.memory:
                 memory[share.numa_node] += share.size
             devices.update(f"{name}\0{one}" for name, ids in lease.devices.items() for one in ids)
+
         found: dict[tuple[str, str], tuple[int, int]] = {}
         for node, there in zip(machine.numa_nodes, machine.node_cpus, strict=True):
             held = (there & int(cpus)).bit_count()
             found[str(node.id), "cpu"] = there.bit_count() - held, held
             found[str(node.id), "memory"] = node.memory - memory[node.id], memory[node.id]
+
         for resource, listed in self.node.inventory.items():
             for device in listed:
                 near = "+".join(map(str, device.numa_nodes or ()))
@@ -290,6 +303,7 @@ class Ledger:
                 is_free = int(device.healthy and not is_held)
                 free, held = found.get((near, resource), (0, 0))
                 found[near, resource] = free + is_free, held + is_held
+
         return found
 
     def _now(self) -> Snapshot:
@@ -328,6 +342,7 @@ class Ledger:
             raise InputError.at(
                 "memory", "a machine with memory that this process may use", wanted.memory
             )
+
         self._advice, self._questions = request.advice, []
         try:
             lease = self.node.place(request, self.leases.values() if wanted.part else ())
@@ -336,12 +351,14 @@ class Ledger:
                 return self._questions[0]
             detail = f"{self._named(error.detail, request.uid)}{self._held_now(request.uid)}{self._limit(request)}"
             raise AllocationError(detail, error.reason) from None
+
         if self._questions:
             self.node.release(lease.id)
             return self._questions[0]
         if excess := self.users.excess(request.uid, lease):
             self.node.release(lease.id)
             raise AllocationError(excess)
+
         # None stands for the owner of the ledger, as in a file, which has one user
         lease = msgspec.structs.replace(
             lease, name=name, uid=None if request.uid == self._owner else request.uid
@@ -375,6 +392,7 @@ class Ledger:
         """
         if resource not in self._with_preferences:
             return ()
+
         question = Question(resource, tuple(available), tuple(must_include), size)
         answer = self._advice.get(question)
         if answer is None:
@@ -382,6 +400,7 @@ class Ledger:
             return ()
         if isinstance(answer, str):
             raise AllocationError(answer)
+
         return answer
 
     def _check_possible(self, request: LeaseRequest) -> None:

@@ -172,6 +172,7 @@ def load_site(
     ask: AskDriver = "never"
     if is_here and (all_resources or GPU_RESOURCE in wanted):
         ask = "if there" if all_resources else "if missing"
+
     loaded = load_with_devices(
         source,
         devices=devices,
@@ -184,6 +185,7 @@ def load_site(
     if loaded.machine.unassigned_cores:
         lost = CPUSet(cpu for core in loaded.machine.unassigned_cores for cpu in core.cpus)
         tell(f"CPUs {lost} are in no NUMA node: nothing is placed on them")
+
     machine = usable(loaded.machine, isolated=isolated, reserve=int(reserve))
     cut = reachable(machine) if is_here else machine
     description = f"{machine.cpu_count} CPUs, {counted(len(machine.numa_nodes), 'NUMA node')}"
@@ -217,6 +219,7 @@ def _of_resources(loaded: LoadedMachine, wanted: Iterable[str]) -> dict[str, Seq
             raise InputError.at(
                 "the devices of this machine", f"a resource that it has, {known}", resource
             )
+
     return {resource: inventory[resource] for resource in wanted}
 
 

@@ -60,9 +60,11 @@ def needed_mounts(answer: DeviceAnswer) -> tuple[Mount, ...]:
             raise InputError(
                 f"a device plugin asks for {mount.host_path}, which does not exist here"
             )
+
         target = posixpath.normpath(mount.container_path)
         if mount.read_only or target != posixpath.normpath(mount.host_path):
             needed.append(Mount(target, mount.host_path, mount.read_only))
+
     return tuple(sorted(needed, key=lambda mount: mount.container_path.count("/")))
 
 
@@ -107,6 +109,7 @@ def mount_privately(mounts: Sequence[Mount]) -> None:
         folder = os.getcwd()  # noqa: PTH109  # of text
     except FileNotFoundError:
         folder = ""  # it has been removed, and stays the one it is
+
     _call("unshare", "/", ctypes.c_int(_CLONE_NEWNS))
     # mounts of the host go on to appear here, and none of these there
     _mount("none", "/", "", _MS_REC | _MS_SLAVE)
@@ -120,8 +123,10 @@ def mount_privately(mounts: Sequence[Mount]) -> None:
         if mount.read_only:
             # none of the host's appear below it any more
             _make_read_only(mount.container_path, _AT_RECURSIVE, _MS_PRIVATE)
+
     for cover in covers:
         _make_read_only(cover)
+
     with suppress(OSError):
         os.chdir(folder)  # it may be covered: this is the one on top
 
@@ -133,22 +138,28 @@ def _make_target(mount: Mount, covers: list[str]) -> None:
         if is_folder != os.path.isdir(mount.host_path):  # noqa: PTH112  # as above
             number = errno.EISDIR if is_folder else errno.ENOTDIR
             raise OSError(number, os.strerror(number), mount.container_path)
+
         return
+
     above, below = posixpath.split(mount.container_path)
     missing = [below]
     while not os.path.isdir(above):  # noqa: PTH112  # as above
         above, below = posixpath.split(above)
         missing.append(below)
+
     if above not in covers:
         if above == "/":
             what = f"cannot create {mount.container_path} for a device plugin"
             raise InputError(f"{what}: its first folder does not exist")
+
         _cover(above)
         covers.append(above)
+
     *folders, last = reversed(missing)
     for name in folders:
         above = posixpath.join(above, name)
         os.mkdir(above)  # noqa: PTH102  # as above
+
     _make_like(mount.host_path, posixpath.join(above, last))
 
 
@@ -163,6 +174,7 @@ def _cover(folder: str) -> None:
             if os.path.islink(below):  # noqa: PTH114  # as above
                 os.symlink(os.readlink(below), shown)  # noqa: PTH115, PTH211  # as above
                 continue
+
             # what has just been removed has nothing to show
             with suppress(FileNotFoundError):
                 _make_like(below, shown)

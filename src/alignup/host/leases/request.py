@@ -146,14 +146,17 @@ def make_request(
         raise InputError.at(f"{prefix}policy", f"one of {', '.join(TOPOLOGY_POLICIES)}", policy)
     if name:
         check_name(name, f"{prefix}name")
+
     if part is not None and not 0 <= part.rank < part.parts <= _PARTS_AT_MOST:
         got = f"{part.rank}/{part.parts}"
         raise InputError.at(f"{prefix}part", "RANK/PARTS such as 0/8, the rank counted from 0", got)
+
     wanted = dict(devices or {})
     for resource, count in wanted.items():
         if not isinstance(count, int) or not 0 <= count <= _DEVICES_AT_MOST:
             place = f"--device {resource}" if prefix else f"devices[{resource!r}]"
             raise InputError.at(place, "a number of devices", count)
+
     return Request(
         cpus=cpus,
         memory=parse_memory(memory, f"{prefix}memory"),
@@ -226,9 +229,11 @@ def parse_part(text: str, environment: Mapping[str, str]) -> PartOf:
     if text == "auto":
         found = local_rank(environment)
         return PartOf(found.rank, found.ranks)
+
     matched = _PART.fullmatch(text)
     if not matched or int(matched["rank"]) >= int(matched["parts"]):
         raise InputError.at(
             "--part", "RANK/PARTS such as 0/8, the rank counted from 0, or auto", text
         )
+
     return PartOf(int(matched["rank"]), int(matched["parts"]))

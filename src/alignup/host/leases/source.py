@@ -103,6 +103,7 @@ class AgentSource:
         check_amounts([found.lease], str(self._path), found.memory_nodes)
         if request.show is not None:
             request.show(found.lease, found.machine, Path(found.state))
+
         is_own = self._server == os.geteuid()
         return msgspec.structs.replace(
             found, agent=str(self._path), is_own=is_own, is_trusted=is_own or self._server == 0
@@ -160,6 +161,7 @@ class AgentSource:
                 f"the agent at {self._path} answered with {type(reply).__name__}, which does not "
                 "fit the request"
             )
+
         return reply
 
     def _exchange(
@@ -173,6 +175,7 @@ class AgentSource:
         check_path(self._path, "the socket of the agent")
         if not self._is_named:
             check_trusted(self._path, "the agent's socket", f"; {_NAME_IT}")
+
         end = math.inf if limit is None else time.monotonic() + limit
         missing_since: float | None = None
         while True:
@@ -184,6 +187,7 @@ class AgentSource:
                 if missing_since is None:
                     missing_since = now
                     self._tell(f"waiting for the agent at {self._path}, which does not answer")
+
                 if now - missing_since > patience or now > end:
                     raise self._missing("does not answer") from None
             except TimeoutError:
@@ -197,6 +201,7 @@ class AgentSource:
                 raise InputError(
                     f"cannot ask the agent: {system_reason(error)} at {self._path}"
                 ) from None
+
             time.sleep(_PAUSE)
 
     def _exchange_once(self, request: messages.AnyRequest, end: float) -> messages.Reply:
@@ -239,6 +244,7 @@ class AgentSource:
                     f"it; {_NAME_IT}"
                 )
                 raise InputError(trouble)
+
             connection.sendall(message)
         except TimeoutError:
             if soon > end:
@@ -254,6 +260,7 @@ class AgentSource:
         soon = time.monotonic() + _SILENCE
         if self._has_said or soon >= end or sys.stderr is None or not sys.stderr.isatty():
             return
+
         try:
             _limit(connection, soon)
             connection.recv(1, socket.MSG_PEEK)
@@ -352,6 +359,7 @@ class FileSource:
             )
         except AgentOwnsError as error:
             return self._agent(error).acquire(request, wait)
+
         try:
             return site.grant(lease, site.inventory, self._file.path)
         except InputError:
@@ -377,6 +385,7 @@ class FileSource:
                         raise AllocationError(
                             f"{refusal.detail} (waited for {wait:g} s)", refusal.reason
                         ) from None
+
                 look_again = min(deadline, time.monotonic() + _TRY)
                 while _stamp(path) == stamp and (left := look_again - time.monotonic()) > 0:
                     time.sleep(min(left, _LOOK))
@@ -409,6 +418,7 @@ class FileSource:
         ledger = Ledger(site, Limits(leases=None, waiting=None), request.uid, version)
         if wanted.part is not None:
             ledger.node.part_of(wanted)
+
         refused: AllocationError | None = None
         with file.change() as change:
             table, _ = living(change.table)
@@ -423,6 +433,7 @@ class FileSource:
                 if queues:
                     ledger.join(request)
                     refused = _QueuedError(error.detail, error.reason)
+
             change.table = ledger.table()
             if refused is None and request.show is not None:
                 request.show(lease, site.identity, file.path)
@@ -430,8 +441,10 @@ class FileSource:
             # that one of the two sees the other
             if self._successor is not None and self._successor.exists():
                 raise AgentOwnsError(str(file.path), str(self._successor))
+
         if refused is not None:
             raise refused
+
         return lease
 
     def give_back(self, lease: LeaseRecord) -> None:
@@ -445,6 +458,7 @@ class FileSource:
         except AgentOwnsError as error:
             self._agent(error).give_back(lease)
             return
+
         if self._successor is not None and self._successor.exists():
             # it has taken over what running processes had; if it has not, or cannot be asked,
             # nothing is lost
@@ -494,8 +508,10 @@ class FileSource:
         site = self._load_site([resource for resource, wanted in devices.items() if wanted])
         with errors_at(site.limit, "{error}; {where}" if site.limit else "{error}"):
             parts = cut(site, site.inventory, count, cpus_per_part, devices)
+
         for note in notes(site, parts):
             self._file.tell(note)
+
         return parts
 
     def _agent(self, error: AgentOwnsError) -> AgentSource:
@@ -572,10 +588,13 @@ def open_source(
         served = str(SYSTEM_SOCKET)
     else:
         served = LeaseFile(state, tell).agent()
+
     if not served:
         return FileSource(
             LeaseFile(state, tell), load_site, SYSTEM_SOCKET if state is None else None
         )
+
     if told:
         raise InputError(f"{told} is for the agent at {served}: start it again with that option")
+
     return AgentSource(Path(served), tell, is_named=is_named)

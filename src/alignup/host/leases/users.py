@@ -123,6 +123,7 @@ class Users:
         """
         if uid == _ROOT:
             return ""
+
         limits, held = self._limits, _NOTHING if alone else self.of(uid)
         most = {"leases": limits.leases, "CPUs": limits.cpus, "bytes of memory": limits.memory}
         most |= {f"devices of {resource}": count for resource, count in limits.devices.items()}
@@ -130,4 +131,5 @@ class Users:
             limit, total = most.get(what), held.amounts[what] + amount
             if limit is not None and total > limit:
                 return f"{total} {what} are more than the {limit} that one user may have"
+
         return ""

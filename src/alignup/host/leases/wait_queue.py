@@ -137,12 +137,14 @@ class Queue:
         ]
         if request is None or len(may_end) > _MOST_LEASES:
             return True
+
         state = ({lease.id for lease in others}, now.holdings(first))
         ways = self._once(
             "ways", first, state, lambda: _ways_to_start(now.node(others), request, may_end)
         )
         if ways is None:
             return True
+
         node = now.node(now.leases.values())
         return not all(_starts_after(node, request, ended) for ended in ways)
 
@@ -173,6 +175,7 @@ def _ways_to_start(
             if _starts_after(node, request, chosen):
                 ways.append(chosen)
                 known.append(ids)
+
     return ways
 
 

@@ -89,6 +89,7 @@ def split_machine(
         raise InputError.at("the split", "at least one part", parts)
     if cpus_per_part < 0:
         raise InputError.at("the split", "a number of whole CPUs for each part", cpus_per_part)
+
     machine = machine.disjoint()
     wanted = {resource: count for resource, count in sorted((devices or {}).items()) if count}
     there = {resource: (inventory or {}).get(resource, ()) for resource in wanted}
@@ -109,11 +110,13 @@ def split_machine(
             raise InputError(
                 f"{parts} parts{size} are not whole cores: those of CPUs {torn} would be split"
             )
+
     remaining.give_devices(drafts, pair)
     if not layout:
         drafts.sort(
             key=lambda draft: (remaining.inventory_order(draft.devices), draft.cpus & -draft.cpus)
         )
+
     return parts_with(machine, [(draft.cpus, draft.devices) for draft in drafts], memory)
 
 
@@ -159,6 +162,7 @@ def _check_devices(
             raise InputError.at(
                 "the split", f"a number of devices of {resource} for each part", count
             )
+
         there = sum(device.healthy for device in inventory[resource])
         if count * parts > there:
             raise InputError(
@@ -208,6 +212,7 @@ class _Remaining:
                 for core in node.cores
                 for cpu in core.cpus
             }
+
         self._preferred_sets = preferred_sets
         self._places: dict[str, dict[str, int]] = {
             resource: {
@@ -252,13 +257,16 @@ class _Remaining:
                 else f"{parts} parts"
             )
             raise InputError(f"{wish} are too many for the {total} CPUs of the machine")
+
         if not cpus_per_part and parts <= len(sizes):
             cores = len(sizes) // parts
             groups = [len(group) for own in self.cores for group in self.groups(own)]
             if self.l3_of is not None and parts >= len(groups):
                 while sum(group // cores for group in groups) < parts:
                     cores -= 1
+
             return _Share(cores, 0)
+
         for size in sorted(set(sizes), reverse=True) if cpus_per_part else ():
             cores = -(-cpus_per_part // size)
             if cores * parts <= sum(one >= size for one in sizes):
@@ -266,6 +274,7 @@ class _Remaining:
                     [core for core in own if core.bit_count() >= size] for own in self.cores
                 ]
                 return _Share(cores, cpus_per_part)
+
         cpus = cpus_per_part or total // parts
         # one CPU each is of a core of its own for as long as there are any; several are neighbours
         joined = (lambda own: [union(own)]) if cpus == 1 else list
@@ -296,6 +305,7 @@ class _Remaining:
                 self.cores[i] = [core for core in self.cores[i] if core not in taken]
                 needed -= len(taken)
                 cpus |= union(taken)
+
         return _Draft(mask, _lowest(cpus, share.cpus))
 
     def laid_out(self, layout: str, parts: int, share: _Share) -> list[_Draft]:
@@ -306,6 +316,7 @@ class _Remaining:
         """
         if layout not in LAYOUTS:
             raise InputError.at("--layout", f"one of {', '.join(LAYOUTS)}", layout)
+
         place_of = {
             1 << cpu: {
                 "numa": node,
@@ -321,6 +332,7 @@ class _Remaining:
         rooms: dict[int, list[int]] = {}
         for bits in (bits for cores in self.cores for bits in cores):
             rooms.setdefault(place_of[bits & -bits], []).append(bits)
+
         needed = share.cores
         while (
             needed > 1
@@ -328,6 +340,7 @@ class _Remaining:
             and sum(len(room) // needed for room in rooms.values()) < parts
         ):
             needed -= 1
+
         drafts = []
         queue = list(rooms.values())
         for _ in range(parts):
@@ -337,12 +350,14 @@ class _Remaining:
                     f"the layout {layout} has no places for {counted(parts, 'part')} of {needed} "
                     "cores each"
                 )
+
             cpus, room[:needed] = union(room[:needed]), []
             # the places after it, then it and those before it
             at = next(i for i, one in enumerate(queue) if one is room) + 1
             queue = queue[at:] + queue[:at]
             mask = overlapping(self.machine.node_cpus, cpus)
             drafts.append(_Draft(mask, _lowest(cpus, share.cpus)))
+
         return drafts
 
     def give_devices(self, drafts: Sequence[_Draft], pair: Iterable[str | Sequence[str]]) -> None:
@@ -357,6 +372,7 @@ class _Remaining:
             pairing = Pairing(self.machine, read_pairs(pair, "--pair"))
             for mask in dict.fromkeys(draft.mask for draft in drafts):
                 self._give_pairs(mask, [draft for draft in drafts if draft.mask == mask], pairing)
+
         for draft in drafts:
             given = draft.devices
             draft.devices = {
@@ -378,19 +394,23 @@ class _Remaining:
                 joined, *alone = pairing.joined(pair, first, second)
             except AllocationError as error:
                 raise InputError(str(error)) from None
+
             each = min(self.wanted[name] for name in names)
             one, other = (owner.setdefault(name, {}) for name in names)
             for number, (here, there) in enumerate(joined):
                 part = one.get(here.id, other.get(there.id, number // each))
                 one[here.id] = other[there.id] = part
+
             for name, left in zip(names, alone, strict=True):
                 for number, device in enumerate(left):
                     owner[name].setdefault(device.id, number // (self.wanted[name] - each))
+
         for name, owners in owner.items():
             for rank, draft in enumerate(group):
                 draft.devices[name] = tuple(
                     one for one in self._order[name] if owners.get(one) == rank
                 )
+
             for identity in owners:
                 del self._places[name][identity]
 
@@ -403,12 +423,14 @@ class _Remaining:
         known, wanted = self._devices[resource], self.wanted[resource] * parts
         if owned:
             return Choice([known[identity] for identity in owned], (), wanted)
+
         forced: list[Device] = []
         for near in self._ranked(resource, mask):
             devices = [known[identity] for identity in near]
             if len(forced) + len(near) > wanted:
                 return Choice(forced, devices, wanted)
             forced += devices
+
         return Choice(forced, (), wanted)
 
     def _take_devices(self, mask: int, resource: str) -> tuple[str, ...]:
@@ -479,9 +501,11 @@ def _drafts(remaining: _Remaining, parts: int, share: _Share) -> list[_Draft]:
                 best = max(fits, key=lambda i: (len(remaining.cores[i]) / whole[i], -i))
                 left[best] -= 1
                 drafts.append(remaining.take(1 << best, share))
+
     while len(drafts) < parts:
         room = list(map(len, remaining.cores))
         drafts.append(remaining.take(_closest(remaining.machine, room, share.cores), share))
+
     return drafts
 
 
@@ -510,8 +534,10 @@ def _closest(machine: Machine, room: Sequence[int], needed: int) -> int:
             mask |= 1 << chosen[2]
             have += room[chosen[2]]
             length += chosen[0]
+
         if have >= needed and (best is None or (length, mask) < best):
             best = (length, mask)
+
     return best[1] if best else 0
 
 

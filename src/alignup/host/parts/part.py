@@ -80,12 +80,15 @@ class Part(Record):
 
         if memory not in MEMORY_MODES:
             raise InputError.at("memory", f"one of {', '.join(MEMORY_MODES)}", memory)
+
         (bind_threads if threads else bind_cpus)(self.cpus)
         nodes = [node for node, _ in self.memory]
         if memory == "bind":
             self._check_room(nodes)
+
         if memory == "preferred" and _is_all_memory(nodes):
             return  # as the kernel prefers its nodes anyway
+
         trouble = set_memory(nodes, memory) if nodes or memory == "local" else ""
         if trouble:
             warn(f"{trouble}; going on with CPUs {self.cpus}")
@@ -99,9 +102,11 @@ class Part(Record):
                     words = [line.split() for line in file]
             except OSError:
                 return
+
             left += sum(
                 int(found[3]) << 10 for found in words if found[2].rstrip(":") in _RECLAIMABLE
             )
+
         share = sum(size for _, size in self.memory)
         if left < share:
             warn(
@@ -176,6 +181,7 @@ def visible_variables(
         if all(identity.startswith(_UUID_PREFIXES) for identity in ids):
             found[variable] = ",".join(ids)
             continue
+
         order, wanted = [device.id for device in inventory.get(resource, ())], list(ids)
         addresses = [
             matched for matched in (re.fullmatch(_PCI_ADDRESS, one) for one in ids) if matched
@@ -190,6 +196,7 @@ def visible_variables(
             ]
             there = devices_from_pci(machine, usual_selectors(machine, resource))
             order = [device.id for device in there.get(resource, ())]
+
         for identity, name in zip(ids, wanted, strict=True):
             if name not in order:  # left out, it would be held and never seen
                 raise InputError.at(
@@ -197,9 +204,11 @@ def visible_variables(
                     f"a GPU that {variable.partition('_')[0]} can number",
                     identity,
                 )
+
         if variable == "CUDA_VISIBLE_DEVICES":
             found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         found[variable] = ",".join(map(str, sorted(map(order.index, wanted))))
+
     return found
 
 
@@ -232,5 +241,7 @@ def seen_devices(
                 if len(named) != 1:
                     break
                 seen += named
+
         found[resource] = tuple(seen)
+
     return found

@@ -120,12 +120,15 @@ def bind(
 
         found = local_rank(os.environ)
         part, of, bound = found.rank, found.ranks, found.binding()
+
     if part is None or of is None or not 0 <= part < of:
         raise InputError.at(
             "bind", "a part below the number of parts, or neither of the two", f"{part} of {of}"
         )
+
     if memory not in MEMORY_MODES:
         raise InputError.at("memory", f"one of {', '.join(MEMORY_MODES)}", memory)
+
     wanted = {resource: count for resource, count in (devices or {}).items() if count}
     loaded = _load(_HERE, wanted, None)
     rules: dict[str, Any] = {
@@ -137,8 +140,10 @@ def bind(
         mine = _part_of(loaded, part, of, wanted, rules)
     except InputError as error:
         raise InputError(f"{error}; {bound}" if bound else str(error)) from None
+
     if bound:
         warn(bound)
+
     mine = _with_variables(mine, loaded)
     mine.bind(memory, threads=threads)
     return mine
@@ -162,9 +167,11 @@ def _part_of(
             if of > 1 and len(seen.get(resource, ())) == count < len(known[resource])
         }
         known = {**seen, **{resource: known[resource] for resource in own}}
+
     shared = {"inventory": known, "preferred_sets": loaded.preferred_sets, **rules}
     if not own:
         return split_machine(loaded.machine, of, devices=wanted, **shared)[rank]
+
     # one place for each set of devices that the machine has, of which the launcher gave this rank
     # one
     places = min(len(known[resource]) // wanted[resource] for resource in own)
@@ -185,6 +192,7 @@ def _part_of(
             "far from them"
         )
         mine = cut[rank]
+
     return replace(mine, rank=rank, parts=of, devices={**mine.devices, **own})
 
 
@@ -205,6 +213,7 @@ def _load(
         from alignup.machine.sysfs.machine import read_sysfs  # noqa: PLC0415  # what `load_machine` does, sooner
 
         return LoadedMachine(_here(read_sysfs(_HERE)))
+
     from alignup.machine.load import load_with_devices, with_usual_devices  # noqa: PLC0415  # startup counts
 
     loaded = load_with_devices(

@@ -42,6 +42,7 @@ def usable(machine: Machine, *, isolated: bool = False, reserve: int = 0) -> Mac
             f"{CPUSet.from_int(reserve) or 'none'}"
         )
         raise InputError(f"no CPU is left for work by {asked} ({kept})")
+
     return machine if cpus == machine.cpus else _within(machine, cpus, -1)
 
 
@@ -63,8 +64,10 @@ def reachable(
     """
     if cpus is None:
         cpus = bit_set(os.sched_getaffinity(0)) | _bindable(machine)
+
     if memory_nodes is None:
         memory_nodes = _allowed_memory_nodes()
+
     if not machine.cpus & cpus:
         why = (
             "they are isolated"
@@ -72,8 +75,10 @@ def reachable(
             else "none of them is in a NUMA node"
         )
         raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and {why}")
+
     if not machine.cpus & ~cpus and all(memory_nodes >> node.id & 1 for node in machine.numa_nodes):
         return machine
+
     return _within(machine, cpus, memory_nodes)
 
 
@@ -112,6 +117,7 @@ def _bindable(machine: Machine) -> int:
     alone = machine.cpus & bit_set((*machine.isolated_cpus, *machine.nohz_full_cpus))
     if not alone:
         return 0
+
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, CPUSet.from_int(alone))
@@ -194,6 +200,7 @@ class MemoryRule(Record):
             raise InputError.at(
                 "the memory that is asked for", f"some of the machine's ({known})", wanted
             )
+
         return found
 
     def _is_of_kind(self, kind: str) -> bool:
@@ -241,11 +248,13 @@ def take_near(
     places = rule.open_nodes(machine)
     if rule.source == "cpus" and home:
         places &= home
+
     taken: dict[int, int] = {}
     for position in sorted(bit_numbers(places), key=order):
         if size > 0 and free[position] > 0:
             taken[position] = min(size, free[position])
             size -= taken[position]
+
     return taken
 
 
@@ -273,6 +282,7 @@ def memory_shares(
             near = _nearest(machine, node, bit_numbers(places))
         for place in near:
             claims.setdefault(place, {})[node] = _WHOLE // len(near)
+
     if rule != MemoryRule():
         for place in bit_numbers(places):
             if not machine.node_cpus[place] and place not in claims:

@@ -83,6 +83,7 @@ def bind(cpus: CPUSet, numa_nodes: Iterable[int], *, strict: bool) -> tuple[Bind
     bind_cpus(cpus)
     if not nodes:
         return Binding(thread, earlier_cpus, None), ""
+
     earlier = _memory_policy()
     trouble = set_memory(nodes, "bind" if strict else "preferred")
     return Binding(thread, earlier_cpus, None if trouble else earlier), trouble
@@ -134,6 +135,7 @@ def bind_threads(cpus: CPUSet) -> None:
                 pass  # it has ended
             except OSError as error:
                 raise _refused(cpus, error) from error
+
         bound |= left
 
 
@@ -152,8 +154,10 @@ def set_memory(numa_nodes: Iterable[int], mode: str) -> str:
     failed = _set_memory_policy(number, mask)
     if failed == errno.EINVAL and number == _MPOL_PREFERRED_MANY:
         failed = _set_memory_policy(_MPOL_PREFERRED, 1 << nodes[0])
+
     if not failed:
         return ""
+
     return (
         f"memory is not bound to {named('NUMA node', sorted(nodes), ',')}: "
         f"{os.strerror(failed).lower()}"

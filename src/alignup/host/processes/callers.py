@@ -70,15 +70,18 @@ class Caller:
         """Return the caller's numbers, from this namespace down to its own; none if it is not to be seen from here."""
         if os.uname().machine not in _MACHINES:
             return self._numbers_by_credentials()
+
         try:
             found = self._connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _INT)
         except OSError:
             return self._numbers_by_credentials()
+
         descriptor = int.from_bytes(found, sys.byteorder)
         try:
             text = start_of(f"/proc/self/fdinfo/{descriptor}", _LARGEST)
         finally:
             os.close(descriptor)
+
         numbers = _numbers_in(text, b"\nNSpid:") or _numbers_in(text, b"\nPid:")
         return numbers if numbers[:1] > [0] else []
 
@@ -103,6 +106,7 @@ def descendant(caller: int, pid: int) -> ProcessIdentity | None:
                 # it was that one before and after its start time was read
                 if _is_called(number, pid, depth) and runs_here(found):
                     return found
+
     return None
 
 

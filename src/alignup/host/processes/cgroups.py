@@ -84,6 +84,7 @@ class Cgroups:
             if not remove_cgroup(str(cgroup)):
                 left(str(cgroup))
             raise
+
         return str(cgroup)
 
     def strays(self, known: Container[str]) -> Iterator[str]:
@@ -127,9 +128,11 @@ def _make(cgroup: Path) -> None:
         cgroup.mkdir()
     except FileExistsError:
         return
+
     owner = cgroup.parent.stat()
     with suppress(OSError):
         cgroup.chmod(_MODE)
+
     for path in (*(cgroup / name for name in _DELEGATED), cgroup):
         # an agent that is not root owns what it makes, and kernels before 4.14 lack one of the
         # files
@@ -146,9 +149,11 @@ def _put(process: ProcessIdentity, cgroup: Path) -> None:
     """
     if not runs_here(process):
         raise ProcessLookupError
+
     before: Path | None = None
     with suppress(InputError):
         before = cgroup_of(str(process.pid))
+
     _move(process.pid, cgroup)
     if runs_here(process):
         return
@@ -159,6 +164,7 @@ def _put(process: ProcessIdentity, cgroup: Path) -> None:
                 "pid %d is in the cgroup again that it was in: it is another process now",
                 process.pid,
             )
+
     raise ProcessLookupError
 
 
@@ -186,15 +192,18 @@ def cgroup_of(process: str, proc: Path = Path("/proc")) -> Path:
     with system_errors("cannot read which cgroup a process is in", proc / process):
         lines = (proc / process / "cgroup").read_text("utf-8", "replace").splitlines()
         mounts = (proc / "self" / "mountinfo").read_text("utf-8", "replace").splitlines()
+
     own = next((line.removeprefix(_UNIFIED) for line in lines if line.startswith(_UNIFIED)), None)
     if own is None:
         raise InputError("this process is in no cgroup of version 2")
+
     for mount in mounts:
         fields = mount.split()
         # outside of this process's cgroup namespace it starts with /..
         if fields[fields.index("-") + 1] == _TYPE and ".." not in own.split("/"):
             with suppress(ValueError):
                 return Path(fields[_POINT]) / PurePosixPath(own).relative_to(fields[_ROOT])
+
     raise InputError(f"no mount of cgroups of version 2 shows {own}")
 
 
@@ -232,6 +241,7 @@ class Enclosures:
         except asyncio.CancelledError:
             making.add_done_callback(self._unwanted)
             raise
+
         _LOG.warning("the command of pid %d has no cgroup: %s", process.pid, trouble)
         return ""
 

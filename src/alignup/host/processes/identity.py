@@ -101,8 +101,10 @@ def identify(pid: int, proc: str = _PROC) -> ProcessIdentity:
     """
     with system_errors(f"cannot read about process {pid}", proc):
         fields = _stat(pid, proc)
+
     if fields is None:
         raise InputError(f"no process {pid} in {proc}: is {proc} mounted?")
+
     return ProcessIdentity(
         pid=pid,
         start_time=int(fields[_START_TIME]),
@@ -131,6 +133,7 @@ def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
         fields = _stat(process.pid, proc) if is_visible else None
     except OSError:
         return Liveness.UNKNOWN
+
     runs = fields is not None and not _has_ended(fields)
     is_it = fields is not None and int(fields[_START_TIME]) == process.start_time
     if process.boot_id != _boot_id(proc):
@@ -138,10 +141,12 @@ def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
             return Liveness.UNKNOWN
         # boot ids can be made up for a container; number and start time are no coincidence
         return Liveness.RUNNING if runs and is_it else Liveness.GONE
+
     if not is_visible:
         return Liveness.UNKNOWN
     if runs and not is_it and process.time_namespace not in {0, _namespace(proc, "time")}:
         return Liveness.UNKNOWN
+
     return Liveness.RUNNING if runs and is_it else Liveness.GONE
 
 

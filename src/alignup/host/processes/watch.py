@@ -113,15 +113,20 @@ class ProcessWatch:
                     f"or one that this has started, got pid {process.pid} of another container or "
                     "host"
                 )
+
             process = found
+
         if not runs_here(process):
             raise InputError(f"process {process.pid} has ended")
+
         try:
             owner = os.stat(f"/proc/{process.pid}").st_uid  # noqa: PTH116  # many times a second
         except FileNotFoundError:
             owner = uid  # it has just ended, and so will its lease
+
         if uid not in {0, owner}:
             raise InputError(f"process {process.pid} belongs to user {owner}, not to user {uid}")
+
         # it runs, and began when it was said to: all else is as for every process of this namespace
         return msgspec.structs.replace(self._me, pid=process.pid, start_time=process.start_time)
 
@@ -142,13 +147,16 @@ class ProcessWatch:
                     descriptor = os.pidfd_open(process.pid)
                     if self._follow(lease, descriptor, select.EPOLLIN, partial(runs_here, process)):
                         return
+
         found = joint_liveness(lease.processes)
         if found is Liveness.GONE:
             with suppress(OSError):  # whether its cgroup is empty cannot be known now
                 if not self._follow_cgroup(lease):
                     self._gone[lease.id] = self._loop.call_soon(self._tell, lease.id)
                 return
+
             found = Liveness.UNKNOWN
+
         self._looked_at[lease.id] = lease, found
         if self._timer is None:
             self._timer = self._loop.call_later(_LOOK, self._look_at_all)
@@ -190,6 +198,7 @@ class ProcessWatch:
             )
         except FileNotFoundError:
             return False
+
         return events is not None and self._follow(
             lease, events, select.EPOLLPRI, partial(shows_processes, events)
         )

@@ -120,12 +120,16 @@ def read_topologies(
                 if not skip_bad:
                     raise
                 errors.append(error)
+
         if errors and not found:
             raise errors[0]
+
     for complaint in errors:
         warn(f"an object is ignored: {complaint} in {where}")
+
     if not found:
         raise InputError(f"no {_KIND} in {where}")
+
     return _with_releases(found, nodes, where) if nodes else found
 
 
@@ -196,6 +200,7 @@ def _with_releases(
     alone = sorted(nodes.keys() - {one.name for one in found})
     if alone:
         warn(f"Node objects without a {_KIND} are ignored: {', '.join(alone)} in {where}")
+
     known: dict[str, KubeletVersion] = {}
 
     def release(name: str) -> KubeletVersion | None:
@@ -252,16 +257,20 @@ def _object(data: Any, place: str) -> Topology | NodeObject:
     """Return what one object says."""
     if isinstance(data, msgspec.Raw):
         data = TopologyText().read_object(bytes(data)) or bytes(data)
+
     if isinstance(data, tuple):
         name, count, legacy, words, columns, distances = data
         policy, scope = _policy(name, legacy, zip(words[::2], words[1::2], strict=True))
         return Topology(name, NodeAmounts(count, policy, scope, columns, distances))
+
     if isinstance(data, bytes):  # it is odd: that of plain objects says how
         data = decode_json(data, "a JSON object", place)
+
     if isinstance(data, Mapping) and data.get("kind") == _NODE_KIND:
         return node_object(data, place)
     if not isinstance(data, Mapping):
         raise InputError.at(f"{place}, kind", _KIND, data)
+
     return _described(decode(data, _Object, place), place)
 
 
@@ -271,11 +280,13 @@ def _described(wire: _Object, place: str) -> Topology:
         raise InputError.at(f"{place}, kind", _KIND, wire.kind)
     if wire.api_version.split("/", maxsplit=1)[0] != _GROUP:
         raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", wire.api_version)
+
     place = f"{place} ({wire.metadata.name})" if wire.metadata.name else place
     zones = numa_zones(wire.zones)
     if not wire.metadata.name or not 1 <= len(zones) <= NUMA_NODE_LIMIT:
         what = "1 to 64 zones of type Node" if wire.metadata.name else "a name"
         raise InputError.at(place, what, len(zones) if wire.metadata.name else wire.metadata.name)
+
     legacy = wire.topology_policies[0] if wire.topology_policies else None
     attributes = map(attrgetter("name", "value"), wire.attributes or ())
     policy, scope = _policy(wire.metadata.name, legacy, attributes)
@@ -294,11 +305,13 @@ def _policy(
             _LEGACY_NAMES.get(known, known),
             "pod" if legacy.endswith("PodLevel") else scope,
         )
+
     for name, value in attributes:
         if name == "topologyManagerPolicy":
             policy = _known(node, "policy", value, TOPOLOGY_POLICIES, policy)
         if name == "topologyManagerScope":
             scope = _known(node, "scope", value, TOPOLOGY_SCOPES, scope)
+
     return policy, scope
 
 
@@ -371,10 +384,12 @@ def columns_of(zones: list[Zone], place: str) -> dict[str, Amounts]:
                 continue
             column = found.setdefault(name, [(0, 0, 0)] * len(zones))
             column[position] = _amounts(resource, f"{place}, zone {zone.name}")
+
     columns = {}
     for name, column in sorted(found.items()):
         capacity, allocatable, available = zip(*column, strict=True)
         columns[name] = (capacity, allocatable, available)
+
     return columns
 
 
@@ -385,8 +400,10 @@ def _amounts(resource: _Resource, place: str) -> _Amounts:
         capacity = available if allocatable is None else allocatable
         if capacity is None:
             return 0, 0, 0
+
     if allocatable is None:
         allocatable = capacity
+
     available = allocatable if available is None else available
     whole = _units(capacity, place, resource.name)
     given = whole if allocatable == capacity else _units(allocatable, place, resource.name)
@@ -421,10 +438,13 @@ def distances_of(zones: list[Zone], place: str) -> tuple[tuple[int, ...], ...] |
             if not 0 <= min(values) <= max(values) <= _LARGEST_COST:
                 wrong = next(value for value in values if not 0 <= value <= _LARGEST_COST)
                 raise InputError.at(place, f"costs from 0 to {_LARGEST_COST}", wrong)
+
         if told != names:
             costs = dict(zip(told, values, strict=True))
             values = [costs.get(name, _UNKNOWN_DISTANCE) for name in names]
+
         rows.append(tuple(values))
+
     return tuple(rows) if costs_known else None
 
 
@@ -462,6 +482,7 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
             raise InputError.at(
                 f"node {topology.name}, {resource}", f"at most {_MOST_DEVICES} devices", sum(totals)
             )
+
     inventory = {
         resource: tuple(
             Device(f"zone-{zone}-{number}", (zone,))
@@ -482,6 +503,7 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
     }
     if node.devices is not None and any(taken.values()):
         node.devices.adopt(_IN_USE, _IN_USE, taken)
+
     return node
 
 
@@ -511,6 +533,7 @@ def _machine(known: NodeAmounts) -> tuple[Machine, CPUSet]:
             NumaNode(zone, memory, cores, pages, known.distances[zone] if known.distances else ())
         )
         cpu += count
+
     return Machine(tuple(nodes)), CPUSet(reserved)
 
 
@@ -524,8 +547,10 @@ def _config(known: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion) 
         kubelet["topologyManagerPolicyOptions"] = {
             "max-allowable-numa-nodes": str(known.numa_nodes)
         }
+
     if "cpu" in known.resources:
         kubelet |= {"cpuManagerPolicy": "static", "reservedSystemCPUs": str(reserved_cpus)}
+
     if known.memory:
         reserved: list[dict[str, Any]] = []  # what is in use, and the page that has to be reserved
         for zone in range(known.numa_nodes):
@@ -537,5 +562,7 @@ def _config(known: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion) 
             if any(limits.values()):
                 used = {kind: amount for kind, amount in limits.items() if amount}
                 reserved.append({"numaNode": zone, "limits": used})
+
         kubelet |= {"memoryManagerPolicy": "Static", "reservedMemory": reserved}
+
     return KubeletConfig.from_dict(kubelet, version=version)

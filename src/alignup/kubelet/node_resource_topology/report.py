@@ -149,6 +149,7 @@ class Description:
             )
             line = msgspec.json.encode({**described, "name": "node"})
             self._templates[key] = self._reader.empty_node(line, labels)[1]
+
         return self._templates[key]
 
 
@@ -183,6 +184,7 @@ def pod_holding(node: Node, pod: Pod) -> PodHolding:
                 places |= {
                     str(numa): places.get(str(numa), 0) + size for numa, size in given.items()
                 }
+
     found[""] = ContainerHolding("" if whole is None else str(whole), sums)
     nothing = ContainerHolding()
     return PodHolding(
@@ -224,7 +226,9 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
             found = Pod(
                 held.uid, held.name, held.namespace, containers=tuple(map(Container, names))
             )
+
         pods.append(found)
+
     node.manager.restore(pods)
     # most hold nothing
     for pod, held in [both for both in zip(pods, holdings.pods, strict=True) if both[1].containers]:
@@ -235,10 +239,12 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
                 cpus = int(CPUSet.parse(one.cpus)) & ~given
                 given |= cpus
                 node.cpu.adopt(held.uid, name, cpus)
+
             if one.memory and node.memory is not None:
                 node.memory.adopt(
                     held.uid, name, {kind: _by_id(taken) for kind, taken in one.memory.items()}
                 )
+
             if one.devices and node.devices is not None:
                 own = {
                     kind: [device for device in ids if (kind, device) not in handed]
@@ -246,10 +252,12 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
                 }
                 node.devices.adopt(held.uid, name, {kind: ids for kind, ids in own.items() if ids})
                 handed |= {(kind, device) for kind, ids in own.items() for device in ids}
+
     for pod in pods:
         ruling = node.pod_policies.ruling(pod) if has_policy(pod) else None
         if isinstance(ruling, ExclusiveScope):  # under it the pod came to hold what it holds
             node.pod_policies.admitted(pod, ruling.ruled.name)
+
     return node
 
 
@@ -258,12 +266,15 @@ def _adopt_whole(node: Node, pod: Pod, held: PodHolding) -> dict[str, ContainerH
     whole = held.containers.get("")
     if whole is None:
         return held.containers
+
     others = {name: one for name, one in held.containers.items() if name}
     if whole.cpus and node.cpu is not None:
         parts = {name: int(CPUSet.parse(one.cpus)) for name, one in others.items() if one.cpus}
         node.cpu.adopt_pod(held.uid, int(CPUSet.parse(whole.cpus)), parts)
+
     if whole.memory and node.memory is not None:
         node.memory.adopt_pod(pod, {kind: _by_id(taken) for kind, taken in whole.memory.items()})
+
     return {
         name: ContainerHolding(
             "" if whole.cpus else one.cpus, {} if whole.memory else one.memory, one.devices

@@ -57,6 +57,7 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
         }
     except InputError as error:
         warn(f"the object has no fingerprint of its pods, which schedulers compare: {error}")
+
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
@@ -79,6 +80,7 @@ def _zones(node: Node) -> Iterator[dict[str, Any]]:
             zone["costs"] = [
                 {"name": f"node-{other}", "value": distance} for other, distance in costs
             ]
+
         zone["resources"] = [
             {
                 "name": resource,
@@ -102,6 +104,7 @@ def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
             for cpus in (node.cpu.allocatable_cpus, node.cpu.free_cpus)
         ]
         yield "cpu", local.bit_count(), counts[0], counts[1]
+
     if node.memory is not None:
         capacity = machine.numa_nodes[position].memory_by_type
         for kind, allocatable in node.memory.allocatable.items():
@@ -111,6 +114,7 @@ def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
                 allocatable[position],
                 node.memory.free[kind][position],
             )
+
     numa_id = machine.numa_node_ids[position]
     for resource, pool in node.pools.items():
         here = [

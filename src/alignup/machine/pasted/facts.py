@@ -91,12 +91,15 @@ def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | 
     online = union(chain((facts.nodes or {}).values(), facts.cores or ()))
     if not online:
         return None
+
     assumed: list[str] = []
     nodes = {numa_id: cpus & online for numa_id, cpus in (facts.nodes or {0: online}).items()}
     if facts.nodes is None:
         assumed.append("that there is one NUMA node")
+
     for numa_id in chain(facts.memory or (), facts.distances or ()):
         nodes.setdefault(numa_id, 0)
+
     cores = facts.cores
     if cores is None:
         cores = tuple(_assumed_cores(nodes, facts))
@@ -105,6 +108,7 @@ def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | 
             f"{CPUSet.from_int(sample)} are a core, and so on" if sample else "each CPU is a core"
         )
         assumed.append(f"that CPUs are numbered in the usual way ({numbers})")
+
     sockets = facts.sockets
     if sockets is None:
         sockets = _assumed_sockets(
@@ -112,6 +116,7 @@ def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | 
         )
         if facts.socket_count != 1:
             assumed.append("that sockets follow the order of NUMA nodes")
+
     made = make_cores((core & online for core in cores), sockets, facts.l3_groups or ())
     ids = sorted(nodes)
     memory, offline = facts.memory or {}, tuple(bit_numbers((facts.offline or 0) & ~online))
@@ -123,6 +128,7 @@ def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | 
     machine = Machine(tuple(parts), offline, facts.pci_devices or (), apart)
     if assumed:
         warn(f"assumed, since nothing in {source} tells it: {'; '.join(assumed)}; `lscpu -e` does")
+
     warn(
         f"not known from {source}: {', '.join(_unknown(facts, ids))}; `lscpu -e; numactl -H` "
         "tells more"
@@ -136,6 +142,7 @@ def _check_same_nodes(told: Mapping[str, Facts]) -> None:
     known = {name: facts.nodes for name, facts in told.items() if facts.nodes is not None}
     if not known:
         return
+
     first, *others = known
     for other in others:
         for numa_id in sorted({*known[first], *known[other]}):
@@ -169,6 +176,7 @@ def _assumed_cores(nodes: Mapping[int, int], facts: Facts) -> Iterator[int]:
         if len(cpus) % threads:
             yield from (1 << cpu for cpu in cpus)
             continue
+
         step = 1 if adjacent else len(cpus) // threads
         starts = range(0, len(cpus), threads) if adjacent else range(step)
         for start in starts:

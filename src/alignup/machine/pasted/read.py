@@ -68,6 +68,7 @@ def rows_after(lines: Sequence[str], start: int, row: re.Pattern[str], what: str
         if not row.fullmatch(line):
             break
         found.append(line)
+
     return found
 
 
@@ -78,6 +79,7 @@ def read_properties(lines: Sequence[str]) -> Facts | None:
         matched = _PROPERTY.fullmatch(line)
         if matched:
             known.setdefault(matched[1], []).append(matched["value"])
+
     values = {name: only_one(found, name) or "" for name, found in known.items()}
     lists = {name: value for name, value in values.items() if name.startswith("NUMA")}
     nodes = {
@@ -88,8 +90,10 @@ def read_properties(lines: Sequence[str]) -> Facts | None:
     count = _number(values.get("CPU(s)", ""))
     if not nodes and "Thread(s) per core" in values:
         nodes = {0: online or (1 << (count or 0)) - 1}
+
     if not nodes:
         return None
+
     return Facts(
         nodes=nodes,
         offline=_cpus(values.get("Off-line CPU(s) list", ""), "Off-line CPU(s) list"),
@@ -142,6 +146,7 @@ def _of_tables(
             names, *rows = (tuple(one.strip().upper().split(separator)) for one in listed)
             if rows and {"CORE", "SOCKET", "NODE"} & set(names):
                 tables.append((names, tuple(rows)))
+
     table = only_one(tables, what) if tables else None
     return (
         None
@@ -160,6 +165,7 @@ def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
             offline |= bit
         else:
             online[bit] = row
+
     nodes, sockets = (_numbered(online, name) for name in ("NODE", "SOCKET"))
     # lscpu numbers the cores of each type of CPU from 0, and -y those of each socket: the L1 cache
     # tells them apart
@@ -168,6 +174,7 @@ def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
         columns = ("NODE", "SOCKET", "CORE")
         keys = {bit: (*map(row.get, columns), _cache(row, "L1D")) for bit, row in online.items()}
         cores = tuple(unions((key, bit) for bit, key in keys.items()).values())
+
     caches = {
         bit: level for bit, row in online.items() if (level := _cache(row, "L3")) not in _NONE
     }
@@ -262,6 +269,7 @@ def read_lstopo(lines: Sequence[str]) -> Facts | None:
         return None
     if len(starts) > 1:
         raise InputError("there are several trees of lstopo: leave that of one machine")
+
     tree = _tree(lines[starts[0] :])
     root = Element("topology")
     root.append(tree)
@@ -305,6 +313,7 @@ def _tree(lines: Sequence[str]) -> Element:
         for part in line.strip().split(" + "):
             parent = _object(parent, part)
         above.append((indent, parent))
+
     return top
 
 
@@ -319,9 +328,11 @@ def _object(parent: Element, text: str) -> Element:
             type="PCIDev",
             pci_busid=address if address.count(":") > 1 else f"0000:{address}",
         )
+
     matched = _OBJECT.match(text)
     if matched is None:
         return SubElement(parent, "object", type="Misc")
+
     kind = _KINDS.get(matched["kind"], matched["kind"])
     made = SubElement(parent, "object", type=kind)
     number = matched["number"] or (None if kind in {"PU", "NUMANode"} else matched["logical"])
@@ -331,9 +342,11 @@ def _object(parent: Element, text: str) -> Element:
         raise InputError(
             "the tree of lstopo has logical numbers only: run it without -l and --logical"
         )
+
     size = _LOCAL.search(text) or _AMOUNT.search(text)
     if kind == "NUMANode" and size:
         made.set("local_memory", str(int(size[1]) << _SHIFTS[size[2]]))
+
     return made
 
 
@@ -353,10 +366,13 @@ def _number_sets(element: Element, near: int) -> int:
         cpus = union(1 << number for number in numbers if number < CPU_LIMIT)
         for child in element:
             _number_sets(child, cpus or near)
+
     if element.get("type") == "NUMANode":
         cpus = cpus or near
+
     if cpus:
         element.set("cpuset", _as_hwloc_writes(cpus))
+
     return cpus
 
 
@@ -394,8 +410,10 @@ def read_numactl(lines: Sequence[str]) -> Facts | None:
             )
         elif matched := _SIZE.fullmatch(line):
             sizes.setdefault(int(matched[1]), []).append(int(matched[2]) << 20)
+
     if not cpus:
         return None
+
     return Facts(
         nodes={
             numa_id: only_one(found, f"node {numa_id} cpus") or 0 for numa_id, found in cpus.items()
@@ -464,10 +482,12 @@ def _gpus(lines: Sequence[str], columns: list[str], has_nodes: bool) -> tuple[Gp
             if len(found) == len(expected) or not found:
                 continue
             break
+
         if not _GPU.fullmatch(words[0]):
             if len(found) == len(expected):
                 break
             continue
+
         told = words[1 + len(columns) :]
         cpus = told[0] if told and _LIST.fullmatch(told[0]) else ""
         nodes = told[1] if has_nodes and len(told) > 1 and _LIST.fullmatch(told[1]) else ""
@@ -475,12 +495,14 @@ def _gpus(lines: Sequence[str], columns: list[str], has_nodes: bool) -> tuple[Gp
         found[words[0]] = Gpu(
             words[0], int(CPUSet.parse(cpus, where)), tuple(CPUSet.parse(nodes, where))
         )
+
     if set(found) != set(expected):
         missing = next(name for name in expected if name not in found)
         raise InputError(
             f"the table of nvidia-smi topo -m is cut off: it has no row of {missing}; give all of "
             "it"
         )
+
     return tuple(found[name] for name in expected)
 
 
@@ -514,6 +536,7 @@ def read_pasted(text: str, source: str) -> LoadedMachine:
             name: facts for name, read in _READERS.items() if (facts := read(lines)) is not None
         }
         found = machine_of_facts(told, source)
+
     if found is None:
         got = f"that of {' and '.join(told)} only" if told else repr(text.strip()[:_SHOWN])
         raise InputError(
@@ -521,6 +544,7 @@ def read_pasted(text: str, source: str) -> LoadedMachine:
             f"{', '.join(_READERS)}), got {got} in "
             f"{source}; `(lscpu -e; numactl -H) > FILE` on the machine writes one"
         )
+
     return found
 
 

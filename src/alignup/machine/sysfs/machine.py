@@ -65,6 +65,7 @@ def describe(tree: KernelTree) -> Machine:
     """
     if "sys" in tree.names("") and not tree.names("sys"):
         raise InputError(f"sys is empty at {tree.source}: sysfs is not mounted there")
+
     online, offline = cpu_numbers(tree)
     if not online or not tree.names("sys"):  # an empty /sys, of a container for one, says nothing
         missing = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0,"
@@ -73,12 +74,14 @@ def describe(tree: KernelTree) -> Machine:
             f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
         )
         raise InputError(f"no {missing} at {tree.source}{hint}")
+
     count = online.bit_count()
     if count > CPU_COUNT_LIMIT:
         raise InputError(
             f"{count} CPUs that are online are more than the {CPU_COUNT_LIMIT} supported at "
             f"{tree.source}"
         )
+
     groups = cores(tree, online)
     found = make_cores(groups, sockets(tree, online), l3_groups(tree, online, groups))
     ids = node_ids(tree)
@@ -97,9 +100,11 @@ def describe(tree: KernelTree) -> Machine:
             hugepages(tree, f"{of_pages}/hugepages"),
         )
         nodes.append(NumaNode(numa_id, memory, seen, pages, row, kinds.get(numa_id, "")))
+
     assigned = union(listed)
     if not assigned:
         raise InputError(f"no NUMA node has CPUs that are online at {tree.source}")
+
     pci, apart = (
         pci_devices(tree, [node.id for node in nodes], listed),
         cores_within(found, online & ~assigned),
@@ -126,6 +131,7 @@ def _memory_kinds(tree: KernelTree, ids: list[int], listed: list[int]) -> dict[i
     alone = [numa_id for numa_id, cpus in zip(ids, listed, strict=True) if not cpus]
     if not alone:
         return found
+
     bandwidths = {
         one: tree.read(f"{NODE_FOLDER}/node{one}/access0/initiators/read_bandwidth") for one in ids
     }
@@ -148,12 +154,14 @@ def _memory_kinds(tree: KernelTree, ids: list[int], listed: list[int]) -> dict[i
         for numa_id in alone:
             if usual and fast.get(numa_id) not in {None, 0, usual}:
                 found[numa_id] = "hbm" if fast[numa_id] > usual else "far"
+
     for name in tree.names(_NVIDIA_GPUS):
         told = re.search(
             r"Node:\s*(\d{1,5})", tree.read(f"{_NVIDIA_GPUS}/{name}/numa_status") or ""
         )
         if told and int(told[1]) in alone:
             found[int(told[1])] = "gpu"
+
     return found
 
 
@@ -251,11 +259,13 @@ def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
             map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")) if not listed else ()
         )
         return listed or bit_set(number for number in numbers if number < CPU_LIMIT), 0
+
     if listed:
         offline = present & ~listed
     else:
         own = ((cpu, tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) for cpu in bit_numbers(present))
         offline = bit_set(cpu for cpu, text in own if first_number(text) == 0)
+
     return present & ~offline, offline
 
 
@@ -402,6 +412,7 @@ def with_uncore_caches(tree: KernelTree, cores: Iterable[Core]) -> tuple[Core, .
         found[core.cpus[0]] = next(
             (number for number, cpus in of_core if cpus != of_node), core.socket
         )
+
     return tuple(replace(core, uncore_cache=found.get(core.cpus[0], core.socket)) for core in cores)
 
 
@@ -419,6 +430,7 @@ def _cadvisor_caches(tree: KernelTree, folder: str) -> list[tuple[int, int]] | N
             return None
         if level > _L2:
             found.append((number, cpus.bit_count()))
+
     return found
 
 
@@ -500,6 +512,7 @@ def _numa_node(
     numa_id = first_number(tree.read(f"{folder}/numa_node"))
     if numa_id in ids:
         return numa_id
+
     local = cpu_set(tree, folder, "local_cpus", "local_cpulist") or 0
     near = [node for node, cpus in zip(ids, node_cpus, strict=True) if cpus & local]
     return near[0] if len(near) == 1 and len(ids) > 1 else None

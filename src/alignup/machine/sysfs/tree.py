@@ -74,6 +74,7 @@ class DirectoryTree:
             descriptor = os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError):
             return None
+
         try:
             data = os.read(descriptor, _CHUNK)
             chunk = data
@@ -87,6 +88,7 @@ class DirectoryTree:
             return None
         finally:
             os.close(descriptor)
+
         return data.decode("ascii", "replace")
 
     def names(self, path: str) -> Sequence[str]:

@@ -75,6 +75,7 @@ def distribute(
         return distribute_as_written(topology, free, count, held, group_size)
     if count % group_size or not 0 < count <= free.bit_count():
         return topology.pack(free, count, held)
+
     nodes = topology.node_order(free)
     left = [(free & node.cpus).bit_count() for node in nodes]
     groups = count // group_size
@@ -95,7 +96,9 @@ def distribute(
                     plan,
                     share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)),
                 )
+
             return _hand_out(topology, free, count, held, nodes, plan, group_size)
+
     return topology.pack(free, count, held)
 
 
@@ -118,6 +121,7 @@ def distribute_as_written(
                 if len(more) == rest and all(left[i] >= share for i in chosen):
                     plan = Plan(chosen, share * group_size, tuple(more), 0)
                     return _hand_out(topology, free, count, held, nodes, plan, group_size)
+
     return topology.pack(free, count, held)
 
 
@@ -161,8 +165,10 @@ def plan_distribution(
             is_final = not plan.balance and (sockets is None or is_together)
             if is_final:
                 break
+
     if best is None:
         return None
+
     nodes = _as_remembered(best.nodes, range(len(left)), stopped=is_final)
     return Plan(nodes, best.share, best.remainder_nodes, best.balance)
 
@@ -182,10 +188,12 @@ def _with_remainder(
     """
     if not remainder:
         return Plan(chosen, share, (), _balance(after))
+
     able = [i for i in chosen if after[i] >= group_size]
     least = _least_balance(after, able, remainder, group_size)
     if beat is not None and least >= beat:
         return None
+
     best: Plan | None = None
     sizes = range(len(able), 0, -1)
     for subset in chain.from_iterable(_distinct_choices(able, after, size) for size in sizes):
@@ -197,6 +205,7 @@ def _with_remainder(
             best = Plan(chosen, share, _as_remembered(subset, able, stopped=False), balance)
             if balance == least:
                 break
+
     return best
 
 
@@ -267,10 +276,12 @@ def _as_remembered(
         return chosen
     if not stopped:
         return (*chosen[:safe], *pool[len(pool) - (size - safe) :])
+
     for place in range(size - 1, safe - 1, -1):
         following = pool.index(chosen[place]) + 1
         if following + size - place <= len(pool):
             return (*chosen[:place], *pool[following : following + size - place])
+
     return chosen
 
 
@@ -292,6 +303,7 @@ def _hand_out(
             f"{taken.bit_count()}",
             resources=("cpu",),
         )
+
     return taken
 
 
@@ -308,6 +320,7 @@ def _dealt(
     taken = 0
     for i in plan.nodes:
         taken |= topology.pack(free & ~taken & nodes[i].cpus, plan.share, held | taken)
+
     remainder = count - plan.share * len(plan.nodes)
     while remainder:
         before = remainder
@@ -316,8 +329,10 @@ def _dealt(
             if remainder and left.bit_count() >= group_size:
                 taken |= topology.pack(left, group_size, held | taken)
                 remainder -= group_size
+
         if remainder == before:
             break
+
     return taken, remainder
 
 
@@ -339,6 +354,7 @@ def never_ends(
         or all(one % group_size == 0 for one in left)
     ):
         return False
+
     sockets = [
         frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus)
         for node in nodes
@@ -369,6 +385,7 @@ def never_ends(
             together = in_one_socket and len(frozenset().union(*(sockets[i] for i in chosen))) <= 1
             if balance >= 0 and (best is None or (not together, balance) < (not best[0], best[1])):
                 best = (together, balance)
+
         if best is not None:
             plan = plan_distribution(
                 left, size, count, group_size, sockets if in_one_socket else None
@@ -377,6 +394,7 @@ def never_ends(
                 plan is not None
                 and _dealt(topology, free, count, 0, nodes, plan, group_size)[1] > 0
             )
+
     return False
 
 

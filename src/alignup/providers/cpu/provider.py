@@ -57,6 +57,7 @@ def reserved_cpus(
         raise ConfigError.at(
             "the reserved CPUs", f"at most {topology.cpus.bit_count()} CPUs", count
         )
+
     return reserved
 
 
@@ -71,6 +72,7 @@ def _take(
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
         return distribute(topology, free, count, held, options, profile)
+
     return topology.pack(
         free,
         count,
@@ -166,12 +168,14 @@ class CpuProvider(CpuHolders):
         request = container.exclusive_cpus
         if not request:
             return None
+
         held = self.held.get(pod.uid)
         if held is not None and container.name in held:
             cpus = held[container.name]
             if cpus.bit_count() != request:
                 return {RESOURCE: HintList.empty()}
             return {RESOURCE: self.ledger.hints(request, 0, cpus)}
+
         return {RESOURCE: self.ledger.hints(request, self._reusable_by(pod.uid))}
 
     def pod_topology_hints(self, pod: Pod) -> Mapping[str, HintList] | None:
@@ -181,6 +185,7 @@ class CpuProvider(CpuHolders):
             return None
         if pod.has_shared_pool and empty_shared_pool(pod, {RESOURCE: request}):
             return {RESOURCE: HintList.empty()}
+
         assigned = 0
         if (held := self.held.get(pod.uid)) is not None:
             for container in pod.all_containers:
@@ -188,8 +193,10 @@ class CpuProvider(CpuHolders):
                 if cpus is not None and cpus.bit_count() != container.exclusive_cpus:
                     return {RESOURCE: HintList.empty()}
                 assigned |= cpus or 0
+
             if assigned.bit_count() == request:
                 return {RESOURCE: self.ledger.hints(request, 0, assigned)}
+
         return {RESOURCE: self.ledger.hints(request, self._reusable_by(pod.uid) | assigned)}
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
@@ -202,14 +209,17 @@ class CpuProvider(CpuHolders):
         request = container.exclusive_cpus
         if not request:
             return
+
         uid = pod.uid
         held = self.held.get(uid)
         is_held = held is not None and container.name in held
         if self._options.full_pcpus_only and not (is_held and self._profile.state_before_smt_check):
             self._check_whole_cores(request)
+
         if held is not None and is_held:
             self._note_reuse(uid, container, held[container.name])
             return
+
         cpus = self._chosen(request, self._reusable_by(uid), affinity)
         # whose they are comes first: what is cut short can be released
         self.held[uid] = {container.name: cpus} if held is None else {**held, container.name: cpus}
@@ -231,9 +241,11 @@ class CpuProvider(CpuHolders):
         request, uid = pod.exclusive_cpus, pod.uid
         if not request or uid in self.whole_pods:
             return
+
         check_shared_pool(pod, {RESOURCE: request})
         if self._options.full_pcpus_only:
             self._check_whole_cores(request)
+
         cpus = self._chosen(request, 0, affinity)
         self.held[uid] = self._divided(pod, cpus)
         self.whole_pods[uid] = cpus
@@ -263,6 +275,7 @@ class CpuProvider(CpuHolders):
             return
         if self._options.full_pcpus_only and self.ledger.check_whole_cores(request) is not None:
             return  # it is refused before
+
         capacity, reusable = self.ledger.capacity, self._reusable_by(pod.uid)
         topology, mask = capacity.topology, affinity.affinity
         free = self._free() | reusable
@@ -288,6 +301,7 @@ class CpuProvider(CpuHolders):
             ):
                 yield "distribution_never_ends", CPUSet()
                 return
+
             taken = self._choose(left, count, 0)
             if taken & ~left:
                 yield "cpus_given_twice", CPUSet.from_int(taken & ~left)
@@ -307,6 +321,7 @@ class CpuProvider(CpuHolders):
             raise AllocationError(
                 self._too_few(self._free() | reusable, request), resources=("cpu",)
             )
+
         return cpus
 
     def release(self, pod_uid: str, container_name: str) -> None:
@@ -317,6 +332,7 @@ class CpuProvider(CpuHolders):
         held = self.held.get(pod_uid)
         if held is None or container_name not in held:
             return
+
         cpus, whole = held[container_name], self.whole_pods.get(pod_uid)
         others = (
             {name: own for name, own in held.items() if name != container_name}
@@ -330,14 +346,17 @@ class CpuProvider(CpuHolders):
         else:
             for own in others.values():
                 cpus &= ~own
+
         self.ledger.take_back(cpus)
         if self.reusing_pod == pod_uid:
             self.reusable &= ~cpus
+
         if others is not None:
             self.held[pod_uid] = others
             return
         if whole is not None:
             del self.whole_pods[pod_uid]
+
         del self.held[pod_uid]
 
     def adopt(self, pod_uid: str, container_name: str, cpus: int) -> None:
@@ -407,6 +426,7 @@ class CpuProvider(CpuHolders):
                 if fault
                 else "the state has other CPUs than the machine less its reserved ones"
             )
+
         self.restore(dict(other.held), int(shared), dict(other.whole_pods))
 
     def _free(self) -> int:
@@ -432,6 +452,7 @@ class CpuProvider(CpuHolders):
         shortage = self.ledger.check_whole_cores(request)
         if shortage is None:
             return
+
         capacity = self.ledger.capacity
         if shortage.cause == "not whole cores":
             per_core = capacity.topology.cpus_per_core
@@ -442,6 +463,7 @@ class CpuProvider(CpuHolders):
         else:
             free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
             words = too_few_cores(request, free.bit_count())
+
         raise AllocationError(words, SMT_ALIGNMENT_ERROR, resources=("cpu",))
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
@@ -496,6 +518,7 @@ def reserved_fault(reserved: CPUSet, shared: CPUSet, *, strict: bool) -> tuple[s
             ),
             f'some of strictly reserved cpus: "{inside}" are present in defaultCpuSet: "{shared}"',
         )
+
     if not strict and inside != reserved:
         return (
             (
@@ -504,6 +527,7 @@ def reserved_fault(reserved: CPUSet, shared: CPUSet, *, strict: bool) -> tuple[s
             ),
             f'not all reserved cpus: "{reserved}" are present in defaultCpuSet: "{shared}"',
         )
+
     return None
 
 

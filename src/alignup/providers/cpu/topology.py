@@ -69,11 +69,13 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
     every = machine.cpus
     if not every:
         raise ConfigError.at("the machine", "at least one CPU for the CPU manager", 0)
+
     cores = [core for node in machine.numa_nodes for core in node.cores]
     if every.bit_count() < len(cores):
         raise ConfigError.at(
             "the machine", f"a CPU for each of its {len(cores)} cores", every.bit_count()
         )
+
     of_node = {
         numa_id: cpus
         for numa_id, cpus in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
@@ -91,6 +93,7 @@ def _read_topology(key: _CoresKey) -> CpuTopology:
     else:
         inner = _groups(of_socket, core_groups, whole=per_socket)
         outer = _groups(of_node, inner, l3_groups)
+
     return CpuTopology(
         outer,
         sockets_outer=sockets_outer,
@@ -127,6 +130,7 @@ def _groups(
             tuple(one for one in some if one.cpus & cpus) for some in (parts, l3_groups)
         )
         found.append(CpuGroup(number, cpus, size, whole or size, inside, shared))
+
     return tuple(found)
 
 
@@ -143,6 +147,7 @@ def cpu_capacity(
     if reserved & ~topology.cpus:
         expected = f"CPUs of this machine ({CPUSet.from_int(topology.cpus)})"
         raise ConfigError.at("reservedSystemCPUs", expected, str(CPUSet.from_int(reserved)))
+
     sockets: tuple[int, ...] = ()
     if options.align_by_socket:
         if len(topology.socket_cpus) > topology.numa_nodes:
@@ -151,10 +156,12 @@ def cpu_capacity(
                 f"no more sockets than the {topology.numa_nodes} NUMA nodes that have CPUs",
                 len(topology.socket_cpus),
             )
+
         nodes = topology.node_cpus
         sockets = tuple(
             bit_set(i for i, cpus in enumerate(nodes) if cpus & one) for one in topology.socket_cpus
         )
+
     return CpuCapacity(
         topology,
         reserved,

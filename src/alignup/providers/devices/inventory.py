@@ -169,6 +169,7 @@ class DevicePool:
             raise AllocationError(
                 f"{words.format(self.resource)}: {account}", resources=(self.resource,)
             )
+
         return chosen
 
     def _advised(self, choice: int, chosen: int, request: int) -> int:
@@ -183,12 +184,14 @@ class DevicePool:
         except Exception as error:
             what = f"the plugin of {self.resource} has no preferred allocation: {error}"
             raise AllocationError(what, resources=(self.resource,)) from error
+
         left = request - chosen.bit_count()
         for identity in answer:
             bit = self._inventory.bit_of.get(identity, 0) & choice & ~chosen
             if bit and left:
                 chosen |= bit
                 left -= 1
+
         return chosen
 
     def account(self, request: int, free: int, *, aligned: bool = False) -> str:
@@ -207,6 +210,7 @@ class DevicePool:
         ]
         if not aligned:
             lines.append(("without a NUMA node", near_none))
+
         there = [
             (name, (members & free).bit_count()) for name, members in lines if members & present
         ]

@@ -70,7 +70,9 @@ def read_pairs(pairs: Iterable[str | Sequence[str]], where: str = "pair") -> tup
             or word not in {"", "required"}
         ):
             raise InputError.at(where, "RESOURCE,RESOURCE or RESOURCE,RESOURCE:required", text)
+
         found.append(Pair(resources[0], resources[1], required=bool(word)))
+
     return tuple(found)
 
 
@@ -124,6 +126,7 @@ class Pairing:
                 chosen[name] = pools[name].bits(
                     [*(two[side].id for two in joined), *(one.id for one in alone[side])]
                 )
+
             settled.update(names)
 
     def joined(
@@ -144,6 +147,7 @@ class Pairing:
                 "can be",
                 resources=(pair.first, pair.second),
             )
+
         return found
 
 
@@ -170,9 +174,12 @@ def choice_of(
         if own & ~chosen:
             others = own
             break
+
         forced |= own
+
     if is_settled:
         forced, others = chosen, 0
+
     devices = [[pool.devices[bit] for bit in bit_numbers(bits)] for bits in (forced, others)]
     return Choice(devices[0], devices[1], chosen.bit_count())
 
@@ -206,8 +213,10 @@ def choose_together(
             steps = distance(rows[row], columns[column])
             far = near[SYS + 1] if required and steps > PHB else 0
             return (near[SYS] - near[SYS - steps] + far) * unit + row + column
+
         if row >= len(rows) and column >= len(columns):
             return never
+
         choice, place, other = (
             (first, row, column - len(columns))
             if row < len(rows)
@@ -215,6 +224,7 @@ def choose_together(
         )
         if other < choice.wanted - pairs:  # chosen without a partner
             return place
+
         return never if place < len(choice.forced) else 0
 
     size -= pairs
@@ -247,20 +257,25 @@ def assignment(costs: Sequence[Sequence[int]]) -> list[int]:
                 reached = done + costs[row][column] - of_row[row] - of_column[column]
                 if reached < length[column]:
                     length[column], before[column] = reached, here
+
             here = min(sorted(open_columns), key=length.__getitem__)
             done = length[here]
             open_columns.discard(here)
             if holder[here] < 0:
                 break
             row = holder[here]
+
         of_row[start] += done
         for column in set(range(count)) - open_columns - {here}:
             of_row[holder[column]] += done - length[column]
             of_column[column] -= done - length[column]
+
         while here >= 0:
             holder[here] = start if before[here] < 0 else holder[before[here]]
             here = before[here]
+
     found = [0] * count
     for column, row in enumerate(holder):
         found[row] = column
+
     return found

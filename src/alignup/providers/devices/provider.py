@@ -109,10 +109,12 @@ class DeviceProvider(DeviceHolders):
         if plugin is not None:
             # a copy of this provider has the same mapping
             self._preferences = {**self._preferences, resource: preference_of(plugin)}
+
         pool = self._pool(resource, devices, gone)
         if old is None:
             self.pools = {**self.pools, resource: pool}
             return
+
         pool.ledger.give(pool.bits(old.ids(given)))
 
         def moved(bits_of: dict[str, int]) -> dict[str, int]:
@@ -124,6 +126,7 @@ class DeviceProvider(DeviceHolders):
         for uid, entry in self.pods.items():
             containers = {name: moved(bits_of) for name, bits_of in entry.containers.items()}
             held[uid] = PodDevices(containers, moved(entry.reusable))
+
         pools = {**self.pools, resource: pool}
         # one line without a call: no exception comes between
         self.pools, self.pods = pools, held
@@ -136,13 +139,16 @@ class DeviceProvider(DeviceHolders):
             for resource, request in container.devices:
                 if resource in pools:
                     found[resource] = pools[resource].ledger.hints(request)
+
             return found
+
         held, reusable = entry.containers.get(container.name, {}), entry.reusable
         for resource, request in container.devices:
             if resource in pools:
                 found[resource] = _hints(
                     pools[resource], held.get(resource, 0), reusable.get(resource, 0), request
                 )
+
         return found
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
@@ -166,6 +172,7 @@ class DeviceProvider(DeviceHolders):
             if entry.reusable:  # what init containers left is forgotten once another pod has come
                 entry = self.pods[pod.uid] = PodDevices(entry.containers, {})
             self.last_pod = pod.uid
+
         if not container.devices:
             return
         if chosen := self._chosen(container, affinity, entry):
@@ -196,8 +203,10 @@ class DeviceProvider(DeviceHolders):
                 continue
             if bits := pool.choose(request, reusable.get(resource, 0), mask):
                 chosen[resource] = bits
+
         if self._pairing is not None:
             self._pairing.choose(self.pools, chosen, reusable, mask)
+
         return chosen
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
@@ -297,6 +306,7 @@ class DeviceProvider(DeviceHolders):
                     reusable[resource] = reusable.get(resource, 0) | bits
                 elif resource in reusable:
                     reusable[resource] &= ~bits
+
         # whose they are comes first: what is cut short can be released
         self.pods[pod_uid] = entry.with_more(container_name, chosen, reusable)
         for resource, bits in chosen.items():
@@ -315,6 +325,7 @@ class DeviceProvider(DeviceHolders):
                 self.pools[resource].ledger.take_back(bits)
             del self.pods[pod_uid]
             return
+
         reusable = dict(entry.reusable)
         left = PodDevices(
             {name: held for name, held in entry.containers.items() if name != container_name},
@@ -325,6 +336,7 @@ class DeviceProvider(DeviceHolders):
             self.pools[resource].ledger.take_back(freed)
             if resource in reusable:
                 reusable[resource] &= ~freed
+
         self.pods[pod_uid] = left
 
     def devices(self, pod_uid: str, container_name: str) -> Mapping[str, tuple[str, ...]]:
@@ -390,6 +402,7 @@ def _check_held(pool: DevicePool, held: int, request: int) -> None:
             f"{request}: "
             "a running container's devices do not change"
         )
+
     if sick := pool.ids(held & ~pool.healthy):
         raise AllocationError(
             f"devices of {pool.resource} that the container holds are not healthy: "

@@ -144,6 +144,7 @@ class MemoryProvider(MemoryHolders):
             return None
         if (held := self.holdings.get((pod.uid, container.name))) is not None:
             return _hints_as_held(held, requests)
+
         return self._hints(pod.uid, requests)
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
@@ -181,12 +182,16 @@ class MemoryProvider(MemoryHolders):
                     raise AllocationError(
                         "a container without an affinity that requests no memory has no NUMA nodes"
                     )
+
                 self._take(self.ledger.copy(), pod.uid, ((MEMORY, 0),), affinity, SharedDict(), "")
+
             return
+
         if key in self.holdings:
             return
         if container.fractional_memory:
             raise _fraction_error(container)
+
         got = self._take(self.ledger, pod.uid, requests, affinity, self.holdings, key)
         self.names[key] = pod.namespaced_name
         if container.is_init and not container.is_sidecar:
@@ -214,6 +219,7 @@ class MemoryProvider(MemoryHolders):
         """
         if not pod.memory or pod.qos is not QOSClass.GUARANTEED or pod.uid in self.pod_holdings:
             return
+
         check_shared_pool(pod, dict(pod.memory))
         self._take(self.ledger, pod.uid, pod.memory, affinity, self.pod_holdings, pod.uid)
         self.pod_parts[pod.uid] = _divided(pod)
@@ -240,6 +246,7 @@ class MemoryProvider(MemoryHolders):
         )
         if isinstance(got, MemoryShortage):
             raise self._error(got, pod_uid, requests)
+
         return got
 
     def release(self, pod_uid: str, container_name: str) -> None:
@@ -253,19 +260,23 @@ class MemoryProvider(MemoryHolders):
             if kept:  # the memory stays the pod's until its last container is gone
                 self.pod_parts[pod_uid] = kept
                 return
+
             self.names.pop((pod_uid, ""), None)
             self.pod_parts.pop(pod_uid, None)
             self.ledger.release(self.pod_holdings[pod_uid], self.pod_holdings, pod_uid)
             return
+
         holding = self.holdings.get((pod_uid, container_name))
         if holding is None:
             return
+
         self.names.pop((pod_uid, container_name), None)
         left = tuple(
             [donor for donor in self.init_holdings.pop(pod_uid, ()) if donor is not holding]
         )
         if left:
             self.init_holdings[pod_uid] = left
+
         self.ledger.release(holding, self.holdings, (pod_uid, container_name))
 
     def started(self, pod: Pod, container_name: str) -> None:
@@ -311,9 +322,11 @@ class MemoryProvider(MemoryHolders):
         """
         if pod_uid in self.pod_parts:
             return self._pod_shares(pod_uid).get(container_name, {})
+
         holding = self.holdings.get((pod_uid, container_name))
         if holding is None:
             return {}
+
         ids = [self._ids[position] for position in holding.positions()]
         return {
             kind: dict(zip(ids, taken, strict=True)) for kind, taken in holding.shares().items()
@@ -332,8 +345,10 @@ class MemoryProvider(MemoryHolders):
                     given[numa_id] = part = min(missing, left[kind][index])
                     left[kind][index] -= part
                     missing -= part
+
                 if any(given.values()):
                     found.setdefault(name, {})[kind] = given
+
         rest = {
             kind: dict(zip(ids, amounts, strict=True))
             for kind, amounts in left.items()
@@ -391,6 +406,7 @@ class MemoryProvider(MemoryHolders):
         if state.allocatable != self.allocatable:
             capacity = MemoryCapacity(state.allocatable, checks_groups=self._checks_groups)
             self.ledger = MemoryLedger(capacity)
+
         restored = self.ledger.restore(
             dict(state.free),
             list(state.bound),
@@ -450,6 +466,7 @@ class MemoryProvider(MemoryHolders):
                 wanted,
                 self._ids,
             )
+
         families = {}
         if len(requests) > 1:
             sizes = (
@@ -460,6 +477,7 @@ class MemoryProvider(MemoryHolders):
             families = {
                 frozenset(kind for kind, _ in part): ledger.hints(part, donors) for part in parts
             }
+
         return {
             kind: MemoryAccount(amount, ledger.free_of(kind), self._ids, families, ties)
             for kind, amount in requests
@@ -469,6 +487,7 @@ class MemoryProvider(MemoryHolders):
         """Return the error that says why the memory cannot be had."""
         if not self.says_why:
             return AllocationError(got.cause)
+
         is_bound = got.cause == "bound otherwise"
         accounts = self._accounts(pod_uid, requests, got.mask if is_bound else 0)
         lacking = _lacking(accounts)
@@ -489,6 +508,7 @@ class MemoryProvider(MemoryHolders):
             words = (
                 f"no {smallest}set of NUMA nodes{within} has enough {what or 'memory'}: {amounts}"
             )
+
         return AllocationError(words, resources=tuple(lacking))
 
 
@@ -515,6 +535,7 @@ def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
                 left[kind] -= size
         elif ends:
             found[container.name] = tuple([item for item in left.items() if item[1]])
+
     rest = tuple([item for item in left.items() if item[1]])
     return {
         one.name: (one.is_init and not one.is_sidecar, found.get(one.name, rest))
@@ -567,6 +588,7 @@ def _ties(
     for held, pod in holdings:
         if held.mask & mask:
             holders.setdefault(held.mask, {})[pod] = None
+
     found = []
     for used, names in sorted(holders.items()):
         more = [f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
@@ -576,6 +598,7 @@ def _ties(
                 (*list(names)[:_NAMES_SHOWN], *more),
             )
         )
+
     return tuple(found)
 
 
@@ -629,6 +652,7 @@ def memory_capacity(
             raise ConfigError.at(
                 "reservedMemory", f"a NUMA node of this machine ({known})", node_id
             )
+
         there = present[node_id]
         for kind, amount in reservation.limits:
             if (node_id, kind) in kept:
@@ -639,15 +663,19 @@ def memory_capacity(
                     f"one of {', '.join(sorted(there))}",
                     kind,
                 )
+
             if amount > there[kind]:
                 where, most = (
                     f"reservedMemory, NUMA node {node_id}, {kind}",
                     format_bytes(there[kind]),
                 )
                 raise ConfigError.at(where, f"at most the {most} bytes there", format_bytes(amount))
+
             kept[node_id, kind] = amount
             there[kind] -= amount
+
     if not any(kept.get((node_id, MEMORY)) for node_id in present):
         raise ConfigError.at("reservedMemory", "some memory reserved on a NUMA node", 0)
+
     allocatable = {kind: tuple(node[kind] for node in present.values()) for kind in sorted(types)}
     return MemoryCapacity(allocatable, checks_groups=checks_groups)

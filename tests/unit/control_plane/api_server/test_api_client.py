@@ -61,6 +61,7 @@ def test_proxies_are_looked_up_once_and_no_netrc_is_read(monkeypatch, tmp_path) 
         monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
         for name in ("no_proxy", "NO_PROXY", "http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
             monkeypatch.delenv(name, raising=False)
+
         token = {"api_key": {"BearerToken": "Bearer t"}}
         try:
             async with Api(Configuration(host=f"http://127.0.0.1:{port}", **token)) as api:
@@ -69,6 +70,7 @@ def test_proxies_are_looked_up_once_and_no_netrc_is_read(monkeypatch, tmp_path) 
             async with Api(Configuration(host="http://api.invalid:80")) as api:
                 monkeypatch.delenv("http_proxy")
                 await api.request("GET", "/version")
+
             monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
             monkeypatch.setenv("no_proxy", "127.0.0.1")
             async with Api(Configuration(host=f"http://127.0.0.1:{port}")) as api:

@@ -105,6 +105,7 @@ def test_a_bad_server_is_asked_less_and_less_often(manner, monkeypatch) -> None:
             async with running(follower.run()):
                 while clock.now < 300:  # its time, not ours
                     await REAL_SLEEP(0.001)
+
             monkeypatch.undo()
 
     asyncio.run(scenario())
@@ -135,6 +136,7 @@ def test_a_server_that_hangs_up_gives_no_answer() -> None:
         if request.method == "GET":
             answer = web.StreamResponse(headers={"Content-Length": "2"})
             await answer.prepare(request)
+
         request.transport.abort()
         return web.Response()
 

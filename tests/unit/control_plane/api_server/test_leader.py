@@ -65,6 +65,7 @@ async def two():
             await until(lambda: first.leads)
             async with running(second.run()):
                 yield stub, first, second, line
+
     assert (True, True) not in looks
 
 
@@ -82,6 +83,7 @@ def test_a_leader_renews_and_others_stand_by(caplog) -> None:
 
     with caplog.at_level("INFO", "alignup"):
         asyncio.run(scenario())
+
     said = [one for one in caplog.messages if one.startswith("lease")]
     assert said == [
         "lease extender: first leads now, in its term 1",
@@ -224,8 +226,10 @@ def test_the_pod_that_leads_is_labelled_and_no_other() -> None:
             pod = pod_object(name)
             pod["metadata"] |= {"namespace": "ns", "labels": labels}
             await stub.put(PODS, pod)
+
         async with served(stub) as api:
             await label_leader(api, "ns", "new")
+
         labels = {
             name: stub.get(PODS, name, "ns")["metadata"]["labels"]
             for name in ("new", "old", "other")
@@ -290,6 +294,7 @@ def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindi
                 line.ahead += FAST.lease  # stopped for longer than the lease
                 assert "stands by" in await bound("p")
                 assert "nodeName" not in stub.get(PODS, "p", "default")["spec"]
+
             await runner.cleanup()
 
     asyncio.run(scenario())
@@ -318,12 +323,14 @@ def test_a_leader_gives_its_lease_back_when_all_its_bindings_are_answered(is_ans
                         made.bind(Binding("p", "default", "uid-p", "a"))
                     )
                     await until(lambda: made.state.pods.get("uid-p"))
+
             work.cancel()
             await until(lambda: not leader.leads)
             assert stub.get(LEASES, "extender", "ns")["spec"]["holderIdentity"] == "first"
             if is_answered:
                 stub.held["p"].set()
                 assert await binding == ""
+
             with suppress(asyncio.CancelledError):
                 await work
             assert stub.get(LEASES, "extender", "ns")["spec"].get("holderIdentity", "") == (

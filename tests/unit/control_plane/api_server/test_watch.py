@@ -118,6 +118,7 @@ def test_410_gone_leads_to_another_list(caplog) -> None:
 
     with caplog.at_level("INFO", "alignup"):
         check(scenario)
+
     assert [
         one
         for one in caplog.messages
@@ -149,6 +150,7 @@ def test_who_asks_for_a_list_while_one_is_under_way_waits_for_the_next() -> None
         stub.page = 1
         for name in "abc":
             await add(stub, name)
+
         async with served(stub) as api:
 
             async def ask() -> None:
@@ -274,10 +276,12 @@ def test_a_value_of_thousands_of_levels_hides_no_object(is_listed, kind) -> None
         if is_listed:
             await stub.put(PODS, strange)
             await stub.put(PODS, unread)
+
         async with following(stub, kind=kind) as (follower, names):
             if not is_listed:
                 await stub.put(PODS, strange)
                 await stub.put(PODS, unread)
+
             await add(stub, "other")
             await until(lambda: "other" in names.found)
             assert sorted(names.found) == ["other", "strange"]
@@ -307,6 +311,7 @@ def test_levels_are_counted_whatever_the_interpreter_could_bear(is_listed) -> No
 
         if is_listed:
             await put()
+
         async with served(stub) as api:
             follower = Follower(api, PODS, read, Names())
             async with running(follower.run()):

@@ -83,6 +83,7 @@ def test_leases_do_not_wait_behind_pods() -> None:
             for number in range(50):
                 stub.held[f"p{number}"] = free
                 await stub.put(PODS, pod_object(f"p{number}", "a", cpu="100m", memory=0))
+
             await until(lambda: sum(path.endswith("/status") for _, path in stub.requests) > 30)
             first = stub.get(LEASES, "a", "kube-node-lease")["spec"]["renewTime"]
             await until(
@@ -123,6 +124,7 @@ def test_pods_end_when_they_are_deleted_told_to_or_out_of_time() -> None:
                 pod = pod_object(name, "a", cpu=1)
                 pod["metadata"]["annotations"] = annotations
                 await stub.put(PODS, pod)
+
             await until(lambda: phase(stub, "timed") == "Succeeded")
             await until(lambda: phase(stub, "deleted") == phase(stub, "told") == "Running")
             told = stub.get(PODS, "told", "default")
@@ -151,6 +153,7 @@ def test_no_pod_ends_once_the_fleet_has() -> None:
             await stub.put(PODS, pod)
             # on a busy machine it has ended already
             await until(lambda: phase(stub, "p") in {"Running", "Succeeded"})
+
         await asyncio.sleep(0.2)
         assert not complaints
 
@@ -164,10 +167,12 @@ def test_a_fleet_that_starts_again_keeps_what_its_pods_hold() -> None:
             for name in ("first", "second"):
                 await stub.put(PODS, pod_object(name, "a", cpu=3))
                 await until(lambda name=name: phase(stub, name) == "Running")
+
             await until(lambda: len(held(stub, "a")) == 2)
             await stub.delete(PODS, "first", "default")
             await until(lambda: held(stub, "a") == ["uid-second"])
             before = stub.get(TOPOLOGIES, "a")["zones"]
+
         async with fleet(stub, "a") as again:
             assert stub.get(TOPOLOGIES, "a")["zones"] == before
             assert str(again.nodes["a"].node.cpu.free_cpus) == "1-3,7"
@@ -188,6 +193,7 @@ def test_earlier_reports_that_nobody_can_read_are_passed_over() -> None:
             await stub.put(
                 TOPOLOGIES, {"metadata": {"name": name, "annotations": {HOLDINGS: annotation}}}
             )
+
         await stub.put(TOPOLOGIES, {"metadata": {"name": "c", "annotations": 3}, "more": "DEEP"})
         async with fleet(stub, "a", "b", complain=said.append):
             await until(lambda: held(stub, "a") == held(stub, "b") == [])

@@ -99,6 +99,7 @@ def cut(
         if begun:
             await found.prepare(request)
             await found.write(b'{"metadata"')
+
         assert request.transport is not None
         request.transport.abort()
         return found
@@ -434,6 +435,7 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(
                     await REAL_SLEEP(0.001)
                     assert stub.get(TOPOLOGIES, "n") == there, fault
                     assert not task.done(), fault
+
                 assert writes() == before, fault
                 # not at each look; a fault of two steps may be seen at its first
                 assert len(said) - begun == len(set(said[begun:])) <= 2, fault
@@ -442,6 +444,7 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(
                     os.kill(os.getpid(), signal.SIGTERM)
                     await task
                     break
+
                 mend(root / path, files / path)
                 # it is written again, as nobody knows what happened meanwhile
                 while writes() == before:
@@ -450,6 +453,7 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(
                     stub.get(TOPOLOGIES, "n")["metadata"]["annotations"]
                     == there["metadata"]["annotations"]
                 ), fault
+
             monkeypatch.undo()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
@@ -506,6 +510,7 @@ def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypa
     monkeypatch.setattr(pod_resources.ask_kubelet, "__defaults__", (0.05,))
     for path in (LIST, ALLOCATABLE):
         (root / path).unlink()
+
     with (
         tempfile.TemporaryDirectory(prefix="a") as short,
         closing(socket.socket(socket.AF_UNIX)) as door,
@@ -529,6 +534,7 @@ def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypa
         elif manner is not None:
             door.listen()
             thread.start()
+
         try:
             with pytest.raises(InputError, match=r"no PodResources answers at .*not published"):
                 read_running(os.fspath(there))
@@ -536,5 +542,6 @@ def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypa
             if thread.ident is not None:
                 door.shutdown(socket.SHUT_RDWR)
                 thread.join()
+
             for one in kept:
                 one.close()

@@ -108,6 +108,7 @@ def test_an_object_that_was_deleted_or_forged_is_published_again(annotation) -> 
                 changed = {**there["metadata"], "annotations": {**right, annotation: forged}}
                 await stub.put(TOPOLOGIES, {**there, "metadata": changed})
                 await until(lambda: annotations() == right)
+
             await stub.delete(TOPOLOGIES, "n", silently=True)
             await stub.compact()  # the watch ends, and a list tells
             await until(lambda: annotations() == right)
@@ -146,6 +147,7 @@ def test_a_pod_that_the_kubelet_rejects_gets_one_event_with_the_cause_and_what_w
                     ("far", "TopologyAffinityError", "other"),
                 ):
                     await stub.put(PODS, failed(name, *how))
+
                 for name in ("new", "newer"):
                     await stub.put(PODS, failed(name, "TopologyAffinityError"))
                 await until(lambda: len(stub.objects.get(EVENTS, ())) == 2)
@@ -154,6 +156,7 @@ def test_a_pod_that_the_kubelet_rejects_gets_one_event_with_the_cause_and_what_w
                 events = list(stub.objects[EVENTS].values())
                 about = decode_pod(json.dumps(failed("new", "")).encode()).metadata
                 await write_event(api, about, WHY_REJECTED, "again", "alignup-reconcile", once=True)
+
         assert len(stub.objects[EVENTS]) == 2
         assert [one["involvedObject"]["name"] for one in events] == ["new", "newer"]
         assert all(
@@ -175,6 +178,7 @@ def test_once_ends_after_the_first_and_fails_with_what_is_wrong() -> None:
             await publish_node(api, "n", lambda: node, interval=9, once=True)
             with pytest.raises(InputError, match="no kubelet"):
                 await publish_node(api, "n", fails, interval=9, once=True)
+
         assert ("", "n") in stub.objects[TOPOLOGIES]
 
     asyncio.run(scenario())

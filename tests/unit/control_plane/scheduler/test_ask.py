@@ -47,6 +47,7 @@ async def cluster(**pods: tuple[tuple[str, int], ...]) -> AsyncIterator[tuple[Ap
             found["metadata"]["ownerReferences"] = [OWNER]
             found["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
             await stub.put(PODS, found)
+
     async with served(stub) as api:
         yield stub, api
 
@@ -143,6 +144,7 @@ def test_why_says_what_each_node_would_say(kind, monkeypatch, capsys) -> None:
                 pod["spec"]["nodeName"] = "a"
                 reason = {"reason": "TopologyAffinityError", "message": "Pod was rejected: no"}
                 pod["status"] = {"phase": "Failed", **reason}
+
             await stub.put(PODS, pod)
             pod = "default/x" if kind == "running" else "default/w"
             question = Question(pod=pod, node_name="b" if kind == "in full" else None)
@@ -185,6 +187,7 @@ def test_a_plan_is_carried_out_until_the_cluster_does_otherwise(end) -> None:
             if end in {"as foretold", "elsewhere"}:
                 await until(lambda: stub.evicted)
                 await bind(stub, "w", placed.node if end == "as foretold" else "elsewhere")
+
             assert await task is (end == "as foretold")
             assert stub.evicted == ([] if end == "protected" else [gone.pod.name])
             last = {

@@ -94,6 +94,7 @@ def test_a_node_is_passed_over_while_the_order_of_two_pods_is_not_known(pods_fir
     ]
     for event in events if pods_first else reversed(events):
         event()
+
     assert state.uncertain == {"n"}
     state.changed.clear()
     kubelet = EMPTY.copy()
@@ -218,6 +219,7 @@ def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
             state.node_gone(name)
         else:
             state.pods_listed([watched("p0", name)], 0)
+
         asked, anew = watched("asked", cpu=2, gpu=number % 3).pod, View()
         for member in state.members.values():
             anew.put(member)
@@ -226,15 +228,18 @@ def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
             anew.names,
             expected.admitted.tolist(),
         )
+
     state.pods_listed([], 0)
     state.reports_listed(list(kinds.values()), 0)
     assert len(state.pods) == 0
     for name in ("n", "m"):
         state.node_gone(name)
         state.report_seen(kinds[name], 0)
+
     fresh = ClusterState()
     for one in kinds.values():
         fresh.report_seen(one, 0)
+
     for name in ("n", "m"):
         assert admits(state, name, cpu=4, gpu=1) == admits(fresh, name, cpu=4, gpu=1)
 

@@ -99,6 +99,7 @@ def test_the_node_is_uncertain_after_the_end_of_a_pod_that_no_report_listed_unti
     found = member()
     for name in "abc":
         found.bind(watched(name, "n", cpu=2), 0)
+
     found.gone("uid-c", 0)
     assert not found.is_uncertain
     found.gone("uid-a", 0)
@@ -279,6 +280,7 @@ def test_after_a_report_the_copy_is_the_kubelet_whatever_happened_before(steps) 
             found.gone(pod.pod.uid, 0)
         elif what == "report":
             found.report(holdings_of(kubelet))
+
     found.report(holdings_of(kubelet))
     held = {one.uid: one for one in holdings_of(kubelet).pods}
     assert {one.uid: one for one in holdings_of(found.node).pods} == held

@@ -65,6 +65,7 @@ def test_equal_pods_are_told_the_same_until_something_changes(answers, monkeypat
     for name in "pqr":
         assert answers.filter(watched(name, cpu=4), ALL, 0).passed == ALL
         assert answers.prioritize(watched(name, cpu=4), ALL) == [8, 8, 8]
+
     assert judged == ["p"]
     assert answers.filter(watched("s", cpu=4), ["exact-a"], 0).passed == ["exact-a"]
     assert judged == ["p"]
@@ -95,6 +96,7 @@ def test_a_pod_whose_end_frees_nothing_yet_leaves_answers_as_they_are(answers, m
     ):
         change()
         assert answers.filter(watched("p", cpu=3, gpu=2), ["exact-a"], 2) is refused
+
     assert not judged
     state.report_seen(report("exact-a", described=description(), holdings=empty()), 3)
     answers.filter(watched("p", cpu=3, gpu=2), ["exact-a"], 3)
@@ -123,6 +125,7 @@ def test_what_was_judged_before_is_put_right_where_nodes_changed() -> None:
     names = [f"exact-{number}" for number in range(30)]
     for name in names:
         state.report_seen(report(name, described=description(), holdings=empty()), 0)
+
     state.report_seen(report("amounts"), 0)
     asked = [watched(f"asked-{cpu}", cpu=cpu, gpu=cpu % 2).pod for cpu in range(1, 5)]
     there: list[str] = []
@@ -139,6 +142,7 @@ def test_what_was_judged_before_is_put_right_where_nodes_changed() -> None:
                     ),
                     0,
                 )
+
         if step % 70 == 69:  # a node that comes lets all be numbered anew
             state.report_seen(report(f"new-{step}", described=description(), holdings=empty()), 0)
         pod = random.choice(asked)
@@ -189,6 +193,7 @@ def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers, steps: int) -
             )
         else:
             answers.state.report_seen(report(node, described=description(), holdings=empty()), 0)
+
         asked = watched(f"asked-{step}", cpu=random.randint(3, 5), gpu=random.randint(0, 3))
         found = answers.filter(asked, ALL[:2], 0)
         for name, told in (found.failed | found.unresolvable).items():
@@ -196,6 +201,7 @@ def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers, steps: int) -
             if not found.passed:
                 assert told == f"NUMA: {short_cause(member.node, asked.pod)}"
             words.add(told)
+
     assert len(words) > 5
 
 
@@ -275,6 +281,7 @@ def test_as_few_pods_go_as_possible_and_budgets_are_kept_where_that_is_possible(
         state.pod_seen(
             replace(watched(name, "exact-a", priority=1, cpu=cpus), labels={"app": app}), 0
         )
+
     state.pod_seen(watched("a", "exact-a", priority=1, cpu=1), 0)
     wanted = watched("p", priority=9, cpu=3)
     everybody = ["uid-a", "uid-b", "uid-c", "uid-d"]
@@ -531,12 +538,14 @@ def test_copies_that_name_other_policies_do_not_keep_each_other_from_being_woken
     state.node_seen("pair-1", {"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"})
     for name, cpus in (("a", 3), ("b", 4)):
         state.pod_seen(watched(name, "pair-1", cpu=cpus), 0)
+
     waits, barred = alone("r", "Required"), watched("s", cpu=1)
     other = {SPEC: json.dumps({"numaTopologyPolicy": "Restricted"})}
     barred = replace(barred, pod=barred.pod.renamed(annotations=other))
     assert barred.pod.all_containers is waits.pod.all_containers
     for pod in (waits, barred):
         assert profiled.filter(pod, ["pair-1"], 0).passed == []
+
     state.changed.clear()
     state.pod_gone("uid-b", 1)
     assert profiled.woken(1) == "pair-1"

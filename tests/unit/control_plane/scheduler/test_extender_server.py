@@ -81,12 +81,14 @@ def test_a_choice_that_another_binding_spoilt_is_refused_and_nothing_is_bound(ca
             for pod in pods:
                 await asked.stub.put(PODS, pod)
                 assert (await asked.filter(pod, "a"))["NodeNames"] == ["a"]
+
             assert await asked.bind("p", "a") == ""
             assert await asked.bind("q", "a") == "NUMA: node a can no longer take the pod"
             assert "nodeName" not in asked.stub.get(PODS, "q", "default")["spec"]
 
     with caplog.at_level("DEBUG", "alignup"):
         asyncio.run(scenario())
+
     assert {
         "pod default/p: 1 nodes of 1",
         "pod 'p' is bound to 'a'",
@@ -116,6 +118,7 @@ def test_a_binding_asks_for_no_other_object_than_a_pod_of_the_name() -> None:
                     "/api/v1/namespaces/default"
                 }
                 asked.stub.requests.clear()
+
             for name in ("", ".", ".."):
                 assert f"'{name}' cannot be the name of an object" in await asked.bind(name, "a")
             assert not [
@@ -325,6 +328,7 @@ def test_counters_are_shown_before_the_first_question() -> None:
             for verb in ("filter", "prioritize", "preempt", "bind", "evaluate"):
                 assert f'alignup_extender_request_seconds_count{{verb="{verb}"}} 0.0' in text
                 assert f'alignup_extender_errors_total{{verb="{verb}"}} 0.0' in text
+
             for resolvable in ("yes", "no"):
                 assert (
                     f'alignup_extender_refused_nodes_total{{resolvable="{resolvable}"}} 0.0' in text
@@ -350,11 +354,13 @@ def test_before_the_cluster_is_listed_every_question_gets_an_error(fails_open) -
                     f"{asked.url}/{verb}", json={"Pod": pod, "NodeNames": ["a"]}
                 ) as response:
                     assert (response.status, await response.text()) == (503, waits["Error"])
+
             async with session.get(f"{asked.url}/healthz") as response:
                 assert response.status == 503
             for verb in VERBS:  # what cannot be read is told first
                 async with session.post(f"{asked.url}/{verb}", data=b"{") as response:
                     assert response.status == 400
+
             assert not stub.requests
             await runner.cleanup()
 
@@ -408,6 +414,7 @@ def test_a_pod_gets_an_event_when_the_causes_of_its_refusal_change() -> None:
             for _ in range(3):
                 await asked.ask("filter", Pod=pod_object("p", cpu=5), NodeNames=["a", "b"])
                 await asked.ask("filter", Pod=pod_object("fits", cpu=1), NodeNames=["a", "b"])
+
             await until(told)
             await asked.ask("filter", Pod=pod_object("p", cpu=1, gpu=3), NodeNames=["a", "b"])
             await until(lambda: len(told()) > 1)
@@ -548,14 +555,17 @@ def test_large_questions_are_read_by_a_process_that_may_end(monkeypatch) -> None
         process.kill()
         with pytest.raises(web.HTTPServiceUnavailable):
             await reader.read(decode_args, question)
+
         args = await reader.read(decode_args, question)
         assert {name: bytes(item) for name, item in args.objects.items()} == {
             "a": b'{"metadata": {"name": "a"}}'
         }
         with pytest.raises(web.HTTPRequestEntityTooLarge):
             await reader.read(methodcaller("ljust", 1 << 60), question)
+
         with pytest.raises(web.HTTPBadRequest):
             await reader.read(decode_args, b"[]")
+
         reader.close()
 
     asyncio.run(scenario())
@@ -579,6 +589,7 @@ def test_the_length_of_a_question_is_bounded(is_told, monkeypatch) -> None:
                     f"{asked.url}/filter", data=body if is_told else chunks(body)
                 ) as response:
                     assert response.status == status
+
             assert (await asked.filter(pod_object("p"), "a"))["NodeNames"] == ["a"]
 
     asyncio.run(scenario())
@@ -645,6 +656,7 @@ def test_so_many_connections_are_open_at_once_and_the_one_that_is_idle_for_the_l
                 more = await opened()
                 assert await tell(*more) == b"200ok"
                 assert await silent[number][0].read() == b""
+
             assert await tell(*first) == b"200ok"
             for _, writer in all_opened:
                 writer.close()
@@ -672,6 +684,7 @@ def test_health_is_told_while_whole_nodes_are_read() -> None:
             while not asking.done():
                 async with asked.session.get(f"{asked.url}/healthz") as response:
                     assert response.status == 200
+
             async with asking.result() as response:
                 assert len((await response.json())["Nodes"]["items"]) == 1_000
 
@@ -716,6 +729,7 @@ def test_long_questions_let_others_be_answered_in_between(verb, most, monkeypatc
                     verb, Pod=pod_object("p", cpu=1), NodeNameToMetaVictims=victims
                 )
                 assert set(found["NodeNameToMetaVictims"]) == set(names)
+
             counting.cancel()
 
     asyncio.run(scenario())
@@ -806,6 +820,7 @@ def test_nodes_that_are_none_are_answered_with_an_error(item) -> None:
             async with asked.session.post(f"{asked.url}/filter", data=body) as response:
                 assert response.status == 400
                 assert "expected" in await response.text()
+
             async with asked.session.post(f"{asked.url}/prioritize", data=body) as response:
                 assert response.status == 400
                 assert "expected" in await response.text()
@@ -892,11 +907,13 @@ def test_only_clients_with_a_certificate_of_the_authority_are_answered(tmp_path)
                 ) as response:
                     assert response.status == 403
                     assert "client certificate" in await response.text()
+
                 with pytest.raises((aiohttp.ClientError, OSError)):
                     async with asked.session.post(
                         f"{url}/{verb}", json=body, ssl=client("forged")
                     ) as response:
                         raise AssertionError(response.status)
+
             assert "nodeName" not in asked.stub.get(PODS, "p", "default")["spec"]
             async with asked.session.get(f"{url}/healthz", ssl=client(None)) as response:
                 assert response.status == 200
@@ -917,10 +934,12 @@ def test_claims_are_followed_where_the_server_shows_them(forbidden) -> None:
         )
         if forbidden:
             stub.forbidden.update(kinds)
+
         for kind, found in zip(
             kinds, (slice_of([0], node="a"), class_of(), claim_named("c")), strict=True
         ):
             await stub.put(kind, found)
+
         said: list[str] = []
         async with served(stub, said.append) as api:
             made = Extender(api, Answers(ClusterState()))
@@ -935,6 +954,7 @@ def test_claims_are_followed_where_the_server_shows_them(forbidden) -> None:
                 await stub.delete(kinds[0], "a-gpu.example.com")
                 await until(lambda: not known.slices.found)
                 await until(lambda: len(said) == (len(kinds) if forbidden else 0))
+
         assert (
             all(any(kind in text and "403" in text for text in said) for kind in kinds) == forbidden
         )
@@ -980,6 +1000,7 @@ def test_each_question_is_one_span_below_that_of_the_scheduler() -> None:
         assert one.attributes["k8s.pod.name"] == "p"
         assert one.attributes["k8s.pod.uid"] == "uid-p"
         assert one.status.status_code.name != "ERROR"
+
     assert bound.attributes["k8s.node.name"] == "a"
     assert refused.parent is None
     assert unread.status.status_code.name == "ERROR"
@@ -1024,6 +1045,7 @@ def test_the_standard_variables_say_whether_and_where_traces_go(monkeypatch) -> 
         "OTEL_RESOURCE_ATTRIBUTES",
     ):
         monkeypatch.delenv(name, raising=False)
+
     asyncio.run(scenario())
     assert len(received) == 1
     assert said == []
@@ -1040,6 +1062,7 @@ def test_without_the_extra_a_wish_for_traces_is_answered_in_one_line_and_nothing
         "OTEL_TRACES_EXPORTER",
     ):
         monkeypatch.delenv(name, raising=False)
+
     trace(web.Application(), "e", said.append)
     assert said == []
     assert {name for name in sys.modules if name.startswith("opentelemetry")} == before

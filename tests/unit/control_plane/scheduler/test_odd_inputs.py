@@ -167,10 +167,12 @@ def test_a_body_that_is_odd_is_answered_or_refused_in_one_line(verb, caplog) -> 
                     else:
                         assert response.status in {400, 413}, (body[:200], text)
                         assert len(text.splitlines()) == 1, text
+
             await still_answers(served)
 
     with caplog.at_level(logging.INFO):
         asyncio.run(scenario())
+
     assert not [one for one in caplog.records if one.exc_info]
 
 
@@ -185,11 +187,14 @@ def test_a_request_that_is_odd_ends_in_order(caplog) -> None:
                     writer.write_eof()
                     async with asyncio.timeout(20):
                         await reader.read(1 << 20)
+
                 writer.transport.abort()
+
             await still_answers(served)
 
     with caplog.at_level(logging.INFO):
         asyncio.run(scenario())
+
     # what aiohttp says of bad HTTP is cut to a line by the command
     assert not [one for one in caplog.records if one.exc_info and one.name != "aiohttp.server"]
 
@@ -213,24 +218,29 @@ def test_objects_that_are_odd_are_ignored_one_by_one(caplog, recwarn) -> None:
                 pod = json.loads(changed(place, value))["Pod"]
                 pod["metadata"]["name"] = f"odd-{number}"
                 await stub.put(PODS, pod)
+
             for number, value in enumerate(sendable):
                 for key in (NODE, HOLDINGS):
                     found = topology(f"odd-{number}", described=description(), holdings=EMPTY)
                     found["metadata"]["annotations"][key] = value
                     await stub.put(TOPOLOGIES, found)
+
                 for key in ("zones", "attributes"):
                     await stub.put(TOPOLOGIES, {**topology(f"odd-{key}-{number}"), key: value})
                 await stub.put(
                     NODES,
                     {"metadata": {"name": f"odd-{number}", "labels": value, "annotations": value}},
                 )
+
             await stub.put(TOPOLOGIES, good)
             async with asyncio.timeout(60):
                 while "b" not in served.extender.state.members:  # noqa: ASYNC110  # any change may be the last
                     await asyncio.sleep(0.01)
+
             await still_answers(served)
 
     with caplog.at_level(logging.INFO):
         asyncio.run(scenario())
+
     assert not [one for one in caplog.records if one.exc_info]
     assert all(len(str(one.message).splitlines()) == 1 for one in recwarn)

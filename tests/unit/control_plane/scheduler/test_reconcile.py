@@ -86,6 +86,7 @@ def deleted(rules: Rules, *pods: dict[str, Any], **options: Any) -> tuple[list[s
                 await stub.put(PODS, failed("last", "other"))
                 await until(lambda: any("last" in sentence for sentence in said))
                 await asyncio.sleep(0.1)
+
         left.extend(name for _, name in stub.objects[PODS])
 
     asyncio.run(scenario())
@@ -121,6 +122,7 @@ def test_a_pod_that_took_the_place_of_a_rejected_one_stays() -> None:
                 await until(lambda: said)
                 await until(lambda: any(method == "DELETE" for method, _ in stub.requests))
                 await asyncio.sleep(0.05)
+
         assert stub.get(PODS, "p", "default")["metadata"]["uid"] == "another"
 
     asyncio.run(scenario())
@@ -147,6 +149,7 @@ def test_a_rejected_pod_gets_an_event_with_the_cause_and_what_would_help() -> No
             made = Reconciler(api, Rules(), say=said.append)
             async with running(made.run()):
                 await until(lambda: stub.objects.get(EVENTS) and said)
+
         (event,) = stub.objects[EVENTS].values()
         assert event["involvedObject"]["name"] == "mine"
         assert "what would help: " in event["message"]

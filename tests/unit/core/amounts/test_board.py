@@ -170,6 +170,7 @@ def test_amounts_by_node():
             out = np.zeros((2, 4), np.int64)
             board.free(resource, out, allocatable)
             assert out.tolist() == expected
+
     near_both.give(0b1)
     out = np.zeros((2, 4), np.int64)
     board.free("gpu", out)
@@ -341,9 +342,11 @@ def test_what_cannot_be_judged():
     for wrong in (Job(other, asking(1)), Job.__new__(Job)):
         with pytest.raises(ValueError, match="job of this board"):
             judged(board, wrong)
+
     for wrong in (None, 3):
         with pytest.raises(TypeError):
             judged(board, wrong)
+
     for start, stop, nodes in (
         (0, 2, None),
         (-1, 1, None),
@@ -352,11 +355,13 @@ def test_what_cannot_be_judged():
     ):
         with pytest.raises(IndexError):
             board.judge(job, 0, start, stop, nodes, *answers(1))
+
     for strategy in (-1, 5):
         with pytest.raises(ValueError, match="strategies"):
             judged(board, job, strategy)
         with pytest.raises(ValueError, match="strategies"):
             board.score(job, 0, strategy, [1])
+
     for place in range(6):
         right = answers(1)[place]
         for wrong in (
@@ -371,6 +376,7 @@ def test_what_cannot_be_judged():
             given[place] = wrong
             with pytest.raises((ValueError, TypeError)):
                 board.judge(job, 0, 0, 1, None, *given)
+
     frozen = answers(1)
     frozen[0].flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
@@ -422,12 +428,15 @@ def test_nothing_is_made_by_halves():
     ):
         with pytest.raises((TypeError, ValueError, IndexError, AttributeError)):
             use()
+
     board = Board([full_row()])
     job = Job(board, asking(1))
     with pytest.raises(TypeError, match="made already"):
         board.__init__([])
+
     with pytest.raises(TypeError, match="made already"):
         job.__init__(board, asking(1))
+
     assert judged(board, job)[0][0] == 1
 
 

@@ -44,6 +44,7 @@ def expected_hints(capacity, free, request, reusable):
     pool = free | reusable
     if pool.bit_count() < request:
         return {}
+
     with_cpus = [
         mask
         for mask in range(1, 1 << len(nodes))
@@ -67,12 +68,14 @@ def expected_choice(capacity, given, request, reusable, mask, **options):
         aligned = near(topology.node_cpus, mask) & free
         count = min(request, aligned.bit_count())
         chosen = model_assignment.pack(topology, aligned, count, held, **options)
+
     missing = request - chosen.bit_count()
     if missing > 0:
         others = free & ~chosen
         if missing > others.bit_count():
             return None
         chosen |= model_assignment.pack(topology, others, missing, held, **options)
+
     return chosen
 
 
@@ -110,6 +113,7 @@ def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
             assert compiled.given == given_cpus
             compiled.give(got)
             given_cpus |= got
+
         back = some(random, given_cpus)
         compiled.take_back(back)
         given_cpus &= ~back
@@ -149,6 +153,7 @@ def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
             for cpus in topology.node_cpus
         ]
         assert compiled.free_by_node() == tuple(left)
+
     copy = compiled.copy()
     compiled.take_back(compiled.given)
     assert compiled.given == 0
@@ -188,6 +193,7 @@ def test_across_numa_nodes_somebody_else_chooses():
     assert cpus.choose(3, 0, None, lowest).cause == "too few"
     with pytest.raises(ZeroDivisionError):
         cpus.choose(1, 0, None, lambda *_: 1 // 0)
+
     assert cpus.given == 0b111111
 
 
@@ -268,13 +274,16 @@ def test_requests_sets_and_masks_that_are_none():
         ):
             with pytest.raises((ValueError, OverflowError, TypeError)):
                 ask(wrong)
+
     for wrong in (1 << 70, -1, 0b100, float("nan"), "a"):
         with pytest.raises((ValueError, OverflowError, TypeError)):
             cpus.choose(1, 0, wrong)
+
     for wrong in (-1, float("nan"), "a"):
         for ask in (cpus.give, cpus.take_back, lambda one: cpus.choose(1, one, None)):
             with pytest.raises((ValueError, OverflowError, TypeError, AttributeError)):
                 ask(wrong)
+
     assert cpus.given == 0
 
 
@@ -292,10 +301,13 @@ def test_nothing_is_made_by_halves():
             CpuLedger(*arguments)
         with pytest.raises((TypeError, ValueError)):
             CpuLedger.__new__(CpuLedger, *arguments)
+
     with pytest.raises(ValueError, match="not made yet"):
         CpuLedger.from_counts(CpuCapacity.__new__(CpuCapacity), [])
+
     with pytest.raises(TypeError, match="made already"):
         ledger().capacity.__init__(cpu_topology(grid(1, 1)), 0)
+
     for wrong in (
         (None, 0),
         (3, 0),

@@ -50,6 +50,7 @@ class Both:
                 "mixed": [one, several, None, 0],
             }
             places.append(random.choice(kinds[style]))
+
         reported = random.randint(max(0, count - 2), count)
         healthy = ((1 << reported) - 1) & ~(random.getrandbits(count) & random.getrandbits(count))
         self.plain = Devices(nodes, places, healthy, reported)
@@ -90,6 +91,7 @@ class Both:
             if random.random() < 0.6:
                 compiled.give(got)
                 plain.given |= got
+
         back = some(random, plain.given) if random.random() < 0.4 else 0
         compiled.take_back(back)
         plain.given &= ~back

@@ -80,8 +80,10 @@ class Both:
                 assert isinstance(got, MemoryShortage)
                 assert got.cause == wanted
                 break
+
             self.compare(got, wanted)
             held.append((got, wanted))
+
         if held:
             self.pods.append(held)
 
@@ -154,11 +156,13 @@ def test_a_copy_is_independent_and_can_be_assigned(seed):
     both = Both(Random(seed), 3)
     for _ in range(10):
         both.step()
+
     copy = both.ledger.copy()
     before = state_of(copy)
     assert before == state_of(both.ledger)
     for _ in range(5):
         both.step()
+
     assert state_of(copy) == before
     copy.allocate(asking(1), (), None, False)
     assert state_of(both.ledger) == state_of(both.plain)
@@ -276,17 +280,22 @@ def test_what_cannot_be_adopted_given_back_or_assigned():
     for shares in ({64: 1}, {-1: 1}, {2: 1}, {0: -1}):
         with pytest.raises(ValueError, match="expected bytes on 2 NUMA nodes"):
             memory.adopt({"memory": shares})
+
     with pytest.raises(OverflowError):
         memory.adopt({"memory": {0: 1 << 70}})
+
     with pytest.raises(ValueError, match="another one's"):
         memory.release(other.allocate(asking(1), (), 1, True))
+
     with pytest.raises(ValueError, match="another one's"):
         memory.assign(other)
+
     for wrong in (None, 3):
         with pytest.raises(TypeError):
             memory.assign(wrong)
         with pytest.raises(TypeError):
             memory.release(wrong)
+
     assert memory.free == memory.capacity.amounts()
 
 
@@ -305,13 +314,16 @@ def test_nothing_is_made_by_halves():
             MemoryLedger(*arguments)
         with pytest.raises(TypeError):
             MemoryLedger.__new__(MemoryLedger, *arguments)
+
     unmade = MemoryCapacity.__new__(MemoryCapacity)
     assert MemoryLedger(unmade).copy().hints(()).total() == 0
     with pytest.raises(TypeError, match="made already"):
         MemoryCapacity({"memory": (1,)}).__init__({"memory": (1,)})
+
     for arguments in ((), (None, 1), (unmade, 1), (ledger(5, 5).capacity, 4)):
         with pytest.raises((TypeError, ValueError)):
             MemoryHolding.__new__(MemoryHolding, *arguments)
+
     nothing = MemoryHolding(ledger(5, 5, 5).capacity, 0b101)
     assert (nothing.positions(), nothing.shares(), nothing.sizes()) == ((0, 2), {}, [])
 
@@ -325,6 +337,7 @@ def test_a_holding_is_given_back_once():
     memory.release(holding)
     with pytest.raises(ValueError, match="got one that gave it back"):
         memory.release(holding)
+
     assert memory.free == {"memory": (4, 8)}
     copy.release(holding)
     assert copy.free == {"memory": (4, 8)}

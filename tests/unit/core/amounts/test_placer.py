@@ -77,6 +77,7 @@ def compare(random: Random, pods: int) -> tuple[int, int]:
     made = nodes_of(random)
     if made is None:
         return 0, 0
+
     scenario, quick, slow = made
     assert slow.manager.placer is None
     verdicts = [0, 0]
@@ -94,18 +95,22 @@ def compare(random: Random, pods: int) -> tuple[int, int]:
             uid = live.pop(random.randrange(len(live)))
             quick.remove(uid)
             slow.remove(uid)
+
         if random.random() < 0.05:
             before = quick.copy()
             quick.try_admit(pod := plainly(random, scenario, "copied"))
             assert state(before) == state(quick)
             before.admit(pod)
+
         assert state(quick) == state(slow)
+
     assert holdings_of(quick) == holdings_of(slow)
     assert all(quick.allocation(uid, "c0") == slow.allocation(uid, "c0") for uid in live)
     for uid in live:
         quick.remove(uid)
         slow.remove(uid)
         assert state(quick) == state(slow)
+
     return verdicts[0], verdicts[1]
 
 

@@ -46,6 +46,7 @@ def test_a_share_that_is_taken_back_frees_no_counters_that_the_shares_of_others_
     ]
     for one in devices:
         one["attributes"] = {"name": {"string": one["name"]}}
+
     spec = {"driver": DRIVER, "nodeName": "n", "pool": pool}
     counters = [{"name": "chip", "counters": {"slices": {"value": "1"}}}]
     share = {"request": "r", "driver": DRIVER, "pool": "n", "device": "shared", "shareID": "s"}

@@ -83,18 +83,22 @@ def best_by_counts(
             new = machine.lowest_mask(counts), True
             if best is None or is_better(new, best, 0, distances):
                 best = new
+
     if best or not all(feasible):
         return best or (every, False)
+
     left_out = {tuple(0 for _ in machine.sizes)}
     for vectors in feasible:
         parts = [less(machine.sizes, v) for v in vectors]
         sums = {plus(out, part) for out in left_out for part in parts}
         left_out = {out for out in sums if min(less(machine.sizes, out)) >= 0}
+
     wanted = max(min(map(sum, vectors)) for vectors in feasible)
     for out in left_out:
         new = machine.lowest_mask(less(machine.sizes, out)), False
         if new[0] and (best is None or is_better(new, best, wanted, distances)):
             best = new
+
     return best or (every, False)
 
 
@@ -129,6 +133,7 @@ def machines_of_kinds(draw: st.DrawFn) -> Any:
             ]
             for a in range(len(kind))
         ]
+
     return Kinds(kind), lists, distances
 
 
@@ -365,6 +370,7 @@ def padded_answer(
         for one, row in zip(at, distances, strict=True):
             for other, distance in zip(at, row, strict=True):
                 rows[one][other] = distance
+
     options = {"max-allowable-numa-nodes": "64"} | (
         {} if rows is None else {"prefer-closest-numa-nodes": "true"}
     )
@@ -377,6 +383,7 @@ def padded_answer(
     )
     if best.affinity is None or best.affinity == BitMask().fill(numa_nodes):
         return None, best.preferred, admit
+
     return {at.index(bit) for bit in best.affinity}, best.preferred, admit
 
 

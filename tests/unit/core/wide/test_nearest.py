@@ -22,6 +22,7 @@ def test_of_equally_near_wide_masks_the_lowest_wins(seed: int) -> None:
     for one in range(numa_nodes):
         for other in range(one):
             distances[one][other] = distances[other][one] = random.choice(values)
+
     amounts = [random.choice([1, 1, 2, 3]) for _ in range(numa_nodes)]
     wanted = random.randint(3, min(12, sum(amounts)))
     enough = [

@@ -190,6 +190,7 @@ def test_who_waits_gets_it_in_order(folder):
             threads.append(threading.Thread(target=wait_for_turn, args=(source, number, order)))
             threads[-1].start()
             eventually(lambda: waiting(folder) == len(threads))
+
         with pytest.raises(AllocationError, match="earlier requests are waiting"):
             source.acquire(asked(cpus=1))
         source.give_back(first)
@@ -322,6 +323,7 @@ def test_two_requests_at_once_are_answered_in_turn(folder):
             replies += [
                 decode_reply(stream.read(int.from_bytes(stream.read(4), "big"))) for _ in range(2)
             ]
+
         assert [isinstance(reply, Grant) for reply in replies[:20]] == [True] * 16 + [False] * 4
         assert len(replies[20].leases) == 16
 
@@ -340,6 +342,7 @@ def test_a_slow_client_stalls_nobody(folder):
         with suppress(BlockingIOError, ConnectionError):
             while True:
                 deaf.send(frame(List()) * 100)
+
         source = client(folder)
         source.give_back(source.acquire(asked(cpus=16)).lease)
 
@@ -373,6 +376,7 @@ def test_leases_of_the_file_are_taken_over_and_handed_back(folder):
         with pytest.raises(InputError, match=f"pid {os.getpid()} is the agent of"):
             Ownership(file_of(folder))
         assert agent.said == []
+
     ownership = Ownership(file_of(folder))
     assert len(ownership.hand_back(lambda _: None).leases) == 1
     assert ownership.hand_back(lambda _: None).leases == file_of(folder).read().leases
@@ -385,6 +389,7 @@ def test_what_ended_without_an_agent_and_what_changed_is_said(folder):
     """Leases of an earlier boot are not kept, even though their process ids are in use again."""
     with running_agent(folder):
         client(folder).acquire(asked(cpus=1))
+
     table = read_entries((folder / "leases.json.journal").read_bytes(), "j").table
     (lease,) = table.leases
     gone = msgspec.structs.replace(me(), start_time=1)
@@ -577,6 +582,7 @@ def test_what_users_have_from_their_own_files_is_the_agent_s_who_takes_their_pla
             others = client(folder).acquire(asked(cpus=2)).lease
             assert not others.cpus & lease.cpus
             client(folder).give_back(others)
+
         assert files.acquire(asked(cpus=2)).agent == str(socket)
         files.give_back(lease)
         assert lease.id not in {one.lease.id for one in client(folder).overview().leases}
@@ -597,6 +603,7 @@ def test_who_waits_in_a_file_is_given_by_the_agent_that_takes_its_place(folder, 
             files.give_back(before)
             eventually(lambda: found)
             assert found[0].agent == str(folder / "agent.sock")
+
     assert LeaseFile(state, pytest.fail).read().waiting == ()
 
 
@@ -643,6 +650,7 @@ def test_files_that_somebody_removes_are_made_again(folder, monkeypatch, caplog,
             beside.id in {known.lease.id for known in client(folder).overview().leases}
         ) == is_shown
         assert ("the lease was not taken over" in caplog.text) != is_shown
+
     os.close(evidence)
     with running_agent(folder):
         assert (
@@ -696,6 +704,7 @@ def test_another_user_sees_and_takes_what_they_may(folder):
                 status = what_nobody_may(folder, own)
             finally:
                 os._exit(status)
+
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert [known.lease.id for known in client(folder).overview().leases] == [own.id]
 
@@ -711,18 +720,23 @@ def what_nobody_may(folder, roots):
         or lease.cpus & shown["(user 0)"].cpus
     ):
         return 2
+
     source.give_back(roots)
     if (
         len(source.overview().leases) != 2
         or source.release("roots", force=True).lease.id != lease.id
     ):
         return 3
+
     with pytest.raises(AllocationError, match="no lease has the name"):
         source.release("roots", force=True)
+
     with pytest.raises(AllocationError, match="5 CPUs are more than the 4 that one user may have"):
         source.acquire(asked(cpus=5))
+
     with pytest.raises(InputError, match="process 1 belongs to user 0, not to user 65534"):
         source.acquire(asked(identify(1), cpus=1))
+
     return 0
 
 

@@ -216,5 +216,6 @@ def test_descriptors_that_are_sent_along_are_not_kept(agent):
             connection.connect(str(folder / "agent.sock"))
             socket.send_fds(connection, [said('{"type":"list"}')], [file.fileno()] * 200)
             assert connection.recv(HEADER)
+
     client(folder).overview()
     assert opened() <= before + 2

@@ -54,6 +54,7 @@ def written(path, batches, *, durable=True, table=LeaseTable, broken=pytest.fail
             for batch in batches:
                 journal.append(*batch)
                 tasks.create_task(tell(journal))
+
         await journal.close()
 
     asyncio.run(work())
@@ -113,6 +114,7 @@ def test_whatever_is_torn_off_was_promised_to_nobody(tmp_path_factory, data):
         with path.open("ab") as file:
             file.write(line_of(Given(lease)))
         ends.append(path.stat().st_size)
+
     cut = data.draw(st.integers(ends[0], ends[-1]))
     os.truncate(path, cut)
     table, words = read_journal(path)
@@ -180,6 +182,7 @@ def test_nothing_is_written_behind_what_was_written_in_part(path, monkeypatch, d
             journal.append(Freed(name))
             with pytest.raises(InputError, match=f"^{words}$"):
                 await journal.written()
+
         with pytest.raises(InputError, match=words):  # what was promised before may be lost too
             await journal.written()
         await journal.close()
@@ -274,6 +277,7 @@ def test_what_is_promised_is_noted_after_each_write(path):
         for name in "ab":
             journal.append(Freed(name))
             await journal.written()
+
         await journal.close()
 
     start = path.stat().st_size
@@ -289,6 +293,7 @@ def test_the_file_is_made_anew_at_its_limit(path, monkeypatch, size, is_new):
     line = line_of(Freed("x" * (size - path.stat().st_size - len(line_of(Freed(""))))))
     with path.open("ab") as file:
         file.write(line)
+
     inode = path.stat().st_ino
 
     async def work():

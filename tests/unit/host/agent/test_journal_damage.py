@@ -66,8 +66,10 @@ def history(seed=1):
             except AllocationError:
                 ledger.join(asked)
                 ledger.leave(asked.id)
+
         if len(entries) >= ENTRIES and ledger.leases:
             break
+
     lines = [line_of(Began(1, LeaseTable(STATE))), *map(line_of, entries)]
     return b"".join(lines), lines, tuple(ledger.leases.values())
 
@@ -92,6 +94,7 @@ def check(text, shown, promised=None):
         table, words, lost = settled(reading, shown, promised)
     except InputError:
         return  # it does not start, and says why
+
     known = {lease.id: lease for lease in table.leases}
     missing = [lease for lease in held if known.get(lease.id) != lease]
     assert not missing or lost, "a lease is forgotten, and its CPUs may be given again"

@@ -81,6 +81,7 @@ def test_what_is_free_and_held_and_decided():
         with pytest.raises(AllocationError):
             source.acquire(request_for(cpus=16))
         found = read(folder / "m.sock")
+
     assert found["alignup_agent_free", "0", "cpu"] == 5
     assert found["alignup_agent_held", "0", "cpu"] == 3
     assert found["alignup_agent_held", "0", "memory"] == leasing.GI
@@ -190,6 +191,7 @@ def test_a_failure_is_for_the_log(caplog):
         with suppress(ConnectionError):
             assert connection.recv(1) == b""
         eventually(lambda: "a request for metrics failed" in caplog.text)
+
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -214,10 +214,12 @@ def test_a_file_that_is_lost_while_the_agent_is_down_costs_nobody_a_lease(
     harm(file)
     if not is_kept:
         file.path.with_name("leases.json.lock").unlink()
+
     is_known = harm is not nothing_known_of_the_agent
     assert file.agent() == (str(socket) if is_known else "a socket that is not known")
     with pytest.raises(AgentOwnsError):
         put(file, leasing.record("beside", cpus=CPUSet([1])))
+
     second = Ownership(file)
     assert second.take_over(MACHINE, socket, lambda _: None).leases == (kept,)
     assert file.read().agent == str(socket)
@@ -276,6 +278,7 @@ def test_what_may_be_missing_is_given_to_nobody_until_an_operator_says_so(file, 
         with pytest.raises(InputError, match="see `alignup agent --repair`"):
             agent.hand_back(said.append)
         agent.close()
+
     (aside,) = file.path.parent.glob("*.damaged-*")
     assert aside.read_bytes() == damaged
     for writes, is_lost in ((False, True), (True, True), (False, False)):
@@ -284,6 +287,7 @@ def test_what_may_be_missing_is_given_to_nobody_until_an_operator_says_so(file, 
         assert [lease.name for lease in known.table.leases] == ["kept"]
         assert bool(known.lost) == is_lost
         agent.close()
+
     agent = Ownership(file)
     assert [lease.name for lease in agent.take_over(MACHINE, socket, pytest.fail).leases] == [
         "kept"
@@ -319,6 +323,7 @@ def test_a_journal_that_is_cut_off_at_the_end_of_a_line_is_missed(file, socket):
         journal.write(line_of(Given(leasing.record("lost"))))
         journal.flush()
         first.wrote(journal.fileno(), 1)
+
     os.truncate(first.journal, len(whole))
     first.close()
     second = Ownership(file)

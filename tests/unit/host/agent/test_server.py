@@ -312,6 +312,7 @@ def test_connections_have_a_largest_number(path, monkeypatch, caplog, most, of_a
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(work())
+
     assert f"connections were refused, since there are too many: 1 of user {uid}" in caplog.text
 
 
@@ -352,6 +353,7 @@ def test_a_flood_is_one_line_a_second(path, monkeypatch, caplog):
                 made.append(await connected(path))
                 made[-1][1].write(frame(List()))
                 assert await answer(made[-1][0]) == Done()
+
             assert caplog.text == ""
             server._log_refused()
             for _, writer in made:
@@ -359,6 +361,7 @@ def test_a_flood_is_one_line_a_second(path, monkeypatch, caplog):
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(work())
+
     assert caplog.text.count("WARNING") == 1
     assert "too many: 29 of user 1000" in caplog.text
 

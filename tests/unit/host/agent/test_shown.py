@@ -38,6 +38,7 @@ def test_users_see_what_they_may():
                 )
             ).id
         )
+
     own, other = (one.lease for one in shown(ledger, 1000, running).leases)
     assert (own.name, own.command, own.process) == ("a", "secret", me())
     assert (other.name, other.command, other.process.pid, other.id) == ("(user 1001)", "", 0, "")

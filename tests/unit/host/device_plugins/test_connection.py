@@ -170,11 +170,13 @@ def test_unknown_numa_nodes_are_ignored_and_named_once(plugin, reports, caplog, 
         for _ in range(2):
             plugin.reports.put(report("a", nodes=[strange, 1]))
             assert reports.get(timeout=LONG) == (Device("a", (1,)),)
+
         plugin.reports.put(report("a", nodes=[strange]))
         assert reports.get(timeout=LONG) == (Device("a", ()),)
     finally:
         one.stop()
         one.join()
+
     words = (
         f"the device plugin of {NIC} reports NUMA nodes that this machine lacks, which are "
         f"ignored: {strange}"

@@ -159,6 +159,7 @@ def test_what_a_replaced_plugin_reported_last_is_not_taken_over(plugins, fake):
     old.reports.put(report("old"))
     while not connection.devices:
         time.sleep(0.001)
+
     fake(endpoint="other.sock")
     goes_on.set()
     connection.join()
@@ -220,6 +221,7 @@ def test_a_plugin_that_hangs_costs_its_own_resource_only(plugins, fake):
         DevicePluginError, match=r"example.com/nic did not answer Allocate within 0.2 s"
     ):
         plugins.allocate({NIC: ("nic0",)})
+
     devices = node.admit(pod(1, "else", "example.com/other")).containers["c"].devices
     assert plugins.allocate(devices).environment == {"NICS": "a"}
     assert ("Allocate", ("a",)) in other.calls

@@ -93,6 +93,7 @@ def test_everything_of_a_request_is_asked(folder):
     )
     with agent(folder, granted()) as asked:
         grant = source(folder).acquire(wanted, 2.5)
+
     (ask,) = asked
     assert (ask.id, ask.holder, ask.command, ask.stem) == (wanted.id, wanted.holder, "c", "stem")
     assert (ask.memory, ask.devices, ask.policy, ask.name) == (

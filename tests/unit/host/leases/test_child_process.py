@@ -120,6 +120,7 @@ def test_signals_are_passed_on(tmp_path):
         status = run(f'trap "exit 9" TERM; touch {ready}; while :; do sleep 0.01; done')
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     sender.join()
     assert status == 9
 

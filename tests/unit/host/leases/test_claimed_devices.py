@@ -96,6 +96,7 @@ def test_a_ledger_that_is_read_again_goes_on_as_the_first_would(seed):
         if held and random.random() < 0.4:
             books.free(random.choice(held))
             continue
+
         wishes = {"cpus": random.randrange(3), "devices": {random.choice((ONE, TWO)): 1}}
         again = Ledger(site(nodes), Limits(), OWNER)
         again.restore(books.table().leases)
@@ -106,6 +107,7 @@ def test_a_ledger_that_is_read_again_goes_on_as_the_first_would(seed):
                 outcomes.append((lease.cpus, lease.devices))
             except AllocationError as error:
                 outcomes.append(error.reason)
+
         assert outcomes[0] == outcomes[1]
         given = [
             device
@@ -154,10 +156,12 @@ def test_a_process_takes_a_lease_with_a_claim(tmp_path, monkeypatch):
             assert other.devices[ONE] != held.devices[ONE]
             with pytest.raises(AllocationError, match="devices of one/0"):
                 alignup.lease(devices={ONE: 1}, state=state, **given)
+
     with pytest.raises(InputError, match=r"at resources"):
         alignup.lease(
             devices={ONE: 1}, state=state, **{**given, "resources": [{"kind": "ResourceSlice"}]}
         )
+
     monkeypatch.setenv("ALIGNUP_AGENT", str(tmp_path / "agent.sock"))
     with pytest.raises(InputError, match="resources is for the agent at"):
         alignup.lease(devices={ONE: 1}, resources=objects)

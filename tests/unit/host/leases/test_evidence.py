@@ -113,6 +113,7 @@ def test_a_process_that_executes_its_command_is_found(tmp_path, monkeypatch, env
     shown = folder / "fd/1"
     if environments[0]:
         shown.symlink_to("/memfd:alignup-lease (deleted)")
+
     left = iter(environments)
 
     def read(name, _folder, uid=None):
@@ -122,6 +123,7 @@ def test_a_process_that_executes_its_command_is_found(tmp_path, monkeypatch, env
             shown.unlink(missing_ok=True)
             found = next(left, None)
             return VARIABLE.encode() + b"=" + text if found is None else found
+
         return b"" if name == "cmdline" else (folder / name).read_bytes()
 
     monkeypatch.setattr(evidence, "_read", read)
@@ -142,6 +144,7 @@ def test_a_process_that_ends_while_it_is_looked_at_is_passed_over(tmp_path, monk
         if path == "fd" and os.readlink(f"/proc/self/fd/{dir_fd}") == f"/proc/{child.pid}":  # noqa: PTH115
             child.kill()
             child.wait()
+
         return opened
 
     monkeypatch.setattr(os, "open", ending)
@@ -184,11 +187,13 @@ def forger(state, *, uid, claimed=None):
                 VARIABLE: evidence_text(evidence_of(lease, MACHINE, state)),
             },
         )
+
     os.write(writing, b"x")
     deadline = time.monotonic() + 60
     while VARIABLE.encode() not in Path(f"/proc/{pid}/environ").read_bytes():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
     return pid
 
 

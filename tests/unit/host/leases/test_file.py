@@ -137,6 +137,7 @@ def test_a_damaged_file_is_set_aside_and_told_of(tmp_path, damage):
         assert (tmp_path / f"leases.json.damaged-{number}").read_bytes() == damage
         assert f"is now {tmp_path / f'leases.json.damaged-{number}'}" in told[-1]
         assert "no running process" in told[-1]
+
     add(file, leasing.record("one"))
     assert len(told) == 4
     assert len(file.read().leases) == 1
@@ -172,6 +173,7 @@ def test_links_are_never_followed(file, tmp_path):
     file.path.symlink_to(precious)
     with pytest.raises(InputError, match="a symbolic link, which is not followed"):
         add(file, leasing.record())
+
     file.path.unlink()
     (tmp_path / "leases.json.new").symlink_to(precious)
     add(file, leasing.record())
@@ -180,6 +182,7 @@ def test_links_are_never_followed(file, tmp_path):
     file.path.write_bytes(OURS[:-9])
     with LeaseFile(file.path, [].append).change():
         pass
+
     assert (tmp_path / "leases.json.damaged-2").exists()
     assert precious.read_bytes() == b"precious"
     assert not missing.exists()
@@ -294,12 +297,14 @@ def test_what_running_processes_hold_outlives_damage(tmp_path):
         lease = msgspec.structs.replace(leasing.record("kept"), process=identify(os.getpid()))
         text = evidence_text(Evidence(str(file.path), MACHINE, lease))
         os.execvpe("sleep", ["sleep", "60"], {**os.environ, VARIABLE: text})  # noqa: S606, S607
+
     try:
         os.write(writing, b"x")
         deadline = time.monotonic() + 60
         while VARIABLE.encode() not in Path(f"/proc/{child}/environ").read_bytes():
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
         file.path.write_bytes(OURS[:-9])
         with file.change() as change:
             assert [lease.name for lease in change.table.leases] == ["kept"]
@@ -307,6 +312,7 @@ def test_what_running_processes_hold_outlives_damage(tmp_path):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
     assert "found again from running processes: kept (pid" in told[0]
 
 
@@ -344,6 +350,7 @@ def test_files_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
         InputError, match="cannot write the file of leases: no space left on device"
     ):
         add(file, leasing.record("one"))
+
     assert file.read().leases == ()
     assert not (tmp_path / "leases.json.new").exists()
 

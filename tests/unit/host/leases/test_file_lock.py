@@ -31,8 +31,10 @@ def test_two_wait_for_each_other(tmp_path):
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
+
     for thread in threads:
         thread.join()
+
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
@@ -54,6 +56,7 @@ def test_a_lock_that_was_removed_while_one_waited_is_made_anew(tmp_path):
         path.unlink()
         with locked(path):  # the new file
             assert not entered.wait(0.1)
+
     waiting.join()
     assert entered.is_set()
 
@@ -137,6 +140,7 @@ def test_one_says_for_which_process_one_waits_and_gives_up(tmp_path, monkeypatch
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
     assert told == [f"waiting for the lock that pid {pid}, which is stopped, has at {path}"]
 
 
@@ -164,4 +168,5 @@ def test_a_file_that_is_no_lock_is_not_written_over(tmp_path):
     ):
         with pytest.raises(InputError, match=why), locked(tmp_path / name):
             pass
+
     assert precious.read_text() == (tmp_path / "other").read_text() == "precious"

@@ -39,6 +39,7 @@ def test_the_calling_thread_runs_on_its_cpus_for_the_while(state):
             thread.start()
             thread.join()
             assert child["cpus"] == set(lease.cpus)
+
     assert os.sched_getaffinity(0) == before
     assert leases(state) == ()
 

@@ -158,11 +158,14 @@ def test_who_waits_is_served_in_order():
         ("d", {"cpus": 1}),
     ):
         books.join(asked(one, **wishes))
+
     assert books.heads() == ["b", "c", "d"]
     with pytest.raises(AllocationError, match="earlier requests are waiting"):
         books.ask(asked("e", cpus=1))
+
     with pytest.raises(AllocationError, match="earlier requests are waiting"):
         books.ask(asked("d", cpus=1))
+
     books.free("a")
     keep(books, "b", cpus=2)
     assert books.heads() == ["c", "d"]
@@ -233,6 +236,7 @@ def test_a_restart_resumes_the_same_holdings_and_order():
     # the plugin has not registered yet; when it does, what is held is not free
     with pytest.raises(AllocationError):
         again.ask(asked("d", 0, devices={NIC: 1}))
+
     again.update(NIC, NICS, has_preferences=False)
     assert keep(again, "d", 0, devices={NIC: 3}).devices == {NIC: ("nic1", "nic2", "nic3")}
     again.join(asked("c", cpus=12))
@@ -332,9 +336,11 @@ class AsWithoutAnAgent(RuleBasedStateMachine):
         assert refusal == why
         if lease is None:
             return ""
+
         self.ledger.keep(lease_id)
         for name in ("cpus", "memory", "devices", "numa_nodes", "policy"):
             assert getattr(lease, name) == getattr(expected, name), name
+
         return lease_id
 
     @rule(lease_id=consumes(held))
@@ -536,6 +542,7 @@ def test_one_who_passes_never_delays_the_first():
     waiting_for(books, "c", cpus=7)
     with pytest.raises(AllocationError, match="earlier requests are waiting"):
         books.ask(asked("d", BOB, cpus=1))  # the end of b alone is enough for the first
+
     books.free("b")
     books.leave("c")
     held_by(books, "b", OTHER, cpus=4)
@@ -578,8 +585,10 @@ def test_users_hear_nothing_of_other_users_names():
         with pytest.raises(AllocationError) as refused:
             books.ask(asked("b", **wishes))
         assert "secret" not in str(refused.value)
+
     with pytest.raises(AllocationError, match="in use by 'user 1001'"):
         books.ask(asked("b", part=PartOf(0, 4)))
+
     with pytest.raises(AllocationError, match="in use by 'secret'"):
         books.ask(asked("b", 0, part=PartOf(0, 4)))
 
@@ -610,6 +619,7 @@ def test_the_first_starts_no_later_whoever_ends_first(sizes, wanted, more, chanc
             ids.append(held_by(books, f"held{number}", OTHER, cpus=cpus, policy="none").id)
         except AllocationError:
             break
+
     first = asked("first", cpus=wanted, policy="none")
     try:
         books.ask(first)
@@ -617,11 +627,13 @@ def test_the_first_starts_no_later_whoever_ends_first(sizes, wanted, more, chanc
         pass
     else:
         return  # it does not wait
+
     books.join(first)
     try:
         keep(books, "passing", BOB, cpus=more, policy="none")
     except AllocationError:
         return
+
     free = 16 - sum(sizes[: len(ids)])
     chances[0].shuffle(ids)
     for one in ids:

@@ -165,14 +165,17 @@ def test_a_part_of_which_somebody_has_something_is_refused():
         AllocationError, match=r"part 0 .* is not free: CPUs 0 are in use by 'new'; held now: new"
     ):
         place(part(0), [held])
+
     held = place(make_request(devices={leasing.GPU: 1}))
     with pytest.raises(AllocationError, match=r"nvidia.com/gpu gpu0 in use by 'new'"):
         place(part(0, devices={leasing.GPU: 1}), [held])
+
     held = place(make_request(memory="10Gi"))
     with pytest.raises(
         AllocationError, match=r"is free on the NUMA nodes of its CPUs \(0\), and policy"
     ):
         place(part(0, memory="10Gi", policy="restricted"), [held])
+
     assert [(one.numa_node, one.size) for one in place(part(0, memory="10Gi"), [held]).memory] == [
         (0, 6 * GI),
         (1, 4 * GI),
@@ -205,6 +208,7 @@ def test_nothing_is_ever_given_twice(steps):
             got = msgspec.structs.replace(place(make_request(**wish), leases), name=f"l{number}")
         except AllocationError:
             continue
+
         assert len(got.cpus) == wish["cpus"]
         assert sum(got.memory_sizes.values()) == wish["memory"]
         assert sum(map(len, got.devices.values())) == wish["devices"][leasing.GPU]
@@ -218,6 +222,7 @@ def test_nothing_is_ever_given_twice(steps):
                 share for lease in leases for share in lease.memory if share.numa_node == node.id
             )
             assert sum(share.size for share in shares) <= node.memory
+
         if leaves:
             leases.pop(0)
 

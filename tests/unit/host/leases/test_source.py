@@ -124,11 +124,13 @@ def test_nobody_gets_past_one_who_waits_for_the_same(file, other):
         )
         threads[-1].start()
         until(lambda number=number: len(file.read().waiting) == number + 1)
+
     with pytest.raises(
         AllocationError,
         match=f"earlier requests are waiting for the same resources: pid {os.getpid()}",
     ):
         get(file, make_request(cpus=1))
+
     give_back(file, get(file, make_request(memory="1Gi")))
     give_back(file, get(file, make_request(devices={leasing.GPU: 1})))
     give_back(file, holder)
@@ -136,6 +138,7 @@ def test_nobody_gets_past_one_who_waits_for_the_same(file, other):
     give_back(file, order[0])  # the first has all
     for thread in threads:
         thread.join()
+
     assert [len(lease.cpus) for lease in order][:1] == [16]
     assert {len(lease.cpus) for lease in order[1:]} == {1, 15}
 

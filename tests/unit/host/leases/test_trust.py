@@ -75,6 +75,7 @@ def served(tmp_path):
                     connection, _ = listening.accept()
                 except OSError:
                     return
+
                 with connection:
                     if connection.recv(100):
                         connection.sendall(frame(Leases(())))
@@ -83,6 +84,7 @@ def served(tmp_path):
         thread.start()
         yield path
         listening.shutdown(socket.SHUT_RDWR)
+
     thread.join()
 
 

@@ -54,6 +54,7 @@ def test_what_is_counted_is_what_is_held(steps):
         elif known is not None:
             users.remove(uid, known)
             del model[uid][name]
+
         for one, held in model.items():
             found = users.of(one)
             assert found.leases == {f"id of {name}": made for name, made in held.items()}

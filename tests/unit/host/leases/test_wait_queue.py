@@ -34,6 +34,7 @@ def test_the_line_is_as_one_would_write_it(steps):
         else:
             assert line.leave(str(number)) == any(one.id == str(number) for one in model)
             model = [one for one in model if one.id != str(number)]
+
         assert list(line) == model
         for one in (*model, Waiter("new", ME, tuple(sorted(kinds)))):
             before = model[: model.index(one)] if one in model else model
@@ -43,6 +44,7 @@ def test_the_line_is_as_one_would_write_it(steps):
             assert line.ahead_of(one, NOW) == list(
                 {first.id: first for first in firsts if first}.values()
             )
+
         assert len(line) == len(model)
         assert all(one.id in line for one in model)
 

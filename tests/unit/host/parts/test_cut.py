@@ -251,6 +251,7 @@ def shaped(cores, threads):
                 "cores": [{"cpus": one, "socket": i} for one in own],
             }
         )
+
     return Machine.from_dict({"numaNodes": data})
 
 
@@ -263,6 +264,7 @@ def test_parts_are_equal_disjoint_and_as_narrow_as_can_be(cores, threads, parts,
         with pytest.raises(InputError):
             split(machine, parts, cpus_per_part=size)
         return
+
     found = split(machine, parts, cpus_per_part=size)
 
     assert [part.rank for part in found] == list(range(parts))
@@ -270,19 +272,23 @@ def test_parts_are_equal_disjoint_and_as_narrow_as_can_be(cores, threads, parts,
     assert all(not one.cpus & other.cpus for one, other in combinations(found, 2))
     if size:
         assert all(len(part.cpus) == size for part in found)
+
     per_part = -(-size // threads) if size else machine.core_count // parts
     if per_part and per_part * parts <= machine.core_count:
         for node in machine.numa_nodes:
             for core in node.cores:
                 assert sum(bool(part.cpus & CPUSet(core.cpus)) for part in found) <= 1
+
         aligned = sum(len(part.numa_nodes) == 1 for part in found)
         assert aligned == min(parts, sum(count // per_part for count in cores))
+
     for part in found:
         assert part.numa_nodes == tuple(
             node.id
             for node in machine.numa_nodes
             if any(set(core.cpus) & part.cpus for core in node.cores)
         )
+
     for position, node in enumerate(machine.numa_nodes):
         given = sum(size for part in found for numa_id, size in part.memory if numa_id == node.id)
         assert given <= machine.numa_nodes[position].memory

@@ -47,9 +47,11 @@ def random_machine(random):
                 left = threads if random.random() >= odd else random.randint(1, threads)
                 cores.append(Core(tuple(range(first, first + left)), position, l3))
                 first += threads
+
         memory = random.choice((0, 16, 64, 64)) * GI if cores else 32 * GI
         kind = "" if cores else random.choice(("", "hbm", "far", "gpu"))
         nodes.append((ids[position], memory, tuple(cores), kind))
+
     rows = [[random.choice((12, 16, 21, 32)) for _ in ids] for _ in ids]
     known = random.random() < 0.9
     return Machine(
@@ -94,13 +96,16 @@ def check_parts(machine, parts, cpus, *, layout, same_l3):
             for size in {len(core.cpus) for core in node.cores}:
                 each = [sum(len(core) == size for core in cores) for cores in alone]
                 assert not each or max(each) - min(each) <= 1
+
     if cpus and not layout:
         for size in {len(core.cpus) for core in cores_of(machine)}:
             fitting = [core for core in cores_of(machine) if len(core.cpus) >= size]
             if -(-cpus // size) * len(parts) <= len(fitting):
                 assert not shared
+
     for node in machine.numa_nodes:
         assert sum(dict(part.memory).get(node.id, 0) for part in parts) <= node.memory
+
     assert all(size for part in parts for _, size in part.memory)
     if any(node.memory and node.memory_kind != "gpu" for node in machine.numa_nodes):
         assert all(part.memory for part in parts)
@@ -128,6 +133,7 @@ def check_lease(machine, lease, free, policy, rule):
 
     for i in taken:
         assert all(taken.get(j, 0) == free[j] for j in places if rank(j) < rank(i))
+
     if policy in {"restricted", "single-numa-node"}:
         assert set(taken) <= set(home)
 
@@ -149,11 +155,13 @@ def try_machine(seed):
         except InputError as error:
             assert layout or (full and "whole cores" in str(error))  # noqa: PT017  # most seeds raise none
             continue
+
         check_parts(machine, made, cpus, layout=layout, same_l3=same_l3)
         if full:
             assert not shared_cores(machine, (int(part.cpus) for part in made))
         if same_l3:
             check_caches(machine, made, cpus)
+
     try_leases(random, machine)
 
 
@@ -176,6 +184,7 @@ def try_leases(random, machine):
             lease = held.pop(random.choice(sorted(held)))
             node.release(lease.id)
             continue
+
         policy = random.choice(("none", "best-effort", "restricted", "single-numa-node"))
         memory = random.randint(0, 80) * GI if has_memory else 0
         given = Counter()
@@ -187,6 +196,7 @@ def try_leases(random, machine):
             lease = node.place(LeaseRequest(request, HOLDER, command="", name="", id=f"l{number}"))
         except AllocationError:
             continue
+
         assert sum(share.size for share in lease.memory) == memory
         check_lease(machine, lease, free, policy, rule)
         held[lease.id] = lease

@@ -126,6 +126,7 @@ def test_the_gpu_that_a_launcher_gave_to_each_rank_stays_its_own(monkeypatch):
     for rank, gpu in enumerate(given):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(gpu))
         parts.append(alignup.bind(rank, 8, devices={GPU: 1}))
+
     assert [(part.rank, part.devices[GPU]) for part in parts] == [
         (rank, (f"gpu{gpu}",)) for rank, gpu in enumerate(given)
     ]
@@ -200,10 +201,12 @@ def test_a_rank_that_an_mpi_has_bound_is_told_how_to_unbind_it(monkeypatch):
         match=r"Open MPI has bound this rank to CPUs 0 of 0-3.*mpirun --bind-to none",
     ):
         alignup.bind()
+
     with pytest.raises(
         InputError, match=r"are too many .* start the ranks with mpirun --bind-to none"
     ):
         alignup.bind(cpus=200)
+
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with warnings.catch_warnings():

@@ -70,6 +70,7 @@ def test_nothing_farther_is_used_while_something_nearer_is_free(made, rule, home
     places = [i for i in range(count) if chosen.open_nodes(made) >> i & 1]
     if rule[0] == "cpus" and home:
         places = [i for i in places if home >> i & 1]
+
     assert set(taken) <= set(places)
     assert all(0 < amount <= free[i] for i, amount in taken.items())
     assert sum(taken.values()) == min(size, sum(free[i] for i in places))
@@ -97,6 +98,7 @@ def test_shares_are_of_the_nearest_and_never_more_than_there_is(made, rule, part
     for node in made.numa_nodes:
         for core in node.cores:
             cpus[random.randrange(parts)] |= core.bits
+
     shares = memory_shares(made, cpus, rule)
     places = {i for i in range(len(made.numa_nodes)) if rule.open_nodes(made) >> i & 1}
     for i, node in enumerate(made.numa_nodes):
@@ -106,6 +108,7 @@ def test_shares_are_of_the_nearest_and_never_more_than_there_is(made, rule, part
             assert given_out > node.memory - len(cpus) * 2
         if i in places and rule != MemoryRule():
             assert given_out > node.memory - len(cpus) * 2  # nothing is left over
+
     for mine, share in zip(cpus, shares, strict=True):
         own = {i for i, node in enumerate(made.numa_nodes) if made.node_cpus[i] & mine}
         # a part on nodes with memory has some of each, however small
@@ -130,10 +133,12 @@ def test_memory_is_asked_for_by_kind_or_node():
         (("1-3", "hbm"), 0b0010),
     ):
         assert MemoryRule.parse(*words).open_nodes(made) == expected
+
     with pytest.raises(
         InputError, match=r"expected some of the machine's \(0: dram\), got 'hbm' at the memory"
     ):
         MemoryRule.parse(None, "hbm").open_nodes(machine((4, 2, "")))
+
     for words, place in ((("x", None), "--memory-from"), ((None, "nvm"), "--memory-kind")):
         with pytest.raises(InputError, match=place):
             MemoryRule.parse(*words)

@@ -130,6 +130,7 @@ def test_little_is_read_for_who_has_many_threads_and_processes(monkeypatch):
     threads = [threading.Thread(target=goes_on.wait) for _ in range(60)]
     for thread in threads:
         thread.start()
+
     started = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]  # noqa: S607  # a test
     try:
         count, found = files_read(monkeypatch, os.getpid())
@@ -174,6 +175,7 @@ wait
         for number in map(int, numbers.values()):
             found = descendant(init, number)
             assert module._numbers(found.pid)[-1] == number
+
         assert descendant(init, 999) is None
         # that one is called 1 as well, in its own namespace
         eventually(
@@ -215,6 +217,7 @@ def test_a_command_in_a_container_gets_a_lease(folder):
             process.communicate("")
             assert process.returncode == 0
             assert client(folder).overview().leases == ()
+
         with container(*RUN, agent=folder / "agent.sock") as process:
             process.stdout.readline()
             (known,) = client(folder).overview().leases

@@ -87,6 +87,7 @@ def test_it_is_told_once_a_cgroup_is_empty(base):
             ended(second)
             await eventually(lambda: told)
             assert (told, len(watch)) == (["a"], 1)
+
         ended(other)
 
     before = open_files()
@@ -133,6 +134,7 @@ def test_one_that_cannot_be_read_is_not_told_of_before_it_can(base, monkeypatch,
                 patched.setattr(os, call, no_descriptor)
                 watch.watch(lease)
                 await asyncio.sleep(0.05)
+
             assert (told, len(watch)) == ([], 1)
             await eventually(lambda: open_files() <= before + 1)
             ended(process)

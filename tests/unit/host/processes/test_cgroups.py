@@ -64,14 +64,17 @@ def test_another_process_that_has_got_the_number_goes_back(
     monkeypatch.setattr(module, "runs_here", lambda _: looks.pop(0))
     if not goes_back:
         monkeypatch.setattr(module, "cgroup_of", lambda _: base / "removed")
+
     with pytest.raises(ProcessLookupError):
         cgroups.enclose("1", identify(process.pid), left.append)
+
     if goes_back:
         assert (members(base / "session"), left) == ([process.pid], [])
         assert not (base / "alignup-1").exists()
         assert f"pid {process.pid} is in the cgroup again that it was in" in caplog.text
     else:
         assert (members(base / "alignup-1"), left) == ([process.pid], [str(base / "alignup-1")])
+
     assert looks == []
 
 
@@ -98,6 +101,7 @@ def test_it_is_whose_the_one_above_is(base, process, is_one_for_all):
     unit.mkdir()
     for path in (unit, unit / "cgroup.procs"):
         os.chown(path, 12345, 12345)
+
     (unit / "cgroup.procs").write_text(str(process.pid))
     umask = os.umask(0o077)
     try:
@@ -105,6 +109,7 @@ def test_it_is_whose_the_one_above_is(base, process, is_one_for_all):
         path = cgroups.enclose("1", identify(process.pid))
     finally:
         os.umask(umask)
+
     assert Path(path).stat().st_mode & 0o777 == 0o755
     words = [sys.executable, "-c", OWNER, path, str(process.pid)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  # ours
@@ -212,6 +217,7 @@ def test_by_default_it_is_below_that_of_the_process(base, process):
     cgroups = Cgroups()
     for _ in range(2):
         assert cgroups.enclose("1", identify(process.pid)) == str(unit / "alignup-1")
+
     assert (members(unit), members(unit / "alignup-1")) == ([other.pid], [process.pid])
     # a command of a command with a lease
     assert cgroups.enclose("2", identify(process.pid)) == str(unit / "alignup-1" / "alignup-2")

@@ -108,6 +108,7 @@ def test_a_daemon_keeps_the_lease_and_nothing_else_does(folder, base):
             source.acquire(
                 LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x")
             )
+
         (known,) = source.overview().leases
         assert (known.lease.id, known.state) == (first.lease.id, "running")
         with pytest.raises(AllocationError, match="which is running; --force frees it"):

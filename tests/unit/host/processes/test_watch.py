@@ -53,6 +53,7 @@ def test_the_end_of_a_process_is_noticed(monkeypatch, has_descriptors):
 
         monkeypatch.setattr(os, "pidfd_open", refuse)
         monkeypatch.setattr(module, "_LOOK", 0.02)
+
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     lease = lease_of(identify(process.pid))
 
@@ -97,6 +98,7 @@ def test_one_that_is_forgotten_is_not_told_of_any_more(is_closed):
             watch.close()
         else:
             watch.forget("id of one")
+
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         if not is_closed:
@@ -143,6 +145,7 @@ def test_only_number_and_start_are_taken_from_who_asks():
             watch.checked(
                 msgspec.structs.replace(me, start_time=me.start_time + 1), Caller(os.geteuid())
             )
+
         watch.close()
         return found
 

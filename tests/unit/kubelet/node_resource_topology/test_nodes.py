@@ -26,6 +26,7 @@ def test_what_is_free_is_free(topologies) -> None:
     assert made.resources == told.resources
     for resource in told.resources:
         assert made.free(resource).tolist() == told.free(resource).tolist(), resource
+
     for one, other in zip(made.rows, told.rows, strict=True):
         assert (one.policy, one.pod_scope, one.distances) == (
             other.policy,

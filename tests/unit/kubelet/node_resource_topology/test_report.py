@@ -116,6 +116,7 @@ def test_what_a_pod_holds_as_a_whole_is_published(shares: bool, is_known: bool) 
     assert found.cpu.cpus("u", "c0") == node.cpu.cpus("u", "c0")
     if is_known:
         assert holdings_of(found) == holdings_of(node)
+
     found.remove("u")
     assert found.cpu.free_cpus == template.cpu.free_cpus
     assert found.memory.free == template.memory.free

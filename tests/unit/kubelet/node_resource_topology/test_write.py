@@ -50,6 +50,7 @@ def test_the_object_reads_back_as_the_amounts_of_the_node(seed) -> None:
         assert amounts.resources["cpu"][2] == tuple(
             (cpus & free).bit_count() for cpus in node.machine.node_cpus
         )
+
     if node.memory is not None:
         there = {
             f"hugepages-{one.size}"
@@ -60,6 +61,7 @@ def test_the_object_reads_back_as_the_amounts_of_the_node(seed) -> None:
         for which, manager in ((2, node.memory.free), (1, node.memory.allocatable)):
             counted = {kind: pair[which] for kind, pair in amounts.memory.items()}
             assert counted == {kind: by_node for kind, by_node in manager.items() if kind in there}
+
     for resource, (_, total, free) in amounts.devices.items():
         ids = set(node.devices.free[resource])
         for position, numa_id in enumerate(node.machine.numa_node_ids):

@@ -93,13 +93,17 @@ def topology(random):
                 ["capacity", "allocatable", "available"], random.choice([3, 3, 3, 2, 1, 0])
             )
             resources.append({"name": resource, **{key: amount() for key in keys}})
+
         zones.append({"name": name, "type": "Node", "costs": costs, "resources": resources})
+
     if random.random() < 0.2:
         zones.append({"name": "socket-0", "type": "Socket"})
+
     if random.random() < 0.1:
         random.choice(zones)[random.choice(["costs", "resources", "type"])] = random.choice(
             [None, [], "Node", 3]
         )
+
     attributes = [{"name": "topologyManagerPolicy", "value": "restricted"}]
     metadata = {"name": "a"}
     return {
@@ -188,6 +192,7 @@ def odd(random, value):
         return [odd(random, one) for one in value]
     if not isinstance(value, dict):
         return value
+
     entries = [(key, odd(random, one)) for key, one in value.items() if random.random() < 0.9995]
     if random.random() < 0.1:
         entries.append(
@@ -196,12 +201,15 @@ def odd(random, value):
                 {"a": [TEXTS, -1.5e-3, True, {}], "b": ""},
             )
         )
+
     if random.random() < 0.001:
         entries.append(
             (random.choice(["name", "type", "value", "kind", "zones"]), random.choice(TEXTS))
         )
+
     if random.random() < 0.5:
         random.shuffle(entries)
+
     return dict(entries)
 
 
@@ -247,6 +255,7 @@ def test_text_that_is_damaged_is_never_read_as_something_else(seed):
                 random.choices(b'"{}[],:\\ 019-.eEntuKi\n\x00', k=random.choice([0, 1, 1, 2]))
             )
             text[place : place + length] = random.choice([new, text[place : place + length] * 2])
+
         text = bytes(text)
         found = TopologyText().read_object(text)
         assert TopologyText().read_list(b'{"items": [%b], "kind": "List"}' % text) in (
@@ -261,6 +270,7 @@ def test_text_that_is_damaged_is_never_read_as_something_else(seed):
             assert (found[0], found[1], found[4:]) == (
                 plain.name, amounts.numa_nodes, (amounts.resources, amounts.distances)
             )  # fmt: skip
+
     assert read > 300
 
 
@@ -304,6 +314,7 @@ def test_a_key_that_comes_twice_is_refused(old, new):
     before, _, last = text.rpartition(old)
     with pytest.raises(InputError, match=r"has the key .* twice\) at document 1, items\[1\]"):
         read_topologies(f"{before}{new}{last}".encode())
+
     with pytest.raises(InputError, match="a second time at line 1"):
         read_topologies(text.replace('"kind": "List"', '"kind": "List", "kind": "List"').encode())
 

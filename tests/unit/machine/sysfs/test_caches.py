@@ -119,6 +119,7 @@ def test_the_cpu_manager_aligns_to_what_the_kubelet_sees():
         files[f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_map"] = mask(
             [0, 1, 4, 5] if cpu % 4 < 2 else [2, 3, 6, 7]
         )
+
     machine = describe(MemoryTree("test", files))
     assert [[core.l3 for core in node.cores] for node in machine.numa_nodes] == [[0, 0], [1, 1]]
     kubelet = {

@@ -324,6 +324,7 @@ def test_nothing_is_given_twice_and_everything_comes_back(machine, options, data
         if running and data.draw(st.booleans()):
             pod = running.pop(data.draw(st.sampled_from(sorted(running))))
             release(provider, pod)
+
         kinds = data.draw(
             st.lists(st.sampled_from(["init", "sidecar", "app"]), min_size=1, max_size=3)
         )
@@ -349,9 +350,12 @@ def test_nothing_is_given_twice_and_everything_comes_back(machine, options, data
         except AllocationError:
             release(provider, pod)
             assert provider.shared_cpus == before
+
         check_books(provider, running, CPUSet(reserved))
+
     for pod in running.values():
         release(provider, pod)
+
     assert provider.free_cpus == provider.allocatable_cpus
 
 
@@ -378,8 +382,11 @@ def check_books(provider, running, reserved):
             if not container.is_init or container.is_sidecar:
                 assert not cpus & long_running
                 long_running |= cpus
+
             of_pod |= cpus
+
         held |= of_pod
+
     assert not held & provider.free_cpus
     assert (held - reserved) | provider.free_cpus == provider.allocatable_cpus
     assert not held & provider.shared_cpus

@@ -58,6 +58,7 @@ def model(first, second, steps, required):
                     (a, b) if few is ones else (b, a) for a, b in zip(few, chosen, strict=True)
                 ]
                 best = max(best, worth(pairs))
+
     return best, worth
 
 
@@ -87,6 +88,7 @@ def test_pairs_are_as_near_as_any_can_be(first, second, data, required) -> None:
     ):
         assert len(set(ids)) == len(ids) == choice.wanted
         assert set(choice.forced) <= set(ids)
+
     best, worth = model(first, second, steps, required)
     assert worth(joined) == best
 

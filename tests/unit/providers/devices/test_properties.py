@@ -87,9 +87,12 @@ def test_no_device_is_given_twice_and_all_come_back(places, actions):
             every = drawn_pod(uid, wishes)
             if admitted(made, every, ANYWHERE if affinity is None else on(*affinity)):
                 running[uid] = every
+
         assert_given_once(made, running)
+
     for uid, every in running.items():
         remove(made, every.all_containers, uid)
+
     made.update(GPU, gpus(*places))
     assert len(made.free[GPU]) == len(places)
     assert not made.pods

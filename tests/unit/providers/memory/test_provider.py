@@ -87,6 +87,7 @@ def test_too_large_a_request_has_no_preference_and_is_refused():
         r"memory: 9Gi asked, free: 4Gi on each of NUMA nodes 3, 7",
     ) as refusal:
         memory.allocate(made, wish, ANYWHERE)
+
     assert refusal.value.reason == "UnexpectedAdmissionError"
     assert memory.free == memory.allocatable
 
@@ -146,6 +147,7 @@ def test_no_affinity_that_is_preferred_wants_a_preferred_default():
     memory = provider(4, 4, 4)
     for index in range(3):
         admit(memory, f"p{index}", 2, on(index))
+
     memory.release("p1", "c")
     memory.release("p2", "c")
     admit(memory, "b", 5, on(1, 2))
@@ -155,6 +157,7 @@ def test_no_affinity_that_is_preferred_wants_a_preferred_default():
         AllocationError, match="no smallest possible set of NUMA nodes has enough memory"
     ):
         memory.allocate(pod("u", wish), wish, TopologyHint(None, True))
+
     memory.allocate(pod("u", wish), wish, ANYWHERE)
     assert memory.blocks("u", "c")[0].numa_nodes == (1, 2)
 
@@ -322,6 +325,7 @@ def test_nothing_is_given_twice_and_all_comes_back(actions):
                 for each in reversed(made.all_containers):
                     memory.release(uid, each.name)
                 assert memory.free == before
+
         held = total_held(
             memory, [(u, c.name) for u, p in running.items() for c in p.all_containers]
         )
@@ -331,9 +335,11 @@ def test_nothing_is_given_twice_and_all_comes_back(actions):
             for k in most
             for f, a in zip(memory.free[k], memory.allocatable[k], strict=True)
         )
+
     for uid, made in running.items():
         for each in made.all_containers:
             memory.release(uid, each.name)
+
     assert memory.free == memory.allocatable
     assert memory.ledger.unused == memory.ledger.alone == 15
     assert not memory.holdings

@@ -20,6 +20,7 @@ def test_what_an_init_container_held_goes_to_the_next():
     assert memory.free["memory"] == (0, 4 * GI)
     for name in "bai":
         memory.release("u", name)
+
     assert memory.free == memory.allocatable
 
 
