@@ -56,6 +56,20 @@ POLICIES = [
 ]
 """To make the nodes of a policy takes seconds, of their own shapes minutes: most are slow benchmarks."""
 
+READ = """
+import sys, time
+from pathlib import Path
+from alignup.cluster import read_node_resource_topologies
+
+def most_kilobytes():
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1])
+
+path, before, start = Path(sys.argv[1]), most_kilobytes(), time.perf_counter()
+cluster = read_node_resource_topologies(path)
+print(len(cluster), time.perf_counter() - start, (most_kilobytes() - before) / 1024)
+"""
+
 
 def described(policy: str, pages: int = 0) -> dict[str, Any]:
     """Return a node; its memory differs by some pages from that of others."""
@@ -246,21 +260,6 @@ def test_update_of_an_object(benchmark, promise, kind, limit):
     assert cluster.free("memory")[77, 0] == (32 << 30) - (5 << 12)
     benchmark(update)
     promise(limit)
-
-
-READ = """
-import sys, time
-from pathlib import Path
-from alignup.cluster import read_node_resource_topologies
-
-def most_kilobytes():
-    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1])
-
-path, before, start = Path(sys.argv[1]), most_kilobytes(), time.perf_counter()
-cluster = read_node_resource_topologies(path)
-print(len(cluster), time.perf_counter() - start, (most_kilobytes() - before) / 1024)
-"""
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ ANSWERS = {
     "every-mask-none-preferred": (1, False),
 }
 
+GROUPS = 1000
+
 
 @pytest.mark.parametrize("lists", [2, 3, 4])
 @pytest.mark.parametrize("name", HARD)
@@ -68,9 +70,6 @@ def test_plain_product_of_two_lists(benchmark):
     """What the others are compared with: the literal walk in Python, 65,025 permutations."""
     lists = pairs_of("every-mask-none-preferred", 2)
     assert benchmark.pedantic(model.best_of_product, (lists, 8), rounds=3) == (1, False)
-
-
-GROUPS = 1000
 
 
 @pytest.mark.benchmark(group="many merges at 8 nodes")

@@ -17,6 +17,12 @@ GB200 = {
     "too-many-gpus": (Demand(8, 16, {"nvidia.com/gpu": 5, "example.com/nic": 1}), None, False),
 }
 
+BIG = {
+    "one-node": (Demand(4, 4, {"example.com/nic": 1}), 1),
+    "nine-nodes": (Demand(36, 68, {"example.com/nic": 9}), (1 << 9) - 1),
+    "does-not-fit": (Demand(300, 4, {"example.com/nic": 1}), None),
+}
+
 
 @pytest.mark.parametrize("name", GB200)
 @pytest.mark.benchmark(group="GB200: 34 nodes")
@@ -34,13 +40,6 @@ def test_gb200(benchmark, promise, name):
     pod = read_pod(demand.manifest("pod"))
     come_and_go(benchmark, node, pod, admitted, mask)
     promise(1000)
-
-
-BIG = {
-    "one-node": (Demand(4, 4, {"example.com/nic": 1}), 1),
-    "nine-nodes": (Demand(36, 68, {"example.com/nic": 9}), (1 << 9) - 1),
-    "does-not-fit": (Demand(300, 4, {"example.com/nic": 1}), None),
-}
 
 
 @pytest.mark.parametrize("closest", [False, True], ids=["lowest", "closest"])

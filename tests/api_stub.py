@@ -29,6 +29,9 @@ KINDS = {
     CLAIMS: ("resourceslices", "deviceclasses", "resourceclaims", "resourceclaimtemplates"),
 }
 
+REAL_SLEEP = asyncio.sleep
+FAST = Pauses(first=0.01, longest=0.05)
+
 
 def merge(target: Any, patch: Any) -> Any:
     """Return a JSON merge patch applied (RFC 7386)."""
@@ -55,9 +58,6 @@ def selected(found: dict[str, Any], selector: str) -> bool:
         if (at == value) is bool(negated):
             return False
     return True
-
-
-REAL_SLEEP = asyncio.sleep
 
 
 class Clock:
@@ -325,9 +325,6 @@ class ApiStub:
     def status(code: int, message: str) -> web.Response:
         """Return a Status object."""
         return web.json_response({"kind": "Status", "code": code, "message": message}, status=code)
-
-
-FAST = Pauses(first=0.01, longest=0.05)
 
 
 @asynccontextmanager

@@ -30,6 +30,9 @@ SELECTORS = (
     "false",
 )
 
+DRIVER = "gpu.example.com"
+GROUP = "resource.k8s.io/v1"
+
 
 def scenario(random: Random, name: str, *, release: str = "1.37") -> dict[str, Any]:
     """Return one question."""
@@ -321,10 +324,6 @@ def held(random: Random, slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "status": {"allocation": {"devices": {"results": results}}},
         }
     ]
-
-
-DRIVER = "gpu.example.com"
-GROUP = "resource.k8s.io/v1"
 
 
 def slice_of(

@@ -28,6 +28,13 @@ CPU_OPTIONS = (
     {"prefer-align-cpus-by-uncorecache": "true"},
 )
 
+KUBELET = {
+    "topologyManagerPolicy": "single-numa-node",
+    "cpuManagerPolicy": "static",
+    "memoryManagerPolicy": "Static",
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+}
+
 
 def article() -> Node:
     """Return the node of the article's example."""
@@ -52,14 +59,6 @@ def in_conflict() -> Node:
     for one in (wish("trainer", cpu="1", **{GPU: "1"}), wish("batch", cpu="4")):
         assert node.admit(one)
     return node
-
-
-KUBELET = {
-    "topologyManagerPolicy": "single-numa-node",
-    "cpuManagerPolicy": "static",
-    "memoryManagerPolicy": "Static",
-    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
-}
 
 
 def node_of(nodes: int = 2, cores: int = 4, **changes: Any) -> Node:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 QUICK = 20
 """Examples of a property, where nothing else is said; the profile `nightly` tries sixty times as many."""
 
+POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]
+
 
 def examples(count: int) -> settings:
     """Try a property with a third of `count` examples in the plain suite, and with 20 times `count` by night."""
@@ -30,9 +32,6 @@ def seeds(few: int, many: int) -> list[Any]:
 def counts(few: int, many: int) -> list[Any]:
     """Return how many random cases a test tries: `few`, and `many` in the nightly suite only."""
     return [few, pytest.param(many, marks=pytest.mark.slow)]
-
-
-POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]
 
 
 def masks(numa_nodes: int) -> st.SearchStrategy[int]:

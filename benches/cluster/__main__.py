@@ -32,6 +32,25 @@ from rigged import control_plane  # noqa: E402
 PEER = BIN / "peer-scheduler"
 PLUGIN = "NodeResourceTopologyMatch"
 
+COLUMNS = {
+    "ran": lambda one: one["ran"],
+    "rejected": lambda one: sum(one["rejected"].values()),
+    "never placed": lambda one: one["never placed"],
+    "CPUs in use, %": lambda one: 100 * one["CPUs in use"],
+    "choices": lambda one: one["choices"],
+    "tries of a placed pod": lambda one: one["tries of a placed pod"],
+    "ms a choice": lambda one: one["ms a choice"],
+    "to running, median s": lambda one: one["created to running"]["median s"],
+    "p99 s": lambda one: one["created to running"]["p99 s"],
+    "placed at once, median s": lambda one: one["of these, placed at once"]["median s"],
+    "its p99 s": lambda one: one["of these, placed at once"]["p99 s"],
+    "from room to running, median s": lambda one: one["from room to running"]["median s"],
+    "from room p99 s": lambda one: one["from room to running"]["p99 s"],
+    "processor s: scheduler": lambda one: one["processor seconds"]["kube-scheduler"],
+    "extender": lambda one: one["processor seconds"].get("extender", 0.0),
+    "API server": lambda one: one["processor seconds"]["kube-apiserver"],
+}
+
 
 def peer(informer: str) -> dict[str, Any]:
     """Return the configuration of a scheduler with the plugin, its cache of what it placed renewed each 5 seconds."""
@@ -61,25 +80,6 @@ WAYS: dict[str, dict[str, Any]] = {
 """`backoff`: the extender, under a scheduler that tries no pod before its backoff is over, though it has nothing else
 to do. `amounts`: the extender, where nodes publish the amounts of their NUMA nodes only. `peer` has an informer of its
 own, its default; `peer-shared` uses the scheduler's."""
-
-COLUMNS = {
-    "ran": lambda one: one["ran"],
-    "rejected": lambda one: sum(one["rejected"].values()),
-    "never placed": lambda one: one["never placed"],
-    "CPUs in use, %": lambda one: 100 * one["CPUs in use"],
-    "choices": lambda one: one["choices"],
-    "tries of a placed pod": lambda one: one["tries of a placed pod"],
-    "ms a choice": lambda one: one["ms a choice"],
-    "to running, median s": lambda one: one["created to running"]["median s"],
-    "p99 s": lambda one: one["created to running"]["p99 s"],
-    "placed at once, median s": lambda one: one["of these, placed at once"]["median s"],
-    "its p99 s": lambda one: one["of these, placed at once"]["p99 s"],
-    "from room to running, median s": lambda one: one["from room to running"]["median s"],
-    "from room p99 s": lambda one: one["from room to running"]["p99 s"],
-    "processor s: scheduler": lambda one: one["processor seconds"]["kube-scheduler"],
-    "extender": lambda one: one["processor seconds"].get("extender", 0.0),
-    "API server": lambda one: one["processor seconds"]["kube-apiserver"],
-}
 
 
 def once(way: str, chosen: argparse.Namespace) -> dict[str, float]:

@@ -45,6 +45,8 @@ CLIENTS = 8
 NICS = 8
 LONG = 60.0
 
+HANGING = 16
+
 
 def forked(work, *arguments):
     """Run a function in a copy of this process; return its process id."""
@@ -198,7 +200,6 @@ def load(campaign, seconds):
 
 INNOCENT, NEIGHBOUR = 12_001, 12_002
 """Users."""
-HANGING = 16
 
 
 def innocent(campaign, seconds):

@@ -38,6 +38,13 @@ pytestmark = [
     ),
 ]
 
+KUBELET = "/var/lib/kubelet/device-plugins"
+
+AT_THE_KUBELETS = (
+    f"mount -t tmpfs none /var/lib && mkdir -p {KUBELET} && mount --bind $1 {KUBELET} && exec $2"
+)
+"""The sample plugin registers in the kubelet's folder only: in its own mount namespace that is another one."""
+
 
 @contextmanager
 def program(name, *arguments, **variables):
@@ -128,13 +135,6 @@ def test_a_program_registers_again_after_a_restart(folder):
             with program(PROGRAMS / "device-plugin", *arguments):
                 # it registers when the folder's socket is made anew, or when it starts
                 eventually(lambda: all(device.healthy for device in plugins.inventory()[GPU]))
-
-
-KUBELET = "/var/lib/kubelet/device-plugins"
-AT_THE_KUBELETS = (
-    f"mount -t tmpfs none /var/lib && mkdir -p {KUBELET} && mount --bind $1 {KUBELET} && exec $2"
-)
-"""The sample plugin registers in the kubelet's folder only: in its own mount namespace that is another one."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace")

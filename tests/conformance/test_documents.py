@@ -43,6 +43,8 @@ TWELVE_ROWS = [
 
 ALIGNING = ["best-effort", "restricted", "single-numa-node"]
 
+SINGLE = '{"numaTopologyPolicy": "SingleNUMANode"}'
+
 
 def hints(pairs):
     """Return hints from masks as the documents print them, the lowest NUMA node last; None: no mask."""
@@ -216,9 +218,6 @@ def test_a_cpu_that_two_numa_nodes_list_belongs_to_the_first():
     described["overlappingCpus"] = described["numaNodes"][0]["cores"][0]["cpus"]
     node = Node(described)
     assert [bits.bit_count() for bits in node.machine.node_cpus] == [2, 2]
-
-
-SINGLE = '{"numaTopologyPolicy": "SingleNUMANode"}'
 
 
 def koordinated():

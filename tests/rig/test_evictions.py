@@ -34,6 +34,8 @@ OWNER = {
     "controller": True,
 }
 
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")
+
 
 def ask(plane: ControlPlane, *words: str) -> tuple[int, list[dict[str, Any]]]:
     """Run a subcommand that asks the cluster, and return its status and what it prints."""
@@ -88,9 +90,6 @@ def simulated_kubelets(plane: ControlPlane, nodes: list[dict[str, Any]]) -> Iter
     )
     with alignup(*words, ready=f"http://{FLEET}/healthz"):
         yield
-
-
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")
 
 
 @pytest.mark.parametrize("kubelets", [simulated_kubelets, pytest.param(real_kubelets, marks=ROOT)])

@@ -31,11 +31,6 @@ PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 40)
 PATIENCE = 5
 """Seconds until the kubelet's files say what it says."""
 
-
-def gpus(nodes):
-    return [{"id": f"gpu{i}", "numa": [i % nodes]} for i in range(2 * nodes)] + [{"id": "loose"}]
-
-
 CASES = {
     2: ({"topologyManagerPolicy": "single-numa-node"}, {"sockets": 2, "cores": 8, "nodes": 2}),
     4: ({"topologyManagerPolicy": "restricted"}, {"sockets": 2, "cores": 12, "nodes": 4}),
@@ -44,6 +39,10 @@ CASES = {
         {"sockets": 2, "cores": 16, "nodes": 8},
     ),
 }
+
+
+def gpus(nodes):
+    return [{"id": f"gpu{i}", "numa": [i % nodes]} for i in range(2 * nodes)] + [{"id": "loose"}]
 
 
 @pytest.fixture

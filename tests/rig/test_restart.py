@@ -35,6 +35,8 @@ NAMES = "abcdefgh"
 RESTARTS = 15
 ALPHA = {"CPUManagerPolicyAlphaOptions": True}
 
+SUGGESTIONS = int(os.environ.get("ALIGNUP_RIG_SUGGESTIONS") or 12)
+
 
 def change(chance):
     """Return fields to start the kubelet with; none: the same."""
@@ -202,9 +204,6 @@ def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
         assert rig.admit(guaranteed("next", (2, 1, 2)))["phase"] == "Running"
 
     shutil.rmtree(folder, ignore_errors=True)
-
-
-SUGGESTIONS = int(os.environ.get("ALIGNUP_RIG_SUGGESTIONS") or 12)
 
 
 def carry_out(rig, one, manifest, names):  # noqa: C901  # a step each

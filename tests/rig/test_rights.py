@@ -72,6 +72,61 @@ KEPT_BY_SERVER = {
     "selfLink",
 }
 
+EVENT_FIELDS = frozenset(
+    {
+        "count",
+        "firstTimestamp",
+        "lastTimestamp",
+        "eventTime",
+        "message",
+        "reason",
+        "reportingInstance",
+    }
+    | {
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.fieldPath",
+    }
+    | {"involvedObject.resourceVersion", "source.host", "metadata.generateName", "metadata.name"}
+)
+
+POD = "/api/v1/namespaces/{}/pods/{}"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/alignup/leases"
+
+LEASE = {
+    "metadata": {"name": "alignup-extender", "namespace": "alignup"},
+    "spec": {"holderIdentity": "x"},
+}
+
+EVENTS = "/api/v1/namespaces/default/events"
+
+BINDING = {
+    "metadata": {"name": "pending", "namespace": "default", "uid": "UID"},
+    "target": {"apiVersion": "v1", "kind": "Node", "name": "a"},
+}
+
+EVICTION = {
+    "apiVersion": "policy/v1",
+    "kind": "Eviction",
+    "metadata": {"name": "moved", "namespace": "default"},
+    "deleteOptions": {"preconditions": {"uid": "UID"}},
+}
+
+HOME = {"alignup-extender": "alignup", "alignup-asking": "default"}
+
+KINDS = {
+    "pods": ("api/v1", "Pod"),
+    "nodes": ("api/v1", "Node"),
+    "events": ("api/v1", "Event"),
+    "pods/binding": ("api/v1", "Binding"),
+    "leases": ("apis/coordination.k8s.io/v1", "Lease"),
+    "noderesourcetopologies": ("apis/topology.node.k8s.io/v1alpha2", "NodeResourceTopology"),
+    "pods/eviction": ("api/v1", "Eviction"),
+}
+
+IMAGE = [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]
+
 
 class Work(NamedTuple):
     """A request that the work of a program takes."""
@@ -116,26 +171,6 @@ def event(component: str) -> dict[str, Any]:
         "source": {"component": component},
         "count": 1,
     }
-
-
-EVENT_FIELDS = frozenset(
-    {
-        "count",
-        "firstTimestamp",
-        "lastTimestamp",
-        "eventTime",
-        "message",
-        "reason",
-        "reportingInstance",
-    }
-    | {
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.fieldPath",
-    }
-    | {"involvedObject.resourceVersion", "source.host", "metadata.generateName", "metadata.name"}
-)
 
 
 def topology(name: str, annotation: str) -> dict[str, Any]:
@@ -185,12 +220,6 @@ def reads(account: str) -> list[Work]:
     return found
 
 
-POD = "/api/v1/namespaces/{}/pods/{}"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/alignup/leases"
-LEASE = {
-    "metadata": {"name": "alignup-extender", "namespace": "alignup"},
-    "spec": {"holderIdentity": "x"},
-}
 LEASE_FIELDS = frozenset(
     f"spec.{name}"
     for name in (
@@ -201,17 +230,6 @@ LEASE_FIELDS = frozenset(
         "renewTime",
     )
 )
-EVENTS = "/api/v1/namespaces/default/events"
-BINDING = {
-    "metadata": {"name": "pending", "namespace": "default", "uid": "UID"},
-    "target": {"apiVersion": "v1", "kind": "Node", "name": "a"},
-}
-EVICTION = {
-    "apiVersion": "policy/v1",
-    "kind": "Eviction",
-    "metadata": {"name": "moved", "namespace": "default"},
-    "deleteOptions": {"preconditions": {"uid": "UID"}},
-}
 WRITES = {
     "alignup-extender": [
         Work(("pods", "get"), "GET", POD.format("default", "pending")),
@@ -288,7 +306,6 @@ WRITES = {
     ],
     "alignup-asking": [Work(("pods", "get"), "GET", POD.format("default", "pending"))],
 }
-HOME = {"alignup-extender": "alignup", "alignup-asking": "default"}
 
 
 def whole(schema: Any, schemas: Any) -> Any:
@@ -503,17 +520,6 @@ def at_path(found: Any, path: str) -> Any:
     return found
 
 
-KINDS = {
-    "pods": ("api/v1", "Pod"),
-    "nodes": ("api/v1", "Node"),
-    "events": ("api/v1", "Event"),
-    "pods/binding": ("api/v1", "Binding"),
-    "leases": ("apis/coordination.k8s.io/v1", "Lease"),
-    "noderesourcetopologies": ("apis/topology.node.k8s.io/v1alpha2", "NodeResourceTopology"),
-    "pods/eviction": ("api/v1", "Eviction"),
-}
-
-
 def test_each_token_may_do_what_its_work_takes_and_nothing_else(capsys) -> None:
     with control_plane() as plane:
         cluster = Cluster(Server(plane.kubeconfig))
@@ -608,7 +614,6 @@ def answered_attacks(cluster: Cluster, account: str) -> Iterator[Any]:
 
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 JSON_PATCH, APPLY = "application/json-patch+json", "application/apply-patch+yaml"
-IMAGE = [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]
 ATTACKS: dict[str, list[tuple[Any, ...]]] = {
     "alignup-extender": [
         ("PATCH", POD.format("alignup", "own"), IMAGE, JSON_PATCH),

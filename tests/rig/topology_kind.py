@@ -9,6 +9,8 @@ __all__ = ["DEFINITION", "PATH"]
 TEXT = {"type": "string"}
 QUANTITY = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
 
+PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
 
 def listed(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema of a list of objects; what it does not name is dropped."""
@@ -41,7 +43,6 @@ SCHEMA = {
         "zones": ZONES,
     },
 }
-PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",

@@ -60,6 +60,8 @@ CPU_OPTIONS = [
 ]
 RESOURCES = ["example.com/gpu", "example.com/nic"]
 
+QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
 
 @st.composite
 def machines(draw: st.DrawFn) -> dict[str, Any]:
@@ -375,9 +377,6 @@ class NodeMachine(RuleBasedStateMachine):
         for uid in list(self.live):
             self.node.remove(uid)
         assert self.at_first == (self.offers("devices", "cpu", "memory"), self.amounts())
-
-
-QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
 def test_nodes_neither_lose_nor_give_twice() -> None:

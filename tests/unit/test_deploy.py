@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 MANIFESTS = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())["resources"]
 
+UNIT = DEPLOY / "alignup-agent.service"
+
 
 def documents(name: str) -> list[dict[str, Any]]:
     return list(read_documents((DEPLOY / name).read_bytes(), name))
@@ -554,9 +556,6 @@ def test_the_container_file_copies_what_the_build_needs() -> None:
     assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "cython", "src"} <= set(copied)
     assert 'ENTRYPOINT ["alignup"]' in text
     assert re.search(r"^USER \d+$", text, re.MULTILINE)
-
-
-UNIT = DEPLOY / "alignup-agent.service"
 
 
 def test_the_unit_fits_the_program() -> None:

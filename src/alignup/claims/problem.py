@@ -43,6 +43,13 @@ _MOST_AMOUNT: Final = 2**60
 _EXACT: Final = "ExactCount"
 _WATCHED_STEPS: Final = 100_000
 
+_ONE: Final = 10**9
+_MILLI: Final = 10**6
+_LARGEST: Final = 2**63 - 1
+
+# The bound of one search, in steps: some seconds.
+MOST_STEPS: Final = 20_000_000
+
 
 class AllocationError(Exception):
     """The scheduler ends with an error: for this node, or for the pod altogether."""
@@ -768,11 +775,6 @@ def _scaled(amount: int, unit: int, most: int = _MOST_AMOUNT) -> int:
     return scaled
 
 
-_ONE: Final = 10**9
-_MILLI: Final = 10**6
-_LARGEST: Final = 2**63 - 1
-
-
 class CapacityError(Exception):
     """A request that the scheduler gives up the pod for."""
 
@@ -872,10 +874,6 @@ def _unit(limits: Range, gates: Gates) -> int:
 def _in(amount: int, unit: int) -> int:
     """Return an amount in a unit, rounded up."""
     return -(-amount // unit)
-
-
-# The bound of one search, in steps: some seconds.
-MOST_STEPS: Final = 20_000_000
 
 
 def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, ...] | None:

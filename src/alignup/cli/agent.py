@@ -30,6 +30,26 @@ if TYPE_CHECKING:
     from alignup.host.leases.users import Limits
     from alignup.kubernetes.versions import KubeletVersion
 
+_LOG: Final = logging.getLogger(__name__)
+
+# What may come with a record beside its message.
+_EXTRAS: Final = ("lease", "uid", "resource", "seconds")
+
+# Seconds of silence after which a server's error is said again.
+_SILENCE: Final = 10.0
+
+# With fewer, a program that serves has none left for what it is asked.
+_DESCRIPTORS: Final = 64
+
+# The least levels of syslog's priorities.
+_PRIORITIES: Final = (
+    (logging.CRITICAL, 2),
+    (logging.ERROR, 3),
+    (logging.WARNING, 4),
+    (logging.INFO, 6),
+    (0, 7),
+)
+
 
 class Serving(options.Gathered):
     """How the agent is to run."""
@@ -262,22 +282,6 @@ def give_back(file: LeaseFile, *, as_json: bool) -> None:
 
 
 # ---- the log, of the agent and of the other programs that run on
-
-_LOG: Final = logging.getLogger(__name__)
-# What may come with a record beside its message.
-_EXTRAS: Final = ("lease", "uid", "resource", "seconds")
-# Seconds of silence after which a server's error is said again.
-_SILENCE: Final = 10.0
-# With fewer, a program that serves has none left for what it is asked.
-_DESCRIPTORS: Final = 64
-# The least levels of syslog's priorities.
-_PRIORITIES: Final = (
-    (logging.CRITICAL, 2),
-    (logging.ERROR, 3),
-    (logging.WARNING, 4),
-    (logging.INFO, 6),
-    (0, 7),
-)
 
 
 class JSONFormatter(logging.Formatter):

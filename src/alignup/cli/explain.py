@@ -39,6 +39,15 @@ if TYPE_CHECKING:
     from alignup.replay.scenario import Resize
     from alignup.topology_manager.admission import Admission
 
+MOST_NODES: Final = 10
+THERE: Final = "it is on the node already"
+
+NOT_KNOWN: Final = (
+    "From what nodes publish. Not looked at: taints, affinity, spread constraints, volumes, and "
+    "what other plugins of "
+    "the scheduler refuse."
+)
+
 
 @options.subcommand("explain", "0 if every pod is admitted; 1 if one is refused")
 def command(
@@ -274,10 +283,6 @@ class Teller:
             self._count += 1
 
 
-MOST_NODES: Final = 10
-THERE: Final = "it is on the node already"
-
-
 class OtherNodes:
     """The nodes in a file, as `alignup rank` takes them.
 
@@ -326,12 +331,6 @@ def taking_words(taking: dict[str, Any]) -> str:
 
 
 # ---- of a cluster
-
-NOT_KNOWN: Final = (
-    "From what nodes publish. Not looked at: taints, affinity, spread constraints, volumes, and "
-    "what other plugins of "
-    "the scheduler refuse."
-)
 
 
 class Question(View):

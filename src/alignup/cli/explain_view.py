@@ -41,6 +41,23 @@ MOST_CAUSE_LINES: Final = 2
 # Columns of the line before the tables.
 RULE: Final = 40
 
+# In a bar; of more units a square stands for several.
+MOST_SQUARES: Final = 8
+
+# Columns that the picture takes where there are more.
+WIDEST: Final = 120
+
+# Of more NUMA nodes, those that are alike share one.
+MOST_COLUMNS: Final = 4
+
+MOST_PODS: Final = 2
+
+# Of a container's name in the heading of a narrow column.
+LONGEST_NAME: Final = 12
+
+USED: Final = "■"
+FREE: Final = "□"
+
 
 def show_note(note: str) -> None:
     """Print a line by itself."""
@@ -351,18 +368,6 @@ def show_suggestions(console: Console, explanation: Explanation) -> None:
 
 
 # ---- the picture
-
-# In a bar; of more units a square stands for several.
-MOST_SQUARES: Final = 8
-# Columns that the picture takes where there are more.
-WIDEST: Final = 120
-# Of more NUMA nodes, those that are alike share one.
-MOST_COLUMNS: Final = 4
-MOST_PODS: Final = 2
-# Of a container's name in the heading of a narrow column.
-LONGEST_NAME: Final = 12
-USED: Final = "■"
-FREE: Final = "□"
 
 
 def show_nodes(console: Console, explanation: Explanation) -> None:

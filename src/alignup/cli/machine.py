@@ -38,6 +38,19 @@ if TYPE_CHECKING:
     from alignup.cli.terminal import Console
     from alignup.machine.device_inventory import Device, LoadedMachine
 
+UNKNOWN_VENDOR: Final = "0000"
+LONG_LIST: Final = 20
+
+# Columns of the terminal that a column of the matrix of distances takes.
+MATRIX_CELL: Final = 5
+
+# Columns of the terminal, or of a file's line, beyond which that matrix is too wide to read.
+WIDEST_MATRIX: Final = 120
+
+LEGEND: Final = """
+X: itself; PIX: one switch at most; PXB: several bridges of one root; PHB: one host bridge (root); NODE: one NUMA node;
+SYS: the links between NUMA nodes"""
+
 
 @options.subcommand("machine")
 def command(
@@ -141,16 +154,6 @@ def pack(source: str, target: str) -> None:
     if not Path(source).is_dir():
         raise InputError.at("--snapshot", "a machine that is read from sysfs", source)
     complain(f"packed {take_snapshot(source, target)} kernel files of {source} into {target}")
-
-
-UNKNOWN_VENDOR: Final = "0000"
-
-LONG_LIST: Final = 20
-
-# Columns of the terminal that a column of the matrix of distances takes.
-MATRIX_CELL: Final = 5
-# Columns of the terminal, or of a file's line, beyond which that matrix is too wide to read.
-WIDEST_MATRIX: Final = 120
 
 
 def show_machine(title: str, loaded: LoadedMachine) -> None:
@@ -337,11 +340,6 @@ def show_distances(title: str, loaded: LoadedMachine, *, as_json: bool) -> None:
     )
     print_whole(make_console(), table)
     click.echo(LEGEND)
-
-
-LEGEND: Final = """
-X: itself; PIX: one switch at most; PXB: several bridges of one root; PHB: one host bridge (root); NODE: one NUMA node;
-SYS: the links between NUMA nodes"""
 
 
 def resources_table(inventory: Mapping[str, Sequence[Device]]) -> Table:

@@ -72,6 +72,16 @@ _LONGEST: Final = 1e9
 
 # ---- how a subcommand is declared, and its help
 
+_PROFILE: Final = (
+    "Filter and score as Koordinator's scheduler: `document` (its design) or "
+    "`scheduler` (as released)."
+)
+
+_READING: Final = (
+    "Decide like released kubelets, or like the design documents where the two "
+    "differ (docs/documents.md)."
+)
+
 
 class Seconds(click.FloatRange):
     """A range without what is no number, or too long for clocks."""
@@ -509,10 +519,6 @@ strategy: Final = word(
     *("--strategy", "-s"),
     default="least-numa-nodes",
 )
-_PROFILE: Final = (
-    "Filter and score as Koordinator's scheduler: `document` (its design) or "
-    "`scheduler` (as released)."
-)
 koordinator_profile: Final = word(_PROFILE, ("document", "scheduler"))
 asked_kubeconfig: Final = file(
     "Ask this cluster.  [default: like kubectl, $KUBECONFIG or ~/.kube/config; in a pod, its "
@@ -539,10 +545,6 @@ state: Final = value(
 
 # ---- the output
 
-_READING: Final = (
-    "Decide like released kubelets, or like the design documents where the two "
-    "differ (docs/documents.md)."
-)
 reading: Final = choice(_READING, ("kubelet", "documents"), default="kubelet")
 product: Final = flag("Show how hints were merged: the cross product, up to 200 rows.")
 

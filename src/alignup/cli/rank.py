@@ -41,6 +41,24 @@ if TYPE_CHECKING:
 
 SHOWN_NAMES = 5
 
+_YES_NO: Final = {True: "yes", False: "no", None: "-"}
+
+# By the key of a placement, its heading and how a person reads it.
+_COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
+    "node": ("node", str),
+    "score": ("score", lambda score: number_in(score, ".2f")),
+    "policy": ("policy", lambda policy: policy or "none"),
+    "numaNodes": ("NUMA nodes", nodes_text),
+    "preferred": ("preferred", _YES_NO.__getitem__),
+    "exact": ("certain", _YES_NO.__getitem__),
+    "draAligned": ("near its claims' devices", _YES_NO.__getitem__),
+}
+
+SHOWN_CAUSES = 10
+
+# Shorter traces are over before a progress bar would be read.
+SHOWN_PROGRESS = 2000
+
 
 @options.subcommand("rank", "0 if some node would admit a pod; 1 if none would")
 def command(
@@ -264,19 +282,6 @@ def answer_dict(
     return told | {"causes": causes}
 
 
-_YES_NO: Final = {True: "yes", False: "no", None: "-"}
-# By the key of a placement, its heading and how a person reads it.
-_COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
-    "node": ("node", str),
-    "score": ("score", lambda score: number_in(score, ".2f")),
-    "policy": ("policy", lambda policy: policy or "none"),
-    "numaNodes": ("NUMA nodes", nodes_text),
-    "preferred": ("preferred", _YES_NO.__getitem__),
-    "exact": ("certain", _YES_NO.__getitem__),
-    "draAligned": ("near its claims' devices", _YES_NO.__getitem__),
-}
-
-
 def show(told: Mapping[str, Any], top: int) -> None:
     """Print what a person reads of an answer at a glance.
 
@@ -364,11 +369,6 @@ def replicas_text(replicas: Mapping[str, int], top: int) -> str:
 
 
 # ---- simulate
-
-SHOWN_CAUSES = 10
-
-# Shorter traces are over before a progress bar would be read.
-SHOWN_PROGRESS = 2000
 
 
 @options.subcommand("simulate")

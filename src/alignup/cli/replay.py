@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 # Fewer scenarios than this are over before a progress bar would be read.
 SHOWN_PROGRESS = 200
 
+# Longer tables of utilisation are cut; JSON has all of it.
+MOST_ROWS: Final = 60
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_CURVE: Final = 24
+
 
 @options.subcommand("replay", "0 done; 1 with --fail-on-refusal if something was refused")
 def command(
@@ -276,12 +282,6 @@ def lines_of(
         )
         other = f"{one_line(asked['container'])} started" if "start" in asked else "removed"
         yield f"  {number}: " + (f"admitted, {got}" if got else other)
-
-
-# Longer tables of utilisation are cut; JSON has all of it.
-MOST_ROWS: Final = 60
-_BARS: Final = "▁▂▃▄▅▆▇█"
-_CURVE: Final = 24
 
 
 def make_reports(

@@ -57,6 +57,45 @@ _NEWEST_PROFILE = VersionProfile()
 # Capacity, allocatable and available amounts of a resource, one for each NUMA node.
 Amounts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
+# The ways to score placements; see `Cluster.evaluate`.
+STRATEGIES: Final = (
+    "least-numa-nodes",
+    "least-allocated",
+    "most-allocated",
+    "balanced-allocation",
+    "document",
+)
+
+# The meaning of the codes in `Evaluation.reason`: the words that a kubelet puts into a pod's
+# status, Koordinator's for a pod that brings another policy than the node has, and the scheduler's
+# for claims that cannot be allocated.
+REASONS: Final = (
+    "",
+    "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+    "SMTAlignmentError",
+    "UnschedulableAndUnresolvable",
+    "EmptyPodSharedPoolError",
+    "Unschedulable",
+)
+
+AMOUNTS_ONLY: Final = (
+    "the cluster was made from NodeResourceTopology objects, which have amounts "
+    "only: make it from nodes"
+)
+
+_MOST_THREADS: Final = 256
+
+# The fewest containers to judge, over all nodes, for which a thread is used: two milliseconds of
+# work.
+_WORTH_A_THREAD: Final = 1 << 15
+
+# The number of parts that the nodes are divided into; each thread takes one part after another.
+_SHARES: Final = 16
+
+_MISMATCHED: Final = REASONS.index("UnschedulableAndUnresolvable")
+_OTHER: Final = REASONS.index("UnexpectedAdmissionError")
+
 
 def row_of_node(node: Node) -> Row:
     """Return what a cluster sees of a node: what the node admits and removes is seen there at once.
@@ -206,29 +245,6 @@ def requests_of(pod: Pod, resources: Collection[str]) -> list[Request]:
     return requests if len(requests) > 1 else [*requests, (0, (), (), False)]
 
 
-# The ways to score placements; see `Cluster.evaluate`.
-STRATEGIES: Final = (
-    "least-numa-nodes",
-    "least-allocated",
-    "most-allocated",
-    "balanced-allocation",
-    "document",
-)
-
-# The meaning of the codes in `Evaluation.reason`: the words that a kubelet puts into a pod's
-# status, Koordinator's for a pod that brings another policy than the node has, and the scheduler's
-# for claims that cannot be allocated.
-REASONS: Final = (
-    "",
-    "TopologyAffinityError",
-    "UnexpectedAdmissionError",
-    "SMTAlignmentError",
-    "UnschedulableAndUnresolvable",
-    "EmptyPodSharedPoolError",
-    "Unschedulable",
-)
-
-
 class Evaluation(Record, eq=False):
     """The answer of each node of a cluster to a pod.
 
@@ -308,19 +324,6 @@ def _flat_views(answer: Evaluation) -> list[npt.NDArray[Any]]:
         answer.exact,
     )
     return [array.view(np.uint8) if array.dtype == np.bool_ else array for array in arrays]
-
-
-AMOUNTS_ONLY: Final = (
-    "the cluster was made from NodeResourceTopology objects, which have amounts "
-    "only: make it from nodes"
-)
-
-_MOST_THREADS: Final = 256
-# The fewest containers to judge, over all nodes, for which a thread is used: two milliseconds of
-# work.
-_WORTH_A_THREAD: Final = 1 << 15
-# The number of parts that the nodes are divided into; each thread takes one part after another.
-_SHARES: Final = 16
 
 
 class Cluster:
@@ -778,10 +781,6 @@ class Cluster:
 def _check_strategy(strategy: str) -> None:
     if strategy not in STRATEGIES:
         raise InputError.at("the strategy", f"one of {', '.join(STRATEGIES)}", strategy)
-
-
-_MISMATCHED: Final = REASONS.index("UnschedulableAndUnresolvable")
-_OTHER: Final = REASONS.index("UnexpectedAdmissionError")
 
 
 def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:

@@ -39,6 +39,9 @@ _MOST_TRIALS: Final = 4000
 _MOST_ATTEMPTS: Final = 50
 _STRATEGY: Final = "most-allocated"
 
+# Nodes on which a pod is tried where nothing is proven.
+_MOST_NODES: Final = 24
+
 
 class Standing(Record):
     """The facts about a pod that decide whether it may go for others.
@@ -520,10 +523,6 @@ class _Greedy(_Search):
             self._empty.update(name, without(node, going))
             for pod in going:
                 self._variants.update(f"{name}/{pod.uid}", without(node, [pod]))
-
-
-# Nodes on which a pod is tried where nothing is proven.
-_MOST_NODES: Final = 24
 
 
 class _Proof(_Search):

@@ -37,6 +37,8 @@ _MORE_THAN_ANY: Final = MEMORY_LIMIT + 1
 _MOST_COUNTED: Final = 1 << 56
 _NOTHING_NEEDED: Final = np.iinfo(np.int64).min
 
+_MILLI: Final = 1000
+
 
 class Totals:
     """Sums over whole nodes: `cpu` in thousandths, memory in bytes, devices in pieces.
@@ -188,9 +190,6 @@ def _counted(amounts: Mapping[str, int]) -> dict[str, int]:
         name for name in amounts if is_pinned_memory(name) or name == "cpu" or is_device(name)
     ]
     return {name: amounts[name] for name in counted if name != "pods"}
-
-
-_MILLI: Final = 1000
 
 
 class Shortage(Record):

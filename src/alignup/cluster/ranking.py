@@ -38,6 +38,47 @@ if TYPE_CHECKING:
 
 _NONE: Final = TOPOLOGY_POLICIES.index("none")
 
+_PREFERENCE: Final = (True, None, False)
+
+_MISALIGNED: Final = (
+    "Unschedulable",
+    (
+        "the devices of the pod's claims are on other NUMA nodes than its CPUs and memory, or on "
+        "unknown ones"
+    ),
+    "devices of claims elsewhere",
+)
+
+# The pods that a kubelet runs by default (`maxPods`), those that are on the node already included.
+MOST_PODS: Final = 110
+
+_AFFINITY: Final = REASONS.index("TopologyAffinityError")
+_SINGLE: Final = TOPOLOGY_POLICIES.index("single-numa-node")
+_OTHER_POLICY: Final = "the pod's policy is not the node's"
+_WHOLE_CORES: Final = "cpu cannot be allocated as whole cores"
+
+_OTHERS: Final = {
+    "UnexpectedAdmissionError": "too little is left to allocate",
+    "SMTAlignmentError": _WHOLE_CORES,
+    "UnschedulableAndUnresolvable": _OTHER_POLICY,
+    "Unschedulable": "its claims cannot be allocated",
+}
+
+_TOGETHER: Final = "the containers do not fit together"
+
+# Nodes that are asked themselves why they refuse a pod.
+MOST_ASKED: Final = 64
+
+_PREFIX: Final = "NUMA: "
+
+# By the kind of the cause, as `alignup.explanations.cause.Cause` has it.
+_WORDS: Final = {
+    "too little": "not enough {} is free on the node",
+    "one node": "no NUMA node has enough {}",
+    "spread": "{} would need more NUMA nodes than on an empty machine",
+    "conflict": "no set of NUMA nodes suits {}",
+}
+
 
 class Refused(Record):
     """A node that would not take the pod.
@@ -163,17 +204,6 @@ def _by_claims(cluster: Cluster, pod: Pod, ranking: Ranking, *, require: bool) -
     )
 
 
-_PREFERENCE: Final = (True, None, False)
-_MISALIGNED: Final = (
-    "Unschedulable",
-    (
-        "the devices of the pod's claims are on other NUMA nodes than its CPUs and memory, or on "
-        "unknown ones"
-    ),
-    "devices of claims elsewhere",
-)
-
-
 def _refused(
     cluster: Cluster, pod: Pod, answer: Evaluation, shortages: Sequence[Shortage | None]
 ) -> tuple[Refused, ...]:
@@ -203,10 +233,6 @@ def _refused(
     return tuple(refused)
 
 
-# The pods that a kubelet runs by default (`maxPods`), those that are on the node already included.
-MOST_PODS: Final = 110
-
-
 def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
     """Return how many replicas of a pod each node could take, one after the other; the nodes stay as they are.
 
@@ -231,19 +257,6 @@ def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
         found.append(count)
 
     return found
-
-
-_AFFINITY: Final = REASONS.index("TopologyAffinityError")
-_SINGLE: Final = TOPOLOGY_POLICIES.index("single-numa-node")
-_OTHER_POLICY: Final = "the pod's policy is not the node's"
-_WHOLE_CORES: Final = "cpu cannot be allocated as whole cores"
-_OTHERS: Final = {
-    "UnexpectedAdmissionError": "too little is left to allocate",
-    "SMTAlignmentError": _WHOLE_CORES,
-    "UnschedulableAndUnresolvable": _OTHER_POLICY,
-    "Unschedulable": "its claims cannot be allocated",
-}
-_TOGETHER: Final = "the containers do not fit together"
 
 
 class Layout(Record):
@@ -362,18 +375,6 @@ def _on_nodes(offers: Sequence[Offer], ids: Sequence[int]) -> str:
             places = sorted(position for mask in good for position in bit_numbers(mask))
             parts.append(f"{_and(_shorts(offer.resources))} only on {_nodes(places, ids)}")
     return ", ".join(parts)
-
-
-# Nodes that are asked themselves why they refuse a pod.
-MOST_ASKED: Final = 64
-_PREFIX: Final = "NUMA: "
-# By the kind of the cause, as `alignup.explanations.cause.Cause` has it.
-_WORDS: Final = {
-    "too little": "not enough {} is free on the node",
-    "one node": "no NUMA node has enough {}",
-    "spread": "{} would need more NUMA nodes than on an empty machine",
-    "conflict": "no set of NUMA nodes suits {}",
-}
 
 
 def refusal_texts(

@@ -39,6 +39,26 @@ if TYPE_CHECKING:
 
     from alignup.core.amounts.board import Job
 
+# Shares of a NUMA node's CPUs, each with how many of sixteen pods request that share.
+_PARTS = ((1 / 8, 5), (1 / 4, 4), (1 / 2, 3), (3 / 4, 2), (1, 1), (2, 1))
+
+_MEAN_DURATION = 1000.0
+_GIBIBYTE = 1 << 30
+_PLACED: Final = "placed"
+_REFUSED: Final = "refused"
+
+# The outcomes after which a pod does not wait.
+_OVER: Final = (_PLACED, _REFUSED)
+
+# At how many arrivals stranded capacity is measured.
+_SAMPLES: Final = 100
+
+# Different demands that are kept up to date; forgotten together when there are more.
+_DEMANDS_KEPT: Final = 256
+
+# Changes of nodes that are remembered until all demands are forgotten.
+_CHANGES_KEPT: Final = 1 << 20
+
 
 class Arrival(Record):
     """A pod that wants to run.
@@ -140,13 +160,6 @@ def _admitted_pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
     return templates[key]
 
 
-# Shares of a NUMA node's CPUs, each with how many of sixteen pods request that share.
-_PARTS = ((1 / 8, 5), (1 / 4, 4), (1 / 2, 3), (3 / 4, 2), (1, 1), (2, 1))
-
-_MEAN_DURATION = 1000.0
-_GIBIBYTE = 1 << 30
-
-
 def synthetic_trace(
     cluster: Cluster, arrivals: int, seed: int = 0, load: float = 0.8
 ) -> list[Event]:
@@ -200,14 +213,6 @@ def _synthetic_pod(cpus: int, gibibytes: int, devices: dict[str, int]) -> Pod:
     return read_pod(
         {"metadata": {"name": "synthetic", "uid": "synthetic"}, "spec": {"containers": [container]}}
     )
-
-
-_PLACED: Final = "placed"
-_REFUSED: Final = "refused"
-# The outcomes after which a pod does not wait.
-_OVER: Final = (_PLACED, _REFUSED)
-# At how many arrivals stranded capacity is measured.
-_SAMPLES: Final = 100
 
 
 class Waiting(Record):
@@ -546,13 +551,6 @@ class Simulation:
         self._where[pod.uid] = (index, demand.request)
         self.totals.add(index, demand.request)
         return True
-
-
-# Different demands that are kept up to date; forgotten together when there are more.
-_DEMANDS_KEPT: Final = 256
-
-# Changes of nodes that are remembered until all demands are forgotten.
-_CHANGES_KEPT: Final = 1 << 20
 
 
 class Demand(Record, frozen=False):

@@ -50,6 +50,19 @@ _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_E
 # Seconds from a signal to the end, whatever is under way; Kubernetes gives a pod 30.
 GRACE: Final = 20
 
+_LOOK_SECONDS: Final = 10.0
+_SOON: Final = 7 * 86400.0
+
+# Seconds between two complaints about a certificate that ends soon.
+_AGAIN: Final = 86400.0
+
+# Python decodes certificates of authorities and of peers only: the tags of DER that RFC 5280 has on
+# the way to the end.
+_PEM: Final = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----\s([^-]*)-----END ")
+
+# What the span of the request that is being answered tells of it: its handler adds that.
+ABOUT: Final[ContextVar[dict[str, str]]] = ContextVar("about")
+
 
 def address(text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`; an IPv6 host is in brackets; port 0 is any free one.
@@ -108,12 +121,6 @@ def tls_context(
         context.verify_mode = ssl.CERT_OPTIONAL
 
     return context
-
-
-_LOOK_SECONDS: Final = 10.0
-_SOON: Final = 7 * 86400.0
-# Seconds between two complaints about a certificate that ends soon.
-_AGAIN: Final = 86400.0
 
 
 class ServedCertificate:
@@ -223,9 +230,6 @@ def end_of(path: Path) -> float:
         raise OSError(f"no certificate in PEM in {path}") from error
 
 
-# Python decodes certificates of authorities and of peers only: the tags of DER that RFC 5280 has on
-# the way to the end.
-_PEM: Final = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----\s([^-]*)-----END ")
 _VERSION, _SHORT_TIME = 0xA0, 0x17
 _LONG, _REST = 0x80, 0x7F
 
@@ -241,10 +245,6 @@ def _elements(data: bytes) -> list[tuple[int, bytes]]:
         at = start + length
         found.append((tag, data[start:at]))
     return found
-
-
-# What the span of the request that is being answered tells of it: its handler adds that.
-ABOUT: Final[ContextVar[dict[str, str]]] = ContextVar("about")
 
 
 def trace(app: web.Application, service: str, complain: Callable[[str], None]) -> None:

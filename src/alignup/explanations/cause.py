@@ -40,6 +40,26 @@ if TYPE_CHECKING:
     from alignup.node.node import Node
     from alignup.topology_manager.admission import ContainerAllocation
 
+# By reason, why the kubelet's own checks refuse a pod, where that needs no more words.
+NODE_CAUSES: Final = {
+    "NodeAffinity": (
+        "the node's labels do not match the pod's node selector or required node affinity"
+    ),
+    "NodePorts": "host ports of the pod are taken",
+    "TaintToleration": "the pod does not tolerate a NoExecute taint of the node",
+}
+
+MOST_CAUSES: Final = 8
+
+# Kinds of causes of which it is told if they hold on the empty node too: of amounts, and of the
+# policy.
+_OF_AMOUNTS: Final = frozenset({"too little", "allocation", "node"})
+
+_OF_POLICY: Final = frozenset({"one node", "spread", "conflict"})
+
+# The most containers whose NUMA nodes a sentence names.
+MOST_SHOWN: Final = 4
+
 
 class Cause(Record):
     """Why a pod was refused.
@@ -142,16 +162,6 @@ def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
         refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux"
     )
     return f"{words}: {', '.join(held)}" if refusal.reason == "NodePorts" and held else words
-
-
-# By reason, why the kubelet's own checks refuse a pod, where that needs no more words.
-NODE_CAUSES: Final = {
-    "NodeAffinity": (
-        "the node's labels do not match the pod's node selector or required node affinity"
-    ),
-    "NodePorts": "host ports of the pod are taken",
-    "TaintToleration": "the pod does not tolerate a NoExecute taint of the node",
-}
 
 
 def _lacking(trial: Trial, limits: NodeObject, resource: str) -> str:
@@ -287,13 +297,6 @@ def whole_cores(asked: int, cpus_per_core: int, too_few: str) -> Cause:
     )
 
 
-MOST_CAUSES: Final = 8
-# Kinds of causes of which it is told if they hold on the empty node too: of amounts, and of the
-# policy.
-_OF_AMOUNTS: Final = frozenset({"too little", "allocation", "node"})
-_OF_POLICY: Final = frozenset({"one node", "spread", "conflict"})
-
-
 def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
     """Return why the pod was refused, the first cause first; each holds without those before it."""
     found: list[Cause] = []
@@ -396,10 +399,6 @@ def without_requests(pod: Pod, container: str | None, resources: Collection[str]
         exclusive_cpus=cpus, memory=memory, devices=devices,
         constraints=replace(demands, requests=kept(demands.requests), overhead=kept(demands.overhead)),
     )  # fmt: skip
-
-
-# The most containers whose NUMA nodes a sentence names.
-MOST_SHOWN: Final = 4
 
 
 def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:

@@ -51,6 +51,46 @@ MOST_PARTS: Final = 8
 SCALE: Final = 64
 MEBI: Final = 1 << 20
 
+# On a node of more pods the removal of only so many, those that request most, is tried.
+MOST_REMOVALS: Final = 100
+
+# A smaller resize is looked for in steps of this part of the increase.
+_PARTS: Final = 64
+
+_GATES: Final = (
+    "InPlacePodVerticalScalingExclusiveCPUs",
+    "InPlacePodVerticalScalingExclusiveMemory",
+)
+
+# Words of the kubelet, and what they mean.
+_CAUSES: Final = (
+    (
+        "alongside CPU Manager",
+        "the pod is Guaranteed, and the static CPU policy takes no change of its CPUs",
+    ),
+    (
+        "alongside Memory Manager",
+        "the pod is Guaranteed, and the Static memory policy takes no change of its memory",
+    ),
+    ("is disabled", "the feature gate for such a resize is off"),
+    ("have enough capacity", "the pod would request more than the whole node has"),
+    (
+        "have enough allocatable",
+        "the pod would request more than the whole node has, so the API server refuses it",
+    ),
+    (
+        "have enough resource",
+        "the other pods request the rest of the node; the kubelet tries again when that changes",
+    ),
+    (
+        "",
+        (
+            "the managers find no NUMA nodes for the new amounts that the policy accepts; the kubelet "
+            "tries again later"
+        ),
+    ),
+)
+
 
 def reductions(
     attempts: Attempts, causes: Sequence[Cause], resources: Sequence[str], container: str | None
@@ -383,43 +423,6 @@ def _equal_amounts(pod: Pod) -> str:
 
 
 # ---- resizes in place
-
-# On a node of more pods the removal of only so many, those that request most, is tried.
-MOST_REMOVALS: Final = 100
-# A smaller resize is looked for in steps of this part of the increase.
-_PARTS: Final = 64
-_GATES: Final = (
-    "InPlacePodVerticalScalingExclusiveCPUs",
-    "InPlacePodVerticalScalingExclusiveMemory",
-)
-# Words of the kubelet, and what they mean.
-_CAUSES: Final = (
-    (
-        "alongside CPU Manager",
-        "the pod is Guaranteed, and the static CPU policy takes no change of its CPUs",
-    ),
-    (
-        "alongside Memory Manager",
-        "the pod is Guaranteed, and the Static memory policy takes no change of its memory",
-    ),
-    ("is disabled", "the feature gate for such a resize is off"),
-    ("have enough capacity", "the pod would request more than the whole node has"),
-    (
-        "have enough allocatable",
-        "the pod would request more than the whole node has, so the API server refuses it",
-    ),
-    (
-        "have enough resource",
-        "the other pods request the rest of the node; the kubelet tries again when that changes",
-    ),
-    (
-        "",
-        (
-            "the managers find no NUMA nodes for the new amounts that the policy accepts; the kubelet "
-            "tries again later"
-        ),
-    ),
-)
 
 
 class ResizeExplanation(Record):

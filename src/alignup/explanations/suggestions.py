@@ -43,6 +43,15 @@ Option = tuple[float, Suggestion]
 
 MOST_SUGGESTIONS: Final = 5
 
+MOST_FOUND: Final = 2
+
+# Of the CPU manager: its state file leaves out the reserved CPUs then, and no kubelet starts on it
+# once these change.
+STRICT: Final = "strict-cpu-reservation"
+
+COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
+NOT_PREFERRED: Final = 0.3
+
 
 def suggestions_for(
     node: Node,
@@ -191,14 +200,6 @@ def _plugin_changes(attempts: Attempts, holdings: Holdings) -> Iterator[Suggesti
             )
             yield Suggestion("plugin", text, {"excludeTopology": [resource]})
             return
-
-
-MOST_FOUND: Final = 2
-# Of the CPU manager: its state file leaves out the reserved CPUs then, and no kubelet starts on it
-# once these change.
-STRICT: Final = "strict-cpu-reservation"
-COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, "none": 0.8}
-NOT_PREFERRED: Final = 0.3
 
 
 def kubelet_changes(

@@ -59,6 +59,18 @@ _OTHER_FIELDS: Final = (
 )
 _DECODE: Final = msgspec.json.Decoder(dict[str, object] | None).decode
 
+# Koordinator's names of the policies, and the kubelet's.
+KUBELET_NAMES: Final = dict(
+    zip(POLICIES, ("none", "single-numa-node", "restricted", "best-effort"), strict=True)
+)
+
+# The annotations that may carry a pod's policy; the first that is present counts alone, the
+# scheduler's own first.
+ANNOTATIONS: Final = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
+
+# The number of pods that a sentence names before it counts the rest.
+MOST_NAMED: Final = 4
+
 
 class StatusCode(StrEnum):
     """The codes with which a step of a scheduler judges a pod and a node; names are the framework's.
@@ -174,16 +186,6 @@ def _listed(values: Iterable[str]) -> str:
     return ", ".join(map(repr, values))
 
 
-# Koordinator's names of the policies, and the kubelet's.
-KUBELET_NAMES: Final = dict(
-    zip(POLICIES, ("none", "single-numa-node", "restricted", "best-effort"), strict=True)
-)
-
-# The annotations that may carry a pod's policy; the first that is present counts alone, the
-# scheduler's own first.
-ANNOTATIONS: Final = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
-
-
 class PodPolicy(Record):
     """A pod's policy by the kubelet's name (`none`: no opinion), and its exclusivity.
 
@@ -275,9 +277,6 @@ class Occupancy(Record):
 
 
 NOTHING_HELD: Final = Occupancy()
-
-# The number of pods that a sentence names before it counts the rest.
-MOST_NAMED: Final = 4
 
 
 def mixes(mask: int, occupancy: Occupancy, *, single: bool) -> bool:

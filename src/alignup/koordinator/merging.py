@@ -54,6 +54,9 @@ _Outcome: TypeAlias = tuple[int, float, bool]
 # before is first replaced by it.
 _Block: TypeAlias = tuple[tuple[int, float, _Outcome], ...]
 
+_NO_PREFERENCE = ScoredHint(None, preferred=True)
+_IMPOSSIBLE = ScoredHint(None, preferred=False, unsatisfied=True)
+
 
 def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bool]) -> ScoredHint:
     """Return what the walk over all combinations ends with.
@@ -165,9 +168,6 @@ def _then(first: _Block, second: _Block) -> _Block:
 # A provider's offers by resource, as `alignup.topology_manager.provider.ResourceHints`, with scored
 # hints.
 ProviderHints: TypeAlias = Mapping[str, Sequence[ScoredHint] | None] | None
-
-_NO_PREFERENCE = ScoredHint(None, preferred=True)
-_IMPOSSIBLE = ScoredHint(None, preferred=False, unsatisfied=True)
 
 
 class Merged(Record):

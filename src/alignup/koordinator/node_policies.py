@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from alignup.topology_manager.manager import TopologyManager
     from alignup.topology_manager.provider import HintProvider, ResourceHints
 
+# Longer lists are descriptions of what fits on over 12 NUMA nodes; they are asked node by node.
+_MOST_LISTED: Final = 4096
+
 
 class ExclusivePolicy(Record):
     """A policy that merges only the hints that exclusivity permits.
@@ -295,10 +298,6 @@ def _permitted(resources: ResourceHints, avoidance: Avoidance) -> ResourceHints:
         resource: None if hints is None else permitted(hints, avoidance)
         for resource, hints in resources.items()
     }
-
-
-# Longer lists are descriptions of what fits on over 12 NUMA nodes; they are asked node by node.
-_MOST_LISTED: Final = 4096
 
 
 class Avoidance(Record):

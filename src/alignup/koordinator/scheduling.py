@@ -50,6 +50,9 @@ from alignup.records import Record, field, replace
 # (requested including the new pod, capacity) of each resource on one set of nodes.
 Utilisations: TypeAlias = "Sequence[tuple[int, int]]"
 
+# Every set of NUMA nodes is looked at, in the order of the definition. More would take too long.
+MAX_NODES: Final = 16
+
 
 class PlacedPod(Record):
     """A pod on a node: the NUMA nodes of its CPU set and of all its resources, as masks, and its policy."""
@@ -361,10 +364,6 @@ class _Alignment(Record):
         return exclusivity_sentence(
             {name: holding_words(held, ids, single=single) for name, held in there}
         )
-
-
-# Every set of NUMA nodes is looked at, in the order of the definition. More would take too long.
-MAX_NODES: Final = 16
 
 
 class Demand(Record):

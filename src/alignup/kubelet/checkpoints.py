@@ -39,6 +39,16 @@ from alignup.topology_manager.admission import MemoryBlock
 
 _T = TypeVar("_T")
 
+_OFFSET: Final = 0x811C9DC5
+_PRIME: Final = 0x01000193
+_MASK: Final = 0xFFFFFFFF
+
+# The group of the devices whose plugin reported no NUMA node.
+NO_NUMA_NODE: Final = -1
+
+_NODE: Final = re.compile(r"-?[0-9]{1,9}")
+_DAMAGED = "; alignup node check tells what a kubelet does about it"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
@@ -127,11 +137,6 @@ def decode_checkpoint(data: bytes, kind: type[_T], what: str, source: str) -> _T
     value: object = decode_json(data, what, source)
     with errors_in(source):
         return decode(value, kind)
-
-
-_OFFSET: Final = 0x811C9DC5
-_PRIME: Final = 0x01000193
-_MASK: Final = 0xFFFFFFFF
 
 
 def checksum_of(text: str) -> int:
@@ -475,12 +480,6 @@ def _memory_texts(
     yield 1, f"(*state.MemoryManagerCheckpointV1){text}{after}"
 
 
-# The group of the devices whose plugin reported no NUMA node.
-NO_NUMA_NODE: Final = -1
-
-_NODE: Final = re.compile(r"-?[0-9]{1,9}")
-
-
 class DeviceEntry(Record):
     """The devices of one resource that one container holds.
 
@@ -585,9 +584,6 @@ def _node(key: str, source: str) -> int:
     if not _NODE.fullmatch(key):
         raise InputError.at(f"DeviceIDs in {source}", "ids of NUMA nodes", key)
     return int(key)
-
-
-_DAMAGED = "; alignup node check tells what a kubelet does about it"
 
 
 class KubeletState(Record):

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 _DROP_IN: Final = ".conf"
 
+# Of options that are not false by default.
+_DEFAULTS: Final = {"max-allowable-numa-nodes": str(policy_options.DEFAULT_MAXIMUM)}
+
+_GATES: Final = "featureGates"
+
 
 class Configuration(Record):
     """The fields of a KubeletConfiguration as they are in effect.
@@ -141,11 +146,6 @@ def _merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, An
         else:
             merged[key] = value
     return merged
-
-
-# Of options that are not false by default.
-_DEFAULTS: Final = {"max-allowable-numa-nodes": str(policy_options.DEFAULT_MAXIMUM)}
-_GATES: Final = "featureGates"
 
 
 class Setting(Record):

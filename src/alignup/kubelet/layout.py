@@ -47,6 +47,54 @@ _PODS: Final = re.compile(r"namespaces/[^/]+/core/pods\.ya?ml")
 _CURRENT: Final = "machineconfiguration.openshift.io/currentConfig"
 _SHOWN: Final = 6
 
+KUBELET: Final = "var/lib/kubelet"
+CONFIG: Final = f"{KUBELET}/config.yaml"
+
+# Where OpenShift, EKS, RKE2 and k3s have a kubelet's configuration, and a word of it: kubeadm has a
+# kubeconfig of the first name.
+CONFIGS_ELSEWHERE: Final[Mapping[str, bytes]] = {
+    "etc/kubernetes/kubelet.conf": b"KubeletConfiguration",
+    "etc/kubernetes/kubelet/config.json": b"KubeletConfiguration",
+    "etc/kubernetes/kubelet/kubelet-config.json": b"KubeletConfiguration",
+    "etc/rancher/rke2/config.yaml": b"kubelet-arg",
+    "etc/rancher/k3s/config.yaml": b"kubelet-arg",
+}
+
+CONFIG_FOLDER: Final = f"{KUBELET}/config.d"
+CPU_STATE: Final = f"{KUBELET}/cpu_manager_state"
+MEMORY_STATE: Final = f"{KUBELET}/memory_manager_state"
+ALLOCATED: Final = f"{KUBELET}/allocated_pods_state"
+DEVICE_CHECKPOINT: Final = f"{KUBELET}/device-plugins/kubelet_internal_checkpoint"
+LIST: Final = "podresources/list.json"
+ALLOCATABLE: Final = "podresources/allocatable.json"
+PODS: Final = "pods.json"
+NODE: Final = "node.json"
+
+# The objects of claims (DRA) that matter on the node.
+CLAIMS: Final = "resources.json"
+
+FILES: Final = frozenset(
+    (
+        CONFIG,
+        CPU_STATE,
+        MEMORY_STATE,
+        ALLOCATED,
+        DEVICE_CHECKPOINT,
+        LIST,
+        ALLOCATABLE,
+        PODS,
+        NODE,
+        CLAIMS,
+    )
+)
+
+# Of one file: the pods of a node with thousands of them.
+_MOST_BYTES: Final = 32 << 20
+
+_CHUNK: Final = 1 << 20
+_WHAT: Final = "a node's archive"
+_MISSING: Final = (FileNotFoundError, NotADirectoryError)
+
 
 def _is_wanted(path: str) -> bool:
     """Return whether a file of a must-gather is read."""
@@ -121,48 +169,8 @@ def _json(value: Any) -> bytes:
 # What names a file or a folder.
 AnyPath: TypeAlias = str | os.PathLike[str]
 
-KUBELET: Final = "var/lib/kubelet"
-CONFIG: Final = f"{KUBELET}/config.yaml"
-# Where OpenShift, EKS, RKE2 and k3s have a kubelet's configuration, and a word of it: kubeadm has a
-# kubeconfig of the first name.
-CONFIGS_ELSEWHERE: Final[Mapping[str, bytes]] = {
-    "etc/kubernetes/kubelet.conf": b"KubeletConfiguration",
-    "etc/kubernetes/kubelet/config.json": b"KubeletConfiguration",
-    "etc/kubernetes/kubelet/kubelet-config.json": b"KubeletConfiguration",
-    "etc/rancher/rke2/config.yaml": b"kubelet-arg",
-    "etc/rancher/k3s/config.yaml": b"kubelet-arg",
-}
-CONFIG_FOLDER: Final = f"{KUBELET}/config.d"
-CPU_STATE: Final = f"{KUBELET}/cpu_manager_state"
-MEMORY_STATE: Final = f"{KUBELET}/memory_manager_state"
-ALLOCATED: Final = f"{KUBELET}/allocated_pods_state"
-DEVICE_CHECKPOINT: Final = f"{KUBELET}/device-plugins/kubelet_internal_checkpoint"
-LIST: Final = "podresources/list.json"
-ALLOCATABLE: Final = "podresources/allocatable.json"
-PODS: Final = "pods.json"
-NODE: Final = "node.json"
-# The objects of claims (DRA) that matter on the node.
-CLAIMS: Final = "resources.json"
 
-FILES: Final = frozenset(
-    (
-        CONFIG,
-        CPU_STATE,
-        MEMORY_STATE,
-        ALLOCATED,
-        DEVICE_CHECKPOINT,
-        LIST,
-        ALLOCATABLE,
-        PODS,
-        NODE,
-        CLAIMS,
-    )
-)
 _TOPS: Final = ROOT_TOPS | _MUST_GATHER_TOPS | {name.partition("/")[0] for name in FILES}
-# Of one file: the pods of a node with thousands of them.
-_MOST_BYTES: Final = 32 << 20
-_CHUNK: Final = 1 << 20
-_WHAT: Final = "a node's archive"
 _ROOTS: Final = (
     "sys",
     "proc",
@@ -170,7 +178,6 @@ _ROOTS: Final = (
     "etc",
     *(name.partition("/")[0] for name in (LIST, PODS, NODE)),
 )
-_MISSING: Final = (FileNotFoundError, NotADirectoryError)
 
 
 class FolderFiles:

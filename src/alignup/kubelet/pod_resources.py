@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 
     from alignup.kubelet.layout import NodeFiles
 
+_SERVICE: Final = "/v1.PodResourcesLister/"
+
+# As many bytes as the kubelet's own clients take.
+_OPTIONS: Final = (("grpc.max_receive_message_length", 16 << 20), ("grpc.enable_retries", 0))
+
+_SECONDS: Final = 5.0
+SOCKET: Final = f"{layout.KUBELET}/pod-resources/kubelet.sock"
+
 
 class ContainerResources(Record):
     """The resources that a container has for itself, as the kubelet tells them.
@@ -204,13 +212,6 @@ def _devices(entries: Iterable[_Devices] | None) -> dict[str, tuple[Device, ...]
         for entry in entries or ()
         for identity in entry.device_ids or ()
     )
-
-
-_SERVICE: Final = "/v1.PodResourcesLister/"
-# As many bytes as the kubelet's own clients take.
-_OPTIONS: Final = (("grpc.max_receive_message_length", 16 << 20), ("grpc.enable_retries", 0))
-_SECONDS: Final = 5.0
-SOCKET: Final = f"{layout.KUBELET}/pod-resources/kubelet.sock"
 
 
 def find_answers(files: NodeFiles) -> tuple[tuple[PodResources, ...] | None, Allocatable | None]:

@@ -67,6 +67,10 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.topology_manager.admission import MemoryBlock
 
+# From this minor release on, PodResources lists no pods that have ended
+# (KubeletPodResourcesListUseActivePods).
+_LISTS_ACTIVE_PODS: Final = 34
+
 
 def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[PodDocument, ...]:
     """Return the pods of a List, in its order.
@@ -165,11 +169,6 @@ def read_node_object(data: bytes, source: str = "node.json") -> NodeObject:
         value = value["items"][0]
 
     return node_object(value, source)
-
-
-# From this minor release on, PodResources lists no pods that have ended
-# (KubeletPodResourcesListUseActivePods).
-_LISTS_ACTIVE_PODS: Final = 34
 
 
 class NodeRecords(Record):

@@ -29,6 +29,9 @@ _LEAST_BYTES: Final = 1 << 20
 # bound.
 _LEAST_SHARE: Final = 100
 
+_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_DEVICE_VARIABLES: Final = ("PCIDEVICE_", "ALIGNUP_DEVICE_")
+
 
 class ExpectedPlacement(Record):
     """The place that a container or a lease has on the machine.
@@ -232,9 +235,6 @@ def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> It
 
 
 # ---- this process itself
-
-_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_DEVICE_VARIABLES: Final = ("PCIDEVICE_", "ALIGNUP_DEVICE_")
 
 
 def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -29,6 +29,23 @@ from alignup.text.known_keys import unknown_keys
 
 _MOST_DIGITS: Final = 9
 
+_COMMENT: Final = re.compile(r"[ \t]*[#;]")
+_OTHER_PROGRAM: Final = re.compile(r"(?:^|[\s/])(?:kube-(?!let)[a-z-]+|grep)\s")
+_QUOTES: Final = str.maketrans("", "", "\"'`")
+_VARIABLE: Final = re.compile(r"(?:[A-Za-z_]\w*=)+(?=--)")
+_RANCHERS: Final = re.compile(r"--kubelet-arg[= ]\s*(?:--)?")
+_KIND: Final = "KubeletConfiguration"
+
+_GET: Final = (
+    "`kubectl get --raw /api/v1/nodes/NODE/proxy/configz` prints the one that is in effect"
+)
+
+_MOST_NESTED: Final = 4
+_OBJECT: Final = re.compile(r"^(?:kind|apiVersion):|^\s*[{\[]\s*[\"{]", re.MULTILINE)
+_DATA_URL: Final = re.compile(r"data:[^,;]*(?:;(?!base64)[^,;]*)*(;base64)?,(.*)", re.DOTALL)
+_MIME: Final = re.compile(r"\s*(?:MIME-Version|Content-Type):", re.IGNORECASE)
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
 
 class KubeletFlags(Record):
     """What flags say.
@@ -83,13 +100,6 @@ def read_flags(words: Iterable[str]) -> KubeletFlags:
         fields,
         gates,
     )
-
-
-_COMMENT: Final = re.compile(r"[ \t]*[#;]")
-_OTHER_PROGRAM: Final = re.compile(r"(?:^|[\s/])(?:kube-(?!let)[a-z-]+|grep)\s")
-_QUOTES: Final = str.maketrans("", "", "\"'`")
-_VARIABLE: Final = re.compile(r"(?:[A-Za-z_]\w*=)+(?=--)")
-_RANCHERS: Final = re.compile(r"--kubelet-arg[= ]\s*(?:--)?")
 
 
 def words_in_text(text: str) -> list[str]:
@@ -169,17 +179,6 @@ _FORMS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "eviction": lambda text, flag: _map(text.replace("<", "="), flag),
     "reservedMemory": _reserved_memory,
 }
-
-
-_KIND: Final = "KubeletConfiguration"
-_GET: Final = (
-    "`kubectl get --raw /api/v1/nodes/NODE/proxy/configz` prints the one that is in effect"
-)
-_MOST_NESTED: Final = 4
-_OBJECT: Final = re.compile(r"^(?:kind|apiVersion):|^\s*[{\[]\s*[\"{]", re.MULTILINE)
-_DATA_URL: Final = re.compile(r"data:[^,;]*(?:;(?!base64)[^,;]*)*(;base64)?,(.*)", re.DOTALL)
-_MIME: Final = re.compile(r"\s*(?:MIME-Version|Content-Type):", re.IGNORECASE)
-_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 # Takes what lies at a place of a document, by that name, into what was found so far at that depth.

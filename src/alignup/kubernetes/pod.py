@@ -19,6 +19,26 @@ from alignup.kubernetes.quantity import LARGEST, in_units, is_whole
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 from alignup.records import Record, field, replace
 
+OS_LABEL: Final = "kubernetes.io/os"
+
+# The annotation of a pod by which its containers name policies of their own, or of a RuntimeClass
+# with one for the containers of its pods; no kubelet reads it.
+POLICIES: Final = "alignup.dev/policies"
+
+_COMPUTE: Final = ("cpu", "memory")
+_HUGEPAGES: Final = "hugepages-"
+_NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
+_NEWEST_READING: Final = PodReading()
+CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+
+# The annotation by which the API server's copy of a static pod is known.
+MIRROR: Final = "kubernetes.io/config.mirror"
+
+# Values of the annotation with which a kubelet marks static pods, which no API server has created.
+_STATIC_SOURCES: Final = ("file", "http")
+
+_NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
+
 
 class QOSClass(StrEnum):
     """The quality of service class that Kubernetes derives from requests and limits.
@@ -61,12 +81,6 @@ def qos_class(resources: Iterable[tuple[Mapping[str, int], Mapping[str, int]]]) 
         return QOSClass.BEST_EFFORT
 
     return QOSClass.GUARANTEED if is_limited and requests == limits else QOSClass.BURSTABLE
-
-
-OS_LABEL: Final = "kubernetes.io/os"
-# The annotation of a pod by which its containers name policies of their own, or of a RuntimeClass
-# with one for the containers of its pods; no kubelet reads it.
-POLICIES: Final = "alignup.dev/policies"
 
 
 class Container(Record):
@@ -218,16 +232,6 @@ class Pod(Record):
         return self.pod_level is PodLevel.MANAGED
 
 
-_COMPUTE: Final = ("cpu", "memory")
-_HUGEPAGES: Final = "hugepages-"
-_NOTHING: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
-_NEWEST_READING: Final = PodReading()
-CONFIG_SOURCE: Final = "kubernetes.io/config.source"
-# The annotation by which the API server's copy of a static pod is known.
-MIRROR: Final = "kubernetes.io/config.mirror"
-# Values of the annotation with which a kubelet marks static pods, which no API server has created.
-_STATIC_SOURCES: Final = ("file", "http")
-_NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 _Item = TypeVar("_Item", Container, "RawRequests")
 
 

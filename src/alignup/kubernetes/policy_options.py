@@ -25,6 +25,25 @@ from alignup.kubernetes.versions import (
 from alignup.records import Record
 from alignup.text.known_keys import unknown_keys
 
+# NUMA nodes that a kubelet allows without max-allowable-numa-nodes, which must not be smaller.
+DEFAULT_MAXIMUM: Final = 8
+
+_EXCLUSIVE: Final = (
+    ("full-pcpus-only", "distribute-cpus-across-cores"),
+    ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
+    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"),
+    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
+)
+
+# The words that Go's strconv.ParseBool takes.
+GO_BOOLEANS: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+
+# The gates that set all gates of a stage, with that stage.
+ALL_OF: Final = {"AllAlpha": "alpha", "AllBeta": "beta"}
+
 
 class OptionFamily(Record):
     """The options of one manager.
@@ -114,21 +133,6 @@ def check_available(
             words = f"{family.words} Policy {stage.title()}-level Options not enabled"
             off = f"the feature gate {gate} of kubelet {version} is off"
             raise ConfigError(f'{words}, but option "{name}" provided ({where}: {off})')
-
-
-# NUMA nodes that a kubelet allows without max-allowable-numa-nodes, which must not be smaller.
-DEFAULT_MAXIMUM: Final = 8
-_EXCLUSIVE: Final = (
-    ("full-pcpus-only", "distribute-cpus-across-cores"),
-    ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
-    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"),
-    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
-)
-# The words that Go's strconv.ParseBool takes.
-GO_BOOLEANS: Final = {
-    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
-}
 
 
 class TopologyOptions(Record):
@@ -226,9 +230,6 @@ def set_options(options: TopologyOptions | CpuOptions) -> dict[str, str]:
 OPTION_GATES: Final = tuple(
     one.gate_of(stage) for one in (CPU_FAMILY, TOPOLOGY_FAMILY) for stage in ("alpha", "beta")
 )
-
-# The gates that set all gates of a stage, with that stage.
-ALL_OF: Final = {"AllAlpha": "alpha", "AllBeta": "beta"}
 
 
 def effective_gates(

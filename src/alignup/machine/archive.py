@@ -76,6 +76,19 @@ _DAMAGE: Final = (
     *(ValueError, OverflowError, RuntimeError, EOFError, struct.error),
 )
 
+# First names of paths from the root of a machine, as `read_archive` takes them.
+ROOT_TOPS: Final = frozenset({"sys", "proc", "etc", "var"})
+
+# The lines of `proc/cpuinfo` that are kept: the numbers of CPUs, and those that identify AMD's
+# modules.
+CPUINFO_LINES: Final = ("processor", "vendor_id", "cpu family")
+
+_KEPT: Final = re.compile(
+    rf"^[ \t]*(?:{'|'.join(CPUINFO_LINES)})[ \t]*(?::[^\r\n]*)?$", re.MULTILINE
+)
+
+_WILD: Final = re.compile(r"[*?\[]")
+
 
 class Archive(Record):
     """The files and links that were read of an archive, by path from the root.
@@ -464,10 +477,6 @@ def _tar_content(stream: _Forward, member: tarfile.TarInfo) -> bytes:
     return data
 
 
-# First names of paths from the root of a machine, as `read_archive` takes them.
-ROOT_TOPS: Final = frozenset({"sys", "proc", "etc", "var"})
-
-
 def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
     """Pack the kernel files beneath `root` that discovery reads, and nothing else; return how many they were.
 
@@ -540,16 +549,6 @@ def kernel_tree(archive: Archive, source: str) -> MemoryTree | None:
                 files[f"{link}/{name}"] = files[f"{folder}/{name}"]
     kept = {name: kept_text(name, text) for name, text in files.items() if is_kernel_file(name)}
     return MemoryTree(source, kept) if kept else None
-
-
-# The lines of `proc/cpuinfo` that are kept: the numbers of CPUs, and those that identify AMD's
-# modules.
-CPUINFO_LINES: Final = ("processor", "vendor_id", "cpu family")
-
-_KEPT: Final = re.compile(
-    rf"^[ \t]*(?:{'|'.join(CPUINFO_LINES)})[ \t]*(?::[^\r\n]*)?$", re.MULTILINE
-)
-_WILD: Final = re.compile(r"[*?\[]")
 
 
 @cache

@@ -38,6 +38,9 @@ _NO_HINT = (
 UNKNOWN_NUMA_NODE = -1
 _KEYS = frozenset({"id", "numa", "healthy", "pci"})
 
+# The keys, besides the machine, that a machine object, a scenario and a node line have in common.
+EXTRA_KEYS: Final = ("devices", "preferredSets", "kubelet")
+
 
 class Device(Record):
     """One device as its plugin reports it.
@@ -295,10 +298,6 @@ def near_cpu_nodes(machine: Machine, inventory: Inventory) -> dict[str, tuple[De
         )
 
     return {resource: tuple(map(placed, devices)) for resource, devices in inventory.items()}
-
-
-# The keys, besides the machine, that a machine object, a scenario and a node line have in common.
-EXTRA_KEYS: Final = ("devices", "preferredSets", "kubelet")
 
 
 class LoadedMachine(Record):

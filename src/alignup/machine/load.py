@@ -38,6 +38,11 @@ _HEAD: Final = 512
 _JSON: Final = re.compile(rb'\s*(?:\{(?!\s*"(?:lscpu|cpus)")|\[\s*[\[{"\d\]])')
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
+_SUFFIX: Final = ".json"
+
+# importlib.resources and pathlib take longer to import than everything here takes
+_FOLDER: Final = os.path.join(os.path.dirname(__file__), "catalog_data")  # noqa: PTH118, PTH120
+
 
 def read_machine(source: str | os.PathLike[str]) -> Machine:
     """Return the machine that a name, a folder or a file describes: what `--machine` takes.
@@ -308,11 +313,6 @@ def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None
         return loaded
 
     return loaded.with_devices(gpus.devices, gpus.preferred_sets)
-
-
-_SUFFIX: Final = ".json"
-# importlib.resources and pathlib take longer to import than everything here takes
-_FOLDER: Final = os.path.join(os.path.dirname(__file__), "catalog_data")  # noqa: PTH118, PTH120
 
 
 class _Catalog(Mapping[str, LoadedMachine]):

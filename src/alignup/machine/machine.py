@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
 _PAGE_SIZE: Final = "([1-9][0-9]{0,8})(Ki|Mi|Gi|Ti)"
 
+# A mask of NUMA nodes is one machine word.
+NUMA_NODE_LIMIT: Final = 64
+
+# Bytes of all NUMA nodes together, so that no sum of amounts leaves the 63 bits that the kernels
+# count in.
+MEMORY_LIMIT: Final = 1 << 61
+
+# The distance of nodes that cannot reach each other (ACPI's SLIT); written for ids that do not
+# exist.
+UNREACHABLE: Final = 255
+
 
 class Core(Record):
     """A physical core: the kernel numbers of its CPUs (SMT siblings, ascending), its socket and L3 group.
@@ -219,18 +230,6 @@ def _group_of_cpu(groups: Iterable[tuple[int, int]]) -> dict[int, int]:
             found[cpu] = number
         seen |= group
     return found
-
-
-# A mask of NUMA nodes is one machine word.
-NUMA_NODE_LIMIT: Final = 64
-
-# Bytes of all NUMA nodes together, so that no sum of amounts leaves the 63 bits that the kernels
-# count in.
-MEMORY_LIMIT: Final = 1 << 61
-
-# The distance of nodes that cannot reach each other (ACPI's SLIT); written for ids that do not
-# exist.
-UNREACHABLE: Final = 255
 
 
 class Machine(Record):

@@ -31,6 +31,11 @@ _SELECTOR: Final = re.compile(
     r"(?:(?(vendor),)class=(?P<class>[0-9a-fA-F]{2}|[0-9a-fA-F]{4}))?"
 )
 
+# How far two devices are apart, nearest first: one device, one switch, several bridges, one host
+# bridge (root), one NUMA node, the machine. NVIDIA's words, as
+# `nvmlDeviceGetTopologyCommonAncestor` means them.
+DISTANCES: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")
+
 
 class PciSelector(Record):
     """A choice of PCI devices as the devices of a resource. Numbers are in hex, in lower case; empty: any.
@@ -161,10 +166,6 @@ def vendor_of(number: str) -> str:
     return str(_names()["vendors"].get(number, ""))
 
 
-# How far two devices are apart, nearest first: one device, one switch, several bridges, one host
-# bridge (root), one NUMA node, the machine. NVIDIA's words, as
-# `nvmlDeviceGetTopologyCommonAncestor` means them.
-DISTANCES: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")
 PIX, PXB, PHB, NODE, SYS = range(1, len(DISTANCES))
 
 

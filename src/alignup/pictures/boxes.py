@@ -25,6 +25,10 @@ GAP: Final = 5
 # "hugepages-2Mi")`.
 Key = tuple[str | int, ...]
 
+_ELLIPSIS: Final = "…"
+_NARROW: Final = frozenset(" .,:;!|'`ijl()[]/-")
+_BROAD: Final = frozenset("mwMW@%…")
+
 
 class Box(Record):
     """A rectangle with a heading, a tooltip and boxes inside; in pixels from the left upper corner around it.
@@ -108,11 +112,6 @@ def framed(
 def group(parts: Sequence[Box]) -> Box:
     """Return placed boxes as one that is not seen itself."""
     return framed("group", parts, padding=0)
-
-
-_ELLIPSIS: Final = "…"
-_NARROW: Final = frozenset(" .,:;!|'`ijl()[]/-")
-_BROAD: Final = frozenset("mwMW@%…")
 
 
 def text_width(text: str, size: int) -> int:

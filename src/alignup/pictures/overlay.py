@@ -35,6 +35,46 @@ if TYPE_CHECKING:
 _SIGN_FONT: Final = 10
 _NARROWEST_PART: Final = 3
 
+# Without I and O, which resemble digits, and R, which stands for what is reserved.
+_LETTERS: Final = "ABCDEFGHJKLMNPQSTUVWXYZ"
+
+# Light tints, and the colours of the lines on them.
+_TINTS: Final = (
+    "#cfe2f7",
+    "#fbd9b5",
+    "#cdeacb",
+    "#f6cfe2",
+    "#f7eea6",
+    "#c5ecee",
+    "#dfd3f2",
+    "#e6d5c3",
+)
+
+_LINES: Final = (
+    "#3b78b8",
+    "#c9741a",
+    "#3f8f3a",
+    "#b8407f",
+    "#a08c00",
+    "#218a8f",
+    "#6f4fae",
+    "#80592e",
+)
+
+# Lines of a tile of 6 by 6 pixels; none: the plain tint.
+_MOTIFS: Final = (
+    "",
+    "M-1 1L1 -1M-1 7L7 -1M5 7L7 5",
+    "M2 3h2",
+    "M-1 5L1 7M-1 -1L7 7M5 -1L7 1",
+    "M0 3h6",
+    "M3 0v6",
+)
+
+_CROSSED: Final = "M-1 1L1 -1M-1 7L7 -1M5 7L7 5M-1 5L1 7M-1 -1L7 7M5 -1L7 1"
+_WIDEST_NAME: Final = 200
+_SWATCH: Final = (30, 15)
+
 
 class Layer(Record):
     """Shapes, and the text that is to be above the shapes of all layers."""
@@ -205,41 +245,6 @@ def _held(
     return found
 
 
-# Without I and O, which resemble digits, and R, which stands for what is reserved.
-_LETTERS: Final = "ABCDEFGHJKLMNPQSTUVWXYZ"
-# Light tints, and the colours of the lines on them.
-_TINTS: Final = (
-    "#cfe2f7",
-    "#fbd9b5",
-    "#cdeacb",
-    "#f6cfe2",
-    "#f7eea6",
-    "#c5ecee",
-    "#dfd3f2",
-    "#e6d5c3",
-)
-_LINES: Final = (
-    "#3b78b8",
-    "#c9741a",
-    "#3f8f3a",
-    "#b8407f",
-    "#a08c00",
-    "#218a8f",
-    "#6f4fae",
-    "#80592e",
-)
-# Lines of a tile of 6 by 6 pixels; none: the plain tint.
-_MOTIFS: Final = (
-    "",
-    "M-1 1L1 -1M-1 7L7 -1M5 7L7 5",
-    "M2 3h2",
-    "M-1 5L1 7M-1 -1L7 7M5 -1L7 1",
-    "M0 3h6",
-    "M3 0v6",
-)
-_CROSSED: Final = "M-1 1L1 -1M-1 7L7 -1M5 7L7 5M-1 5L1 7M-1 -1L7 7M5 -1L7 1"
-
-
 class Sign(Record):
     """How one holder is shown.
 
@@ -303,10 +308,6 @@ def sign_of(number: int) -> Sign:
 def patterns(signs: Iterable[Sign]) -> list[Element]:
     """Return the definition of each pattern that these signs use, once."""
     return [one.pattern() for one in {sign.fill: sign for sign in signs}.values()]
-
-
-_WIDEST_NAME: Final = 200
-_SWATCH: Final = (30, 15)
 
 
 def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple[Box, Layer]:

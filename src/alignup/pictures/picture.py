@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from alignup.node.holdings import ContainerHolding, Holdings
     from alignup.pictures.overlay import Sign
 
+_TITLE_FONT: Final = 14
+_MOST_LINES: Final = 5
+_LEAST_WIDTH: Final = 560
+_MARGIN: Final = 10
+
 
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = frozenset()
@@ -111,12 +116,6 @@ def holders_table(holdings: Holdings, signs: Mapping[str, Sign]) -> Element:
         for one in holdings.containers
     ]
     return table(("sign", "pod", "container", "CPUs", "memory", "devices"), rows)
-
-
-_TITLE_FONT: Final = 14
-_MOST_LINES: Final = 5
-_LEAST_WIDTH: Final = 560
-_MARGIN: Final = 10
 
 
 class Scene(Record):

@@ -34,6 +34,10 @@ _NOT_THERE: Final = "the pod is not on the node: its kubelet refused or preempte
 # The keys of a scenario's steps, of which each has one.
 STEPS: Final = ("admit", "start", "resize", "remove")
 
+# Longer lists are shown as a sample with the total count; they exist only on machines of over 12
+# NUMA nodes.
+MOST_SHOWN_HINTS = 4096
+
 
 class Admit(Record):
     """A pod is to be admitted."""
@@ -204,11 +208,6 @@ def resized(node: Node, asked: Resize) -> Admission:
     pod = node.manager.pod(asked.uid)
     got = {one.name: node.allocation(pod.uid, one.name) for one in pod.all_containers}
     return Admission(bool(answer), answer.status, got, refusal, node.machine.numa_node_ids)
-
-
-# Longer lists are shown as a sample with the total count; they exist only on machines of over 12
-# NUMA nodes.
-MOST_SHOWN_HINTS = 4096
 
 
 def replay(

@@ -38,6 +38,12 @@ STRANDED = (
 
 _DIGITS = 6
 
+# The number of steps between reports of progress.
+_TICK: Final = 256
+
+# How many moments a curve over time has at most.
+SAMPLES: Final = 100
+
 
 class Use(Record):
     """How much of one resource in one place of a node was held, as parts of what is allocatable.
@@ -224,10 +230,6 @@ def _means(parts: Iterable[tuple[str, float, int]]) -> dict[str, float]:
     return {name: total / max(1, weights) for name, (total, weights) in sums.items()}
 
 
-# The number of steps between reports of progress.
-_TICK: Final = 256
-
-
 def with_kubelet(scenario: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a scenario whose kubelet has other values of some fields; a machine may bring the rest.
 
@@ -274,10 +276,6 @@ def summarized(
 
     tick(len(steps) % _TICK)
     return tally.report(name)
-
-
-# How many moments a curve over time has at most.
-SAMPLES: Final = 100
 
 
 class _Tally:

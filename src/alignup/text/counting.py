@@ -13,6 +13,13 @@ TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from typing import Final
 
+# Suffixes, the largest first, and the power of two that each stands for.
+BYTE_SUFFIXES: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
+
+_MANY: Final = 10_000
+_HUNDREDTHS: Final = 100
+_LONG: Final = 100_000
+
 
 def number_in(value: float | None, form: str = ".1%") -> str:
     """Return a number in a cell of a table, a part in percent by default; `-`: there is none."""
@@ -71,12 +78,6 @@ def some_of(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-# Suffixes, the largest first, and the power of two that each stands for.
-BYTE_SUFFIXES: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
-
-_MANY: Final = 10_000
-
-
 def format_bytes(amount: int) -> str:
     """Return an amount exactly, as Kubernetes writes it: with the largest suffix that leaves it whole.
 
@@ -102,10 +103,6 @@ def short_bytes(amount: int) -> str:
         if amount >> shift:
             return f"{amount / (1 << shift):.1f}{suffix}"
     return str(amount)
-
-
-_HUNDREDTHS: Final = 100
-_LONG: Final = 100_000
 
 
 class ByteUnit(Record):

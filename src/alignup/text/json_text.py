@@ -26,6 +26,9 @@ _STEPS: Final = dict(zip(b"[{]}", (1, 1, -1, -1), strict=True))
 _CHUNK: Final = 1 << 20
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(_STEPS))
 
+# from the first letter of a line to its end
+_INK: Final = r"\S[^\n]*"
+
 
 def decode_json(
     text: str | bytes | msgspec.Raw,
@@ -128,10 +131,6 @@ def is_too_deep(text: str | bytes) -> bool:
         within_string ^= len(parts) - 1 & 1
 
     return False
-
-
-# from the first letter of a line to its end
-_INK: Final = r"\S[^\n]*"
 
 
 def numbered_lines(

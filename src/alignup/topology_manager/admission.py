@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _NAMES_SHOWN: Final = 4
 
+ALLOCATED: Final = "allocated"
+DEFERRED: Final = "Deferred"
+
 
 class MemoryBlock(Record):
     """Memory of one type that a container holds on a set of NUMA nodes.
@@ -160,10 +163,6 @@ class Admission(Record, LateRecord):
             **(json_fields(self, "pod_memory") if self.pod_memory else {}),
         }
         return told if self.exact else {**told, "exact": False}
-
-
-ALLOCATED: Final = "allocated"
-DEFERRED: Final = "Deferred"
 
 
 class Resize(Record):

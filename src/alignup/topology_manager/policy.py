@@ -37,6 +37,9 @@ __all__ = [
     "make_policy",
 ]
 
+# NUMA nodes that the documents allow.
+MOST_AS_WRITTEN: Final = 8
+
 
 class Policy(Protocol):
     """The interface of a policy towards a scope.
@@ -160,8 +163,6 @@ def is_as_written(policy: Policy) -> bool:
     return isinstance(merger, Merger) and merger.as_written
 
 
-# NUMA nodes that the documents allow.
-MOST_AS_WRITTEN: Final = 8
 _POLICIES: Final = {
     one.name: one for one in (BestEffortPolicy, RestrictedPolicy, SingleNUMANodePolicy)
 }

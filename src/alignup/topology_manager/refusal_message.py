@@ -42,6 +42,9 @@ KEPT = 64
 NodeSet = tuple[int, ...]
 Offered = HintList | Sequence[TopologyHint]
 
+# The number of hints of a list that are considered; longer lists exist only beyond 12 NUMA nodes.
+LOOKED_AT = 4096
+
 
 class ResourceView(Record):
     """The hints for one resource: the first sets of NUMA node ids, narrowest first, and how many there are.
@@ -414,10 +417,6 @@ def _either(texts: Sequence[str]) -> str:
     """Return texts as alternatives: "a", "a or b", "a, b or c"."""
     *first, last = texts
     return " or ".join(filter(None, (", ".join(first), last)))
-
-
-# The number of hints of a list that are considered; longer lists exist only beyond 12 NUMA nodes.
-LOOKED_AT = 4096
 
 
 class Offer(Record):

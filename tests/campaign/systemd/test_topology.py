@@ -30,6 +30,8 @@ XML = "/root/lstopo.xml"
 PARTS = ((3, 1), (8, 1), (2, 2), (4, 2), (2, 3))
 """Ranks, and cores of each."""
 
+MPIRUN = "HOME=/root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun"
+
 
 def tree(*roots: tuple[int, int, str]) -> tuple[str, ...]:
     """Return QEMU's options for root complexes: number of the bus, NUMA node, and what is below its ports.
@@ -205,9 +207,6 @@ def by_mpirun(machine: VirtualMachine, hwloc: Hwloc, options: str) -> list[CPUSe
         return []
     cores = [map(int, re.findall(r"core (\d+)\[", bound[str(rank)])) for rank in range(len(bound))]
     return [CPUSet(cpu for core in own for cpu in hwloc.cores[core]) for own in cores]
-
-
-MPIRUN = "HOME=/root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun"
 
 
 def test_ranks_under_mpirun_get_what_mpirun_would_bind_them_to(seen):

@@ -31,6 +31,22 @@ DEVICE: dict[str, Any] = {
     "capacity": {"memory": {"value": "40Gi"}},
 }
 
+A = 'device.attributes["gpu.example.com"]'
+TABLE = json.loads((Path(__file__).parent / "selectors.json").read_text())
+
+TABLE_DEVICE = {
+    "attributes": {
+        "model": {"string": "A100"},
+        "index": {"int": 3},
+        "ok": {"bool": True},
+        "version": {"version": "1.2.3"},
+        "o.example.com/x": {"string": "y"},
+        "l": {"ints": [1, 2]},
+        "s": {"strings": ["a", "b"]},
+    },
+    "capacity": {"memory": {"value": "40Gi"}},
+}
+
 
 def ask(expression: str, device: dict[str, Any] = DEVICE) -> Any:
     """Return whether a device matches, or the first word for why there is no answer."""
@@ -44,9 +60,6 @@ def ask(expression: str, device: dict[str, Any] = DEVICE) -> Any:
     answer = answer_selector(line, "line")
     (key,) = answer.keys() - {"name", "cost"}
     return answer[key] if key == "match" else key
-
-
-A = 'device.attributes["gpu.example.com"]'
 
 
 @pytest.mark.parametrize(
@@ -122,21 +135,6 @@ def test_any_text_has_an_answer(text) -> None:
         "compileError",
         "notUnderstood",
     )
-
-
-TABLE = json.loads((Path(__file__).parent / "selectors.json").read_text())
-TABLE_DEVICE = {
-    "attributes": {
-        "model": {"string": "A100"},
-        "index": {"int": 3},
-        "ok": {"bool": True},
-        "version": {"version": "1.2.3"},
-        "o.example.com/x": {"string": "y"},
-        "l": {"ints": [1, 2]},
-        "s": {"strings": ["a", "b"]},
-    },
-    "capacity": {"memory": {"value": "40Gi"}},
-}
 
 
 def test_each_function_answers_and_costs_what_it_does_in_the_scheduler() -> None:

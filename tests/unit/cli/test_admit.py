@@ -41,6 +41,16 @@ STATIC = {
     "reservedSystemCPUs": "3",
 }
 
+SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}
+
+WIDE = {
+    "kind": "KubeletConfiguration",
+    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+    "topologyManagerPolicy": "single-numa-node",
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0",
+}
+
 
 def pod(name: str = "web", **limits: Any) -> dict[str, Any]:
     """Return a manifest of one container with these limits."""
@@ -51,9 +61,6 @@ def pod(name: str = "web", **limits: Any) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"containers": [{"name": "c0", "image": "i", "resources": resources}]},
     }
-
-
-SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}
 
 
 def test_the_articles_pod_is_a_table(alignup) -> None:
@@ -615,12 +622,3 @@ def test_a_runtime_class_may_be_in_a_file_of_its_own(alignup, write) -> None:
 
     alone = alignup(*words, files[1], files[1], "--beyond-kubelet")
     assert alone.complains(f"there is no Pod in {files[1]}, {files[1]}")
-
-
-WIDE = {
-    "kind": "KubeletConfiguration",
-    "apiVersion": "kubelet.config.k8s.io/v1beta1",
-    "topologyManagerPolicy": "single-numa-node",
-    "cpuManagerPolicy": "static",
-    "reservedSystemCPUs": "0",
-}

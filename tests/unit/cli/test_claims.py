@@ -13,6 +13,12 @@ from alignup.errors import InputError
 
 NUMA, BUS = "resource.kubernetes.io/numaNode", "resource.kubernetes.io/pciBusID"
 
+KUBELET = {
+    "cpuManagerPolicy": "static",
+    "topologyManagerPolicy": "single-numa-node",
+    "reservedSystemCPUs": "0",
+}
+
 
 def device(name: str, numa: int, **more: Any) -> dict[str, Any]:
     return {"name": name, "attributes": {NUMA: {"int": numa}}, **more}
@@ -272,13 +278,6 @@ def test_options_that_contradict_each_other() -> None:
         ["--resources", "a"],
     ):
         assert CliRunner().invoke(program, ["claims", *options]).exit_code == 2
-
-
-KUBELET = {
-    "cpuManagerPolicy": "static",
-    "topologyManagerPolicy": "single-numa-node",
-    "reservedSystemCPUs": "0",
-}
 
 
 def template(name: str = "t") -> dict[str, Any]:

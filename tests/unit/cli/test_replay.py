@@ -29,6 +29,8 @@ SCENARIO: dict[str, Any] = {
     "devices": {"a/gpu": [{"id": "gpu0", "numa": [0]}, {"id": "gpu1", "numa": [3]}]},
 }
 
+GPU = {"a/gpu": "1"}
+
 
 def manifest(uid: str, **limits: str) -> dict[str, Any]:
     resources = {"limits": {"cpu": "1", "memory": "1Mi", **limits}}
@@ -42,9 +44,6 @@ def scenario(*steps: Any, **changes: Any) -> str:
     """Return a line: pods to admit by manifest, pods to remove by uid."""
     done = [{"remove": step} if isinstance(step, str) else {"admit": step} for step in steps]
     return json.dumps({**copy.deepcopy(SCENARIO), "steps": done, **changes})
-
-
-GPU = {"a/gpu": "1"}
 
 
 def test_every_documented_key(alignup, write) -> None:

@@ -14,6 +14,17 @@ from alignup.errors import InputError
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import catalog_entries
 
+GPU_NIC = (
+    "-d",
+    "nvidia.com/gpu=1",
+    "-d",
+    "example.com/nic=1",
+    "--pair",
+    "nvidia.com/gpu,example.com/nic",
+)
+
+AS_KUBELET = ("--full-cores", "--as-kubelet", "--json")
+
 
 def split(*arguments):
     return CliRunner().invoke(command, ["--machine", "dgx-h100", *arguments])
@@ -110,16 +121,6 @@ def test_one_form_of_output_at_a_time():
     done = CliRunner().invoke(command, ["1", "--json", "--env"])
     assert done.exit_code == 2
     assert "--json and --env exclude each other" in done.output
-
-
-GPU_NIC = (
-    "-d",
-    "nvidia.com/gpu=1",
-    "-d",
-    "example.com/nic=1",
-    "--pair",
-    "nvidia.com/gpu,example.com/nic",
-)
 
 
 def test_parts_have_pairs_on_one_switch(tmp_path):
@@ -239,6 +240,3 @@ def test_a_kubelets_rules_come_back():
         for line in split("2", "--cpus-per-part", "4", *AS_KUBELET).output.splitlines()
     ]
     assert parts == ["0-1,112-113", "2-3,114-115"]
-
-
-AS_KUBELET = ("--full-cores", "--as-kubelet", "--json")

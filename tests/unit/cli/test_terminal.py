@@ -11,6 +11,9 @@ from rich.console import Console
 
 from alignup.cli.terminal import Table, make_console, mark, nodes_text, print_table, print_whole
 
+WORDS = st.text("abz019", min_size=1, max_size=18)
+CELLS = st.lists(WORDS, min_size=4, max_size=8).map(" ".join)
+
 
 @pytest.mark.parametrize("kind", ["dumb", "xterm"])
 def test_values_are_whole_where_there_is_no_terminal(monkeypatch, capsys, kind: str) -> None:
@@ -40,10 +43,6 @@ def test_no_column_is_lost_where_there_is_no_room(monkeypatch, capsys, columns: 
     assert {"rank", "NUMA", "nodes", "CPUs", "0", "1,2,3", "0-31,64-95"} <= set(
         capsys.readouterr().out.split()
     )
-
-
-WORDS = st.text("abz019", min_size=1, max_size=18)
-CELLS = st.lists(WORDS, min_size=4, max_size=8).map(" ".join)
 
 
 @given(

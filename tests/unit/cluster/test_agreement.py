@@ -23,6 +23,12 @@ PODS = 50
 SEEDS = range(1)
 MORE_SEEDS = range(1, 24)
 
+ALIKE = 6
+"""So many nodes of each state; a judgement of one serves the others."""
+
+FEW = 50
+"""Of so few nodes none is remembered."""
+
 
 def kinds_of(seed, count=KINDS):
     """Return nodes of all kinds, with pods on them, and what each was made from."""
@@ -429,13 +435,6 @@ def test_what_was_counted_is_settled_once_a_container_needs_more(seed):
         node, pod = crowded(random)
         admitted += assert_agreement(Cluster.from_nodes([node]), pod)
     assert cases // 20 < admitted < cases // 2
-
-
-ALIKE = 6
-"""So many nodes of each state; a judgement of one serves the others."""
-
-FEW = 50
-"""Of so few nodes none is remembered."""
 
 
 @pytest.mark.parametrize("seed", seeds(1, 10))

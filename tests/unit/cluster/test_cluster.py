@@ -35,6 +35,8 @@ from strategies import examples
 
 GIBI = 1 << 30
 
+LABEL = "node.koordinator.sh/numa-topology-policy"
+
 
 def cluster_of(*lines):
     return Cluster.from_json_lines("\n".join(lines))
@@ -327,9 +329,6 @@ def test_json_lines_take_any_lines():
     cluster = Cluster.from_json_lines([json.dumps(line).encode(), b"", node_line("b").encode()])
     assert cluster.names == ("a", "b")
     assert cluster.nodes[0].devices is None
-
-
-LABEL = "node.koordinator.sh/numa-topology-policy"
 
 
 def test_the_label_of_a_node_is_its_policy():

@@ -29,6 +29,15 @@ FIELDS = {
     "reservedSystemCPUs": "0",
 }
 
+ACROSS = {
+    "metadata": {"name": "p"},
+    "spec": {
+        "containers": [
+            {"name": "c0", "resources": {"limits": {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}}}
+        ]
+    },
+}
+
 
 def pod(allocated=None, pod_level=None, init=False):
     """Return a manifest: with a status, or with resources of the pod as a whole."""
@@ -221,16 +230,6 @@ def topology_named(name, policy="BestEffort"):
         "topologyPolicies": [policy],
         "zones": zones,
     }
-
-
-ACROSS = {
-    "metadata": {"name": "p"},
-    "spec": {
-        "containers": [
-            {"name": "c0", "resources": {"limits": {"cpu": "5", "memory": "1Gi", "a/gpu": "1"}}}
-        ]
-    },
-}
 
 
 @pytest.mark.parametrize("as_text", [False, True])

@@ -40,19 +40,6 @@ serving.GRACE = 1
 asyncio.run(serving.run_until_told(work(), lambda: print("runs", flush=True)))
 """
 
-
-@pytest.mark.parametrize("busy", BUSY)
-def test_a_process_that_is_told_to_end_ends(busy: str) -> None:
-    """Whatever is under way."""
-    with subprocess.Popen(  # noqa: S603  # ours
-        [sys.executable, "-c", PROGRAM.format(work=BUSY[busy])], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "runs\n"
-        process.terminate()
-        assert process.wait(60) == -signal.SIGALRM
-
-
 SERVER = """
 import asyncio
 from aiohttp import web
@@ -68,6 +55,18 @@ async def work():
         await runner.cleanup()
 asyncio.run(run_until_told(work()))
 """
+
+
+@pytest.mark.parametrize("busy", BUSY)
+def test_a_process_that_is_told_to_end_ends(busy: str) -> None:
+    """Whatever is under way."""
+    with subprocess.Popen(  # noqa: S603  # ours
+        [sys.executable, "-c", PROGRAM.format(work=BUSY[busy])], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        process.terminate()
+        assert process.wait(60) == -signal.SIGALRM
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

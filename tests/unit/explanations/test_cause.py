@@ -30,6 +30,8 @@ from vectors import vectors
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
 
+AMOUNT = re.compile(r"(?<![\w.'/-])(\d+)(\.\d+)?(Ti|Gi|Mi|Ki)?(?![\w'/])")
+
 
 def test_the_articles_conflict_in_one_plain_sentence() -> None:
     explanation = explain(in_conflict(), wish("new", cpu="2", **{GPU: "1"}))
@@ -103,9 +105,6 @@ def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[s
         numbers.add(len(node.cpu.free_cpus))
 
     return numbers
-
-
-AMOUNT = re.compile(r"(?<![\w.'/-])(\d+)(\.\d+)?(Ti|Gi|Mi|Ki)?(?![\w'/])")
 
 
 def test_every_number_in_a_sentence_is_in_the_nodes_state() -> None:

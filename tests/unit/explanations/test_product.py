@@ -14,6 +14,13 @@ from fakes import hint
 
 IDS = (0, 1)
 
+MASKS = st.lists(
+    st.tuples(st.one_of(st.none(), st.integers(1, 15)), st.booleans()),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda one: one[0],
+)
+
 
 def test_the_articles_first_container_has_27_rows() -> None:
     product = (
@@ -67,14 +74,6 @@ def test_rows_are_shown_up_to_a_number_and_counted() -> None:
     product = product_of({"a": {"x": full, "y": full, "z": full}}, "restricted", tuple(range(8)))
 
     assert (len(product.rows), product.count) == (MOST_ROWS, 255**3)
-
-
-MASKS = st.lists(
-    st.tuples(st.one_of(st.none(), st.integers(1, 15)), st.booleans()),
-    min_size=1,
-    max_size=4,
-    unique_by=lambda one: one[0],
-)
 
 
 @given(st.lists(MASKS, min_size=1, max_size=3), st.sampled_from(["restricted", "single-numa-node"]))

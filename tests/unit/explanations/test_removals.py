@@ -16,6 +16,8 @@ from strategies import counts
 if TYPE_CHECKING:
     from alignup.node import Node
 
+NODES = (0, 3, NO_NUMA_NODE)
+
 
 def test_the_smallest_set_of_pods_to_remove() -> None:
     """By number, then by CPUs."""
@@ -110,7 +112,6 @@ def held_cpus(node: Node, uid: str) -> int:
     return len(found)
 
 
-NODES = (0, 3, NO_NUMA_NODE)
 AMOUNTS = st.fixed_dictionaries({node: st.integers(0, 4) for node in NODES})
 POD = st.fixed_dictionaries({"cpu": AMOUNTS, "gpu": AMOUNTS})
 

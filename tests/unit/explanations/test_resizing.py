@@ -25,6 +25,8 @@ MACHINE = {
     ]
 }
 
+BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}}
+
 
 def node_of(version: str = "1.37", **fields: Any) -> Node:
     kubelet = {
@@ -50,9 +52,6 @@ def pod(name: str, resources: dict[str, Any]) -> dict[str, Any]:
         "metadata": {"name": name, "uid": name},
         "spec": {"containers": [{"name": "c", "resources": resources}]},
     }
-
-
-BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}}
 
 
 def test_a_guaranteed_pod_may_be_made_anew_or_the_gate_turned_on() -> None:

@@ -22,6 +22,19 @@ from machines import machine_of
 
 SPEC = "scheduling.koordinator.sh/numa-topology-spec"
 
+STEPS = st.lists(
+    st.tuples(
+        st.integers(1, 9),
+        st.sampled_from(["", "SingleNUMANode", "SingleNUMANode", "Restricted", "BestEffort"]),
+        st.sampled_from(["", "Preferred"]),
+        st.integers(0, 2),
+        st.integers(-1, 4),
+    ),
+    max_size=12,
+)
+
+LABEL = "node.koordinator.sh/numa-topology-policy"
+
 
 def node_of(policy: str = "none", numa_nodes: int = 2, **kubelet: Any) -> Node:
     """Return a node with four CPUs (two cores) in each NUMA node, all to be given away, and two GPUs there."""
@@ -370,18 +383,6 @@ def test_a_refusal_names_exclusivity_and_the_pod(there: Any, new: Any, where: st
     )
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.integers(1, 9),
-        st.sampled_from(["", "SingleNUMANode", "SingleNUMANode", "Restricted", "BestEffort"]),
-        st.sampled_from(["", "Preferred"]),
-        st.integers(0, 2),
-        st.integers(-1, 4),
-    ),
-    max_size=12,
-)
-
-
 @given(STEPS, st.sampled_from(["none", "none", "single-numa-node", "restricted", "best-effort"]))
 def test_no_pod_ever_mixes_that_must_not(steps: Any, policy: str) -> None:
     """Where every pod is Required; and if those that a refusal names are gone, the pod comes in."""
@@ -448,9 +449,6 @@ def test_a_pod_without_annotations_has_no_ruling() -> None:
 
     assert policies.ruling(Pod("u", "p")) is None
     policies.removed("never there")
-
-
-LABEL = "node.koordinator.sh/numa-topology-policy"
 
 
 def labelled(label: str, policy: str = "none", **more: Any) -> Node:

@@ -24,6 +24,9 @@ BY_GATE = {one["gate"]: one for one in WRITTEN}
 CPUS = {"uid-a": {"main": CPUSet([1, 2]), "side": CPUSet([3])}, "uid-b": {"c": CPUSet([6])}}
 NEWEST, OLDER = KubeletVersion(37), KubeletVersion(36)
 
+RUNNING = [json.loads(line) for line in (EXAMPLE / "rig-1.37.2.jsonl").read_text().splitlines()]
+"""What a kubelet 1.37.2 with three pods, and with that gate one more, wrote, and told over PodResources."""
+
 
 @pytest.mark.parametrize("gate", BY_GATE)
 @pytest.mark.parametrize("version", [NEWEST, OLDER])
@@ -77,10 +80,6 @@ def test_a_pod_keeps_what_it_has_as_a_whole_until_its_last_container_is_gone():
         assert left.memory is not None
         assert left.cpu.shared == CPUSet(shared)
         assert ("uid-a" in left.cpu.pods) is ("uid-a" in left.memory.pods) is (len(gone) == 1)
-
-
-RUNNING = [json.loads(line) for line in (EXAMPLE / "rig-1.37.2.jsonl").read_text().splitlines()]
-"""What a kubelet 1.37.2 with three pods, and with that gate one more, wrote, and told over PodResources."""
 
 
 @pytest.mark.parametrize("written", RUNNING, ids=["default gates", "PodLevelResourceManagers"])

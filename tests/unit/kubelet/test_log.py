@@ -55,6 +55,44 @@ REAL = {
     },
 }
 
+HOSTILE = [
+    None,
+    True,
+    -1,
+    1 << 70,
+    1.5,
+    "x",
+    [],
+    [1],
+    {"a": 1},
+    {"NUMANodeAffinity": -1, "Preferred": 1},
+]
+
+KEYS = (
+    *(
+        "pod",
+        "object",
+        "containerName",
+        "hints",
+        "bestHint",
+        "topology",
+        "topologyPolicyOptions",
+        "topologyScopeName",
+    ),
+    *("resource", "request", "available", "err", "podUID", "reason", "message", "operation"),
+)
+
+MESSAGES = (
+    *(
+        "Creating topology manager with policy per scope",
+        "Detected CPU topology",
+        "TopologyHints",
+        "Best TopologyHint",
+    ),
+    *("Topology Affinity", "Allocate error", "Pod admission denied", "Event occurred"),
+    "Unable to generate topology hints: requested number of devices unavailable",
+)
+
 
 def explained(lines):
     """Return the explanations of the refusals in some lines."""
@@ -495,20 +533,6 @@ def test_any_text_is_a_line(line):
         read_log([log_line.__name__.encode()], "LOG")
 
 
-HOSTILE = [
-    None,
-    True,
-    -1,
-    1 << 70,
-    1.5,
-    "x",
-    [],
-    [1],
-    {"a": 1},
-    {"NUMANodeAffinity": -1, "Preferred": 1},
-]
-
-
 @given(data=st.data())
 @examples(150)
 def test_values_of_any_type_do_no_harm(data):
@@ -522,28 +546,3 @@ def test_values_of_any_type_do_no_harm(data):
         )
     for one in explained(lines):
         json.dumps(one.to_dict(product=True))
-
-
-KEYS = (
-    *(
-        "pod",
-        "object",
-        "containerName",
-        "hints",
-        "bestHint",
-        "topology",
-        "topologyPolicyOptions",
-        "topologyScopeName",
-    ),
-    *("resource", "request", "available", "err", "podUID", "reason", "message", "operation"),
-)
-MESSAGES = (
-    *(
-        "Creating topology manager with policy per scope",
-        "Detected CPU topology",
-        "TopologyHints",
-        "Best TopologyHint",
-    ),
-    *("Topology Affinity", "Allocate error", "Pod admission denied", "Event occurred"),
-    "Unable to generate topology hints: requested number of devices unavailable",
-)

@@ -27,6 +27,12 @@ UID = "01234567-89ab-cdef-0123-456789abcdef"
 ID = "f" * 64
 GPUS = {"nvidia.com/gpu": [Device("g0", (0,))]}
 
+SYSTEMD = (
+    f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{ID}.scope\n"
+)
+
+CGROUPFS = f"12:cpuset:/kubepods/pod{UID}/{'e' * 64}\n"
+
 
 @pytest.fixture
 def root(tmp_path):
@@ -62,12 +68,6 @@ def process(root, pid, cpus, *, mems="0", cgroup="", maps="", parent=1, name="wo
     (folder / "status").write_text(status)
     (folder / "cgroup").write_text(cgroup)
     (folder / "numa_maps").write_text(maps)
-
-
-SYSTEMD = (
-    f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{ID}.scope\n"
-)
-CGROUPFS = f"12:cpuset:/kubepods/pod{UID}/{'e' * 64}\n"
 
 
 def misplaced(root, *pids):

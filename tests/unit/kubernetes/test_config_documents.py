@@ -40,6 +40,65 @@ WITH_KIND = {
     **ALIGNED,
 }
 
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.sampled_from(["", "static", WORDS, "kind: A", "data:,x"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "kind",
+                    "metadata",
+                    "name",
+                    "spec",
+                    "data",
+                    "kubeletconfig",
+                    "kubelet-arg",
+                    "machine",
+                    "kubelet",
+                    "extraArgs",
+                    "extraConfig",
+                    "contents",
+                    "source",
+                    "path",
+                    "config",
+                    "storage",
+                    "files",
+                    "annotations",
+                    "numa",
+                    "cpu",
+                    "reserved",
+                    "topologyPolicy",
+                    "cpuManagerPolicy",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+# what OpenShift's operator makes of profiles; see `alignup.kubernetes.config_documents`
+RESERVES = {
+    "evictionHard": {"memory.available": "100Mi"},
+    "kubeReserved": {"memory": "500Mi"},
+    "systemReserved": {"memory": "500Mi"},
+}
+
+MEMORY = [{"numaNode": 0, "limits": {"memory": str(1100 << 20)}}]
+
+VALUES = {
+    "text": "x",
+    "map": "cpu=1",
+    "number": "7",
+    "eviction": "memory.available<1Gi",
+    "reservedMemory": "0:memory=1Gi",
+}
+
 
 def flags_without_hyphens():
     return [flag.removeprefix("--") for flag in FLAGS.values()]
@@ -343,49 +402,6 @@ def test_texts_within_texts_end():
         configuration_fields(text, "k")
 
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-9, 9)
-    | st.sampled_from(["", "static", WORDS, "kind: A", "data:,x"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "kind",
-                    "metadata",
-                    "name",
-                    "spec",
-                    "data",
-                    "kubeletconfig",
-                    "kubelet-arg",
-                    "machine",
-                    "kubelet",
-                    "extraArgs",
-                    "extraConfig",
-                    "contents",
-                    "source",
-                    "path",
-                    "config",
-                    "storage",
-                    "files",
-                    "annotations",
-                    "numa",
-                    "cpu",
-                    "reserved",
-                    "topologyPolicy",
-                    "cpuManagerPolicy",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=20,
-)
-
-
 @given(
     st.sampled_from(
         ["", *(one["kind"] for one in WRAPPED.values() if "kind" in one), "PerformanceProfile"]
@@ -400,15 +416,6 @@ def test_odd_documents_are_fields_or_one_line(kind, document):
         warnings.simplefilter("ignore", AlignupWarning)
         with suppress(InputError):
             configuration_fields(json.dumps({"kind": kind, **document}), "k")
-
-
-# what OpenShift's operator makes of profiles; see `alignup.kubernetes.config_documents`
-RESERVES = {
-    "evictionHard": {"memory.available": "100Mi"},
-    "kubeReserved": {"memory": "500Mi"},
-    "systemReserved": {"memory": "500Mi"},
-}
-MEMORY = [{"numaNode": 0, "limits": {"memory": str(1100 << 20)}}]
 
 
 @pytest.mark.parametrize(
@@ -499,15 +506,6 @@ def test_the_reports_files(name, policy):
     """Static CPUs are in all of them."""
     config = load_config((FORMATS / name).read_bytes(), name)
     assert (config.cpu_manager_policy, config.topology_manager_policy) == ("static", policy)
-
-
-VALUES = {
-    "text": "x",
-    "map": "cpu=1",
-    "number": "7",
-    "eviction": "memory.available<1Gi",
-    "reservedMemory": "0:memory=1Gi",
-}
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,59 @@ FULL = {
     "featureGates": {"PodLevelResources": True},
 }
 
+REFUSED = [
+    (
+        {"topologyManagerPolicy": "strict"},
+        "one of none, best-effort, restricted, single-numa-node, got 'strict'",
+    ),
+    ({"topologyManagerScope": "node"}, "one of container, pod, got 'node' at topologyManagerScope"),
+    ({"cpuManagerPolicy": "dynamic"}, "one of none, static, got 'dynamic' at cpuManagerPolicy"),
+    (
+        {"memoryManagerPolicy": "BestEffort"},
+        "one of None, Static, got 'BestEffort' at memoryManagerPolicy",
+    ),
+    (
+        {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": {"fast": "true"}},
+        (
+            'unknown Topology Manager Policy option: "fast" (expected options among '
+            "prefer-closest-numa-nodes, "
+        ),
+    ),
+    ({"cpuManagerPolicyOptions": {"fast": "true"}}, 'unknown CPU Manager Policy option: "fast"'),
+    ({"cpuManagerPolicyOptions": {"full-pcpus-only": "yes"}}, '"true" or "false", got \'yes\''),
+    (
+        {"cpuManagerPolicyOptions": {"full-pcpus-only": "true"}},
+        "no options next to cpuManagerPolicy none",
+    ),
+    ({"reservedSystemCPUs": "0 - 3"}, "got '0 - 3' at reservedSystemCPUs"),
+    ({"reservedSystemCPUs": "0-7:2"}, "got '0-7:2' at reservedSystemCPUs"),
+    (
+        {"reservedSystemCPUs": "3-1"},
+        "expected a range that ascends, got '3-1' at reservedSystemCPUs",
+    ),
+    ({"kubeReserved": {"cpu": "-1"}}, "not negative"),
+    ({"memoryManagerPolicy": "Static"}, "expected memory of at least one NUMA node"),
+    ({"reservedMemory": [{"numaNode": -1}]}, "at reservedMemory[0].numaNode"),
+    ({"reservedMemory": [{"limits": {"cpu": "1"}}]}, "memory or hugepages-<size>, got 'cpu'"),
+    (
+        {"reservedMemory": [{"limits": {"memory": "0"}}]},
+        "above zero, got '0' at reservedMemory[0].limits[\"memory\"]",
+    ),
+    (
+        {"reservedMemory": [{"limits": {"memory": "1"}}] * 2},
+        "expected NUMA node 0 to reserve memory once",
+    ),
+    (
+        {
+            "topologyManagerPolicy": "single-numa-node",
+            "cpuManagerPolicy": "static",
+            "cpuManagerPolicyOptions": {"align-by-socket": "true"},
+            "featureGates": {"CPUManagerPolicyAlphaOptions": True},
+        },
+        "align-by-socket, got 'single-numa-node' at topologyManagerPolicy",
+    ),
+]
+
 
 def test_a_configuration_is_read_whole():
     config = KubeletConfig.from_dict(FULL)
@@ -148,60 +201,6 @@ def test_a_maximum_that_the_kubelet_refuses(text):
         match=r'^expected a whole number of at least 8, got .*max-allowable-numa-nodes"\]$',
     ):
         parse_topology_options({"max-allowable-numa-nodes": text})
-
-
-REFUSED = [
-    (
-        {"topologyManagerPolicy": "strict"},
-        "one of none, best-effort, restricted, single-numa-node, got 'strict'",
-    ),
-    ({"topologyManagerScope": "node"}, "one of container, pod, got 'node' at topologyManagerScope"),
-    ({"cpuManagerPolicy": "dynamic"}, "one of none, static, got 'dynamic' at cpuManagerPolicy"),
-    (
-        {"memoryManagerPolicy": "BestEffort"},
-        "one of None, Static, got 'BestEffort' at memoryManagerPolicy",
-    ),
-    (
-        {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": {"fast": "true"}},
-        (
-            'unknown Topology Manager Policy option: "fast" (expected options among '
-            "prefer-closest-numa-nodes, "
-        ),
-    ),
-    ({"cpuManagerPolicyOptions": {"fast": "true"}}, 'unknown CPU Manager Policy option: "fast"'),
-    ({"cpuManagerPolicyOptions": {"full-pcpus-only": "yes"}}, '"true" or "false", got \'yes\''),
-    (
-        {"cpuManagerPolicyOptions": {"full-pcpus-only": "true"}},
-        "no options next to cpuManagerPolicy none",
-    ),
-    ({"reservedSystemCPUs": "0 - 3"}, "got '0 - 3' at reservedSystemCPUs"),
-    ({"reservedSystemCPUs": "0-7:2"}, "got '0-7:2' at reservedSystemCPUs"),
-    (
-        {"reservedSystemCPUs": "3-1"},
-        "expected a range that ascends, got '3-1' at reservedSystemCPUs",
-    ),
-    ({"kubeReserved": {"cpu": "-1"}}, "not negative"),
-    ({"memoryManagerPolicy": "Static"}, "expected memory of at least one NUMA node"),
-    ({"reservedMemory": [{"numaNode": -1}]}, "at reservedMemory[0].numaNode"),
-    ({"reservedMemory": [{"limits": {"cpu": "1"}}]}, "memory or hugepages-<size>, got 'cpu'"),
-    (
-        {"reservedMemory": [{"limits": {"memory": "0"}}]},
-        "above zero, got '0' at reservedMemory[0].limits[\"memory\"]",
-    ),
-    (
-        {"reservedMemory": [{"limits": {"memory": "1"}}] * 2},
-        "expected NUMA node 0 to reserve memory once",
-    ),
-    (
-        {
-            "topologyManagerPolicy": "single-numa-node",
-            "cpuManagerPolicy": "static",
-            "cpuManagerPolicyOptions": {"align-by-socket": "true"},
-            "featureGates": {"CPUManagerPolicyAlphaOptions": True},
-        },
-        "align-by-socket, got 'single-numa-node' at topologyManagerPolicy",
-    ),
-]
 
 
 @pytest.mark.parametrize(("configuration", "message"), REFUSED)

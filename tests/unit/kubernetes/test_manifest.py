@@ -56,6 +56,20 @@ items:
   spec: {containers: [{name: app, resources: }]}
 """
 
+LIMITS = ["spec", "containers", 1, "resources"]
+AT = "spec.containers[1].resources"
+QUANTITY = "a quantity such as 2, 500m or 4Gi"
+PAGES = "a whole number of pages of the size in the resource's name"
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({}),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2)
+    ),
+    max_leaves=5,
+)
+
 
 def pods_in(text, source):
     """The pods in a text."""
@@ -131,12 +145,6 @@ def test_the_order_of_resources_changes_nothing():
     ]
     assert pods[0] == pods[1]
     assert pods[0].devices == (("a.com/x", 1), ("b.com/x", 1))
-
-
-LIMITS = ["spec", "containers", 1, "resources"]
-AT = "spec.containers[1].resources"
-QUANTITY = "a quantity such as 2, 500m or 4Gi"
-PAGES = "a whole number of pages of the size in the resource's name"
 
 
 @pytest.mark.parametrize(
@@ -307,16 +315,6 @@ def test_who_gives_what_makes_pods_for_a_pod_is_told_where_that_is(kind, place):
         InputError, match=f"expected Pod, got '{kind}' at kind; its pod is at {place}$"
     ):
         read_pod({"kind": kind})
-
-
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({}),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=2)
-    ),
-    max_leaves=5,
-)
 
 
 def places(value, way=()):

@@ -16,6 +16,8 @@ from alignup.kubernetes.versions import PodLevel, PodReading
 
 SPEC = {"containers": [{"name": "c0", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]}
 
+JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
+
 
 def pod(name: str, **more: Any) -> dict[str, Any]:
     """Return a manifest as a cluster has it."""
@@ -169,9 +171,6 @@ def test_what_holds_no_pods_says_where(document: dict[str, Any], message: str) -
 
 def replicas(**roles: int) -> dict[str, Any]:
     return {role: {"replicas": count, "template": {"spec": SPEC}} for role, count in roles.items()}
-
-
-JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,10 @@ AMOUNTS = st.dictionaries(
     max_size=4,
 )
 
+AS_1_36 = PodReading(empty_pod_resources_ignored=False, pod_limits_defaulted_by_api_server=False)
+BOTH = {"cpu": "2", "memory": "2"}
+ONE = ({}, {"cpu": 1, "memory": 1})
+
 
 def section(amounts):
     """The quantities of small numbers."""
@@ -142,11 +146,6 @@ def test_the_pod_asks_for_what_is_needed_at_one_time(init, containers):
     assert [c.is_sidecar for c in pod.init_containers] == [sidecar for _, sidecar in init]
     assert all(c.is_init for c in pod.init_containers)
     assert pod.all_containers == pod.init_containers + pod.containers
-
-
-AS_1_36 = PodReading(empty_pod_resources_ignored=False, pod_limits_defaulted_by_api_server=False)
-BOTH = {"cpu": "2", "memory": "2"}
-ONE = ({}, {"cpu": 1, "memory": 1})
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from alignup.machine.machine import Core, Machine, NumaNode
 
 MACHINE = Machine((NumaNode(0, 0, (Core((0,), 0),)), NumaNode(8, 0, ())))
 
+INVENTORY = {"r": (Device("a", None), Device("b", None))}
+
 
 def test_an_inventory_is_decoded():
     """Nodes, their absence and health are read; what is missing has its default."""
@@ -88,9 +90,6 @@ def test_an_inventory_survives_json():
         "empty": [],
     }
     assert inventory_to_dict(decode_inventory(plain, MACHINE)) == plain
-
-
-INVENTORY = {"r": (Device("a", None), Device("b", None))}
 
 
 def test_preferred_sets_are_decoded():

@@ -10,6 +10,37 @@ from alignup.machine.machine import Core, HugePages, Machine, NumaNode, PciDevic
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n'
 
+MATRIX = (
+    '<distances2 type="NUMANode" nbobjs="3" kind="5" indexing="os"><indexes length="4">0 '
+    "4</indexes>"
+    '<indexes length="2"> 2</indexes><u64values length="9">10 20 30 40 10 60 70 80 10'
+    "</u64values></distances2>"
+)
+
+EXPECTED = Machine(
+    (
+        NumaNode(
+            0,
+            1 << 30,
+            (Core((0, 2), 0, 0),),
+            (HugePages("2Mi", 2 << 20, 4), HugePages("1Gi", 1 << 30, 0)),
+            (10, 30, 20),
+        ),
+        NumaNode(2, 2 << 30, (Core((1, 3), 36, 1),), (), (70, 10, 80)),
+        NumaNode(4, 4096, (), (), (40, 60, 10)),
+    ),
+    offline_cpus=(6,),
+    pci_devices=(
+        PciDevice("0000:10:00.0", "0302", "10de", "2330", 0),
+        PciDevice("0000:20:00.0", "0000", "0000", "0000", None),
+    ),
+)
+
+BOMB = (
+    '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b '
+    '"&a;&a;&a;">]><topology><object>&b;</object></topology>'
+)
+
 
 def element(kind, cpus, inside="", **attributes):
     """Return an object with a set of CPUs (None: it has none)."""
@@ -45,12 +76,6 @@ def package(number, cpus, inside):
     return element("Package", cpus, element("L3Cache", cpus, inside, depth=3), os_index=number)
 
 
-MATRIX = (
-    '<distances2 type="NUMANode" nbobjs="3" kind="5" indexing="os"><indexes length="4">0 '
-    "4</indexes>"
-    '<indexes length="2"> 2</indexes><u64values length="9">10 20 30 40 10 60 70 80 10'
-    "</u64values></distances2>"
-)
 FIRST = package(
     0,
     0x05,
@@ -74,24 +99,6 @@ NEW = (
     )
     + MATRIX
     + "</topology>"
-)
-EXPECTED = Machine(
-    (
-        NumaNode(
-            0,
-            1 << 30,
-            (Core((0, 2), 0, 0),),
-            (HugePages("2Mi", 2 << 20, 4), HugePages("1Gi", 1 << 30, 0)),
-            (10, 30, 20),
-        ),
-        NumaNode(2, 2 << 30, (Core((1, 3), 36, 1),), (), (70, 10, 80)),
-        NumaNode(4, 4096, (), (), (40, 60, 10)),
-    ),
-    offline_cpus=(6,),
-    pci_devices=(
-        PciDevice("0000:10:00.0", "0302", "10de", "2330", 0),
-        PciDevice("0000:20:00.0", "0000", "0000", "0000", None),
-    ),
 )
 
 
@@ -195,12 +202,6 @@ def test_cpus_of_no_node_and_sets_of_many_words():
 )
 def test_distances_of_other_objects_are_not_known(matrix):
     assert machine_from_hwloc_xml(NEW.replace(MATRIX, matrix).encode()).distance_matrix is None
-
-
-BOMB = (
-    '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b '
-    '"&a;&a;&a;">]><topology><object>&b;</object></topology>'
-)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])

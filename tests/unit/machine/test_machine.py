@@ -17,6 +17,8 @@ from alignup.machine.machine import Core, HugePages, Machine, NumaNode, PciDevic
 
 GI = 1 << 30
 
+NODE = ("numaNodes", 0)
+
 
 def small():
     """Two nodes of two cores of two CPUs."""
@@ -152,7 +154,6 @@ def change(path, value):
     return data
 
 
-NODE = ("numaNodes", 0)
 BAD = {
     "no list": ({}, "expected the field 'numaNodes', which is missing at machine"),
     "no mapping": ([], r"expected a mapping, got \[\] at machine"),

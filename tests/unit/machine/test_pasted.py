@@ -25,6 +25,34 @@ QUIET = pytest.mark.filterwarnings(
     "ignore:(not known from|assumed, since):alignup.errors.AlignupWarning"
 )
 
+PROGRAMS = {
+    "e": ("lscpu", "-s", "ROOT", "-e"),
+    "p": ("lscpu", "-s", "ROOT", "-p"),
+    "e -J": ("lscpu", "-s", "ROOT", "-e", "-J"),
+    "plain": ("lscpu", "-s", "ROOT"),
+    "-J": ("lscpu", "-s", "ROOT", "-J"),
+    "lstopo": ("lstopo-no-graphics", "-i", "ROOT", "--if", "fsroot", "--of", "console"),
+    "lstopo -p": ("lstopo-no-graphics", "-p", "-i", "ROOT", "--if", "fsroot", "--of", "console"),
+}
+
+FAR = "NUMA node0 CPU(s): 0-1,4-5\nNUMA node1 CPU(s): 2-3,6-7"
+
+TREE = """Machine (16GB)
+  NUMANode L#0 (P#0 8192MB)
+    Socket L#0 + L3 L#0 (4096KB)
+      L2 L#0 (256KB) + L1d L#0 (32KB) + Core L#0
+        PU L#0 (P#0)
+        PU L#1 (P#2)
+  NUMANode L#1 (P#4 8192MB) + Socket L#1 + L3 L#1 (4096KB) + L2 L#1 (256KB) + Core L#1
+    PU L#2 (P#1)
+    PU L#3 (P#3)
+  HostBridge L#0
+    PCI 8086:1521
+      Net L#0 "eth0"
+"""
+
+E = "CPU NODE SOCKET CORE\n0 0 0 0\n1 0 0 1\n"
+
 
 def rows_of(machine):
     """Yield CPU, node, socket, core and L3 cache of each CPU."""
@@ -144,17 +172,6 @@ def test_pieces_in_any_order_are_the_machine(name, pieces, dress):
     ]
 
 
-PROGRAMS = {
-    "e": ("lscpu", "-s", "ROOT", "-e"),
-    "p": ("lscpu", "-s", "ROOT", "-p"),
-    "e -J": ("lscpu", "-s", "ROOT", "-e", "-J"),
-    "plain": ("lscpu", "-s", "ROOT"),
-    "-J": ("lscpu", "-s", "ROOT", "-J"),
-    "lstopo": ("lstopo-no-graphics", "-i", "ROOT", "--if", "fsroot", "--of", "console"),
-    "lstopo -p": ("lstopo-no-graphics", "-p", "-i", "ROOT", "--if", "fsroot", "--of", "console"),
-}
-
-
 @QUIET
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("shape", [(1, 4, 1), (2, 4, 2), (2, 2, 1)], ids=str)
@@ -242,9 +259,6 @@ def test_a_gpu_is_near_what_the_driver_says_or_else_near_its_cpus(row, near):
     assert [gpu.numa_nodes for gpu in found.devices["nvidia.com/gpu"]] == [near]
 
 
-FAR = "NUMA node0 CPU(s): 0-1,4-5\nNUMA node1 CPU(s): 2-3,6-7"
-
-
 @QUIET
 @pytest.mark.parametrize(
     ("text", "cores"),
@@ -313,30 +327,12 @@ def test_memory_that_is_not_known_refuses_nobody():
     assert node.admit(pod).admitted
 
 
-TREE = """Machine (16GB)
-  NUMANode L#0 (P#0 8192MB)
-    Socket L#0 + L3 L#0 (4096KB)
-      L2 L#0 (256KB) + L1d L#0 (32KB) + Core L#0
-        PU L#0 (P#0)
-        PU L#1 (P#2)
-  NUMANode L#1 (P#4 8192MB) + Socket L#1 + L3 L#1 (4096KB) + L2 L#1 (256KB) + Core L#1
-    PU L#2 (P#1)
-    PU L#3 (P#3)
-  HostBridge L#0
-    PCI 8086:1521
-      Net L#0 "eth0"
-"""
-
-
 @QUIET
 def test_the_tree_of_an_old_lstopo():
     """In hwloc 1 cores are within NUMA nodes."""
     machine = read_pasted(f"$ lstopo\n{TREE}$ exit\n", "x").machine
     assert layout(machine) == ({0: {(0, 2)}, 4: {(1, 3)}}, {0b101, 0b1010}, {0b101, 0b1010})
     assert [node.memory for node in machine.numa_nodes] == [8 << 30, 8 << 30]
-
-
-E = "CPU NODE SOCKET CORE\n0 0 0 0\n1 0 0 1\n"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,27 @@ if TYPE_CHECKING:
 # Python itself drops what is raised while a generator is closed or memory is collected
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
+SHARED = {
+    "kubelet": {
+        "topologyManagerScope": "pod",
+        "featureGates": {"PodLevelResources": True, "PodLevelResourceManagers": True},
+    }
+}
+
+INIT = {"initContainers": [container("first", "4", "2Gi", 2), container("second", "2")]}
+
+WHOLE = pod(
+    "x",
+    container("c"),
+    container("d", "1", gpus=0),
+    resources={"limits": {"cpu": "6", "memory": "4Gi"}},
+)
+
+TOO_MUCH = pod("x", container("c", gpus=9))
+SECOND_TOO_LARGE = pod("x", container("c"), container("d", "200", gpus=0))
+POLICY = "scheduling.koordinator.sh/numa-topology-spec"
+EXCLUSIVE = {"metadata": {"annotations": {POLICY: '{"numaTopologyPolicy": "Restricted"}'}}}
+
 
 def interrupted(moment: int, do: Callable[[], object]) -> bool:
     """Do something until an exception is raised at a moment inside the package; return whether it came to that."""
@@ -70,23 +91,6 @@ def is_free(node: Node) -> bool:
     return bool(got)
 
 
-SHARED = {
-    "kubelet": {
-        "topologyManagerScope": "pod",
-        "featureGates": {"PodLevelResources": True, "PodLevelResourceManagers": True},
-    }
-}
-INIT = {"initContainers": [container("first", "4", "2Gi", 2), container("second", "2")]}
-WHOLE = pod(
-    "x",
-    container("c"),
-    container("d", "1", gpus=0),
-    resources={"limits": {"cpu": "6", "memory": "4Gi"}},
-)
-TOO_MUCH = pod("x", container("c", gpus=9))
-SECOND_TOO_LARGE = pod("x", container("c"), container("d", "200", gpus=0))
-POLICY = "scheduling.koordinator.sh/numa-topology-spec"
-EXCLUSIVE = {"metadata": {"annotations": {POLICY: '{"numaTopologyPolicy": "Restricted"}'}}}
 OPERATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Callable[[Node], object]]] = {
     "admit": ({}, [], lambda node: node.admit(pod("x"))),
     "admit beside another": ({}, [pod("y")], lambda node: node.admit(pod("x"))),

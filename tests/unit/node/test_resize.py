@@ -48,6 +48,22 @@ MACHINE = {
     ]
 }
 
+BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "4", "memory": "1Gi"}}
+REFUSING = ("single-numa-node", "restricted")
+
+OLD_MEMORY_STATIC = (
+    "Resize is infeasible for Guaranteed Pods alongside Memory Manager static policy"
+)
+
+AMOUNTS = st.fixed_dictionaries(
+    {
+        "cpu": st.sampled_from([500, 1000, 1500, 2000, 3000, 3000, 100_000]),
+        "memory": st.sampled_from([1, 1, 1, 2, 90]),
+    }
+)
+
+SMALL = AMOUNTS.filter(lambda one: one["cpu"] < 100_000 and one["memory"] < 90)
+
 
 def node_of(
     version: str,
@@ -79,9 +95,6 @@ def pod_of(resources: dict[str, Any], level: dict[str, Any] | None = None) -> di
     if level:
         spec["resources"] = level
     return {"metadata": {"name": "p", "uid": "u"}, "spec": spec}
-
-
-BURSTABLE = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "4", "memory": "1Gi"}}
 
 
 @pytest.mark.parametrize(
@@ -147,19 +160,6 @@ def test_resources_of_the_pod_as_a_whole_grow_alone(gates):
     assert node.shared_cpus == before
     assert node.pods[0].constraints.requests["cpu"] == 6000
     assert node.resize("u", {"c": amounts("3")}).message == CPU_STATIC
-
-
-REFUSING = ("single-numa-node", "restricted")
-OLD_MEMORY_STATIC = (
-    "Resize is infeasible for Guaranteed Pods alongside Memory Manager static policy"
-)
-AMOUNTS = st.fixed_dictionaries(
-    {
-        "cpu": st.sampled_from([500, 1000, 1500, 2000, 3000, 3000, 100_000]),
-        "memory": st.sampled_from([1, 1, 1, 2, 90]),
-    }
-)
-SMALL = AMOUNTS.filter(lambda one: one["cpu"] < 100_000 and one["memory"] < 90)
 
 
 class PlainResizes:

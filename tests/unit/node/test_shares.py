@@ -13,6 +13,11 @@ from alignup.node import Node
 from cluster_cases import GIBI, node_of, pod_of
 from strategies import seeds
 
+NODE = {
+    "machine": {"numaNodes": [{"id": 0, "memory": GIBI, "cores": [{"cpus": [0, 1], "socket": 0}]}]},
+    "kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
+}
+
 
 def of_one_container(random, scenario):
     """Return a pod that suits the node, with its last container only."""
@@ -55,12 +60,6 @@ def test_a_trial_is_what_admit_gives(seed):
 
     assert admitted > 50
     assert refused > 50
-
-
-NODE = {
-    "machine": {"numaNodes": [{"id": 0, "memory": GIBI, "cores": [{"cpus": [0, 1], "socket": 0}]}]},
-    "kubelet": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
-}
 
 
 def pod(*names, **metadata):

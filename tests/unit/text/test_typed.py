@@ -15,31 +15,6 @@ import pytest
 from alignup.errors import InputError
 from alignup.text.typed import decode
 
-
-class Inner(msgspec.Struct):
-    """A field of the type under test."""
-
-    size: Annotated[int, msgspec.Meta(ge=0)]
-    name: str | None = None
-    words: dict[str, str] | None = None
-
-
-class Outer(msgspec.Struct, forbid_unknown_fields=True):
-    """A type that names some of a document's fields."""
-
-    inner: list[Inner] = []
-    pair: Annotated[list[int], msgspec.Meta(max_length=2)] = []
-    share: float = 0
-    flag: bool = False
-    by_name: dict[str, int] = {}
-    nested: dict[str, Inner] = {}
-
-
-def test_what_fits_is_decoded():
-    """Defaults stand in for what is missing."""
-    assert decode({"inner": [{"size": 1}]}, Outer).inner == [Inner(1)]
-
-
 CASES = [
     (7, "a mapping, got 7", ""),
     ([1], "a mapping, got [1]", ""),
@@ -68,6 +43,60 @@ CASES = [
         ".nested[...].size",
     ),
 ]
+
+TWO_AT_ONCE = """
+from __future__ import annotations
+from threading import Event, Thread
+import msgspec
+from alignup.text.typed import decode
+
+looking, asked = Event(), Event()
+
+def slow():
+    looking.set()
+    asked.wait(0.5)
+    return int
+
+class Inner(msgspec.Struct):
+    number: slow()
+
+class Kind(msgspec.Struct):
+    first: Inner
+
+def use():
+    assert decode({"first": {"number": 1}}, Kind).first.number == 1
+
+threads = [Thread(target=use), Thread(target=use)]
+threads[0].start()
+looking.wait()
+threads[1].start()
+for thread in threads:
+    thread.join()
+"""
+
+
+class Inner(msgspec.Struct):
+    """A field of the type under test."""
+
+    size: Annotated[int, msgspec.Meta(ge=0)]
+    name: str | None = None
+    words: dict[str, str] | None = None
+
+
+class Outer(msgspec.Struct, forbid_unknown_fields=True):
+    """A type that names some of a document's fields."""
+
+    inner: list[Inner] = []
+    pair: Annotated[list[int], msgspec.Meta(max_length=2)] = []
+    share: float = 0
+    flag: bool = False
+    by_name: dict[str, int] = {}
+    nested: dict[str, Inner] = {}
+
+
+def test_what_fits_is_decoded():
+    """Defaults stand in for what is missing."""
+    assert decode({"inner": [{"size": 1}]}, Outer).inner == [Inner(1)]
 
 
 @pytest.mark.parametrize(("value", "message", "path"), CASES)
@@ -100,37 +129,6 @@ def test_long_values_are_cut():
     with pytest.raises(InputError) as caught:
         decode({"inner": "y" * 2000}, Outer, "doc")
     assert len(str(caught.value)) < 150
-
-
-TWO_AT_ONCE = """
-from __future__ import annotations
-from threading import Event, Thread
-import msgspec
-from alignup.text.typed import decode
-
-looking, asked = Event(), Event()
-
-def slow():
-    looking.set()
-    asked.wait(0.5)
-    return int
-
-class Inner(msgspec.Struct):
-    number: slow()
-
-class Kind(msgspec.Struct):
-    first: Inner
-
-def use():
-    assert decode({"first": {"number": 1}}, Kind).first.number == 1
-
-threads = [Thread(target=use), Thread(target=use)]
-threads[0].start()
-looking.wait()
-threads[1].start()
-for thread in threads:
-    thread.join()
-"""
 
 
 def test_two_threads_may_be_the_first_to_decode_a_kind() -> None:

@@ -26,6 +26,12 @@ from strategies import examples, pairs
 NAMES = ["best-effort", "restricted", "single-numa-node"]
 Pairs = list[tuple[int | None, bool]]
 
+CASES = st.integers(1, 8).flatmap(
+    lambda nodes: st.tuples(
+        st.just(nodes), st.lists(st.lists(pairs(nodes), max_size=5), max_size=4)
+    )
+)
+
 
 def merged_as_written(name: str, nodes: int, lists: list[Pairs]) -> tuple[int, bool, bool]:
     """Return the best mask, whether it is preferred, and whether the pod is admitted: KEP-693's text, walked."""
@@ -53,13 +59,6 @@ def merged_as_written(name: str, nodes: int, lists: list[Pairs]) -> tuple[int, b
 
 def hint_of(mask: int | None, preferred: bool) -> TopologyHint:
     return TopologyHint(None if mask is None else BitMask.from_int(mask), preferred)
-
-
-CASES = st.integers(1, 8).flatmap(
-    lambda nodes: st.tuples(
-        st.just(nodes), st.lists(st.lists(pairs(nodes), max_size=5), max_size=4)
-    )
-)
 
 
 @examples(400)

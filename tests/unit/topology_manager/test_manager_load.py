@@ -17,6 +17,33 @@ from machines import busy_node, manifest
 if TYPE_CHECKING:
     from alignup.node import Node
 
+LEAK = """
+import gc, sys
+from pathlib import Path
+sys.path.insert(0, {path!r})
+from machines import busy_node, manifest
+from alignup import read_pod
+from alignup import Pod
+
+def resident():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+node = busy_node(2, 4)
+fits, refused = read_pod(manifest("fits", 2, 1, 1)), read_pod(manifest("refused", 2, 1, 9))
+
+def come_and_go(times):
+    for _ in range(times):
+        assert node.admit(fits).admitted
+        assert not node.admit(refused).admitted
+        node.remove("fits")
+
+come_and_go(1000)
+before = resident()
+come_and_go({times})
+print(resident() - before)
+"""
+
 
 def state(node: Node) -> tuple[Any, ...]:
     """Return what is free now."""
@@ -99,34 +126,6 @@ def test_threads_share_a_node() -> None:
     assert sum(tenant.admitted for tenant in tenants) > 100
     assert state(node) == before
     assert not held
-
-
-LEAK = """
-import gc, sys
-from pathlib import Path
-sys.path.insert(0, {path!r})
-from machines import busy_node, manifest
-from alignup import read_pod
-from alignup import Pod
-
-def resident():
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-node = busy_node(2, 4)
-fits, refused = read_pod(manifest("fits", 2, 1, 1)), read_pod(manifest("refused", 2, 1, 9))
-
-def come_and_go(times):
-    for _ in range(times):
-        assert node.admit(fits).admitted
-        assert not node.admit(refused).admitted
-        node.remove("fits")
-
-come_and_go(1000)
-before = resident()
-come_and_go({times})
-print(resident() - before)
-"""
 
 
 def growth(times: int) -> int:

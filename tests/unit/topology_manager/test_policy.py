@@ -80,6 +80,8 @@ SHARED: dict[str, tuple[Any, ...]] = {
     "a mask of other nodes": ([{"cpu": [hint(True, 5)]}], (3, False), (None, False)),
 }
 
+NEAR_IN_PAIRS = [[10, 21, 12, 21], [21, 10, 21, 12], [12, 21, 10, 21], [21, 12, 21, 10]]
+
 
 @pytest.mark.parametrize("policy", TOPOLOGY_POLICIES[1:])
 def test_each_policy_on_the_same_hints(policy: str) -> None:
@@ -110,7 +112,6 @@ def test_single_numa_node_drops_a_mask_that_names_every_node() -> None:
     assert model.merged("restricted", 1, [{"cpu": [hint(True, 0)]}]) == (1, True, True)
 
 
-NEAR_IN_PAIRS = [[10, 21, 12, 21], [21, 10, 21, 12], [12, 21, 10, 21], [21, 12, 21, 10]]
 PAIRS = [{"cpu": [hint(True, one, other) for one in range(4) for other in range(one + 1, 4)]}]
 
 

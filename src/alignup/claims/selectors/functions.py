@@ -31,6 +31,18 @@ from alignup.kubernetes.policy_options import GO_BOOLEANS
 _LARGEST: Final = 20_000_000
 _LONGEST_RANGE: Final = 1_000_000
 
+_DIGITS: Final = "[0-9](?:_?[0-9])*"
+_HEX_DIGITS: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
+
+_DOUBLE: Final = re.compile(
+    rf"[+-]?(?:(?P<decimal>(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)"
+    rf"|0[xX]_?(?:{_HEX_DIGITS}\.?(?:{_HEX_DIGITS})?|\.{_HEX_DIGITS})[pP][+-]?{_DIGITS}|(?P<special>(?i:inf(?:inity)?|nan)))"
+)
+
+_SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+
 
 def integer(value: int, like: int = 0) -> int:
     """Return a result as an integer of the type of another.
@@ -193,14 +205,6 @@ def _to_integer(value: Any, like: int, form: str, least: float, below: float) ->
     return integer(int(value), like)
 
 
-_DIGITS: Final = "[0-9](?:_?[0-9])*"
-_HEX_DIGITS: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
-_DOUBLE: Final = re.compile(
-    rf"[+-]?(?:(?P<decimal>(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)"
-    rf"|0[xX]_?(?:{_HEX_DIGITS}\.?(?:{_HEX_DIGITS})?|\.{_HEX_DIGITS})[pP][+-]?{_DIGITS}|(?P<special>(?i:inf(?:inity)?|nan)))"
-)
-
-
 def to_double(value: Any) -> float:
     """Return a number or a text as double; a text in the forms of Go's `strconv.ParseFloat`."""
     if not isinstance(value, str):
@@ -265,11 +269,6 @@ def last_index_of(text: str, part: str, start: int | None = None) -> int:
 def in_ascii(method: str, text: str) -> str:
     """Return a text whose letters of ASCII, and no others, are as a method of Python's strings makes them."""
     return re.sub("[A-Za-z]+", lambda match: str(getattr(match[0], method)()), text)
-
-
-_SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
-    map(chr, range(0x2000, 0x200B))
-)
 
 
 def trim(text: str) -> str:

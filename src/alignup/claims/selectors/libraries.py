@@ -35,6 +35,57 @@ from alignup.claims.selectors.values import (
     kind_of,
 )
 
+# What means the same to Python and whose matching is bounded: characters and classes, up to two of
+# them repeated.
+_PLAIN_PATTERN: Final = re.compile(
+    r"\^?(?:(?:[\w /:@,;=_-]|\\[dws.\-+*?()\[\]{}|^$/\\]|\.|\[\^?[\w.:/ -]+\])(?P<repeat>[+*])?\??)*\$?",
+    re.ASCII,
+)
+
+_SECOND: Final = 10**9
+
+_UNITS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": _SECOND,
+    "m": 60 * _SECOND,
+}
+
+_PIECE: Final = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+
+_MOMENT: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
+)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CLAUSE: Final = re.compile(r"%(?:%|(?P<precision>\.[0-9]+)?(?P<clause>[sdfebxXo]))|(?P<wrong>%)")
+_NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_MOST_DIGITS: Final = 10_000
+_SUPERSCRIPT: Final = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
+
+# no digits at all mean zero to apimachinery
+_QUANTITY: Final = re.compile(
+    r"(?=.)([+-]?)0*([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?[0-9]{1,4}))?",
+    re.ASCII,
+)
+
+_INT64: Final = 2**63
+_LARGEST: Final = (_INT64 - 1) * 10**9
+_IDENTIFIER: Final = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+
+_VERSION: Final = re.compile(
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
+    rf"(?:-({_IDENTIFIER}(?:\.{_IDENTIFIER})*))?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+)
+
+_URL: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?([^?]*)(\?.*)?", re.DOTALL)
+_HOST: Final = r"(?:[^\x00-\x20#%/?@\\^`{|}\x7f]|%25|%[89A-Fa-f][0-9A-Fa-f])*"
+_BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+_USER: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
+
 
 def succeeds(name: str, *arguments: object) -> bool:
     """Return whether a function of this module, named, takes values without an error."""
@@ -47,13 +98,6 @@ def succeeds(name: str, *arguments: object) -> bool:
 
 
 # regular expressions, which are RE2's
-
-# What means the same to Python and whose matching is bounded: characters and classes, up to two of
-# them repeated.
-_PLAIN_PATTERN: Final = re.compile(
-    r"\^?(?:(?:[\w /:@,;=_-]|\\[dws.\-+*?()\[\]{}|^$/\\]|\.|\[\^?[\w.:/ -]+\])(?P<repeat>[+*])?\??)*\$?",
-    re.ASCII,
-)
 
 
 @lru_cache(maxsize=256)
@@ -126,23 +170,6 @@ def number_text(value: float) -> str:
     if not value or (-4 <= power < 21 and power < 6):  # noqa: PLR2004
         return f"{number:f}"
     return f"{number:e}" if abs(power) >= 10 else re.sub(r"e([+-])", r"e\g<1>0", f"{number:e}")  # noqa: PLR2004
-
-
-_SECOND: Final = 10**9
-_UNITS: Final = {
-    "ns": 1,
-    "us": 10**3,
-    "µs": 10**3,
-    "μs": 10**3,
-    "ms": 10**6,
-    "s": _SECOND,
-    "m": 60 * _SECOND,
-}
-_PIECE: Final = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_MOMENT: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
-)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_duration(text: str) -> Duration:
@@ -270,10 +297,6 @@ def to_string(value: Any) -> str:
 
 # format(): the clauses of cel-go's `ext/formatting.go`
 
-_CLAUSE: Final = re.compile(r"%(?:%|(?P<precision>\.[0-9]+)?(?P<clause>[sdfebxXo]))|(?P<wrong>%)")
-_NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_MOST_DIGITS: Final = 10_000
-_SUPERSCRIPT: Final = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
 _CONTROLS: Final = dict(
     zip('\a\b\f\n\r\t\v\\"', (f"\\{letter}" for letter in 'abfnrtv\\"'), strict=True)
 )
@@ -388,14 +411,7 @@ def _quoted(letter: str) -> str:
 
 # quantities: `k8s.io/apimachinery/pkg/api/resource`
 
-# no digits at all mean zero to apimachinery
-_QUANTITY: Final = re.compile(
-    r"(?=.)([+-]?)0*([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?[0-9]{1,4}))?",
-    re.ASCII,
-)
 _POWERS: Final = {letter: 3 * power for power, letter in enumerate((*"num", "", *"kMGTPE"), -3)}
-_INT64: Final = 2**63
-_LARGEST: Final = (_INT64 - 1) * 10**9
 
 
 def to_quantity(text: str) -> Quantity:
@@ -463,12 +479,6 @@ def sum_of_quantities(sign: str, one: Quantity, other: Quantity | int) -> Quanti
 
 
 # versions, of github.com/blang/semver
-
-_IDENTIFIER: Final = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
-_VERSION: Final = re.compile(
-    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
-    rf"(?:-({_IDENTIFIER}(?:\.{_IDENTIFIER})*))?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
-)
 
 
 # the second argument of `semver()`
@@ -596,12 +606,6 @@ def contains_cidr(outer: Any, inner: Any) -> bool:
 def masked(network: Any) -> Any:
     """Return a network with its first address."""
     return ipaddress.ip_interface(network.network)
-
-
-_URL: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?([^?]*)(\?.*)?", re.DOTALL)
-_HOST: Final = r"(?:[^\x00-\x20#%/?@\\^`{|}\x7f]|%25|%[89A-Fa-f][0-9A-Fa-f])*"
-_BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
-_USER: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 
 
 def _taken_apart(text: str, fragment: str = "", *, is_request: bool = False) -> cel.Url:

@@ -74,6 +74,15 @@ _LARGEST_ANSWER: Final = 256 << 20
 _SHOWN_LETTERS: Final = 300
 _LONGEST_EVENT: Final = 1024
 
+# Seconds between two Events.
+EVENT_SECONDS: Final = 0.2
+
+# Events that wait to be written; further ones are dropped.
+MOST_EVENTS: Final = 100
+
+_TOKEN: Final = "BearerToken"  # noqa: S105  # what the library calls it, and no secret
+_SCHEMES: Final = frozenset({"http", "https"})
+
 
 class ApiError(AlignupError):
     """Raised when the API server refuses a request, or does not answer; `status` 0: it did not answer."""
@@ -347,12 +356,6 @@ async def write_object(api: Api, collection: str, name: str, body: object) -> by
     return await api.request("POST", collection, body)
 
 
-# Seconds between two Events.
-EVENT_SECONDS: Final = 0.2
-# Events that wait to be written; further ones are dropped.
-MOST_EVENTS: Final = 100
-
-
 async def write_event(
     api: Api, about: Metadata, reason: str, message: str, component: str, *, once: bool = False
 ) -> None:
@@ -418,8 +421,6 @@ async def _bounded(response: aiohttp.ClientResponse, asked: str) -> bytes:
 
 # it logs some errors before it raises them, and they would be said twice
 logging.getLogger("kubernetes_asyncio").addHandler(logging.NullHandler())
-_TOKEN: Final = "BearerToken"  # noqa: S105  # what the library calls it, and no secret
-_SCHEMES: Final = frozenset({"http", "https"})
 
 
 class _Cluster(msgspec.Struct, rename="kebab"):

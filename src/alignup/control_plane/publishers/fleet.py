@@ -42,6 +42,23 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
+# The annotation of a pod that says for how many seconds it runs.
+DURATION: Final = "alignup.dev/duration"
+
+# The annotation of a pod that ends it: `Succeeded` or `Failed`.
+END: Final = "alignup.dev/end"
+
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+_AT_ONCE: Final = 32
+_LEASE_SECONDS: Final = 40
+
+# Leases are renewed so many times before the status of a node is; a kubelet does so every five
+# minutes.
+_STATUS_EVERY: Final = 30
+
+_NAMED: Final = "a node as a JSON object with a name"
+_NULL: Final = msgspec.Raw(b"null")
+
 
 class Rejection(Record):
     """Why a kubelet rejects a pod, in its own words."""
@@ -233,19 +250,6 @@ def running_status(pod: PodObject, moment: str) -> dict[str, Any]:
 def ended_status(phase: str, moment: str) -> dict[str, Any]:
     """Return the status of a pod whose containers have ended, as `Succeeded` or `Failed`."""
     return {"phase": phase, "conditions": _conditions("ended", moment)}
-
-
-# The annotation of a pod that says for how many seconds it runs.
-DURATION: Final = "alignup.dev/duration"
-# The annotation of a pod that ends it: `Succeeded` or `Failed`.
-END: Final = "alignup.dev/end"
-
-_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-_AT_ONCE: Final = 32
-_LEASE_SECONDS: Final = 40
-# Leases are renewed so many times before the status of a node is; a kubelet does so every five
-# minutes.
-_STATUS_EVERY: Final = 30
 
 
 class Fleet:
@@ -607,10 +611,6 @@ def _made(lines: Iterable[tuple[str, str | bytes]]) -> Iterator[FleetNode]:
                 raise InputError(f"node {name}: {error}") from error
 
         yield FleetNode(name, node.copy(), text)
-
-
-_NAMED: Final = "a node as a JSON object with a name"
-_NULL: Final = msgspec.Raw(b"null")
 
 
 def make_app(fleet: Fleet) -> web.Application:

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 ALIVE: Final = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 
+# The reason of Events on rejected pods.
+WHY_REJECTED: Final = "WhyRejected"
+
+_T = TypeVar("_T")
+
 
 class AskedCluster(Record):
     """What a cluster said at one moment.
@@ -149,10 +154,6 @@ async def read_pod(
     return manifest, pod_document(manifest, f"pod {namespace}/{name}")
 
 
-# The reason of Events on rejected pods.
-WHY_REJECTED: Final = "WhyRejected"
-
-
 async def why_rejected(api: api_client.Api, found: objects.PodObject) -> str:
     """Return why the node of a rejected pod refuses it now, and the best change that would help; in a sentence each.
 
@@ -184,9 +185,6 @@ def why_refused(node: Node, found: objects.PodObject) -> str:
         return f"node {found.spec.node_name} would admit the pod now"
     helps = [one.text for one in explanation.suggestions]
     return f"{explanation.cause}{f'; what would help: {helps[0]}' if helps else ''}"
-
-
-_T = TypeVar("_T")
 
 
 def ask(

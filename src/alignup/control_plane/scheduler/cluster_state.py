@@ -53,6 +53,18 @@ LONGEST_BINDING: Final = 60.0
 # Seconds after which a pod that was bound is in what its node reports, where no fingerprint tells.
 REPORT_DELAY: Final = 10.0
 
+_KEY: Final = msgspec.json.Encoder(order="sorted")
+
+# Kinds of pods of which a member keeps the words of its refusal.
+_MOST_KINDS: Final = 250
+
+# Kinds of pods of which it is kept what all members say; where an eighth of these changed, all are
+# judged anew.
+_MOST_JUDGED: Final = 64
+
+_MOST_CHANGED: Final = 8
+_UNASKED: Final = "NUMA: the node refuses the pod, and others take it"
+
 
 class ClusterState:
     """The nodes that report, and the pods that are bound to them.
@@ -450,14 +462,6 @@ class WatchedClaims:
         }
 
 
-_KEY: Final = msgspec.json.Encoder(order="sorted")
-# Kinds of pods of which a member keeps the words of its refusal.
-_MOST_KINDS: Final = 250
-# Kinds of pods of which it is kept what all members say; where an eighth of these changed, all are
-# judged anew.
-_MOST_JUDGED: Final = 64
-_MOST_CHANGED: Final = 8
-_UNASKED: Final = "NUMA: the node refuses the pod, and others take it"
 Member = ExactMember | AmountsMember
 _Known = Node | NodeAmounts
 

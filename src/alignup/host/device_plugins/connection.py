@@ -41,6 +41,15 @@ _LONGEST_DETAIL: Final = 300
 # lost.
 _REST: Final = 4
 
+_HEALTHY: Final = "Healthy"
+_MOST_DEVICES: Final = 1 << 14
+_LONGEST_ID: Final = 1024
+
+# Linux hands on no string of more than 128 KiB to a program.
+_LONGEST_VALUE: Final = 120_000
+
+_MOST_VARIABLES: Final = 256
+
 
 class Limits(Record):
     """Seconds that a plugin has for a call.
@@ -264,14 +273,6 @@ def _failure(name: str, error: grpc.RpcError, limit: float) -> str:
     detail = error.details() if isinstance(error, grpc.Call) else str(error)
     words = code.name.lower().replace("_", " ")
     return f"failed {name}: {words}: {(detail or 'no reason given')[:_LONGEST_DETAIL]}"
-
-
-_HEALTHY: Final = "Healthy"
-_MOST_DEVICES: Final = 1 << 14
-_LONGEST_ID: Final = 1024
-# Linux hands on no string of more than 128 KiB to a program.
-_LONGEST_VALUE: Final = 120_000
-_MOST_VARIABLES: Final = 256
 
 
 class DevicePluginError(AllocationError):

@@ -45,6 +45,9 @@ class UserHoldings(Record, frozen=False):
     amounts: Counter[str] = field(default_factory=Counter)
 
 
+_NOTHING: Final = UserHoldings()
+
+
 def _amounts_of(lease: LeaseRecord) -> dict[str, int]:
     """Return what a lease adds to its user's holdings."""
     devices = {f"devices of {resource}": len(ids) for resource, ids in lease.devices.items()}
@@ -54,9 +57,6 @@ def _amounts_of(lease: LeaseRecord) -> dict[str, int]:
         "bytes of memory": sum(lease.memory_sizes.values()),
         **devices,
     }
-
-
-_NOTHING: Final = UserHoldings()
 
 
 class Users:

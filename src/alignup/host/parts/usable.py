@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 _MEMORY_NODES: Final = "Mems_allowed_list:"
 
+MEMORY_FROM: Final = ("near", "cpus", "any")
+MEMORY_KINDS: Final = ("dram", "hbm", "any")
+_SAME_NODE: Final = 10
+_UNKNOWN_DISTANCE: Final = 20
+
+# The weight of a CPU where shares are counted: it can be halved, and divided by every number up to
+# 16.
+_WHOLE: Final = 720_720
+
 
 def usable(machine: Machine, *, isolated: bool = False, reserve: int = 0) -> Machine:
     """Return the machine with each CPU in one node, without CPUs that are not for everybody's work.
@@ -138,15 +147,6 @@ def _allowed_memory_nodes(status: str = "/proc/self/status") -> int:
     return (
         -1 if found is None else int(CPUSet.parse(found.removeprefix(_MEMORY_NODES), _MEMORY_NODES))
     )
-
-
-MEMORY_FROM: Final = ("near", "cpus", "any")
-MEMORY_KINDS: Final = ("dram", "hbm", "any")
-_SAME_NODE: Final = 10
-_UNKNOWN_DISTANCE: Final = 20
-# The weight of a CPU where shares are counted: it can be halved, and divided by every number up to
-# 16.
-_WHOLE: Final = 720_720
 
 
 class MemoryRule(Record):

@@ -56,6 +56,28 @@ _LEGACY_NAMES: Final = {
     for level in ("", "ContainerLevel", "PodLevel")
 }
 
+_NOT_ALIGNED: Final = frozenset({"ephemeral-storage", "storage", "pods"})
+_UNKNOWN_DISTANCE: Final = 255
+
+# Of one zone, so that the sum over all of them is an amount.
+_LARGEST_AMOUNT: Final = MEMORY_LIMIT // NUMA_NODE_LIMIT
+
+_LARGEST_COST: Final = (1 << 31) - 1
+
+# Numbers of fewer digits are below `_LARGEST_AMOUNT`.
+_SHORT: Final = 17
+
+_MEMORY: Final = "memory"
+
+# Of one resource, each of which is made up.
+_MOST_DEVICES: Final = 1 << 16
+
+# Bytes that are added to the first zone and reserved there: no kubelet starts without a
+# reservation.
+_PAGE: Final = 4096
+
+_IN_USE: Final = "in use"
+
 
 class Attribute(msgspec.Struct):
     """An attribute of an object, on the wire."""
@@ -325,17 +347,8 @@ def _known(node: str, what: str, word: str, words: Collection[str], otherwise: s
     return otherwise
 
 
-_NOT_ALIGNED: Final = frozenset({"ephemeral-storage", "storage", "pods"})
-_UNKNOWN_DISTANCE: Final = 255
-# Of one zone, so that the sum over all of them is an amount.
-_LARGEST_AMOUNT: Final = MEMORY_LIMIT // NUMA_NODE_LIMIT
-_LARGEST_COST: Final = (1 << 31) - 1
-
 # One resource of a zone: capacity, allocatable and available units.
 _Amounts: TypeAlias = tuple[int, int, int]
-
-# Numbers of fewer digits are below `_LARGEST_AMOUNT`.
-_SHORT: Final = 17
 
 
 class _Cost(msgspec.Struct):
@@ -446,15 +459,6 @@ def distances_of(zones: list[Zone], place: str) -> tuple[tuple[int, ...], ...] |
         rows.append(tuple(values))
 
     return tuple(rows) if costs_known else None
-
-
-_MEMORY: Final = "memory"
-# Of one resource, each of which is made up.
-_MOST_DEVICES: Final = 1 << 16
-# Bytes that are added to the first zone and reserved there: no kubelet starts without a
-# reservation.
-_PAGE: Final = 4096
-_IN_USE: Final = "in use"
 
 
 def nodes_of(

@@ -30,6 +30,15 @@ POLICY_NAMES: Final = {
     "best-effort": "BestEffort",
 }
 
+# The attribute of a NodeResourceTopology that has the fingerprint.
+ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"
+
+# The attribute that says which pods it is of.
+METHOD_ATTRIBUTE: Final = "nodeTopologyPodsFingerprintMethod"
+
+METHOD: Final = "all"
+_PREFIX: Final = "pfp0v001"
+
 
 def kubelet_topology_object(name: str, found: KubeletNode) -> dict[str, Any]:
     """Return the object of a kubelet's node, with the fingerprint of the pods that PodResources lists, if any."""
@@ -129,15 +138,6 @@ def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
             len(healthy),
             len(healthy.intersection(pool.ids(pool.ledger.free))),
         )
-
-
-# The attribute of a NodeResourceTopology that has the fingerprint.
-ATTRIBUTE: Final = "nodeTopologyPodsFingerprint"
-# The attribute that says which pods it is of.
-METHOD_ATTRIBUTE: Final = "nodeTopologyPodsFingerprintMethod"
-METHOD: Final = "all"
-
-_PREFIX: Final = "pfp0v001"
 
 
 def fingerprint(pods: Iterable[tuple[str, str]]) -> str:

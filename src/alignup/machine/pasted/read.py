@@ -43,6 +43,30 @@ _ADJACENT: Final = ("ppc64", "s390")
 _MOST_DIGITS: Final = 5
 _NONE: Final = ("-", "")
 
+_MACHINE: Final = re.compile(r"\s*Machine(?: [LP]#\d+)?(?: \(.*|\s*)")
+
+_OBJECT: Final = re.compile(
+    r"(?P<kind>[A-Z]\w*)(?: L#(?P<logical>\d{1,6}))?(?: \(?P#(?P<number>\d{1,6}))?(?P<rest>.*)"
+)
+
+_AMOUNT: Final = re.compile(r"(?:local=)?(\d{1,12})([KMGT]B)\b")
+_LOCAL: Final = re.compile(r"local=(\d{1,12})([KMGT]B)\b")
+_PCI: Final = re.compile(r"PCI (?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.*")
+_SHIFTS: Final = {"KB": 10, "MB": 20, "GB": 30, "TB": 40}
+_KINDS: Final = {"L3": "L3Cache", "L3Cache": "L3Cache", "Socket": "Package"}
+_MOST_NESTED: Final = 100
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_QUOTE: Final = re.compile(r"(?:> ?)+")
+_SHOWN: Final = 40
+_CPUS: Final = re.compile(r"\s*node (\d{1,5}) cpus:(.*)")
+_SIZE: Final = re.compile(r"\s*node (\d{1,5}) size:\s*(\d{1,12}) MB\s*")
+_NUMBERS: Final = re.compile(r"[\d\s]+")
+_COLUMNS: Final = re.compile(r"\s*node((?:\s+\d{1,5})+)\s*")
+_ROW: Final = re.compile(r"\s*(\d{1,5}):((?:\s+\d{1,5})+)\s*")
+_AFFINITIES: Final = re.compile(r"\s*((?:\S+\s+)*?)CPU Affinity(\s+NUMA Affinity)?.*")
+_GPU: Final = re.compile(r"GPU\d{1,4}")
+_LIST: Final = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*")
+
 
 def is_cut_off(line: str) -> bool:
     """Return whether a line says that something was left out there."""
@@ -246,18 +270,6 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-_MACHINE: Final = re.compile(r"\s*Machine(?: [LP]#\d+)?(?: \(.*|\s*)")
-_OBJECT: Final = re.compile(
-    r"(?P<kind>[A-Z]\w*)(?: L#(?P<logical>\d{1,6}))?(?: \(?P#(?P<number>\d{1,6}))?(?P<rest>.*)"
-)
-_AMOUNT: Final = re.compile(r"(?:local=)?(\d{1,12})([KMGT]B)\b")
-_LOCAL: Final = re.compile(r"local=(\d{1,12})([KMGT]B)\b")
-_PCI: Final = re.compile(r"PCI (?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b.*")
-_SHIFTS: Final = {"KB": 10, "MB": 20, "GB": 30, "TB": 40}
-_KINDS: Final = {"L3": "L3Cache", "L3Cache": "L3Cache", "Socket": "Package"}
-_MOST_NESTED: Final = 100
-
-
 def read_lstopo(lines: Sequence[str]) -> Facts | None:
     """Return what the tree tells: all but distances.
 
@@ -380,19 +392,6 @@ def _as_hwloc_writes(cpus: int) -> str:
     """Return a set of CPUs as words of 32 bits, the last the lowest."""
     words = range((cpus.bit_length() + 31) // 32)
     return ",".join(f"0x{cpus >> 32 * word & 0xFFFFFFFF:08x}" for word in reversed(words))
-
-
-_ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_QUOTE: Final = re.compile(r"(?:> ?)+")
-_SHOWN: Final = 40
-_CPUS: Final = re.compile(r"\s*node (\d{1,5}) cpus:(.*)")
-_SIZE: Final = re.compile(r"\s*node (\d{1,5}) size:\s*(\d{1,12}) MB\s*")
-_NUMBERS: Final = re.compile(r"[\d\s]+")
-_COLUMNS: Final = re.compile(r"\s*node((?:\s+\d{1,5})+)\s*")
-_ROW: Final = re.compile(r"\s*(\d{1,5}):((?:\s+\d{1,5})+)\s*")
-_AFFINITIES: Final = re.compile(r"\s*((?:\S+\s+)*?)CPU Affinity(\s+NUMA Affinity)?.*")
-_GPU: Final = re.compile(r"GPU\d{1,4}")
-_LIST: Final = re.compile(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*")
 
 
 def read_numactl(lines: Sequence[str]) -> Facts | None:

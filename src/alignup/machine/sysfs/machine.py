@@ -43,6 +43,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Final
 
+_TIERS: Final = "sys/devices/virtual/memory_tiering"
+_NVIDIA_GPUS: Final = "proc/driver/nvidia/gpus"
+_HUGEPAGES: Final = re.compile(r"hugepages-(\d{1,15})kB")
+_PROCESSOR: Final = re.compile(r"^processor\s*:?\s*(\d{1,5})\b", re.MULTILINE)
+_MODULE_FAMILIES: Final = frozenset({21, 22})
+_CORE: Final = ("core_cpus", "core_cpus_list", "thread_siblings", "thread_siblings_list")
+_PACKAGE: Final = ("package_cpus", "package_cpus_list", "core_siblings", "core_siblings_list")
+_CACHE: Final = ("shared_cpu_map", "shared_cpu_list")
+_INDEX: Final = re.compile(r"index\d{1,3}")
+_L2: Final = 2
+_L3: Final = 3
+_BRIDGE: Final = 0x06
+_SPEED: Final = re.compile(r"\s*(\d{1,3}(?:\.\d)?) GT/s")
+_GEN_3: Final = 8
+_GEN_6: Final = 64
+_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_INK: Final = " \t\r\n\0"
+_MASK_WORD_DIGITS: Final = 8
+_MEM_TOTAL: Final = re.compile(r"\bMemTotal:\s*(\d{1,18})\s*kB")
+_MASK: Final = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8})*")
+_HEX: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
+
 
 def read_sysfs(root: str | os.PathLike[str] = "/") -> Machine:
     """Return the machine that `sys/` and `proc/` beneath `root` describe.
@@ -114,10 +136,6 @@ def describe(tree: KernelTree) -> Machine:
     )
     isolated, nohz_full = (tuple(bit_numbers(cpus & online)) for cpus in alone)
     return Machine(tuple(nodes), tuple(bit_numbers(offline)), pci, apart, isolated, nohz_full)
-
-
-_TIERS: Final = "sys/devices/virtual/memory_tiering"
-_NVIDIA_GPUS: Final = "proc/driver/nvidia/gpus"
 
 
 def _memory_kinds(tree: KernelTree, ids: list[int], listed: list[int]) -> dict[int, str]:
@@ -213,9 +231,6 @@ def _columns(row: list[int], ids: Sequence[int], online: list[int]) -> tuple[int
     return ()
 
 
-_HUGEPAGES: Final = re.compile(r"hugepages-(\d{1,15})kB")
-
-
 def hugepages(tree: KernelTree, folder: str) -> tuple[HugePages, ...]:
     """Return the pages of each size that `folder` has a `hugepages-<KiB>kB` for, by size.
 
@@ -235,13 +250,6 @@ def hugepages(tree: KernelTree, folder: str) -> tuple[HugePages, ...]:
         for size, count in zip(sizes, counts, strict=True)
         if size
     )
-
-
-_PROCESSOR: Final = re.compile(r"^processor\s*:?\s*(\d{1,5})\b", re.MULTILINE)
-_MODULE_FAMILIES: Final = frozenset({21, 22})
-_CORE: Final = ("core_cpus", "core_cpus_list", "thread_siblings", "thread_siblings_list")
-_PACKAGE: Final = ("package_cpus", "package_cpus_list", "core_siblings", "core_siblings_list")
-_CACHE: Final = ("shared_cpu_map", "shared_cpu_list")
 
 
 def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
@@ -363,11 +371,6 @@ def _by_id(groups: list[tuple[int, int]], ids: dict[int, int | None]) -> list[tu
     return list(joined.values())
 
 
-_INDEX: Final = re.compile(r"index\d{1,3}")
-_L2: Final = 2
-_L3: Final = 3
-
-
 def l3_groups(tree: KernelTree, online: int, cores: list[int]) -> list[int]:
     """Return the sets of CPUs of `online` that share an L3 cache; CPUs without one are in none of them.
 
@@ -448,13 +451,6 @@ def _l3_of(tree: KernelTree, folder: str) -> int | None:
     return None
 
 
-_BRIDGE: Final = 0x06
-_SPEED: Final = re.compile(r"\s*(\d{1,3}(?:\.\d)?) GT/s")
-_GEN_3: Final = 8
-_GEN_6: Final = 64
-_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-
-
 def pci_devices(
     tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]
 ) -> tuple[PciDevice, ...]:
@@ -516,13 +512,6 @@ def _numa_node(
     local = cpu_set(tree, folder, "local_cpus", "local_cpulist") or 0
     near = [node for node, cpus in zip(ids, node_cpus, strict=True) if cpus & local]
     return near[0] if len(near) == 1 and len(ids) > 1 else None
-
-
-_INK: Final = " \t\r\n\0"
-_MASK_WORD_DIGITS: Final = 8
-_MEM_TOTAL: Final = re.compile(r"\bMemTotal:\s*(\d{1,18})\s*kB")
-_MASK: Final = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8})*")
-_HEX: Final = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,16})")
 
 
 def number_list(text: str | None) -> int | None:

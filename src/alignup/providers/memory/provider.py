@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
 MEMORY: Final = "memory"
 
+# More types than this are only looked at one by one and all together.
+_MOST_TYPES: Final = 4
+
+_NAMES_SHOWN: Final = 3
+
 
 class RestoredMemory(Record):
     """The state of a kubelet's memory manager, by the positions of NUMA nodes.
@@ -567,10 +572,6 @@ def _hints_as_held(held: MemoryHolding, requests: tuple[tuple[str, int], ...]) -
 
 # (type, bytes), by type.
 Requests = tuple[tuple[str, int], ...]
-
-# More types than this are only looked at one by one and all together.
-_MOST_TYPES: Final = 4
-_NAMES_SHOWN: Final = 3
 
 
 def _ties(

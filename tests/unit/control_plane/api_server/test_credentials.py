@@ -15,6 +15,8 @@ from alignup.control_plane.api_server.api_client import NODES, Api, ApiError
 from alignup.errors import InputError
 from api_stub import ApiStub, served
 
+TEXT = base64.b64encode(b"hello").decode()
+
 
 def kubeconfig(
     server: Any = "https://127.0.0.1:9", user: Any = None, **cluster: Any
@@ -39,9 +41,6 @@ def refusal(path: object) -> str:
     assert said.startswith(f"cannot use the credentials in {path}: ")
     assert "\n" not in said
     return said.removeprefix(f"cannot use the credentials in {path}: ")
-
-
-TEXT = base64.b64encode(b"hello").decode()
 
 
 @pytest.mark.parametrize(

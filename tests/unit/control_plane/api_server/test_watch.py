@@ -17,6 +17,9 @@ from alignup.text.json_text import DEPTH_LIMIT
 from api_stub import PODS, ApiStub, running, served, until
 from watched import pod_object
 
+KINDS = pytest.mark.parametrize("kind", [msgspec.Raw, PodObject])
+ODD = {"metadata": {"name": "odd", "namespace": "default"}, "spec": 3}
+
 
 class Names:
     """The names of the objects that are there now."""
@@ -53,9 +56,6 @@ async def following(
 
 def check(scenario) -> None:
     asyncio.run(scenario())
-
-
-KINDS = pytest.mark.parametrize("kind", [msgspec.Raw, PodObject])
 
 
 @KINDS
@@ -184,9 +184,6 @@ def test_errors_are_said_and_tried_again(status) -> None:
     check(scenario)
     assert len(said) == 4
     assert f"GET {PODS}: {status}: refused as the test wants it" in said[0]
-
-
-ODD = {"metadata": {"name": "odd", "namespace": "default"}, "spec": 3}
 
 
 def test_an_object_that_nobody_can_read_is_passed_over_until_it_changes() -> None:

@@ -43,6 +43,14 @@ CPU, MEMORY = f"{STATE}/cpu_manager_state", f"{STATE}/memory_manager_state"
 DEVICES = f"{STATE}/device-plugins/kubelet_internal_checkpoint"
 LIST, ALLOCATABLE = "podresources/list.json", "podresources/allocatable.json"
 
+HERE = f"{TOPOLOGIES}/n"
+OTHER = {"metadata": {"name": "other", "annotations": {NODE: "{}", HOLDINGS: '{"pods":[]}'}}}
+
+PROSE = {
+    "kind": "Status",
+    "message": "metadata.annotations: Too long:\nmay not be more than 262144 bytes\x1b[2J",
+}
+
 
 @pytest.fixture(autouse=True)
 def no_alarm() -> Iterator[None]:
@@ -150,12 +158,6 @@ async def stale(request: web.Request) -> web.Response:
     return web.json_response(body)
 
 
-HERE = f"{TOPOLOGIES}/n"
-OTHER = {"metadata": {"name": "other", "annotations": {NODE: "{}", HOLDINGS: '{"pods":[]}'}}}
-PROSE = {
-    "kind": "Status",
-    "message": "metadata.annotations: Too long:\nmay not be more than 262144 bytes\x1b[2J",
-}
 SERVERS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
     "401": says(401, {"message": "Unauthorized"}),
     "403": says(403, {"message": "forbidden"}),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 OWNER = {"kind": "ReplicaSet", "name": "rs", "uid": "uid-rs", "controller": True}
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
 
 def held(*names_and_cpus: tuple[str, int], node: str) -> Any:
     """Return a node with pods that have so many CPUs."""
@@ -83,9 +85,6 @@ def test_what_nodes_publish_is_read_and_what_is_not_known_is_said() -> None:
             assert {method for method, _ in stub.requests} == {"GET"}
 
     asyncio.run(scenario())
-
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,17 @@ from watched import READER, description, pod_object, report, watched
 
 EMPTY = Description().template(json.dumps(description()), {})
 
+NAMES = ("n", "m", "a")
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["pod", "gone", "report", "node gone", "list"]),
+        st.integers(0, 5),
+        st.sampled_from(NAMES),
+    ),
+    max_size=30,
+)
+
 
 def exact(name: str = "n", **given):
     return report(name, described=description(), holdings=given.get("holdings", EMPTY))
@@ -190,17 +201,6 @@ def test_what_a_node_reported_last_counts_after_another_came_or_went() -> None:
     assert not admits(state, "n", cpu=2)
     state.node_gone("m")
     assert not admits(state, "n", cpu=2)
-
-
-NAMES = ("n", "m", "a")
-EVENTS = st.lists(
-    st.tuples(
-        st.sampled_from(["pod", "gone", "report", "node gone", "list"]),
-        st.integers(0, 5),
-        st.sampled_from(NAMES),
-    ),
-    max_size=30,
-)
 
 
 @examples(100)

@@ -25,6 +25,19 @@ from watched import READER, description, pod_object, watched
 
 EMPTY = Description().template(json.dumps(description()), {})
 
+STEPS = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from(["come", "go", "report"])), max_size=25
+)
+
+SIZES = (
+    {"cpu": 1},
+    {"cpu": 2, "gpu": 1},
+    {"cpu": 3, "memory": "3Gi"},
+    {"cpu": 4},
+    {"gpu": 1},
+    {"memory": "6Gi"},
+)
+
 
 def member(kubelet=None) -> ExactMember:
     return ExactMember("n", EMPTY, [], Holdings([]) if kubelet is None else holdings_of(kubelet))
@@ -247,19 +260,6 @@ def test_a_report_that_does_not_fit_changes_nothing() -> None:
 def test_holdings_of_another_form_are_refused_in_one_line(text) -> None:
     with pytest.raises(InputError, match=r"alignup\.dev/holdings"):
         decode_holdings(text)
-
-
-STEPS = st.lists(
-    st.tuples(st.integers(0, 5), st.sampled_from(["come", "go", "report"])), max_size=25
-)
-SIZES = (
-    {"cpu": 1},
-    {"cpu": 2, "gpu": 1},
-    {"cpu": 3, "memory": "3Gi"},
-    {"cpu": 4},
-    {"gpu": 1},
-    {"memory": "6Gi"},
-)
 
 
 @examples(100)

@@ -30,6 +30,9 @@ from claims_cases import DRIVER, claim_named, class_of, slice_of
 from strategies import counts
 from watched import description, pod_object, report, watched
 
+SPEC = "scheduling.koordinator.sh/numa-topology-spec"
+ALL = ["exact-a", "exact-b", "amounts"]
+
 
 @pytest.fixture
 def answers() -> Answers:
@@ -43,10 +46,6 @@ def answers() -> Answers:
 
 def empty():
     return Description().template(json.dumps(description()), {})
-
-
-SPEC = "scheduling.koordinator.sh/numa-topology-spec"
-ALL = ["exact-a", "exact-b", "amounts"]
 
 
 def test_nodes_with_room_pass(answers) -> None:

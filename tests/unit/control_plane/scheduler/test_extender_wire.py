@@ -22,6 +22,9 @@ from watched import pod_object
 
 POD = pod_object("p", cpu=4)
 
+DEEP = b'{"a":' * 200_000 + b"1" + b"}" * 200_000  # Python 3.14 goes as deep as its stack
+POD_TEXT = json.dumps(POD).encode()
+
 
 def encoded(**fields) -> bytes:
     return json.dumps({"Pod": POD, "Nodes": None, "NodeNames": None, **fields}).encode()
@@ -71,10 +74,6 @@ def test_anything_else_is_refused_in_one_line(data) -> None:
     for decode in (decode_args, decode_preemption, decode_binding):
         with pytest.raises(InputError, match="expected the JSON of Extender"):
             decode(data)
-
-
-DEEP = b'{"a":' * 200_000 + b"1" + b"}" * 200_000  # Python 3.14 goes as deep as its stack
-POD_TEXT = json.dumps(POD).encode()
 
 
 @pytest.mark.parametrize("decode", [decode_args, decode_preemption, decode_binding])

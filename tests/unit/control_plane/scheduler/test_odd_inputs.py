@@ -22,6 +22,18 @@ ARGS = json.dumps({"Pod": POD, "NodeNames": ["a"]})
 BIG = "9" * 400
 DEEP = "[" * 400 + "]" * 400
 
+ODD: tuple[Any, ...] = (
+    None, True, 0, -1, 1.5, "", "x", [], [None], {}, {"": None}, {"a": {"b": [1]}}, "\u0000", "\ud800", "é" * 300,
+)  # fmt: skip
+
+PLACES = (
+    "metadata", "metadata.name", "metadata.uid", "metadata.namespace", "metadata.labels", "metadata.annotations",
+    "metadata.ownerReferences", "spec", "spec.containers", "spec.containers.0", "spec.containers.0.name",
+    "spec.containers.0.resources", "spec.containers.0.resources.requests", "spec.containers.0.resources.limits.cpu",
+    "spec.initContainers", "spec.priority", "spec.nodeName", "spec.affinity", "spec.topologySpreadConstraints",
+    "spec.nodeSelector", "spec.resourceClaims", "spec.resources", "status", "status.phase", "status.startTime",
+)  # fmt: skip
+
 
 def asked(**fields: Any) -> str:
     """Return a question of `filter` with other fields."""
@@ -39,16 +51,6 @@ def changed(place: str, value: Any) -> str:
     return json.dumps({"Pod": pod, "NodeNames": ["a"]})
 
 
-ODD: tuple[Any, ...] = (
-    None, True, 0, -1, 1.5, "", "x", [], [None], {}, {"": None}, {"a": {"b": [1]}}, "\u0000", "\ud800", "é" * 300,
-)  # fmt: skip
-PLACES = (
-    "metadata", "metadata.name", "metadata.uid", "metadata.namespace", "metadata.labels", "metadata.annotations",
-    "metadata.ownerReferences", "spec", "spec.containers", "spec.containers.0", "spec.containers.0.name",
-    "spec.containers.0.resources", "spec.containers.0.resources.requests", "spec.containers.0.resources.limits.cpu",
-    "spec.initContainers", "spec.priority", "spec.nodeName", "spec.affinity", "spec.topologySpreadConstraints",
-    "spec.nodeSelector", "spec.resourceClaims", "spec.resources", "status", "status.phase", "status.startTime",
-)  # fmt: skip
 BODIES = (
     "",
     " ",

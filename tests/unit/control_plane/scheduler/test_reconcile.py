@@ -15,6 +15,8 @@ from alignup.kubelet.node_resource_topology.report import Description
 from api_stub import EVENTS, PODS, ApiStub, running, served, until
 from watched import description, pod_object, topology, watched
 
+QUICK = Rules(first=0.001, longest=0.002, limit=2)
+
 
 def failed(
     name: str, owner: str | None = "rs", reason: str = "TopologyAffinityError"
@@ -91,9 +93,6 @@ def deleted(rules: Rules, *pods: dict[str, Any], **options: Any) -> tuple[list[s
 
     asyncio.run(scenario())
     return said, left
-
-
-QUICK = Rules(first=0.001, longest=0.002, limit=2)
 
 
 def test_only_rejected_pods_of_controllers_go() -> None:

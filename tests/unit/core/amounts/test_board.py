@@ -19,6 +19,8 @@ from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryLedger
 NONE, BEST_EFFORT, RESTRICTED, SINGLE = range(4)
 NEAR = Distances(((10, 20), (20, 10)))
 
+ONE = (0, (), (), False)
+
 
 def named(one) -> str:
     """Return a test's name, without addresses, which differ between the processes of one run."""
@@ -277,9 +279,6 @@ def test_what_cannot_be_replaced(index, other):
     with pytest.raises((IndexError, TypeError, OverflowError)):
         board.replace(index, other)
     assert judged(board, Job(board, asking(1)))[0][0] == 1
-
-
-ONE = (0, (), (), False)
 
 
 @pytest.mark.parametrize(

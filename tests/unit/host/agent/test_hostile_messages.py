@@ -22,6 +22,8 @@ from alignup.host.leases.agent_messages import (
 from alignup.host.processes.identity import identify
 from fake_plugins import short_folder
 
+HUGE = 10**30
+
 
 @pytest.fixture(scope="module")
 def agent():
@@ -51,7 +53,6 @@ def said(text: str) -> bytes:
     return framed(text.encode())
 
 
-HUGE = 10**30
 REFUSED = {
     "cpus beyond 64 bits": ask(cpus=HUGE),
     "cpus of 63 bits": ask(cpus=(1 << 63) - 1),

@@ -13,6 +13,8 @@ from alignup.host.device_plugins.connection import answer_of, devices_of, prefer
 from alignup.host.device_plugins.plugins import check_registration
 from alignup.machine.device_inventory import Device
 
+IDS = st.lists(st.sampled_from("abcdef"), max_size=7)
+
 
 def device(identity, health="Healthy", nodes=None):
     topology = (
@@ -128,9 +130,6 @@ def test_an_answer_becomes_a_record():
 def test_an_answer_that_no_command_could_use_is_refused(fields):
     with pytest.raises(InputError, match="expected"):
         answered(**fields)
-
-
-IDS = st.lists(st.sampled_from("abcdef"), max_size=7)
 
 
 @given(IDS, st.sets(st.sampled_from("abcde")), st.integers(0, 5), st.data())

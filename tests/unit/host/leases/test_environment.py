@@ -17,6 +17,13 @@ from alignup.host.parts.part import device_variable, variables, visible_variable
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import PciDevice
 
+HOSTILE = "LD_PRELOAD LD_LIBRARY_PATH PATH PYTHONPATH PYTHONSTARTUP IFS HOME BASH_ENV ENV PERL5LIB"
+
+MORE = (
+    "ALIGNUP_AGENT NODE_OPTIONS GCONV_PATH GLIBC_TUNABLES CUDA_INJECTION64_PATH BASH_FUNC_ls%% "
+    "PS4 TMPDIR"
+)
+
 
 def lease_variables(lease, cuda, *, is_own=True):
     return Grant(
@@ -117,13 +124,6 @@ def test_what_device_plugins_answered_reaches_the_command():
         "mounts": [{"containerPath": "/c", "hostPath": "/h"}],
         "cdiDevices": ["v.com/gpu=0"],
     }
-
-
-HOSTILE = "LD_PRELOAD LD_LIBRARY_PATH PATH PYTHONPATH PYTHONSTARTUP IFS HOME BASH_ENV ENV PERL5LIB"
-MORE = (
-    "ALIGNUP_AGENT NODE_OPTIONS GCONV_PATH GLIBC_TUNABLES CUDA_INJECTION64_PATH BASH_FUNC_ls%% "
-    "PS4 TMPDIR"
-)
 
 
 def test_an_answer_of_another_user_sets_no_variable_of_the_loader():

@@ -30,6 +30,8 @@ from alignup.machine.cpuset import CPUSet
 
 MACHINE = MachineIdentity("m", "a machine")
 
+OURS = encode_table(LeaseTable(MACHINE, ()))
+
 
 @pytest.fixture
 def file(tmp_path):
@@ -116,9 +118,6 @@ def test_leases_of_another_machine_are_in_the_way(file):
         change.drop(lease.id)
     add(file, leasing.record("two"), other)
     assert file.read().machine == other
-
-
-OURS = encode_table(LeaseTable(MACHINE, ()))
 
 
 @pytest.mark.parametrize(

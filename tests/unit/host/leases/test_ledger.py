@@ -31,6 +31,16 @@ OWNER, ANN, BOB = 500, 1000, 1001
 NIC = "example.com/nic"
 NICS = [Device(f"nic{i}", (i % 2,)) for i in range(4)]
 
+WISHES = st.fixed_dictionaries(
+    {
+        "cpus": st.integers(0, 9),
+        "memory": st.sampled_from([0, 0, leasing.GI, 5 * leasing.GI, 17 * leasing.GI]),
+        "devices": st.dictionaries(st.sampled_from([leasing.GPU]), st.integers(1, 3)),
+        "policy": st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
+        "part": st.none() | st.none() | st.builds(PartOf, st.integers(0, 3), st.just(4)),
+    }
+)
+
 
 def asked(lease_id="a", uid=ANN, **wishes):
     return LeaseRequest(
@@ -285,17 +295,6 @@ def test_without_memory_there_is_none_to_have():
     keep(books, "a", cpus=1)
     with pytest.raises(InputError, match="a machine with memory"):
         books.ask(asked("b", memory=1))
-
-
-WISHES = st.fixed_dictionaries(
-    {
-        "cpus": st.integers(0, 9),
-        "memory": st.sampled_from([0, 0, leasing.GI, 5 * leasing.GI, 17 * leasing.GI]),
-        "devices": st.dictionaries(st.sampled_from([leasing.GPU]), st.integers(1, 3)),
-        "policy": st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
-        "part": st.none() | st.none() | st.builds(PartOf, st.integers(0, 3), st.just(4)),
-    }
-)
 
 
 def answer_of(place):

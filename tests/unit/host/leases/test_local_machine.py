@@ -18,6 +18,8 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.machine import Machine, PciDevice
 
+SHARES = (MemoryShare(0, "memory", 0), MemoryShare(1, "memory", 5))
+
 
 def test_the_machine_at_hand_is_cut_to_what_may_be_used():
     """A process that may use one CPU gets no other."""
@@ -132,9 +134,6 @@ def test_a_file_is_a_machine(tmp_path):
     path = tmp_path / "m.json"
     path.write_text(json.dumps(leasing.machine().to_dict()))
     assert load_site(str(path)).machine == leasing.machine()
-
-
-SHARES = (MemoryShare(0, "memory", 0), MemoryShare(1, "memory", 5))
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ os.execvp("sh", ["sh", "-c", sys.argv[2]])
 """
 needs_root = pytest.mark.skipif(not may_mount(), reason="only who has CAP_SYS_ADMIN may mount")
 
+UNKNOWN_CALL = "9999"
+
 
 def privately(script, *mounts, cwd=None, mounted=(), **variables):
     """Return what a shell prints that has some mounts, on a host that has file systems mounted at some folders."""
@@ -193,9 +195,6 @@ def test_what_the_host_mounts_later_does_not_appear_below_what_is_read_only(
     script = f"{later}; grep -q ' {host}/there/late ' /proc/self/mountinfo && echo there; true"
     mount = Mount(str(host / "there"), str(library), read_only=is_read_only)
     assert privately(script, mount, cwd=host, mounted=[library]) == seen
-
-
-UNKNOWN_CALL = "9999"
 
 
 @needs_root

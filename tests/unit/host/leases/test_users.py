@@ -27,6 +27,9 @@ LEASES = st.fixed_dictionaries(
     }
 )
 
+GI = 1 << 30
+ONE = {"cpus": CPUSet([0, 1]), "memory": (MemoryShare(0, "memory", GI),), "devices": {NIC: ("a",)}}
+
 
 def lease(name="one", **fields):
     return leasing.record(name, **fields)
@@ -68,10 +71,6 @@ def test_what_is_counted_is_what_is_held(steps):
                 devices,
                 len(held),
             )
-
-
-GI = 1 << 30
-ONE = {"cpus": CPUSet([0, 1]), "memory": (MemoryShare(0, "memory", GI),), "devices": {NIC: ("a",)}}
 
 
 @pytest.mark.parametrize(

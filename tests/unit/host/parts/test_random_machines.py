@@ -26,6 +26,8 @@ from strategies import seeds
 
 GI = 1 << 30
 
+HOLDER = identify(os.getpid())
+
 
 def random_machine(random):
     """Return a machine of 1 to 8 nodes that somebody might have."""
@@ -205,9 +207,6 @@ def try_leases(random, machine):
         )
         if full:
             assert not shared_cores(machine, (int(one.cpus) for one in held.values()))
-
-
-HOLDER = identify(os.getpid())
 
 
 @pytest.mark.parametrize("batch", seeds(1, 100))

@@ -32,6 +32,44 @@ pytestmark = pytest.mark.skipif(
     not LISTS_CHILDREN, reason="the kernel does not list children (CONFIG_PROC_CHILDREN)"
 )
 
+RUN = (
+    sys.executable,
+    "-m",
+    "alignup",
+    "run",
+    "--cpus",
+    "2",
+    "--no-bind",
+    "--",
+    "sh",
+    "-c",
+    "echo $$; cat",
+)
+"""Says the number of its process, and lasts until its input ends."""
+
+LIAR = """
+import os, socket, subprocess, sys
+import msgspec
+from alignup.host.leases.agent_messages import *
+from alignup.host.processes.identity import identify
+def exchange(request):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(sys.argv[1])
+        connection.sendall(frame(request))
+        stream = connection.makefile("rb")
+        return decode_reply(stream.read(int.from_bytes(stream.read(4), "big")))
+child = subprocess.Popen(["sleep", "600"])
+holder, keeper = identify(child.pid), identify(os.getpid())
+lease = exchange(Ask("a" * 16, holder, "", "x", keeper, cpus=1)).lease
+exchange(GiveBack(lease.id))
+print(lease.process.pid, lease.keeper.pid)
+print(type(exchange(Ask("b" * 16, lease.process, "", "x", lease.keeper, cpus=1))).__name__)
+neighbour = msgspec.structs.replace(lease.process, pid=int(sys.argv[2]), start_time=int(sys.argv[3]))
+print(type(exchange(Ask("c" * 16, neighbour, "", "x", cpus=1))).__name__, flush=True)
+input()
+"""
+"""Says of itself what the reply to its first request says."""
+
 
 @pytest.fixture
 def folder(monkeypatch):
@@ -187,22 +225,6 @@ wait
         assert descendant(above, 1) is None
 
 
-RUN = (
-    sys.executable,
-    "-m",
-    "alignup",
-    "run",
-    "--cpus",
-    "2",
-    "--no-bind",
-    "--",
-    "sh",
-    "-c",
-    "echo $$; cat",
-)
-"""Says the number of its process, and lasts until its input ends."""
-
-
 @needs_namespaces
 def test_a_command_in_a_container_gets_a_lease(folder):
     """Its lease names its processes by their numbers here, and ends with them; it stays in its own cgroup."""
@@ -282,30 +304,6 @@ with socket.socket(socket.AF_UNIX) as connection:
         assert isinstance(reply, Failed)
         assert "or one that this has started, got pid 1 of another container" in reply.detail
         assert client(folder).overview().leases == ()
-
-
-LIAR = """
-import os, socket, subprocess, sys
-import msgspec
-from alignup.host.leases.agent_messages import *
-from alignup.host.processes.identity import identify
-def exchange(request):
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(sys.argv[1])
-        connection.sendall(frame(request))
-        stream = connection.makefile("rb")
-        return decode_reply(stream.read(int.from_bytes(stream.read(4), "big")))
-child = subprocess.Popen(["sleep", "600"])
-holder, keeper = identify(child.pid), identify(os.getpid())
-lease = exchange(Ask("a" * 16, holder, "", "x", keeper, cpus=1)).lease
-exchange(GiveBack(lease.id))
-print(lease.process.pid, lease.keeper.pid)
-print(type(exchange(Ask("b" * 16, lease.process, "", "x", lease.keeper, cpus=1))).__name__)
-neighbour = msgspec.structs.replace(lease.process, pid=int(sys.argv[2]), start_time=int(sys.argv[3]))
-print(type(exchange(Ask("c" * 16, neighbour, "", "x", cpus=1))).__name__, flush=True)
-input()
-"""
-"""Says of itself what the reply to its first request says."""
 
 
 @needs_namespaces

@@ -16,6 +16,27 @@ from alignup.host.processes.cgroups import Cgroups, cgroup_of, remove_cgroup
 from alignup.host.processes.identity import identify
 from real_cgroups import made_cgroup, members
 
+OWNER = """
+import os, sys
+from alignup.host.processes.identity import has_processes
+os.setgid(12345)
+os.setuid(12345)
+cgroup = sys.argv[1]
+print(has_processes(cgroup))
+os.mkdir(cgroup + "/own")
+with open(cgroup + "/own/cgroup.procs", "w") as file:
+    file.write(sys.argv[2])
+with open(cgroup + "/cgroup.subtree_control", "w"), open(cgroup + "/own/cgroup.procs") as file:
+    print(file.read().split() == sys.argv[2:])
+"""
+
+VERSION_1 = Path("/sys/fs/cgroup/memory")
+
+MOUNTS = """\
+22 1 0:1 / / rw - ext4 /dev/vda rw
+30 22 0:26 {root} {mount} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate
+"""
+
 
 @pytest.fixture
 def base():
@@ -78,21 +99,6 @@ def test_another_process_that_has_got_the_number_goes_back(
     assert looks == []
 
 
-OWNER = """
-import os, sys
-from alignup.host.processes.identity import has_processes
-os.setgid(12345)
-os.setuid(12345)
-cgroup = sys.argv[1]
-print(has_processes(cgroup))
-os.mkdir(cgroup + "/own")
-with open(cgroup + "/own/cgroup.procs", "w") as file:
-    file.write(sys.argv[2])
-with open(cgroup + "/cgroup.subtree_control", "w"), open(cgroup + "/own/cgroup.procs") as file:
-    print(file.read().split() == sys.argv[2:])
-"""
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes cgroups for others")
 @pytest.mark.parametrize("is_one_for_all", [True, False])
 def test_it_is_whose_the_one_above_is(base, process, is_one_for_all):
@@ -142,9 +148,6 @@ def test_cgroups_of_unknown_leases_are_found(base):
     assert list(Cgroups(base).strays({str(base / "alignup-1")})) == [str(base / "alignup-2")]
 
 
-VERSION_1 = Path("/sys/fs/cgroup/memory")
-
-
 @pytest.mark.skipif(
     not (VERSION_1 / "cgroup.procs").exists() or not os.access(VERSION_1, os.W_OK),
     reason="no cgroups of version 1 can be made here",
@@ -162,12 +165,6 @@ def test_another_folder_is_no_cgroup(tmp_path):
     assert not (tmp_path / "x").exists()
     with pytest.raises(InputError, match="cannot make cgroups: no such file or directory"):
         Cgroups(tmp_path / "no" / "such")
-
-
-MOUNTS = """\
-22 1 0:1 / / rw - ext4 /dev/vda rw
-30 22 0:26 {root} {mount} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate
-"""
 
 
 def fake_proc(folder, own, root="/", mount="/sys/fs/cgroup"):

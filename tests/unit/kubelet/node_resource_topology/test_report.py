@@ -20,6 +20,8 @@ from watched import description, topology, watched
 
 DEEP = '{"a":' * 5000 + "1" + "}" * 5000
 
+GI = 1 << 30
+
 
 @pytest.mark.parametrize(
     "text", [DEEP, '{"machine": ' + DEEP + "}", "[]", "{", '{"a":' * 900 + "1" + "}" * 900]
@@ -67,7 +69,6 @@ def test_fields_of_another_type_are_refused(field, levels) -> None:
         decode_report(text).topology()
 
 
-GI = 1 << 30
 POOLED = {
     "name": "node",
     "machine": {

@@ -15,6 +15,8 @@ from alignup.machine.sysfs.machine import describe, read_sysfs
 from alignup.machine.sysfs.tree import MemoryTree
 from kernel_trees import CPU, NODE, pci, server, write
 
+SERVER = server()
+
 
 def machine(files):
     return describe(MemoryTree("test", files))
@@ -142,9 +144,6 @@ def test_only_the_first_cpu_of_a_group_is_asked():
 
     assert (found.cpu_count, found.core_count, len(found.numa_nodes)) == (256, 128, 8)
     assert len(asked) < 256
-
-
-SERVER = server()
 
 
 @given(

@@ -21,6 +21,17 @@ from strategies import examples
 ANYWHERE = TopologyHint(None, False)
 NONE = CpuOptions()
 
+OPTIONS = st.sampled_from(
+    [
+        CpuOptions(),
+        CpuOptions(full_pcpus_only=True),
+        CpuOptions(distribute_cpus_across_numa=True),
+        CpuOptions(full_pcpus_only=True, distribute_cpus_across_numa=True),
+        CpuOptions(distribute_cpus_across_cores=True, strict_cpu_reservation=True),
+        CpuOptions(prefer_align_cpus_by_uncorecache=True),
+    ]
+)
+
 
 def near(*positions):
     return TopologyHint(BitMask(positions), True)
@@ -298,18 +309,6 @@ def test_releasing_what_is_not_known_changes_nothing():
     provider.release("u", "other")
     provider.release("other", "c")
     assert str(provider.shared_cpus) == "1"
-
-
-OPTIONS = st.sampled_from(
-    [
-        CpuOptions(),
-        CpuOptions(full_pcpus_only=True),
-        CpuOptions(distribute_cpus_across_numa=True),
-        CpuOptions(full_pcpus_only=True, distribute_cpus_across_numa=True),
-        CpuOptions(distribute_cpus_across_cores=True, strict_cpu_reservation=True),
-        CpuOptions(prefer_align_cpus_by_uncorecache=True),
-    ]
-)
 
 
 @given(machines(), OPTIONS, st.data())

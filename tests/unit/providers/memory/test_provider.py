@@ -16,6 +16,20 @@ from alignup.topology_manager.hints import BitMask, TopologyHint
 from memory_pods import ANYWHERE, GI, PAGES, admit, container, masks, on, pod, provider
 from strategies import examples
 
+ACTIONS = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.lists(
+            st.tuples(st.integers(1, 9), st.integers(0, 2), st.sampled_from("ias")),
+            min_size=1,
+            max_size=3,
+        ),
+        st.one_of(st.none(), st.integers(1, 15)),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+
 
 def test_a_request_is_preferred_on_as_few_nodes_as_could_hold_it():
     """Every mask with enough free memory is offered, and the smallest possible ones are preferred."""
@@ -262,21 +276,6 @@ def test_odd_requests_do_not_pile_up():
         wish = Container("c", memory=(("memory", size),))
         memory.topology_hints(pod("u", wish), wish)
     assert 0 < len(memory.ledger.smallest) <= 512
-
-
-ACTIONS = st.lists(
-    st.tuples(
-        st.integers(0, 5),
-        st.lists(
-            st.tuples(st.integers(1, 9), st.integers(0, 2), st.sampled_from("ias")),
-            min_size=1,
-            max_size=3,
-        ),
-        st.one_of(st.none(), st.integers(1, 15)),
-        st.booleans(),
-    ),
-    max_size=25,
-)
 
 
 def total_held(memory, containers):
