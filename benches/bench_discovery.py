@@ -6,7 +6,7 @@ import pytest
 
 from alignup.machine.archive import take_snapshot
 from alignup.machine.load import load_machine
-from kernel_trees import pci, server, write
+from inputs.kernel_trees import pci, server, write
 
 DEVICES = 100
 

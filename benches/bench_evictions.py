@@ -11,8 +11,8 @@ from time import process_time
 
 from alignup import Cluster, Node, Pod, plan_room, read_pod
 from alignup.cluster.evictions import admits, without
-from rig_workload import node as fleet_node
-from watched import KUBELET
+from inputs.watched_objects import KUBELET
+from rig.workload import node as fleet_node
 
 GIBI = 1 << 30
 NODES, WAITING = 1_000, 100

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from alignup.replay import replay
-from exponential import scenario
+from inputs.exponential import scenario
 
 LONGEST = 50_000
 """Microseconds for a scenario, from its JSON to all its answers."""

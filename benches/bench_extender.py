@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from extender_process import made_state
-from rig_workload import pod
+from rig.workload import pod
 
 NODES = 5_000
 PODS = 100

@@ -8,8 +8,8 @@ from alignup import Node, read_kubelet_node, read_machine
 from alignup.kubelet.collect import collect
 from alignup.kubelet.layout import FolderFiles
 from alignup.machine.device_inventory import Device
-from kernel_trees import server
-from kubelet_files import CONFIG, guaranteed, write_node, write_root
+from inputs.kernel_trees import server
+from inputs.kubelet_files import CONFIG, guaranteed, write_node, write_root
 
 PODS = 200
 GPUS = {"nvidia.com/gpu": [Device(f"gpu{number}", (number % 8,)) for number in range(64)]}

@@ -6,10 +6,10 @@ from timeit import repeat
 
 import pytest
 
-import model
 from alignup.core.merge import Merger
 from alignup.topology_manager.policy import flatten, make_policy
 from cases import HARD, pairs_of, providers_of
+from models import topology_manager as model
 
 ANSWERS = {
     "preferred-exists": (1, True),

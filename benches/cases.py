@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import model
 from alignup import read_pod
 from alignup.topology_manager.hints import HintList
-from machines import GIBI, machine_of
+from inputs.machines import GIBI, machine_of
+from models import topology_manager as model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

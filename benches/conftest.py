@@ -6,8 +6,8 @@ from time import perf_counter
 
 import pytest
 
-import model
 from cases import FACTOR, pairs_of, quietest
+from models import topology_manager as model
 
 PLAIN = pytest.StashKey[dict[str, list[float]]]()
 QUIET = 0.069

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from alignup import read_pod
 from alignup.control_plane.api_server.api_client import NODES, PODS, TOPOLOGIES
 from alignup.control_plane.publishers.fleet import FleetNode, read_fleet
-from api_stub import ApiStub, served
-from rig_workload import allocatable, cpus_of, workload
+from fakes.api_server import ApiStub, served
+from rig.workload import allocatable, cpus_of, workload
 from whole_cluster import kubeconfig, processor_seconds
 
 COUNT = 100

@@ -26,7 +26,7 @@ from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_server import make_app
 from alignup.control_plane.serving import serve
 from alignup.kubelet.node_resource_topology.report import decode_report
-from rig_workload import node, pod
+from rig.workload import node, pod
 
 
 def made_state(nodes: int) -> ClusterState:

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from alignup import read_pod
 from alignup.control_plane.api_server.api_client import NODES, PODS, TOPOLOGIES
 from alignup.control_plane.publishers.fleet import read_fleet
-from rig_workload import node, pod
+from rig.workload import node, pod
 
 PAGE = 500
 SIZE = 3_400

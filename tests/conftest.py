@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
 
-from strategies import QUICK
+from inputs.strategies import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -171,7 +171,7 @@ def test_the_scheduler_binds_what_fits_and_keeps_the_rest_waiting() -> None:
     pytest.importorskip("kubernetes_asyncio")
     from kubernetes_asyncio import client  # noqa: PLC0415  # an extra
 
-    from api_stub import PODS, ApiStub, running, served, until  # noqa: PLC0415  # as above
+    from fakes.api_server import PODS, ApiStub, running, served, until  # noqa: PLC0415  # as above
 
     lines = [line for line in (EXAMPLES / "scheduler.py").read_text().splitlines() if line.strip()]
     assert len(lines) <= 60

@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from rig.programs import BIN, CONTROL_PLANE, built, why_not  # noqa: E402  # of tests/
-from rig_proof import run  # noqa: E402
-from rigged import control_plane  # noqa: E402
+from rig.proof import run  # noqa: E402
+from rig.servers import control_plane  # noqa: E402
 
 PEER = BIN / "peer-scheduler"
 PLUGIN = "NodeResourceTopologyMatch"

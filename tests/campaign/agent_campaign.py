@@ -38,8 +38,8 @@ from alignup.host.leases.source import AgentSource
 from alignup.host.leases.users import Limits
 from alignup.host.processes.cgroups import remove_cgroup
 from alignup.host.processes.identity import identify
-from fake_plugins import NIC, FakePlugin, report
-from real_cgroups import cgroup_mount
+from fakes.device_plugins import NIC, FakePlugin, report
+from running.real_cgroups import cgroup_mount
 
 CLIENTS = 8
 NICS = 8

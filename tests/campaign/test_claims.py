@@ -21,9 +21,9 @@ import pytest
 
 from alignup.claims.scenarios import answer_scenario
 from alignup.errors import InputError
-from claims_drawn import classes_of, drawn, settable
-from claims_on_nodes import drawn_pod, is_told, outcome
 from conformance.test_claims import devices
+from inputs.claims_on_nodes import drawn_pod, is_told, outcome
+from inputs.wide_claims import classes_of, drawn, settable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-import leasing
-from agents import LONG, client, eventually, running_agent
 from alignup.errors import AlignupError
 from alignup.host.device_plugins.plugins import DevicePlugins
 from alignup.host.leases.request import LeaseRequest, make_request
@@ -25,7 +23,9 @@ from alignup.host.processes.identity import identify
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.device_inventory import Device
 from alignup.node import Node
-from fake_plugins import short_folder
+from fakes.device_plugins import short_folder
+from inputs import leasing
+from running.agents import LONG, client, eventually, running_agent
 
 PROGRAMS = Path(os.environ.get("ALIGNUP_PLUGIN_PROGRAMS", ""))
 GPU, SAMPLE = "nvidia.com/gpu", "example.com/resource"

@@ -16,7 +16,7 @@ from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.control_plane.scheduler.extender_server import LARGEST_QUESTION, make_app
 from alignup.control_plane.scheduler.extender_service import Extender
 from alignup.control_plane.serving import serve
-from api_stub import ApiStub, running, served, until
+from fakes.api_server import ApiStub, running, served, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ import pytest
 
 from alignup.node import Node
 from alignup.node.faults import known_faults
-from kubelet_answers import check_case
+from replays.kubelet_answers import check_case
 from rig.managers import PROGRAMS, answers, compacted, why_not
 from rig.scenarios import scenario
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from model_cluster import Delays, Miss, ModelCluster
+from models.cluster import Delays, Miss, ModelCluster
 
 pytestmark = pytest.mark.slow
 

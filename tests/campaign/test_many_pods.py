@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from watched import pod_object
+from inputs.watched_objects import pod_object
 
 COUNT = 100_000
 PAGE = 500

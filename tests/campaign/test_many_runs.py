@@ -15,7 +15,7 @@ import pytest
 
 from alignup.host.leases.file import LeaseFile
 from alignup.host.processes.identity import Liveness, joint_liveness, liveness
-from forked import ForkedRun
+from running.forked import ForkedRun
 
 MACHINE = "dgx-h100"
 CPUS = 224

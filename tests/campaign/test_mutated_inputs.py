@@ -19,7 +19,7 @@ import warnings
 import pytest
 
 from alignup import errors
-from reader_cases import READERS
+from inputs.reader_cases import READERS
 
 SEED = os.environ.get("ALIGNUP_FUZZ_SEED", "12")
 INPUTS = int(os.environ.get("ALIGNUP_FUZZ_INPUTS", "100000"))

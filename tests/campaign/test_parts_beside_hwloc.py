@@ -1,6 +1,6 @@
 """Parts of machines, whose CPUs, cores and NUMA nodes are those that hwloc-calc finds in the same files.
 
-The machines are the small ones of `machine_shapes`, and the real ones in `shared/machines` beside
+The machines are the small ones of `inputs.machine_shapes`, and the real ones in `shared/machines` beside
 the repository where there is such a folder.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from alignup import CPUSet, read_machine, split
-from kernel_trees import write
-from machine_shapes import SHAPES
+from inputs.kernel_trees import write
+from inputs.machine_shapes import SHAPES
 
 ARCHIVES = sorted((Path(__file__).parents[2].parent / "shared" / "machines").glob("*.tar.xz"))
 HWLOC_CALC = shutil.which("hwloc-calc")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from alignup.claims.scenarios import answer_selector
-from selector_expressions import Expressions
+from inputs.selector_expressions import Expressions
 
 ORACLE = os.environ.get("ALIGNUP_CEL_ORACLE")
 COUNT = int(os.environ.get("ALIGNUP_CEL_EXPRESSIONS", "2000"))

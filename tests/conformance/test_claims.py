@@ -20,9 +20,9 @@ from alignup.claims.scheduler_gates import gates_of
 from alignup.core.claims.search import search
 from alignup.kubernetes.node_fit import node_object
 from alignup.kubernetes.quantity import parse_quantity
-from claims_cases import scenario
-from claims_model import TooLongError, plain_search
-from many_cases import check_each
+from checks.many_cases import check_each
+from inputs.small_claims import scenario
+from models.claims import TooLongError, plain_search
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "claims"
 KEYS = ("name", "node", "slices", "classes", "claims", "allocated", "release", "features")

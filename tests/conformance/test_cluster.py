@@ -9,8 +9,8 @@ import pytest
 from alignup.cluster import REASONS, Cluster
 from alignup.node import Node
 from alignup.replay import replay_steps
-from kubelet_steps import ATTEMPTS, check_step, following_node, mask_of
-from vectors import vectors
+from inputs.vectors import vectors
+from replays.kubelet_steps import ATTEMPTS, check_step, following_node, mask_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,8 +19,8 @@ import pytest
 from alignup import read_pod
 from alignup.node import Node
 from alignup.replay import replay
-from many_cases import check_each
-from vectors import corner_cases
+from checks.many_cases import check_each
+from inputs.vectors import corner_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

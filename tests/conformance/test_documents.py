@@ -18,8 +18,8 @@ from alignup.machine.load import load_machine
 from alignup.node import Node
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.policy import make_policy
-from machines import machine_of
-from model import merged_permutation, pair
+from inputs.machines import machine_of
+from models.topology_manager import merged_permutation, pair
 
 CPU = (("01", True), ("10", True), ("11", False))
 GPU = NIC = (("01", True), ("10", True))

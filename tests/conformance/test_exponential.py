@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from alignup.replay import replay
-from exponential import scenario
-from model import best_of_folding, hint_list, merge
+from inputs.exponential import scenario
+from models.topology_manager import best_of_folding, hint_list, merge
 
 SCENARIOS = 20
 TOO_MANY = 10**7

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from koordinator_answers import filter_case, merge_case
-from vectors import vectors, vectors_file
+from inputs.vectors import vectors, vectors_file
+from replays.koordinator_answers import filter_case, merge_case
 
 
 def cases(name):

@@ -8,8 +8,8 @@ import pytest
 
 from alignup.topology_manager.hints import BitMask, TopologyHint
 from alignup.topology_manager.policy import make_policy
-from kubelet_answers import check_case
-from vectors import vectors
+from inputs.vectors import vectors
+from replays.kubelet_answers import check_case
 
 
 @pytest.mark.parametrize("name", ["admission", "wide"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kubelet_answers import check_case
-from vectors import vectors
+from inputs.vectors import vectors
+from replays.kubelet_answers import check_case
 
 
 @pytest.mark.parametrize("name", ["1.37", "pod-level-managers"])

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from alignup.replay import replay
-from kubelet_answers import check_case
-from vectors import vectors
+from inputs.vectors import vectors
+from replays.kubelet_answers import check_case
 
 CASES = list(vectors("versions/released-memory", own=True))
 NAMES = [f"{case['name']}-{case['kubeletVersion']}" for case in CASES]

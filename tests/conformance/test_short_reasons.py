@@ -11,8 +11,8 @@ from alignup.explanations.cause import causes_of
 from alignup.explanations.trial import tried
 from alignup.node import Node
 from alignup.replay import replay
+from inputs.vectors import vectors
 from unit.cluster.test_reasons import check
-from vectors import vectors
 
 EVERY = {"admission": 3, "wide": 1}
 """Of so many scenarios one is tried: each refusal is explained in full."""

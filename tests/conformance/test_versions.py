@@ -11,10 +11,10 @@ from alignup.cluster import REASONS, Cluster
 from alignup.node import Node
 from alignup.replay import replay
 from alignup.replay.scenario import admission_dict
-from kubelet_answers import check_case
-from kubelet_steps import compact_container
-from many_cases import check_each
-from vectors import vectors, vectors_file
+from checks.many_cases import check_each
+from inputs.vectors import vectors, vectors_file
+from replays.kubelet_answers import check_case
+from replays.kubelet_steps import compact_container
 
 VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35")
 

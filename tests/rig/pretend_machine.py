@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_trees import CPU, NODE, write
-from machine_shapes import Shape
+from inputs.kernel_trees import CPU, NODE, write
+from inputs.machine_shapes import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,12 +14,12 @@ import pytest
 from alignup import read_machine
 from alignup.cli.program import program
 from alignup.machine.cpuset import CPUSet
-from claims_cases import DRIVER, NUMA, class_of, slice_of
-from dra_driver import Driver
-from rig_kubelets import PROGRAMS, real_kubelets
-from rig_proof import EXTENDER
-from rig_workload import node
-from rigged import Server, alignup, control_plane, need_rig, wait_for_metric
+from inputs.small_claims import DRIVER, NUMA, class_of, slice_of
+from rig.dra_driver import Driver
+from rig.proof import EXTENDER
+from rig.published_kubelets import PROGRAMS, real_kubelets
+from rig.servers import Server, alignup, control_plane, need_rig, wait_for_metric
+from rig.workload import node
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from rig_outcome import Outcome, play
-from rig_proof import EXTENDER, FLEET, run
-from rig_workload import allocatable, span_for, workload, write_nodes
-from rigged import ALIGNUP, alignup, control_plane, wait_for_metric
+from rig.outcome import Outcome, play
+from rig.proof import EXTENDER, FLEET, run
+from rig.servers import ALIGNUP, alignup, control_plane, wait_for_metric
+from rig.workload import allocatable, span_for, workload, write_nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.rig]
 

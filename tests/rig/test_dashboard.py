@@ -20,11 +20,11 @@ import yaml
 
 from alignup.kubelet.node_metrics import prometheus_text
 from alignup.kubelet.read import read_kubelet
+from inputs.watched_objects import description, pod_object
 from rig.control_plane import free_address
-from rig_kubelets import PROGRAMS, RealKubelet, real_kubelets
-from rig_proof import EXTENDER
-from rigged import DEPLOY, Server, alignup, control_plane, need_rig, wait_for_metric
-from watched import description, pod_object
+from rig.proof import EXTENDER
+from rig.published_kubelets import PROGRAMS, RealKubelet, real_kubelets
+from rig.servers import DEPLOY, Server, alignup, control_plane, need_rig, wait_for_metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rig_kubelets import PROGRAMS, real_kubelets
-from rig_proof import EXTENDER, FLEET
-from rig_workload import write_nodes
-from rigged import ALIGNUP, Server, alignup, control_plane, need_rig, wait_for_metric
-from watched import description, pod_object
+from inputs.watched_objects import description, pod_object
+from rig.proof import EXTENDER, FLEET
+from rig.published_kubelets import PROGRAMS, real_kubelets
+from rig.servers import ALIGNUP, Server, alignup, control_plane, need_rig, wait_for_metric
+from rig.workload import write_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rigged import ControlPlane
+    from rig.servers import ControlPlane
 
 pytestmark = [pytest.mark.slow, pytest.mark.rig]
 

@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from inputs.watched_objects import description, pod_object
 from rig.control_plane import free_address
-from rig_outcome import Outcome, play, play_gangs
-from rig_workload import allocatable, span_for, workload, write_nodes
-from rigged import Server, alignup, control_plane
-from watched import description, pod_object
+from rig.outcome import Outcome, play, play_gangs
+from rig.servers import Server, alignup, control_plane
+from rig.workload import allocatable, span_for, workload, write_nodes
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.rig]

@@ -12,10 +12,10 @@ import pytest
 
 from alignup.kubelet.check import check_node
 from alignup.kubelet.layout import FolderFiles
-from kernel_trees import server
-from kubelet_faults import FAULTS, Place
-from kubelet_files import guaranteed
-from kubelet_rig import KubeletRig, why_not
+from inputs.kernel_trees import server
+from inputs.kubelet_faults import FAULTS, Place
+from inputs.kubelet_files import guaranteed
+from rig.lone_kubelet import KubeletRig, why_not
 from rig.processes import RigError
 
 pytestmark = [

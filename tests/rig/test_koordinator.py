@@ -16,10 +16,10 @@ import pytest
 from alignup.control_plane.api_server.api_client import TOPOLOGIES, Api
 from alignup.kubelet.node_resource_topology.report import HOLDINGS
 from alignup.machine.cpuset import CPUSet
-from rig_outcome import Outcome, play
-from rig_proof import EXTENDER, FLEET
-from rig_workload import allocatable, span_for, workload, write_nodes
-from rigged import alignup, control_plane
+from rig.outcome import Outcome, play
+from rig.proof import EXTENDER, FLEET
+from rig.servers import alignup, control_plane
+from rig.workload import allocatable, span_for, workload, write_nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.rig]
 

@@ -18,8 +18,8 @@ from alignup.kubelet.check import check_node
 from alignup.kubelet.collect import collect
 from alignup.kubelet.layout import FolderFiles
 from alignup.kubelet.read import read_kubelet
-from kernel_trees import server
-from kubelet_rig import NODE_NAME, KubeletRig, why_not
+from inputs.kernel_trees import server
+from rig.lone_kubelet import NODE_NAME, KubeletRig, why_not
 
 pytestmark = [
     pytest.mark.slow,

@@ -19,10 +19,10 @@ import pytest
 
 from alignup.control_plane.api_server.api_client import Api, Pauses
 from alignup.control_plane.api_server.watch import Follower
-from rig_outcome import DECODE, PODS, Outcome, Seen, create, percentiles
-from rig_proof import FLEET, processor_time
-from rig_workload import workload, write_nodes
-from rigged import alignup, control_plane
+from rig.outcome import DECODE, PODS, Outcome, Seen, create, percentiles
+from rig.proof import FLEET, processor_time
+from rig.servers import alignup, control_plane
+from rig.workload import workload, write_nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.rig]
 

@@ -11,9 +11,9 @@ import pytest
 
 from alignup.cli.explain_log import explain_logged
 from alignup.kubelet.log import read_log
-from kernel_trees import server
-from kubelet_files import guaranteed
-from kubelet_rig import NODE_NAME, KubeletRig, why_not
+from inputs.kernel_trees import server
+from inputs.kubelet_files import guaranteed
+from rig.lone_kubelet import NODE_NAME, KubeletRig, why_not
 
 pytestmark = [
     pytest.mark.slow,

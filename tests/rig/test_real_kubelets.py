@@ -20,11 +20,11 @@ import pytest
 from alignup.kubelet.node_resource_topology.report import holdings_of
 from alignup.kubelet.read import read_kubelet
 from alignup.machine.cpuset import CPUSet
-from rig_kubelets import PROGRAMS, misses, real_kubelets
-from rig_outcome import Outcome, play
-from rig_proof import EXTENDER, FLEET, cycles, questions
-from rig_workload import allocatable, span_for, workload, write_nodes
-from rigged import ALIGNUP, alignup, control_plane, need_rig, wait_for_metric
+from rig.outcome import Outcome, play
+from rig.proof import EXTENDER, FLEET, cycles, questions
+from rig.published_kubelets import PROGRAMS, misses, real_kubelets
+from rig.servers import ALIGNUP, alignup, control_plane, need_rig, wait_for_metric
+from rig.workload import allocatable, span_for, workload, write_nodes
 
 pytestmark = [
     pytest.mark.slow,

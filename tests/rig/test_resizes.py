@@ -18,9 +18,9 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.kubelet.read import read_kubelet
-from kubelet_rig import NODE_NAME, KubeletRig, why_not
+from rig.lone_kubelet import NODE_NAME, KubeletRig, why_not
 from rig.pretend_machine import files_of
-from rigged import control_plane
+from rig.servers import control_plane
 
 pytestmark = [
     pytest.mark.slow,

@@ -19,9 +19,9 @@ import pytest
 from alignup.explanations.why import explain
 from alignup.kubelet.check import foretell
 from alignup.kubelet.layout import FolderFiles
-from kernel_trees import server
-from kubelet_files import guaranteed
-from kubelet_rig import NODE_NAME, KubeletRig, why_not
+from inputs.kernel_trees import server
+from inputs.kubelet_files import guaranteed
+from rig.lone_kubelet import NODE_NAME, KubeletRig, why_not
 from rig.processes import RigError
 
 pytestmark = [

@@ -22,7 +22,7 @@ import yaml
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.api_server.leader import LEADER
 from alignup.control_plane.scheduler.extender_service import WOKEN
-from rigged import BIN, DEPLOY, Server, control_plane
+from rig.servers import BIN, DEPLOY, Server, control_plane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

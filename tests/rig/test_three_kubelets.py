@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from alignup.kubernetes.pod_documents import is_rejected
-from rig_kubelets import PROGRAMS, RealKubelet, real_kubelets
-from rig_proof import EXTENDER
-from rig_workload import node
-from rigged import ControlPlane, Server, alignup, control_plane, need_rig, wait_for_metric
+from rig.proof import EXTENDER
+from rig.published_kubelets import PROGRAMS, RealKubelet, real_kubelets
+from rig.servers import ControlPlane, Server, alignup, control_plane, need_rig, wait_for_metric
+from rig.workload import node
 
 pytestmark = [
     pytest.mark.slow,

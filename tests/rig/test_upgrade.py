@@ -20,10 +20,10 @@ import pytest
 import yaml
 
 from rig.control_plane import free_address
+from rig.outcome import Outcome, play
 from rig.programs import BIN
-from rig_outcome import Outcome, play
-from rig_workload import allocatable, span_for, workload, write_nodes
-from rigged import DEPLOY, Server, alignup, control_plane
+from rig.servers import DEPLOY, Server, alignup, control_plane
+from rig.workload import allocatable, span_for, workload, write_nodes
 
 if TYPE_CHECKING:
     from pathlib import Path

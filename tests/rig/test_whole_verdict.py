@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from alignup import KubeletConfig, Node, read_machine
-from kernel_trees import server
-from kubelet_rig import NODE_NAME, KubeletRig, why_not
-from rigged import control_plane
+from inputs.kernel_trees import server
+from rig.lone_kubelet import NODE_NAME, KubeletRig, why_not
+from rig.servers import control_plane
 
 pytestmark = [pytest.mark.slow, pytest.mark.rig]
 

@@ -22,7 +22,7 @@ from alignup import (
     read_pod,
 )
 from alignup.node.holdings import holdings_of
-from machines import busy_node, machine_of, manifest
+from inputs.machines import busy_node, machine_of, manifest
 
 
 def records() -> dict[str, Any]:

@@ -21,9 +21,9 @@ from alignup.kubernetes.node_fit import requests_of
 from alignup.kubernetes.versions import PodReading
 from alignup.node import Node
 from alignup.text.typed import decode
-from claims_cases import class_of, slice_of, template
-from claims_on_nodes import is_told, outcome
-from vectors import vectors
+from inputs.claims_on_nodes import is_told, outcome
+from inputs.small_claims import class_of, slice_of, template
+from inputs.vectors import vectors
 
 GATE = "DRANodeAllocatableResources"
 GIBI = 2**30

@@ -20,8 +20,8 @@ from alignup.machine.machine import Machine
 from alignup.node import Node
 from alignup.text.typed import decode
 from alignup.topology_manager.hints import TopologyHint
-from claims_cases import DRIVER, NUMA, claim_named, class_of, slice_of, template
-from strategies import seeds
+from inputs.small_claims import DRIVER, NUMA, claim_named, class_of, slice_of, template
+from inputs.strategies import seeds
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

@@ -19,7 +19,7 @@ from alignup.claims.scenarios import answer_selector
 from alignup.claims.selectors import evaluate, libraries
 from alignup.claims.selectors.check import Overload, check, functions
 from alignup.claims.selectors.syntax import CompileError, parse
-from many_cases import check_each
+from checks.many_cases import check_each
 
 DEVICE: dict[str, Any] = {
     "attributes": {

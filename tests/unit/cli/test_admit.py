@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from alignup import read_machine
-from memory_use import at_most
+from checks.memory_use import at_most
 
 ARTICLE = ("admit", "--machine", "align-up-article")
 MACHINE = {

@@ -19,8 +19,8 @@ from alignup.host.leases.file import LeaseFile
 from alignup.host.leases.source import AgentSource
 from alignup.host.leases.users import Limits
 from alignup.machine.cpuset import CPUSet
-from fake_plugins import LONG, short_folder
-from forked import alignup
+from fakes.device_plugins import LONG, short_folder
+from running.forked import alignup
 
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-import leasing
 from alignup.cli import complete_for_kubectl
 from alignup.cli.program import NODE_SUBCOMMANDS, SUBCOMMANDS, program
 from alignup.host.leases.file import LeaseFile
+from inputs import leasing
 
 
 def completed(words: str) -> list[str]:

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from alignup.cli.program import program
 from alignup.errors import InputError
 from alignup.machine.load import catalog_entries
-from cluster_files import node_line
+from inputs.cluster_files import node_line
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "explanation.schema.json"
 GPU = "nvidia.com/gpu"

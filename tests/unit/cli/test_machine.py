@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import kernel_trees
 from alignup import read_machine
 from alignup.cli.machine import runs_of_alike, show_machine
 from alignup.machine.device_inventory import LoadedMachine
 from alignup.machine.load import catalog_entries
 from alignup.machine.machine import Core, Machine, NumaNode, summary
-from kernel_trees import pci, server
+from inputs import kernel_trees
+from inputs.kernel_trees import pci, server
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from kubelet_files import EXAMPLE
+from inputs.kubelet_files import EXAMPLE
 
 ARCHIVE = EXAMPLE / "root.tar.xz"
 

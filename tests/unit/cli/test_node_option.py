@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubelet_files import EXAMPLE
+from inputs.kubelet_files import EXAMPLE
 
 ARCHIVE = EXAMPLE / "root.tar.xz"
 

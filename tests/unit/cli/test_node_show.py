@@ -16,10 +16,10 @@ from alignup.kubelet.config import Configuration, settings_of
 from alignup.kubelet.layout import open_node
 from alignup.kubernetes.config_documents import read_flags
 from alignup.kubernetes.kubelet_config import KubeletConfig
-from api_stub import NODES, ApiStub, served
-from claims_cases import DRIVER, claim_named, class_of, slice_of, template
-from kubelet_files import EXAMPLE, guaranteed
-from watched import pod_object
+from fakes.api_server import NODES, ApiStub, served
+from inputs.kubelet_files import EXAMPLE, guaranteed
+from inputs.small_claims import DRIVER, claim_named, class_of, slice_of, template
+from inputs.watched_objects import pod_object
 
 ARCHIVE = EXAMPLE / "root.tar.xz"
 

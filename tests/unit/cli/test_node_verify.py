@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import leasing
 from alignup.host.leases.file import LeaseFile
 from alignup.machine.cpuset import CPUSet
-from kubelet_files import EXAMPLE
+from inputs import leasing
+from inputs.kubelet_files import EXAMPLE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-import leasing
 from alignup.cli.ps import age
 from alignup.cli.ps import ps as command
 from alignup.host.leases.file import LeaseFile
 from alignup.host.leases.record import MachineIdentity, MemoryShare, Waiter
 from alignup.machine.cpuset import CPUSet
+from inputs import leasing
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from alignup.errors import InputError
 from alignup.host.parts.cut import LAYOUTS
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.node import Node
-from cluster_files import TOPOLOGY, node_line, pod_manifest
+from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
 
 
 @pytest.fixture

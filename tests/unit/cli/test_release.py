@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-import leasing
 from alignup.cli.ps import release as command
 from alignup.host.leases.file import LeaseFile
 from alignup.machine.cpuset import CPUSet
+from inputs import leasing
 
 
 @pytest.fixture

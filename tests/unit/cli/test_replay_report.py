@@ -10,7 +10,7 @@ import pytest
 from alignup.cli import replay as replay_command
 from alignup.cli.replay import sparkline
 from alignup.cli.terminal import progress
-from traces import scenario
+from inputs.traces import scenario
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import time
 import pytest
 from click.testing import CliRunner
 
-import forked
 from alignup.cli import run as module
 from alignup.cli.run import command
 from alignup.errors import InputError
 from alignup.host.leases.file import LeaseFile
+from running import forked
 
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
 DGX = ("--machine", "dgx-h100", "--no-bind")

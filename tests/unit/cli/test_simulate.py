@@ -12,7 +12,7 @@ from alignup.cli import rank
 from alignup.cli.program import program
 from alignup.cli.terminal import progress
 from alignup.errors import InputError
-from cluster_files import TOPOLOGY, node_line, pod_manifest
+from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
 
 
 @pytest.fixture

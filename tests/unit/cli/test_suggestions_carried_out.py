@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from explaining import random_pod, random_story
-from kubelet_files import answers, cpu_document, device_document, memory_document, signed
+from inputs.kubelet_files import answers, cpu_document, device_document, memory_document, signed
+from inputs.refusals import random_pod, random_story
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from alignup import read_pod
 from alignup.cluster import REASONS, STRATEGIES, Cluster
 from alignup.errors import ConfigError
 from alignup.node import Node
-from cluster_cases import GIBI, RESOURCES, node_of, pod_of
-from strategies import seeds
+from inputs.cluster_nodes import GIBI, RESOURCES, node_of, pod_of
+from inputs.strategies import seeds
 
 KINDS = 100
 """Node states of one seed; each is asked about every pod of that seed."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alignup import Cluster, Node, Pod, read_pod
-from machines import machine_of, manifest
+from inputs.machines import machine_of, manifest
 
 KUBELET = {
     "topologyManagerPolicy": "single-numa-node",

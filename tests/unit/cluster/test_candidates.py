@@ -11,7 +11,7 @@ from alignup import read_pod
 from alignup.cluster import Cluster
 from alignup.cluster.node_totals import Totals
 from alignup.cluster.simulation import Candidates
-from cluster_files import node_line, pod_manifest
+from inputs.cluster_files import node_line, pod_manifest
 
 
 @pytest.mark.parametrize("blind", [False, True])

@@ -27,11 +27,11 @@ from alignup.errors import ConfigError, InputError
 from alignup.koordinator.effective import document_score
 from alignup.machine.device_inventory import Device
 from alignup.node import Node
-from cluster_files import TOPOLOGY, node_line, pod_manifest
-from fakes import Saying, Wrapped, hint
-from machines import machine_of
-from memory_use import MEBI, at_most
-from strategies import examples
+from checks.memory_use import MEBI, at_most
+from fakes.hint_providers import Saying, Wrapped, hint
+from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
+from inputs.machines import machine_of
+from inputs.strategies import examples
 
 GIBI = 1 << 30
 

@@ -11,8 +11,8 @@ from alignup import Node, Pod, plan_room
 from alignup.cluster import Cluster
 from alignup.cluster.evictions import Rules, Standing, fewest_victims
 from alignup.errors import InputError
-from strategies import seeds
-from watched import description, watched
+from inputs.strategies import seeds
+from inputs.watched_objects import description, watched
 
 
 def pod(name: str, cpu: int, gpu: int = 0) -> Pod:

@@ -13,8 +13,8 @@ from alignup.cluster.koordinator import judge_nodes
 from alignup.cluster.node_totals import Fit
 from alignup.errors import InputError
 from alignup.node import Node
-from cluster_files import TOPOLOGY, node_line, pod_manifest
-from machines import machine_of
+from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
+from inputs.machines import machine_of
 
 LABEL = "node.koordinator.sh/numa-topology-policy"
 

@@ -8,7 +8,7 @@ import pytest
 from alignup.cluster import Cluster
 from alignup.cluster.node_totals import Totals
 from alignup.cluster.simulation import Meter
-from cluster_files import node_line
+from inputs.cluster_files import node_line
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.cluster.node_totals import Fit
 from alignup.cluster.ranking import Ranking, rank
 from alignup.node import Node
-from claims_cases import class_of, slice_of, template
-from machines import machine_of
+from inputs.machines import machine_of
+from inputs.small_claims import class_of, slice_of, template
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

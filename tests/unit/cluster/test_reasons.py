@@ -19,9 +19,9 @@ from alignup.errors import ConfigError
 from alignup.explanations.cause import causes_of
 from alignup.explanations.trial import tried
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
-from cluster_cases import node_of, pod_of
-from strategies import seeds
-from watched import description
+from inputs.cluster_nodes import node_of, pod_of
+from inputs.strategies import seeds
+from inputs.watched_objects import description
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

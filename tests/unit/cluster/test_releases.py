@@ -18,8 +18,8 @@ from alignup.cluster import (
 )
 from alignup.errors import AlignupWarning, ConfigError, InputError
 from alignup.node import Node
-from cluster_cases import node_of, pod_of
-from strategies import seeds
+from inputs.cluster_nodes import node_of, pod_of
+from inputs.strategies import seeds
 
 LEVEL = {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
 OWN = {"limits": {"cpu": "2", "memory": "1Gi"}}

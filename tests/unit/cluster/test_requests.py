@@ -12,9 +12,9 @@ from alignup import read_pod
 from alignup.cluster.cluster import REASONS, Cluster, request_of
 from alignup.kubernetes.quantity import LARGEST
 from alignup.node import Node
-from machines import machine_of
-from many_cases import check_each
-from strategies import seeds
+from checks.many_cases import check_each
+from inputs.machines import machine_of
+from inputs.strategies import seeds
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

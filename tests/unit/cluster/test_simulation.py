@@ -21,9 +21,9 @@ from alignup.cluster.simulation import (
 from alignup.errors import InputError
 from alignup.kubernetes.versions import PodLevel, PodReading
 from alignup.node import Node
-from cluster_files import TOPOLOGY, node_line, pod_manifest
-from strategies import seeds
-from watched import description, watched
+from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
+from inputs.strategies import seeds
+from inputs.watched_objects import description, watched
 
 GIBI = 1 << 30
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from alignup.control_plane.serving import ServedCertificate, end_of
-from certificates import certificate
+from running.certificates import certificate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import model
 from alignup.topology_manager.hints import feasible_hints, smallest_size
-from strategies import cases, demands, examples
+from inputs.strategies import cases, demands, examples
+from models import topology_manager as model
 
 NARROW = cases(1, 8)
 WIDE = cases(9, 10)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import model
 from alignup.topology_manager.hints import (
     IMPOSSIBLE,
     NO_PREFERENCE,
@@ -19,7 +18,8 @@ from alignup.topology_manager.hints import (
     TopologyHint,
     feasible_hints,
 )
-from strategies import cases, examples, pairs
+from inputs.strategies import cases, examples, pairs
+from models import topology_manager as model
 
 NARROW = cases(1, 8)
 

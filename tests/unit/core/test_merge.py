@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import model
 from alignup.core.merge import Merger
 from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.policy import make_policy
-from fakes import hint
-from strategies import POLICIES, distance_matrices, examples, pairs
+from fakes.hint_providers import hint
+from inputs.strategies import POLICIES, distance_matrices, examples, pairs
+from models import topology_manager as model
 
 ANY_POLICY = st.sampled_from(POLICIES)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alignup.explanations.attempts import fields_of
-from explaining import KUBELET, node_of
+from inputs.refusals import KUBELET, node_of
 
 
 def test_a_configuration_is_written_as_it_was_read() -> None:

@@ -12,7 +12,9 @@ from alignup import explain, read_pod
 from alignup.explanations.cause import without_requests
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
-from explaining import (
+from fakes.hint_providers import Licences
+from inputs.machines import machine_of
+from inputs.refusals import (
     EXAMPLE_GPU,
     GPU,
     KUBELET,
@@ -23,9 +25,7 @@ from explaining import (
     refusals,
     wish,
 )
-from fakes import Licences
-from machines import machine_of
-from vectors import vectors
+from inputs.vectors import vectors
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

@@ -10,10 +10,10 @@ from jsonschema import Draft202012Validator
 
 from alignup import explain
 from alignup.node import Node
-from explaining import GPU, article, refusals, wish
-from fakes import Licences
-from machines import machine_of
-from strategies import counts
+from fakes.hint_providers import Licences
+from inputs.machines import machine_of
+from inputs.refusals import GPU, article, refusals, wish
+from inputs.strategies import counts
 
 SCHEMA = json.loads(
     (Path(__file__).parents[3] / "docs" / "explanation.schema.json").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import json
 
 from alignup import explain, read_pod
 from alignup.explanations.manifests import manifest_of
-from explaining import by_kind, gpu_pod, node_of
+from inputs.refusals import by_kind, gpu_pod, node_of
 
 
 def test_the_manifest_is_that_of_the_same_pod() -> None:

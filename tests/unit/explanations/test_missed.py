@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alignup import explain
 from alignup.node import Node
-from explaining import article, node_of, wish
-from machines import machine_of
+from inputs.machines import machine_of
+from inputs.refusals import article, node_of, wish
 
 
 def test_an_admitted_pod_says_where_it_is() -> None:

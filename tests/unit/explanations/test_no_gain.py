@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from alignup import explain
 from alignup.errors import AlignupError
 from alignup.node import Node
-from explaining import by_kind, node_of
-from machines import machine_of
-from strategies import examples
+from inputs.machines import machine_of
+from inputs.refusals import by_kind, node_of
+from inputs.strategies import examples
 
 AMOUNTS = ("0", "1", "2", "3", "17", "4000")
 SIZES = ("0", "1", "1Gi", "7Gi", "40Gi", "3000Gi", "1Ei")

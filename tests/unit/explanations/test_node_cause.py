@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from alignup import explain
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES as POLICIES
 from alignup.node import Node
-from machines import machine_of
+from inputs.machines import machine_of
 
 KUBELET = {
     "topologyManagerPolicy": "single-numa-node",

@@ -6,7 +6,7 @@ import pytest
 
 from alignup import explain, read_pod
 from alignup.kubernetes.quantity import parse_quantity
-from explaining import EXAMPLE_GPU, by_kind, gpu_pod, node_of
+from inputs.refusals import EXAMPLE_GPU, by_kind, gpu_pod, node_of
 
 
 def test_the_largest_request_that_would_be_admitted() -> None:

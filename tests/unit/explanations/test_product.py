@@ -9,8 +9,8 @@ from alignup import explain
 from alignup.explanations.product import MOST_ROWS, Choice, product_of, reachable
 from alignup.records import json_of
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
-from explaining import article, gpu_pod, node_of, wish
-from fakes import hint
+from fakes.hint_providers import hint
+from inputs.refusals import article, gpu_pod, node_of, wish
 
 IDS = (0, 1)
 

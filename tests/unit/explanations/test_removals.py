@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.explanations.removals import NO_NUMA_NODE, possible_pairs
-from explaining import by_kind, gpu_pod, node_of, refusals
-from strategies import counts
+from inputs.refusals import by_kind, gpu_pod, node_of, refusals
+from inputs.strategies import counts
 
 if TYPE_CHECKING:
     from alignup.node import Node

@@ -12,7 +12,7 @@ from alignup.explanations.pod_changes import explain_resize
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import resized_pod, resources_of
 from alignup.node import Node
-from strategies import seeds
+from inputs.strategies import seeds
 
 MACHINE = {
     "numaNodes": [

@@ -8,10 +8,10 @@ import pytest
 
 from alignup import explain
 from alignup.node import Node
-from explaining import KUBELET, by_kind, gpu_pod, node_of, refusals
-from fakes import Licences
-from machines import machine_of
-from strategies import counts
+from fakes.hint_providers import Licences
+from inputs.machines import machine_of
+from inputs.refusals import KUBELET, by_kind, gpu_pod, node_of, refusals
+from inputs.strategies import counts
 
 
 def test_with_a_users_provider_no_other_configuration_is_suggested() -> None:

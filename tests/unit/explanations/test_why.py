@@ -14,11 +14,11 @@ from alignup.errors import AllocationError, InputError, PodExistsError
 from alignup.machine.load import catalog_entries
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
-from explaining import GPU, article, in_conflict, wish
-from fakes import Licences, Saying, hint
-from kernel_trees import server
-from kubelet_files import CONFIG, guaranteed, write_node, write_root
-from machines import busy_node, machine_of, manifest
+from fakes.hint_providers import Licences, Saying, hint
+from inputs.kernel_trees import server
+from inputs.kubelet_files import CONFIG, guaranteed, write_node, write_root
+from inputs.machines import busy_node, machine_of, manifest
+from inputs.refusals import GPU, article, in_conflict, wish
 
 
 def test_what_was_asked_free_and_held_and_offered() -> None:

@@ -15,7 +15,7 @@ from alignup.explanations.words import (
 from alignup.node import Node
 from alignup.node.holdings import MemoryGroup
 from alignup.topology_manager.refusal_message import ResourceView
-from machines import machine_of
+from inputs.machines import machine_of
 
 GIBI = 1 << 30
 

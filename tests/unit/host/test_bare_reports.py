@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import leasing
 from alignup import split
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases.file import LeaseFile
@@ -24,6 +23,7 @@ from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.load import read_machine
 from alignup.machine.machine import summary
+from inputs import leasing
 
 REPORTS = Path(__file__).parents[2] / "reports" / "bare"
 GI = leasing.GI

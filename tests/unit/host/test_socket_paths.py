@@ -11,7 +11,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.host.trusted_files import check_free, check_path, clear, remove
-from fake_plugins import short_folder
+from fakes.device_plugins import short_folder
 
 
 @pytest.fixture

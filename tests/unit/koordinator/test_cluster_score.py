@@ -9,7 +9,7 @@ import pytest
 
 from alignup.cluster import Cluster
 from alignup.node import Node
-from machines import machine_of
+from inputs.machines import machine_of
 
 SPEC = "scheduling.koordinator.sh/numa-topology-spec"
 

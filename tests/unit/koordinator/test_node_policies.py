@@ -17,8 +17,8 @@ from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from alignup.topology_manager.hints import HintList
 from alignup.topology_manager.policy import make_policy
-from fakes import Saying, hint
-from machines import machine_of
+from fakes.hint_providers import Saying, hint
+from inputs.machines import machine_of
 
 SPEC = "scheduling.koordinator.sh/numa-topology-spec"
 

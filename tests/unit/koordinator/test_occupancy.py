@@ -6,7 +6,7 @@ import pytest
 
 from alignup.koordinator.effective import NOTHING_HELD, Occupancy
 from alignup.koordinator.node_policies import pod_occupancy
-from fakes import hint
+from fakes.hint_providers import hint
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from alignup.errors import InputError
 from alignup.koordinator.effective import NUMA_TOPOLOGY_SPEC, SUCCESS, Occupancy
 from alignup.koordinator.scheduling import Demand, DocumentProfile, NodeView, evaluate
-from koordinator_answers import filter_case, merge_case
+from replays.koordinator_answers import filter_case, merge_case
 
 SINGLE = json.dumps({"numaTopologyPolicy": "SingleNUMANode"})
 

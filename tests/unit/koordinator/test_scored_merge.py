@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from alignup.koordinator.merging import ScoredHint, best_in_order
-from model_koordinator import walk
-from strategies import examples
+from inputs.strategies import examples
+from models.koordinator import walk
 
 MASKS = st.one_of(st.none(), st.integers(0, 15), st.sampled_from([1, 2, 3, 12, 15]))
 SCORES = st.sampled_from([0, 0, 10, 20, 50, -5])

@@ -14,9 +14,9 @@ from alignup.kubelet.check import check_node
 from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
 from alignup.records import json_fields
-from kernel_trees import server
-from kubelet_faults import FAULTS, MEMORY, Place, mixed_groups, newer_format
-from kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
+from inputs.kernel_trees import server
+from inputs.kubelet_faults import FAULTS, MEMORY, Place, mixed_groups, newer_format
+from inputs.kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
 
 GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
 PODS = (guaranteed("a", (2, 2, 1)), guaranteed("b", (3, 4)), guaranteed("c", (2, 1, 1)))

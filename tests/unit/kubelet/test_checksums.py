@@ -14,7 +14,7 @@ from alignup.kubelet.checkpoints import (
     read_memory_state,
 )
 from alignup.kubelet.layout import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE, ArchiveFiles
-from kubelet_files import EXAMPLE
+from inputs.kubelet_files import EXAMPLE
 
 FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")
 

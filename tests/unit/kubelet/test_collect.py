@@ -10,9 +10,9 @@ from alignup import Node, read_kubelet_node, read_machine
 from alignup.errors import InputError
 from alignup.kubelet.collect import collect
 from alignup.kubelet.layout import CONFIG, ArchiveFiles, FolderFiles, open_node
-from kernel_trees import server
-from kubelet_files import CONFIG as FIELDS
-from kubelet_files import EXAMPLE, guaranteed, write_node, write_root
+from inputs.kernel_trees import server
+from inputs.kubelet_files import CONFIG as FIELDS
+from inputs.kubelet_files import EXAMPLE, guaranteed, write_node, write_root
 
 SECRET = "hunter2"  # noqa: S105  # of nobody
 

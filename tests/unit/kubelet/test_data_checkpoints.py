@@ -14,7 +14,7 @@ from alignup.kubelet.read import pods_by_uid
 from alignup.kubernetes.versions import KubeletVersion
 from alignup.machine.cpuset import CPUSet
 from alignup.topology_manager.admission import MemoryBlock
-from kubelet_files import EXAMPLE
+from inputs.kubelet_files import EXAMPLE
 
 WRITTEN = [
     json.loads(line) for line in (EXAMPLE / "checkpoints-1.37.2.jsonl").read_text().splitlines()

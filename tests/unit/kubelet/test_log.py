@@ -15,10 +15,10 @@ from alignup.cli.explain_log import explain_logged
 from alignup.errors import InputError
 from alignup.kubelet.log import log_line, read_log
 from alignup.topology_manager.hints import BitMask, TopologyHint
-from machines import machine_of
-from many_cases import check_each
-from model import merged
-from strategies import examples
+from checks.many_cases import check_each
+from inputs.machines import machine_of
+from inputs.strategies import examples
+from models.topology_manager import merged
 
 LOGS = Path(__file__).parents[2] / "logs"
 TEXT, POD, BEST = (

@@ -20,7 +20,7 @@ from alignup.kubelet.layout import ArchiveFiles, must_gather_files, open_node
 from alignup.kubelet.read import read_kubelet
 from alignup.machine.sysfs.machine import describe
 from alignup.records import replace
-from kubelet_files import EXAMPLE
+from inputs.kubelet_files import EXAMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,8 @@ import warnings
 import pytest
 
 from alignup.errors import AlignupError
-from kubelet_mutations import a_kubelet_node, read_node
-from strategies import seeds
+from inputs.kubelet_mutations import a_kubelet_node, read_node
+from inputs.strategies import seeds
 
 
 @pytest.mark.parametrize("part", seeds(2, 16))

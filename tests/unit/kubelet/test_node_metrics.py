@@ -12,7 +12,7 @@ from alignup.kubelet.node_metrics import prometheus_text
 from alignup.kubelet.read import read_kubelet
 from alignup.kubernetes.pod import Container, Pod
 from alignup.records import replace
-from kubelet_files import EXAMPLE
+from inputs.kubelet_files import EXAMPLE
 
 
 @pytest.fixture(scope="module")

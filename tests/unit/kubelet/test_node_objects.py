@@ -9,7 +9,7 @@ import pytest
 from alignup.errors import InputError
 from alignup.kubelet.checkpoints import checksum_of
 from alignup.kubelet.read import read_allocated, read_node_object, read_node_pods, with_allocated
-from kubelet_files import guaranteed
+from inputs.kubelet_files import guaranteed
 
 
 def pods(*items):

@@ -18,7 +18,7 @@ from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet import pod_resources_pb2 as wire
 from alignup.kubelet.layout import ArchiveFiles
 from alignup.kubelet.pod_resources import ask_kubelet, plain_answer, pods_from_wire, read_answer
-from kubelet_files import EXAMPLE
+from inputs.kubelet_files import EXAMPLE
 
 FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")
 PATHS = {"List": ("podresources/list.json", wire.ListAnswer)}

@@ -14,8 +14,8 @@ from alignup.kubelet.read import read_kubelet, stale_entries
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.topology_manager.hints import BitMask
-from kernel_trees import server, write
-from kubelet_files import CONFIG, EXAMPLE, gib, guaranteed, signed, write_node, write_root
+from inputs.kernel_trees import server, write
+from inputs.kubelet_files import CONFIG, EXAMPLE, gib, guaranteed, signed, write_node, write_root
 
 GPUS = {
     "nvidia.com/gpu": [

@@ -11,9 +11,9 @@ from alignup import Node, read_machine
 from alignup.kubelet.check import foretell
 from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
-from kernel_trees import server
-from kubelet_faults import FAULTS, MEMORY, Place
-from kubelet_files import EXAMPLE, guaranteed, write_node, write_root
+from inputs.kernel_trees import server
+from inputs.kubelet_faults import FAULTS, MEMORY, Place
+from inputs.kubelet_files import EXAMPLE, guaranteed, write_node, write_root
 
 GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import leasing
 from alignup import Node, read_machine
 from alignup.errors import InputError
 from alignup.host.leases.record import MemoryShare
@@ -20,8 +19,9 @@ from alignup.kubelet.verify import placements_of_kubelet, placements_of_leases, 
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.records import json_fields
-from kernel_trees import server
-from kubelet_files import CONFIG, guaranteed, signed, write_node, write_root
+from inputs import leasing
+from inputs.kernel_trees import server
+from inputs.kubelet_files import CONFIG, guaranteed, signed, write_node, write_root
 
 UID = "01234567-89ab-cdef-0123-456789abcdef"
 ID = "f" * 64

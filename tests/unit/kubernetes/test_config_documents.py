@@ -20,7 +20,7 @@ from alignup.errors import AlignupWarning, InputError
 from alignup.kubernetes.config_documents import configuration_fields, read_flags
 from alignup.kubernetes.kubelet_config import load_config
 from alignup.kubernetes.versions import known_names, read_table
-from many_cases import check_each
+from checks.many_cases import check_each
 
 FORMATS = Path(__file__).parents[2] / "reports" / "k8s" / "00-formats"
 ALIGNED = {

@@ -19,7 +19,7 @@ from alignup.kubernetes.node_fit import (
 from alignup.kubernetes.pod import QOSClass
 from alignup.machine.machine import machine_from_dict
 from alignup.records import replace
-from machines import machine_of
+from inputs.machines import machine_of
 
 GIBI = 1 << 30
 LIMITS = NodeObject(allocatable={"cpu": 4000, "memory": 8 * GIBI, "pods": 3}, knows_labels=False)

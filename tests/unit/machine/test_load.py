@@ -13,7 +13,7 @@ from alignup.machine import load
 from alignup.machine.archive import take_snapshot
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
-from kernel_trees import server, write
+from inputs.kernel_trees import server, write
 
 XML = (
     '<?xml version="1.0"?><topology version="2.0"><object type="Machine" cpuset="0x1">'

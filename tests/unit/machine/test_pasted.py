@@ -17,7 +17,7 @@ from alignup.machine.load import catalog_entries, load_machine
 from alignup.machine.pasted.read import read_pasted
 from alignup.machine.sysfs.machine import read_sysfs
 from alignup.node import Node
-from kernel_trees import server, write
+from inputs.kernel_trees import server, write
 
 FORMATS = Path(__file__).parents[2] / "reports" / "k8s" / "00-formats"
 MACHINES = {name: one.machine for name, one in catalog_entries().items()}

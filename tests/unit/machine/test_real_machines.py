@@ -20,8 +20,8 @@ from alignup.machine.archive import load_snapshot, take_snapshot
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Machine
 from alignup.machine.sysfs.machine import describe
-from kernel_trees import write
-from machine_shapes import SHAPES
+from inputs.kernel_trees import write
+from inputs.machine_shapes import SHAPES
 
 FOLDER = Path(os.environ.get("ALIGNUP_MACHINES", Path(__file__).parents[4] / "shared" / "machines"))
 ARCHIVES = {file.name.removesuffix(".tar.xz"): file for file in sorted(FOLDER.glob("*.tar.xz"))}

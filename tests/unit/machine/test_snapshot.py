@@ -11,7 +11,7 @@ from alignup.errors import InputError
 from alignup.machine import archive as archive_module
 from alignup.machine.archive import is_archive, is_kernel_file, load_snapshot, take_snapshot
 from alignup.machine.sysfs.machine import describe, read_sysfs
-from kernel_trees import CPU, pci, server, write
+from inputs.kernel_trees import CPU, pci, server, write
 
 FILES = server() | pci("0000:01:00.0", numa_node=1)
 

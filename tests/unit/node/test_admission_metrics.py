@@ -10,7 +10,7 @@ import pytest
 from alignup.node import Node
 from alignup.topology_manager.manager import TopologyManager
 from alignup.topology_manager.policy import make_policy
-from fakes import Licences, pod_of
+from fakes.hint_providers import Licences, pod_of
 
 pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")
 

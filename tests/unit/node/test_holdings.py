@@ -13,8 +13,8 @@ from alignup.machine.device_inventory import Device
 from alignup.node import Node
 from alignup.node.holdings import ContainerHolding, PlaceAmounts, holdings_of
 from alignup.records import json_of
-from machines import GIBI, busy_node, machine_of, manifest
-from strategies import examples
+from inputs.machines import GIBI, busy_node, machine_of, manifest
+from inputs.strategies import examples
 
 
 def two_nodes(**changes: Any) -> Node:

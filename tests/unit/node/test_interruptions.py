@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import interrupting
 from alignup.cluster.cluster import Cluster
-from interrupting import Interrupted, container, node_of, pod, state
+from running import interrupting
+from running.interrupting import Interrupted, container, node_of, pod, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from alignup.node import Node
 from alignup.replay import RecordingProvider
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.provider import HintProvider
-from fakes import Licences, hint
-from machines import GIBI, busy_node, machine_of, manifest
+from fakes.hint_providers import Licences, hint
+from inputs.machines import GIBI, busy_node, machine_of, manifest
 
 KUBELET = {
     "topologyManagerPolicy": "restricted",

@@ -12,10 +12,10 @@ import pytest
 from alignup import read_pod
 from alignup.errors import ConfigError, InputError, PodExistsError
 from alignup.node import Node
-from cluster_cases import node_of, pod_of
-from fakes import Licences, Saying, Wrapped
-from machines import machine_of
-from strategies import seeds
+from fakes.hint_providers import Licences, Saying, Wrapped
+from inputs.cluster_nodes import node_of, pod_of
+from inputs.machines import machine_of
+from inputs.strategies import seeds
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

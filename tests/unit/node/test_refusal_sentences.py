@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from alignup import Cluster, Node
 from alignup.topology_manager.refusal_message import refusal_dict
-from machines import GIBI, machine_of
-from strategies import examples
+from inputs.machines import GIBI, machine_of
+from inputs.strategies import examples
 
 AMOUNTS = ("0", "1", "3", "64", "4Gi", "40Gi", "200Gi", "1Ti", "3Ei", "500m")
 PAGES = ("0", "2Mi", "1Gi", "40Gi", "3Ei")

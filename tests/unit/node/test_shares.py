@@ -10,8 +10,8 @@ import pytest
 from alignup import read_pod
 from alignup.errors import PodExistsError
 from alignup.node import Node
-from cluster_cases import GIBI, node_of, pod_of
-from strategies import seeds
+from inputs.cluster_nodes import GIBI, node_of, pod_of
+from inputs.strategies import seeds
 
 NODE = {
     "machine": {"numaNodes": [{"id": 0, "memory": GIBI, "cores": [{"cpus": [0, 1], "socket": 0}]}]},

@@ -6,7 +6,7 @@ import pytest
 
 from alignup.node import Node
 from alignup.replay import replay
-from machines import GIBI, machine_of
+from inputs.machines import GIBI, machine_of
 
 STATIC = {
     "topologyManagerPolicy": "single-numa-node",

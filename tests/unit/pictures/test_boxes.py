@@ -20,7 +20,7 @@ from alignup.pictures.boxes import (
     walk,
     wrapped,
 )
-from pictures import overlap, parsed
+from inputs.pictures import overlap, parsed
 
 SIZES = st.lists(st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1, max_size=12)
 ARRANGED = {"stacked": stacked, "rows": lambda boxes: in_rows(boxes, 100)}

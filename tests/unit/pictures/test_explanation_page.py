@@ -10,7 +10,7 @@ import pytest
 from alignup import Node, explain, read_machine
 from alignup.pictures.drawing import explanation_scene, explanations_page
 from alignup.pictures.picture import drawing_of
-from pictures import HOSTILE, pod, read_page, texts_of, used_node
+from inputs.pictures import HOSTILE, pod, read_page, texts_of, used_node
 
 REFUSED = explain(used_node(), pod("new", 4, gpu=1))
 ADMITTED = explain(used_node(), pod("new", 2))

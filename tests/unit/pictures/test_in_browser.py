@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-import browser
 from alignup import Node, explain, read_machine
 from alignup.node.holdings import holdings_of
 from alignup.pictures.drawing import explanation_scene, explanations_page
 from alignup.pictures.picture import Scene, drawing_of, machine_page
-from pictures import HOSTILE, MACHINES, ODD_DEVICES, machine, pod, used_node
+from inputs.pictures import HOSTILE, MACHINES, ODD_DEVICES, machine, pod, used_node
+from running import browser
 
 pytestmark = pytest.mark.slow
 

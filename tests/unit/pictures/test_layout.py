@@ -11,8 +11,8 @@ import pytest
 from alignup.machine.machine import machine_from_dict
 from alignup.pictures.boxes import CELL_FONT, FONT, Box, text_width, walk
 from alignup.pictures.layout import lay_out
-from machines import machine_of
-from pictures import MACHINES, ODD_DEVICES, machine, odd_machine, overlap
+from inputs.machines import machine_of
+from inputs.pictures import MACHINES, ODD_DEVICES, machine, odd_machine, overlap
 
 WHOLE = pytest.mark.parametrize("name", MACHINES)
 

@@ -20,7 +20,7 @@ from alignup.pictures.overlay import (
     reserved_layer,
     signs_of,
 )
-from pictures import HOSTILE, texts_of, titles_of, used_node
+from inputs.pictures import HOSTILE, texts_of, titles_of, used_node
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

@@ -15,7 +15,7 @@ from alignup.pictures.picture import (
     paragraph,
     table,
 )
-from pictures import HOSTILE, MACHINES, ODD_DEVICES, odd_machine, pod, read_page, used_node
+from inputs.pictures import HOSTILE, MACHINES, ODD_DEVICES, odd_machine, pod, read_page, used_node
 
 
 def test_text_is_escaped_and_kept() -> None:

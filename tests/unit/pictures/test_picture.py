@@ -7,7 +7,7 @@ import pytest
 from alignup import draw, explain, read_machine
 from alignup.node.holdings import holdings_of
 from alignup.pictures.picture import Scene, drawing_of
-from pictures import HOSTILE, MACHINES, parsed, pod, read_page, texts_of, used_node
+from inputs.pictures import HOSTILE, MACHINES, parsed, pod, read_page, texts_of, used_node
 
 
 @pytest.mark.parametrize("name", MACHINES)

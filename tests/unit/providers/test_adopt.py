@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import leasing
 from alignup.errors import AllocationError
 from alignup.kubernetes.kubelet_config import ReservedMemory
 from alignup.kubernetes.pod import Container, Pod
@@ -14,6 +13,7 @@ from alignup.providers.cpu.provider import CpuProvider
 from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.topology_manager.hints import BitMask, TopologyHint
+from inputs import leasing
 
 GI = leasing.GI
 MACHINE = leasing.machine()

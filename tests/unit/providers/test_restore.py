@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import leasing
 from alignup.errors import AllocationError, PodExistsError
 from alignup.kubernetes.kubelet_config import ReservedMemory
 from alignup.kubernetes.pod import Pod
@@ -15,6 +14,7 @@ from alignup.providers.devices.provider import DeviceProvider
 from alignup.providers.memory.provider import MemoryProvider, RestoredMemory
 from alignup.topology_manager.manager import TopologyManager
 from alignup.topology_manager.policy import make_policy
+from inputs import leasing
 
 MACHINE = leasing.machine()
 NODES = len(MACHINE.numa_nodes)

@@ -17,7 +17,7 @@ from alignup import explain
 from alignup.cluster import Cluster
 from alignup.errors import AllocationError, InputError
 from alignup.node import Node
-from strategies import examples
+from inputs.strategies import examples
 
 GI = 1 << 30
 GPU = "example.com/gpu"

@@ -8,7 +8,7 @@ import pytest
 
 from alignup.replay.scenario import read_steps
 from alignup.replay.summary import Counts, NodeReport, Report, summarized
-from traces import scenario
+from inputs.traces import scenario
 
 
 def reports(count: int) -> list[NodeReport]:

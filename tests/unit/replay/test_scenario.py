@@ -18,9 +18,9 @@ from alignup.replay.scenario import (
 )
 from alignup.topology_manager.admission import Admission
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
-from fakes import Licences, hint, pod_of
-from machines import machine_of, manifest
-from vectors import vectors
+from fakes.hint_providers import Licences, hint, pod_of
+from inputs.machines import machine_of, manifest
+from inputs.vectors import vectors
 
 SCENARIO: dict[str, Any] = {
     "name": "s",

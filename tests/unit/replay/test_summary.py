@@ -12,7 +12,7 @@ from alignup.node.holdings import holdings_of
 from alignup.replay import replay
 from alignup.replay.scenario import Admit, apply_step, read_steps
 from alignup.replay.summary import parse_configurations, summarized, with_kubelet
-from traces import scenario
+from inputs.traces import scenario
 
 if TYPE_CHECKING:
     from alignup.replay.summary import NodeReport

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.text.documents import TEXT_LIMIT, read_documents
-from memory_use import at_most
+from checks.memory_use import at_most
 
 PLAIN = st.recursive(
     st.none()

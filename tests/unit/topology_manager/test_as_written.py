@@ -19,9 +19,9 @@ from alignup.providers.cpu.distribution import distribute_as_written
 from alignup.providers.cpu.topology import cpu_topology
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
 from alignup.topology_manager.policy import Merger, make_policy
-from cpu_machines import grid
-from machines import machine_of
-from strategies import examples, pairs
+from inputs.cpu_machines import grid
+from inputs.machines import machine_of
+from inputs.strategies import examples, pairs
 
 NAMES = ["best-effort", "restricted", "single-numa-node"]
 Pairs = list[tuple[int | None, bool]]

@@ -13,8 +13,8 @@ from alignup.topology_manager.hints import TopologyHint
 from alignup.topology_manager.manager import TopologyManager
 from alignup.topology_manager.policy import make_policy
 from alignup.topology_manager.scope import ContainerScope
-from fakes import Licences, Saying, hint, pod_of
-from machines import manifest
+from fakes.hint_providers import Licences, Saying, hint, pod_of
+from inputs.machines import manifest
 
 UNDECIDED = TopologyHint(None, False)
 RESTRICTED = make_policy("restricted", 2)

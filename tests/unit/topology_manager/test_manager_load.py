@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import machines
-from machines import busy_node, manifest
+from inputs import machines
+from inputs.machines import busy_node, manifest
 
 if TYPE_CHECKING:
     from alignup.node import Node
@@ -21,7 +21,7 @@ LEAK = """
 import gc, sys
 from pathlib import Path
 sys.path.insert(0, {path!r})
-from machines import busy_node, manifest
+from inputs.machines import busy_node, manifest
 from alignup import read_pod
 from alignup import Pod
 

@@ -12,7 +12,7 @@ from alignup.core.amounts.changes import ManagerLock
 from alignup.errors import PodExistsError
 from alignup.topology_manager.manager import TopologyManager
 from alignup.topology_manager.policy import make_policy
-from fakes import Licences, pod_of
+from fakes.hint_providers import Licences, pod_of
 
 
 class Meddling(Licences):

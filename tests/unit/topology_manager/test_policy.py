@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-import model
 from alignup.errors import ConfigError
 from alignup.kubernetes.kubelet_config import TOPOLOGY_POLICIES
 from alignup.kubernetes.policy_options import TopologyOptions
 from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.policy import flatten, make_policy
 from alignup.topology_manager.provider import HintProvider
-from fakes import Licences, Saying, hint
-from many_cases import check_each
+from checks.many_cases import check_each
+from fakes.hint_providers import Licences, Saying, hint
+from models import topology_manager as model
 
 ANY = TopologyHint(None, True)
 UNKNOWN_NUMA_NODE = TopologyHint(None, False)

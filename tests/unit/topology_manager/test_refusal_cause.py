@@ -12,7 +12,7 @@ from alignup.kubernetes.pod import Container, Pod, QOSClass
 from alignup.node import Node
 from alignup.topology_manager.refusal_message import blamed
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_ERROR
-from machines import GIBI, machine_of
+from inputs.machines import GIBI, machine_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection

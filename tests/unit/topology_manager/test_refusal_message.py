@@ -11,7 +11,7 @@ from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feas
 from alignup.topology_manager.policy import make_policy
 from alignup.topology_manager.refusal_message import refusal_dict, refusal_message, view_of
 from alignup.topology_manager.scope import Refusal, Store, make_scope
-from fakes import Saying, hint, pod_of
+from fakes.hint_providers import Saying, hint, pod_of
 
 ANY = TopologyHint(None, True)
 UNKNOWN_NUMA_NODE = TopologyHint(None, False)

@@ -16,7 +16,7 @@ from alignup.topology_manager.scope import (
     Store,
     make_scope,
 )
-from fakes import Licences, Saying, hint, pod_of
+from fakes.hint_providers import Licences, Saying, hint, pod_of
 
 RESTRICTED = make_policy("restricted", 2)
 BEST_EFFORT = make_policy("best-effort", 2)

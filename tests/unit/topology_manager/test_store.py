@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alignup.topology_manager.hints import TopologyHint
 from alignup.topology_manager.scope import Store
-from fakes import hint
+from fakes.hint_providers import hint
 
 UNDECIDED = TopologyHint(None, False)
 

@@ -15,8 +15,8 @@ from alignup.control_plane.api_server import watch
 from alignup.control_plane.api_server.api_client import Api, ApiError, Pauses
 from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.api_server.watch import Calls, Follower
-from api_stub import PODS, REAL_SLEEP, ApiStub, Clock, running, served, until
-from watched import pod_object
+from fakes.api_server import PODS, REAL_SLEEP, ApiStub, Clock, running, served, until
+from inputs.watched_objects import pod_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable

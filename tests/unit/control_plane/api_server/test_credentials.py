@@ -13,7 +13,7 @@ from kubernetes_asyncio.client import Configuration
 
 from alignup.control_plane.api_server.api_client import NODES, Api, ApiError
 from alignup.errors import InputError
-from api_stub import ApiStub, served
+from fakes.api_server import ApiStub, served
 
 TEXT = base64.b64encode(b"hello").decode()
 

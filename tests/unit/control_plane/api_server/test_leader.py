@@ -19,8 +19,8 @@ from alignup.control_plane.scheduler.extender_wire import Binding
 from alignup.control_plane.serving import serve
 from alignup.errors import AlignupError
 from alignup.kubelet.node_resource_topology.report import Description
-from api_stub import LEASES, NODES, PODS, TOPOLOGIES, ApiStub, running, served, until
-from watched import description, pod_object, topology
+from fakes.api_server import LEASES, NODES, PODS, TOPOLOGIES, ApiStub, running, served, until
+from inputs.watched_objects import description, pod_object, topology
 
 FAST = Terms(lease=1, renew=0.7, retry=0.05)
 LONG = Terms(lease=60, renew=40, retry=0.05)

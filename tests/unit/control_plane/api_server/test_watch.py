@@ -14,8 +14,8 @@ from alignup.control_plane.api_server.objects import PodObject, decode_pod
 from alignup.control_plane.api_server.watch import Follower
 from alignup.errors import InputError
 from alignup.text.json_text import DEPTH_LIMIT
-from api_stub import PODS, ApiStub, running, served, until
-from watched import pod_object
+from fakes.api_server import PODS, ApiStub, running, served, until
+from inputs.watched_objects import pod_object
 
 KINDS = pytest.mark.parametrize("kind", [msgspec.Raw, PodObject])
 ODD = {"metadata": {"name": "odd", "namespace": "default"}, "spec": 3}

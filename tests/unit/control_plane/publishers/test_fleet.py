@@ -22,8 +22,8 @@ from alignup.control_plane.publishers.fleet import (
 from alignup.control_plane.serving import serve
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, decode_holdings
-from api_stub import LEASES, NODES, PODS, ApiStub, running, served, until
-from watched import description, pod_object
+from fakes.api_server import LEASES, NODES, PODS, ApiStub, running, served, until
+from inputs.watched_objects import description, pod_object
 
 
 def lines(*names: str) -> bytes:

@@ -7,7 +7,7 @@ import json
 from alignup.control_plane.publishers.fleet import FleetNode, Rejection, rejected_status
 from alignup.kubelet.node_resource_topology.report import decode_holdings
 from alignup.node import Node
-from watched import description, watched
+from inputs.watched_objects import description, watched
 
 
 def node(**kubelet) -> FleetNode:

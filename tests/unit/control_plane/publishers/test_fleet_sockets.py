@@ -22,8 +22,8 @@ from alignup.kubelet.pod_resources import (
 from alignup.kubelet.pod_resources_server import serve_pod_resources
 from alignup.kubelet.read import read_kubelet
 from alignup.node import Node
-from fake_plugins import short_folder
-from watched import description, watched
+from fakes.device_plugins import short_folder
+from inputs.watched_objects import description, watched
 
 RECORDED = Path(__file__).parents[3] / "kubelet_node" / "root.tar.xz"
 

@@ -27,9 +27,9 @@ from alignup.errors import InputError
 from alignup.kubelet import pod_resources
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
 from alignup.machine.device_inventory import Device
-from api_stub import REAL_SLEEP, ApiStub, Clock, served
-from kernel_trees import server
-from kubelet_files import CONFIG, guaranteed, write_node, write_root
+from fakes.api_server import REAL_SLEEP, ApiStub, Clock, served
+from inputs.kernel_trees import server
+from inputs.kubelet_files import CONFIG, guaranteed, write_node, write_root
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

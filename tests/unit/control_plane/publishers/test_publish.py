@@ -21,8 +21,8 @@ from alignup.kubelet.node_resource_topology.report import (
     restored_node,
 )
 from alignup.node import Node
-from api_stub import EVENTS, PODS, ApiStub, running, served, until
-from watched import description, pod_object, watched
+from fakes.api_server import EVENTS, PODS, ApiStub, running, served, until
+from inputs.watched_objects import description, pod_object, watched
 
 
 def found(node: Node):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alignup.control_plane.scheduler.node_state import AmountsMember, emptied, taken_by
 from alignup.kubelet.node_resource_topology.write import fingerprint
-from watched import GIBI, report, watched
+from inputs.watched_objects import GIBI, report, watched
 
 TOPOLOGY = report("n").topology()
 

@@ -16,8 +16,8 @@ from alignup.control_plane.scheduler.ask import read_cluster, read_pod
 from alignup.control_plane.scheduler.rebalance import apply_plan, plan_cluster, rebalance_for_ever
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.report import Description
-from api_stub import BUDGETS, NODES, PODS, ApiStub, running, served, until
-from watched import description, pod_object, topology, watched
+from fakes.api_server import BUDGETS, NODES, PODS, ApiStub, running, served, until
+from inputs.watched_objects import description, pod_object, topology, watched
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -21,8 +21,8 @@ from alignup.errors import AlignupWarning
 from alignup.koordinator.effective import NODE_LABEL
 from alignup.kubelet.node_resource_topology.report import Description
 from alignup.records import replace
-from strategies import examples
-from watched import READER, description, pod_object, report, watched
+from inputs.strategies import examples
+from inputs.watched_objects import READER, description, pod_object, report, watched
 
 EMPTY = Description().template(json.dumps(description()), {})
 

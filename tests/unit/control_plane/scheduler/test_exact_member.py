@@ -20,8 +20,8 @@ from alignup.kubelet.node_resource_topology.report import (
     holdings_of,
     restored_node,
 )
-from strategies import examples
-from watched import READER, description, pod_object, watched
+from inputs.strategies import examples
+from inputs.watched_objects import READER, description, pod_object, watched
 
 EMPTY = Description().template(json.dumps(description()), {})
 

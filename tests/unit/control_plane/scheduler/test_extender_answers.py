@@ -26,9 +26,9 @@ from alignup.errors import InputError
 from alignup.kubelet.node_resource_topology.report import Description, decode_report
 from alignup.node import Node
 from alignup.records import replace as replaced
-from claims_cases import DRIVER, claim_named, class_of, slice_of
-from strategies import counts
-from watched import description, pod_object, report, watched
+from inputs.small_claims import DRIVER, claim_named, class_of, slice_of
+from inputs.strategies import counts
+from inputs.watched_objects import description, pod_object, report, watched
 
 SPEC = "scheduling.koordinator.sh/numa-topology-spec"
 ALL = ["exact-a", "exact-b", "amounts"]

@@ -43,11 +43,11 @@ from alignup.control_plane.serving import serve, tls_context, trace, trace_with
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
 from alignup.text.json_text import DEPTH_LIMIT
-from api_stub import EVENTS, NODES, PODS, ApiStub, running, served, until
-from certificates import certificate
-from claims_cases import claim_named, class_of, slice_of
-from served_extender import EMPTY, Asked, extender
-from watched import description, pod_object, topology
+from fakes.api_server import EVENTS, NODES, PODS, ApiStub, running, served, until
+from inputs.small_claims import claim_named, class_of, slice_of
+from inputs.watched_objects import description, pod_object, topology
+from running.certificates import certificate
+from running.served_extender import EMPTY, Asked, extender
 
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
 VERBS = ("filter", "prioritize", "preempt", "bind")

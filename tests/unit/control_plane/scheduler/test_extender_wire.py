@@ -18,7 +18,7 @@ from alignup.control_plane.scheduler.extender_wire import (
     victims_as_json,
 )
 from alignup.errors import InputError
-from watched import pod_object
+from inputs.watched_objects import pod_object
 
 POD = pod_object("p", cpu=4)
 

@@ -12,9 +12,9 @@ import pytest
 
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
-from api_stub import NODES, PODS
-from served_extender import EMPTY, extender
-from watched import description, pod_object, topology
+from fakes.api_server import NODES, PODS
+from inputs.watched_objects import description, pod_object, topology
+from running.served_extender import EMPTY, extender
 
 POD = pod_object("p", cpu=1)
 TEXT = json.dumps(POD)

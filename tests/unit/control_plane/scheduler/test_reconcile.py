@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.scheduler.reconcile import Reconciler, Rules
 from alignup.kubelet.node_resource_topology.report import Description
-from api_stub import EVENTS, PODS, ApiStub, running, served, until
-from watched import description, pod_object, topology, watched
+from fakes.api_server import EVENTS, PODS, ApiStub, running, served, until
+from inputs.watched_objects import description, pod_object, topology, watched
 
 QUICK = Rules(first=0.001, longest=0.002, limit=2)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import model
-import model_assignment
 from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger, CpuShortage
 from alignup.providers.cpu.topology import cpu_topology
-from cpu_machines import grid, machines, odd_machines
-from strategies import examples
+from inputs.cpu_machines import grid, machines, odd_machines
+from inputs.strategies import examples
+from models import assignment as model_assignment
+from models import topology_manager as model
 
 
 def ledger(nodes=2, cores=2, reserved=0, **options):

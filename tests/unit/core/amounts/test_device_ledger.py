@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import model
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger, DeviceShortage
-from model_devices import Devices, first
-from strategies import examples
+from inputs.strategies import examples
+from models import topology_manager as model
+from models.devices import Devices, first
 
 
 def ledger(nodes=2, places=(1, 1, 2, 2), given=0):

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import model
 from alignup.core.amounts.memory_ledger import (
     LARGEST_REQUEST,
     MOST_DONORS,
@@ -17,8 +16,9 @@ from alignup.core.amounts.memory_ledger import (
     MemoryLedger,
     MemoryShortage,
 )
-from model_memory import Held, Memory
-from strategies import examples, seeds
+from inputs.strategies import examples, seeds
+from models import topology_manager as model
+from models.memory import Held, Memory
 
 KINDS = ("hugepages-2Mi", "memory")
 

@@ -14,8 +14,8 @@ from alignup.core.amounts.placer import Placer
 from alignup.errors import ConfigError
 from alignup.node import Node
 from alignup.node.holdings import holdings_of
-from cluster_cases import devices_of, kubelet_of, machine_of, pod_of
-from strategies import seeds
+from inputs.cluster_nodes import devices_of, kubelet_of, machine_of, pod_of
+from inputs.strategies import seeds
 
 if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod

@@ -13,9 +13,9 @@ import pytest
 
 from alignup.claims.scenarios import answer_scenario
 from alignup.core.claims.search import search
-from claims_cases import DRIVER, GROUP, class_of
-from claims_model import TooLongError, plain_search
-from claims_tables import random_tables
+from inputs.claims_tables import random_tables
+from inputs.small_claims import DRIVER, GROUP, class_of
+from models.claims import TooLongError, plain_search
 
 COUNTERS = {"counterSet": "chip", "counters": {"slices": {"value": "1"}}}
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import model_assignment
-import model_cpus
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
 from alignup.providers.cpu.topology import cpu_topology
-from cpu_machines import grid, machine_of, machines, odd_machines
-from strategies import examples, seeds
+from inputs.cpu_machines import grid, machine_of, machines, odd_machines
+from inputs.strategies import examples, seeds
+from models import assignment as model_assignment
+from models import cpus as model_cpus
 
 
 def bits(cpus: str) -> int:

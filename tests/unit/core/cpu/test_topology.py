@@ -14,8 +14,8 @@ from alignup.core.cpu.topology import CpuTopology
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
 from alignup.providers.cpu.topology import cpu_topology
-from cpu_machines import grid, machine_of, odd_machines
-from strategies import examples
+from inputs.cpu_machines import grid, machine_of, odd_machines
+from inputs.strategies import examples
 
 SPARSE = machine_of(
     [[Core((3, 70), 0), Core((4, 64), 0)], [Core((1000, 65535), 1), Core((1001, 40000), 1)]]

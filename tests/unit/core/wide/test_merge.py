@@ -16,12 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import model
 from alignup import BitMask, HintList, Merger, TopologyHint, make_policy
 from alignup.topology_manager.hints import feasible_hints
-from fakes import hint
-from model import is_better
-from strategies import POLICIES, distance_matrices, examples, pairs, requests
+from fakes.hint_providers import hint
+from inputs.strategies import POLICIES, distance_matrices, examples, pairs, requests
+from models import topology_manager as model
+from models.topology_manager import is_better
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-import model
 from alignup.topology_manager.hints import feasible_hints
 from alignup.topology_manager.policy import make_policy
-from strategies import seeds
+from inputs.strategies import seeds
+from models import topology_manager as model
 
 
 @pytest.mark.parametrize("seed", seeds(20, 90))

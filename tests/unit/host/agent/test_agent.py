@@ -18,8 +18,6 @@ from contextlib import ExitStack, suppress
 import msgspec
 import pytest
 
-import leasing
-from agents import LONG, client, eventually, running_agent
 from alignup.errors import AlignupError, AllocationError, InputError, system_errors
 from alignup.host.agent.journal import read_entries, write_journal
 from alignup.host.agent.ownership import Ownership
@@ -34,8 +32,10 @@ from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.versions import parse_version
 from alignup.records import replace
-from fake_plugins import NIC, FakePlugin, report, short_folder
-from leasing import Placer
+from fakes.device_plugins import NIC, FakePlugin, report, short_folder
+from inputs import leasing
+from inputs.leasing import Placer
+from running.agents import LONG, client, eventually, running_agent
 
 
 @pytest.fixture

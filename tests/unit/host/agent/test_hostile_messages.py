@@ -9,7 +9,6 @@ import struct
 
 import pytest
 
-from agents import LONG, client, running_agent
 from alignup.host.leases.agent_messages import (
     HEADER,
     LARGEST_REQUEST,
@@ -20,7 +19,8 @@ from alignup.host.leases.agent_messages import (
     frame,
 )
 from alignup.host.processes.identity import identify
-from fake_plugins import short_folder
+from fakes.device_plugins import short_folder
+from running.agents import LONG, client, running_agent
 
 HUGE = 10**30
 

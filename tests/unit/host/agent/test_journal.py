@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import leasing
 from alignup.errors import InputError
 from alignup.host.agent import journal as module
 from alignup.host.agent.journal import Journal, line_of, read_entries, settled, write_journal
@@ -25,6 +24,7 @@ from alignup.host.leases.record import (
     Waiter,
 )
 from alignup.host.processes.identity import identify
+from inputs import leasing
 
 MACHINE = MachineIdentity("f", "a machine")
 ME = identify(os.getpid())

@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-import leasing
 from alignup.errors import AllocationError, InputError
 from alignup.host.agent import journal as module
 from alignup.host.agent.journal import Began, line_of, read_entries, settled
@@ -19,6 +18,7 @@ from alignup.host.leases.record import Freed, Given, LeaseRecord, LeaseTable
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import ProcessIdentity
+from inputs import leasing
 
 ENTRIES = 40
 SLICES = [1, *(pytest.param(number, marks=pytest.mark.slow) for number in range(41) if number != 1)]

@@ -15,14 +15,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-import leasing
-from agents import client, eventually, running_agent
 from alignup.errors import AllocationError, InputError
 from alignup.host.agent import metrics_server as module
 from alignup.host.agent.metrics_server import serving_metrics
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
-from fake_plugins import short_folder
+from fakes.device_plugins import short_folder
+from inputs import leasing
+from running.agents import client, eventually, running_agent
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import leasing
 from alignup.errors import InputError
 from alignup.host.agent.journal import Reading, line_of, read_entries, write_journal
 from alignup.host.agent.ownership import Ownership
@@ -17,6 +16,7 @@ from alignup.host.leases.file import AgentOwnsError, LeaseFile, encode_table
 from alignup.host.leases.record import Given, LeaseTable, MachineIdentity, Waiter
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
+from inputs import leasing
 
 MACHINE = MachineIdentity("m", "a machine")
 GONE = msgspec.structs.replace(identify(os.getpid()), start_time=1)

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-import leasing
 from alignup.errors import AllocationError
 from alignup.host.agent.service import PluginCalls, PluginDevices
 from alignup.host.device_plugins.answer import DeviceAnswer
@@ -17,6 +16,7 @@ from alignup.host.leases.request import Question
 from alignup.host.leases.users import Limits
 from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
+from inputs import leasing
 
 NIC = "example.com/nic"
 

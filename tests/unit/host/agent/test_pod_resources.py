@@ -10,8 +10,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-import leasing
-from agents import client, running_agent
 from alignup.errors import InputError
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
@@ -24,7 +22,9 @@ from alignup.kubelet.pod_resources import (
 )
 from alignup.kubelet.pod_resources_server import serve_pod_resources
 from alignup.machine.cpuset import CPUSet
-from fake_plugins import short_folder
+from fakes.device_plugins import short_folder
+from inputs import leasing
+from running.agents import client, running_agent
 
 READER = Path(os.environ.get("ALIGNUP_PLUGIN_PROGRAMS", "")) / "pod-resources"
 

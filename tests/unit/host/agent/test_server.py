@@ -23,7 +23,7 @@ from alignup.host.leases.agent_messages import (
     decode_reply,
     frame,
 )
-from fake_plugins import LONG, short_folder
+from fakes.device_plugins import LONG, short_folder
 
 
 class Service:

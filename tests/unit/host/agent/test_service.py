@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import leasing
 from alignup.errors import AllocationError
 from alignup.host.agent.service import Observer, PluginCalls, Service
 from alignup.host.device_plugins.answer import DeviceAnswer
@@ -36,7 +35,8 @@ from alignup.host.leases.users import Limits
 from alignup.host.processes.cgroups import Enclosures
 from alignup.host.processes.identity import identify
 from alignup.machine.device_inventory import Device
-from fake_plugins import LONG
+from fakes.device_plugins import LONG
+from inputs import leasing
 
 NIC = "example.com/nic"
 ANN, BOB = 1000, 1001

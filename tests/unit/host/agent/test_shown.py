@@ -6,13 +6,13 @@ import os
 
 import msgspec
 
-import leasing
 from alignup.host.agent.service import shown
 from alignup.host.device_plugins.answer import DeviceAnswer
 from alignup.host.leases.ledger import Ledger
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import Liveness, identify
+from inputs import leasing
 
 
 def me():

@@ -10,7 +10,7 @@ from alignup.host.device_plugins import device_plugin_pb2 as wire
 from alignup.host.device_plugins.answer import DeviceAnswer
 from alignup.host.device_plugins.connection import DevicePluginError, Limits, PluginConnection
 from alignup.machine.device_inventory import Device
-from fake_plugins import LONG, NIC, FakePlugin, report, short_folder
+from fakes.device_plugins import LONG, NIC, FakePlugin, report, short_folder
 
 LIMITS = Limits(LONG, LONG, LONG, LONG, between_reports=0.001)
 

@@ -18,8 +18,8 @@ from alignup.host.device_plugins.plugins import SOCKET_NAME, DevicePlugins
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.device_inventory import Device
 from alignup.node import Node
-from fake_plugins import LONG, NIC, FakePlugin, report, short_folder
-from leasing import machine
+from fakes.device_plugins import LONG, NIC, FakePlugin, report, short_folder
+from inputs.leasing import machine
 
 PATIENT = Limits(LONG, LONG, LONG, LONG, between_reports=0.001)
 HASTY = Limits(LONG, 0.2, 0.2, 0.2)

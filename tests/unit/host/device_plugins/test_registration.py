@@ -9,7 +9,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.host.device_plugins.plugins import SOCKET_NAME, RegistrationServer
-from fake_plugins import NIC, FakePlugin, short_folder
+from fakes.device_plugins import NIC, FakePlugin, short_folder
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import leasing
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases import source as module
 from alignup.host.leases.agent_messages import (
@@ -32,7 +31,8 @@ from alignup.host.leases.record import MemoryShare, PartOf
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.source import AgentSource
 from alignup.host.processes.identity import identify
-from fake_plugins import LONG, short_folder
+from fakes.device_plugins import LONG, short_folder
+from inputs import leasing
 
 MACHINE = leasing.site().identity
 

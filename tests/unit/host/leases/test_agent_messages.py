@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import leasing
 from alignup.errors import InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
 from alignup.host.leases.agent_messages import (
@@ -36,6 +35,7 @@ from alignup.host.leases.agent_messages import (
 from alignup.host.leases.record import MachineIdentity, MemoryShare, PartOf
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
+from inputs import leasing
 
 ME = identify(os.getpid())
 LEASE = leasing.record(

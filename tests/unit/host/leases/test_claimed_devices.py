@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 import alignup
-import leasing
 from alignup.claims.read import resources_of
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases.lease_node import cut
@@ -18,8 +17,9 @@ from alignup.host.leases.record import PartOf
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
-from claims_cases import DRIVER, claim_named, class_of, slice_of, template
-from strategies import seeds
+from inputs import leasing
+from inputs.small_claims import DRIVER, claim_named, class_of, slice_of, template
+from inputs.strategies import seeds
 
 ME, OWNER = identify(os.getpid()), 500
 ONE, TWO = "resourceclaim/one", "resourceclaim/two"

@@ -7,7 +7,6 @@ import os
 import msgspec
 import pytest
 
-import leasing
 from alignup.host.leases.record import (
     Entry,
     Freed,
@@ -21,6 +20,7 @@ from alignup.host.leases.record import (
 )
 from alignup.host.processes.identity import ProcessIdentity
 from alignup.machine.cpuset import CPUSet
+from inputs import leasing
 
 SOMEBODY = ProcessIdentity(7, 8, "boot", 9)
 PROCESS = '{"pid":7,"startTime":8,"bootId":"boot","pidNamespace":9,"host":"","hostName":"","timeNamespace":0}'

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-import leasing
 from alignup.errors import InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, Mount
 from alignup.host.leases.agent_messages import Grant
@@ -16,6 +15,7 @@ from alignup.host.leases.record import MemoryShare, lease_decoder
 from alignup.host.parts.part import device_variable, variables, visible_variables
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import PciDevice
+from inputs import leasing
 
 HOSTILE = "LD_PRELOAD LD_LIBRARY_PATH PATH PYTHONPATH PYTHONSTARTUP IFS HOME BASH_ENV ENV PERL5LIB"
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import leasing
 from alignup.host.leases import evidence
 from alignup.host.leases.evidence import (
     VARIABLE,
@@ -25,6 +24,7 @@ from alignup.host.leases.evidence import (
 from alignup.host.leases.record import MachineIdentity
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
+from inputs import leasing
 
 MACHINE = MachineIdentity("m", "a machine")
 

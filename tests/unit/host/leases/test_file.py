@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import leasing
 from alignup.errors import InputError
 from alignup.host.leases.evidence import (
     VARIABLE,
@@ -27,6 +26,7 @@ from alignup.host.leases.file import LeaseFile, check_machine, default_state, en
 from alignup.host.leases.record import LeaseTable, MachineIdentity, Waiter
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
+from inputs import leasing
 
 MACHINE = MachineIdentity("m", "a machine")
 

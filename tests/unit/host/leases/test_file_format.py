@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import leasing
 from alignup.errors import InputError
 from alignup.host.leases.file import DamagedError, decode_table, encode_table
 from alignup.host.leases.record import LeaseTable, MachineIdentity
 from alignup.machine.cpuset import CPUSet
+from inputs import leasing
 
 TABLE = LeaseTable(
     MachineIdentity("f", "d"), (leasing.record(cpus=CPUSet.parse("0-3")), leasing.record("two"))

@@ -9,11 +9,11 @@ import warnings
 import pytest
 
 import alignup
-import leasing
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases import lease as module
 from alignup.host.leases.evidence import find_evidence
 from alignup.host.leases.file import LeaseFile
+from inputs import leasing
 
 
 @pytest.fixture

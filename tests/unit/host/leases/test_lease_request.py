@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-import leasing
 from alignup.host.leases.record import PartOf, Waiter
 from alignup.host.leases.request import LeaseRequest, Question, make_request, request_of
 from alignup.host.processes.identity import identify
+from inputs import leasing
 
 ME = identify(os.getpid())
 

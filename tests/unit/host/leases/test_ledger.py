@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-import leasing
 from alignup.errors import AllocationError, InputError
 from alignup.host.device_plugins.answer import DeviceAnswer
 from alignup.host.leases.ledger import Ledger
@@ -23,8 +22,9 @@ from alignup.host.leases.users import Limits
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
-from leasing import Placer
-from strategies import examples
+from inputs import leasing
+from inputs.leasing import Placer
+from inputs.strategies import examples
 
 ME = identify(os.getpid())
 OWNER, ANN, BOB = 500, 1000, 1001

@@ -10,10 +10,10 @@ import sys
 import msgspec
 import pytest
 
-import leasing
 from alignup.host.leases.evidence import lease_liveness
 from alignup.host.processes.identity import has_processes, identify
-from real_cgroups import made_cgroup
+from inputs import leasing
+from running.real_cgroups import made_cgroup
 
 GONE = msgspec.structs.replace(identify(os.getpid()), start_time=1)
 

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-import leasing
 from alignup.errors import InputError
 from alignup.host.leases import local_machine as module
 from alignup.host.leases.local_machine import fingerprint, load_site
@@ -17,6 +16,7 @@ from alignup.machine import nvidia
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.machine import Machine, PciDevice
+from inputs import leasing
 
 SHARES = (MemoryShare(0, "memory", 0), MemoryShare(1, "memory", 5))
 

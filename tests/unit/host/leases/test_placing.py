@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import leasing
 from alignup.errors import AllocationError, InputError
 from alignup.host.leases.record import MemoryShare, PartOf
 from alignup.host.leases.request import make_request
 from alignup.host.processes.identity import identify
 from alignup.machine.machine import Machine
-from leasing import Placer
-from strategies import examples
+from inputs import leasing
+from inputs.leasing import Placer
+from inputs.strategies import examples
 
 GI = leasing.GI
 SITE = leasing.site()

@@ -11,8 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import leasing
-from agents import LONG, client, running_agent
 from alignup.cli import run as run_module
 from alignup.errors import InputError
 from alignup.host.device_plugins.answer import DeviceAnswer, DeviceNode, Mount
@@ -20,8 +18,10 @@ from alignup.host.leases import private_mounts
 from alignup.host.leases.agent_messages import Grant
 from alignup.host.leases.private_mounts import closed_devices, may_mount, needed_mounts
 from alignup.host.leases.request import make_request
-from fake_plugins import FakePlugin, report, short_folder, wire
-from pid_namespaces import UNSHARE, needs_namespaces
+from fakes.device_plugins import FakePlugin, report, short_folder, wire
+from inputs import leasing
+from running.agents import LONG, client, running_agent
+from running.pid_namespaces import UNSHARE, needs_namespaces
 
 PRIVATE = """
 import ctypes, os, sys, msgspec

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-import leasing
 from alignup.host.leases.record import (
     LeaseRecord,
     MemoryShare,
@@ -14,6 +13,7 @@ from alignup.host.leases.record import (
     lease_decoder,
 )
 from alignup.machine.cpuset import CPUSet
+from inputs import leasing
 
 
 def test_a_record_survives_json():

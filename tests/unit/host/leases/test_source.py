@@ -13,7 +13,6 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-import leasing
 from alignup.errors import AllocationError
 from alignup.host.leases.file import LeaseFile
 from alignup.host.leases.record import Waiter
@@ -21,6 +20,7 @@ from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.leases.source import FileSource
 from alignup.host.parts.usable import reachable
 from alignup.host.processes.identity import identify
+from inputs import leasing
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import leasing
 from alignup.errors import InputError
 from alignup.host.leases import source as module
 from alignup.host.leases.agent_messages import Leases, frame
 from alignup.host.leases.file import LeaseFile, encode_table
 from alignup.host.leases.record import LeaseTable, MemoryShare
 from alignup.host.leases.source import AgentSource, open_source
+from inputs import leasing
 
 SOMEBODY = 12345
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")

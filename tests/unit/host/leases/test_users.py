@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import leasing
 from alignup.errors import AllocationError
 from alignup.host.leases.record import MemoryShare
 from alignup.host.leases.users import Limits, Users
 from alignup.machine.cpuset import CPUSet
+from inputs import leasing
 
 NIC = "example.com/nic"
 OWNER = 500

@@ -7,12 +7,12 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-import leasing
 from alignup.host.leases.record import Waiter
 from alignup.host.leases.users import Limits, Users
 from alignup.host.leases.wait_queue import Queue, Snapshot
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.versions import NEWEST
+from inputs import leasing
 
 ME = identify(os.getpid())
 NOW = Snapshot(leasing.site(), NEWEST, {}, Users(Limits(), 0), 0)

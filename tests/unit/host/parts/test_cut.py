@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import leasing
 from alignup import split
 from alignup.errors import InputError
 from alignup.host.parts.cut import shared_cores, split_machine
@@ -16,6 +15,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
 from alignup.machine.machine import Core, Machine, NumaNode
+from inputs import leasing
 
 GI = leasing.GI
 GPU = leasing.GPU

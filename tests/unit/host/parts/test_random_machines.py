@@ -22,7 +22,7 @@ from alignup.host.parts.usable import MemoryRule, distance
 from alignup.host.processes.identity import identify
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.machine.machine import Core, Machine, NumaNode
-from strategies import seeds
+from inputs.strategies import seeds
 
 GI = 1 << 30
 

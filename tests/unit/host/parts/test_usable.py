@@ -6,8 +6,6 @@ import os
 
 import pytest
 
-import kernel_trees
-import leasing
 from alignup.errors import InputError
 from alignup.host.parts import usable as module
 from alignup.host.parts.usable import equal_cores, reachable, usable
@@ -15,6 +13,7 @@ from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core, Machine, NumaNode
 from alignup.machine.sysfs.machine import read_sysfs
 from alignup.records import replace
+from inputs import kernel_trees, leasing
 
 
 def cpus(machine):

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import leasing
 from alignup.errors import InputError
 from alignup.host.parts.usable import MemoryRule, memory_shares, take_near
 from alignup.machine.machine import Core, Machine, NumaNode
+from inputs import leasing
 
 GI = leasing.GI
 KINDS = ("", "hbm", "far", "gpu")

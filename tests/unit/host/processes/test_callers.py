@@ -16,16 +16,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents import LONG, client, eventually, running_agent
 from alignup.errors import InputError
 from alignup.host.leases.agent_messages import Ask, Failed, decode_reply, frame
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes import callers as module
 from alignup.host.processes.callers import Caller, descendant
 from alignup.host.processes.identity import identify
-from fake_plugins import short_folder
-from pid_namespaces import UNSHARE, needs_namespaces
-from real_cgroups import made_cgroup, members
+from fakes.device_plugins import short_folder
+from running.agents import LONG, client, eventually, running_agent
+from running.pid_namespaces import UNSHARE, needs_namespaces
+from running.real_cgroups import made_cgroup, members
 
 LISTS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 pytestmark = pytest.mark.skipif(

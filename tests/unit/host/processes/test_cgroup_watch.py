@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import leasing
 from alignup.host.processes import watch as module
 from alignup.host.processes.identity import identify
 from alignup.host.processes.watch import ProcessWatch
-from real_cgroups import made_cgroup
+from inputs import leasing
+from running.real_cgroups import made_cgroup
 
 LONG = 60.0
 

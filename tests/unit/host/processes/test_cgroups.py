@@ -14,7 +14,7 @@ from alignup.errors import InputError
 from alignup.host.processes import cgroups as module
 from alignup.host.processes.cgroups import Cgroups, cgroup_of, remove_cgroup
 from alignup.host.processes.identity import identify
-from real_cgroups import made_cgroup, members
+from running.real_cgroups import made_cgroup, members
 
 OWNER = """
 import os, sys

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from agents import LONG, client, eventually, running_agent
 from alignup.errors import AllocationError
 from alignup.host.agent.journal import read_entries
 from alignup.host.agent.ownership import Ownership
@@ -19,8 +18,9 @@ from alignup.host.leases.evidence import living
 from alignup.host.leases.file import LeaseFile
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
-from fake_plugins import short_folder
-from real_cgroups import made_cgroup, members
+from fakes.device_plugins import short_folder
+from running.agents import LONG, client, eventually, running_agent
+from running.real_cgroups import made_cgroup, members
 
 DAEMON = """
 import os, subprocess

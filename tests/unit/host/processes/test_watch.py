@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import leasing
 from alignup.errors import InputError
 from alignup.host.processes import watch as module
 from alignup.host.processes.identity import identify
 from alignup.host.processes.watch import ProcessWatch
+from inputs import leasing
 
 
 def lease_of(process, name="one"):

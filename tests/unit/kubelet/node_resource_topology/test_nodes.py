@@ -8,8 +8,8 @@ from alignup import explain
 from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.kubelet.node_resource_topology.read import node_of, nodes_of, read_topologies
 from alignup.node.holdings import holdings_of
-from cluster_files import TOPOLOGY
-from machines import manifest
+from inputs.cluster_files import TOPOLOGY
+from inputs.machines import manifest
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from alignup.cluster import read_node_resource_topologies
 from alignup.cluster.cluster import NodeAmounts
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.read import read_topologies
-from cluster_files import TOPOLOGY, pod_manifest
+from inputs.cluster_files import TOPOLOGY, pod_manifest
 
 GIBI = 1 << 30
 

@@ -16,7 +16,7 @@ from alignup.kubelet.node_resource_topology.report import (
     restored_node,
 )
 from alignup.node import Node
-from watched import description, topology, watched
+from inputs.watched_objects import description, topology, watched
 
 DEEP = '{"a":' * 5000 + "1" + "}" * 5000
 

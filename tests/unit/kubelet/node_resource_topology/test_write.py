@@ -21,10 +21,10 @@ from alignup.kubelet.node_resource_topology.write import (
 )
 from alignup.kubelet.read import read_kubelet
 from alignup.node import Node
-from cluster_cases import node_of
-from kubelet_files import EXAMPLE, guaranteed
-from strategies import seeds
-from watched import description, watched
+from inputs.cluster_nodes import node_of
+from inputs.kubelet_files import EXAMPLE, guaranteed
+from inputs.strategies import seeds
+from inputs.watched_objects import description, watched
 
 ARCHIVE = EXAMPLE / "root.tar.xz"
 

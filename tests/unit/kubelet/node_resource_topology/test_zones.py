@@ -11,7 +11,7 @@ import pytest
 from alignup.core.topology_text import TopologyText
 from alignup.errors import InputError
 from alignup.kubelet.node_resource_topology.read import read_topologies
-from strategies import seeds
+from inputs.strategies import seeds
 
 AMOUNTS = (
     *(

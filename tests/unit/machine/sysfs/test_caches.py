@@ -6,7 +6,7 @@ from alignup.machine.machine import Machine
 from alignup.machine.sysfs.machine import cores, describe, l3_groups
 from alignup.machine.sysfs.tree import MemoryTree
 from alignup.node import Node
-from kernel_trees import CPU, mask, server
+from inputs.kernel_trees import CPU, mask, server
 
 
 def found(files, online=255):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from alignup.machine.bits import bit_numbers
 from alignup.machine.sysfs.machine import cores, cpu_numbers, cpu_set, partition, sockets
 from alignup.machine.sysfs.tree import MemoryTree
-from kernel_trees import CPU, mask, server
+from inputs.kernel_trees import CPU, mask, server
 
 CORE = ("core_cpus", "core_cpus_list", "thread_siblings", "thread_siblings_list")
 

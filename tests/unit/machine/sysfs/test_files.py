@@ -7,7 +7,7 @@ import pytest
 from alignup.machine.archive import find_kernel_files, is_kernel_file, kept_text
 from alignup.machine.sysfs.machine import describe
 from alignup.machine.sysfs.tree import MemoryTree
-from kernel_trees import CPU, NODE, pci, server
+from inputs.kernel_trees import CPU, NODE, pci, server
 
 
 class RecordingTree(MemoryTree):

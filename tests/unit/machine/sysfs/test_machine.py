@@ -13,7 +13,7 @@ from alignup.errors import InputError
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode
 from alignup.machine.sysfs.machine import describe, read_sysfs
 from alignup.machine.sysfs.tree import MemoryTree
-from kernel_trees import CPU, NODE, pci, server, write
+from inputs.kernel_trees import CPU, NODE, pci, server, write
 
 SERVER = server()
 

@@ -6,7 +6,7 @@ import pytest
 
 from alignup.machine.sysfs.machine import distances, node_cpus, node_ids
 from alignup.machine.sysfs.tree import MemoryTree
-from kernel_trees import NODE, server
+from inputs.kernel_trees import NODE, server
 
 
 def tree(files):

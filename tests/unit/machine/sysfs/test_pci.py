@@ -7,7 +7,7 @@ import pytest
 from alignup.machine.machine import PciDevice
 from alignup.machine.sysfs.machine import pci_devices
 from alignup.machine.sysfs.tree import MemoryTree
-from kernel_trees import pci
+from inputs.kernel_trees import pci
 
 ADDRESS = "0000:17:00.0"
 

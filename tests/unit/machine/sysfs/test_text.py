@@ -15,7 +15,7 @@ from alignup.machine.sysfs.machine import (
     number_mask,
     number_row,
 )
-from kernel_trees import mask
+from inputs.kernel_trees import mask
 
 ENDINGS = ["", "\n", "\0", "\n\0", "\0\n"]
 

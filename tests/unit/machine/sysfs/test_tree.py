@@ -9,7 +9,7 @@ import pytest
 
 from alignup.errors import InputError
 from alignup.machine.sysfs.tree import DirectoryTree, MemoryTree
-from kernel_trees import write
+from inputs.kernel_trees import write
 
 FILES = {"sys/a/b": "1\n", "sys/a/c": "2\n", "proc/x": "3"}
 

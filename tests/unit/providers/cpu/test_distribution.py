@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import model_cpus
 from alignup.errors import AllocationError
 from alignup.kubernetes.policy_options import CpuOptions
 from alignup.kubernetes.versions import VersionProfile
@@ -15,8 +14,9 @@ from alignup.machine.machine import Core
 from alignup.node import Node
 from alignup.providers.cpu.distribution import Plan, _hand_out, distribute, plan_distribution
 from alignup.providers.cpu.topology import cpu_topology
-from cpu_machines import grid, machine_of
-from strategies import examples
+from inputs.cpu_machines import grid, machine_of
+from inputs.strategies import examples
+from models import cpus as model_cpus
 
 
 def distributed(topology, free, count, *, whole_cores):

@@ -15,8 +15,8 @@ from alignup.node import Node
 from alignup.providers.cpu.provider import CpuProvider, reserved_cpus
 from alignup.topology_manager.hints import BitMask, TopologyHint
 from alignup.topology_manager.provider import HintProvider
-from cpu_machines import grid, machine_of, machines
-from strategies import examples
+from inputs.cpu_machines import grid, machine_of, machines
+from inputs.strategies import examples
 
 ANYWHERE = TopologyHint(None, False)
 NONE = CpuOptions()

@@ -9,7 +9,7 @@ import pytest
 from alignup.errors import ConfigError
 from alignup.machine.machine import Core
 from alignup.providers.cpu.topology import cpu_topology
-from cpu_machines import grid, machine_of
+from inputs.cpu_machines import grid, machine_of
 
 
 def test_sockets_are_outer_when_they_are_fewer():

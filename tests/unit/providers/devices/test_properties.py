@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from alignup.errors import AllocationError
 from alignup.providers.devices.provider import Device
-from device_pods import ANYWHERE, GPU, give, gpus, masks, on, pod, provider, wish
-from strategies import examples
+from inputs.device_pods import ANYWHERE, GPU, give, gpus, masks, on, pod, provider, wish
+from inputs.strategies import examples
 
 PLACES = st.one_of(
     st.none(), st.sets(st.integers(0, 3), max_size=2).map(lambda nodes: tuple(sorted(nodes)))

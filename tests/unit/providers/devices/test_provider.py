@@ -8,7 +8,7 @@ from alignup.errors import AlignupWarning, AllocationError, InputError
 from alignup.kubernetes.pod import Container
 from alignup.providers.devices.inventory import PreferredSets
 from alignup.providers.devices.provider import Device, DeviceProvider
-from device_pods import (
+from inputs.device_pods import (
     ANYWHERE,
     GPU,
     NIC,

@@ -13,8 +13,8 @@ from alignup.machine.machine import Core, HugePages, Machine, NumaNode
 from alignup.providers.memory.provider import MemoryProvider
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, TopologyHint
-from memory_pods import ANYWHERE, GI, PAGES, admit, container, masks, on, pod, provider
-from strategies import examples
+from inputs.memory_pods import ANYWHERE, GI, PAGES, admit, container, masks, on, pod, provider
+from inputs.strategies import examples
 
 ACTIONS = st.lists(
     st.tuples(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alignup.topology_manager.admission import MemoryBlock
-from memory_pods import GI, PAGES, container, masks, on, pod, provider
+from inputs.memory_pods import GI, PAGES, container, masks, on, pod, provider
 
 
 def test_what_an_init_container_held_goes_to_the_next():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernel_trees import CPU, NODE, cpulist, mask, pci
+from inputs.kernel_trees import CPU, NODE, cpulist, mask, pci
 
 KIB = 1 << 10
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alignup import Pod
-    from rig_outcome import Seen
+    from rig.outcome import Seen
 
 
 def waits_beside_room(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from pictures import pod
+from inputs.pictures import pod
 
 KUBELET = {
     "topologyManagerPolicy": "restricted",

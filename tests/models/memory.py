@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import model
+from models import topology_manager as model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from machines import machine_of
+from inputs.machines import machine_of
 
 TOPOLOGY = """
 apiVersion: v1

@@ -1,4 +1,4 @@
-"""Fresh questions about claims in the form of the vectors' lines, wider than those of `claims_cases`.
+"""Fresh questions about claims in the form of the vectors' lines, wider than those of `inputs.small_claims`.
 
 A cluster's hardware is drawn first: what drivers offer (whole devices, partitions of cards, shares
 of links, CPUs), in how many pools and slices, under which names. Then what others hold of it, and

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rig.control_plane import free_address
-from rig_outcome import Outcome, percentiles, play
-from rig_room import waits_beside_room
-from rig_workload import allocatable, span_for, workload, write_nodes
-from rigged import alignup
+from rig.outcome import Outcome, percentiles, play
+from rig.room import waits_beside_room
+from rig.servers import alignup
+from rig.workload import allocatable, span_for, workload, write_nodes
 
 if TYPE_CHECKING:
     from rig.control_plane import ControlPlane

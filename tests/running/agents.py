@@ -7,11 +7,11 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 
-import leasing
 from alignup.host.agent.agent import Agent, AgentOptions
 from alignup.host.agent.ownership import Ownership
 from alignup.host.leases.file import LeaseFile
 from alignup.host.leases.source import AgentSource
+from inputs import leasing
 
 LONG = 60.0
 """Seconds that nothing takes unless something is broken."""

@@ -17,7 +17,7 @@ from alignup.control_plane.api_server.objects import PodSpec, PodStatus
 from alignup.control_plane.api_server.watch import Follower
 from alignup.control_plane.publishers.fleet import DURATION
 from alignup.kubernetes.wire import Metadata  # noqa: TC001  # msgspec reads annotations
-from rig_workload import cpus_of
+from rig.workload import cpus_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

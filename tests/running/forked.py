@@ -13,7 +13,7 @@ import traceback
 import warnings
 
 from alignup.cli import main
-from fake_plugins import LONG
+from fakes.device_plugins import LONG
 
 
 class ForkedRun:

@@ -1,4 +1,4 @@
-"""The JSON shapes of Koordinator's conformance cases, as records; `koordinator_answers` answers them."""
+"""The JSON shapes of Koordinator's conformance cases, as records; `replays.koordinator_answers` answers them."""
 
 from __future__ import annotations
 

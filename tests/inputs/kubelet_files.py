@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 from alignup.kubelet.checkpoints import read_cpu_state, read_device_checkpoint, read_memory_state
-from kernel_trees import server, write
+from inputs.kernel_trees import server, write
 
 __all__ = ["CONFIG", "EXAMPLE", "gib", "guaranteed", "signed", "write_node", "write_root"]
 
-EXAMPLE = Path(__file__).with_name("kubelet_node")
+EXAMPLE = Path(__file__).parents[1] / "kubelet_node"
 """A node that a kubelet 1.36.3 wrote: four NUMA nodes, eight pods, and its verdicts on twelve more."""
 
 CONFIG = {

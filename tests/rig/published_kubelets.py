@@ -17,7 +17,7 @@ from rig.kubelet import Kubelet
 from rig.pretend_machine import files_of
 from rig.processes import RigError
 from rig.programs import CONTROL_PLANE, KUBELET
-from rigged import ALIGNUP
+from rig.servers import ALIGNUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

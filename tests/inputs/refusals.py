@@ -13,7 +13,7 @@ from alignup.machine.load import catalog_entries
 from alignup.node import Node
 from alignup.node.restart import restarted
 from alignup.records import replace
-from machines import machine_of
+from inputs.machines import machine_of
 
 GPU = "nvidia.com/gpu"
 EXAMPLE_GPU = "example.com/gpu"

@@ -30,7 +30,7 @@ from alignup.koordinator.scheduling import (
     make_profile,
 )
 from alignup.machine.cpuset import CPUSet
-from koordinator_cases import FilterCase, HintCase, MergeCase, PodOnNode, decoded
+from inputs.koordinator_cases import FilterCase, HintCase, MergeCase, PodOnNode, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,8 +15,8 @@ from alignup.control_plane.scheduler.extender_server import make_app
 from alignup.control_plane.scheduler.extender_service import Extender
 from alignup.control_plane.serving import serve
 from alignup.kubelet.node_resource_topology.report import Description
-from api_stub import NODES, ApiStub, running, served, until
-from watched import description, topology
+from fakes.api_server import NODES, ApiStub, running, served, until
+from inputs.watched_objects import description, topology
 
 if TYPE_CHECKING:
     import ssl

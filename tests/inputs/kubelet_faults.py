@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from alignup.machine.cpuset import CPUSet
-from kubelet_files import signed
+from inputs.kubelet_files import signed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ from rig.programs import BIN, CONTROL_PLANE, built, why_not
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 GROUPS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",

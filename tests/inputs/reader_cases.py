@@ -12,8 +12,6 @@ from pathlib import Path
 
 import yaml
 
-import kernel_trees
-import leasing
 from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.cluster.simulation import read_trace
 from alignup.host.leases.file import LeaseFile, checksum, decode_table, encode_table
@@ -34,9 +32,10 @@ from alignup.node import Node
 from alignup.replay import replay
 from alignup.text.documents import read_documents
 from alignup.text.json_text import decode_json
-from cluster_files import TOPOLOGY, node_line, pod_manifest
-from kubelet_mutations import a_kubelet_node, read_node
-from mutation import as_json, mutated_bytes, mutated_document, mutated_files
+from inputs import kernel_trees, leasing
+from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
+from inputs.kubelet_mutations import a_kubelet_node, read_node
+from inputs.mutation import as_json, mutated_bytes, mutated_document, mutated_files
 
 __all__ = ["READERS"]
 

@@ -19,8 +19,8 @@ from alignup.kubelet.layout import (
     ArchiveFiles,
 )
 from alignup.kubelet.read import machine_of, make_node, read_records
-from kubelet_files import EXAMPLE, guaranteed, signed
-from mutation import as_json, mutated_bytes, mutated_document
+from inputs.kubelet_files import EXAMPLE, guaranteed, signed
+from inputs.mutation import as_json, mutated_bytes, mutated_document
 
 __all__ = ["a_kubelet_node", "read_node"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alignup.replay import replay
-from kubelet_steps import ATTEMPTS, check_step, replay_following
+from replays.kubelet_steps import ATTEMPTS, check_step, replay_following
 
 
 def check_attempt(case: dict[str, Any], attempt: int) -> None:

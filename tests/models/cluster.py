@@ -25,8 +25,8 @@ from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.control_plane.scheduler.extender_answers import Answers
 from alignup.kubelet.node_resource_topology.report import Report, decode_report
 from alignup.kubernetes.node_fit import requests_of
-from rig_outcome import seconds_of
-from rig_workload import span_for, workload
+from rig.outcome import seconds_of
+from rig.workload import span_for, workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
