@@ -23,7 +23,10 @@ _LONG: Final = 100_000
 
 def number_in(value: float | None, form: str = ".1%") -> str:
     """Return a number in a cell of a table, a part in percent by default; `-`: there is none."""
-    return "-" if value is None else format(value, form)
+    if value is None:
+        return "-"
+
+    return format(value, form)
 
 
 def counted(number: int, noun: str) -> str:
@@ -32,7 +35,8 @@ def counted(number: int, noun: str) -> str:
     >>> counted(1, "core"), counted(8, "core")
     ('1 core', '8 cores')
     """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    plural = "" if number == 1 else "s"
+    return f"{number} {noun}{plural}"
 
 
 def named(noun: str, ids: Iterable[object], between: str = "+") -> str:
@@ -41,12 +45,17 @@ def named(noun: str, ids: Iterable[object], between: str = "+") -> str:
     >>> named("node", [0]), named("node", [0, 2])
     ('node 0', 'nodes 0+2')
     """
-    words = [str(one) for one in ids]
-    return f"{noun}{'' if len(words) == 1 else 's'} {between.join(words)}"
+    names = [str(name) for name in ids]
+    plural = "" if len(names) == 1 else "s"
+    return f"{noun}{plural} {between.join(names)}"
 
 
-def free_in(places: Iterable[tuple[str, int]], there: int | None = None) -> str:
-    """Return how many are free of those that are there, and where, without the places that have none.
+def free_in(places: Iterable[tuple[str, int]], machine_total: int | None = None) -> str:
+    """Return how many are free, and in which places; those that have none are not named.
+
+    Args:
+        places: each with how many are free in it.
+        machine_total: how many the machine has; None: that is not said.
 
     >>> free_in([("on node 0", 0), ("on node 1", 2)]), free_in([("on node 0", 0)], 4)
     ('2 free, all on node 1', '0 of 4 free')
@@ -55,31 +64,40 @@ def free_in(places: Iterable[tuple[str, int]], there: int | None = None) -> str:
     >>> free_in([("on node 0", 4)], 4)
     'the machine has 4'
     """
-    every = list(places)
-    some = [(name, count) for name, count in every if count]
-    total = sum(count for _, count in some)
-    where = f": {', '.join(f'{count} {name}' for name, count in some)}" if len(some) > 1 else ""
-    if len(some) == 1 < len(every):
-        where = f", {'all ' if some[0][1] > 1 else ''}{some[0][0]}"
+    all_places = list(places)
+    free_places = [(name, count) for name, count in all_places if count]
+    total = sum(count for _, count in free_places)
 
-    if total and total == there:
+    where = ""
+    if len(free_places) > 1:
+        where = ": " + ", ".join(f"{count} {name}" for name, count in free_places)
+    elif len(free_places) == 1 < len(all_places):
+        name, count = free_places[0]
+        where = f", all {name}" if count > 1 else f", {name}"
+
+    if total and total == machine_total:
         return f"the machine has {total}{where}"
+    if machine_total is None:
+        return f"{total} free{where}"
 
-    return f"{total}{'' if there is None else f' of {there}'} free{where}"
+    return f"{total} of {machine_total} free{where}"
 
 
-def some_of(names: Sequence[str], most: int = 6) -> str:
+def some_of(names: Sequence[str], limit: int = 6) -> str:
     """Return the first of some names, and how many more there are.
 
     >>> some_of(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    listed = ", ".join(names[:limit])
+    if len(names) <= limit:
+        return listed
+
+    return f"{listed} and {len(names) - limit} more"
 
 
 def format_bytes(amount: int) -> str:
-    """Return an amount exactly, as Kubernetes writes it: with the largest suffix that leaves it whole.
+    """Return an amount exactly, with the largest suffix that leaves it whole, as Kubernetes does.
 
     >>> format_bytes(3 << 29), format_bytes(1000)
     ('1536Mi', '1000')
@@ -87,11 +105,12 @@ def format_bytes(amount: int) -> str:
     for suffix, shift in BYTE_SUFFIXES:
         if amount and not amount & ((1 << shift) - 1):
             return f"{amount >> shift}{suffix}"
+
     return str(amount)
 
 
 def short_bytes(amount: int) -> str:
-    """Return an amount for people: exactly where that takes up to four digits, or else to one decimal.
+    """Return an amount for people: exactly where four digits can do that, else to one decimal.
 
     >>> short_bytes(3 << 29), short_bytes(1000), short_bytes((1 << 40) - 1)
     ('1536Mi', '1000', '1024.0Gi')
@@ -99,9 +118,11 @@ def short_bytes(amount: int) -> str:
     for suffix, shift in (*BYTE_SUFFIXES, ("", 0)):
         if amount >> shift and not amount & ((1 << shift) - 1) and amount >> shift < _MANY:
             return f"{amount >> shift}{suffix}"
+
     for suffix, shift in BYTE_SUFFIXES:
         if amount >> shift:
             return f"{amount / (1 << shift):.1f}{suffix}"
+
     return str(amount)
 
 
@@ -117,30 +138,43 @@ _UNITS: Final = (*(ByteUnit(suffix, 1 << shift) for suffix, shift in BYTE_SUFFIX
 
 
 def shared_unit(comparisons: Iterable[tuple[int, Sequence[int]]]) -> ByteUnit:
-    """Return the largest unit in which two decimals tell which requests fit, and if it can be the requests exactly.
+    """Return the largest unit in which two decimals tell which requests fit.
+
+    Of such units it is one that shows the requests exactly, if there is one.
 
     Args:
         comparisons: requested bytes, each with the free bytes that it is compared with.
     """
-    pairs = list(comparisons)
-    wanted = {asked for asked, _ in pairs if asked}
+    comparisons = list(comparisons)
+    requests = {request for request, _ in comparisons if request}
     # NUMA nodes often have equal amounts
-    compared = {(asked, free) for asked, amounts in pairs for free in amounts}
-    small = [unit for unit in _UNITS if all(asked >= unit.size for asked in wanted)]
+    pairs = {(request, free) for request, amounts in comparisons for free in amounts}
+
+    small = [unit for unit in _UNITS if all(request >= unit.size for request in requests)]
     good = [
-        unit for unit in small if all(_keeps_order(unit, asked, free) for asked, free in compared)
+        unit for unit in small if all(_keeps_order(unit, request, free) for request, free in pairs)
     ]
+
     # two decimals are enough, in a number that is not too long to be read
-    exact = [unit for unit in good if not any(asked * _HUNDREDTHS % unit.size for asked in wanted)]
-    short = (unit for unit in exact if all(asked // unit.size < _LONG for asked in wanted))
-    return next(short, good[0] if good else BYTES)
+    for unit in good:
+        is_exact = not any(request * _HUNDREDTHS % unit.size for request in requests)
+        if is_exact and all(request // unit.size < _LONG for request in requests):
+            return unit
+
+    return good[0] if good else BYTES
 
 
 def amount_in(unit: ByteUnit, amount: int, *, up: bool = False) -> str:
     """Return bytes in a unit, to two decimals at most: rounded down, or up."""
-    whole, rest = divmod(_hundredths(unit, amount, up=up), _HUNDREDTHS)
-    decimals = f".{rest:02}".rstrip("0").rstrip(".") if rest else ""
-    return f"{whole}{decimals}{unit.suffix if amount else ''}"
+    if not amount:
+        return "0"
+
+    whole, hundredths = divmod(_hundredths(unit, amount, up=up), _HUNDREDTHS)
+    number = str(whole)
+    if hundredths:
+        number += f".{hundredths:02}".rstrip("0")
+
+    return f"{number}{unit.suffix}"
 
 
 def _hundredths(unit: ByteUnit, amount: int, *, up: bool) -> int:
@@ -148,9 +182,14 @@ def _hundredths(unit: ByteUnit, amount: int, *, up: bool) -> int:
     return -(-scaled // unit.size) if up else scaled // unit.size
 
 
-def _keeps_order(unit: ByteUnit, asked: int, free: int) -> bool:
-    """Return whether the rounded amounts compare as the exact ones do; what is free is never shown as nothing."""
-    shown = _hundredths(unit, free, up=False)
-    return (free >= asked) == (shown >= _hundredths(unit, asked, up=True)) and (shown > 0) == (
-        free > 0
-    )
+def _keeps_order(unit: ByteUnit, request: int, free: int) -> bool:
+    """Return whether the rounded amounts compare as the exact ones do.
+
+    What is free is never shown as nothing.
+    """
+    rounded_free = _hundredths(unit, free, up=False)
+    rounded_request = _hundredths(unit, request, up=True)
+    if (rounded_free > 0) != (free > 0):
+        return False
+
+    return (rounded_free >= rounded_request) == (free >= request)

@@ -1,6 +1,6 @@
-"""Decodes JSON text and JSON lines from outside the program, or raises an error of one line that names the place.
+"""Decodes JSON text and JSON lines from outside the program.
 
-The meaning of the values is left to the caller.
+An error is one line that names the place. The meaning of the values is left to the caller.
 """
 
 from __future__ import annotations
@@ -58,26 +58,32 @@ def decode_json(
     why = f"values are nested more than {DEPTH_LIMIT} levels deep"
     try:
         if isinstance(text, msgspec.Raw) or not is_too_deep(text):
-            found = decode(text) if decode else msgspec.json.decode(text, type=kind)
+            value = decode(text) if decode else msgspec.json.decode(text, type=kind)
             if once or (once is None and decode is None and kind is object):
                 _check_keys(text)
-            return found
+
+            return value
     except RecursionError:
         pass
     except _KeyTwiceError as error:
         why = f"it has the key {error.args[0]!r:.{_SHOWN}} twice"
     except (msgspec.MsgspecError, UnicodeError) as error:
-        words = str(error).replace(
+        why = str(error)
+        why = why.replace(
             "Input data was truncated", "the text is truncated: it ends within a value"
         )
-        why = words.replace("Object missing required field", "it lacks the key")
+        why = why.replace("Object missing required field", "it lacks the key")
 
+    if isinstance(text, msgspec.Raw):
+        text = bytes(text)
+
+    start = text[:_SHOWN]
+    if isinstance(start, bytes):
+        start = start.decode("utf-8", "backslashreplace")
+
+    more = "..." if len(text) > _SHOWN else ""
     place = f" at {where}" if where else ""
-    given = bytes(text) if isinstance(text, msgspec.Raw) else text
-    start = given[:_SHOWN]
-    shown = start if isinstance(start, str) else start.decode("utf-8", "backslashreplace")
-    more = "..." if len(given) > _SHOWN else ""
-    raise InputError(f"expected {expected}, got {shown!r}{more} ({why}){place}")
+    raise InputError(f"expected {expected}, got {start!r}{more} ({why}){place}")
 
 
 class _KeyTwiceError(Exception):
@@ -96,12 +102,18 @@ def _check_keys(text: str | bytes | msgspec.Raw) -> None:
         if len(set(names)) < len(names):
             raise _KeyTwiceError(next(name for name in names if names.count(name) > 1))
 
-    given = bytes(text) if isinstance(text, msgspec.Raw) else text
-    json.loads(given, object_pairs_hook=check, parse_int=len, parse_float=len)
+    if isinstance(text, msgspec.Raw):
+        text = bytes(text)
+
+    json.loads(text, object_pairs_hook=check, parse_int=len, parse_float=len)
 
 
 def check_levels(text: bytes, expected: str) -> None:
-    """Refuse a JSON text of more than `DEPTH_LIMIT` levels; `expected` is what an error says should be there.
+    """Refuse a JSON text of more than `DEPTH_LIMIT` levels.
+
+    Args:
+        text: one JSON value.
+        expected: the words of an error for what should be there.
 
     Raises:
         InputError: it has more.
@@ -120,13 +132,15 @@ def is_too_deep(text: str | bytes) -> bool:
 
     data = text.encode(errors="replace") if isinstance(text, str) else text
     data = data.replace(rb"\\", b"").replace(rb"\"", b"")
-    depth = within_string = 0
+    depth = 0
+    within_string = 0  # 1 where a chunk begins inside a string
     for start in range(0, len(data), _CHUNK):
         parts = data[start : start + _CHUNK].split(b'"')
         brackets = b"".join(parts[within_string::2]).translate(None, _NO_BRACKETS)
         depths = list(accumulate(map(_STEPS.__getitem__, brackets), initial=depth))
         if max(depths) > DEPTH_LIMIT:
             return True
+
         depth = depths[-1]
         within_string ^= len(parts) - 1 & 1
 
@@ -136,10 +150,10 @@ def is_too_deep(text: str | bytes) -> bool:
 def numbered_lines(
     lines: str | bytes | Iterable[str | bytes], source: str
 ) -> Iterator[tuple[str, str | bytes]]:
-    """Yield each line that is not blank, without white space around it, and before it its place: `source:number`.
+    """Yield each line that is not blank, and before it its place: `source:number`.
 
-    A line of a text ends at a newline only; U+2028, for one, may be in a JSON string. Not each
-    blank line is looked at: there may be millions.
+    There is no white space around a line. A line of a text ends at a newline only; U+2028, for
+    one, may be in a JSON string. Not each blank line is looked at: there may be millions.
 
     Args:
         lines: a text, or its lines, with or without their ends.
@@ -152,16 +166,23 @@ def numbered_lines(
 
         return
 
+    newline: str | bytes
+    matches: Iterator[re.Match[str]] | Iterator[re.Match[bytes]]
     # two calls and not one, since the type of the pattern is that of the text
-    found = (
-        re.finditer(_INK, lines) if isinstance(lines, str) else re.finditer(_INK.encode(), lines)
-    )
-    newline = "\n" if isinstance(lines, str) else b"\n"
-    number, counted = 1, 0
-    for ink in found:
-        number += lines.count(newline, counted, ink.start())  # type: ignore[arg-type]  # of one type
-        counted = ink.start()
-        yield f"{source}:{number}", ink[0].strip()
+    if isinstance(lines, str):
+        newline = "\n"
+        matches = re.finditer(_INK, lines)
+    else:
+        newline = b"\n"
+        matches = re.finditer(_INK.encode(), lines)
+
+    number = 1
+    counted = 0  # the offset up to which lines are counted
+    for match in matches:
+        start = match.start()
+        number += lines.count(newline, counted, start)  # type: ignore[arg-type]  # of one type
+        counted = start
+        yield f"{source}:{number}", match[0].strip()
 
 
 def without_depths(text: bytes, levels: int) -> bytes:

@@ -12,31 +12,36 @@ from typing import Final
 _ALIKE: Final = 0.75
 
 
-def unknown_keys(keys: Iterable[object], known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Return each key that is not known, with the known one that it resembles most; empty: it resembles none."""
-    return ((str(key), _nearest(str(key), tuple(known))) for key in keys if key not in known)
+def unknown_keys(keys: Iterable[object], known_keys: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Return each key that is not known, and the known one that it resembles most; empty: none."""
+    return (
+        (str(key), _nearest(str(key), tuple(known_keys))) for key in keys if key not in known_keys
+    )
 
 
-def misspelt_keys(keys: Iterable[object], known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield those of `unknown_keys` that resemble a known one or begin with it; others are the writer's own notes."""
-    for key, nearest in unknown_keys(keys, known):
-        if meant := nearest or _beginning(key, tuple(known)):
+def misspelt_keys(keys: Iterable[object], known_keys: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield those of `unknown_keys` that resemble a known one or begin with it.
+
+    Others are the writer's own notes.
+    """
+    for key, nearest in unknown_keys(keys, known_keys):
+        if meant := nearest or _beginning(key, tuple(known_keys)):
             yield key, meant
 
 
 # All lines of a file have the same keys; few are kept, since keys can be long.
 @lru_cache(maxsize=32)
-def _nearest(text: str, known: tuple[str, ...]) -> str:
+def _nearest(text: str, known_keys: tuple[str, ...]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415  # most documents have no such key
 
-    plain = {_plain(name): name for name in known}
+    plain = {_plain(name): name for name in known_keys}
     close = get_close_matches(_plain(text), plain, n=1, cutoff=_ALIKE)
     return plain[close[0]] if close else ""
 
 
 @lru_cache(maxsize=32)
-def _beginning(text: str, known: tuple[str, ...]) -> str:
-    return next((name for name in known if _plain(text).startswith(_plain(name))), "")
+def _beginning(text: str, known_keys: tuple[str, ...]) -> str:
+    return next((name for name in known_keys if _plain(text).startswith(_plain(name))), "")
 
 
 def _plain(name: str) -> str:

@@ -1,6 +1,7 @@
-"""Types decoded documents: turns plain objects into msgspec Structs, or says in one line which field does not fit.
+"""Types decoded documents: turns plain objects into msgspec Structs.
 
-The meaning of a document is decided by the module that declares its Structs.
+An error says in one line which field does not fit. The meaning of a document is decided
+by the module that declares its Structs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TYPES: Final[Mapping[str, tuple[str, type | tuple[type, ...]]]] = {
 }
 # msgspec says what it expected only in sentences; tests/unit/text/test_typed.py pins each form that
 # is read here; the patterns are compiled where one is needed
-_PLACE: Final = r"(?P<what>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`"
+_PLACE: Final = r"(?P<problem>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`"
 _MISSING: Final = r"Object missing required field `(?P<field>[^`]+)`"
 _EXPECTED: Final = r"Expected `(?P<types>[^`]*)`(?P<limit>.*?)(?:, got `[^`]*`)?"
 _STEP: Final = r"\.(?P<field>[^.\[]+)|\[(?P<index>[0-9]+)\]|\[\.\.\.\]"
@@ -53,7 +54,8 @@ def decode(
     Raises:
         InputError: a field is missing or of another type.
     """
-    _prepare(kind)  # type: ignore[arg-type]  # a class is hashable, which mypy does not see of a type variable
+    # a class is hashable, which mypy does not see of a type variable
+    _prepare(kind)  # type: ignore[arg-type]
     try:
         return msgspec.convert(
             value, kind, strict=strict, dec_hook=own and (lambda _kind, found: own.parse(found))
@@ -64,31 +66,45 @@ def decode(
 
 @cache
 def _prepare(kind: object) -> None:
-    """Let msgspec look at the fields of a kind: it lets a second thread use what is half done, and crashes."""
+    """Let msgspec look at the fields of a kind, in one thread only.
+
+    It lets a second thread use what is half done, and crashes.
+    """
     with _LOCK:
         msgspec.json.Decoder(kind)
 
 
 def _input_error(complaint: str, value: object, where: str) -> InputError:
     """Return msgspec's complaint in this package's words, with the value it is about."""
-    found = re.fullmatch(_PLACE, complaint, re.DOTALL)
-    what, path = (found["what"], found["path"]) if found else (complaint, "")
-    expected = re.fullmatch(_EXPECTED, what, re.DOTALL)
-    # of a value that may be null, null is not worth mentioning
-    name = expected["types"].split(" | ")[0] if expected else ""
-    words, python_type = _TYPES.get(name, (name, object))
+    problem = complaint
+    path = ""
+    is_of_key = False
+    if place_match := re.fullmatch(_PLACE, complaint, re.DOTALL):
+        problem = place_match["problem"]
+        path = place_match["path"]
+        is_of_key = place_match["key"] is not None
+
+    name = ""
+    if expected := re.fullmatch(_EXPECTED, problem, re.DOTALL):
+        # of a value that may be null, null is not worth mentioning
+        name = expected["types"].split(" | ")[0]
+
+    type_words, python_type = _TYPES.get(name, (name, object))
     value, place = _look_up(value, path, python_type)
-    place = f"{where}{place}" if where else place.removeprefix(".") or "the top"
-    if missing := re.fullmatch(_MISSING, what):
+    if not where:
+        place = place.removeprefix(".") or "the top"
+
+    place = where + place
+    if missing := re.fullmatch(_MISSING, problem):
         return InputError(f"expected the field {missing['field']!r}, which is missing at {place}")
     if expected is None:
-        return InputError(f"{what[:1].lower()}{what[1:]} at {place}")
-    if found and found["key"]:
+        return InputError(f"{problem[:1].lower()}{problem[1:]} at {place}")
+    if is_of_key:
         keys = value if isinstance(value, Mapping) else ()
-        strange = next((key for key in keys if not isinstance(key, str)), None)
-        return InputError.at(place, f"{words} as key", strange)
+        wrong_key = next((key for key in keys if not isinstance(key, str)), None)
+        return InputError.at(place, f"{type_words} as key", wrong_key)
 
-    return InputError.at(place, f"{words}{expected['limit']}", value)
+    return InputError.at(place, f"{type_words}{expected['limit']}", value)
 
 
 def _look_up(value: object, path: str, python_type: type | tuple[type, ...]) -> tuple[object, str]:
@@ -100,14 +116,18 @@ def _look_up(value: object, path: str, python_type: type | tuple[type, ...]) -> 
     place = ""
     for step in re.finditer(_STEP, path):
         if step["field"]:
-            value, place = value[step["field"]], f"{place}.{step['field']}"  # type: ignore[index]  # msgspec walked there
+            value = value[step["field"]]  # type: ignore[index]  # msgspec walked there
+            place += f".{step['field']}"
         elif step["index"]:
-            value, place = value[int(step["index"])], f"{place}[{step['index']}]"  # type: ignore[index]
+            value = value[int(step["index"])]  # type: ignore[index]
+            place += f"[{step['index']}]"
         else:
             entries = value.items() if isinstance(value, Mapping) else ()
-            wrong = [entry for entry in entries if not isinstance(entry[1], python_type)]
-            if step.end() != len(path) or not wrong:
+            wrong_entries = [entry for entry in entries if not isinstance(entry[1], python_type)]
+            if step.end() != len(path) or not wrong_entries:
                 return value, f"{place}{path[step.start() :]}"
-            value, place = wrong[0][1], f'{place}["{wrong[0][0]}"]'
+
+            key, value = wrong_entries[0]
+            place += f'["{key}"]'
 
     return value, place

@@ -1,6 +1,7 @@
-"""Reads YAML text into plain objects, with bounds on nesting, aliases and numbers that make untrusted files safe.
+"""Reads YAML text into plain objects.
 
-Importing this imports PyYAML, so `alignup.text.documents` does it only when it has YAML in hand.
+Bounds on nesting, aliases and numbers make untrusted files safe. Importing this imports PyYAML,
+so `alignup.text.documents` does it only when it has YAML in hand.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _refusal(problem: str, node: Node) -> ConstructorError:
 
 
 class _Loader(_SafeLoader):
-    """PyYAML's safe loader, without dates (Kubernetes has none), and with bounds where it has none."""
+    """PyYAML's safe loader, without dates (Kubernetes has none), and with bounds it lacks."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -54,8 +55,15 @@ class _Loader(_SafeLoader):
         self.depth = 0
         self.values = 0
 
-    def descend_resolver(self, current_node: Node | None, current_index: object) -> None:  # noqa: ARG002
-        """Count a level of nesting; the composer calls this on its way down, for resolvers by path."""
+    def descend_resolver(
+        self,
+        current_node: Node | None,
+        current_index: object,  # noqa: ARG002
+    ) -> None:
+        """Count a level of nesting.
+
+        The composer calls this on its way down, for resolvers by path.
+        """
         self.depth += 1
         self.values += 1
         mark = current_node.start_mark if current_node else None
@@ -69,7 +77,10 @@ class _Loader(_SafeLoader):
         self.depth -= 1
 
     def flatten_mapping(self, node: MappingNode) -> None:
-        """Replace merge keys by the entries they stand for; the mapping's own entries come last and win."""
+        """Replace merge keys by the entries they stand for.
+
+        The mapping's own entries come last and win.
+        """
         if id(node) in self.flattened:
             if not self.flattened[id(node)]:
                 raise ConstructorError(
@@ -80,40 +91,46 @@ class _Loader(_SafeLoader):
 
         self.flattened[id(node)] = False
         sources: list[Node] = []
-        own: list[tuple[Node, Node]] = []
-        seen: set[str] = set()
+        own_entries: list[tuple[Node, Node]] = []
+        own_keys: set[str] = set()
         for key, value in node.value:
             if key.tag == _MERGE:
                 sources.extend(value.value if isinstance(value, SequenceNode) else [value])
                 continue
+
             if isinstance(key, ScalarNode):
-                if key.value in seen:
+                if key.value in own_keys:
                     raise _refusal(f"found the key {key.value[:40]!r} a second time", key)
-                seen.add(key.value)
+                own_keys.add(key.value)
 
-            own.append((key, value))
+            own_entries.append((key, value))
 
-        node.value = own
-        merged: list[tuple[Node, Node]] = []
+        node.value = own_entries
+        merged_entries: list[tuple[Node, Node]] = []
         for source in reversed(sources):
             if not isinstance(source, MappingNode):
                 raise _refusal("found a merge of something else than a mapping", source)
+
             self.flatten_mapping(source)
             self.merged_left -= len(source.value) + 1
             if self.merged_left < 0:
                 raise _refusal("found more merged entries than are read", node)
-            merged.extend(source.value)
 
-        node.value = merged + own
+            merged_entries.extend(source.value)
+
+        node.value = merged_entries + own_entries
         self.flattened[id(node)] = True
 
     def construct_number(self, node: ScalarNode) -> int | float:
         """Return the number of a scalar that looks like one."""
         if len(node.value) > _NUMBER_LIMIT:
             raise _refusal("found a number of more digits than are read", node)
-        is_int = node.tag.endswith(":int")
+
         try:
-            return self.construct_yaml_int(node) if is_int else self.construct_yaml_float(node)
+            if node.tag.endswith(":int"):
+                return self.construct_yaml_int(node)
+
+            return self.construct_yaml_float(node)
         except (ValueError, IndexError):
             raise _refusal(f"found no number in {node.value!r}", node) from None
 
@@ -177,11 +194,10 @@ def _problem(error: yaml.YAMLError) -> str:
         problem = error.problem or error.context
         if problem == "exceeded maximum nesting depth":  # libyaml's own bound, since 0.2.6
             problem = _TOO_DEEP
-        return (
-            f"{problem} at line {mark.line + 1}, column {mark.column + 1}"
-            if mark
-            else f"{problem} in some line"
-        )
+        if mark is None:
+            return f"{problem} in some line"
+
+        return f"{problem} at line {mark.line + 1}, column {mark.column + 1}"
 
     if isinstance(error, yaml.reader.ReaderError):
         return f"found the character {chr(error.character)!r} at offset {error.position}"
@@ -190,20 +206,20 @@ def _problem(error: yaml.YAMLError) -> str:
 
 
 def _expands(document: object) -> bool:
-    """Return whether aliases make the document, walked as a tree, far larger than its distinct values."""
+    """Return whether aliases make a document far larger, as a tree, than its distinct values."""
     sizes: dict[int, int] = {}
     distinct = 1
 
     def expanded(value: object) -> int:
-        """Return how many values a walk of `value` meets; a value that contains itself counts as 2**62."""
+        """Return how many values a walk of `value` meets; one that contains itself: 2**62."""
         nonlocal distinct
         if not isinstance(value, (dict, list, tuple, set)):
             return 1
         if id(value) not in sizes:
             sizes[id(value)] = 2**62
             distinct += len(value)
-            items = value.values() if isinstance(value, dict) else value
-            sizes[id(value)] = 1 + sum(map(expanded, items))
+            inner = value.values() if isinstance(value, dict) else value
+            sizes[id(value)] = 1 + sum(map(expanded, inner))
 
         return sizes[id(value)]
 
