@@ -1,5 +1,6 @@
-"""Replays scenarios, and reports on many: what was admitted, how well aligned, and how full the nodes got.
+"""Replays scenarios, and reports on many.
 
+A report says what was admitted, how well aligned, and how full the nodes got.
 `from alignup.replay import replay, replay_steps, RecordingProvider` is public; the rest is imported
 by module.
 """

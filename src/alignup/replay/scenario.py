@@ -91,11 +91,12 @@ def read_steps(scenario: Mapping[str, Any]) -> list[Step]:
     Raises:
         InputError: they are no list, or one is malformed; the message names it.
     """
-    found = []
+    steps = []
     for index, step in enumerate(steps_of(scenario)):
         with errors_of_step(index):
-            found.append(read_step(step))
-    return found
+            steps.append(read_step(step))
+
+    return steps
 
 
 @contextmanager
@@ -119,26 +120,28 @@ def read_step(step: Any) -> Step:
     """
     if not isinstance(step, Mapping) or sum(name in step for name in STEPS) != 1:
         expected = (
-            'either {"admit": Pod}, {"start": uid, "container": name}, {"resize": uid, '
-            '"containers": {...}} or '
-            '{"remove": uid}'
+            'either {"admit": Pod}, {"start": uid, "container": name}, '
+            '{"resize": uid, "containers": {...}} or {"remove": uid}'
         )
         raise InputError.at("the step", expected, step)
 
     if "admit" in step:
         return Admit(read_pod(step["admit"]))
 
-    name = next(one for one in STEPS if one in step)
+    name = next(key for key in STEPS if key in step)
     uid = step[name]
     if not isinstance(uid, str):
         raise InputError.at(name, "the uid of a pod", uid)
     if name == "remove":
         return Remove(uid)
     if name == "resize":
-        containers, pod = step.get("containers", {}), step.get("pod")
-        for where, value in (("containers", containers), ("pod", {} if pod is None else pod)):
-            if not isinstance(value, Mapping):
-                raise InputError.at(where, "an object", value)
+        containers = step.get("containers", {})
+        if not isinstance(containers, Mapping):
+            raise InputError.at("containers", "an object", containers)
+
+        pod = step.get("pod")
+        if pod is not None and not isinstance(pod, Mapping):
+            raise InputError.at("pod", "an object", pod)
 
         return Resize(uid, containers, pod)
 
@@ -150,7 +153,7 @@ def read_step(step: Any) -> Step:
 
 
 def apply_step(node: Node, step: Step, refused: dict[str, str]) -> Admission | None:
-    """Let a step happen on a node, and return the verdict on a pod that came, was resized, or could not start.
+    """Let a step happen on a node.
 
     To start, resize or remove a pod that was refused or preempted is no error and changes nothing;
     to start or resize it is answered with the reason for which it is not there.
@@ -161,17 +164,21 @@ def apply_step(node: Node, step: Step, refused: dict[str, str]) -> Admission | N
         refused: by uid the reason of the pods that were refused or preempted and have not come
             again; kept up to date.
 
+    Returns:
+        the verdict on a pod that came, was resized, or could not start; or None.
+
     Raises:
         PodExistsError: a pod is admitted that is admitted already.
         UnknownPodError: a pod is started, resized or removed that was never admitted.
         InputError: the API server would refuse a resize.
     """
     if isinstance(step, Admit):
-        before = {pod.uid for pod in node.pods} if node.whole_verdict else set()
+        uids_before = {pod.uid for pod in node.pods} if node.whole_verdict else set()
         admission = node.admit(step.pod)
         if admission.admitted:
             refused.pop(step.pod.uid, None)
-            refused.update(dict.fromkeys(before - {pod.uid for pod in node.pods}, _PREEMPTED))
+            preempted_uids = uids_before - {pod.uid for pod in node.pods}
+            refused.update(dict.fromkeys(preempted_uids, _PREEMPTED))
         else:
             refused[step.pod.uid] = admission.reason
 
@@ -196,18 +203,26 @@ def apply_step(node: Node, step: Step, refused: dict[str, str]) -> Admission | N
     return None
 
 
-def resized(node: Node, asked: Resize) -> Admission:
-    """Resize a pod in place, and return the kubelet's answer as a verdict, with what its containers then hold.
+def resized(node: Node, resize: Resize) -> Admission:
+    """Resize a pod in place.
+
+    Returns:
+        the kubelet's answer as a verdict, with what the pod's containers then hold.
 
     Raises:
         UnknownPodError: no such pod is admitted.
         InputError: the API server would refuse the resize.
     """
-    answer = node.resize(asked.uid, asked.containers, asked.pod)
-    refusal = None if answer else Refusal(answer.status, answer.message, provider=KUBELET)
-    pod = node.manager.pod(asked.uid)
-    got = {one.name: node.allocation(pod.uid, one.name) for one in pod.all_containers}
-    return Admission(bool(answer), answer.status, got, refusal, node.machine.numa_node_ids)
+    answer = node.resize(resize.uid, resize.containers, resize.pod)
+    refusal = None
+    if not answer:
+        refusal = Refusal(answer.status, answer.message, provider=KUBELET)
+
+    pod = node.manager.pod(resize.uid)
+    allocations = {
+        container.name: node.allocation(pod.uid, container.name) for container in pod.all_containers
+    }
+    return Admission(bool(answer), answer.status, allocations, refusal, node.machine.numa_node_ids)
 
 
 def replay(
@@ -264,24 +279,29 @@ def replay_steps(
     for index, step in enumerate(steps):
         for _, recorder in recorders:
             recorder.forget()
+
         with errors_of_step(index):
-            known = read_step(step)
-            faults = fault_dict(node, known.pod) if with_faults and isinstance(known, Admit) else {}
-            admission = apply_step(node, known, refused)
-            pod = known.pod if isinstance(known, Admit) else None
-            answer = admission_dict(
-                node, pod, Admission(True) if admission is None else admission, recorders
-            )
+            decoded_step = read_step(step)
+            pod = decoded_step.pod if isinstance(decoded_step, Admit) else None
+            faults = {}
+            if with_faults and pod is not None:
+                faults = fault_dict(node, pod)
+
+            admission = apply_step(node, decoded_step, refused)
+            if admission is None:
+                admission = Admission(True)
+
+            answer = admission_dict(node, pod, admission, recorders)
 
         yield answer | faults
 
 
 def fault_dict(node: Node, pod: Pod) -> dict[str, str]:
-    """Return under the key `kubelet` the known fault that the kubelet comes upon when it admits a pod, if any."""
+    """Return under the key `kubelet` the known fault that a pod's admission comes upon, if any."""
     from alignup.node.faults import known_faults  # noqa: PLC0415  # few ask for it
 
-    found = known_faults(node, pod)
-    return {"kubelet": found[0].does} if found else {}
+    faults = known_faults(node, pod)
+    return {"kubelet": faults[0].does} if faults else {}
 
 
 def admission_dict(
@@ -293,19 +313,21 @@ def admission_dict(
     if pod is None:
         return answer
     if node.claims is not None and pod.constraints.claims:
-        answer["claims"] = {"devices": [one.to_dict() for one in node.claims.devices(pod.uid)]}
+        devices = node.claims.devices(pod.uid)
+        answer["claims"] = {"devices": [device.to_dict() for device in devices]}
 
     if not recorders:
         return answer
 
     hints: Hints = {}
-    for one in pod.all_containers:
-        asked = [
-            (name, recorder.by_container)
+    for container in pod.all_containers:
+        by_provider = {
+            name: recorder.by_container[container.name]
             for name, recorder in recorders
-            if one.name in recorder.by_container
-        ]
-        hints |= {one.name: {name: hints[one.name] for name, hints in asked}} if asked else {}
+            if container.name in recorder.by_container
+        }
+        if by_provider:
+            hints[container.name] = by_provider
 
     if node.scope_name == "pod":
         hints[None] = {name: recorder.by_pod for name, recorder in recorders}
@@ -316,16 +338,19 @@ def admission_dict(
 def with_hints_of(answer: dict[str, Any], hints: Hints, ids: Sequence[int]) -> dict[str, Any]:
     """Return an answer in JSON's types, to which what was offered is added."""
     for name, offered in hints.items():
-        told = {provider: hints_dict(resources, ids) for provider, resources in offered.items()}
+        by_provider = {
+            provider: hints_dict(resources, ids) for provider, resources in offered.items()
+        }
         if name is None:
-            answer["podHints"] = told
+            answer["podHints"] = by_provider
         else:
-            answer["containers"].setdefault(name, {})["hints"] = told
+            answer["containers"].setdefault(name, {})["hints"] = by_provider
+
     return answer
 
 
 def hints_dict(resources: ResourceHints, ids: Sequence[int]) -> dict[str, Any] | None:
-    """Return a provider's hints by resource; of a long list a sample, followed by the total count."""
+    """Return a provider's hints by resource; of a long list a sample, and then the total count."""
     if resources is None:
         return None
 

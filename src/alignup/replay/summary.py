@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # The definition of stranded capacity, for help and pages.
 STRANDED = (
     "free but unusable capacity: the part of the allocatable amount that was free when a pod was "
-    "refused although the "
-    "node had enough of every resource in total; averaged over all pods that arrived"
+    "refused although the node had enough of every resource in total; averaged over all pods that "
+    "arrived"
 )
 
 _DIGITS = 6
@@ -64,11 +64,11 @@ class Use(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the use in JSON's types."""
-        parts, curve = (
-            _rounded({"mean": self.mean, "peak": self.peak}),
-            [round(part, 3) for part in self.curve],
-        )
-        return {**json_fields(self, "resource", "numa_nodes"), **parts, "overTime": curve}
+        return {
+            **json_fields(self, "resource", "numa_nodes"),
+            **_rounded({"mean": self.mean, "peak": self.peak}),
+            "overTime": [round(part, 3) for part in self.curve],
+        }
 
 
 class Counts(Record, frozen=False):
@@ -103,38 +103,45 @@ class Counts(Record, frozen=False):
 
     @property
     def preferred_share(self) -> float | None:
-        """The part of containers with an affinity whose affinity is preferred; None if there are none."""
-        return self.preferred / self.aligned if self.aligned else None
+        """The part of the containers with an affinity whose affinity is preferred; None: none."""
+        if not self.aligned:
+            return None
+
+        return self.preferred / self.aligned
 
     @property
     def mean_numa_nodes(self) -> float | None:
-        """In how many NUMA nodes a container's resources lie, on average; None if there are none."""
-        return self.numa_nodes / self.placed if self.placed else None
+        """In how many NUMA nodes a container's resources lie, on average; None: none do."""
+        if not self.placed:
+            return None
 
-    def add(self, other: Counts) -> None:
-        """Count what another counted too."""
+        return self.numa_nodes / self.placed
+
+    def add(self, counts: Counts) -> None:
+        """Add the numbers of another."""
         for name in self.__record_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(self, name, getattr(self, name) + getattr(counts, name))
 
     def cells(self) -> tuple[str, ...]:
         """Return the numbers in cells of a table, below `HEADINGS`."""
-        counts = self.arrivals, self.admitted, self.refused, self.fitting
         return (
-            *map(str, counts),
+            str(self.arrivals),
+            str(self.admitted),
+            str(self.refused),
+            str(self.fitting),
             number_in(self.preferred_share),
             number_in(self.mean_numa_nodes, ".2f"),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers in JSON's types."""
+        means = {"preferredShare": self.preferred_share, "meanNumaNodes": self.mean_numa_nodes}
         return {
             **json_fields(self, "steps", "arrivals", "admitted", "refused"),
             "reasons": dict(sorted(self.reasons.items())),
             "resources": dict(sorted(self.resources.items())),
             "refusedThoughEnoughInSum": self.fitting,
-            **_rounded(
-                {"preferredShare": self.preferred_share, "meanNumaNodes": self.mean_numa_nodes}
-            ),
+            **_rounded(means),
         }
 
 
@@ -172,11 +179,13 @@ class NodeReport(Record):
         """Return the report in JSON's types."""
         if self.config_error:
             return {"name": self.name, "configError": self.config_error}
-        held = {
+
+        return {
+            "name": self.name,
+            **self.counts.to_dict(),
             "stranded": _rounded(self.stranded),
             "utilisation": [use.to_dict() for use in self.uses],
         }
-        return {"name": self.name, **self.counts.to_dict(), **held}
 
 
 class Report(Record):
@@ -195,30 +204,43 @@ class Report(Record):
         total = Counts()
         for node in self.nodes:
             total.add(node.counts)
+
         return total
 
     @property
     def stranded(self) -> dict[str, float]:
-        """Stranded capacity of all nodes, by resource: the mean over the pods that came to nodes which have it."""
+        """Stranded capacity of all nodes, by resource.
+
+        It is the mean over the pods that came to nodes which have the resource.
+        """
         return _means(
-            (*one, node.counts.arrivals) for node in self.nodes for one in node.stranded.items()
+            (resource, part, node.counts.arrivals)
+            for node in self.nodes
+            for resource, part in node.stranded.items()
         )
 
     @property
     def utilisation(self) -> dict[str, float]:
-        """The mean part of each resource that was held, over all nodes; each place counts by what it has."""
+        """The mean part of each resource that was held, over all nodes.
+
+        Each place counts by what it has.
+        """
         uses = (use for node in self.nodes for use in node.uses)
         return _means((use.resource, use.mean, use.allocatable) for use in uses)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report in JSON's types."""
-        named = {"configuration": self.configuration} if self.configuration else {}
-        held = {"stranded": _rounded(self.stranded), "utilisation": _rounded(self.utilisation)}
-        return {
-            **named,
-            "total": {**self.total.to_dict(), **held},
-            "nodes": [node.to_dict() for node in self.nodes],
+        report: dict[str, Any] = {}
+        if self.configuration:
+            report["configuration"] = self.configuration
+
+        report["total"] = {
+            **self.total.to_dict(),
+            "stranded": _rounded(self.stranded),
+            "utilisation": _rounded(self.utilisation),
         }
+        report["nodes"] = [node.to_dict() for node in self.nodes]
+        return report
 
 
 def _means(parts: Iterable[tuple[str, float, int]]) -> dict[str, float]:
@@ -227,18 +249,23 @@ def _means(parts: Iterable[tuple[str, float, int]]) -> dict[str, float]:
     for name, part, weight in parts:
         total, weights = sums.get(name, (0.0, 0))
         sums[name] = total + part * weight, weights + weight
+
     return {name: total / max(1, weights) for name, (total, weights) in sums.items()}
 
 
 def with_kubelet(scenario: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a scenario whose kubelet has other values of some fields; a machine may bring the rest.
+    """Return a scenario whose kubelet has other values of some fields.
+
+    The machine may bring the kubelet's other fields.
 
     Raises:
         InputError: the scenario describes no machine.
     """
     if "machine" not in scenario:
         return dict(scenario)
-    return {**scenario, "kubelet": {**machine_with_devices_from_dict(scenario).kubelet, **fields}}
+
+    kubelet = machine_with_devices_from_dict(scenario).kubelet
+    return {**scenario, "kubelet": {**kubelet, **fields}}
 
 
 def summarized(
@@ -289,52 +316,66 @@ class _Tally:
     def __init__(self, node: Node, steps: int) -> None:
         self._node = node
         self._counts = Counts()
-        held = holdings_of(node)
-        self._kinds = [one.resource for one in held.resources if is_pinned_memory(one.resource)]
-        self._members = []
-        for one in held.resources:
-            for place in one.places if one.resource in node.pools else ():
-                devices = enumerate(node.pools[one.resource].devices)
-                near = [
-                    bit for bit, device in devices if one.devices[device.id] == place.numa_nodes
-                ]
-                self._members.append((one.resource, bit_set(near)))
+        resources = holdings_of(node).resources
+        # The order of `_read`: CPUs, memory by kind, devices by place.
+        self._places = [
+            (holding.resource, place) for holding in resources for place in holding.places
+        ]
+        self._memory_kinds = [
+            holding.resource for holding in resources if is_pinned_memory(holding.resource)
+        ]
+        # Of each place with devices: the resource, and the devices in that place as bits.
+        self._device_bits: list[tuple[str, int]] = []
+        for holding in resources:
+            if holding.resource not in node.pools:
+                continue
 
-        self._places = [(one.resource, place) for one in held.resources for place in one.places]
+            devices = node.pools[holding.resource].devices
+            for place in holding.places:
+                near = [
+                    bit
+                    for bit, device in enumerate(devices)
+                    if holding.devices[device.id] == place.numa_nodes
+                ]
+                self._device_bits.append((holding.resource, bit_set(near)))
+
+        # By place: what was free after each step, added up; and the smallest amount that was.
         self._totals = [0] * len(self._places)
-        self._least = [place.allocatable for _, place in self._places]
+        self._smallest = [place.allocatable for _, place in self._places]
         self._curves: list[list[int]] = []
         self._every = -(-steps // SAMPLES) or 1
         self._free = self._read()
-        there = self._in_all(self._least)
-        self._there = {resource: amount for resource, amount in there.items() if amount > 0}
-        self._stranded = dict.fromkeys(self._there, 0.0)
+
+        sums = self._in_all(self._smallest)
+        self._allocatable = {resource: amount for resource, amount in sums.items() if amount > 0}
+        self._stranded = dict.fromkeys(self._allocatable, 0.0)
 
     def _read(self) -> list[int]:
         """Return what is free in each place now."""
         node = self._node
-        found: list[int] = []
+        amounts: list[int] = []
         if node.cpu is not None:
-            free = node.cpu.ledger.capacity.allocatable & ~node.cpu.ledger.given
-            found += [(bits & free).bit_count() for bits in node.machine.node_cpus]
+            free_cpus = node.cpu.ledger.capacity.allocatable & ~node.cpu.ledger.given
+            amounts += [(cpus & free_cpus).bit_count() for cpus in node.machine.node_cpus]
 
         if node.memory is not None:
             by_kind = node.memory.free
-            for kind in self._kinds:
-                found += by_kind[kind]
+            for kind in self._memory_kinds:
+                amounts += by_kind[kind]
 
         pools = node.pools
-        found += [
-            (pools[resource].ledger.free & bits).bit_count() for resource, bits in self._members
+        amounts += [
+            (pools[resource].ledger.free & bits).bit_count() for resource, bits in self._device_bits
         ]
-        return found
+        return amounts
 
     def _in_all(self, amounts: Sequence[int]) -> dict[str, int]:
         """Return of amounts, one of each place, the sum of each resource."""
-        found: dict[str, int] = {}
+        sums: dict[str, int] = {}
         for (resource, _), amount in zip(self._places, amounts, strict=True):
-            found[resource] = found.get(resource, 0) + amount
-        return found
+            sums[resource] = sums.get(resource, 0) + amount
+
+        return sums
 
     def note(self, step: Step, admission: Admission | None) -> None:
         """Count a step, and the verdict on the pod that came."""
@@ -350,7 +391,7 @@ class _Tally:
 
         if admission is None or admission.admitted:
             self._free = self._read()
-            self._least = list(map(min, self._least, self._free))
+            self._smallest = list(map(min, self._smallest, self._free))
 
         self._totals = [total + free for total, free in zip(self._totals, self._free, strict=True)]
         if counts.steps % self._every == 0:
@@ -359,62 +400,78 @@ class _Tally:
     def _note_placement(self, pod: Pod, admission: Admission) -> None:
         """Count how well the containers of an admitted pod are aligned."""
         counts = self._counts
-        for name, got in admission.containers.items():
-            if got.affinity is not None:
+        for name, allocation in admission.containers.items():
+            if allocation.affinity is not None:
                 counts.aligned += 1
-                counts.preferred += got.affinity.preferred
-            if used := self._node.numa_nodes(pod.uid, name).bit_count():
+                counts.preferred += allocation.affinity.preferred
+
+            numa_nodes = self._node.numa_nodes(pod.uid, name)
+            if numa_nodes:
                 counts.placed += 1
-                counts.numa_nodes += used
+                counts.numa_nodes += numa_nodes.bit_count()
 
     def _note_refusal(self, pod: Pod, refusal: Refusal) -> None:
         """Count why a pod was refused, and what was stranded if the node had enough in total."""
         counts = self._counts
         counts.reasons[refusal.reason] += 1
         counts.resources.update(set(_resources_of(refusal)))
+
         free = self._in_all(self._free)
+        requested_amounts = _requested_amounts(self._node, pod)
         if all(
-            amount <= free.get(resource, amount)
-            for resource, amount in _asked(self._node, pod).items()
+            amount <= free.get(resource, amount) for resource, amount in requested_amounts.items()
         ):
             counts.fitting += 1
-            for resource, there in self._there.items():
-                self._stranded[resource] += free[resource] / there
+            for resource, allocatable in self._allocatable.items():
+                self._stranded[resource] += free[resource] / allocatable
 
     def report(self, name: str) -> NodeReport:
         """Return what was counted; places that pods can have nothing of are left out."""
-        arrivals, steps = max(1, self._counts.arrivals), self._counts.steps
+        arrivals = max(1, self._counts.arrivals)
+        steps = self._counts.steps
         stranded = {resource: total / arrivals for resource, total in self._stranded.items()}
+
         uses = []
-        amounts = enumerate(zip(self._places, self._totals, self._least, strict=True))
-        for index, ((resource, place), total, least) in amounts:
-            if (whole := place.allocatable) > 0:
-                curve = tuple(1 - free[index] / whole for free in self._curves)
-                mean = 1 - total / steps / whole if steps else 0.0
-                uses.append(Use(resource, place.numa_nodes, whole, mean, 1 - least / whole, curve))
+        for index, (resource, place) in enumerate(self._places):
+            whole = place.allocatable
+            if whole <= 0:
+                continue
+
+            mean = 1 - self._totals[index] / steps / whole if steps else 0.0
+            peak = 1 - self._smallest[index] / whole
+            curve = tuple(1 - free[index] / whole for free in self._curves)
+            uses.append(Use(resource, place.numa_nodes, whole, mean, peak, curve))
+
         return NodeReport(name, self._counts, tuple(uses), stranded)
 
 
-def _asked(node: Node, pod: Pod) -> dict[str, int]:
+def _requested_amounts(node: Node, pod: Pod) -> dict[str, int]:
     """Return what a pod asks for of the resources that the managers of this node give out."""
     pod = pod.read_as(node.config.profile.pods)
-    asked = dict(pod.devices)
+    requested_amounts = dict(pod.devices)
     if node.memory is not None:
-        asked.update(pod.memory)
+        requested_amounts.update(pod.memory)
+
     if node.cpu is not None:
-        asked["cpu"] = pod.exclusive_cpus
-    return asked
+        requested_amounts["cpu"] = pod.exclusive_cpus
+
+    return requested_amounts
 
 
 def _resources_of(refusal: Refusal) -> Sequence[str]:
-    """Return the resources because of which a pod was refused; a provider that names none stands for its own."""
+    """Return the resources because of which a pod was refused.
+
+    A provider that names none stands for its own.
+    """
     if not refusal.provider:
         return [resource for offer in blamed(refusal) for resource in offer.resources]
     return refusal.resources or [refusal.provider]
 
 
 def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[str, str]]:
-    """Return the configurations that a text lists, each a policy and perhaps a scope; duplicates count once.
+    """Return the configurations that a text lists, each a policy and perhaps a scope.
+
+    Duplicates count once.
 
     Returns:
         the fields of a KubeletConfiguration by `policy/scope`, or by the policy alone; all else
@@ -423,7 +480,7 @@ def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[
     Raises:
         InputError: a policy or a scope is unknown.
     """
-    found = {}
+    configurations = {}
     for part in text.split(","):
         policy, slash, scope = part.strip().partition("/")
         if policy not in TOPOLOGY_POLICIES:
@@ -433,7 +490,11 @@ def parse_configurations(text: str, where: str = "--compare") -> dict[str, dict[
 
         if slash and scope not in TOPOLOGY_SCOPES:
             raise InputError.at(where, f"one of {', '.join(TOPOLOGY_SCOPES)} after the slash", part)
-        scoped = {"topologyManagerScope": scope} if scope else {}
-        found[part.strip()] = {"topologyManagerPolicy": policy, **scoped}
 
-    return found
+        fields = {"topologyManagerPolicy": policy}
+        if scope:
+            fields["topologyManagerScope"] = scope
+
+        configurations[part.strip()] = fields
+
+    return configurations
