@@ -1,10 +1,10 @@
-"""Reads the NUMA topology policies that pods and nodes declare, and decides which one a pod runs under on a node.
+"""Reads the NUMA topology policies that pods and nodes declare.
 
-They are declared in annotations, by a node's label, or by its kubelet. The matrix of the two is the
-design document's, and the released scheduler agrees with it: a pod that names a policy runs under
-it, on nodes that have the same one or none; a pod that names none runs under the node's. Up to
-`pod_policy`, policies have Koordinator's names; from there on the kubelet's, as in the rest of
-alignup.
+It decides which one a pod runs under on a node. They are declared in annotations, by a node's
+label, or by its kubelet. The matrix of the two is the design document's, and the released scheduler
+agrees with it: a pod that names a policy runs under it, on nodes that have the same one or none; a
+pod that names none runs under the node's. Up to `pod_policy`, policies have Koordinator's names;
+from there on the kubelet's, as in the rest of alignup.
 
 `Occupancy` counts which NUMA nodes pods under SingleNUMANode hold, and which pods across several;
 exclusivity keeps them apart. The policies of one node apply that in
@@ -73,7 +73,9 @@ MOST_NAMED: Final = 4
 
 
 class StatusCode(StrEnum):
-    """The codes with which a step of a scheduler judges a pod and a node; names are the framework's.
+    """The codes with which a step of a scheduler judges a pod and a node.
+
+    The names are the framework's.
 
     Attributes:
         UNSCHEDULABLE: not now; it may help when another pod leaves.
@@ -98,18 +100,18 @@ SUCCESS = Status(StatusCode.SUCCESS)
 
 
 class NumaTopologySpec(Record):
-    """The fields of an annotation, in Koordinator's words and unchecked; "" where a field is missing."""
+    """The fields of an annotation, in Koordinator's words and unchecked; "" for a missing one."""
 
     policy: str = ""
     exclusive: str = ""
 
 
 def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopologySpec:
-    """Return the fields of the first of the annotations `keys` that is present; values are not checked.
+    """Return the fields of the first of the annotations `keys` that is present.
 
-    Names of fields are compared without regard to case, other fields are ignored (misspelt ones
-    with a warning) and null is a missing field, as for Go's decoder: an annotation that Koordinator
-    accepts is accepted here.
+    Values are not checked. Names of fields are compared without regard to case, other fields are
+    ignored (misspelt ones with a warning) and null is a missing field, as for Go's decoder: an
+    annotation that Koordinator accepts is accepted here.
 
     Args:
         annotations: the pod's annotations, by name.
@@ -124,25 +126,27 @@ def decode_spec(annotations: Mapping[str, str], keys: Iterable[str]) -> NumaTopo
 
     where = _place(key)
     fields = decode_json(annotations[key], "a JSON object", where, decode=_DECODE) or {}
-    said = {_POLICY_FIELD.casefold(): "", _EXCLUSIVE_FIELD.casefold(): ""}
-    known = {*said, *(name.casefold() for name in _OTHER_FIELDS)}
-    strange = [name for name in fields if name.casefold() not in known]
-    for name, meant in misspelt_keys(strange, (_POLICY_FIELD, _EXCLUSIVE_FIELD)):
+    values_of = {_POLICY_FIELD.casefold(): "", _EXCLUSIVE_FIELD.casefold(): ""}
+    folded_names = {*values_of, *(name.casefold() for name in _OTHER_FIELDS)}
+    unknown_names = [name for name in fields if name.casefold() not in folded_names]
+    for name, meant in misspelt_keys(unknown_names, (_POLICY_FIELD, _EXCLUSIVE_FIELD)):
         warn(f"the field {name} at {where} is unknown and ignored; did you mean {meant!r}?")
 
     for name, value in fields.items():
         folded = name.casefold()
-        if folded not in said or value is None:
+        if folded not in values_of or value is None:
             continue
         if not isinstance(value, str):
             raise InputError.at(f"{where}.{name}", "a string", value)
-        said[folded] = value
+        values_of[folded] = value
 
-    return NumaTopologySpec(*said.values())
+    return NumaTopologySpec(*values_of.values())
 
 
 def checked_spec(annotations: Mapping[str, str]) -> NumaTopologySpec:
-    """Return what the first of `ANNOTATIONS` that is present says, if every value in it is known; case matters.
+    """Return what the first of `ANNOTATIONS` that is present says, if every value in it is known.
+
+    Case matters.
 
     Raises:
         InputError: it cannot be read, or a value is none of those that the design document lists.
@@ -224,16 +228,16 @@ def pod_policy(pod: Pod, default: str = REQUIRED) -> PodPolicy | None:
 
 
 def labelled_config(config: KubeletConfig, labels: Mapping[str, str]) -> KubeletConfig:
-    """Return the configuration with the topology policy that the node's label names, if it names another one.
+    """Return the configuration with the topology policy that the node's label names.
 
-    Koordinator judges a pod as a whole under such a policy, so the scope becomes `pod`.
+    Without a label, or with that of the same policy, it stays as it is. Koordinator judges a pod as
+    a whole under another policy, so the scope becomes `pod`.
 
     Raises:
         InputError: the label holds a policy that does not exist.
     """
-    policy = KUBELET_NAMES[
-        check_policy(labels.get(NODE_LABEL, ""), f'metadata.labels["{NODE_LABEL}"]')
-    ]
+    label = check_policy(labels.get(NODE_LABEL, ""), f'metadata.labels["{NODE_LABEL}"]')
+    policy = KUBELET_NAMES[label]
     if policy in ("none", config.topology_manager_policy):
         return config
     return replace(config, topology_manager_policy=policy, topology_manager_scope="pod")
@@ -249,12 +253,16 @@ def joined_policy(pod: str, node: str, *, none: str = "") -> str | None:
     """
     if none not in (pod, node) and pod != node:
         return None
-    return node if pod == none else pod
+    if pod == none:
+        return node
+    return pod
 
 
 def default_exclusive(policy: str, exclusive: str, default: str = REQUIRED) -> str:
     """Return how exclusive a pod is: what it says, else `default` if it names a policy (not "")."""
-    return default if policy and not exclusive else exclusive
+    if policy and not exclusive:
+        return default
+    return exclusive
 
 
 def mismatch_sentence(pod: str, node: str) -> str:
@@ -264,9 +272,9 @@ def mismatch_sentence(pod: str, node: str) -> str:
 
 
 class Occupancy(Record):
-    """Two masks of NUMA nodes: held by pods in a single node, held by pods across several. They may overlap.
+    """Two masks of NUMA nodes: held by pods in a single node, held by pods across several.
 
-    Bit i is NUMA node i, in whichever numbering the caller keeps.
+    They may overlap. Bit i is NUMA node i, in whichever numbering the caller keeps.
     """
 
     single: int = 0
@@ -288,11 +296,9 @@ def mixes(mask: int, occupancy: Occupancy, *, single: bool) -> bool:
         single: the pod runs under SingleNUMANode, and keeps away from pods across NUMA nodes; else
             it keeps away from pods under SingleNUMANode where it spans several NUMA nodes itself.
     """
-    return (
-        bool(mask & occupancy.multi)
-        if single
-        else mask.bit_count() > 1 and bool(mask & occupancy.single)
-    )
+    if single:
+        return bool(mask & occupancy.multi)
+    return mask.bit_count() > 1 and bool(mask & occupancy.single)
 
 
 def exclusivity_sentence(holders: Mapping[str, str]) -> str:
@@ -301,17 +307,21 @@ def exclusivity_sentence(holders: Mapping[str, str]) -> str:
     Args:
         holders: what each pod in the way is called, and the NUMA nodes that it holds, in words.
     """
-    told = some_of([f"pod {name!r} {where}" for name, where in holders.items()], MOST_NAMED)
+    pods = some_of([f"pod {name!r} {where}" for name, where in holders.items()], MOST_NAMED)
     return (
         f"exclusivity (singleNUMANodeExclusive {REQUIRED}) keeps it away from "
-        f"{told or 'the pods there'}"
+        f"{pods or 'the pods there'}"
     )
 
 
-def holding_words(held: Occupancy, numa_ids: Sequence[int], *, single: bool) -> str:
-    """Return the NUMA nodes that a pod holds as one that runs under SingleNUMANode, or as one across NUMA nodes."""
-    nodes = named("NUMA node", ids_of(held.single if single else held.multi, numa_ids))
-    return f"on {nodes} under SingleNUMANode" if single else f"across {nodes}"
+def holding_words(occupancy: Occupancy, numa_ids: Sequence[int], *, single: bool) -> str:
+    """Return in words the NUMA nodes that a pod holds under SingleNUMANode, or across them."""
+    if single:
+        nodes = named("NUMA node", ids_of(occupancy.single, numa_ids))
+        return f"on {nodes} under SingleNUMANode"
+
+    nodes = named("NUMA node", ids_of(occupancy.multi, numa_ids))
+    return f"across {nodes}"
 
 
 def document_score(numa_nodes: int, requested: float, allocatable: float) -> float:
@@ -325,4 +335,7 @@ def document_score(numa_nodes: int, requested: float, allocatable: float) -> flo
         requested: what pods on these nodes ask for of a resource, the new one included.
         allocatable: how much of it these nodes have; without any, the term is 0.
     """
-    return 100 - 10 * numa_nodes + 10 * (requested / allocatable if allocatable else 0.0)
+    utilisation = 0.0
+    if allocatable:
+        utilisation = requested / allocatable
+    return 100 - 10 * numa_nodes + 10 * utilisation

@@ -1,11 +1,11 @@
-"""Merges all providers' scored hints into one under a named policy, in Koordinator's order and words.
+"""Merges all providers' scored hints into one under a named policy.
 
-The definition is a walk. Take one hint of every list, in lexicographic order, the last list
-fastest; merge the combination to (mask, preferred, unsatisfied, score); let it replace the best so
-far by these rules: preferred beats not preferred, then fewer nodes win, and among equally many a
-smaller mask *or* a higher score does. The last rule is no order: mask 1 with score 10 and mask 2
-with score 20 replace each other for ever. So the set of reachable results is not enough, and the
-walk's order decides.
+The order and the words are Koordinator's. The definition is a walk: take one hint of every list, in
+lexicographic order, the last list fastest; merge the combination to (mask, preferred, unsatisfied,
+score); let it replace the best so far by these rules: preferred beats not preferred, then fewer
+nodes win, and among equally many a smaller mask *or* a higher score does. The last rule is no
+order: mask 1 with score 10 and mask 2 with score 20 replace each other for ever. So the set of
+reachable results is not enough, and the walk's order decides.
 
 The product is never walked. Preference and size are a total order, so which class wins follows from
 the masks alone, and all other combinations are as good as not there. Of the winning class only the
@@ -71,54 +71,77 @@ def best_in_order(lists: HintLists, all_nodes: int, violates: Callable[[int], bo
     results = {mask & all_nodes for mask in agreed} or _reachable(lists, all_nodes)
     size = min(map(int.bit_count, results), default=0)
 
-    def joined(mask: int | None, hint: ScoredHint) -> int | None:
-        """Return the intersection with one more hint; 0 where that leads to no result of the winning class."""
-        if not agreed:
-            mask = all_nodes if mask is None else mask
-            return mask if hint.mask is None else mask & hint.mask
-        if not hint.preferred or (hint.mask is not None and hint.mask not in agreed):
-            return 0
-        return hint.mask if mask is None else mask if hint.mask in (None, mask) else 0
-
     @cache
     def block(place: int, mask: int | None) -> _Block:
-        """Return the block of all combinations of the lists from this place on, behind this intersection."""
+        """Return the block of all combinations of the lists from this place on.
+
+        They stand behind this intersection.
+        """
         if place == len(lists):
             result = all_nodes if mask is None else mask & all_nodes
-            possible = result.bit_count() == size and (
-                mask is not None or not agreed or all_nodes in agreed
-            )
-            return ((result, 0, (result, 0, False)),) if possible else ()
+            is_possible = mask is not None or not agreed or all_nodes in agreed
+            if not is_possible or result.bit_count() != size:
+                return ()
+            return ((result, 0, (result, 0, False)),)
 
-        found: _Block = ()
+        records: _Block = ()
         for hint in reversed(lists[place]):
-            inner = joined(mask, hint)
-            if inner != 0 and (behind := block(place + 1, inner)):
-                found = _then(_with(hint, behind, size), found)
+            intersection = _joined(mask, hint, agreed, all_nodes)
+            if intersection == 0:
+                continue
 
-        return found
+            behind = block(place + 1, intersection)
+            if behind:
+                records = _then(_with(hint, behind, size), records)
+
+        return records
 
     whole = block(0, None) if results else ()
-    mask, score, unsatisfied = whole[0][2] if agreed else _apply(whole, (all_nodes, 0, False))
+    outcome = whole[0][2] if agreed else _apply(whole, (all_nodes, 0, False))
+    mask, score, unsatisfied = outcome
     return ScoredHint(mask, bool(agreed), unsatisfied, score)
 
 
-def _preferred_masks(lists: HintLists, all_nodes: int, violates: Callable[[int], bool]) -> set[int]:
-    """Return the masks of the fewest nodes that all lists prefer; a preferred hint without a mask prefers any.
+def _joined(mask: int | None, hint: ScoredHint, agreed: set[int], all_nodes: int) -> int | None:
+    """Return the intersection with one more hint.
 
-    If every list has a preferred null, they make a combination without a mask, whose result is
-    `all_nodes`.
+    It is 0 where that leads to no result of the winning class.
+
+    Args:
+        mask: the intersection so far; None: any.
+        hint: the hint.
+        agreed: the masks that all lists prefer; where there are none, any intersection counts.
+        all_nodes: the mask of all NUMA nodes.
+    """
+    if not agreed:
+        if mask is None:
+            mask = all_nodes
+        return mask if hint.mask is None else mask & hint.mask
+
+    if not hint.preferred or (hint.mask is not None and hint.mask not in agreed):
+        return 0
+    if mask is None:
+        return hint.mask
+    return mask if hint.mask in (None, mask) else 0
+
+
+def _preferred_masks(lists: HintLists, all_nodes: int, violates: Callable[[int], bool]) -> set[int]:
+    """Return the masks of the fewest nodes that all lists prefer.
+
+    A preferred hint without a mask prefers any. If every list has one, they make a combination
+    without a mask, whose result is `all_nodes`.
     """
     union: set[int] = set()
     closed: set[int] | None = None
     for hints in lists:
-        found = {hint.mask for hint in hints if hint.preferred}
-        masks = {mask for mask in found if mask is not None}
+        preferred = {hint.mask for hint in hints if hint.preferred}
+        masks = {mask for mask in preferred if mask is not None}
         union |= masks
-        if None not in found:
+        if None not in preferred:
             closed = masks if closed is None else closed & masks
 
     common = union | {all_nodes} if closed is None else closed
+
     possible = {mask for mask in common if mask & all_nodes and not violates(mask & all_nodes)}
     size = min(((mask & all_nodes).bit_count() for mask in possible), default=0)
     return {mask for mask in possible if (mask & all_nodes).bit_count() == size}
@@ -134,13 +157,19 @@ def _reachable(lists: HintLists, all_nodes: int) -> set[int]:
 
 
 def _with(hint: ScoredHint, block: _Block, size: int) -> _Block:
-    """Return a block behind one more hint: its score if it is the result, unsatisfied where it falls short."""
-    short = hint.unsatisfied or (hint.mask is not None and hint.mask.bit_count() > size)
-    gain = hint.score if block[0][0] == hint.mask else 0  # then nothing else is reached behind it
+    """Return a block behind one more hint.
+
+    The hint adds its score if it is the result, and what falls short makes unsatisfied.
+    """
+    is_short = hint.unsatisfied or (hint.mask is not None and hint.mask.bit_count() > size)
+    gain: float = 0
+    if block[0][0] == hint.mask:  # then nothing else is reached behind it
+        gain = hint.score
+
     return tuple(
         [
-            (mask, score + gain, (best, top + gain, short or was))
-            for mask, score, (best, top, was) in block
+            (mask, score + gain, (best_mask, best_score + gain, is_short or unsatisfied))
+            for mask, score, (best_mask, best_score, unsatisfied) in block
         ]
     )
 
@@ -205,29 +234,29 @@ def merge(
     if policy == BEST_EFFORT:
         best = best_in_order(lists, all_nodes, violates)
         # a result that not every resource can be split over is worth less than no affinity at all
-        return Merged(
-            ScoredHint(all_nodes, preferred=False) if best.unsatisfied else best, admitted=True
-        )
+        if best.unsatisfied:
+            best = ScoredHint(all_nodes, preferred=False)
+        return Merged(best, admitted=True)
 
     if impossible:
-        anywhere = all_nodes if policy == RESTRICTED else None
-        return Merged(
-            ScoredHint(anywhere, preferred=False), admitted=False, reasons=tuple(sorted(impossible))
-        )
+        mask = None
+        if policy == RESTRICTED:
+            mask = all_nodes
+        unpreferred = ScoredHint(mask, preferred=False)
+        return Merged(unpreferred, admitted=False, reasons=tuple(sorted(impossible)))
 
     if policy == SINGLE_NUMA_NODE:
-        best, separator = _best_single(lists, all_nodes, violates), ","
+        best = _best_single(lists, all_nodes, violates)
+        separator = ","
     else:
-        best, separator = best_in_order(lists, all_nodes, violates), " & "
+        best = best_in_order(lists, all_nodes, violates)
+        separator = " & "
 
     if best.preferred:
         return Merged(best, admitted=True)
 
-    return Merged(
-        best,
-        admitted=False,
-        reasons=(f"Unaligned NUMA Hint cause {separator.join(sorted(described))}",),
-    )
+    reason = f"Unaligned NUMA Hint cause {separator.join(sorted(described))}"
+    return Merged(best, admitted=False, reasons=(reason,))
 
 
 def _best_single(
@@ -240,14 +269,17 @@ def _best_single(
     ]
     narrow = [[hint for hint in hints if hint.preferred] for hints in single]
     best = best_in_order(narrow, all_nodes, violates)
+
     # a mask of all nodes binds to none: the machine has one node, or no resource has a preference
-    return ScoredHint(None, best.preferred) if best.mask == all_nodes else best
+    if best.mask == all_nodes:
+        return ScoredHint(None, best.preferred)
+    return best
 
 
 def _flatten(
     providers: Sequence[ProviderHints],
 ) -> tuple[list[Sequence[ScoredHint]], list[str], list[str]]:
-    """Return one list for each resource, what cannot be had at all, and a description of the rest."""
+    """Return one list for each resource, what cannot be had at all, and what describes the rest."""
     lists: list[Sequence[ScoredHint]] = []
     impossible: list[str] = []
     described: list[str] = []
@@ -280,12 +312,16 @@ def _described(resource: str, hints: Sequence[ScoredHint]) -> str:
 
 
 def mask_text(mask: int | None) -> str:
-    """Return a mask as Koordinator prints it: binary, of an even width of 2 or more; `<nil>` for none.
+    """Return a mask as Koordinator prints it: binary, or `<nil>` for none.
 
-    A power of four above 1 is printed without its leading zero (`100`), as in the original.
+    The width is even and 2 or more, but a power of four above 1 is printed without its leading zero
+    (`100`), as in the original.
     """
     if mask is None:
         return "<nil>"
+
     width = max(2, mask.bit_length())
     is_power_of_four = mask > 1 and mask.bit_count() == 1 and mask.bit_length() % 2 == 1
-    return f"{mask:0{width if is_power_of_four else width + width % 2}b}"
+    if not is_power_of_four:
+        width += width % 2
+    return f"{mask:0{width}b}"

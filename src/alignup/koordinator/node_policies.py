@@ -64,28 +64,28 @@ class ExclusivePolicy(Record):
         Where nothing is bound to NUMA nodes, or a resource cannot be had at all, exclusivity
         changes nothing.
         """
-        offered = list(providers_hints)
-        lists = _lists(offered)
+        provider_hints = list(providers_hints)
+        lists = _lists(provider_hints)
         if not lists or not all(lists):
-            return self.policy.merge(offered)
+            return self.policy.merge(provider_hints)
 
         fallback: TopologyHint | None = None
         for avoidance in rounds(
             self.exclusive, self.occupancy, self.all_nodes, single=self.is_single
         ):
-            left = [_permitted(resources, avoidance) for resources in offered]
-            best, admit = self.policy.merge(left)
+            permitted_hints = [_permitted(resources, avoidance) for resources in provider_hints]
+            best, admit = self.policy.merge(permitted_hints)
             if best.preferred:
                 return best, admit
             mask = self.all_nodes if best.affinity is None else int(best.affinity)
             # every resource has hints left, and none of its nodes is shared with a pod of the other
             # kind
-            if admit and fallback is None and all(_lists(left)) and not self.mixes(mask):
+            if admit and fallback is None and all(_lists(permitted_hints)) and not self.mixes(mask):
                 fallback = best
 
-        return (
-            (best, admit and self.exclusive != REQUIRED) if fallback is None else (fallback, True)
-        )
+        if fallback is not None:
+            return fallback, True
+        return best, admit and self.exclusive != REQUIRED
 
     def mixes(self, mask: int) -> bool:
         """Return whether a pod on these NUMA nodes would share one with a pod of the other kind."""
@@ -93,19 +93,19 @@ class ExclusivePolicy(Record):
 
 
 class ExclusiveScope(Record):
-    """A scope that refuses what mixes after all, and names the pods that exclusivity keeps a pod away from.
+    """A scope that refuses what mixes after all, and names the pods that are kept apart.
 
     Args:
         scope: the scope underneath.
         ruled: the policy that the pod is judged under.
-        held: returns the NUMA nodes that a pod on the node holds, and as which kind.
+        occupancy_of: returns the NUMA nodes that a pod on the node holds, and as which kind.
         holders: returns the pods that hold any of the given nodes, as `exclusivity_sentence` takes
             them.
     """
 
     scope: Scope
     ruled: ExclusivePolicy
-    held: Callable[[Pod, str], Occupancy]
+    occupancy_of: Callable[[Pod, str], Occupancy]
     holders: Callable[[Occupancy], Mapping[str, str]]
 
     @property
@@ -120,10 +120,11 @@ class ExclusiveScope(Record):
         refusal = self.scope.admit(pod, policy, providers, store)
         if self.ruled.exclusive != REQUIRED:
             return refusal
+
         if refusal is None:
             # under best-effort a container may get more NUMA nodes than its affinity names
-            held = self.held(pod, policy.name)
-            mask = held.single | held.multi
+            occupancy = self.occupancy_of(pod, policy.name)
+            mask = occupancy.single | occupancy.multi
             if not self.ruled.mixes(mask):
                 return None
             return Refusal(TOPOLOGY_AFFINITY_ERROR, self._detail(mask), policy=policy.name)
@@ -135,18 +136,19 @@ class ExclusiveScope(Record):
         if not admit:
             return refusal
 
-        mask = self.ruled.all_nodes if best.affinity is None else int(best.affinity)
-        # without exclusivity the pod could have gone where nobody is in the way, were it not for
-        # its other resources
-        return replace(
-            refusal, detail=self._detail(mask if self.ruled.mixes(mask) else self.ruled.all_nodes)
-        )
+        mask = self.ruled.all_nodes
+        if best.affinity is not None and self.ruled.mixes(int(best.affinity)):
+            mask = int(best.affinity)
+        # else without exclusivity the pod could have gone where nobody is in the way, were it not
+        # for its other resources
+        return replace(refusal, detail=self._detail(mask))
 
     def _detail(self, mask: int) -> str:
         """Return the sentence for a pod that would have got these NUMA nodes."""
-        return effective.exclusivity_sentence(
-            self.holders(Occupancy(multi=mask) if self.ruled.is_single else Occupancy(mask))
-        )
+        in_the_way = Occupancy(single=mask)
+        if self.ruled.is_single:
+            in_the_way = Occupancy(multi=mask)
+        return effective.exclusivity_sentence(self.holders(in_the_way))
 
 
 class PodPolicies(Record, frozen=False, eq=False):
@@ -177,43 +179,54 @@ class PodPolicies(Record, frozen=False, eq=False):
 
     @property
     def occupancy(self) -> Occupancy:
-        """The NUMA nodes that all pods hold; pods without an annotation run under the node's policy."""
+        """The NUMA nodes that all pods hold.
+
+        Pods without an annotation run under the node's policy.
+        """
         for pod in self.manager.pods:
             if pod.uid not in self.held_by:
                 self.held_by[pod.uid] = self._held(pod, self.manager.policy.name)
+
         return reduce(or_, self.held_by.values(), effective.NOTHING_HELD)
 
     def ruling(self, pod: Pod) -> ExclusiveScope | Refusal | None:
-        """Return the scope, with the policy, that a pod's annotation asks for; None: nothing, a refusal: a mismatch.
+        """Return the scope, with the policy, that a pod's annotation asks for.
+
+        None: it asks for nothing; a refusal: the two policies do not match.
 
         Raises:
             InputError: the annotation cannot be read.
             ConfigError: the machine has more NUMA nodes than the options allow.
         """
-        wanted = effective.pod_policy(pod, self.default_exclusive)
-        if wanted is None:
+        pod_policy = effective.pod_policy(pod, self.default_exclusive)
+        if pod_policy is None:
             return None
 
-        own = self.manager.policy
-        policy = effective.joined_policy(wanted.policy, own.name, none=NonePolicy.name)
+        node_policy = self.manager.policy
+        policy = effective.joined_policy(pod_policy.policy, node_policy.name, none=NonePolicy.name)
         if policy is None:
             return Refusal(
                 effective.StatusCode.UNRESOLVABLE.value,
-                effective.mismatch_sentence(wanted.policy, own.name),
+                effective.mismatch_sentence(pod_policy.policy, node_policy.name),
             )
 
         if policy == NonePolicy.name:
             return None
 
-        is_own = policy == own.name
-        rule = own if is_own else self._policy(policy)
-        ruled = ExclusivePolicy(rule, wanted.exclusive, self.occupancy, self._all_nodes)
-        return ExclusiveScope(
-            self.manager.scope if is_own else PodScope(), ruled, self._held, self._holders
-        )
+        if policy == node_policy.name:
+            rule = node_policy
+            scope = self.manager.scope
+        else:
+            rule = self._policy(policy)
+            scope = PodScope()
+
+        ruled = ExclusivePolicy(rule, pod_policy.exclusive, self.occupancy, self._all_nodes)
+        return ExclusiveScope(scope, ruled, self._held, self._holders)
 
     def mixes_unwillingly(self, pod: Pod, mask: int) -> bool:
-        """Return whether a pod that prefers to keep apart (Preferred) would share one of these NUMA nodes.
+        """Return whether a pod that prefers to keep apart would share one of these NUMA nodes.
+
+        One whose exclusivity is not `Preferred` does not.
 
         Raises:
             InputError, ConfigError: as `ruling`.
@@ -226,7 +239,9 @@ class PodPolicies(Record, frozen=False, eq=False):
         )
 
     def decide(self, pod: Pod, *, observed: bool) -> Refusal | None:
-        """Admit or refuse a pod under the policy of its own, or the node's where it names none; None means admitted.
+        """Admit or refuse a pod under the policy of its own, or the node's where it names none.
+
+        None means admitted.
 
         Raises:
             InputError, ConfigError: as `ruling`.
@@ -235,8 +250,11 @@ class PodPolicies(Record, frozen=False, eq=False):
         manager, ruling = self.manager, self.ruling(pod)
         if ruling is None:
             return manager.decide(pod, manager.policy, manager.scope, observed=observed)
+
         if isinstance(ruling, Refusal):
-            return manager.refuse(ruling) if observed else ruling
+            if observed:
+                return manager.refuse(ruling)
+            return ruling
 
         refusal = manager.decide(pod, ruling.ruled, ruling, observed=observed)
         if refusal is None:
@@ -270,25 +288,28 @@ class PodPolicies(Record, frozen=False, eq=False):
         parts = [(self.numa_nodes(pod.uid, name), affinities.get(name)) for name in names]
         return pod_occupancy(policy, parts, self._all_nodes)
 
-    def _holders(self, wanted: Occupancy) -> Mapping[str, str]:
+    def _holders(self, occupancy: Occupancy) -> Mapping[str, str]:
         """Return the pods that hold any of these nodes, as `exclusivity_sentence` takes them."""
-        pods = {pod.uid: pod.namespaced_name for pod in self.manager.pods}
-        ids = self.machine.numa_node_ids
-        there = [
-            one
-            for one in self.held_by.items()
-            if one[1].single & wanted.single or one[1].multi & wanted.multi
-        ]
-        return {
-            pods.get(uid, uid): effective.holding_words(held, ids, single=bool(wanted.single))
-            for uid, held in there
-        }
+        names = {pod.uid: pod.namespaced_name for pod in self.manager.pods}
+        numa_ids = self.machine.numa_node_ids
+        is_single = bool(occupancy.single)
+
+        holders = {}
+        for uid, pod_nodes in self.held_by.items():
+            if pod_nodes.single & occupancy.single or pod_nodes.multi & occupancy.multi:
+                name = names.get(uid, uid)
+                holders[name] = effective.holding_words(pod_nodes, numa_ids, single=is_single)
+
+        return holders
 
 
-def _lists(offered: Iterable[ResourceHints]) -> list[HintList | Sequence[TopologyHint]]:
+def _lists(provider_hints: Iterable[ResourceHints]) -> list[HintList | Sequence[TopologyHint]]:
     """Return the hints of each resource that has a preference."""
     return [
-        hints for resources in offered for hints in (resources or {}).values() if hints is not None
+        hints
+        for resources in provider_hints
+        for hints in (resources or {}).values()
+        if hints is not None
     ]
 
 
@@ -313,7 +334,9 @@ class Avoidance(Record):
 
     def allows(self, mask: int) -> bool:
         """Return whether a hint with this mask may stay."""
-        return not mask & (self.alone if mask.bit_count() == 1 else self.across)
+        if mask.bit_count() == 1:
+            return not mask & self.alone
+        return not mask & self.across
 
 
 NOTHING_AVOIDED: Final = Avoidance()
@@ -322,7 +345,9 @@ NOTHING_AVOIDED: Final = Avoidance()
 def rounds(
     exclusive: str, occupancy: Occupancy, all_nodes: int, *, single: bool
 ) -> tuple[Avoidance, ...]:
-    """Return what to leave out of the hints, one merge after the other: the first preferred result is taken.
+    """Return what to leave out of the hints, one merge after the other.
+
+    The first preferred result is taken.
 
     A kubelet's merge has no scores, so what the document says in scores becomes an order of merges:
 
@@ -342,20 +367,20 @@ def rounds(
     if exclusive not in (REQUIRED, PREFERRED):
         return (NOTHING_AVOIDED,)
 
-    found = []
+    avoidances = []
     if single:
         together = occupancy.single & ~occupancy.multi
         apart = Avoidance(alone=occupancy.multi)
         if together:
-            found.append(Avoidance(alone=all_nodes & ~together))
+            avoidances.append(Avoidance(alone=all_nodes & ~together))
     else:
         apart = Avoidance(across=occupancy.single)
 
-    found.append(apart)
+    avoidances.append(apart)
     if exclusive == PREFERRED and apart != NOTHING_AVOIDED:
-        found.append(NOTHING_AVOIDED)
+        avoidances.append(NOTHING_AVOIDED)
 
-    return tuple(found)
+    return tuple(avoidances)
 
 
 def permitted(
@@ -377,14 +402,15 @@ def permitted(
     total = packed.total()
     # a description is sampled narrowest first, and has a hint of one node for each NUMA node at
     # most
-    narrow = (
-        packed.hints()
-        if total is not None and total <= _MOST_LISTED
-        else packed.sample(_MOST_LISTED)
-    )
-    left = [one for one in narrow if one.affinity is None or one.affinity.count() == 1]
+    is_listed = total is not None and total <= _MOST_LISTED
+    narrow = packed.hints() if is_listed else packed.sample(_MOST_LISTED)
     return HintList(
-        [one for one in left if one.affinity is None or avoidance.allows(int(one.affinity))]
+        [
+            hint
+            for hint in narrow
+            if hint.affinity is None
+            or (hint.affinity.count() == 1 and avoidance.allows(int(hint.affinity)))
+        ]
     )
 
 
@@ -405,17 +431,18 @@ def pod_occupancy(
         all_nodes: the mask of all NUMA nodes.
     """
     parts = list(containers)
-    masks = [held | _affinity_mask(hint, held, all_nodes) for held, hint in parts]
-    together = union(masks)
+    masks = [nodes | _affinity_mask(hint, nodes, all_nodes) for nodes, hint in parts]
+    pod_mask = union(masks)
     if policy == "single-numa-node":
-        return Occupancy(single=together)
+        return Occupancy(single=pod_mask)
+
     if all(hint is None for _, hint in parts):
-        masks = [together]
+        masks = [pod_mask]
 
     return Occupancy(multi=union(mask for mask in masks if mask.bit_count() > 1))
 
 
-def _affinity_mask(hint: TopologyHint | None, held: int, all_nodes: int) -> int:
+def _affinity_mask(hint: TopologyHint | None, held_nodes: int, all_nodes: int) -> int:
     """Return the NUMA nodes that an affinity adds to what is held.
 
     An affinity that is not preferred says little of what a container got, and neither does that of
@@ -423,5 +450,8 @@ def _affinity_mask(hint: TopologyHint | None, held: int, all_nodes: int) -> int:
     """
     if hint is None or hint.affinity is None or not hint.preferred:
         return 0
+
     mask = int(hint.affinity)
-    return mask if held or mask != all_nodes else 0
+    if mask == all_nodes and not held_nodes:
+        return 0
+    return mask

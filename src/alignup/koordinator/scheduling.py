@@ -6,21 +6,25 @@ The two readings of pod-level policies: Koordinator's released scheduler, and it
 They differ in nine answers, and these two classes are nothing but the answers; what both share, the
 steps among them, is below. The caller says what a node has and which pods are on it.
 
-| question                     | scheduler                        | document                               |
-|------------------------------|----------------------------------|----------------------------------------|
-| which annotation is read?    | numa-topology-spec               | that, or else resource-spec            |
-| unknown values?              | kept while they do no harm       | an error                               |
-| who holds a NUMA node?       | pods with a CPU set              | SingleNUMANode pods; pods across nodes |
-| which hints are not offered? | none                             | Required: mixed ones                   |
-| which results are demoted?   | Required: mixed ones, and single | none                                   |
-|                              | nodes held by a pod across nodes |                                        |
-| which results are refused?   | none for exclusivity             | Required: mixed ones, under BestEffort |
-|                              |                                  | too                                    |
-| what is a hint worth?        | mean percentage left free        | 100 - 10 x nodes + 10 x mean use;      |
-|                              |                                  | Preferred: 0 if mixed                  |
-| which of equals comes last,  | the last in lexicographic order  | the one that is worth most             |
-| where the last may win?      |                                  |                                        |
-| what does a mismatch say?    | one fixed sentence               | both policies                          |
+| question                    | scheduler                   | document                    |
+|-----------------------------|-----------------------------|-----------------------------|
+| which annotation is read?   | numa-topology-spec          | that, or else resource-spec |
+| unknown values?             | kept while they do no harm  | an error                    |
+| who holds a NUMA node?      | pods with a CPU set         | SingleNUMANode pods; pods   |
+|                             |                             | across nodes                |
+| which hints are not         | none                        | Required: mixed ones        |
+| offered?                    |                             |                             |
+| which results are demoted?  | Required: mixed ones, and   | none                        |
+|                             | single nodes held by a pod  |                             |
+|                             | across nodes                |                             |
+| which results are refused?  | none for exclusivity        | Required: mixed ones, under |
+|                             |                             | BestEffort too              |
+| what is a hint worth?       | mean percentage left free   | 100 - 10 x nodes + 10 x     |
+|                             |                             | mean use; Preferred: 0 if   |
+|                             |                             | mixed                       |
+| which of equals comes last, | the last in lexicographic   | the one that is worth most  |
+| where the last may win?     | order                       |                             |
+| what does a mismatch say?   | one fixed sentence          | both policies               |
 
 Mixed, for the document: a pod under SingleNUMANode on a node that a pod across NUMA nodes holds, or
 a pod across NUMA nodes of which a pod under SingleNUMANode holds one. For the scheduler policies do
@@ -55,7 +59,13 @@ MAX_NODES: Final = 16
 
 
 class PlacedPod(Record):
-    """A pod on a node: the NUMA nodes of its CPU set and of all its resources, as masks, and its policy."""
+    """A pod on a node.
+
+    Attributes:
+        cpu_nodes: the mask of the NUMA nodes of its CPU set.
+        nodes: the mask of those of all its resources.
+        policy: the policy that it runs under.
+    """
 
     cpu_nodes: int
     nodes: int
@@ -63,23 +73,26 @@ class PlacedPod(Record):
 
 
 class Exclusivity(Record):
-    """The exclusivity of the new pod (`Required`, `Preferred`, anything else: none), and what the other pods hold.
+    """The exclusivity of the new pod, and what the other pods hold.
 
     Attributes:
+        exclusive: `Required`, `Preferred`, anything else: none.
         single: the new pod runs under SingleNUMANode.
     """
 
-    wanted: str
+    exclusive: str
     occupancy: Occupancy
     single: bool = False
 
     def mixes(self, mask: int) -> bool:
-        """Return whether the pod on these NUMA nodes would share one with a pod of the other kind."""
+        """Return whether the pod would share one of these nodes with a pod of the other kind."""
         return mixes(mask, self.occupancy, single=self.single)
 
 
 class SchedulerProfile:
-    """The answers to the nine questions of the released scheduler: its `topologymanager` and `nodenumaresource`.
+    """The released scheduler's answers to the nine questions.
+
+    They are those of its `topologymanager` and `nodenumaresource`.
 
     Attributes:
         knows_container_scope: True if a kubelet's single-numa-node in container scope is a policy
@@ -107,29 +120,50 @@ class SchedulerProfile:
     def holds(self, pod: PlacedPod) -> Occupancy:
         """Return the NUMA nodes that a pod holds, and as what: CPU sets count, policies do not."""
         nodes = pod.cpu_nodes
-        return Occupancy(single=nodes) if nodes.bit_count() == 1 else Occupancy(multi=nodes)
+        if nodes.bit_count() == 1:
+            return Occupancy(single=nodes)
+        return Occupancy(multi=nodes)
 
-    def excludes(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # a demotion is all there is
-        """Return whether a set of NUMA nodes is never offered, and refused as a result even under BestEffort."""
+    # a demotion is all there is
+    def excludes(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002
+        """Return whether a set of NUMA nodes is never offered.
+
+        As a result it is refused even under BestEffort.
+        """
         return False
 
     def violates(self, mask: int, exclusivity: Exclusivity) -> bool:
-        """Return whether a merged set loses its preference: under Required single and multi stay apart, both ways."""
-        if exclusivity.wanted != effective.REQUIRED:
-            return False
-        held = exclusivity.occupancy
-        return bool(mask & (held.multi if mask.bit_count() == 1 else held.single & ~held.multi))
+        """Return whether a merged set loses its preference.
 
-    def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:  # noqa: ARG002
-        """Return the weight of a set of NUMA nodes: the mean percentage that stays free, rounded down."""
-        left = [max(0, capacity - amount) * 100 // capacity for amount, capacity in used]
-        return sum(left) // len(left) if left else 0
+        Under Required single and multi stay apart, both ways.
+        """
+        if exclusivity.exclusive != effective.REQUIRED:
+            return False
+
+        occupancy = exclusivity.occupancy
+        if mask.bit_count() == 1:
+            return bool(mask & occupancy.multi)
+        return bool(mask & occupancy.single & ~occupancy.multi)
+
+    def score(
+        self,
+        mask: int,  # noqa: ARG002
+        used: Utilisations,
+        exclusivity: Exclusivity,  # noqa: ARG002
+    ) -> float:
+        """Return the weight of a set of NUMA nodes: the mean free percentage, rounded down."""
+        if not used:
+            return 0
+
+        free = [max(0, capacity - amount) * 100 // capacity for amount, capacity in used]
+        return sum(free) // len(free)
 
     def rank(self, hint: ScoredHint) -> tuple[float, ...]:  # noqa: ARG002  # all equal
-        """Return the key by which to offer a resource's hints; equal ones stay by size, then lexicographic.
+        """Return the key by which to offer a resource's hints.
 
-        A merge takes the narrowest hints, and of these a later one if its score is higher *or* its
-        mask smaller (`alignup.koordinator.merging`). So their order counts.
+        Equal ones stay by size, then lexicographic. A merge takes the narrowest hints, and of these
+        a later one if its score is higher *or* its mask smaller (`alignup.koordinator.merging`). So
+        their order counts.
         """
         return ()
 
@@ -155,26 +189,35 @@ class DocumentProfile(SchedulerProfile):
         """Count SingleNUMANode pods, and pods that span NUMA nodes."""
         if pod.policy == effective.SINGLE_NUMA_NODE:
             return Occupancy(single=pod.nodes)
-        return Occupancy(multi=pod.nodes if pod.nodes.bit_count() > 1 else 0)
+        if pod.nodes.bit_count() > 1:
+            return Occupancy(multi=pod.nodes)
+        return Occupancy()
 
     def excludes(self, mask: int, exclusivity: Exclusivity) -> bool:
-        """Under Required, exclude what mixes: BestEffort may end with all nodes when nothing else is left."""
-        return exclusivity.wanted == effective.REQUIRED and exclusivity.mixes(mask)
+        """Under Required, exclude what mixes.
 
-    def violates(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002  # it was not offered
+        BestEffort may end with all nodes when nothing else is left.
+        """
+        return exclusivity.exclusive == effective.REQUIRED and exclusivity.mixes(mask)
+
+    # what would violate was not offered
+    def violates(self, mask: int, exclusivity: Exclusivity) -> bool:  # noqa: ARG002
         """Let everything that was offered stand."""
         return False
 
     def score(self, mask: int, used: Utilisations, exclusivity: Exclusivity) -> float:
         """Weigh by few NUMA nodes, then high use; under Preferred, mixed sets count 0."""
-        if exclusivity.wanted == effective.PREFERRED and exclusivity.mixes(mask):
+        if exclusivity.exclusive == effective.PREFERRED and exclusivity.mixes(mask):
             return 0.0
         # of several resources the mean: the sum of their shares over how many they are
         shares = sum(amount / capacity for amount, capacity in used)
         return document_score(mask.bit_count(), shares, len(used))
 
     def rank(self, hint: ScoredHint) -> tuple[float, ...]:
-        """Offer the best last, so that a score decides: without it, a mixed set could still win as later."""
+        """Offer the best last, so that a score decides.
+
+        Without it, a mixed set could still win as later.
+        """
         mask = hint.mask or 0
         return mask.bit_count(), hint.score, -mask
 
@@ -200,9 +243,11 @@ def make_profile(name: str) -> Profile:
 
 
 class NodeView(Record):
-    """A node as a scheduler sees it: its declared policy, how many NUMA nodes, and the pods that hold them.
+    """A node as a scheduler sees it, with the pods that hold its NUMA nodes.
 
     Attributes:
+        policy: the policy that it declares.
+        numa_nodes: how many there are.
         holders: the NUMA nodes that each pod holds, by the name that a refusal gives it; empty: not
             known.
         numa_ids: the kernel's ids of the NUMA nodes; empty: their positions.
@@ -284,8 +329,8 @@ def evaluate(
     if not policy:
         return Verdict(effective.SUCCESS, effective.SUCCESS, effective.SUCCESS, policy)
 
-    wanted = effective.default_exclusive(spec.policy, spec.exclusive, exclusive)
-    exclusivity = Exclusivity(wanted, node.occupancy, policy == effective.SINGLE_NUMA_NODE)
+    pod_exclusive = effective.default_exclusive(spec.policy, spec.exclusive, exclusive)
+    exclusivity = Exclusivity(pod_exclusive, node.occupancy, policy == effective.SINGLE_NUMA_NODE)
     return _Alignment(demands, node, profile, policy, exclusivity).verdict()
 
 
@@ -303,17 +348,22 @@ class _Alignment(Record):
         aligned, status = self.aligned()
         if status is not effective.SUCCESS:
             status = self._named(status)
-        in_reserve = self.policy == effective.BEST_EFFORT or status is effective.SUCCESS
-        return replace(aligned, reserve=status) if in_reserve else replace(aligned, filter=status)
+
+        if self.policy == effective.BEST_EFFORT or status is effective.SUCCESS:
+            return replace(aligned, reserve=status)
+        return replace(aligned, filter=status)
 
     def aligned(self) -> tuple[Verdict, effective.Status]:
-        """Return the verdict with hints, and affinity and allocation if all goes well; and whether it did."""
+        """Return the verdict with hints, and the status of the alignment.
+
+        The verdict has affinity and allocation if all goes well.
+        """
         reached = Verdict(effective.SUCCESS, effective.SUCCESS, policy=self.policy)
-        nodes, exclusivity = self.node.numa_nodes, self.exclusivity
+        nodes = self.node.numa_nodes
+        exclusivity = self.exclusivity
         if not nodes:
-            return reached, effective.Status(
-                effective.StatusCode.UNRESOLVABLE, ("node(s) missing NUMA resources",)
-            )
+            reasons: tuple[str, ...] = ("node(s) missing NUMA resources",)
+            return reached, effective.Status(effective.StatusCode.UNRESOLVABLE, reasons)
 
         is_restricted = self.policy == effective.RESTRICTED
         hints = offered_hints(
@@ -327,47 +377,60 @@ class _Alignment(Record):
         merged = merge(
             self.policy, [hints], all_nodes, lambda mask: self.profile.violates(mask, exclusivity)
         )
-        reasons = merged.reasons
-        if merged.admitted:
-            given = (
-                Split({}, ()) if merged.hint.mask is None else split(self.demands, merged.hint.mask)
-            )
-            reasons = tuple(f"Insufficient NUMA {resource}" for resource in given.insufficient)
-            if not reasons and self.profile.excludes(merged.hint.mask or 0, exclusivity):
-                reasons = (self._sentence(merged.hint.mask or 0),)
-            if not reasons:
-                return replace(
-                    offered, affinity=merged.hint, allocation=given.amounts
-                ), effective.SUCCESS
+        if not merged.admitted:
+            return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, merged.reasons)
 
-        return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, reasons)
+        spread = Split({}, ())
+        if merged.hint.mask is not None:
+            spread = split(self.demands, merged.hint.mask)
+
+        reasons = tuple(f"Insufficient NUMA {resource}" for resource in spread.insufficient)
+        if not reasons and self.profile.excludes(merged.hint.mask or 0, exclusivity):
+            reasons = (self._sentence(merged.hint.mask or 0),)
+        if reasons:
+            return offered, effective.Status(effective.StatusCode.UNSCHEDULABLE, reasons)
+
+        placed = replace(offered, affinity=merged.hint, allocation=spread.amounts)
+        return placed, effective.SUCCESS
 
     def _named(self, status: effective.Status) -> effective.Status:
         """Return the refusal that names exclusivity if the pod would come in without it."""
-        if self.exclusivity.wanted != effective.REQUIRED:
+        if self.exclusivity.exclusive != effective.REQUIRED:
             return status
-        free, without = replace(self, exclusivity=replace(self.exclusivity, wanted="")).aligned()
-        mask = 0 if free.affinity is None else free.affinity.mask or 0
-        if without is not effective.SUCCESS or not self.profile.excludes(mask, self.exclusivity):
+
+        unrestrained = replace(self, exclusivity=replace(self.exclusivity, exclusive=""))
+        verdict, unrestrained_status = unrestrained.aligned()
+        if unrestrained_status is not effective.SUCCESS:
             return status
+
+        mask = 0
+        if verdict.affinity is not None:
+            mask = verdict.affinity.mask or 0
+        if not self.profile.excludes(mask, self.exclusivity):
+            return status
+
         return effective.Status(status.code, (self._sentence(mask),))
 
     def _sentence(self, mask: int) -> str:
         """Return why a pod must not have these NUMA nodes, with the pods that hold them."""
         single = not self.exclusivity.single
-        ids = self.node.numa_ids or range(self.node.numa_nodes)
-        there = [
-            one
-            for one in self.node.holders.items()
-            if mask & (one[1].single if single else one[1].multi)
-        ]
-        return exclusivity_sentence(
-            {name: holding_words(held, ids, single=single) for name, held in there}
-        )
+        numa_ids = self.node.numa_ids or range(self.node.numa_nodes)
+        holders = {}
+        for name, occupancy in self.node.holders.items():
+            pod_nodes = occupancy.single if single else occupancy.multi
+            if mask & pod_nodes:
+                holders[name] = holding_words(occupancy, numa_ids, single=single)
+
+        return exclusivity_sentence(holders)
 
 
 class Demand(Record):
-    """One resource on one machine: per NUMA node how much there is and how much is free, and the request."""
+    """One resource on one machine, and how much of it a pod requests.
+
+    Attributes:
+        capacity: how much there is, per NUMA node.
+        free: how much of it is free, per NUMA node.
+    """
 
     resource: str
     capacity: tuple[int, ...]
@@ -376,7 +439,12 @@ class Demand(Record):
 
 
 class Split(Record):
-    """The amounts that each NUMA node gives, by position and resource, and the resources that left a rest (sorted)."""
+    """How requests are spread over NUMA nodes.
+
+    Attributes:
+        amounts: what each NUMA node gives, by position and resource.
+        insufficient: the resources of which a rest is left, sorted.
+    """
 
     amounts: Mapping[int, Mapping[str, int]]
     insufficient: tuple[str, ...]
@@ -407,8 +475,9 @@ def split(demands: Sequence[Demand], mask: int) -> Split:
     insufficient = []
     for demand in demands:
         remaining = demand.request
-        for taken, node in enumerate(sorted(nodes, key=demand.free.__getitem__)):
-            if share := min(demand.free[node], remaining // (len(nodes) - taken)):
+        for place, node in enumerate(sorted(nodes, key=demand.free.__getitem__)):
+            share = min(demand.free[node], remaining // (len(nodes) - place))
+            if share:
                 amounts.setdefault(node, {})[demand.resource] = share
                 remaining -= share
 
@@ -421,12 +490,14 @@ def split(demands: Sequence[Demand], mask: int) -> Split:
 def utilisations(demands: Sequence[Demand], mask: int) -> Utilisations:
     """Return how full the nodes of `mask` would be, for each resource that they have."""
     nodes = list(bit_numbers(mask))
-    found = []
+    amounts = []
     for demand in demands:
-        if capacity := sum(demand.capacity[node] for node in nodes):
+        capacity = sum(demand.capacity[node] for node in nodes)
+        if capacity:
             free = sum(demand.free[node] for node in nodes)
-            found.append((capacity - free + demand.request, capacity))
-    return found
+            amounts.append((capacity - free + demand.request, capacity))
+
+    return amounts
 
 
 def offered_hints(
@@ -453,9 +524,9 @@ def offered_hints(
         InputError: there are more than `MAX_NODES` NUMA nodes.
     """
     requested = [demand for demand in demands if demand.request]
-    without = {
-        one.resource: bit_set(node for node, free in enumerate(one.free) if not free)
-        for one in requested
+    nodes_without = {
+        demand.resource: bit_set(node for node, free in enumerate(demand.free) if not free)
+        for demand in requested
     }
     offered: dict[str, list[tuple[int, float]]] = {demand.resource: [] for demand in requested}
     for mask in masks_by_size(nodes):
@@ -463,7 +534,7 @@ def offered_hints(
             continue
         weight = profile.score(mask, utilisations(demands, mask), exclusivity)
         for resource, masks in offered.items():
-            if not mask & without[resource]:
+            if not mask & nodes_without[resource]:
                 masks.append((mask, weight))
 
     return {
@@ -473,7 +544,10 @@ def offered_hints(
 
 def _hints(masks: Sequence[tuple[int, float]], *, all_preferred: bool) -> list[ScoredHint]:
     """Return the hints for masks in ascending size."""
-    smallest = masks[0][0].bit_count() if masks else 0
+    if not masks:
+        return []
+
+    smallest = masks[0][0].bit_count()
     return [
         ScoredHint(mask, all_preferred or mask.bit_count() == smallest, score=weight)
         for mask, weight in masks
