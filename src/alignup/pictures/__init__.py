@@ -1,1 +1,4 @@
-"""Draws machines, and who holds what on a node: boxes as data, then SVG, then HTML pages of one file."""
+"""Draws machines, and who holds what on a node.
+
+Boxes as data become SVG, which becomes HTML pages of one file.
+"""

@@ -1,7 +1,8 @@
-"""Boxes, the parts of a picture as data: arranged below each other, in rows or in a frame; and how wide text is.
+"""Boxes, the parts of a picture as data, and how wide text is.
 
-A box knows its place within the box around it. Nothing is drawn here. The width of text is
-estimated a little wider than common sans-serif fonts, since the reader's font is unknown.
+Boxes are arranged below each other, in rows or in a frame. A box knows its place within the box
+around it. Nothing is drawn here. The width of text is estimated a little wider than common
+sans-serif fonts, since the reader's font is unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _BROAD: Final = frozenset("mwMW@%…")
 
 
 class Box(Record):
-    """A rectangle with a heading, a tooltip and boxes inside; in pixels from the left upper corner around it.
+    """A rectangle with a heading, a tooltip and boxes inside.
+
+    Its place is in pixels from the left upper corner of the box around it.
 
     Attributes:
         kind: decides how it is drawn: `socket`, `node`, `l3`, `core`, `cpu`, `bar`, `device`,
@@ -56,32 +59,39 @@ class Box(Record):
 
 
 def walk(box: Box, x: int = 0, y: int = 0) -> Iterator[Box]:
-    """Yield a box and those inside it, outer ones first, with their places in the picture as a whole."""
+    """Yield a box and those inside it, outer ones first, with their places in the whole picture."""
     placed = box.at(x + box.x, y + box.y)
     yield placed
+
     for child in box.children:
         yield from walk(child, placed.x, placed.y)
 
 
 def stacked(boxes: Sequence[Box], gap: int = GAP) -> list[Box]:
     """Return the boxes below each other."""
-    placed, y = [], 0
+    placed = []
+    y = 0
     for box in boxes:
         placed.append(box.at(0, y))
         y += box.height + gap
+
     return placed
 
 
 def in_rows(boxes: Sequence[Box], width: int, gap: int = GAP) -> list[Box]:
-    """Return the boxes side by side, in as many rows as it takes for none to be wider than `width`."""
+    """Return the boxes side by side, in as many rows as keep each within `width`."""
     placed: list[Box] = []
-    x = y = tallest = 0
+    x = y = row_height = 0
     for box in boxes:
         if x and x + box.width > width:
-            x, y, tallest = 0, y + tallest + gap, 0
+            x = 0
+            y += row_height + gap
+            row_height = 0
+
         placed.append(box.at(x, y))
         x += box.width + gap
-        tallest = max(tallest, box.height)
+        row_height = max(row_height, box.height)
+
     return placed
 
 
@@ -94,18 +104,20 @@ def framed(
     key: Key = (),
     padding: int = PADDING,
 ) -> Box:
-    """Return a box around placed boxes, `padding` pixels away, with its label as a heading above them."""
+    """Return a box around placed boxes, `padding` pixels away, with its label as a heading."""
     top = HEADER if label else padding
-    width = max([text_width(label, FONT), *(box.x + box.width for box in parts)]) + 2 * padding
-    height = max((box.y + box.height for box in parts), default=-padding) + top + padding
+    children = tuple(box.at(box.x + padding, box.y + top) for box in parts)
+
+    inner_width = max([text_width(label, FONT), *(box.x + box.width for box in parts)])
+    inner_height = max((box.y + box.height for box in parts), default=-padding)
     return Box(
         kind,
-        width,
-        height,
+        inner_width + 2 * padding,
+        inner_height + top + padding,
         label,
         title,
         key,
-        tuple(box.at(box.x + padding, box.y + top) for box in parts),
+        children,
     )
 
 
@@ -116,10 +128,10 @@ def group(parts: Sequence[Box]) -> Box:
 
 def text_width(text: str, size: int) -> int:
     """Return how many pixels a line of text takes at most, in a font of `size` pixels."""
-    return -int(-sum(map(_part, text)) * size // 100)
+    return -int(-sum(map(_letter_width, text)) * size // 100)
 
 
-def _part(letter: str) -> int:
+def _letter_width(letter: str) -> int:
     """Return the width of a letter, in hundredths of the font's size."""
     if combining(letter):
         return 0
@@ -127,7 +139,11 @@ def _part(letter: str) -> int:
         return 105
     if letter in _NARROW:
         return 42
-    return 102 if letter in _BROAD else 74 if letter.isupper() else 64 if letter.isascii() else 90
+    if letter in _BROAD:
+        return 102
+    if letter.isupper():
+        return 74
+    return 64 if letter.isascii() else 90
 
 
 def fitted(text: str, width: int, size: int) -> str:
@@ -150,21 +166,30 @@ def fitted(text: str, width: int, size: int) -> str:
 
 
 def wrapped(text: str, width: int, size: int, lines: int) -> list[str]:
-    """Return the text in lines of up to `width` pixels, broken between words; the last of `lines` is cut."""
-    found: list[str] = []
-    rest = drawable(text).split(" ")
-    while rest and len(found) < lines - 1:
-        line = rest.pop(0)
-        while rest and text_width(f"{line} {rest[0]}", size) <= width:
-            line += f" {rest.pop(0)}"
-        found.append(fitted(line, width, size))
-    if rest:
-        found.append(fitted(" ".join(rest), width, size))
-    return found
+    """Return the text in lines of up to `width` pixels, broken between words.
+
+    There are at most `lines` of them; the last is cut where it is too long.
+    """
+    text_lines: list[str] = []
+    next_words = drawable(text).split(" ")
+    while next_words and len(text_lines) < lines - 1:
+        line = next_words.pop(0)
+        while next_words and text_width(f"{line} {next_words[0]}", size) <= width:
+            line += f" {next_words.pop(0)}"
+
+        text_lines.append(fitted(line, width, size))
+
+    if next_words:
+        text_lines.append(fitted(" ".join(next_words), width, size))
+
+    return text_lines
 
 
 def drawable(text: str) -> str:
-    """Return the text with a replacement character for each letter that is not printable; XML allows few of them."""
+    """Return the text with a replacement character for each letter that is not printable.
+
+    XML allows few of those.
+    """
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
     )

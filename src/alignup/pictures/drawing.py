@@ -46,72 +46,114 @@ def explanation_scene(explanation: Explanation) -> picture.Scene:
     if explanation.machine is None:
         raise ValueError("the explanation does not know its machine")
 
+    if explanation.admitted:
+        title = f"{explanation.pod} admitted"
+        remarks = {}
+    else:
+        title = f"{explanation.pod} refused: {explanation.reason}"
+        remarks = _remarks(explanation)
+
     holdings = explanation.after or explanation.before
-    title = f"{explanation.pod} {'admitted' if explanation else f'refused: {explanation.reason}'}"
-    remarks = {} if explanation.admitted else _remarks(explanation)
     units = {
-        one.resource: words.amounts_in_words(one) for one in explanation.resources if one.places
+        part.resource: words.amounts_in_words(part) for part in explanation.resources if part.places
     }
-    devices, uid, machine = _devices(holdings), explanation.uid, explanation.machine
-    return picture.Scene(title, machine, devices, holdings, uid, remarks, units, explanation.cause)
+    return picture.Scene(
+        title,
+        explanation.machine,
+        devices=_devices(holdings),
+        holdings=holdings,
+        subject=explanation.uid,
+        remarks=remarks,
+        units=units,
+        subtitle=explanation.cause,
+    )
 
 
 def _devices(holdings: Holdings) -> dict[str, list[Device]]:
     """Return the devices that a record of holdings names."""
-    return {
-        one.resource: [
-            Device(name, near, name not in one.unhealthy) for name, near in one.devices.items()
-        ]
-        for one in holdings.resources
-        if one.devices
-    }
+    devices = {}
+    for amounts in holdings.resources:
+        if amounts.devices:
+            devices[amounts.resource] = [
+                Device(device_id, numa_nodes, device_id not in amounts.unhealthy)
+                for device_id, numa_nodes in amounts.devices.items()
+            ]
+
+    return devices
 
 
 def _remarks(explanation: Explanation) -> dict[int, list[str]]:
-    """Return by NUMA node what it has of each resource asked for; nodes that have none of any are left out."""
-    asked = [part for part in explanation.resources if part.asked is not None and part.places]
+    """Return by NUMA node what it has of each resource asked for.
+
+    Nodes that have none of any are left out.
+    """
+    requested_parts = [
+        part for part in explanation.resources if part.asked is not None and part.places
+    ]
     remarks = {}
     for numa_id in explanation.before.numa_node_ids:
-        near = [(part, [one for one in part.places if numa_id in one.numa_nodes]) for part in asked]
-        if any(place.capacity for _, places in near for place in places):
-            remarks[numa_id] = [_remark(part, numa_id, places) for part, places in near]
+        lines = []
+        has_capacity = False
+        for part in requested_parts:
+            places = [place for place in part.places if numa_id in place.numa_nodes]
+            has_capacity |= any(place.capacity for place in places)
+            lines.append(_remark(part, numa_id, places))
+
+        if has_capacity:
+            remarks[numa_id] = lines
+
     return remarks
 
 
 def _remark(part: ResourcePart, numa_id: int, places: Sequence[PlacePart]) -> str:
-    """Return what one NUMA node has of a resource, after a mark: alone, only with other nodes, or not at all."""
-    free = sum(place.free for place in places)
-    mark = ""
-    if part.offered is not None and not part.offered.anywhere:
-        sets = [*part.offered.preferred, *part.offered.other]
-        with_others = free and any(numa_id in one for one in sets)
-        mark = "✓ " if (numa_id,) in sets else "○ " if with_others else "✗ "
+    """Return what one NUMA node has of a resource, after the mark of what it can supply."""
     in_words = words.amounts_in_words(part)
-    there = f"{in_words(free)} free" if any(place.capacity for place in places) else "none here"
-    return f"{mark}{part.resource}: {in_words(part.asked or 0)} asked, {there}"
+    free = sum(place.free for place in places)
+    stock = "none here"
+    if any(place.capacity for place in places):
+        stock = f"{in_words(free)} free"
+
+    mark = _mark(part, numa_id, has_free=free > 0)
+    return f"{mark}{part.resource}: {in_words(part.asked or 0)} asked, {stock}"
+
+
+def _mark(part: ResourcePart, numa_id: int, *, has_free: bool) -> str:
+    """Return whether one NUMA node can supply a resource alone, only with others, or not at all."""
+    if part.offered is None or part.offered.anywhere:
+        return ""
+
+    numa_node_sets = [*part.offered.preferred, *part.offered.other]
+    if (numa_id,) in numa_node_sets:
+        return "✓ "
+    if has_free and any(numa_id in numa_nodes for numa_nodes in numa_node_sets):
+        return "○ "
+    return "✗ "
 
 
 def explanations_page(title: str, explanations: Sequence[Explanation]) -> str:
     """Return the page of several explanations as the text of an HTML file."""
     parts: list[Element] = []
-    for one in explanations[:MOST_SHOWN]:
-        parts += _parts(one)
+    for explanation in explanations[:MOST_SHOWN]:
+        parts += _parts(explanation)
+
     if len(explanations) > MOST_SHOWN:
         parts.append(picture.paragraph(f"the first {MOST_SHOWN} of {len(explanations)} pods"))
+
     return picture.page(title, parts)
 
 
 def _parts(explanation: Explanation) -> Iterator[Element]:
     """Yield the elements of one explanation."""
-    yield picture.heading(
-        f"{explanation.pod}: {'✓ admitted' if explanation else f'✗ refused: {explanation.reason}'}"
-    )
+    verdict = "✓ admitted" if explanation.admitted else f"✗ refused: {explanation.reason}"
+    yield picture.heading(f"{explanation.pod}: {verdict}")
     yield picture.paragraph(explanation.cause)
-    whose = "" if explanation.container is None else f"; container {explanation.container}"
-    yield picture.paragraph(
-        f"policy {explanation.policy}, scope {explanation.scope}, QoS class "
-        f"{explanation.qos}{whose}"
-    )
+
+    facts = f"policy {explanation.policy}, scope {explanation.scope}, QoS class {explanation.qos}"
+    if explanation.container is not None:
+        facts += f"; container {explanation.container}"
+
+    yield picture.paragraph(facts)
+
     holdings = explanation.after or explanation.before
     signs: dict[str, Sign] = {}
     if explanation.machine is not None:
@@ -126,22 +168,24 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
 
     if explanation.suggestions:
         yield picture.heading("What would help", 3)
-        yield picture.listed([one.text for one in explanation.suggestions])
+        yield picture.listed([suggestion.text for suggestion in explanation.suggestions])
 
     for step in explanation.relevant_steps:
         yield from _step_parts(step, explanation.named_first)
 
     if holdings.memory_groups:
         yield picture.listed(
-            [words.group_in_words(one) for one in explanation.before.memory_groups]
+            [words.group_in_words(group) for group in explanation.before.memory_groups]
         )
 
     yield picture.heading("Its containers", 3)
     rows = list(words.container_rows(explanation, explanation.containers))
     yield picture.scrolling(picture.table(words.container_columns(explanation), rows))
     if not explanation.admitted:
-        there = tuple(one for one in holdings.containers if one.pod_uid != explanation.uid)
-        holdings = replace(holdings, containers=there)
+        other_containers = tuple(
+            holding for holding in holdings.containers if holding.pod_uid != explanation.uid
+        )
+        holdings = replace(holdings, containers=other_containers)
 
     if holdings.containers:
         yield picture.heading("Who holds what", 3)
@@ -149,13 +193,14 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
 
 
 def _step_parts(step: Step, first: frozenset[str]) -> Iterator[Element]:
-    """Yield one decision: what was asked, there and offered, the rule, and what every resource offers.
+    """Yield one decision.
 
-    `first` are pods that are named before others.
+    It says what was asked, there and offered, the rule, and what every resource offers. `first`
+    are pods that are named before others.
     """
-    yield picture.heading(
-        "The pod as a whole" if step.container is None else f"Container {step.container}", 3
-    )
+    title = "The pod as a whole" if step.container is None else f"Container {step.container}"
+    yield picture.heading(title, 3)
+
     if step.resources:
         rows = list(words.resource_rows(step.resources, first))
         yield picture.scrolling(
@@ -165,7 +210,9 @@ def _step_parts(step: Step, first: frozenset[str]) -> Iterator[Element]:
         yield picture.paragraph("requests nothing that is allocated by NUMA node")
 
     yield picture.paragraph(f"rule: {step.rule}")
-    if common := words.in_common(step):
+
+    common = words.in_common(step)
+    if common:
         yield picture.paragraph(f"NUMA nodes left by the merge: {common}")
 
 
@@ -179,21 +226,17 @@ class Drawing(Record):
 
     def _repr_svg_(self) -> str | None:
         """Return the picture that a notebook shows; None: it shows the page."""
-        return (
-            picture.drawing_of(_scene(self.subject))
-            if isinstance(self.subject, Machine | Node)
-            else None
-        )
+        if not isinstance(self.subject, Machine | Node):
+            return None
+        return picture.drawing_of(_scene(self.subject))
 
     def _repr_html_(self) -> str | None:
         """Return the page that a notebook shows; None: it shows the picture."""
         if isinstance(self.subject, Explanation):
             return picture.fragment(_parts(self.subject))
-        return (
-            picture.fragment(_verdict(self.subject))
-            if isinstance(self.subject, Admission)
-            else None
-        )
+        if isinstance(self.subject, Admission):
+            return picture.fragment(_verdict(self.subject))
+        return None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a picture (`.svg`), or a self-contained page (`.html`).
@@ -208,8 +251,9 @@ class Drawing(Record):
         elif ending == ".html":
             text = _page(self.subject)
         else:
-            is_admission = isinstance(self.subject, Admission)
-            expected = "a file .html" if is_admission else "a file .svg or .html"
+            expected = "a file .svg or .html"
+            if isinstance(self.subject, Admission):
+                expected = "a file .html"
             raise InputError.at("the drawing", expected, os.fspath(path))
 
         with system_errors("cannot write the drawing", path):
@@ -217,12 +261,13 @@ class Drawing(Record):
 
 
 def draw(subject: Machine | Node | Admission | Explanation) -> Drawing:
-    """Return a drawing of a machine, a node with what its pods hold, an admission, or an explanation.
+    """Return a drawing of a machine, a node, an admission, or an explanation.
 
     >>> from alignup import draw, read_machine
     >>> draw(read_machine("align-up-article")).save("machine.svg")     # doctest: +SKIP
 
-    A notebook shows a machine and a node as a picture, an admission and an explanation as a page.
+    A node is drawn with what its pods hold. A notebook shows a machine and a node as a picture, an
+    admission and an explanation as a page.
 
     Raises:
         TypeError: it is something else.
@@ -246,11 +291,9 @@ def _page(subject: Machine | Node | Admission | Explanation) -> str:
     """Return a whole page of HTML."""
     if isinstance(subject, Explanation):
         return explanations_page(subject.pod, [subject])
-    return (
-        picture.page("Admission", _verdict(subject))
-        if isinstance(subject, Admission)
-        else picture.machine_page(_scene(subject))
-    )
+    if isinstance(subject, Admission):
+        return picture.page("Admission", _verdict(subject))
+    return picture.machine_page(_scene(subject))
 
 
 def _verdict(admission: Admission) -> list[Element]:

@@ -1,8 +1,9 @@
-"""Lays out a machine as lstopo does, on a fixed grid: sockets, NUMA nodes, caches, cores, CPUs, memory and devices.
+"""Lays out a machine as lstopo does, on a fixed grid.
 
-Every CPU, bar of memory and device is a box with a key, by which `alignup.pictures.overlay` finds
-its place. NUMA nodes without CPUs are in the nearest socket, and those without CPUs, memory and
-devices share one line.
+The grid shows sockets, NUMA nodes, caches, cores, CPUs, memory and devices. Every CPU, bar of
+memory and device is a box with a key, by which `alignup.pictures.overlay` finds its place. NUMA
+nodes without CPUs are in the nearest socket, and those without CPUs, memory and devices share one
+line.
 """
 
 from __future__ import annotations
@@ -63,8 +64,11 @@ def lay_out(
         rooms.setdefault(sockets, []).append(node)
 
     in_order = sorted(rooms.items(), key=lambda room: (not room[0], room[0]))
-    drawn = [_socket_box(sockets, nodes, places, remarks or {}) for sockets, nodes in in_order]
-    parts = [boxes.group(boxes.in_rows(drawn, _WIDEST, _BETWEEN))]
+    socket_boxes = [
+        _socket_box(sockets, nodes, places, remarks or {}) for sockets, nodes in in_order
+    ]
+    parts = [boxes.group(boxes.in_rows(socket_boxes, _WIDEST, _BETWEEN))]
+
     for ids in sorted(ids for ids in places if len(ids) != 1):
         label = _near(ids)
         near = list(_device_boxes(ids, places[ids], _DEVICES_WIDTH))
@@ -86,13 +90,24 @@ def _homes(machine: Machine) -> list[tuple[int, ...]]:
     A node has the sockets of its cores. One without cores has those of the nearest node that has
     cores, where the machine tells distances and no node of another socket is as near.
     """
-    own = [tuple(sorted({core.socket for core in node.cores})) for node in machine.numa_nodes]
-    homes = list(own)
+    sockets_of_nodes = [
+        tuple(sorted({core.socket for core in node.cores})) for node in machine.numa_nodes
+    ]
+    homes = list(sockets_of_nodes)
     for position, distances in enumerate(machine.distance_matrix or ()):
-        near = [(distance, found) for distance, found in zip(distances, own, strict=True) if found]
-        if near and not own[position]:
-            nearest = {found for distance, found in near if distance == min(near)[0]}
-            homes[position] = nearest.pop() if len(nearest) == 1 else ()
+        candidates = [
+            (distance, sockets)
+            for distance, sockets in zip(distances, sockets_of_nodes, strict=True)
+            if sockets
+        ]
+        if not candidates or sockets_of_nodes[position]:
+            continue
+
+        shortest, _ = min(candidates)
+        nearest = {sockets for distance, sockets in candidates if distance == shortest}
+        if len(nearest) == 1:
+            homes[position] = nearest.pop()
+
     return homes
 
 
@@ -102,26 +117,38 @@ def _socket_box(
     places: Places,
     remarks: Mapping[int, Sequence[str]],
 ) -> boxes.Box:
-    """Return a socket, or the sockets whose nodes have cores of several, or no socket, with NUMA nodes."""
-    seen = [
+    """Return a socket with its NUMA nodes.
+
+    It may be several sockets, where nodes have cores of several, or none.
+    """
+    shown_nodes = [
         node
         for node in nodes
         if node.cores or node.memory or (node.id,) in places or node.id in remarks
     ]
-    seen.sort(key=lambda node: not node.cores)
-    drawn = [_node_box(node, places.get((node.id,), {}), remarks.get(node.id, ())) for node in seen]
-    blocks = [boxes.group(boxes.in_rows(drawn, _WIDEST_SOCKET))] if drawn else []
-    if empty := CPUSet(node.id for node in nodes if node not in seen):
-        text = (
-            f"NUMA node{'' if len(empty) == 1 else 's'} {str(empty).replace(',', ', ')}: no "
-            "CPUs, no memory"
-        )
+    shown_nodes.sort(key=lambda node: not node.cores)
+
+    blocks = []
+    if shown_nodes:
+        node_boxes = [
+            _node_box(node, places.get((node.id,), {}), remarks.get(node.id, ()))
+            for node in shown_nodes
+        ]
+        blocks.append(boxes.group(boxes.in_rows(node_boxes, _WIDEST_SOCKET)))
+
+    empty = CPUSet(node.id for node in nodes if node not in shown_nodes)
+    if empty:
+        plural = "" if len(empty) == 1 else "s"
+        text = f"NUMA node{plural} {str(empty).replace(',', ', ')}: no CPUs, no memory"
         width = min(boxes.text_width(text, boxes.CELL_FONT), _DEVICES_WIDTH)
         blocks.append(_text_box(text, max([width, *(block.width for block in blocks)])))
 
     label = named("socket", sockets, ", ") if sockets else "NUMA nodes without CPUs"
+    title = label
     cores = [core for node in nodes for core in node.cores]
-    title = f"{label}: {len(cores)} cores, CPUs {_cpus_of(cores)}" if cores else label
+    if cores:
+        title += f": {len(cores)} cores, CPUs {_cpus_of(cores)}"
+
     return boxes.framed("socket", boxes.stacked(blocks), label, title)
 
 
@@ -130,14 +157,25 @@ def _node_box(
 ) -> boxes.Box:
     """Return a NUMA node with remarks on it, and its cores, memory and devices."""
     cores = [_cores_box(node.cores)] if node.cores else []
-    told = [min(boxes.text_width(one, boxes.CELL_FONT), _WIDEST_REMARK) for one in remarks]
-    width = max([_NARROWEST, *(block.width for block in cores), *told])
-    blocks = (
-        [boxes.group(boxes.stacked([_text_box(remark, width) for remark in remarks], 0))]
-        if remarks
-        else []
-    )
+    remark_widths = [
+        min(boxes.text_width(remark, boxes.CELL_FONT), _WIDEST_REMARK) for remark in remarks
+    ]
+    width = max([_NARROWEST, *(block.width for block in cores), *remark_widths])
+
+    blocks = []
+    if remarks:
+        lines = [_text_box(remark, width) for remark in remarks]
+        blocks.append(boxes.group(boxes.stacked(lines, 0)))
+
     blocks += [*cores, *_memory_bars(node, width), *_device_boxes((node.id,), near, width)]
+
+    label = f"NUMA node {node.id}"
+    title = f"{label}: {_summary_of(node)}"
+    return boxes.framed("node", boxes.stacked(blocks), label, title, key=("node", node.id))
+
+
+def _summary_of(node: NumaNode) -> str:
+    """Return the CPUs, the memory and the distances of a NUMA node, in words."""
     cpus = _cpus_of(node.cores)
     parts = [
         f"{counted(len(cpus), 'CPU')}: {cpus}" if cpus else "no CPUs",
@@ -146,20 +184,18 @@ def _node_box(
     if node.distances:
         parts.append(f"distances {' '.join(map(str, node.distances))}")
 
-    label = f"NUMA node {node.id}"
-    return boxes.framed(
-        "node", boxes.stacked(blocks), label, f"{label}: {'; '.join(parts)}", key=("node", node.id)
-    )
+    return "; ".join(parts)
 
 
 def _memory_bars(node: NumaNode, width: int) -> Iterator[boxes.Box]:
     """Yield a bar for each type of memory that the node has."""
-    pages = [
-        (f"hugepages-{one.size}", one.size_bytes * one.count, f"{one.count} x {one.size}")
-        for one in node.hugepages
+    hugepages = [
+        (f"hugepages-{pages.size}", pages.size_bytes * pages.count, f"{pages.count} x {pages.size}")
+        for pages in node.hugepages
     ]
-    rest = node.memory - sum(size for _, size, _ in pages)
-    for kind, size, text in (("memory", rest, f"{short_bytes(rest)} memory"), *pages):
+    ordinary = node.memory - sum(size for _, size, _ in hugepages)
+
+    for kind, size, text in (("memory", ordinary, f"{short_bytes(ordinary)} memory"), *hugepages):
         if size > 0:
             title = f"{kind} of NUMA node {node.id}: {short_bytes(size)} ({size} bytes)"
             yield _bar_box(text, title, ("memory", node.id, kind), width)
@@ -172,27 +208,29 @@ def _cores_box(cores: Sequence[Core]) -> boxes.Box:
         caches.setdefault((core.socket, core.l3), []).append(core)
 
     blocks = []
-    for (_, l3), members in sorted(
-        caches.items(), key=lambda cache: (cache[0][0], cache[0][1] or 0)
-    ):
+    in_order = sorted(caches.items(), key=lambda cache: (cache[0][0], cache[0][1] or 0))
+    for (_, l3), members in in_order:
         block = boxes.in_rows([_core_box(core) for core in members], _WIDEST_CORES, _BETWEEN_CORES)
-        title = f"L3 cache {l3}: CPUs {_cpus_of(members)}"
-        blocks.append(
-            boxes.group(block)
-            if l3 is None
-            else boxes.framed("l3", block, f"L3 {l3}", title, padding=4)
-        )
+        if l3 is None:
+            blocks.append(boxes.group(block))
+        else:
+            title = f"L3 cache {l3}: CPUs {_cpus_of(members)}"
+            blocks.append(boxes.framed("l3", block, f"L3 {l3}", title, padding=4))
 
     return boxes.group(boxes.in_rows(blocks, _WIDEST_CORES))
 
 
 def _core_box(core: Core) -> boxes.Box:
     """Return a core: its CPUs below each other."""
-    siblings = "" if len(core.cpus) == 1 else f", core of CPUs {CPUSet(core.cpus)}"
-    cache = "" if core.l3 is None else f", L3 {core.l3}"
-    rest = f"{siblings}{cache}, socket {core.socket}"
+    surroundings = f"socket {core.socket}"
+    if core.l3 is not None:
+        surroundings = f"L3 {core.l3}, {surroundings}"
+    if len(core.cpus) != 1:
+        surroundings = f"core of CPUs {CPUSet(core.cpus)}, {surroundings}"
+
     cells = [
-        boxes.Box("cpu", *_CPU, str(cpu), f"CPU {cpu}{rest}", ("cpu", cpu)) for cpu in core.cpus
+        boxes.Box("cpu", *_CPU, str(cpu), f"CPU {cpu}, {surroundings}", ("cpu", cpu))
+        for cpu in core.cpus
     ]
     return boxes.framed("core", boxes.stacked(cells, 0), padding=_CORE_PADDING)
 
@@ -203,7 +241,10 @@ def _cpus_of(cores: Iterable[Core]) -> CPUSet:
 
 
 def _devices_by_place(machine: Machine, devices: Inventory) -> Places:
-    """Return what is near each set of NUMA nodes: devices of a resource, and PCI devices that are no resource's."""
+    """Return the devices near each set of NUMA nodes.
+
+    These are the devices of resources, and the PCI devices that are no resource's.
+    """
     places: Places = {}
 
     def add(
@@ -214,38 +255,36 @@ def _devices_by_place(machine: Machine, devices: Inventory) -> Places:
         title: str,
         key: boxes.Key = (),
     ) -> None:
-        near = tuple(sorted(set(numa_nodes)))
         room = min(boxes.text_width(boxes.drawable(label), boxes.CELL_FONT), _WIDEST_CHIP) + 8
+        width = room + _SIGN_WIDTH if key else room
         label = boxes.fitted(label, room - 6, boxes.CELL_FONT)
-        box = boxes.Box(
-            kind,
-            room + _SIGN_WIDTH if key else room,
-            _CHIP_HEIGHT,
-            label,
-            boxes.drawable(title),
-            key,
-        )
-        places.setdefault(near, {}).setdefault(resource, []).append(box)
+        box = boxes.Box(kind, width, _CHIP_HEIGHT, label, boxes.drawable(title), key)
 
-    for resource, found in sorted(devices.items()):
-        for device in found:
+        place = tuple(sorted(set(numa_nodes)))
+        places.setdefault(place, {}).setdefault(resource, []).append(box)
+
+    device_ids = set()
+    for resource, resource_devices in sorted(devices.items()):
+        for device in resource_devices:
+            device_ids.add(device.id)
             near = device.numa_nodes or ()
-            title = (
-                f"{resource} {device.id}, {_near(near)}{'' if device.healthy else ', unhealthy'}"
-            )
-            kind = "device" if device.healthy else "sick"
+            kind = "device"
+            title = f"{resource} {device.id}, {_near(near)}"
+            if not device.healthy:
+                kind = "sick"
+                title += ", unhealthy"
+
             add(near, resource, kind, device.id, title, ("device", resource, device.id))
 
-    named = {device.id for found in devices.values() for device in found}
     for pci in machine.pci_devices:
-        known = kind_of(pci)
-        if known is not None and pci.address not in named:
-            near = () if pci.numa_node is None else (pci.numa_node,)
-            title = (
-                f"{known} {pci.address}, {vendor_of(pci.vendor)} {pci.vendor}:{pci.device}, "
-                f"{_near(near)}"
-            )
-            add(near, "PCI", "pci", f"{known} {pci.address.removeprefix('0000:')}", title)
+        kind_name = kind_of(pci)
+        if kind_name is None or pci.address in device_ids:
+            continue
+
+        near = () if pci.numa_node is None else (pci.numa_node,)
+        label = f"{kind_name} {pci.address.removeprefix('0000:')}"
+        model = f"{vendor_of(pci.vendor)} {pci.vendor}:{pci.device}"
+        add(near, "PCI", "pci", label, f"{kind_name} {pci.address}, {model}, {_near(near)}")
 
     return places
 
@@ -259,36 +298,29 @@ def _near(numa_nodes: Iterable[int]) -> str:
 def _device_boxes(
     numa_nodes: tuple[int, ...], near: Mapping[str, list[boxes.Box]], width: int
 ) -> Iterator[boxes.Box]:
-    """Yield each resource's devices near a place, or one bar for many; `width` is exceeded by a single device only."""
+    """Yield each resource's devices near a place, or one bar for many.
+
+    They are wider than `width` only where a single device is.
+    """
     for resource, chips in near.items():
-        many = counted(len(chips), "device")
-        found = (
-            _bar_box(
-                many,
-                f"{resource}: {many}, {_near(numa_nodes)}",
-                ("devices", resource, *numa_nodes),
-                width,
-            )
-            if len(chips) > _MOST_CHIPS
-            else boxes.group(boxes.in_rows(chips, width, boxes.GAP - 2))
-        )
-        yield boxes.group(boxes.stacked([_text_box(resource, width), found], 1))
+        if len(chips) > _MOST_CHIPS:
+            text = counted(len(chips), "device")
+            title = f"{resource}: {text}, {_near(numa_nodes)}"
+            block = _bar_box(text, title, ("devices", resource, *numa_nodes), width)
+        else:
+            block = boxes.group(boxes.in_rows(chips, width, boxes.GAP - 2))
+
+        yield boxes.group(boxes.stacked([_text_box(resource, width), block], 1))
 
 
 def _bar_box(text: str, title: str, key: boxes.Key, width: int) -> boxes.Box:
     """Return a bar whose parts are to show amounts, with a line of text above it."""
     line = boxes.Box("told", width, _TEXT_HEIGHT, text, title, ("told", *key))
-    return boxes.group(
-        boxes.stacked([line, boxes.Box("bar", width, _BAR_HEIGHT, "", title, key)], 1)
-    )
+    bar = boxes.Box("bar", width, _BAR_HEIGHT, "", title, key)
+    return boxes.group(boxes.stacked([line, bar], 1))
 
 
 def _text_box(text: str, width: int) -> boxes.Box:
     """Return a line of text, cut to a width."""
-    return boxes.Box(
-        "text",
-        width,
-        _TEXT_HEIGHT,
-        boxes.fitted(text, width, boxes.CELL_FONT),
-        boxes.drawable(text),
-    )
+    label = boxes.fitted(text, width, boxes.CELL_FONT)
+    return boxes.Box("text", width, _TEXT_HEIGHT, label, boxes.drawable(text))

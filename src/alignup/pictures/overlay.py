@@ -106,18 +106,18 @@ def holding_layer(
         is_subject: draw it with heavy lines.
     """
     keys: list[Key] = [("cpu", cpu) for cpu in holding.cpus or ()]
-    keys += [("device", resource, one) for resource, ids in holding.devices.items() for one in ids]
+    for resource, device_ids in holding.devices.items():
+        keys += [("device", resource, device_id) for device_id in device_ids]
+
     return _marked(places, keys, sign, holding_title(holding), is_subject=is_subject)
 
 
 def holding_title(holding: ContainerHolding) -> str:
     """Return what a container holds, in words."""
-    cpus, *others = holding.cells(", ")
-    told = [
-        "in the shared pool" if holding.cpus is None else f"CPUs {cpus}",
-        *(one for one in others if one != "-"),
-    ]
-    return f"{holding.pod}, container {holding.container}: {'; '.join(told)}"
+    cpus, *other_cells = holding.cells(", ")
+    parts = ["in the shared pool" if holding.cpus is None else f"CPUs {cpus}"]
+    parts += [cell for cell in other_cells if cell != "-"]
+    return f"{holding.pod}, container {holding.container}: {'; '.join(parts)}"
 
 
 def _marked(
@@ -128,24 +128,24 @@ def _marked(
     *,
     is_subject: bool = False,
 ) -> Layer:
-    """Return boxes filled with the pattern of a sign, and the sign in the right lower corner of each."""
+    """Return boxes filled with the pattern of a sign, and the sign in a corner of each."""
     boxes = [places[key] for key in keys if key in places]
-    shapes = Element(
-        "g", {"class": "au-held au-subject" if is_subject else "au-held", "fill": sign.fill}
-    )
+    shapes = Element("g", {"class": _holder_class(is_subject=is_subject), "fill": sign.fill})
     texts = Element("g", {"class": "au-signs"})
     if boxes:
+        outlines = "".join(_outline(box.x, box.y, box.width, box.height) for box in boxes)
         add(shapes, "title", f"{sign.text}: {title}")
-        add(
-            shapes,
-            "path",
-            d="".join(_outline(box.x, box.y, box.width, box.height) for box in boxes),
-        )
+        add(shapes, "path", d=outlines)
 
     for box in boxes:
         svg_text(texts, box.x + box.width - 2, box.y + box.height - 3, sign.text, "au-sign")
 
     return Layer(shapes, texts)
+
+
+def _holder_class(*, is_subject: bool) -> str:
+    """Return the class of the shapes of a holder."""
+    return "au-held au-subject" if is_subject else "au-held"
 
 
 def _outline(x: int, y: int, width: int, height: int) -> str:
@@ -157,7 +157,7 @@ def amounts_layer(
     holdings: Holdings,
     signs: Mapping[str, Sign],
     subject: str = "",
-    words: Mapping[str, Callable[[int], str]] | None = None,
+    units: Mapping[str, Callable[[int], str]] | None = None,
 ) -> Layer:
     """Return the parts of each bar that are reserved and held, and how much is free.
 
@@ -166,83 +166,80 @@ def amounts_layer(
         holdings: who holds what.
         signs: by uid of the pod.
         subject: the uid of the pod to be drawn with heavy lines.
-        words: how amounts of a resource are written, where not as everywhere.
+        units: how amounts of a resource are written, where not as everywhere.
     """
-    shapes, texts = (Element("g", {"class": kind}) for kind in ("au-bars", "au-signs"))
-    layer = Layer(shapes, texts)
+    layer = Layer(Element("g", {"class": "au-bars"}), Element("g", {"class": "au-signs"}))
     for resource in holdings.resources:
-        unit = (words or {}).get(resource.resource, str if resource.devices else short_bytes)
+        unit = (units or {}).get(resource.resource, str if resource.devices else short_bytes)
         for place in resource.places:
-            keys: list[Key] = [("memory", *place.numa_nodes, resource.resource)]
-            keys.append(("devices", resource.resource, *place.numa_nodes))
-            key = next((key for key in keys if key in places), None)
-            if key is None:
+            key: Key = ("memory", *place.numa_nodes, resource.resource)
+            if key not in places:
+                key = ("devices", resource.resource, *place.numa_nodes)
+            if key not in places:
                 continue
-            parts = (
-                [(place.reserved, RESERVED, f"reserved: {unit(place.reserved)}", False)]
-                if place.reserved
-                else []
-            )
-            for uid, (pod, amount) in _held(holdings, resource, place).items():
-                if uid in signs:
-                    parts.append(
-                        (
-                            amount,
-                            signs[uid],
-                            f"{signs[uid].text}: {pod}: {unit(amount)}",
-                            uid == subject,
-                        )
-                    )
 
-            told = places["told", *key]
-            svg_text(
-                texts,
-                told.x + told.width,
-                told.y + told.height - 3,
-                f"{unit(place.free)} free",
-                "au-told",
-            )
+            parts = []
+            if place.reserved:
+                title = f"reserved: {unit(place.reserved)}"
+                parts.append(_BarPart(place.reserved, RESERVED, title))
+
+            for uid, (pod, amount) in _pod_amounts(holdings, resource, place).items():
+                sign = signs.get(uid)
+                if sign is not None:
+                    title = f"{sign.text}: {pod}: {unit(amount)}"
+                    parts.append(_BarPart(amount, sign, title, is_subject=uid == subject))
+
+            line = places["told", *key]
+            text = f"{unit(place.free)} free"
+            svg_text(layer.texts, line.x + line.width, line.y + line.height - 3, text, "au-told")
             _draw_bar(layer, places[key], place.capacity, parts)
 
     return layer
 
 
-def _draw_bar(
-    layer: Layer, box: Box, whole: int, parts: Iterable[tuple[int, Sign, str, bool]]
-) -> None:
+class _BarPart(Record):
+    """What one holder has of the amount that a bar shows."""
+
+    amount: int
+    sign: Sign
+    title: str
+    is_subject: bool = False
+
+
+def _draw_bar(layer: Layer, box: Box, capacity: int, parts: Iterable[_BarPart]) -> None:
     """Append the parts of a bar, each as wide as its amount asks for and wide enough to be seen."""
-    x, end = box.x, box.x + box.width
-    for amount, sign, title, is_subject in parts:
-        width = min(max(_NARROWEST_PART, round(box.width * amount / max(1, whole))), end - x)
+    x = box.x
+    end = box.x + box.width
+    for part in parts:
+        proportional_width = round(box.width * part.amount / max(1, capacity))
+        width = min(max(_NARROWEST_PART, proportional_width), end - x)
         if width <= 0:
             break
-        _draw_held(
-            layer.shapes,
-            _outline(x, box.y, width, box.height),
-            sign.fill,
-            title,
-            is_subject=is_subject,
-        )
+
+        outline = _outline(x, box.y, width, box.height)
+        _draw_part(layer.shapes, outline, part.sign.fill, part.title, is_subject=part.is_subject)
         x += width
-        if text_width(sign.text, _SIGN_FONT) + 4 <= width:
-            svg_text(layer.texts, x - 2, box.y + box.height - 4, sign.text, "au-sign")
+        if text_width(part.sign.text, _SIGN_FONT) + 4 <= width:
+            svg_text(layer.texts, x - 2, box.y + box.height - 4, part.sign.text, "au-sign")
 
 
-def _draw_held(shapes: Element, outline: str, fill: str, title: str, *, is_subject: bool) -> None:
+def _draw_part(shapes: Element, outline: str, fill: str, title: str, *, is_subject: bool) -> None:
     """Append what somebody holds, or an entry of the legend."""
-    group = add(shapes, "g", fill=fill, class_="au-held au-subject" if is_subject else "au-held")
+    group = add(shapes, "g", fill=fill, class_=_holder_class(is_subject=is_subject))
     add(group, "title", title)
     add(group, "path", d=outline)
 
 
-def _held(
+def _pod_amounts(
     holdings: Holdings, resource: ResourceAmounts, place: PlaceAmounts
 ) -> dict[str, tuple[str, int]]:
     """Return by uid the name of each pod that holds some of a resource in a place, and how much."""
-    found: dict[str, tuple[str, int]] = {}
-    for one, amount, reused in holdings.holders(resource, place.numa_nodes):
-        found[one.pod_uid] = one.pod, found.get(one.pod_uid, ("", 0))[1] + amount - reused
-    return found
+    pods: dict[str, tuple[str, int]] = {}
+    for holding, amount, reused in holdings.holders(resource, place.numa_nodes):
+        _, amount_before = pods.get(holding.pod_uid, ("", 0))
+        pods[holding.pod_uid] = holding.pod, amount_before + amount - reused
+
+    return pods
 
 
 class Sign(Record):
@@ -263,27 +260,29 @@ class Sign(Record):
 
     @property
     def _name(self) -> str:
-        return (
-            "au-r" if self.number < 0 else f"au-p{self.number % (len(_TINTS) * len(_MOTIFS) // 2)}"
-        )
+        if self.number < 0:
+            return "au-r"
+        return f"au-p{self.number % (len(_TINTS) * len(_MOTIFS) // 2)}"
 
     def pattern(self) -> Element:
         """Return the definition of the pattern that `fill` names."""
-        tint, line, motif = (some[self.number % len(some)] for some in (_TINTS, _LINES, _MOTIFS))
         if self.number < 0:
             tint, line, motif = "#d6d6d6", "#777", _CROSSED
+        else:
+            tint, line, motif = (
+                choices[self.number % len(choices)] for choices in (_TINTS, _LINES, _MOTIFS)
+            )
 
-        made = Element(
+        element = Element(
             "pattern",
             {"id": self._name, "patternUnits": "userSpaceOnUse", "width": "6", "height": "6"},
         )
-        SubElement(made, "path", {"d": "M0 0h6v6h-6z", "fill": tint})
+        SubElement(element, "path", {"d": "M0 0h6v6h-6z", "fill": tint})
         if motif:
-            SubElement(
-                made, "path", {"d": motif, "stroke": line, "stroke-opacity": "0.6", "fill": "none"}
-            )
+            stroke = {"stroke": line, "stroke-opacity": "0.6", "fill": "none"}
+            SubElement(element, "path", {"d": motif, **stroke})
 
-        return made
+        return element
 
 
 # The sign of what no pod can have for itself.
@@ -297,17 +296,20 @@ def signs_of(holders: Iterable[str]) -> dict[str, Sign]:
 
 def sign_of(number: int) -> Sign:
     """Return the sign of a holder by its number, counted from 0."""
-    text, rest = "", number
-    while rest >= 0:
-        rest, last = divmod(rest, len(_LETTERS))
-        text = _LETTERS[last] + text
-        rest -= 1
+    text = ""
+    quotient = number
+    while quotient >= 0:
+        quotient, letter = divmod(quotient, len(_LETTERS))
+        text = _LETTERS[letter] + text
+        quotient -= 1
+
     return Sign(text, number)
 
 
 def patterns(signs: Iterable[Sign]) -> list[Element]:
     """Return the definition of each pattern that these signs use, once."""
-    return [one.pattern() for one in {sign.fill: sign for sign in signs}.values()]
+    by_fill = {sign.fill: sign for sign in signs}
+    return [sign.pattern() for sign in by_fill.values()]
 
 
 def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple[Box, Layer]:
@@ -322,22 +324,19 @@ def legend(names: Mapping[Sign, str], subject: Sign | None, width: int) -> tuple
     boxes = []
     for _, name in entries:
         label = fitted(name, _WIDEST_NAME, CELL_FONT)
-        boxes.append(
-            Box("entry", _SWATCH[0] + text_width(label, CELL_FONT) + 18, 18, label, drawable(name))
-        )
+        entry_width = _SWATCH[0] + text_width(label, CELL_FONT) + 18
+        boxes.append(Box("entry", entry_width, 18, label, drawable(name)))
 
     whole = framed("group", in_rows(boxes, width - 20, 2), padding=10)
     layer = Layer(Element("g"), Element("g", {"class": "au-texts"}))
     for (sign, _), box in zip(entries, whole.children, strict=True):
         fill = sign.fill if sign.text else "#fff"
-        _draw_held(
-            layer.shapes,
-            _outline(box.x, box.y, *_SWATCH),
-            fill,
-            box.title,
-            is_subject=sign == subject,
-        )
-        svg_text(layer.texts, box.x + _SWATCH[0] - 3, box.y + _SWATCH[1] - 4, sign.text, "au-sign")
-        svg_text(layer.texts, box.x + _SWATCH[0] + 5, box.y + _SWATCH[1] - 4, box.label, "au-label")
+        outline = _outline(box.x, box.y, *_SWATCH)
+        _draw_part(layer.shapes, outline, fill, box.title, is_subject=sign == subject)
+
+        right = box.x + _SWATCH[0]
+        baseline = box.y + _SWATCH[1] - 4
+        svg_text(layer.texts, right - 3, baseline, sign.text, "au-sign")
+        svg_text(layer.texts, right + 5, baseline, box.label, "au-label")
 
     return whole, layer

@@ -32,16 +32,17 @@ def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = frozenset()
 ) -> Element:
     """Return a table of texts; `numbers` are columns that are right-aligned."""
-    made = Element("table")
+    element = Element("table")
     for part, tag, lines in (("thead", "th", [columns]), ("tbody", "td", rows)):
-        parent = add(made, part)
+        parent = add(element, part)
         for cells in lines:
             line = add(parent, "tr")
             for column, text in zip(columns, cells, strict=True):
                 cell = add(line, tag, text.replace("\n", "; "))
                 if column in numbers:
                     cell.set("class", "number")
-    return made
+
+    return element
 
 
 def heading(text: str, level: int = 2) -> Element:
@@ -51,24 +52,25 @@ def heading(text: str, level: int = 2) -> Element:
 
 def paragraph(text: str, tag: str = "p") -> Element:
     """Return a paragraph, or another element with a text."""
-    made = Element(tag)
-    made.text = drawable(text)
-    return made
+    element = Element(tag)
+    element.text = drawable(text)
+    return element
 
 
 def listed(texts: Iterable[str]) -> Element:
     """Return a list of texts."""
-    made = Element("ul")
+    element = Element("ul")
     for text in texts:
-        add(made, "li", text)
-    return made
+        add(element, "li", text)
+
+    return element
 
 
 def scrolling(element: Element) -> Element:
     """Return an element in a box of its own that scrolls when it is wider than the page."""
-    made = Element("div", {"class": "scrolling"})
-    made.append(element)
-    return made
+    box = Element("div", {"class": "scrolling"})
+    box.append(element)
+    return box
 
 
 def page(title: str, parts: Iterable[Element]) -> str:
@@ -84,9 +86,11 @@ def page(title: str, parts: Iterable[Element]) -> str:
     add(head, "meta", name="viewport", content="width=device-width, initial-scale=1")
     add(head, "title", title)
     add(head, "style").text = style("page")
+
     body = add(root, "body")
     body.append(heading(title, 1))
     body.extend(parts)
+
     return "<!DOCTYPE html>\n" + tostring(root, encoding="unicode", method="html") + "\n"
 
 
@@ -103,18 +107,27 @@ def containers_table(containers: Mapping[str, Mapping[str, Any]]) -> Element:
     Args:
         containers: by name, as `Admission.to_dict` has them.
     """
-    told = {name: allocation_cells(got, "; ") for name, got in containers.items()}
-    rows = [(name, *(cell.replace(",", ", ") for cell in cells)) for name, cells in told.items()]
+    rows = []
+    for name, allocation in containers.items():
+        cells = allocation_cells(allocation, "; ")
+        rows.append((name, *(cell.replace(",", ", ") for cell in cells)))
+
     return table(("container", "NUMA nodes", "preferred", "CPUs", "memory", "devices"), rows)
 
 
 def holders_table(holdings: Holdings, signs: Mapping[str, Sign]) -> Element:
-    """Return what each container on a node holds, with the sign of its pod in the picture, by uid."""
-    texts = {uid: sign.text for uid, sign in signs.items()}
-    rows = [
-        (texts.get(one.pod_uid, "-"), one.pod, one.container, *one.cells("; "))
-        for one in holdings.containers
-    ]
+    """Return what each container on a node holds, with the sign of its pod in the picture.
+
+    Args:
+        holdings: of the node.
+        signs: by uid of the pod.
+    """
+    rows = []
+    for holding in holdings.containers:
+        sign = signs.get(holding.pod_uid)
+        text = "-" if sign is None else sign.text
+        rows.append((text, holding.pod, holding.container, *holding.cells("; ")))
+
     return table(("sign", "pod", "container", "CPUs", "memory", "devices"), rows)
 
 
@@ -125,7 +138,7 @@ class Scene(Record):
         holdings: None: the machine alone.
         subject: the uid of a pod to be drawn with heavy lines.
         remarks: lines to write into NUMA nodes, by kernel id.
-        words: by resource, how its amounts are written where the page has a unit for them.
+        units: by resource, how its amounts are written where the page has a unit for them.
         subtitle: empty: the machine in one line.
         is_headed: False: title and subtitle stand elsewhere on the page.
     """
@@ -136,19 +149,21 @@ class Scene(Record):
     holdings: Holdings | None = None
     subject: str = ""
     remarks: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    words: Mapping[str, Callable[[int], str]] = field(default_factory=dict)
+    units: Mapping[str, Callable[[int], str]] = field(default_factory=dict)
     subtitle: str = ""
     is_headed: bool = True
 
     @property
     def signs(self) -> dict[str, overlay.Sign]:
         """The sign of each pod that holds something, by uid."""
-        return overlay.signs_of(one.pod_uid for one in self.holders)
+        return overlay.signs_of(holding.pod_uid for holding in self.holders)
 
     @property
     def holders(self) -> list[ContainerHolding]:
         """The containers that hold something."""
-        return [one for one in self.holdings.containers if one] if self.holdings else []
+        if not self.holdings:
+            return []
+        return [holding for holding in self.holdings.containers if holding]
 
 
 def drawing_of(scene: Scene) -> str:
@@ -162,32 +177,35 @@ def scene_element(scene: Scene) -> Element:
     if scene.is_headed:
         boxes = group(stacked([_heading(scene, max(boxes.width, _LEAST_WIDTH)), boxes]))
 
-    width, height = max(boxes.width, _LEAST_WIDTH), boxes.height
+    width = max(boxes.width, _LEAST_WIDTH)
+    height = boxes.height
     layers = [overlay.Layer(*box_layers(boxes))]
-    used: list[overlay.Sign] = []
+    legend_signs: list[overlay.Sign] = []
     if scene.holdings is not None:
-        places, signs = overlay.places_of(boxes), scene.signs
+        places = overlay.places_of(boxes)
+        signs = scene.signs
         layers.append(overlay.reserved_layer(places, scene.holdings.reserved_cpus))
         layers.append(
-            overlay.amounts_layer(places, scene.holdings, signs, scene.subject, words=scene.words)
+            overlay.amounts_layer(places, scene.holdings, signs, scene.subject, units=scene.units)
         )
-        # the subject comes last, so that no neighbour hides its lines
-        for one in sorted(scene.holders, key=lambda one: one.pod_uid == scene.subject):
-            is_subject = one.pod_uid == scene.subject
-            layers.append(
-                overlay.holding_layer(places, one, signs[one.pod_uid], is_subject=is_subject)
-            )
 
-        names = {signs[one.pod_uid]: one.pod for one in scene.holders}
+        # the subject comes last, so that no neighbour hides its lines
+        for holding in sorted(scene.holders, key=lambda holder: holder.pod_uid == scene.subject):
+            is_subject = holding.pod_uid == scene.subject
+            sign = signs[holding.pod_uid]
+            layers.append(overlay.holding_layer(places, holding, sign, is_subject=is_subject))
+
+        names = {signs[holding.pod_uid]: holding.pod for holding in scene.holders}
+        legend_signs = [overlay.RESERVED, *names]
         box, layer = overlay.legend(names, signs.get(scene.subject), width)
         for element in (layer.shapes, layer.texts):
             element.set("transform", f"translate(0 {height})")
+
         layers.append(layer)
         height += box.height
-        used = [overlay.RESERVED, *names]
 
-    drawn = [*(one.shapes for one in layers), *(one.texts for one in layers)]
-    return picture(width, height, scene.title, drawn, overlay.patterns(used))
+    elements = [*(layer.shapes for layer in layers), *(layer.texts for layer in layers)]
+    return picture(width, height, scene.title, elements, overlay.patterns(legend_signs))
 
 
 def _heading(scene: Scene, width: int) -> Box:
@@ -195,11 +213,8 @@ def _heading(scene: Scene, width: int) -> Box:
     room = width - 2 * _MARGIN
     title = Box("title", room, 20, fitted(scene.title, room, _TITLE_FONT + 1))
     lines = wrapped(scene.subtitle or summary(scene.machine), room, FONT, _MOST_LINES)
-    return framed(
-        "group",
-        stacked([title, *(Box("line", room, 15, line) for line in lines)], 0),
-        padding=_MARGIN,
-    )
+    boxes = [title, *(Box("line", room, 15, line) for line in lines)]
+    return framed("group", stacked(boxes, 0), padding=_MARGIN)
 
 
 def machine_page(scene: Scene) -> str:
@@ -216,26 +231,27 @@ def machine_tables(machine: Machine, devices: Inventory) -> Iterator[Element]:
     rows: list[tuple[str, ...]] = []
     for node in machine.numa_nodes:
         cpus = CPUSet(cpu for core in node.cores for cpu in core.cpus)
-        pages = ", ".join(f"{one.count} x {one.size}" for one in node.hugepages if one.count)
         sockets = CPUSet({core.socket for core in node.cores})
-        cells = (str(sockets), f"{len(node.cores)}", f"{len(cpus)}", str(cpus).replace(",", ", "))
-        rows.append(
-            (f"{node.id}", *(cell or "-" for cell in cells), short_bytes(node.memory), pages or "-")
+        cells = (
+            str(sockets),
+            str(len(node.cores)),
+            str(len(cpus)),
+            str(cpus).replace(",", ", "),
+            short_bytes(node.memory),
+            ", ".join(f"{pages.count} x {pages.size}" for pages in node.hugepages if pages.count),
         )
+        rows.append((str(node.id), *(cell or "-" for cell in cells)))
 
     yield table(columns, rows, frozenset({"NUMA node", "cores", "CPUs", "memory"}))
     if devices:
         yield heading("Devices")
-        rows = [
-            (
-                resource,
-                one.id,
-                ", ".join(map(str, one.numa_nodes or ())) or "any",
-                "yes" if one.healthy else "no",
-            )
-            for resource, found in sorted(devices.items())
-            for one in found
-        ]
+        rows = []
+        for resource, resource_devices in sorted(devices.items()):
+            for device in resource_devices:
+                numa_nodes = ", ".join(map(str, device.numa_nodes or ()))
+                health = "yes" if device.healthy else "no"
+                rows.append((resource, device.id, numa_nodes or "any", health))
+
         yield table(("resource", "device", "NUMA nodes", "healthy"), rows)
 
     if machine.distance_matrix and len(machine.numa_nodes) > 1:

@@ -20,31 +20,43 @@ _UNSEEN: Final = frozenset({"group", "text", "told", "title", "line", "machine"}
 
 @cache
 def style(name: str) -> str:
-    """Return the look of a thing; classes of pictures begin with `au`, since a notebook's page has others."""
+    """Return the look of a thing.
+
+    Classes of pictures begin with `au`, since a notebook's page has others.
+    """
     return f"\n{Path(__file__).with_name(f'{name}.css').read_text('utf-8')}"
 
 
 def add(parent: Element, tag: str, text: str = "", /, **attributes: object) -> Element:
-    """Append an element to another and return it; underscores in names of attributes stand for hyphens."""
-    names = {
+    """Append an element to another and return it.
+
+    Underscores in names of attributes stand for hyphens.
+    """
+    svg_attributes = {
         name.rstrip("_").replace("_", "-"): drawable(str(value))
         for name, value in attributes.items()
     }
-    made = SubElement(parent, tag, names)
+    element = SubElement(parent, tag, svg_attributes)
     if text:
-        made.text = drawable(text)
-    return made
+        element.text = drawable(text)
+
+    return element
 
 
 def svg_text(parent: Element, x: float, y: float, text: str, class_: str = "") -> None:
     """Append a line of text whose baseline begins, or ends, at a point."""
-    if text:
-        add(parent, "text", text, x=x, y=y, **({"class": class_} if class_ else {}))
+    if not text:
+        return
+
+    element = add(parent, "text", text, x=x, y=y)
+    if class_:
+        element.set("class", class_)
 
 
 def box_layers(boxes: Box) -> tuple[Element, Element]:
-    """Return the shapes of a box and all inside it, and apart from them the text that is to be above all shapes."""
-    shapes, texts = Element("g"), Element("g", {"class": "au-texts"})
+    """Return the shapes of a box and all inside it, and the text that is to be above all shapes."""
+    shapes = Element("g")
+    texts = Element("g", {"class": "au-texts"})
     for box in walk(boxes):
         if box.kind not in _UNSEEN:
             shape = add(
@@ -83,11 +95,12 @@ def _write_label(texts: Element, box: Box) -> None:
 def picture(
     width: int, height: int, title: str, layers: Iterable[Element], patterns: Sequence[Element] = ()
 ) -> Element:
-    """Return an SVG element of layers, the lowest first, with its style and the patterns that it uses."""
+    """Return an SVG element of layers, the lowest first, with its style and patterns."""
     size = {"width": str(width), "height": str(height), "viewBox": f"0 0 {width} {height}"}
     root = Element(
         "svg", {"xmlns": "http://www.w3.org/2000/svg", "class": "au", "role": "img", **size}
     )
+
     add(root, "title", title)
     add(root, "style").text = style("picture")
     if patterns:
