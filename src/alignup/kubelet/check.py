@@ -1,6 +1,6 @@
-"""Checks the files of a kubelet against each other, the machine, the configuration and the pods; writes nothing.
+"""Checks a kubelet's files against each other, the machine, the configuration and the pods.
 
-The states of CPU manager and memory manager are checked as `validateState` of
+Nothing is written. The states of CPU manager and memory manager are checked as `validateState` of
 `pkg/kubelet/cm/cpumanager` and `memorymanager/policy_static.go` does, with its messages letter for
 letter.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import cache, partial
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,7 @@ from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_documen
 from alignup.kubernetes.versions import KubeletVersion, release_of
 from alignup.machine.bits import union
 from alignup.machine.cpuset import CPUSet
-from alignup.node.holdings import ContainerHolding, holdings_of
+from alignup.node.holdings import ContainerHolding, Holdings, holdings_of
 from alignup.node.restart import admit_again, check_start
 from alignup.providers.cpu.distribution import never_ends
 from alignup.providers.cpu.provider import reserved_by, reserved_fault
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from alignup.kubernetes.pod import Pod
     from alignup.machine.machine import Machine
     from alignup.node.node import Node
-    from alignup.topology_manager.admission import Admission
+    from alignup.topology_manager.admission import Admission, MemoryBlock
 
 # The first words of the findings about each.
 _FILES: Final = {"cpu": CPU_STATE, "memory": MEMORY_STATE, "device": DEVICE_CHECKPOINT}
@@ -104,14 +104,17 @@ def finding(kind: str, text: str, message: str = "", file: str = "") -> Finding:
         file: where it is; empty: in the checkpoint that findings of this kind are in, by its path
             in the layout.
     """
-    told = _kinds()[kind]
-    effect = told.get("effect") or f'the kubelet does not start: "{message}"'
-    return Finding(kind, file or _FILES[told["file"]], text, effect, told["repair"])
+    facts = _facts_by_kind()[kind]
+    effect = facts.get("effect") or f'the kubelet does not start: "{message}"'
+    return Finding(kind, file or _FILES[facts["file"]], text, effect, facts["repair"])
 
 
 @cache
-def _kinds() -> dict[str, dict[str, str]]:
-    """Return by kind its file, where that is always the same, what the kubelet does, likewise, and how to mend it."""
+def _facts_by_kind() -> dict[str, dict[str, str]]:
+    """Return by kind of finding how to mend it, its file, and what the kubelet does.
+
+    File and effect are there only where they are always the same.
+    """
     kinds: dict[str, dict[str, str]] = json.loads(
         Path(__file__).with_name("findings.json").read_bytes()
     )
@@ -129,94 +132,100 @@ def check_node(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
         InputError: there is no file of a kubelet, or something else than a state file is damaged.
     """
     places = {path: files.place(path) for path in _FILES.values()}
-    return [replace(one, file=places.get(one.file, one.file)) for one in _found(files, options)]
+    return [
+        replace(problem, file=places.get(problem.file, problem.file))
+        for problem in _findings(files, options)
+    ]
 
 
-def _found(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
+def _findings(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     """Return the findings, those in a checkpoint with its path in the layout."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     values: dict[str, Any] = {}
 
     def read(version: KubeletVersion) -> checkpoints.KubeletState:
         names = {path: name for name, path in _FILES.items()}
-        for path, one in checkpoints.read_checkpoints(files, version):
-            if isinstance(one, InputError):
-                found.append(finding(f"{names[path]}-file-damaged", str(one)))
+
+        for path, checkpoint in checkpoints.read_checkpoints(files, version):
+            if isinstance(checkpoint, InputError):
+                findings.append(finding(f"{names[path]}-file-damaged", str(checkpoint)))
             else:
-                values[path] = one
-                found.extend(_owner(files, path))
+                values[path] = checkpoint
+                findings.extend(_owner(files, path))
 
         return checkpoints.state_of(values)
 
     records = read_records(files, options, read)
-    machine = options.get("machine") or (machine_of(files) if files.kernel is not None else None)
+    machine = options.get("machine")
+    if machine is None and files.kernel is not None:
+        machine = machine_of(files)
+
     source = records.configuration.source
     try:
         config = config_of(records, machine)
     except InputError as error:
-        return [*found, finding("configuration", str(error), file=source)]
+        return [*findings, finding("configuration", str(error), file=source)]
 
     if machine is not None and source:
         try:
             check_start(machine, config)
         except ConfigError as error:
-            found.append(
-                finding(
-                    "reservations", "the reservations do not suit the machine", str(error), source
-                )
-            )
+            text = "the reservations do not suit the machine"
+            findings.append(finding("reservations", text, str(error), source))
 
-    found += _missing(records, config, {*values, *(one.file for one in found)})
-    found += _formats(values, config)
-    wrong = {one.file for one in found}
-    intact = {path: value for path, value in values.items() if path not in wrong}
+    findings += _missing(records, config, {*values, *(problem.file for problem in findings)})
+    findings += _formats(values, config)
+
+    wrong_files = {problem.file for problem in findings}
+    intact = {path: value for path, value in values.items() if path not in wrong_files}
+
     if records.newer:
         doubt = f"as kubelet {records.version} reads it; what {records.newer} reads is not known"
-        found = [
-            replace(one, text=f"{one.text} ({doubt})") if one.kind.endswith(_UNSURE) else one
-            for one in found
-        ]
+        findings = [_doubted(problem, doubt) for problem in findings]
 
-    return [
-        *found,
-        *_contents(replace(records, state=checkpoints.state_of(intact)), machine, config),
-    ]
+    intact_records = replace(records, state=checkpoints.state_of(intact))
+    return [*findings, *_contents(intact_records, machine, config)]
+
+
+def _doubted(problem: Finding, doubt: str) -> Finding:
+    """Return a finding with a doubt, where a newer release may have changed what it is about."""
+    if not problem.kind.endswith(_UNSURE):
+        return problem
+    return replace(problem, text=f"{problem.text} ({doubt})")
 
 
 def _owner(files: NodeFiles, path: str) -> Iterator[Finding]:
     """Yield that a file is not its folder's owner's."""
-    if isinstance(files, FolderFiles):
-        owner, folders = files.path_of(path).stat().st_uid, files.path_of(path).parent.stat().st_uid
-        if owner != folders:
-            yield finding(
-                "owner",
-                f"the file belongs to user {owner}, and its folder to user {folders}",
-                file=path,
-            )
+    if not isinstance(files, FolderFiles):
+        return
+
+    file = files.path_of(path)
+    owner = file.stat().st_uid
+    folder_owner = file.parent.stat().st_uid
+    if owner != folder_owner:
+        text = f"the file belongs to user {owner}, and its folder to user {folder_owner}"
+        yield finding("owner", text, file=path)
 
 
 def _missing(
-    records: NodeRecords, config: KubeletConfig, there: Collection[str]
+    records: NodeRecords, config: KubeletConfig, paths: Collection[str]
 ) -> Iterator[Finding]:
-    """Yield the files that should be there."""
+    """Yield the files that should be among those that are there."""
     # without a plugin there is no file of them
     has_devices = bool(records.allocatable and records.allocatable.devices)
-    wanted = (
-        config.cpu_manager_policy == "static",
-        config.memory_manager_policy == "Static",
-        has_devices,
-    )
-    gone = [
-        name
-        for name, is_wanted in zip(_FILES, wanted, strict=True)
-        if is_wanted and _FILES[name] not in there
-    ]
-    if gone and not there:
+    needs = {
+        "cpu": config.cpu_manager_policy == "static",
+        "memory": config.memory_manager_policy == "Static",
+        "device": has_devices,
+    }
+    missing = [name for name, is_needed in needs.items() if is_needed and _FILES[name] not in paths]
+
+    if missing and not paths:
         folder = records.files.place(CPU_STATE).removesuffix("/cpu_manager_state")
         yield finding("no-state", "the kubelet's folder has no state file", file=folder)
         return
 
-    for name in gone:
+    for name in missing:
         yield finding(f"{name}-file-missing", "there is no such file")
 
 
@@ -225,10 +234,12 @@ def _formats(values: Mapping[str, Any], config: KubeletConfig) -> Iterator[Findi
     # a kubelet that knows more formats than those takes each of them, whatever its gates are
     takes_all = len(release_of(config.version).checkpoints["memory_manager_state"]) > _GATED_FORMATS
     newest = 3 if takes_all or config.feature_gates.get(_POD_LEVEL_GATE) else 2
+
     for name, path in _FILES.items():
         value = values.get(path)
         if value is None:
             continue
+
         if not value.is_intact:
             text = (
                 f"the checksum in the file is {value.checksum}, and its content has "
@@ -246,15 +257,11 @@ def _contents(
     """Yield what is wrong with what the files say."""
     state = records.state
     if state.cpu is not None:
-        reserved, cpus = config.reserved_system_cpus, None
-        if machine is not None:
-            reserved, cpus = (
-                CPUSet.from_int(reserved_by(config, machine)),
-                CPUSet.from_int(machine.cpus),
-            )
-
-        yield from _check_cpus(state.cpu, config, reserved, cpus)
-        if machine is not None:
+        if machine is None:
+            yield from _check_cpus(state.cpu, config, config.reserved_system_cpus, None)
+        else:
+            reserved = CPUSet.from_int(reserved_by(config, machine))
+            yield from _check_cpus(state.cpu, config, reserved, CPUSet.from_int(machine.cpus))
             yield from _endless(state.cpu, config, machine, reserved)
 
     if state.memory is not None:
@@ -264,8 +271,11 @@ def _contents(
         yield from _check_devices(state.devices, records.allocatable)
 
     yield from _check_stale(state, stale_entries(records))
+
     running = [
-        one.pod.read_as(config.profile.pods) for one in records.pods or () if one.phase == "Running"
+        document.pod.read_as(config.profile.pods)
+        for document in records.pods or ()
+        if document.phase == "Running"
     ]
     yield from _check_pods(state, running, config)
 
@@ -281,23 +291,22 @@ def _check_cpus(
         reserved: the CPUs that it reserves.
         cpus: the CPUs of the machine that are online; None: not known.
     """
-    if state.policy != config.cpu_manager_policy:
-        wanted = config.cpu_manager_policy
+    policy = config.cpu_manager_policy
+    if state.policy != policy:
+        text = f"written under the policy {state.policy or 'of no name'}"
         message = (
-            f'configured policy "{wanted}" differs from state checkpoint policy "{state.policy}"'
+            f'configured policy "{policy}" differs from state checkpoint policy "{state.policy}"'
         )
-        yield finding(
-            "cpu-policy", f"written under the policy {state.policy or 'of no name'}", message
-        )
+        yield finding("cpu-policy", text, message)
         return
 
-    if config.cpu_manager_policy != "static":
+    if policy != "static":
         return
+
     if not state.shared:
         if state.entries:
-            yield finding(
-                "cpus-changed", "the shared pool is empty", "default cpuset cannot be empty"
-            )
+            message = "default cpuset cannot be empty"
+            yield finding("cpus-changed", "the shared pool is empty", message)
 
         return
 
@@ -307,14 +316,17 @@ def _check_cpus(
         yield finding("reserved-cpus", *fault)
 
     yield from _overlaps(state)
+
     if cpus is not None:
-        yield from _changed_cpus(state, CPUSet(cpus - reserved) if strict else cpus)
+        if strict:
+            cpus = CPUSet(cpus - reserved)
+        yield from _changed_cpus(state, cpus)
 
 
 def _endless(
     state: CpuState, config: KubeletConfig, machine: Machine, reserved: CPUSet
 ) -> Iterator[Finding]:
-    """Yield the smallest number of CPUs with which the kubelet would go round forever, as things are now."""
+    """Yield the smallest number of CPUs with which the kubelet would now go round forever."""
     options = config.cpu_manager_policy_options
     if not (
         config.cpu_manager_policy == "static"
@@ -326,11 +338,12 @@ def _endless(
     if "distribution_never_ends" not in release_of(config.version).faults:
         return
 
-    topology, free = cpu_topology(machine), int(state.shared) & ~int(reserved)
+    topology = cpu_topology(machine)
+    free_cpus = int(state.shared) & ~int(reserved)
     together = topology.cpus_per_core
     one_socket = options.align_by_socket and config.profile.distribution_prefers_one_socket
-    for count in range(together, free.bit_count() + 1, together):
-        if never_ends(topology, free, count, together, in_one_socket=one_socket):
+    for count in range(together, free_cpus.bit_count() + 1, together):
+        if never_ends(topology, free_cpus, count, together, in_one_socket=one_socket):
             text = f"a container of {count} CPUs finds halves of cores left on NUMA nodes"
             yield finding("endless-distribution", text)
             return
@@ -343,37 +356,44 @@ def _overlaps(state: CpuState) -> Iterator[Finding]:
             both = CPUSet(cpus & state.shared)
             if both:
                 text = f"CPUs {both} of container {name} of pod {uid} are in the shared pool too"
-                told = (
+                message = (
                     f'pod: {uid}, container: {name} cpuset: "{cpus}" overlaps with default '
                     f'cpuset "{state.shared}"'
                 )
-                yield finding("cpu-overlap", text, told)
+                yield finding("cpu-overlap", text, message)
 
     pods = [
         (uid, union(map(int, containers.values()))) for uid, containers in state.entries.items()
     ]
-    for (one, mine), (other, theirs) in combinations(pods, 2):
-        if mine & theirs:
-            both = CPUSet.from_int(mine & theirs)
-            yield finding("cpus-given-twice", f"CPUs {both} are both pod {one}'s and pod {other}'s")
+    for (uid, cpus_of_pod), (second_uid, cpus_of_second) in combinations(pods, 2):
+        common = cpus_of_pod & cpus_of_second
+        if common:
+            text = f"CPUs {CPUSet.from_int(common)} are both pod {uid}'s and pod {second_uid}'s"
+            yield finding("cpus-given-twice", text)
 
 
 def _changed_cpus(state: CpuState, cpus: CPUSet) -> Iterator[Finding]:
     """Yield that the machine's CPUs are not those of the state."""
-    held = [cpus for containers in state.entries.values() for cpus in containers.values()]
-    written = CPUSet.from_int(union(map(int, [state.shared, *held, *state.pods.values()])))
-    differences = {
-        "the machine lacks CPUs of the file:": written - cpus,
-        "the file lacks CPUs:": cpus - written,
-    }
-    words = [f"{words} {some}" for words, some in differences.items() if some]
-    if words:
-        message = (
-            f'current set of available CPUs "{cpus}" doesn\'t match with CPUs in state "{written}"'
-        )
-        found = finding("cpus-changed", " and ".join(words), message)
-        lost = written - cpus
-        yield replace(found, repair=f"bring the CPUs back, or {found.repair}") if lost else found
+    exclusive = [cpus for containers in state.entries.values() for cpus in containers.values()]
+    written = CPUSet.from_int(union(map(int, [state.shared, *exclusive, *state.pods.values()])))
+    if written == cpus:
+        return
+
+    texts = []
+    lost, new = written - cpus, cpus - written
+    if lost:
+        texts.append(f"the machine lacks CPUs of the file: {lost}")
+    if new:
+        texts.append(f"the file lacks CPUs: {new}")
+
+    message = (
+        f'current set of available CPUs "{cpus}" doesn\'t match with CPUs in state "{written}"'
+    )
+    problem = finding("cpus-changed", " and ".join(texts), message)
+    if lost:
+        problem = replace(problem, repair=f"bring the CPUs back, or {problem.repair}")
+
+    yield problem
 
 
 def _check_memory(
@@ -382,59 +402,69 @@ def _check_memory(
     """Yield what is wrong; without a machine, less can be checked."""
     policy = config.memory_manager_policy
     if state.policy != policy:
+        text = f"written under the policy {state.policy or 'of no name'}"
         message = (
             f'[memorymanager] configured policy "{policy}" differs from state checkpoint '
             f'policy "{state.policy}"'
         )
-        yield finding(
-            "memory-policy", f"written under the policy {state.policy or 'of no name'}", message
-        )
+        yield finding("memory-policy", text, message)
         return
 
     if policy != "Static" or not state.nodes:
         return
 
     fresh = state.nodes if machine is None else _fresh_nodes(machine, config)
-    yield from [*_unknown(state, fresh), *_changed_memory(state, fresh)] or _books(
-        state, exact=not config.profile.memory_groups_checked
-    )
+    findings = [*_unknown(state, fresh), *_changed_memory(state, fresh)]
+    if findings:
+        yield from findings
+    else:
+        yield from _wrong_sums(state, exact=not config.profile.memory_groups_checked)
 
 
 def _fresh_nodes(machine: Machine, config: KubeletConfig) -> dict[int, checkpoints.NumaNodeState]:
     """Return the state that a memory manager writes on an empty node (`getDefaultMachineState`)."""
-    kept = {
-        (one.numa_node, kind): size for one in config.reserved_memory for kind, size in one.limits
+    reservations = {
+        (reservation.numa_node, kind): size
+        for reservation in config.reserved_memory
+        for kind, size in reservation.limits
     }
-    found = {}
+    states = {}
     for node in machine.numa_nodes:
         tables: dict[str, checkpoints.MemoryTable | None] = {}
         for kind, size in node.memory_by_type.items():
-            reserved = kept.get((node.id, kind), 0)
+            reserved = reservations.get((node.id, kind), 0)
             total = node.memory if kind == "memory" else size  # the kubelet counts the pages too
             tables[kind] = checkpoints.MemoryTable(
                 total, reserved, size - reserved, 0, size - reserved
             )
 
-        found[node.id] = checkpoints.NumaNodeState(assignments=0, tables=tables, cells=(node.id,))
+        states[node.id] = checkpoints.NumaNodeState(assignments=0, tables=tables, cells=(node.id,))
 
-    return found
+    return states
 
 
 def _unknown(
     state: checkpoints.MemoryState, nodes: Mapping[int, checkpoints.NumaNodeState]
 ) -> Iterator[Finding]:
     """Yield blocks on NUMA nodes, or of types, that the machine does not have."""
-    held = [(uid, *one) for uid, containers in state.entries.items() for one in containers.items()]
-    for uid, name, block in ((uid, name, block) for uid, name, blocks in held for block in blocks):
+    blocks = [
+        (uid, name, block)
+        for uid, containers in state.entries.items()
+        for name, blocks in containers.items()
+        for block in blocks
+    ]
+
+    for uid, name, block in blocks:
         where = f"container {name} of pod {uid} has {block.type}"
-        told = f"[memorymanager] (pod: {uid}, container: {name}) the memory assignment uses"
-        strange = [one for one in block.numa_nodes if one not in nodes]
+        message = f"[memorymanager] (pod: {uid}, container: {name}) the memory assignment uses"
+
+        strange = [numa_id for numa_id in block.numa_nodes if numa_id not in nodes]
         if strange:
             text = f"{where} of NUMA node {strange[0]}, which the machine does not have"
-            yield finding("memory-unknown", text, f"{told} the NUMA that does not exist")
-        elif any(block.type not in (nodes[one].tables or {}) for one in block.numa_nodes):
+            yield finding("memory-unknown", text, f"{message} the NUMA that does not exist")
+        elif any(block.type not in (nodes[numa_id].tables or {}) for numa_id in block.numa_nodes):
             text = f"{where}, which the machine does not have"
-            yield finding("memory-unknown", text, f"{told} memory resource that does not exist")
+            yield finding("memory-unknown", text, f"{message} memory resource that does not exist")
 
 
 def _changed_memory(
@@ -442,39 +472,48 @@ def _changed_memory(
 ) -> Iterator[Finding]:
     """Yield what there is on the machine, or reserved, and is not what was written."""
     for numa_id in sorted({*state.nodes, *fresh}):
-        if numa_id not in fresh or numa_id not in state.nodes:
-            who = "the machine has no" if numa_id not in fresh else "the file has no"
-            yield finding("memory-changed", f"{who} NUMA node {numa_id}")
+        if numa_id not in fresh:
+            yield finding("memory-changed", f"the machine has no NUMA node {numa_id}")
+            continue
+        if numa_id not in state.nodes:
+            yield finding("memory-changed", f"the file has no NUMA node {numa_id}")
             continue
 
-        then, now = state.nodes[numa_id], fresh[numa_id]
-        for kind in sorted({*(then.tables or {}), *(now.tables or {})}):
-            before, after = then.table(kind), now.table(kind)
-            amounts = (
-                (kind, before.total, after.total),
-                (f"{kind} that is reserved", before.system_reserved, after.system_reserved),
-                (f"{kind} for pods", before.allocatable, after.allocatable),
-            )
-            changed = next((one for one in amounts if one[1] != one[2]), None)
-            if changed is not None:
-                yield finding("memory-changed", _difference(numa_id, *changed))
-            elif (kind in (then.tables or {})) != (kind in (now.tables or {})):
-                yield finding(
-                    "memory-changed",
-                    f"NUMA node {numa_id} has {kind} in one of file and machine only",
-                )
+        written, present = state.nodes[numa_id], fresh[numa_id]
+        written_kinds, present_kinds = {*(written.tables or ())}, {*(present.tables or ())}
+        for kind in sorted(written_kinds | present_kinds):
+            difference = _difference(kind, written.table(kind), present.table(kind))
+            if difference:
+                yield finding("memory-changed", f"NUMA node {numa_id} has {difference}")
+            elif kind not in written_kinds & present_kinds:
+                text = f"NUMA node {numa_id} has {kind} in one of file and machine only"
+                yield finding("memory-changed", text)
 
 
-def _difference(numa_id: int, what: str, then: int, now: int) -> str:
-    """Return two amounts in words; in bytes where short ones look alike."""
-    new, old = short_bytes(now), short_bytes(then)
-    if new == old:
-        new, old = f"{now} bytes", f"{then} bytes"
-    return f"NUMA node {numa_id} has {new} of {what}, and had {old} when the file was written"
+def _difference(
+    kind: str, written: checkpoints.MemoryTable, present: checkpoints.MemoryTable
+) -> str:
+    """Return the first of a type's amounts that differ, in words; empty: they are the same.
+
+    In bytes where short amounts look alike.
+    """
+    amounts = (
+        (kind, written.total, present.total),
+        (f"{kind} that is reserved", written.system_reserved, present.system_reserved),
+        (f"{kind} for pods", written.allocatable, present.allocatable),
+    )
+    for name, before, now in amounts:
+        if before != now:
+            old, new = short_bytes(before), short_bytes(now)
+            if new == old:
+                old, new = f"{before} bytes", f"{now} bytes"
+            return f"{new} of {name}, and had {old} when the file was written"
+
+    return ""
 
 
-def _books(state: checkpoints.MemoryState, *, exact: bool) -> Iterator[Finding]:
-    """Yield where the file's books of memory do not follow from the blocks of containers.
+def _wrong_sums(state: checkpoints.MemoryState, *, exact: bool) -> Iterator[Finding]:
+    """Yield where the file's sums of memory do not follow from the blocks of containers.
 
     A start takes the blocks in no order, and the last one on a NUMA node says the node's group:
     where blocks of several groups are on one node, the kubelet starts at some times and not at
@@ -484,36 +523,47 @@ def _books(state: checkpoints.MemoryState, *, exact: bool) -> Iterator[Finding]:
         state: what is written.
         exact: compare each NUMA node, as kubelets up to 1.31 do, and not the sums of each group.
     """
-    by_pod = (
-        [state.pods[uid]] if uid in state.pods else of.values() for uid, of in state.entries.items()
-    )
-    held = [block for containers in by_pod for blocks in containers for block in blocks]
     groups: dict[int, Counter[tuple[int, ...]]] = {numa_id: Counter() for numa_id in state.nodes}
     sizes: Counter[tuple[tuple[int, ...], str]] = Counter()
-    for block in held:
+    for block in _counted_blocks(state):
         group = tuple(sorted(block.numa_nodes))
         sizes[group, block.type] += block.size
         for numa_id in group:
             groups[numa_id][group] += 1
 
-    is_mixed = any(len(some) > 1 for some in groups.values())
+    is_mixed = any(len(groups_of_node) > 1 for groups_of_node in groups.values())
     for numa_id, node in sorted(state.nodes.items()):
-        count, cells = groups[numa_id].total(), tuple(sorted(node.cells or ()))
-        there = set(groups[numa_id] or [(numa_id,)])
+        count = groups[numa_id].total()
+        cells = tuple(sorted(node.cells or ()))
+        groups_of_node = set(groups[numa_id] or [(numa_id,)])
+
         if count != node.assignments:
             text = (
                 f"NUMA node {numa_id} has {node.assignments} assignments, and {count} blocks "
                 "lie on it"
             )
             yield finding("memory-books", text)
-        elif there != {cells}:
-            told, other = (",".join(map(str, one)) for one in (cells, min(there - {cells})))
-            text = f"NUMA node {numa_id} is in the group {told}, and a block on it in {other}"
-            yield finding("memory-groups" if cells in there else "memory-books", text)
+        elif groups_of_node != {cells}:
+            written = ",".join(map(str, cells))
+            group_of_block = ",".join(map(str, min(groups_of_node - {cells})))
+            text = (
+                f"NUMA node {numa_id} is in the group {written}, and a block on it in "
+                f"{group_of_block}"
+            )
+            yield finding("memory-groups" if cells in groups_of_node else "memory-books", text)
         elif not is_mixed:
             yield from _amounts(state, cells, sizes)
             if exact:
                 yield from _amounts_of_node(state, numa_id, cells, sizes)
+
+
+def _counted_blocks(state: checkpoints.MemoryState) -> Iterator[MemoryBlock]:
+    """Yield the blocks of containers, of a pod that has memory as a whole its own ones."""
+    for uid, containers in state.entries.items():
+        if uid in state.pods:
+            yield from state.pods[uid]
+        else:
+            yield from chain.from_iterable(containers.values())
 
 
 def _amounts(
@@ -521,16 +571,19 @@ def _amounts(
     group: tuple[int, ...],
     sizes: Mapping[tuple[tuple[int, ...], str], int],
 ) -> Iterator[Finding]:
-    """Yield where free and held memory of a group of NUMA nodes are not what the sizes of its blocks leave."""
+    """Yield where memory of a group of NUMA nodes is not held and free as its blocks' sizes say."""
     for kind in state.nodes[group[0]].tables or {}:
-        tables = [state.nodes[one].table(kind) for one in group]
-        reserved, free = sum(one.reserved for one in tables), sum(one.free for one in tables)
-        there, taken = sum(one.allocatable for one in tables), sizes.get((group, kind), 0)
-        if reserved != min(taken, there) or free != there - reserved:
+        tables = [state.nodes[numa_id].table(kind) for numa_id in group]
+        reserved = sum(table.reserved for table in tables)
+        free = sum(table.free for table in tables)
+        allocatable = sum(table.allocatable for table in tables)
+        size = sizes.get((group, kind), 0)
+
+        if reserved != min(size, allocatable) or free != allocatable - reserved:
             where = ",".join(map(str, group))
             amounts = (
                 f"{reserved} bytes count as held and {free} as free; containers hold "
-                f"{taken} of {there}"
+                f"{size} of {allocatable}"
             )
             yield finding("memory-books", f"of {kind} on NUMA nodes {where}, {amounts}")
 
@@ -541,14 +594,17 @@ def _amounts_of_node(
     group: tuple[int, ...],
     sizes: Mapping[tuple[tuple[int, ...], str], int],
 ) -> Iterator[Finding]:
-    """Yield where a NUMA node holds other amounts than a start deals out, which fills the first nodes of a group."""
-    before = group[: group.index(numa_id)]
+    """Yield where a NUMA node holds other amounts than a start deals out.
+
+    A start fills the first nodes of a group.
+    """
+    earlier_ids = group[: group.index(numa_id)]
     for kind in state.nodes[numa_id].tables or {}:
         table = state.nodes[numa_id].table(kind)
-        left = sizes.get((group, kind), 0) - sum(
-            state.nodes[one].table(kind).allocatable for one in before
-        )
-        dealt = max(0, min(left, table.allocatable))
+        on_earlier = sum(state.nodes[earlier].table(kind).allocatable for earlier in earlier_ids)
+        to_deal = sizes.get((group, kind), 0) - on_earlier
+        dealt = max(0, min(to_deal, table.allocatable))
+
         if table.reserved != dealt:
             text = (
                 f"{table.reserved} bytes of {kind} on NUMA node {numa_id} count as held, and a "
@@ -560,14 +616,17 @@ def _amounts_of_node(
 def _check_devices(
     checkpoint: DeviceCheckpoint, allocatable: Allocatable | None
 ) -> Iterator[Finding]:
-    """Yield devices that are held twice, or that no plugin reports, where PodResources tells of them."""
+    """Yield devices that are held twice, or that no plugin reports.
+
+    The latter where PodResources tells of devices.
+    """
     holders: dict[tuple[str, str], str] = {}
     for entry in checkpoint.entries:
         for identity in entry.ids:
-            other = holders.setdefault((entry.resource, identity), entry.pod_uid)
-            if other != entry.pod_uid:
+            holder = holders.setdefault((entry.resource, identity), entry.pod_uid)
+            if holder != entry.pod_uid:
                 text = (
-                    f"{entry.resource} {identity} is both pod {other}'s and pod {entry.pod_uid}'s"
+                    f"{entry.resource} {identity} is both pod {holder}'s and pod {entry.pod_uid}'s"
                 )
                 yield finding("device-given-twice", text)
 
@@ -579,13 +638,14 @@ def _check_devices(
             yield finding("resource-gone", f"{resource} is registered and has no healthy device")
 
     for entry in checkpoint.entries:
-        there = {device.id for device in allocatable.devices.get(entry.resource, ())}
-        gone = [identity for identity in entry.ids if identity not in there]
-        if gone:
-            what = f"{entry.resource} {', '.join(gone)}, which no plugin reports as healthy"
-            yield finding(
-                "device-gone", f"container {entry.container} of pod {entry.pod_uid} holds {what}"
+        healthy = {device.id for device in allocatable.devices.get(entry.resource, ())}
+        unhealthy = [identity for identity in entry.ids if identity not in healthy]
+        if unhealthy:
+            text = (
+                f"container {entry.container} of pod {entry.pod_uid} holds {entry.resource} "
+                f"{', '.join(unhealthy)}, which no plugin reports as healthy"
             )
+            yield finding("device-gone", text)
 
 
 def _check_stale(
@@ -593,18 +653,20 @@ def _check_stale(
 ) -> Iterator[Finding]:
     """Yield entries of pods or containers that are gone."""
     devices = state.device_ids()
-    for uid, name in ((uid, name) for uid, names in stale.items() for name in names):
-        words = f"container {name} of pod {uid}, which is gone, has"
-        cpus, blocks = state.cpus(uid, name), state.blocks(uid, name)
+    containers = [(uid, name) for uid, names in stale.items() for name in names]
+    for uid, name in containers:
+        beginning = f"container {name} of pod {uid}, which is gone, has"
+
+        cpus = state.cpus(uid, name)
         if cpus is not None:
-            yield finding("stale-cpus", f"{words} CPUs {cpus}")
-        if blocks:
-            yield finding(
-                "stale-memory", f"{words} {', '.join(sorted({one.type for one in blocks}))}"
-            )
+            yield finding("stale-cpus", f"{beginning} CPUs {cpus}")
+
+        types = sorted({block.type for block in state.blocks(uid, name)})
+        if types:
+            yield finding("stale-memory", f"{beginning} {', '.join(types)}")
 
         for resource, ids in devices.get((uid, name), {}).items():
-            yield finding("stale-devices", f"{words} {resource} {', '.join(ids)}")
+            yield finding("stale-devices", f"{beginning} {resource} {', '.join(ids)}")
 
 
 def _check_pods(
@@ -618,21 +680,25 @@ def _check_pods(
     resources = state.devices.registered if state.devices else ()
     wants_cpus = state.cpu is not None and config.cpu_manager_policy == "static"
     wants_memory = state.memory is not None and config.memory_manager_policy == "Static"
+
     for pod in pods:
-        for one in pod.containers:
-            words = f"container {one.name} of pod {pod.namespaced_name} ({pod.uid}) runs and has no"
-            if wants_cpus and one.exclusive_cpus and state.cpus(pod.uid, one.name) is None:
-                yield finding("pod-without-cpus", f"{words} CPUs of its own there")
-            if wants_memory and one.memory and not state.blocks(pod.uid, one.name):
-                yield finding("pod-without-memory", f"{words} memory there")
-            held = devices.get((pod.uid, one.name), {})
+        for container in pod.containers:
+            name = container.name
+            beginning = f"container {name} of pod {pod.namespaced_name} ({pod.uid}) runs and has no"
+
+            if wants_cpus and container.exclusive_cpus and state.cpus(pod.uid, name) is None:
+                yield finding("pod-without-cpus", f"{beginning} CPUs of its own there")
+            if wants_memory and container.memory and not state.blocks(pod.uid, name):
+                yield finding("pod-without-memory", f"{beginning} memory there")
+
+            ids = devices.get((pod.uid, name), {})
             missing = [
-                name
-                for name, count in one.devices
-                if count and name in resources and not held.get(name)
+                resource
+                for resource, count in container.devices
+                if count and resource in resources and not ids.get(resource)
             ]
             if missing:
-                yield finding("pod-without-devices", f"{words} {', '.join(missing)} there")
+                yield finding("pod-without-devices", f"{beginning} {', '.join(missing)} there")
 
 
 class Outcome(Record):
@@ -657,26 +723,38 @@ class Outcome(Record):
 
     @property
     def keeps(self) -> bool:
-        """Whether it stays with what it holds; the memory of init containers that have ended does not matter."""
-        ended = {one.name for one in self.pod.init_containers if not one.is_sidecar}
-        before, after = (
-            [one for one in some if one.container not in ended] for some in (self.held, self.holds)
-        )
+        """Whether it stays with what it holds.
+
+        The memory of init containers that have ended does not matter.
+        """
+        ended = {
+            container.name for container in self.pod.init_containers if not container.is_sidecar
+        }
+        before = [holding for holding in self.held if holding.container not in ended]
+        after = [holding for holding in self.holds if holding.container not in ended]
         return self.refusal is None and before == after and not self.forgotten
 
     def to_dict(self, numa_node_ids: tuple[int, ...]) -> dict[str, Any]:
         """Return the outcome in JSON's types."""
-        again, got = self.again, self.again.containers if self.again is not None else {}
-        containers = {name: one.to_dict(numa_node_ids) for name, one in got.items()}
+        reason, message = "", ""
+        if self.refusal is not None:
+            reason, message = self.refusal.reason, self.refusal.message
+
+        again = None
+        if self.again is not None:
+            containers = {
+                name: allocation.to_dict(numa_node_ids)
+                for name, allocation in self.again.containers.items()
+            }
+            again = {**json_fields(self.again, "admitted", "reason"), "containers": containers}
+
         return {
             **json_fields(self.pod, "name", "namespace", "uid"),
             **json_fields(self, "keeps", "held", "holds", "forgotten"),
             "admitted": self.refusal is None,
-            "reason": "" if self.refusal is None else self.refusal.reason,
-            "message": "" if self.refusal is None else self.refusal.message,
-            "again": again
-            if again is None
-            else {**json_fields(again, "admitted", "reason"), "containers": containers},
+            "reason": reason,
+            "message": message,
+            "again": again,
         }
 
 
@@ -698,12 +776,12 @@ class Restart(Record):
     @property
     def keeps_all(self) -> bool:
         """Whether the kubelet starts, and every pod keeps what it holds."""
-        return not self.faults and all(one.keeps for one in self.outcomes)
+        return not self.faults and all(outcome.keeps for outcome in self.outcomes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what it does in JSON's types."""
         ids = self.node.machine.numa_node_ids if self.node else ()
-        pods = [one.to_dict(ids) for one in self.outcomes]
+        pods = [outcome.to_dict(ids) for outcome in self.outcomes]
         return {"starts": not self.faults, **json_fields(self, "faults", "damaged"), "pods": pods}
 
 
@@ -719,12 +797,12 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
         InputError: there is no file of a kubelet.
         AllocationError: the device checkpoint names devices that are not known.
     """
-    found = check_node(files, options)
-    faults = tuple(one for one in found if one.stops)
+    findings = check_node(files, options)
+    faults = tuple(problem for problem in findings if problem.stops)
     if faults:
         return Restart(faults)
 
-    damaged = tuple(one for one in found if one.kind in _FORGET)
+    damaged = tuple(problem for problem in findings if problem.kind in _FORGET)
     records = read_records(files, options, partial(_intact, files))
     source = records.configuration.source
     try:
@@ -735,33 +813,43 @@ def foretell(files: NodeFiles, options: KubeletOptions) -> Restart:
 
     node = make_node(records, options.get("machine") or machine_of(files)).node
     node.whole_verdict = True
-    created = {one.pod.uid: one.created or one.started for one in records.pods or ()}
-    pods = sorted(node.pods, key=lambda one: created.get(one.uid, ""))
+    created = {
+        document.pod.uid: document.created or document.started for document in records.pods or ()
+    }
+    pods = sorted(node.pods, key=lambda pod: created.get(pod.uid, ""))
+
     before = holdings_of(node)
     refused = admit_again(node, pods).refused
     after = holdings_of(node)
 
     def outcome(pod: Pod) -> Outcome:
-        held, holds = (
-            tuple(one for one in some.containers if one and one.pod_uid == pod.uid)
-            for some in (before, after)
-        )
-        if pod.uid not in refused:
-            return Outcome(
-                pod,
-                held,
-                holds,
-                forgotten=tuple(name for name, _ in pod.devices) if damaged else (),
-            )
+        held = _holdings_of_pod(before, pod)
+        holds = _holdings_of_pod(after, pod)
+        if pod.uid in refused:
+            refusal = node.admission(pod, refused[pod.uid])
+            return Outcome(pod, held, holds, refusal, node.try_admit(pod))
 
-        return Outcome(pod, held, holds, node.admission(pod, refused[pod.uid]), node.try_admit(pod))
+        forgotten = tuple(resource for resource, _ in pod.devices) if damaged else ()
+        return Outcome(pod, held, holds, forgotten=forgotten)
 
     return Restart((), tuple(map(outcome, pods)), node, damaged)
 
 
-def _intact(files: NodeFiles, version: KubeletVersion) -> checkpoints.KubeletState:
-    """Return the state as a kubelet reads it that starts: a damaged checkpoint of devices counts as none."""
-    read = checkpoints.read_checkpoints(files, version)
-    return checkpoints.state_of(
-        {path: one for path, one in read if not isinstance(one, InputError) and one.is_intact}
+def _holdings_of_pod(holdings: Holdings, pod: Pod) -> tuple[ContainerHolding, ...]:
+    """Return what the containers of a pod hold, without those that hold nothing."""
+    return tuple(
+        holding for holding in holdings.containers if holding and holding.pod_uid == pod.uid
     )
+
+
+def _intact(files: NodeFiles, version: KubeletVersion) -> checkpoints.KubeletState:
+    """Return the state as a kubelet that starts reads it.
+
+    A damaged checkpoint of devices counts as none.
+    """
+    intact = {
+        path: checkpoint
+        for path, checkpoint in checkpoints.read_checkpoints(files, version)
+        if not isinstance(checkpoint, InputError) and checkpoint.is_intact
+    }
+    return checkpoints.state_of(intact)
