@@ -112,13 +112,19 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Look for garbage as before; an extender that a test ran in this process let far more of it come together."""
+    """Look for garbage as before.
+
+    An extender that a test ran in this process let far more of it come together.
+    """
     gc.set_threshold(*THRESHOLDS)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    """Find the garbage that is left; pytest and the interpreter look a dozen times more at what remains tracked."""
+    """Find the garbage that is left.
+
+    Pytest and the interpreter look a dozen times more at what remains tracked.
+    """
     gc.collect()
     gc.freeze()
 
@@ -142,7 +148,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one process more than there are cores: a third of the longest tests wait for programs of their own."""
+    """Return one process more than there are cores.
+
+    A third of the longest tests wait for programs of their own.
+    """
     return len(os.sched_getaffinity(0)) + 1
 
 

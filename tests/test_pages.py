@@ -40,7 +40,10 @@ def blocks() -> list[Any]:
 
 
 def sessions(text: str) -> list[tuple[str, str]]:
-    """Return each command after a prompt, with the output shown below it; `> ` goes on with a command."""
+    """Return each command after a prompt, with the output shown below it.
+
+    `> ` goes on with a command.
+    """
     found = []
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, shown = re.match(r"((?:.*\n)(?:> .*\n)*)([\s\S]*)", part).groups()
@@ -49,7 +52,10 @@ def sessions(text: str) -> list[tuple[str, str]]:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Return whether the output is as shown: `...` stands for any lines, trailing blanks do not count."""
+    """Return whether the output is as shown.
+
+    `...` stands for any lines, trailing blanks do not count.
+    """
     shown_lines = [line.rstrip() for line in shown.splitlines()]
     text = "\n".join(line.rstrip() for line in printed.splitlines()).strip("\n")
     parts = [re.escape("\n".join(part).strip("\n")) for part in split_at_dots(shown_lines)]
@@ -69,7 +75,9 @@ def split_at_dots(lines: list[str]) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
-    """By page, one folder and one namespace for all its blocks, as a reader has: what one leaves a later one finds.
+    """By page, one folder and one namespace for all its blocks, as a reader has.
+
+    What one leaves a later one finds.
 
     The tests of a file are not dealt out to several processes (see conftest.py).
     """

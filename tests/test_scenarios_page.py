@@ -1,4 +1,7 @@
-"""The page about scenarios shows what is so: its examples are run, and its keys are the ones that are known."""
+"""The page about scenarios shows what is so.
+
+Its examples are run, and its keys are the ones that are known.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs an agent under load, in processes of its own: how fast it is, whether it stays small, whether it can be killed.
+"""Runs an agent under load, in processes of its own.
+
+How fast it is, whether it stays small, whether it can be killed.
 
     python tests/campaign/agent_campaign.py load|soak|kill|beside SECONDS
 
@@ -120,7 +122,10 @@ def exchange(connection, stream, message):
 
 
 def commands(campaign, seconds):
-    """Take and give back leases as commands do, each over a connection of its own; write how long that took."""
+    """Take and give back leases as commands do, each over a connection of its own.
+
+    Write how long that took.
+    """
     me, took, source, end = identify(os.getpid()), [], campaign.source(), time.monotonic() + seconds
     while time.monotonic() < end:
         start = time.perf_counter()
@@ -310,7 +315,10 @@ def beside(campaign, seconds):
 
 
 class Held:
-    """Locks of the CPUs and NICs of a lease; the kernel lets go of them when a process ends, before anybody hears."""
+    """Locks of the CPUs and NICs of a lease.
+
+    The kernel lets go of them when a process ends, before anybody hears.
+    """
 
     def __init__(self, campaign, lease):
         self.files = []
@@ -409,7 +417,10 @@ def size_of(pid):
 
 
 def commanding(campaign, seconds):
-    """Take leases for commands that leave a daemon behind, whose keepers are killed; see that the daemon has them."""
+    """Take leases for commands that leave a daemon behind, whose keepers are killed.
+
+    See that the daemon has them.
+    """
     source, end = campaign.source(), time.monotonic() + seconds
     while time.monotonic() < end:
         go, said = os.pipe(), os.pipe()

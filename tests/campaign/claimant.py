@@ -1,4 +1,6 @@
-"""The command of the campaign: claims what its lease says it has, and says so if somebody else has it too.
+"""The command of the campaign.
+
+Claims what its lease says it has, and says so if somebody else has it too.
 
 A claim is a lock on a file for each CPU and device; the kernel drops it with the process, before
 anybody can see that the process is gone. So two claims of one thing at one time prove that it was

@@ -1,4 +1,6 @@
-"""Raises from a signal handler in random operations on nodes and a cluster: under the sanitizers (`.ci/sanitize`).
+"""Raises from a signal handler in random operations on nodes and a cluster.
+
+Under the sanitizers (`.ci/sanitize`).
 
     python tests/campaign/interruptions.py SECONDS [THREADS]
 

@@ -1,4 +1,7 @@
-"""An agent under load, for a while, and killed again and again: `agent_campaign.py`, in a process of its own."""
+"""An agent under load, for a while, and killed again and again.
+
+`agent_campaign.py`, in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ LONG = 300
 
 
 def run(mode, seconds):
-    """Run a campaign and return what it found; it fails if anything was held twice, leaked, forgotten, or grew."""
+    """Run a campaign and return what it found.
+
+    It fails if anything was held twice, leaked, forgotten, or grew.
+    """
     # longer ones by hand, as in ALIGNUP_CAMPAIGN_SECONDS=1800
     seconds = float(os.environ.get("ALIGNUP_CAMPAIGN_SECONDS", seconds))
     done = subprocess.run(  # noqa: S603  # ours

@@ -43,7 +43,10 @@ KUBELET = "/var/lib/kubelet/device-plugins"
 AT_THE_KUBELETS = (
     f"mount -t tmpfs none /var/lib && mkdir -p {KUBELET} && mount --bind $1 {KUBELET} && exec $2"
 )
-"""The sample plugin registers in the kubelet's folder only: in its own mount namespace that is another one."""
+"""The sample plugin registers in the kubelet's folder only.
+
+In its own mount namespace that is another one.
+"""
 
 
 @contextmanager

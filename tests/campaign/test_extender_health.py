@@ -1,4 +1,7 @@
-"""Health is told while the largest questions are worked on: how long it takes is said, beside each kind of question."""
+"""Health is told while the largest questions are worked on.
+
+How long it takes is said, beside each kind of question.
+"""
 
 from __future__ import annotations
 

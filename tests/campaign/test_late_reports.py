@@ -43,7 +43,10 @@ def test_nodes_that_publish_holdings_take_all_that_passed(delays, played) -> Non
 
 
 def test_what_nobody_could_know_is_the_only_cause_of_a_miss(played) -> None:
-    """Of two pods that are bound, another may end before the first is admitted: it goes elsewhere than was foreseen."""
+    """Of two pods that are bound, another may end before the first is admitted.
+
+    It goes elsewhere than was foreseen.
+    """
     ran, misses = played(VERY_LATE, with_holdings=True)
     assert all(miss.overtaken for miss in misses)
     assert len(misses) <= 0.002 * ran
@@ -51,7 +54,10 @@ def test_what_nobody_could_know_is_the_only_cause_of_a_miss(played) -> None:
 
 @pytest.mark.parametrize(("delays", "most"), [(USUAL, 0.002), (BUSY, 0.01), (VERY_LATE, 0.02)])
 def test_few_are_rejected_where_only_amounts_are_known(delays, most, played) -> None:
-    """Amounts do not say which NUMA nodes are tied by memory: a best-effort node then fails to allocate."""
+    """Amounts do not say which NUMA nodes are tied by memory.
+
+    A best-effort node then fails to allocate.
+    """
     ran, misses = played(delays, with_holdings=False)
     assert {miss.rejection.reason for miss in misses} <= {
         "TopologyAffinityError",

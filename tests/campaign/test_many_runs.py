@@ -1,4 +1,7 @@
-"""Many `alignup run` at once, some killed, their file removed or put back: nothing is ever held twice or leaks."""
+"""Many `alignup run` at once, some killed, their file removed or put back.
+
+Nothing is ever held twice or leaks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Mutated inputs for every reader: each is read, or refused in one line, within seconds and some hundred megabytes.
+"""Mutated inputs for every reader.
+
+Each is read, or refused in one line, within seconds and some hundred megabytes.
 
 ALIGNUP_FUZZ_INPUTS (100,000) and ALIGNUP_FUZZ_SECONDS (300) bound the campaign, whichever is
 reached first; ALIGNUP_FUZZ_SEED chooses other inputs. An input depends on the seed, the reader's
@@ -67,7 +69,10 @@ def check(sentence):
 
 
 def work(reader, first, count, until, progress):
-    """Read inputs in this process, which is the campaign's own; write down how far it got and what was accepted."""
+    """Read inputs in this process, which is the campaign's own.
+
+    Write down how far it got and what was accepted.
+    """
     signal.signal(signal.SIGPROF, too_slow)
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  # short
         size = int(file.read().split()[0]) * resource.getpagesize()
@@ -88,7 +93,10 @@ def work(reader, first, count, until, progress):
 
 
 def run_apart(reader, first, count, until):
-    """Read inputs in a process of their own; return the number of the next, how many were accepted, and what failed."""
+    """Read inputs in a process of their own.
+
+    Return the number of the next, how many were accepted, and what failed.
+    """
     progress = mmap.mmap(-1, 16)
     progress[0:8] = first.to_bytes(8, "little")
     reading, writing = os.pipe()

@@ -1,4 +1,6 @@
-"""What the managers of each release log about random pods, explained: which it refused and why, and its merges again.
+"""What the managers of each release log about random pods, explained.
+
+Which it refused and why, and its merges again.
 
 `ALIGNUP_MANAGERS` names the programs, as for test_fresh_scenarios.py; `ALIGNUP_FRESH` says how many
 scenarios (300).

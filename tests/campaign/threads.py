@@ -1,4 +1,6 @@
-"""Lets threads use nodes and clusters at once: under the thread sanitizer, to find races (`.ci/sanitize`).
+"""Lets threads use nodes and clusters at once.
+
+Under the thread sanitizer, to find races (`.ci/sanitize`).
 
     python tests/campaign/threads.py SECONDS [SCENARIO...]
 

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 def check_each(check: Callable[..., object], cases: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
-    """Check every case, a name and arguments; fail with all that do not hold: each named, and as it fails alone."""
+    """Check every case, a name and arguments.
+
+    Fail with all that do not hold: each named, and as it fails alone.
+    """
     checked, failed = 0, []
     for name, values in cases:
         checked += 1

@@ -1,4 +1,7 @@
-"""Bounds on the memory that a piece of work takes: unlike bounds on its time, no load on the machine shifts them."""
+"""Bounds on the memory that a piece of work takes.
+
+Unlike bounds on its time, no load on the machine shifts them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The scheduler's own answers about claims and selectors; tests/vectors/claims/README.md says where they are from."""
+"""The scheduler's own answers about claims and selectors.
+
+Tests/vectors/claims/README.md says where they are from.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A cluster foresees what the real kubelet did: verdict, reason and affinity of every admission, before it happens."""
+"""A cluster foresees what the real kubelet did.
+
+Verdict, reason and affinity of every admission, before it happens.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,10 @@ def follow_some_picks(case: dict[str, Any]) -> None:
 )
 @pytest.mark.parametrize("name", ["admission", "wide"])
 def test_a_cluster_foresees_every_admission(name: str, rest: int) -> None:
-    """Most scenarios without the kubelet's arbitrary picks of devices, the others with them; slow: three quarters."""
+    """Most scenarios without the kubelet's arbitrary picks of devices, the others with them.
+
+    Slow: three quarters.
+    """
     failures = []
     total = alone = 0
     for case in list(vectors(name))[rest::4]:

@@ -1,4 +1,6 @@
-"""Corner scenarios in which kubelet and alignup parted once: now as the kubelet, or as `docs/deviations.md` says.
+"""Corner scenarios in which kubelet and alignup parted once.
+
+Now as the kubelet, or as `docs/deviations.md` says.
 
 `recorded_deviations.json` holds, by scenario and step, each field of our answer that is not the
 kubelet's: all else must be the kubelet's to the letter. Scenarios that are not recorded there
@@ -102,7 +104,10 @@ def summary(step: dict[str, Any], containers: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_hints(hints: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return hints by provider and resource in one form for both: each as [NUMA node ids, preferred], sorted."""
+    """Return hints by provider and resource in one form for both.
+
+    Each as [NUMA node ids, preferred], sorted.
+    """
     if hints is None:
         return None
 

@@ -1,4 +1,6 @@
-"""What the design documents say, from their own figures; and where the kubelet does otherwise, which one is followed.
+"""What the design documents say, from their own figures.
+
+And where the kubelet does otherwise, which one is followed.
 
 Each test pins a line of docs/documents.md.
 """
@@ -47,7 +49,10 @@ SINGLE = '{"numaTopologyPolicy": "SingleNUMANode"}'
 
 
 def hints(pairs):
-    """Return hints from masks as the documents print them, the lowest NUMA node last; None: no mask."""
+    """Return hints from masks as the documents print them, the lowest NUMA node last.
+
+    None: no mask.
+    """
     return [
         TopologyHint(None if mask is None else BitMask.from_int(int(mask, 2)), preferred)
         for mask, preferred in pairs
@@ -79,7 +84,10 @@ def test_all_policies_admit_the_articles_example(policy):
 
 
 def test_the_kubelets_hints_of_the_article_make_27_rows():
-    """Its device manager offers {11: False} too, by the article's own rule of one hint for every possible mask."""
+    """Its device manager offers {11.
+
+    False} too, by the article's own rule of one hint for every possible mask.
+    """
     loaded = load_machine("align-up-article")
     node = Node(
         loaded.machine, {**loaded.kubelet, "topologyManagerPolicy": "restricted"}, loaded.devices
@@ -111,7 +119,10 @@ def test_the_article_allocates_container_by_container():
 
 @pytest.mark.parametrize(("policy", "admitted"), [("best-effort", True), ("restricted", False)])
 def test_preferred_hints_of_different_masks_merge_to_one_that_is_not(policy, admitted):
-    """{01: True} x {11: True}: preferred by article and KEP, since all hints are; not so for the kubelet."""
+    """{01: True} x {11: True}: preferred by article and KEP, since all hints are.
+
+    Not so for the kubelet.
+    """
     assert merged(policy, [("01", True)], [("11", True)]) == ("01", False, admitted)
 
 
@@ -122,14 +133,20 @@ def test_the_default_hint_of_single_numa_node_has_no_mask():
 
 
 def test_single_numa_node_drops_a_mask_of_all_nodes():
-    """On a machine of one NUMA node, and for a pod without any preference: admitted, and bound to nothing."""
+    """On a machine of one NUMA node, and for a pod without any preference.
+
+    Admitted, and bound to nothing.
+    """
     assert merged("single-numa-node", [("1", True)], numa_nodes=1) == (None, True, True)
     assert merged("single-numa-node", [(None, True)]) == (None, True, True)
     assert merged("restricted", [(None, True)]) == ("11", True, True)
 
 
 def test_of_hints_that_are_not_preferred_the_narrowest_is_not_always_best():
-    """The article takes the narrowest; the kubelet one as wide as the resource that needs most, if there is one."""
+    """The article takes the narrowest.
+
+    The kubelet one as wide as the resource that needs most, if there is one.
+    """
     lists = [("0011", False), ("0110", False)], [("0011", False), ("0010", False)]
     assert merged("best-effort", *lists, numa_nodes=4) == ("0011", False, True)
 

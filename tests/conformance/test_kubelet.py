@@ -1,4 +1,7 @@
-"""Whole nodes decide as the real kubelet did: verdicts, allocations and every hint that was offered."""
+"""Whole nodes decide as the real kubelet did.
+
+Verdicts, allocations and every hint that was offered.
+"""
 
 from __future__ import annotations
 

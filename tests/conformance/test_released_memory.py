@@ -1,4 +1,6 @@
-"""Where the memory of a container goes that shared a group of NUMA nodes: row `release` of docs/deviations.md.
+"""Where the memory of a container goes that shared a group of NUMA nodes.
+
+Row `release` of docs/deviations.md.
 
 Kubelets give it back to the lowest nodes of the group, so that a later container can be given one
 of them alone. Up to 1.31 they are followed; since then each byte comes back to the node that it

@@ -1,4 +1,7 @@
-"""An API server of our own on loopback: lists in pages, watches, patches and binds, and fails in chosen ways."""
+"""An API server of our own on loopback.
+
+Lists in pages, watches, patches and binds, and fails in chosen ways.
+"""
 
 from __future__ import annotations
 

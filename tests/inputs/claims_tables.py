@@ -1,4 +1,7 @@
-"""Random tables of questions about claims, in the form of a `Problem`: denser than what manifests come to."""
+"""Random tables of questions about claims, in the form of a `Problem`.
+
+Denser than what manifests come to.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ KINDS = 3
 
 
 def random_tables(random: Random) -> SimpleNamespace:
-    """Return what the search reads of a `Problem`; `alignup.claims.problem` says what each of these is.
+    """Return what the search reads of a `Problem`.
+
+    `alignup.claims.problem` says what each of these is.
 
     Devices are of few kinds, so that many are interchangeable.
     """

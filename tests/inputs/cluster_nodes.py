@@ -29,7 +29,10 @@ _CPU_OPTIONS = (
 
 
 def machine_of(random: Random) -> dict[str, Any]:
-    """Return a machine of 1 to 10 NUMA nodes; some with gaps in their ids, cores of two sizes, or bare nodes."""
+    """Return a machine of 1 to 10 NUMA nodes.
+
+    Some with gaps in their ids, cores of two sizes, or bare nodes.
+    """
     count = random.choice([1, 2, 2, 4, 4, 4, 8, 8, 8, 10])
     sockets = random.choice([n for n in (1, 2, 4) if count % n == 0])
     cores, threads = random.choice([2, 4, 8]), random.choice([1, 2, 2, 2])
@@ -101,7 +104,10 @@ def kubelet_of(random: Random, machine: dict[str, Any]) -> dict[str, Any]:
 
 
 def devices_of(random: Random, machine: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return an inventory and preferred sets: devices near one node, several, or none, in order or not, some sick."""
+    """Return an inventory and preferred sets.
+
+    Devices near one node, several, or none, in order or not, some sick.
+    """
     ids = [node["id"] for node in machine["numaNodes"]]
     inventory: dict[str, Any] = {}
     sets: dict[str, Any] = {}

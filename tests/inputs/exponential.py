@@ -1,4 +1,7 @@
-"""Scenarios on which a product of all hints never ends: eight NUMA nodes, four or five resources, nothing narrow."""
+"""Scenarios on which a product of all hints never ends.
+
+Eight NUMA nodes, four or five resources, nothing narrow.
+"""
 
 from __future__ import annotations
 

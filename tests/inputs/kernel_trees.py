@@ -1,4 +1,7 @@
-"""Small sysfs trees for the tests of discovery: texts by path, to be changed at will before they are read."""
+"""Small sysfs trees for the tests of discovery.
+
+Texts by path, to be changed at will before they are read.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def cpulist(cpus):
 
 
 def server(sockets=2, cores=2, threads=2, nodes=None, memory=8 << 20):
-    """Return the files of a plain server: siblings far apart, an L3 a socket, `memory` KiB a node."""
+    """Return the files of a plain server.
+
+    Siblings far apart, an L3 a socket, `memory` KiB a node.
+    """
     nodes = nodes or sockets
     total = sockets * cores
     files = {f"{CPU}/online": f"0-{total * threads - 1}\n", f"{NODE}/online": f"0-{nodes - 1}\n"}

@@ -1,4 +1,7 @@
-"""The JSON shapes of Koordinator's conformance cases, as records; `replays.koordinator_answers` answers them."""
+"""The JSON shapes of Koordinator's conformance cases, as records.
+
+`replays.koordinator_answers` answers them.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,9 @@ class FilterCase(msgspec.Struct, frozen=True):
 
 
 def decoded(case: Mapping[str, object], shape: type[Case]) -> Case:
-    """Return the record of a case given as decoded JSON; keys that the shape does not have are passed over.
+    """Return the record of a case given as decoded JSON.
+
+    Keys that the shape does not have are passed over.
 
     Raises:
         InputError: Something is missing or of the wrong type; the message has its path.

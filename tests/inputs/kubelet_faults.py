@@ -173,7 +173,10 @@ def wrong_group(place):
 
 
 def mixed_groups(place, others=0):
-    """Memory on both NUMA nodes beside that of containers on one: a kubelet starts on it at some times only."""
+    """Memory on both NUMA nodes beside that of containers on one.
+
+    A kubelet starts on it at some times only.
+    """
 
     def change(document):
         alone = [{"numaAffinity": [0], "type": "memory", "size": 0}]

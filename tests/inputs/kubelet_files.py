@@ -1,4 +1,7 @@
-"""Writes the files of a kubelet from a node of ours: state files with right checksums, PodResources answers, pods."""
+"""Writes the files of a kubelet from a node of ours.
+
+State files with right checksums, PodResources answers, pods.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from inputs.kernel_trees import server, write
 __all__ = ["CONFIG", "EXAMPLE", "gib", "guaranteed", "signed", "write_node", "write_root"]
 
 EXAMPLE = Path(__file__).parents[1] / "kubelet_node"
-"""A node that a kubelet 1.36.3 wrote: four NUMA nodes, eight pods, and its verdicts on twelve more."""
+"""A node that a kubelet 1.36.3 wrote.
+
+Four NUMA nodes, eight pods, and its verdicts on twelve more.
+"""
 
 CONFIG = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",

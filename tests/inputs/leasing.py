@@ -24,7 +24,10 @@ GPUS = {GPU: [{"id": f"gpu{i}", "numa": [i // 2]} for i in range(4)]}
 
 
 def machine(nodes=2, cores=4, threads=2, memory=16 * GI, ids=None):
-    """Return a machine whose CPUs are numbered as on a server: first threads of all cores, then second ones."""
+    """Return a machine whose CPUs are numbered as on a server.
+
+    First threads of all cores, then second ones.
+    """
     ids = ids or range(nodes)
     total = nodes * cores
     return Machine.from_dict(
@@ -80,7 +83,10 @@ def put(file, *leases, waiting=(), machine=None):
 
 @cache
 def placing_folder():
-    """Return the folder of the one file for all: where there is none yet, all processes are asked for their leases."""
+    """Return the folder of the one file for all.
+
+    Where there is none yet, all processes are asked for their leases.
+    """
     return TemporaryDirectory()
 
 

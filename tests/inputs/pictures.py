@@ -1,4 +1,7 @@
-"""What tests of pictures have in common: machines of many shapes, a node that is in use, and what a picture says."""
+"""What tests of pictures have in common.
+
+Machines of many shapes, a node that is in use, and what a picture says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The readers that the campaign of mutated inputs tries: for each, what makes an input, and what reads it."""
+"""The readers that the campaign of mutated inputs tries.
+
+For each, what makes an input, and what reads it.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +155,10 @@ def json_lines_of(documents):
 
 
 def yaml_of(document):
-    """Return what makes mutated YAML of a document: its values, then at times its text; JSON now and then."""
+    """Return what makes mutated YAML of a document: its values, then at times its text.
+
+    JSON now and then.
+    """
 
     def make(rng):
         changed = mutated_document(document, rng)

@@ -98,7 +98,10 @@ def by_kind(node: Node, manifest: dict[str, Any]) -> dict[str, list[Any]]:
 
 @dataclass
 class Story:
-    """A node's description and what happened on it so far; the node itself is rebuilt for every question."""
+    """A node's description and what happened on it so far.
+
+    The node itself is rebuilt for every question.
+    """
 
     description: dict[str, Any]
     pods: list[dict[str, Any]] = field(default_factory=list)
@@ -106,7 +109,10 @@ class Story:
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     def node(self, **kubelet: Any) -> Node:
-        """Return the empty node, with other fields of the kubelet's configuration; None deletes one."""
+        """Return the empty node, with other fields of the kubelet's configuration.
+
+        None deletes one.
+        """
         fields = {**self.description["kubelet"], **kubelet}
         fields = {name: value for name, value in fields.items() if value is not None}
         return Node.from_dict({**self.description, "kubelet": fields})

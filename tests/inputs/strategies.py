@@ -1,4 +1,6 @@
-"""Hypothesis strategies for hints: pairs, lists, requests that providers turn into lists, distances.
+"""Hypothesis strategies for hints.
+
+Pairs, lists, requests that providers turn into lists, distances.
 
 And how many examples a property is tried with, and seeds a test.
 """
@@ -12,7 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 QUICK = 20
-"""Examples of a property, where nothing else is said; the profile `nightly` tries sixty times as many."""
+"""Examples of a property, where nothing else is said.
+
+The profile `nightly` tries sixty times as many.
+"""
 
 POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]
 

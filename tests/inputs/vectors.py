@@ -1,4 +1,7 @@
-"""Reads the conformance vectors: those of $ALIGNUP_VECTORS when set, else the copies beside this file."""
+"""Reads the conformance vectors.
+
+Those of $ALIGNUP_VECTORS when set, else the copies beside this file.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ def vectors_file(name: str) -> Path:
 
 
 def vectors(name: str, *, own: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the cases of a file, one a line; with `own` those of the copy here where the folder lacks the file."""
+    """Yield the cases of a file, one a line.
+
+    With `own` those of the copy here where the folder lacks the file.
+    """
     path = vectors_file(name)
     if own and not path.exists():
         path = HERE / f"{name}.jsonl.gz"

@@ -50,7 +50,10 @@ def description(**kubelet: Any) -> dict[str, Any]:
 def topology(
     name: str, *, described: dict[str, Any] | None = None, holdings: Node | None = None, **free: Any
 ) -> dict[str, Any]:
-    """Return a NodeResourceTopology object of the same node; `free` has the free amounts by zone, as in cpu=[3, 4]."""
+    """Return a NodeResourceTopology object of the same node.
+
+    `free` has the free amounts by zone, as in cpu=[3, 4].
+    """
     totals = {"cpu": [3, 4], "memory": [7 * GIBI, 8 * GIBI], "example.com/gpu": [1, 1]}
     available = {
         **totals,

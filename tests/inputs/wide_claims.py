@@ -171,7 +171,10 @@ class _Drawing:
         return [self.node] if self.is_single else [self.node, *further]
 
     def slices(self, driver: str, pool: str) -> list[dict[str, Any]]:
-        """Return the slices of a pool: its devices dealt out, its counters in slices of their own."""
+        """Return the slices of a pool.
+
+        Its devices dealt out, its counters in slices of their own.
+        """
         random = self.random
         sets, devices = self.devices(driver)
         parts = random.choice((1, 1, 2, 3))

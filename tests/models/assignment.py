@@ -89,7 +89,10 @@ def pack(
 
 
 def node_order(topology: CpuTopology, free: int) -> Iterable[CpuGroup]:
-    """Return the NUMA nodes that have free CPUs, fewest free first; socket by socket if these are larger."""
+    """Return the NUMA nodes that have free CPUs, fewest free first.
+
+    Socket by socket if these are larger.
+    """
     return _inner_order(topology, free) if topology.sockets_outer else _outer_order(topology, free)
 
 
@@ -162,7 +165,10 @@ def _take_cpus_by_core(pick: Pick, topology: CpuTopology) -> None:
 
 
 def _take_cpus_by_number(pick: Pick, topology: CpuTopology) -> None:
-    """Take single CPUs, socket by socket in ascending order: siblings are numbered apart on most machines."""
+    """Take single CPUs, socket by socket in ascending order.
+
+    Siblings are numbered apart on most machines.
+    """
     for socket in _socket_order(topology, pick.free):
         if pick.needed < 1:
             return

@@ -1,4 +1,6 @@
-"""A plain allocator: the scheduler's walk with nothing left out. The model of `alignup.core.claims.search`.
+"""A plain allocator: the scheduler's walk with nothing left out.
+
+The model of `alignup.core.claims.search`.
 
 It reads the tables of a `Problem`, tries every device at every step, and keeps lists where the
 search keeps bits.

@@ -1,4 +1,6 @@
-"""A cluster with the extender in events instead of processes: each delay is drawn, so that a seed says what happens.
+"""A cluster with the extender in events instead of processes.
+
+Each delay is drawn, so that a seed says what happens.
 
 Pods come, the extender is asked as a scheduler asks it, simulated kubelets admit them and end them.
 What happens on a node becomes known to the extender some time later: pods in the order in which
@@ -88,7 +90,10 @@ class ModelCluster:
         self.answers = Answers(self.state)
         self.bound: dict[str, list[WatchedPod]] = {name: [] for name in self.nodes}
         self.ended: dict[str, dict[str, float]] = defaultdict(dict)
-        """By node and uid, when the extender learned of the end of a pod that had run there; infinite before."""
+        """By node and uid, when the extender learned of the end of a pod that had run there.
+
+        Infinite before.
+        """
         self._numbers = count()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._last: dict[str, float] = defaultdict(float)
@@ -123,7 +128,10 @@ class ModelCluster:
     # The scheduler.
 
     def _ask(self, given: dict[str, Any], now: float) -> None:
-        """Ask for a pod as a scheduler does: of the nodes with enough in total, the best that passes."""
+        """Ask for a pod as a scheduler does.
+
+        Of the nodes with enough in total, the best that passes.
+        """
         metadata = {**given["metadata"], "uid": given["metadata"]["name"]}
         pod = READER.read(decode_pod(msgspec.json.encode({**given, "metadata": metadata})))
         passed = self.answers.filter(

@@ -1,4 +1,7 @@
-"""How CPUs are chosen, written down as plainly as it can be: sets, sorted lists, every combination tried."""
+"""How CPUs are chosen, written down as plainly as it can be.
+
+Sets, sorted lists, every combination tried.
+"""
 
 from __future__ import annotations
 

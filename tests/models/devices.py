@@ -1,4 +1,6 @@
-"""The devices of one resource as plain Python keeps them: sets are ints, bit i is the i-th device of the inventory.
+"""The devices of one resource as plain Python keeps them.
+
+Sets are ints, bit i is the i-th device of the inventory.
 
 Written after the kubelet's device manager. Where it picks from an unordered set, the device listed
 first is taken.
@@ -22,7 +24,10 @@ def first(devices: int, count: int) -> int:
 
 
 class Devices:
-    """Places are masks of NUMA nodes by device; None: the plugin reported no topology, 0: near to no node."""
+    """Places are masks of NUMA nodes by device.
+
+    None: the plugin reported no topology, 0: near to no node.
+    """
 
     def __init__(
         self, nodes: int, places: Sequence[int | None], healthy: int, reported: int
@@ -74,7 +79,10 @@ class Devices:
         }
 
     def reaches(self, mask: int, reusable: int) -> bool:
-        """Return whether the mask is near to each of the devices; those without a topology do not count."""
+        """Return whether the mask is near to each of the devices.
+
+        Those without a topology do not count.
+        """
         return all(
             place is None or place & mask
             for index, place in enumerate(self.places)

@@ -1,4 +1,7 @@
-"""Koordinator's merge as it is defined: the plain walk over the product, to compare cleverer ones with."""
+"""Koordinator's merge as it is defined.
+
+The plain walk over the product, to compare cleverer ones with.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,10 @@ class Held:
         return sum(self.taken.get(kind, ()))
 
     def hand_over(self, kind: str, amount: int, heir: Held) -> int:
-        """Move up to so many bytes to a holding on the same nodes, lowest first; return what is missing."""
+        """Move up to so many bytes to a holding on the same nodes, lowest first.
+
+        Return what is missing.
+        """
         for index, held in enumerate(self.taken.get(kind, ())):
             moved = min(held, amount)
             self.taken[kind][index] -= moved
@@ -111,7 +114,10 @@ class Memory:
         }
 
     def best(self, hints: Mapping[int, bool], inner: int) -> tuple[int, bool] | None:
-        """Return the best hint that includes some nodes: preferred, then few nodes, then low ones."""
+        """Return the best hint that includes some nodes.
+
+        Preferred, then few nodes, then low ones.
+        """
         found = [
             (not preferred, mask.bit_count(), mask)
             for mask, preferred in hints.items()
@@ -180,7 +186,10 @@ class Memory:
                 self.last_group[node] = held.mask
 
     def release(self, held: Held) -> None:
-        """Give back what is held, and unbind nodes that nobody uses; a node left alone may stay alone."""
+        """Give back what is held, and unbind nodes that nobody uses.
+
+        A node left alone may stay alone.
+        """
         for kind, amounts in held.taken.items():
             left = sum(amounts)
             for node, amount in zip(nodes_of(held.mask), amounts, strict=True):

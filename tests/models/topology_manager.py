@@ -61,7 +61,10 @@ def is_fitter(one: int, other: int, distances: Distances | None) -> bool:
 
 
 def apart(mask: int, distances: Distances) -> int:
-    """Return the sum of distances between the nodes of a mask; among masks of one size as good as a mean."""
+    """Return the sum of distances between the nodes of a mask.
+
+    Among masks of one size as good as a mean.
+    """
     return sum(distances[one][other] for one in nodes_of(mask) for other in nodes_of(mask))
 
 
@@ -103,7 +106,9 @@ def wanted_size(lists: Sequence[Sequence[Hint]]) -> int:
 def best_of_folding(
     lists: Sequence[Sequence[Hint]], numa_nodes: int, distances: Distances | None = None
 ) -> tuple[int, bool]:
-    """Return the same as `best_of_product` where the product is too long to walk; the tests compare the two.
+    """Return the same as `best_of_product` where the product is too long to walk.
+
+    The tests compare the two.
 
     Preferred results are masks that every list prefers. All others are what sets of masks come to,
     list by list: permutations that have the same nodes in common need not be told apart.

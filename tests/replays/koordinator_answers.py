@@ -1,4 +1,6 @@
-"""Answers Koordinator conformance cases: a case as decoded JSON in, the answer in the shape of `expect` out.
+"""Answers Koordinator conformance cases.
+
+A case as decoded JSON in, the answer in the shape of `expect` out.
 
 `merge_case` is about the merging of hints, `filter_case` about the whole way of a pod past a node.
 Nothing is decided here, but in `alignup.koordinator.merging` and `alignup.koordinator.scheduling`.
@@ -47,7 +49,10 @@ KUBELET_POLICIES = {
     "Restricted": RESTRICTED,
     "SingleNUMANodePodLevel": SINGLE_NUMA_NODE,
 }
-"""The entries of a reported kubelet policy list that count; Koordinator's scheduler ignores all others."""
+"""The entries of a reported kubelet policy list that count.
+
+Koordinator's scheduler ignores all others.
+"""
 
 
 def _occupancy(states: Sequence[str]) -> Occupancy:
@@ -65,7 +70,10 @@ def _occupancy(states: Sequence[str]) -> Occupancy:
 
 
 def _state(occupancy: Occupancy, position: int) -> str:
-    """Return Koordinator's word for the pods in a NUMA node; where both kinds of pods are, `shared` wins."""
+    """Return Koordinator's word for the pods in a NUMA node.
+
+    Where both kinds of pods are, `shared` wins.
+    """
     if occupancy.multi >> position & 1:
         return "shared"
     return "single" if occupancy.single >> position & 1 else "idle"
@@ -189,7 +197,10 @@ def _placed(pod: PodOnNode, case: FilterCase, rules: Profile) -> PlacedPod:
 
 
 def _demands(case: FilterCase, present: list[PodOnNode]) -> tuple[Demand, Demand]:
-    """Return CPU in thousandths and memory in bytes: capacity, what is free, and the new pod's request."""
+    """Return CPU in thousandths and memory in bytes.
+
+    Capacity, what is free, and the new pod's request.
+    """
     cpu_free = [numa.cpus * 1000 for numa in case.numa]
     memory_free = [numa.memory_mib * _MEBIBYTE for numa in case.numa]
     cpu_capacity, memory_capacity = tuple(cpu_free), tuple(memory_free)

@@ -24,7 +24,10 @@ class ApiClient:
     def request(
         self, method: str, path: str, body: Any = None, kind: str = "application/json"
     ) -> tuple[int, Any]:
-        """Return the status of an answer, and the object in it; `kind` is the body's Content-Type."""
+        """Return the status of an answer, and the object in it.
+
+        `kind` is the body's Content-Type.
+        """
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  # ours

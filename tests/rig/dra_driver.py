@@ -1,4 +1,6 @@
-"""A DRA driver for a real kubelet: it registers, and says of every claim that its devices are prepared.
+"""A DRA driver for a real kubelet.
+
+It registers, and says of every claim that its devices are prepared.
 
 The messages are those of `pluginregistration/v1` and `dra/v1` of k8s.io/kubelet, by their numbers
 on the wire.

@@ -222,7 +222,9 @@ class Kubelet:
         return said.stdout.split()[-1]
 
     def ask(self, *question: str) -> Any:
-        """Return an answer of PodResources, as the JSON of its message: `list`, `allocatable`, or `get` with a pod.
+        """Return an answer of PodResources, as the JSON of its message.
+
+        `list`, `allocatable`, or `get` with a pod.
 
         It is not served at once, and not often at a time.
         """
@@ -290,7 +292,9 @@ class Kubelet:
         self._until(lambda: self.status(name) is None, f"{name} is not gone")
 
     def record(self, root: Path | None = None) -> Path:
-        """Write its pods and answers beside the machine's files, or beside a copy of these; return the root of it all.
+        """Write its pods and answers beside the machine's files, or beside a copy of these.
+
+        Return the root of it all.
 
         What reads the node afterwards takes them for what the kubelet says.
         """
@@ -302,7 +306,10 @@ class Kubelet:
         return root
 
     def copy(self, root: Path) -> Path:
-        """Copy the files of its machine, and what it says, into a folder that is made; return the folder."""
+        """Copy the files of its machine, and what it says, into a folder that is made.
+
+        Return the folder.
+        """
         shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
         return self.record(root)
 

@@ -25,7 +25,10 @@ def why_not() -> str:
 
 
 def unordered(answer: Any) -> Any:
-    """Return an answer of PodResources with its lists in an order of their own; the kubelet's is that of a map."""
+    """Return an answer of PodResources with its lists in an order of their own.
+
+    The kubelet's is that of a map.
+    """
     if isinstance(answer, dict):
         return {key: unordered(value) for key, value in answer.items()}
     if isinstance(answer, list):

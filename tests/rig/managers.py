@@ -1,4 +1,7 @@
-"""Asks the program `managers` (cmd/managers) what a release decides; its answers are written as vectors have them."""
+"""Asks the program `managers` (cmd/managers) what a release decides.
+
+Its answers are written as vectors have them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ def answers(
     patience: float = 2,
     options: Iterable[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """Yield what the program answers to each scenario; where it does not in time, or dies, the key is `unanswered`.
+    """Yield what the program answers to each scenario.
+
+    Where it does not in time, or dies, the key is `unanswered`.
 
     Args:
         program: of a release.

@@ -1,4 +1,7 @@
-"""What becomes of pods on a control plane: they are created at random moments, watched, and counted."""
+"""What becomes of pods on a control plane.
+
+They are created at random moments, watched, and counted.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,10 @@ class Seen:
     reason: str = ""
     node: str = ""
     version: int = 0
-    """Of the object when it was first seen bound: in the order in which the server took the bindings."""
+    """Of the object when it was first seen bound.
+
+    In the order in which the server took the bindings.
+    """
 
 
 def percentiles(values: list[float]) -> dict[str, float]:

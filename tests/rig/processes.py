@@ -32,7 +32,10 @@ class Processes:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, command: list[object], folder: Path | None = None) -> None:
-        """Start a program, in a folder, and end the one of that name that runs; its log begins anew."""
+        """Start a program, in a folder, and end the one of that name that runs.
+
+        Its log begins anew.
+        """
         self.stop(name)
         with self.log_of(name).open("wb") as log:
             self._running[name] = subprocess.Popen(  # noqa: S603  # of the rig

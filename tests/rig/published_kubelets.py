@@ -62,7 +62,10 @@ class RealKubelet(Kubelet):
 
     @property
     def will_start(self) -> bool:
-        """Whether the kubelet will take its own files when it is started again: its books of memory can differ."""
+        """Whether the kubelet will take its own files when it is started again.
+
+        Its books of memory can differ.
+        """
         with tempfile.TemporaryDirectory() as folder:
             found = check_node(
                 FolderFiles(self.copy(Path(folder, "root"))), {"config": self.config_file}

@@ -1,4 +1,7 @@
-"""How long pods stayed pending although a node had room for them: the bindings and ends of a run are played again."""
+"""How long pods stayed pending although a node had room for them.
+
+The bindings and ends of a run are played again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Starts the control plane of the rig, and alignup's own servers beside it; skips tests where there can be none."""
+"""Starts the control plane of the rig, and alignup's own servers beside it.
+
+Skips tests where there can be none.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ ALIGNUP = [sys.executable, "-m", "alignup"]
 
 
 def need_rig(*programs: str) -> None:
-    """Build what is missing of these programs of the rig; skip the test, with the reason, where they cannot run."""
+    """Build what is missing of these programs of the rig.
+
+    Skip the test, with the reason, where they cannot run.
+    """
     if reason := why_not(*programs):
         pytest.skip(reason)
     built(*programs)
@@ -56,7 +62,10 @@ class Server:
         self.context = ssl._create_unverified_context()  # noqa: S323  # our own server on loopback
 
     def ask(self, method: str, path: str, body: Any = None, token: str = "", kind: str = "") -> int:
-        """Return the status of the answer; `kind` is the Content-Type, None that of JSON or of a merge patch."""
+        """Return the status of the answer.
+
+        `kind` is the Content-Type, None that of JSON or of a merge patch.
+        """
         return self.asked(method, path, body, token, kind)[0]
 
     def asked(
@@ -134,7 +143,10 @@ def control_plane(scheduler: Path = BIN / "kube-scheduler") -> Iterator[ControlP
 def alignup(
     *words: object, ready: str, tls: ssl.SSLContext | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a server of ours until the block ends; `ready` is a URL that answers 200 when it is ready."""
+    """Run a server of ours until the block ends.
+
+    `ready` is a URL that answers 200 when it is ready.
+    """
     log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed below
     command = [*ALIGNUP, *map(str, words)]
     process = subprocess.Popen(command, stdout=log, stderr=log, text=True)  # noqa: S603  # our own program

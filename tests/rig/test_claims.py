@@ -1,4 +1,7 @@
-"""Claims, foretold and then tried: real scheduler, API server and kubelets, and a DRA driver beside each kubelet."""
+"""Claims, foretold and then tried.
+
+Real scheduler, API server and kubelets, and a DRA driver beside each kubelet.
+"""
 
 from __future__ import annotations
 

@@ -94,7 +94,10 @@ def simulated_kubelets(plane: ControlPlane, nodes: list[dict[str, Any]]) -> Iter
 
 @pytest.mark.parametrize("kubelets", [simulated_kubelets, pytest.param(real_kubelets, marks=ROOT)])
 def test_waiting_pods_run_after_the_planned_evictions_and_nothing_is_rejected(kubelets) -> None:
-    """Each of three nodes has 1 CPU and 2 left on its NUMA nodes, and a pod of 3 waits: one of 2 has to move."""
+    """Each of three nodes has 1 CPU and 2 left on its NUMA nodes, and a pod of 3 waits.
+
+    One of 2 has to move.
+    """
     if kubelets is real_kubelets:
         need_rig(*PROGRAMS)
 

@@ -247,7 +247,10 @@ class Cable:
                     threading.Thread(target=self.pass_on, args=(one, other), daemon=True).start()
 
     def pass_on(self, one: socket.socket, other: socket.socket) -> None:
-        """Pass on what comes in, as long as the cable is whole; then it goes nowhere, as behind a cut cable."""
+        """Pass on what comes in, as long as the cable is whole.
+
+        Then it goes nowhere, as behind a cut cable.
+        """
         with suppress(OSError):
             while data := one.recv(65536):
                 if not self.is_cut:
@@ -262,7 +265,10 @@ class Cable:
 
 
 def test_a_leader_cut_off_from_the_api_server_makes_way(tmp_path) -> None:
-    """Another leads before the lease is twenty seconds old; the one cut off binds nothing, then or later."""
+    """Another leads before the lease is twenty seconds old.
+
+    The one cut off binds nothing, then or later.
+    """
     (tmp_path / "nodes.jsonl").write_text(json.dumps({"name": "n0", **description()}))
     with control_plane() as plane, ExitStack() as stack:
         server = Server(plane.kubeconfig)

@@ -1,4 +1,7 @@
-"""Faults in the files of a real kubelet that is stopped: each is found, and the kubelet then does what is said."""
+"""Faults in the files of a real kubelet that is stopped.
+
+Each is found, and the kubelet then does what is said.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Koordinator's policies in a cluster: labels of nodes, annotations of pods, and exclusivity, by the extender.
+"""Koordinator's policies in a cluster.
+
+Labels of nodes, annotations of pods, and exclusivity, by the extender.
 
 The rules are checked once more here, on what the nodes publish: by the CPUs that pods hold, and not
 by our code.

@@ -1,4 +1,6 @@
-"""A node that is read, against the real kubelet that wrote it: at every step of many pods that come and go.
+"""A node that is read, against the real kubelet that wrote it.
+
+At every step of many pods that come and go.
 
 Fewer pods by default; `ALIGNUP_RIG_PODS=200` is the whole campaign.
 """
@@ -135,7 +137,10 @@ def agreed(rig):
 
 
 def judge(rig, manifest):
-    """Read the node, compare its holdings, and its verdict on the next pod with the kubelet's; return our verdict."""
+    """Read the node, compare its holdings, and its verdict on the next pod with the kubelet's.
+
+    Return our verdict.
+    """
     read = agreed(rig)
     mine = read.node.try_admit(manifest)
     status = rig.admit(manifest)

@@ -66,7 +66,10 @@ async def oldest_lease(api: Api) -> float:
 
 
 async def load(kubeconfig: str, pods: list[dict], outcome: Outcome) -> list[float]:
-    """Create pods as fast as the server takes them, wait until all run; return the ages of the oldest leases."""
+    """Create pods as fast as the server takes them, wait until all run.
+
+    Return the ages of the oldest leases.
+    """
     api = await Api.connect(kubeconfig)
     api.pauses = Pauses(first=0.05, longest=1.0)
     follower = Follower(api, PODS, DECODE, outcome)

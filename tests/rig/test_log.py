@@ -1,4 +1,7 @@
-"""What a real kubelet logs of random pods, explained: the pods that it refused, their reasons, and its merges again."""
+"""What a real kubelet logs of random pods, explained.
+
+The pods that it refused, their reasons, and its merges again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Real kubelets beside simulated ones, with the real scheduler and API server: the extender's yes is the kubelet's yes.
+"""Real kubelets beside simulated ones, with the real scheduler and API server.
+
+The extender's yes is the kubelet's yes.
 
 And what `alignup node collect` packs of one of them with the pods that the API server lists.
 

@@ -1,4 +1,6 @@
-"""Resizes in place, drawn at random: what a real kubelet says to them, word for word, and what is held afterwards.
+"""Resizes in place, drawn at random.
+
+What a real kubelet says to them, word for word, and what is held afterwards.
 
 A few by default; `ALIGNUP_RIG_RESIZES=60` is the whole campaign. `ALIGNUP_RIG_BIN` chooses the
 release. The kubelet gets a tree of cgroups of its own, without which it ends at the first resize

@@ -1,4 +1,6 @@
-"""Restarts of a real kubelet, foretold pod by pod from its files; and suggestions, carried out on it with a restart.
+"""Restarts of a real kubelet, foretold pod by pod from its files.
+
+And suggestions, carried out on it with a restart.
 
 Twelve suggestions by default; `ALIGNUP_RIG_SUGGESTIONS=40` is the whole campaign, `ALIGNUP_SEED`
 another one.
@@ -78,7 +80,10 @@ def wish(chance):
 
 
 def come_and_go(chance, rig):
-    """Let pods come and go, and return those that run; rejected static pods would be judged anew after a restart."""
+    """Let pods come and go, and return those that run.
+
+    Rejected static pods would be judged anew after a restart.
+    """
     for name in NAMES:
         there = rig.status(name) is not None
         if there and chance.random() < 0.3:
@@ -207,7 +212,9 @@ def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
 
 
 def carry_out(rig, one, manifest, names):  # noqa: C901  # a step each
-    """Do what a suggestion says, and return the manifest to admit then; None: it takes another plugin.
+    """Do what a suggestion says, and return the manifest to admit then.
+
+    None: it takes another plugin.
 
     `names` are the pods that run, in the order in which they come again after a drain.
     """

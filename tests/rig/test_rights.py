@@ -1,4 +1,6 @@
-"""Every token of deploy/ on a real API server: what its program's work takes goes through, and nothing else does.
+"""Every token of deploy/ on a real API server.
+
+What its program's work takes goes through, and nothing else does.
 
 What is tried is drawn from the roles of deploy/ and from what the server says of itself in OpenAPI:
 every verb of every kind, every subresource, and every field of each kind that a token may write.
@@ -455,7 +457,10 @@ class Cluster:
         return status, found
 
     def offered(self) -> Iterator[tuple[str, str, str]]:
-        """Yield everything that the server offers: resource with its subresource, verb, method and path."""
+        """Yield everything that the server offers.
+
+        Resource with its subresource, verb, method and path.
+        """
         for name in self.server.get("/openapi/v3")["paths"]:
             if not name.startswith(("api/", "apis/")):
                 continue
@@ -710,7 +715,10 @@ def kubectl() -> str:
 
 @pytest.mark.skipif(not kubectl(), reason="no kubectl applies the kustomization")
 def test_what_is_applied_twice_is_unchanged_the_second_time() -> None:
-    """Of a PodDisruptionBudget kubectl never says so: it sends the selector each time, which changes nothing."""
+    """Of a PodDisruptionBudget kubectl never says so.
+
+    It sends the selector each time, which changes nothing.
+    """
     budget = "/apis/policy/v1/namespaces/alignup/poddisruptionbudgets/alignup-extender"
     with control_plane() as plane:
         words = [kubectl(), "--kubeconfig", plane.kubeconfig, "apply", "-k", str(DEPLOY)]

@@ -1,4 +1,6 @@
-"""Three real kubelets and whatever befalls them: the extender's yes is their yes, and its no is their no.
+"""Three real kubelets and whatever befalls them.
+
+The extender's yes is their yes, and its no is their no.
 
 Names, init containers, sidecars, pods that end, static pods, deletions, restarts and changes of the
 configuration are drawn at random. 60 pods by default; `ALIGNUP_RIG_PODS=300` is the whole campaign,
@@ -33,9 +35,15 @@ pytestmark = [
 PODS = int(os.environ.get("ALIGNUP_RIG_PODS") or 60)
 SEED = int(os.environ.get("ALIGNUP_RIG_SEED") or 1)
 MACHINES = (0, 1, 3)
-"""Of `rig_workload.node`: 2, 4 and 2 NUMA nodes; single-numa-node by container and by pod, restricted by pod."""
+"""Of `rig_workload.node`: 2, 4 and 2 NUMA nodes.
+
+Single-numa-node by container and by pod, restricted by pod.
+"""
 EVERY, LIFE = 0.5, 16.0
-"""Seconds between two pods, and those that a pod stays, on average: some more are asked for than there is room."""
+"""Seconds between two pods, and those that a pod stays, on average.
+
+Some more are asked for than there is room.
+"""
 PATH = "/api/v1/namespaces/default/pods"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 NAMES = ("main", "app", "c0", "c1", "istio-proxy", "x", "0", 63 * "y")
@@ -151,7 +159,10 @@ class Campaign:
         return there
 
     def explained(self, name: str, one: dict[str, Any]) -> list[str]:
-        """Return what is known of a rejection: what happened, what the kubelet did, and what it publishes then."""
+        """Return what is known of a rejection.
+
+        What happened, what the kubelet did, and what it publishes then.
+        """
         where = one["spec"]["nodeName"]
         (kubelet,) = (found for found in self.kubelets if found.name == where)
         said = kubelet.said()
@@ -348,7 +359,10 @@ class Campaign:
 
 
 def holds(one: dict[str, Any]) -> bool:
-    """Return whether a pod that a kubelet admitted holds something: memory, if it is guaranteed, or a device."""
+    """Return whether a pod that a kubelet admitted holds something.
+
+    Memory, if it is guaranteed, or a device.
+    """
     containers = [*one["spec"].get("initContainers", ()), *one["spec"]["containers"]]
     asks = any(GPU in each.get("resources", {}).get("requests", ()) for each in containers)
     return asks or one["status"].get("qosClass") == "Guaranteed"

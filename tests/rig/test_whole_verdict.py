@@ -1,4 +1,6 @@
-"""The whole verdict beside the real kubelet's: every pod is compared, whoever refuses it, and whom the kubelet evicts.
+"""The whole verdict beside the real kubelet's.
+
+Every pod is compared, whoever refuses it, and whom the kubelet evicts.
 
 Fewer pods by default; `ALIGNUP_RIG_PODS=200` is the whole campaign.
 """
@@ -58,7 +60,10 @@ def folder():
 
 
 def random_pod(rng, number, *, bound):
-    """Return a pod that the managers, the sums, a port, a label or the OS may refuse; bound ones have priorities."""
+    """Return a pod that the managers, the sums, a port, a label or the OS may refuse.
+
+    Bound ones have priorities.
+    """
     containers = [container(rng, f"c{index}") for index in range(rng.choice([1, 1, 1, 2]))]
     spec = {"containers": containers, "restartPolicy": "Always"}
     if rng.random() < 0.2:
@@ -192,7 +197,10 @@ class Api:
             time.sleep(0.05)
 
     def preempted(self):
-        """Return the names of the pods that the kubelet has evicted; those of the rig's runtime end with success."""
+        """Return the names of the pods that the kubelet has evicted.
+
+        Those of the rig's runtime end with success.
+        """
         pods = [
             one
             for one in self._client.get("/api/v1/namespaces/default/pods")["items"]
@@ -209,7 +217,10 @@ class Api:
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 @pytest.mark.parametrize("case", OVERLAYS)
 def test_bound_pods(folder, case):
-    """Pods that no scheduler looked at, some of them critical: the same pods are evicted for them."""
+    """Pods that no scheduler looked at, some of them critical.
+
+    The same pods are evicted for them.
+    """
     rng = random.Random(f"bound {case}")
     reasons, evicted = [], 0
     with (

@@ -75,7 +75,10 @@ def container(name: str, random: Random) -> dict[str, Any]:
 
 
 def pod(number: int, seconds: float, random: Random) -> dict[str, Any]:
-    """Return a pod of one or two containers that runs for a while; a few ask for no CPUs of their own."""
+    """Return a pod of one or two containers that runs for a while.
+
+    A few ask for no CPUs of their own.
+    """
     containers = [container("a", random)]
     if random.random() < 0.15:
         containers.append(container("b", random))

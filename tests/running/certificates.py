@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 def certificate(folder: Path, name: str, issuer: str = "") -> None:
-    """Make a key and a certificate in a folder: of an authority, or of one that an authority has issued."""
+    """Make a key and a certificate in a folder.
+
+    Of an authority, or of one that an authority has issued.
+    """
     subject = [
         "-subj",
         f"/CN={name}",

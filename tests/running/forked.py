@@ -1,4 +1,7 @@
-"""Runs the program in copies of this process: without the second that Python needs to start and to import it."""
+"""Runs the program in copies of this process.
+
+Without the second that Python needs to start and to import it.
+"""
 
 from __future__ import annotations
 

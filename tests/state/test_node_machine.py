@@ -1,4 +1,6 @@
-"""Pods come to random nodes and go again: nothing is given twice, nothing is lost, a refusal changes nothing.
+"""Pods come to random nodes and go again.
+
+Nothing is given twice, nothing is lost, a refusal changes nothing.
 
 What holds always, for every policy, scope and option:
 

@@ -1,4 +1,7 @@
-"""What is to be deployed fits the program: manifests, container file and unit, options, paths, and rights."""
+"""What is to be deployed fits the program.
+
+Manifests, container file and unit, options, paths, and rights.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +128,10 @@ def test_the_commands_and_options_exist(container) -> None:
 
 
 def check_words(words: list[str], given: set[str]) -> None:
-    """Read the words of a command line as the program does; `given` are variables of its environment."""
+    """Read the words of a command line as the program does.
+
+    `given` are variables of its environment.
+    """
     # the program's own names for help: click remembers those of a command's first context
     context = click.Context(program, info_name="alignup", help_option_names=["-h", "--help"])
     command: click.Command = program
@@ -168,7 +174,10 @@ def labels_of(workload: dict[str, Any]) -> dict[str, str]:
     "container", [one for one in CONTAINERS if "ports" in one], ids=lambda one: one["name"]
 )
 def test_what_serves_is_probed_by_a_path_that_it_serves(container) -> None:
-    """A process that starts is given longer than the cluster takes to be listed; one that hangs is started again."""
+    """A process that starts is given longer than the cluster takes to be listed.
+
+    One that hangs is started again.
+    """
     ports = {one["name"] for one in container["ports"]}
     probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
     assert {(one["httpGet"]["path"], one["httpGet"]["scheme"]) for one in probes} == {
@@ -399,7 +408,10 @@ def test_what_rbac_cannot_say_a_policy_does() -> None:
 
 
 def test_who_could_change_pods_cannot_where_the_publisher_runs() -> None:
-    """Which is root on every node: each program has its own namespace, and only the publisher's allows that."""
+    """Which is root on every node.
+
+    Each program has its own namespace, and only the publisher's allows that.
+    """
     levels = {
         one["metadata"]["name"]: one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
         for one in of_kind("Namespace")

@@ -16,7 +16,10 @@ PRINTED = "admit 100\n10,000 nodes, 1 container 1\n"
 
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
-    """Record 1,000 and 2,000 instructions for this machine in a file of the test's own; valgrind seems to be there."""
+    """Record 1,000 and 2,000 instructions for this machine in a file of the test's own.
+
+    Valgrind seems to be there.
+    """
     file = tmp_path / "instructions.json"
     file.write_text(json.dumps({instructions.key(): {"a": 1000, "b": 2000}}), encoding="utf-8")
     monkeypatch.setattr(instructions, "RECORDED", file)

@@ -1,4 +1,7 @@
-"""What a user of the library may expect of its records: they copy, pickle, print short, and warn about his own line."""
+"""What a user of the library may expect of its records.
+
+They copy, pickle, print short, and warn about his own line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a wheel puts below `share`: the completions; tests/unit/test_docs.py compares the manual page."""
+"""What a wheel puts below `share`: the completions.
+
+Tests/unit/test_docs.py compares the manual page.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,10 @@ ORDER = (
     {"control_plane.scheduler", "control_plane.publishers"},
     {"cli", "__main__"},
 )
-"""The rooms from the lowest to the highest; rooms of one set know nothing of each other, or in one direction only."""
+"""The rooms from the lowest to the highest.
+
+Rooms of one set know nothing of each other, or in one direction only.
+"""
 
 UPWARDS = {
     (
@@ -162,7 +165,10 @@ def room(name: str) -> str:
 
 
 def rank(name: str) -> int:
-    """Return the place of a module's room in the order; the package itself is above all, a wing's below all."""
+    """Return the place of a module's room in the order.
+
+    The package itself is above all, a wing's below all.
+    """
     if name in WINGS:
         return -1
     return next((place for place, rooms in enumerate(ORDER) if room(name) in rooms), len(ORDER))
@@ -252,7 +258,10 @@ def test_no_entry_hides_a_public_function() -> None:
 
 
 def imported_first(name: str) -> str:
-    """Return why a module cannot be the first of the package that a program imports; empty: it can."""
+    """Return why a module cannot be the first of the package that a program imports.
+
+    Empty: it can.
+    """
     done = subprocess.run(  # noqa: S603  # ours
         [sys.executable, "-c", f"import alignup.{name}"],
         check=False,

@@ -78,7 +78,10 @@ def answering(folder: Path, script: str) -> dict[str, str]:
 
 
 def test_the_history_of_the_last_run_is_fetched(tmp_path) -> None:
-    """Where there is none it begins anew; where it cannot be fetched, the workflow fails rather than lose it."""
+    """Where there is none it begins anew.
+
+    Where it cannot be fetched, the workflow fails rather than lose it.
+    """
     history = tmp_path / "history.jsonl"
 
     def fetch(script: str) -> int:

@@ -1,4 +1,7 @@
-"""The disk that all machines boot from; without `ALIGNUP_VM` and what builds it, tests of machines are skipped."""
+"""The disk that all machines boot from.
+
+Without `ALIGNUP_VM` and what builds it, tests of machines are skipped.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 LAYOUTS = {"numa": "numa", "socket": "socket", "l3": "l3cache", "core": "core"}
-"""The words of `--layout`, and those of `--map-by`; for several cores of a rank, mpirun wants `slot` for `core`."""
+"""The words of `--layout`, and those of `--map-by`.
+
+For several cores of a rank, mpirun wants `slot` for `core`.
+"""
 XML = "/root/lstopo.xml"
 """What lstopo writes in the machine."""
 PARTS = ((3, 1), (8, 1), (2, 2), (4, 2), (2, 3))
@@ -34,7 +37,9 @@ MPIRUN = "HOME=/root OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 m
 
 
 def tree(*roots: tuple[int, int, str]) -> tuple[str, ...]:
-    """Return QEMU's options for root complexes: number of the bus, NUMA node, and what is below its ports.
+    """Return QEMU's options for root complexes.
+
+    Number of the bus, NUMA node, and what is below its ports.
 
     `n` is a network card on a port, `d` a display, and what stands in parentheses is on the ports
     of a switch.
@@ -93,7 +98,10 @@ class Hwloc:
     """What `lstopo` sees."""
 
     devices: dict[str, tuple[str, int | None, tuple[str, ...]]]
-    """By address of each PCI device and bridge: class, NUMA node, and root and bridges above, outermost first."""
+    """By address of each PCI device and bridge.
+
+    Class, NUMA node, and root and bridges above, outermost first.
+    """
     buses: dict[str, tuple[int, int]]
     """By address of each bridge, the first and the last bus behind it."""
     cores: tuple[CPUSet, ...]

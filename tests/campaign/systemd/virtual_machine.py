@@ -26,7 +26,10 @@ PATIENCE = 600
 """Seconds for a boot, and for a command: without KVM, on a busy machine, both take long."""
 PAUSE = 0.2
 OF_A_BUSY_MACHINE = "no_timer_check systemd.mask=serial-getty@ttyS0.service"
-"""Where an interrupt is late the kernel panics else; and systemd waits for the console, where nobody logs in."""
+"""Where an interrupt is late the kernel panics else.
+
+And systemd waits for the console, where nobody logs in.
+"""
 WITHOUT_SERVICES = (
     'init=/bin/sh -- -c "modprobe virtio_console; PATH=/usr/local/bin:$PATH exec '
     'qemu-ga -p /dev/vport*"'
@@ -211,7 +214,10 @@ class VirtualMachine:
         self._buffer = b""
 
     def _ask(self, name: str, **arguments: object) -> dict:
-        """Return what the guest agent answers; an answer of an earlier connection is passed over."""
+        """Return what the guest agent answers.
+
+        An answer of an earlier connection is passed over.
+        """
         self._connection.sendall(
             json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n"
         )

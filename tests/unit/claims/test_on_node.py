@@ -1,4 +1,7 @@
-"""A pod's claims on a node: the devices, whether CPUs and memory are aligned with them, what helps, and hints."""
+"""A pod's claims on a node.
+
+The devices, whether CPUs and memory are aligned with them, what helps, and hints.
+"""
 
 from __future__ import annotations
 

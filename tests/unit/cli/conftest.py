@@ -45,7 +45,10 @@ class Ended:
 
 @pytest.fixture
 def alignup(monkeypatch, capfdbinary):
-    """Return a function that runs the program with words and standard input; what it logs ends with the test."""
+    """Return a function that runs the program with words and standard input.
+
+    What it logs ends with the test.
+    """
     loggers = [logging.getLogger(name) for name in ("alignup", "aiohttp", "asyncio")]
     before = [(logger, logger.handlers, logger.level, logger.propagate) for logger in loggers]
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)

@@ -109,7 +109,10 @@ def test_json_is_one_object_a_pod(alignup) -> None:
 
 
 def test_files_of_the_users_own(alignup, write) -> None:
-    """A machine, a configuration, devices and pods: YAML and JSON, several documents, gzip, standard input."""
+    """A machine, a configuration, devices and pods.
+
+    YAML and JSON, several documents, gzip, standard input.
+    """
     machine = write("machine.json", MACHINE)
     config = write("config.yaml", "".join(f"{key}: {value!r}\n" for key, value in STATIC.items()))
     devices = write("devices.yaml", "example.com/nic:\n- {id: nic0, numa: [1]}\n")
@@ -481,7 +484,10 @@ def test_a_resource_that_is_probably_meant_is_named(alignup, write) -> None:
 
 
 def test_deployments_and_live_pods(alignup, write) -> None:
-    """As many pods as the object says, unless --replicas says otherwise; those that ended hold nothing."""
+    """As many pods as the object says, unless --replicas says otherwise.
+
+    Those that ended hold nothing.
+    """
     template = {"metadata": {"labels": {}}, "spec": SPEC}
     made = {
         "kind": "Deployment",

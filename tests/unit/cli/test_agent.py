@@ -140,7 +140,10 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
 
 @contextmanager
 def holder(folder, name):
-    """Run a command with a lease of two CPUs of the agent; return the processes of `alignup run` and of the command."""
+    """Run a command with a lease of two CPUs of the agent.
+
+    Return the processes of `alignup run` and of the command.
+    """
     words = ("run", "--state", str(folder / "s.json"), "--no-bind", "--cpus", "2", "--name", name)
     command = subprocess.Popen(  # noqa: S603  # ours
         [*ALIGNUP, *words, "--", "sh", "-c", "echo $$; read x"],

@@ -308,7 +308,10 @@ def of_node(objects: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def files(write):
-    """Return files of a pod, of the objects of claims, and of three nodes: one meets, one does not, one has none."""
+    """Return files of a pod, of the objects of claims, and of three nodes.
+
+    One meets, one does not, one has none.
+    """
     far, near = resources(device("g0", 1)), of_node(resources(device("g0", 0)), "node-b")
     nodes = [
         {"name": f"node-{one}", "machine": "xeon-2s", "kubelet": KUBELET, "devices": {}}

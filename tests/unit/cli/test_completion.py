@@ -12,7 +12,10 @@ from inputs import leasing
 
 
 def completed(words: str) -> list[str]:
-    """Return the answers to a command line whose last word is being typed: kind and value, one a line."""
+    """Return the answers to a command line whose last word is being typed.
+
+    Kind and value, one a line.
+    """
     asked = {
         "_ALIGNUP_COMPLETE": "bash_complete",
         "COMP_WORDS": words,

@@ -1,4 +1,7 @@
-"""`alignup explain`: verdict, cause, picture and help, then tables; one JSON object a line; statuses 0, 1 and 2."""
+"""`alignup explain`: verdict, cause, picture and help, then tables; one JSON object a line.
+
+Statuses 0, 1 and 2.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,10 @@ def test_tables_are_shown_as_asked(conflict: str) -> None:
 
 @given(st.data())
 def test_the_help_is_on_the_first_screen(data: Any) -> None:
-    """Of a refusal for three resources on two NUMA nodes it begins by line 12; two lines more for each further one."""
+    """Of a refusal for three resources on two NUMA nodes it begins by line 12.
+
+    Two lines more for each further one.
+    """
     others = [
         f"example.com/{name}" for name in ("nic", "fpga", "dsp")[: data.draw(st.integers(0, 3))]
     ]
@@ -438,7 +444,10 @@ def test_a_pod_that_died_is_explained_after_those_that_live(tmp_path: Path) -> N
 def test_one_pod_is_explained_as_it_is_among_all(
     tmp_path_factory: pytest.TempPathFactory, cpus: list[int], dead_at: set[int], which: int
 ) -> None:
-    """Pods of the input that are not asked about hold what they hold all the same; those that ended are not told."""
+    """Pods of the input that are not asked about hold what they hold all the same.
+
+    Those that ended are not told.
+    """
     items = [
         dead(f"p{n}", str(count)) if n in dead_at else pod(f"p{n}", cpu=str(count))
         for n, count in enumerate(cpus)

@@ -1,4 +1,7 @@
-"""`alignup extender`: bad usage ends in one line; a served extender ends in order when it is told to."""
+"""`alignup extender`: bad usage ends in one line.
+
+A served extender ends in order when it is told to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The help of every command: short, an example first, options by section; `--help-all` has all of them."""
+"""The help of every command: short, an example first, options by section.
+
+`--help-all` has all of them.
+"""
 
 from __future__ import annotations
 

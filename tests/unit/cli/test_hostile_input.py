@@ -1,4 +1,7 @@
-"""Input that is deep or endless: one line, exit status 2 (125 of `run`), and soon, whatever the subcommand."""
+"""Input that is deep or endless.
+
+One line, exit status 2 (125 of `run`), and soon, whatever the subcommand.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,10 @@ def test_an_inventory_that_is_none_is_named(alignup, write) -> None:
 
 
 def test_a_resource_in_bytes_makes_no_devices(alignup, write) -> None:
-    """A published amount may be of anything; sixteen thousand million devices would take all memory."""
+    """A published amount may be of anything.
+
+    Sixteen thousand million devices would take all memory.
+    """
     zones = [
         {"name": "node-0", "type": "Node", "resources": [{"name": "a/bytes", "capacity": "16Gi"}]}
     ]

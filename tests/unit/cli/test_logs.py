@@ -83,7 +83,10 @@ def test_the_journal_is_told_the_priority_of_each_line(level, priority):
     [("its own", "<4>WARNING odd\n"), ("1:2", "WARNING odd\n"), ("", "WARNING odd\n")],
 )
 def test_only_the_journal_is_told_priorities(tmp_path, stream, line):
-    """It says which file it reads; a program that was started by another with that variable may have another one."""
+    """It says which file it reads.
+
+    A program that was started by another with that variable may have another one.
+    """
     program = (
         "import logging\nfrom alignup.cli.agent import start_logging\n"
         "start_logging('text', 'info')\nlogging.getLogger('alignup').warning('odd')"

@@ -117,7 +117,10 @@ def test_json_is_the_machine_and_nothing_else(alignup, tree, write) -> None:
 
 
 def test_devices_of_an_option_are_a_key_of_the_machine(alignup, tree, write) -> None:
-    """The whole object is what --machine takes as well, and the table names them; a bridge is no GPU."""
+    """The whole object is what --machine takes as well, and the table names them.
+
+    A bridge is no GPU.
+    """
     selector = "nvidia.com/gpu=10de:*"
     [described] = alignup("machine", "--root", tree, "--device-resource", selector, "--json").lines
 
@@ -270,7 +273,10 @@ def test_what_is_unusual_is_said(capsys) -> None:
 
 
 def test_many_distances_are_shown_by_value(capsys, monkeypatch) -> None:
-    """Where a matrix would be too wide: which nodes are how far; nodes that stand alike share a line."""
+    """Where a matrix would be too wide: which nodes are how far.
+
+    Nodes that stand alike share a line.
+    """
     monkeypatch.setenv("COLUMNS", "80")
     rows = [
         tuple(10 if i == j else (20 if i // 10 == j // 10 else 30) for j in range(20))

@@ -163,7 +163,10 @@ def test_the_rejected_pods_of_a_node_are_explained_newest_first(alignup, tmp_pat
 
 @pytest.mark.parametrize("columns", ["80", "100", ""])
 def test_tables_of_explanations_fit(alignup, monkeypatch, columns):
-    """A terminal of 80 or 100 columns, and a pipe: no row is wider, and no name is broken in two."""
+    """A terminal of 80 or 100 columns, and a pipe.
+
+    No row is wider, and no name is broken in two.
+    """
     if columns:
         monkeypatch.setenv("COLUMNS", columns)
     out = alignup("explain", "--node", ARCHIVE).out
@@ -182,7 +185,10 @@ def wanted(name: str, **requests: str) -> dict[str, Any]:
 
 
 def test_resizes_in_place_are_asked_of_a_live_node(alignup, write):
-    """The pods are there, with the resources that are wanted; status 0 only if all are allocated."""
+    """The pods are there, with the resources that are wanted.
+
+    Status 0 only if all are allocated.
+    """
     same, more = wanted("p51-04-node-real"), wanted("p51-04-node-real", cpu="2")
     ended = alignup("admit", "--node", ARCHIVE, "--resize", "--json", write("same.json", same))
     assert (ended.status, ended.lines[0]["admitted"], ended.lines[0]["reason"]) == (

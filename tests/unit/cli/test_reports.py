@@ -1,4 +1,6 @@
-"""Public reports of refused, misplaced or crashing pods, rebuilt small: each is answered as it was resolved.
+"""Public reports of refused, misplaced or crashing pods, rebuilt small.
+
+Each is answered as it was resolved.
 
 The files of a report are in `tests/reports/k8s`; its issue is in a comment.
 """

@@ -441,7 +441,10 @@ def test_rules_that_are_none(state, option):
 
 
 def test_the_lease_is_written_to_a_descriptor(state):
-    """As one line, as `alignup ps` has it; the command has not that descriptor, and its reader sees the end."""
+    """As one line, as `alignup ps` has it.
+
+    The command has not that descriptor, and its reader sees the end.
+    """
     words = ("--cpus", "2", "--device", "nvidia.com/gpu=1", "--name", "n")
     script = (
         f"exec 7>{state.parent}/lease; "

@@ -117,7 +117,10 @@ def test_topologies_can_be_simulated_too(alignup, tmp_path) -> None:
 
 @pytest.mark.parametrize("sight", [(), ("--blind",)])
 def test_refusals_are_grouped_by_equal_causes(nodes, sight):
-    """Of a blind scheduler as often as nodes refused; of one that sees, those that could not align what they had."""
+    """Of a blind scheduler as often as nodes refused.
+
+    Of one that sees, those that could not align what they had.
+    """
     report = json.loads(run("--nodes", nodes, "--generate", 300, *sight, "--json").output)
     counts = [one["count"] for one in report["causes"]]
 

@@ -124,7 +124,10 @@ def test_one_form_of_output_at_a_time():
 
 
 def test_parts_have_pairs_on_one_switch(tmp_path):
-    """All parts near the same nodes are paired at once: one early choice does not cost a later part its switch."""
+    """All parts near the same nodes are paired at once.
+
+    One early choice does not cost a later part its switch.
+    """
     loaded = catalog_entries()["dgx-h100"]
     entry = {"machine": loaded.machine.to_dict(), "devices": loaded.to_dict()["devices"]}
     nics = entry["devices"]["example.com/nic"]
@@ -198,7 +201,10 @@ def test_a_layout_fills_its_places_and_says_where_they_end():
     ],
 )
 def test_rules_of_the_cpu_manager(options, cpus):
-    """Parts are what it gives one after the other; of whole cores, and with idle siblings, what split gives anyway."""
+    """Parts are what it gives one after the other.
+
+    Of whole cores, and with idle siblings, what split gives anyway.
+    """
     done = split("2", "--cpus-per-part", "4", *options, "--json")
     assert [json.loads(line)["cpus"] for line in done.output.splitlines()] == cpus
 

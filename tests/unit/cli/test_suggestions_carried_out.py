@@ -106,7 +106,10 @@ class Place:
 
 
 def place_of(chance: random.Random, root: Path) -> tuple[Place, Node] | None:
-    """Return a node on which pods came and went, and its files; None where a kubelet would not start."""
+    """Return a node on which pods came and went, and its files.
+
+    None where a kubelet would not start.
+    """
     story = random_story(chance, 4, chance.choice(OVERLAYS))
     if story is None:
         return None

@@ -94,7 +94,10 @@ def agree_on_many(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_evaluate_agrees_with_every_node(seed):
-    """10,000 pairs of a node and a pod: verdict, reason, affinity and preferred are the node's own, none unsure."""
+    """10,000 pairs of a node and a pod.
+
+    Verdict, reason, affinity and preferred are the node's own, none unsure.
+    """
     agree_on_many(seed)
 
 
@@ -106,7 +109,9 @@ def test_evaluate_agrees_with_every_node_again(seed):
 
 
 def test_amounts_decide_where_they_can(kinds):
-    """Nodes are asked only where something else than amounts decides: for less than one answer in ten.
+    """Nodes are asked only where something else than amounts decides.
+
+    For less than one answer in ten.
 
     A pod that brings a policy of its own is judged by every node that has pods: these know who
     holds which NUMA node.
@@ -200,7 +205,10 @@ def test_what_does_not_fit_one_numa_node(kinds):
 
 
 def alike_containers(random, resource):
-    """Return a pod of a few kinds of containers, in runs or mixed; some kinds need several NUMA nodes."""
+    """Return a pod of a few kinds of containers, in runs or mixed.
+
+    Some kinds need several NUMA nodes.
+    """
     containers = []
     for _ in range(random.choice([1, 1, 1, 2, 3])):
         limits = {
@@ -238,7 +246,10 @@ def alike_containers(random, resource):
 
 @pytest.mark.parametrize("seed", seeds(1, 3))
 def test_containers_that_are_alike(seed):
-    """What is decided for one is decided for the next, while it holds; the node decides each one anew."""
+    """What is decided for one is decided for the next, while it holds.
+
+    The node decides each one anew.
+    """
     random = Random(seed)
     cluster = Cluster.from_nodes([node for _, node in kinds_of(30 + seed, 80)])
     admitted = 0
@@ -271,7 +282,10 @@ def test_devices_near_to_several_of_ten_numa_nodes(policy, wish):
 
 
 def test_cores_of_several_sizes_give_more_than_is_free():
-    """A core that is taken as a whole can have a reserved CPU, as in the kubelet: what is free in all is no bound."""
+    """A core that is taken as a whole can have a reserved CPU, as in the kubelet.
+
+    What is free in all is no bound.
+    """
     _, node = kinds_of(12, 3)[2]
     wishes = [("2", "2Gi"), ("6", "5Gi"), ("10", "5Gi"), ("8", "256Mi")]
     containers = [
@@ -290,7 +304,10 @@ def test_cores_of_several_sizes_give_more_than_is_free():
 
 @pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
 def test_containers_that_are_alike_fill_one_numa_node_after_the_other(policy):
-    """Down to the last container, and one more: the reason is the policy's, or that of the manager that ran out."""
+    """Down to the last container, and one more.
+
+    The reason is the policy's, or that of the manager that ran out.
+    """
     nodes = [
         {
             "id": i,

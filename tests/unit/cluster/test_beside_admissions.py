@@ -1,4 +1,7 @@
-"""A cluster is asked while its nodes change in other threads: each answer is that between two operations."""
+"""A cluster is asked while its nodes change in other threads.
+
+Each answer is that between two operations.
+"""
 
 from __future__ import annotations
 

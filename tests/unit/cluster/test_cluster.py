@@ -200,7 +200,10 @@ def scored(strategy, pod, cpu=(4, 8), policy="single-numa-node", **more):
 
 
 def test_scores():
-    """Fractions are of what is free on the nodes of the placement; the document's are of what there is."""
+    """Fractions are of what is free on the nodes of the placement.
+
+    The document's are of what there is.
+    """
     pod = {"cpus": 3, "gpu": 1}  # on node 0: 3 of 4 CPUs, 1 of 2 devices
     assert scored("least-numa-nodes", pod) == 100 - 12 + 6
     assert scored("most-allocated", pod) == pytest.approx(100 * (0.75 + 0.5) / 2)
@@ -234,7 +237,10 @@ def test_pods_that_ask_for_nothing_aligned_score_alike():
 
 @pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node"])
 def test_wide_machines_are_exact(policy):
-    """Beyond 8 NUMA nodes the answer is the node's own too: for one NUMA node, several, and too much."""
+    """Beyond 8 NUMA nodes the answer is the node's own too.
+
+    For one NUMA node, several, and too much.
+    """
     line = json.loads(node_line("a", policy=policy, machine=machine_of(12, 4)))
     line["kubelet"]["topologyManagerPolicyOptions"] = {"max-allowable-numa-nodes": "12"}
     node = Node.from_dict(line)
@@ -265,7 +271,10 @@ def test_wide_machines_are_exact(policy):
 
 
 def test_devices_without_a_place_that_an_init_container_leaves():
-    """They bind the next container to no NUMA node; those that a plugin calls near to no node rule out all."""
+    """They bind the next container to no NUMA node.
+
+    Those that a plugin calls near to no node rule out all.
+    """
     manifest = pod_manifest("new", cpus=1, gpu=1)
     manifest["spec"]["initContainers"] = [{**manifest["spec"]["containers"][0], "name": "i"}]
     devices = [{"id": "a", "numa": None}, {"id": "b", "numa": [0]}, {"id": "c", "numa": [0]}]
@@ -332,7 +341,10 @@ def test_json_lines_take_any_lines():
 
 
 def test_the_label_of_a_node_is_its_policy():
-    """In a cluster as on the node itself: a pod too large for one NUMA node is refused where the label says so."""
+    """In a cluster as on the node itself.
+
+    A pod too large for one NUMA node is refused where the label says so.
+    """
     cluster = cluster_of(
         node_line("labelled", policy="none", labels={LABEL: "SingleNUMANode"}),
         node_line("plain", policy="none"),
@@ -394,7 +406,10 @@ def test_a_cluster_knows_who_holds_the_nodes(new, admitted, masks):
 
 
 def test_what_nodes_admit_and_remove_is_seen_at_once():
-    """Nothing has to be told: amounts, verdicts and scores follow; a copy of a node is another node."""
+    """Nothing has to be told: amounts, verdicts and scores follow.
+
+    A copy of a node is another node.
+    """
     cluster = cluster_of(node_line("a"), node_line("b"))
     large = pod_manifest("large", cpus=7, memory="20Gi", gpu=1)
     before = cluster.evaluate(large)
@@ -474,7 +489,10 @@ def test_an_update_of_another_kind():
 
 
 def test_threads_that_judge_while_nodes_change():
-    """Pods come and go, nodes are replaced and judged at the same time: no answer is torn apart, and none is lost."""
+    """Pods come and go, nodes are replaced and judged at the same time.
+
+    No answer is torn apart, and none is lost.
+    """
     cluster = cluster_of(*(node_line(str(number)) for number in range(20)))
     pods = [pod_manifest(f"p{number}", cpus=1 + number, gpu=number % 2) for number in range(6)]
     over = Event()

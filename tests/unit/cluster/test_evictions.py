@@ -40,7 +40,10 @@ def width(found: Node, one: Pod) -> int:
 
 
 def has_what_is_asked(found: Node, one: Pod) -> bool:
-    """Return whether a scheduler may send a pod to a node: a kubelet ignores devices that it does not know."""
+    """Return whether a scheduler may send a pod to a node.
+
+    A kubelet ignores devices that it does not know.
+    """
     return not any(container.devices for container in one.containers) or bool(found.pools)
 
 

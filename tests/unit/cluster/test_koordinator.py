@@ -85,7 +85,10 @@ def test_the_default_of_exclusivity_is_the_nodes():
 
 
 def test_the_scheduler_knows_single_numa_node_in_pod_scope_only():
-    """So it leaves nodes in container scope to the kubelet; the document does not tell them apart."""
+    """So it leaves nodes in container scope to the kubelet.
+
+    The document does not tell them apart.
+    """
     nodes = [node(policy="single-numa-node", scope=scope) for scope in ("container", "pod")]
     silent = pod("new", 1)
     assert [one.verdict.policy for one in judged(nodes, silent, "scheduler")] == [
@@ -147,7 +150,10 @@ def test_totals_are_those_of_the_default_scheduler(seed):
 
 
 def test_topologies_are_judged_by_their_amounts():
-    """A kubelet's policy in container scope is none for the scheduler; node 0 has 3 CPUs left, node 1 has 9."""
+    """A kubelet's policy in container scope is none for the scheduler.
+
+    Node 0 has 3 CPUs left, node 1 has 9.
+    """
     cluster = read_node_resource_topologies(TOPOLOGY.encode())
     wide = read_pod(pod("new", 4, "SingleNUMANode"))
     assert judge_nodes(cluster, wide, "scheduler")[0].numa_nodes == (1,)

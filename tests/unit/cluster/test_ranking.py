@@ -1,4 +1,7 @@
-"""Ranking adds what a kubelet does not ask: is there enough in total, and does the node align anything."""
+"""Ranking adds what a kubelet does not ask.
+
+Is there enough in total, and does the node align anything.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +204,10 @@ def full(cpus: int) -> Node:
 
 
 def test_nodes_that_refuse_alike_are_one_group() -> None:
-    """Whatever their amounts; the group with most nodes comes first, and tells the sentence of its first node."""
+    """Whatever their amounts.
+
+    The group with most nodes comes first, and tells the sentence of its first node.
+    """
     nodes = {"a": full(6), "b": full(16), "c": full(15), "d": full(14), "e": node(ALIGNED)}
     wanted = replace(pod({"cpu": "3", "memory": "1Gi"}), uid="new")
     ranking = ranked(Cluster.from_nodes(nodes), wanted)

@@ -268,7 +268,10 @@ def test_node_objects_that_do_not_help_are_named():
 
 
 def test_each_kubelet_of_amounts_reads_the_pod_in_its_way():
-    """1.33 pins the containers of a pod with resources of its own; 1.36 lets them share, so that nothing is aligned."""
+    """1.33 pins the containers of a pod with resources of its own.
+
+    1.36 lets them share, so that nothing is aligned.
+    """
     objects = [
         one
         for name, version in (("a", "v1.33.1"), ("b", "v1.36.1"), ("c", "v1.33.9"))

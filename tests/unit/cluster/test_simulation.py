@@ -194,7 +194,10 @@ def test_nodes_that_are_asked_themselves_may_have_the_pod_that_asked_first():
 
 
 def test_why_a_pod_has_no_place():
-    """No node has as much in total, or none can align it; a blind scheduler learns the latter from the node."""
+    """No node has as much in total, or none can align it.
+
+    A blind scheduler learns the latter from the node.
+    """
     events = [arrival("a", cpus=16), arrival("b", cpus=10)]
     seeing = Simulation(cluster_of(2)).run(events)
     assert (seeing.no_room, seeing.no_alignment, seeing.refused) == (1, 1, 0)

@@ -156,7 +156,10 @@ def test_the_end_is_that_of_openssl(files, days) -> None:
 
 
 def test_torn_certificates_have_an_end_or_none(files) -> None:
-    """Any byte changed, and the rest left out at any place: an error of the system, which callers expect."""
+    """Any byte changed, and the rest left out at any place.
+
+    An error of the system, which callers expect.
+    """
     whole = der(files / "one.crt")
     for at in range(len(whole)):
         for torn in (whole[:at], whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]):

@@ -1,4 +1,7 @@
-"""A process ends when it is told to, whatever it does; what clients do wrong is a line of its log."""
+"""A process ends when it is told to, whatever it does.
+
+What clients do wrong is a line of its log.
+"""
 
 from __future__ import annotations
 

@@ -158,7 +158,10 @@ def test_a_list_as_long_as_is_allowed_can_be_walked() -> None:
 
 
 def test_a_list_too_varied_to_count_says_so() -> None:
-    """Nodes that all differ are not counted one by one: no total is known, and a sample is still there."""
+    """Nodes that all differ are not counted one by one.
+
+    No total is known, and a sample is still there.
+    """
     amounts = [3**node % 1009 + 1 for node in range(40)]
     varied = feasible_hints(
         40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9
@@ -173,7 +176,10 @@ def test_a_list_too_varied_to_count_says_so() -> None:
 @given(cases(1, 10), st.integers(0, 1023))
 @examples(60)
 def test_hints_that_avoid_nodes_are_those_that_do_not_mix(case: Any, avoided: int) -> None:
-    """Masks of several nodes of which one is avoided are left out; single nodes stay, and so does any node."""
+    """Masks of several nodes of which one is avoided are left out.
+
+    Single nodes stay, and so does any node.
+    """
     numa_nodes, wanted, options = case
     offered = model.feasible(numa_nodes, wanted, **options)
     expected = [
@@ -249,7 +255,10 @@ def arrays_of(hints: HintList) -> list[tuple[int, bool]]:
 def test_arrays_hold_each_hint_once_in_ascending_order(
     given_pairs: list[tuple[int | None, bool]],
 ) -> None:
-    """0 stands for any node and comes first; a preferred hint comes before the other of its mask."""
+    """0 stands for any node and comes first.
+
+    A preferred hint comes before the other of its mask.
+    """
     hints = hints_of(*given_pairs)
     expected = sorted({(mask or 0, not preferred) for mask, preferred in given_pairs})
 

@@ -67,7 +67,10 @@ def test_folding_agrees_with_the_product(case: Any) -> None:
 @example("restricted", 13, 0, True)
 @example("best-effort", 64, 0, True)
 def test_many_lists_are_merged_exactly(policy: str, count: int, seed: int, closest: bool) -> None:
-    """Counts of permutations are folded before they outgrow 64 bits: long lists, and many of them."""
+    """Counts of permutations are folded before they outgrow 64 bits.
+
+    Long lists, and many of them.
+    """
     random = Random(seed)
     numa_nodes = random.randint(2, 8)
     size = random.choice([2, 20, 255])
@@ -101,7 +104,10 @@ def test_every_mask_from_every_provider(count: int) -> None:
 
 
 def test_counts_of_permutations_never_overflow() -> None:
-    """One list holds only {0, 1}, eleven hold its 64 supersets: 64^11 permutations, a multiple of every 2^64."""
+    """One list holds only {0, 1}, eleven hold its 64 supersets.
+
+    64^11 permutations, a multiple of every 2^64.
+    """
     supersets = [(mask, False) for mask in range(256) if mask & 3 == 3]
     lists = [model.hint_list([(3, False)]), *[model.hint_list(supersets)] * 11]
 

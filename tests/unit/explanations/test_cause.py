@@ -134,7 +134,10 @@ def verdict(node: Node, pod: Pod) -> tuple[bool, str, str | None, str]:
 
 
 def check_causes(case: dict[str, Any]) -> int:
-    """Check that without the resources that a cause names the verdict is another; return how many were refused."""
+    """Check that without the resources that a cause names the verdict is another.
+
+    Return how many were refused.
+    """
     node = Node.from_dict(case)
     found = 0
     for step in case["steps"]:

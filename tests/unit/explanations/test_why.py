@@ -1,4 +1,7 @@
-"""Why a pod is admitted or refused: the sentence, what it rests on, and a node that stays as it is."""
+"""Why a pod is admitted or refused.
+
+The sentence, what it rests on, and a node that stays as it is.
+"""
 
 from __future__ import annotations
 

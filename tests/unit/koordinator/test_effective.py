@@ -53,7 +53,10 @@ def test_unknown_values_are_clear_errors(wrong):
 @pytest.mark.parametrize("node", KUBELET)
 @pytest.mark.parametrize("asked", KUBELET)
 def test_the_matrix(asked, node):
-    """Equal or absent policies go together, and the pod's comes first; all others are a mismatch."""
+    """Equal or absent policies go together, and the pod's comes first.
+
+    All others are a mismatch.
+    """
     found = joined_policy(asked, node, none="none")
     if "none" in (asked, node) or asked == node:
         assert found == (node if asked == "none" else asked)

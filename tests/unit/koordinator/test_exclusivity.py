@@ -76,7 +76,10 @@ def test_an_empty_machine_leaves_everything(exclusive, single):
 
 @given(MASKS, MASKS, MASKS, st.booleans())
 def test_no_round_of_required_leaves_a_hint_that_mixes(held_single, held_multi, mask, single):
-    """For a pod under SingleNUMANode that is a hint of one node; its policy passes over all others."""
+    """For a pod under SingleNUMANode that is a hint of one node.
+
+    Its policy passes over all others.
+    """
     occupancy = Occupancy(held_single, held_multi)
     for avoidance in rounds("Required", occupancy, 0b1111, single=single):
         if avoidance.allows(mask) and (mask.bit_count() == 1 or not single):

@@ -57,7 +57,10 @@ def pod(
     text: str | None = None,
     gpus: int = 0,
 ) -> dict[str, Any]:
-    """Return a Guaranteed pod; with a policy, or the text of an annotation, it has one of its own."""
+    """Return a Guaranteed pod.
+
+    With a policy, or the text of an annotation, it has one of its own.
+    """
     metadata: dict[str, Any] = {"name": uid, "uid": uid}
     if policy or exclusive or text is not None:
         spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive}
@@ -74,7 +77,10 @@ def got(admission: Any) -> list[int] | None:
 
 
 def test_a_pod_brings_its_policy_to_a_node_without_one() -> None:
-    """SingleNUMANode: one node or none; Restricted: as few as possible; BestEffort: whatever there is."""
+    """SingleNUMANode: one node or none; Restricted: as few as possible.
+
+    BestEffort: whatever there is.
+    """
     node = node_of()
 
     assert got(node.admit(pod("a", 3, "SingleNUMANode"))) == [0]
@@ -229,7 +235,10 @@ def test_annotations_that_cannot_be_read_change_nothing(text: str) -> None:
 
 
 def test_a_machine_of_too_many_nodes_for_the_pods_policy() -> None:
-    """The node's option for more nodes holds for the pods' policies as well; without a policy it has no limit."""
+    """The node's option for more nodes holds for the pods' policies as well.
+
+    Without a policy it has no limit.
+    """
     with pytest.raises(ConfigError, match="got 9"):
         node_of(numa_nodes=9).admit(pod("a", 1, "Restricted"))
 
@@ -241,7 +250,10 @@ def test_devices_are_aligned_too() -> None:
 
 
 def test_hints_that_mix_are_dropped_before_the_merge() -> None:
-    """From packed lists and plain ones; a pod that is bound to no NUMA node keeps away from nobody."""
+    """From packed lists and plain ones.
+
+    A pod that is bound to no NUMA node keeps away from nobody.
+    """
     policy = ExclusivePolicy(
         make_policy("best-effort", 2), "Required", Occupancy(single=0b01), 0b11
     )

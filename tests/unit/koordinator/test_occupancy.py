@@ -32,5 +32,8 @@ from fakes.hint_providers import hint
     ],
 )
 def test_what_a_pod_holds(policy, containers, expected):
-    """By what its containers got, and by affinities that say so; a pod in one node by chance holds nothing."""
+    """By what its containers got, and by affinities that say so.
+
+    A pod in one node by chance holds nothing.
+    """
     assert pod_occupancy(policy, containers, 0b111) == expected

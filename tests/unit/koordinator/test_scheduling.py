@@ -111,7 +111,10 @@ def test_a_refusal_names_the_pods_that_are_in_the_way():
 
 
 def test_the_document_scores_mixed_hints_zero_when_preferred():
-    """Of four nodes one holds a single-node pod: no pair with it is taken, though its mask may be smaller."""
+    """Of four nodes one holds a single-node pod.
+
+    No pair with it is taken, though its mask may be smaller.
+    """
     asked = case(spec("Restricted", "Preferred"), pods=[resident(2)])
     answer = filter_case(asked, "document")
     scores = {tuple(hint["nodes"]): hint["score"] for hint in answer["hints"]["cpu"]}

@@ -1,4 +1,7 @@
-"""Findings about a kubelet's files; `tests/rig/test_faults.py` compares them with what a kubelet does."""
+"""Findings about a kubelet's files.
+
+`tests/rig/test_faults.py` compares them with what a kubelet does.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def test_each_fault_is_found_and_named(place, name):
 
 @pytest.mark.parametrize("most", [0, 1, 200])
 def test_where_the_order_of_containers_decides_the_kubelet_may_not_start(place, most):
-    """Blocks on one NUMA node are in several groups: a start takes them in no order, and the last says the group."""
+    """Blocks on one NUMA node are in several groups.
+
+    A start takes them in no order, and the last says the group.
+    """
     mixed_groups(place, random.randint(most // 2, most))
     found = {one.kind: one for one in check_node(FolderFiles(place.root), {})}
     assert set(found) == {"memory-groups", "stale-memory"}

@@ -1,4 +1,7 @@
-"""State files of Kubernetes 1.37: a text beside the older format has everything, and counts alone."""
+"""State files of Kubernetes 1.37.
+
+A text beside the older format has everything, and counts alone.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def test_only_the_text_says_what_pods_have_as_a_whole():
 
 @pytest.mark.parametrize(("kind", "read"), [("cpu", read_cpu_state), ("memory", read_memory_state)])
 def test_the_text_counts_alone(kind, read):
-    """Changes beside it do nothing; a wrong or missing sum over it is an error, without a way back."""
+    """Changes beside it do nothing.
+
+    A wrong or missing sum over it is an error, without a way back.
+    """
     wire: dict[str, Any] = json.loads(BY_GATE[""][kind])
     before = read(json.dumps(wire).encode())
     beside = read(json.dumps({**wire, "entries": {}, "checksum": 1}).encode())

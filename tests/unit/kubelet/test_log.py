@@ -1,4 +1,7 @@
-"""What a kubelet's log says of refused pods: logs of real kubelets, and lines as each release writes them."""
+"""What a kubelet's log says of refused pods.
+
+Logs of real kubelets, and lines as each release writes them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What support tools collect: must-gather and sosreport, zipped or unpacked, of one node or of several."""
+"""What support tools collect.
+
+Must-gather and sosreport, zipped or unpacked, of one node or of several.
+"""
 
 from __future__ import annotations
 
@@ -215,7 +218,10 @@ def test_a_zip_that_cannot_be_read_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("cut", [0.3, 0.999])
 def test_a_damaged_archive_of_a_node_is_passed_over_whole(tmp_path, cut):
-    """A machine of half its CPUs would be a wrong answer; an archive of something else is not looked at."""
+    """A machine of half its CPUs would be a wrong answer.
+
+    An archive of something else is not looked at.
+    """
     members = must_gather()
     damaged = next(path for path in members if path.endswith("w-0/sysinfo.tgz"))
     members[damaged] = members[damaged][: int(len(members[damaged]) * cut)]

@@ -1,4 +1,7 @@
-"""What /proc says of a process, in the forms of cgroup drivers and runtimes; static pods have no dashes."""
+"""What /proc says of a process, in the forms of cgroup drivers and runtimes.
+
+Static pods have no dashes.
+"""
 
 from __future__ import annotations
 

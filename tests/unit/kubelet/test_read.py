@@ -66,7 +66,10 @@ def books(node):
 
 
 def test_a_kubelets_verdicts_follow():
-    """Twelve pods admitted in their order on a node that a kubelet wrote: verdicts, reasons, CPUs and memory."""
+    """Twelve pods admitted in their order on a node that a kubelet wrote.
+
+    Verdicts, reasons, CPUs and memory.
+    """
     node = read_kubelet_node(EXAMPLE / "root.tar.xz")
     verdicts = [json.loads(line) for line in (EXAMPLE / "verdicts.jsonl").read_text().splitlines()]
     for line, verdict in zip(
@@ -118,7 +121,10 @@ def test_entries_of_pods_that_are_gone_are_dropped(written):
 
 
 def test_a_pod_that_fails_holds_what_it_has_until_it_is_terminated(written):
-    """A kubelet that restarts before its plugins refuses pods that have run; PodResources says how long they hold."""
+    """A kubelet that restarts before its plugins refuses pods that have run.
+
+    PodResources says how long they hold.
+    """
     root, node = written
     failed = {**PODS[2], "status": {"phase": "Failed"}}
     (root / "pods.json").write_text(json.dumps({"items": [*PODS[:2], failed]}))
@@ -153,7 +159,10 @@ def test_without_pods_they_are_known_by_what_they_hold(written):
 
 
 def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
-    """It may be of a pod that has nothing else; a container of a name that is told would be told with what it has."""
+    """It may be of a pod that has nothing else.
+
+    A container of a name that is told would be told with what it has.
+    """
     root, _ = written
     (root / "pods.json").unlink()
     path = root / "var/lib/kubelet/cpu_manager_state"
@@ -177,7 +186,10 @@ def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
 def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_called(
     written, knows
 ):
-    """PodResources lists every active pod; a kubelet that resizes pods writes down which it has admitted."""
+    """PodResources lists every active pod.
+
+    A kubelet that resizes pods writes down which it has admitted.
+    """
     root, _ = written
     (root / "pods.json").unlink()
     path = root / "podresources/list.json"
@@ -218,7 +230,10 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
 def test_without_pods_one_whose_init_containers_hold_something_is_known_by_its_containers(
     written, shape
 ):
-    """A kubelet writes down admitted pods when the next one comes: until then those that are gone are in its file."""
+    """A kubelet writes down admitted pods when the next one comes.
+
+    Until then those that are gone are in its file.
+    """
     root, _ = written
     (root / "pods.json").unlink()
     path = root / "var/lib/kubelet/cpu_manager_state"

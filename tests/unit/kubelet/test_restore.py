@@ -18,7 +18,10 @@ def block(size: int, *nodes: int) -> dict[str, object]:
 
 @pytest.mark.parametrize("order", [("wide", "one"), ("one", "wide")])
 def test_memory_of_one_node_is_dealt_out_before_that_of_several(order):
-    """Only the first tells where its bytes are; the others have what is left there, whatever the order in the file."""
+    """Only the first tells where its bytes are.
+
+    The others have what is left there, whatever the order in the file.
+    """
     table = {"total": 8 * GI, "systemReserved": 0, "allocatable": 8 * GI}
     blocks = {"wide": [block(2 * GI, 0, 1)], "one": [block(2 * GI, 0)]}
     wire = {

@@ -39,7 +39,10 @@ def test_cpus_come_back_unless_another_container_of_the_pod_has_them():
 
 
 def test_memory_comes_off_the_lowest_node_on_which_anything_is_held():
-    """As in the kubelet, which does not know whose bytes they were; a node that nobody uses leaves its group."""
+    """As in the kubelet, which does not know whose bytes they were.
+
+    A node that nobody uses leaves its group.
+    """
     blocks = {
         "a": {"c": (MemoryBlock((0, 1), "memory", 60),)},
         "b": {"c": (MemoryBlock((0, 1), "memory", 80),)},

@@ -205,7 +205,10 @@ def test_a_maximum_that_the_kubelet_refuses(text):
 
 @pytest.mark.parametrize(("configuration", "message"), REFUSED)
 def test_what_a_kubelet_would_not_start_with(configuration, message):
-    """Each message names what was expected and where; the place is not repeated by the source's name."""
+    """Each message names what was expected and where.
+
+    The place is not repeated by the source's name.
+    """
     with pytest.raises(ConfigError) as caught:
         KubeletConfig.from_dict(configuration)
     assert message in str(caught.value)

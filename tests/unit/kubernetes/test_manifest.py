@@ -356,7 +356,10 @@ def complaint(manifest):
 
 
 def test_one_pod_is_read_in_few_steps():
-    """An agent hands manifests to admit; the bound on calls is about twice what reading one takes."""
+    """An agent hands manifests to admit.
+
+    The bound on calls is about twice what reading one takes.
+    """
     manifest = {"metadata": {"name": "p"}, "spec": {"containers": PLAIN["spec"]["containers"][:1]}}
     read_pod(manifest)
     calls = []

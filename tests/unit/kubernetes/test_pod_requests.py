@@ -33,7 +33,10 @@ def section(amounts):
 
 
 def manifest(init=(), containers=(), pod=None):
-    """A manifest of containers given as (requests, limits), init containers with a third: sidecar."""
+    """A manifest of containers given as (requests, limits), init containers with a third.
+
+    Sidecar.
+    """
     made = {"metadata": {"name": "p"}, "spec": {"initContainers": [], "containers": []}}
     for index, (requests, limits, *sidecar) in enumerate([*init, *containers]):
         resources = {"requests": section(requests), "limits": section(limits)}

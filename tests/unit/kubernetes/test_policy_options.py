@@ -1,4 +1,7 @@
-"""Behaviour of `alignup.kubernetes.policy_options`: options by release, in configurations of both kinds."""
+"""Behaviour of `alignup.kubernetes.policy_options`.
+
+Options by release, in configurations of both kinds.
+"""
 
 from __future__ import annotations
 

@@ -72,7 +72,10 @@ def test_shapes(name, nodes, cores, cpus, sockets):
     ("name", "own", "near"), [("dgx-h100", "PXB", "NODE"), ("gb200", "NODE", "NODE")]
 )
 def test_where_gpus_and_adapters_are_in_the_published_trees(name, own, near):
-    """A DGX H100's GPUs have an adapter each; a GB200's GPUs and adapters have roots of their own."""
+    """A DGX H100's GPUs have an adapter each.
+
+    A GB200's GPUs and adapters have roots of their own.
+    """
     entry = catalog_entries()[name]
     tree, gpus, nics = (
         PciTree(entry.machine),
@@ -87,7 +90,10 @@ def test_where_gpus_and_adapters_are_in_the_published_trees(name, own, near):
 
 @pytest.mark.parametrize(("name", "near"), [("xeon-2s", {(0, 1), (2, 3)}), ("epyc-2s-nps4", set())])
 def test_where_adapters_are_in_the_published_trees(name, near):
-    """Ports of one card are below one root port; each other adapter is below the root of its NUMA node."""
+    """Ports of one card are below one root port.
+
+    Each other adapter is below the root of its NUMA node.
+    """
     entry = catalog_entries()[name]
     tree, nics = PciTree(entry.machine), entry.devices["example.com/nic"]
 

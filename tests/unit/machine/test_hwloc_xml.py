@@ -116,7 +116,10 @@ NEW = (
     ],
 )
 def test_cpus_belong_to_the_smallest_node_that_is_near_them(near, owned):
-    """Hwloc says which CPUs a node is near; memory without CPUs of its own is near those of others."""
+    """Hwloc says which CPUs a node is near.
+
+    Memory without CPUs of its own is near those of others.
+    """
     nodes = "".join(node(numa_id, cpus, 4096) for numa_id, cpus in near.items())
     text = (
         f"{HEAD}<topology "
@@ -129,7 +132,10 @@ def test_cpus_belong_to_the_smallest_node_that_is_near_them(near, owned):
 
 
 def test_the_format_of_today():
-    """Nodes hang beside cores; one without CPUs is near those of another; distances name their nodes."""
+    """Nodes hang beside cores; one without CPUs is near those of another.
+
+    Distances name their nodes.
+    """
     assert machine_from_hwloc_xml(NEW.encode()) == EXPECTED
 
 
@@ -158,7 +164,10 @@ def test_the_old_format():
 
 
 def test_cpus_and_sockets_that_lack_objects():
-    """CPUs in no core are cores; packages without a number get one; a machine without nodes is one."""
+    """CPUs in no core are cores; packages without a number get one.
+
+    A machine without nodes is one.
+    """
     text = "<topology>" + element(
         "Machine",
         0x1F,

@@ -71,7 +71,10 @@ def test_the_driver_is_asked_as_often_as_wanted(asked):
 
 
 def test_gpus_that_nobody_asked_for_may_be_missing(asked, monkeypatch):
-    """A machine without GPUs of NVIDIA is no reason to ask; one whose driver does not answer goes on without them."""
+    """A machine without GPUs of NVIDIA is no reason to ask.
+
+    One whose driver does not answer goes on without them.
+    """
     told = []
     nvswitch = PciDevice("0000:11:00.0", "0680", "10de", "22a3", 1)
     none = Machine(MACHINE.numa_nodes, pci_devices=(nvswitch,))

@@ -107,7 +107,10 @@ def test_ordinary_scenarios_have_no_fault() -> None:
 def test_hints_that_combine_in_too_many_ways_are_told(
     policy: str, sizes: tuple[str, ...], is_told: bool, scope
 ) -> None:
-    """A kubelet 1.35.4 did not answer such a scenario in 75 s: 255 hints each for CPUs, memory and sizes of pages."""
+    """A kubelet 1.35.4 did not answer such a scenario in 75 s.
+
+    255 hints each for CPUs, memory and sizes of pages.
+    """
     numa = [
         {
             "id": node,
@@ -154,7 +157,10 @@ def test_hints_that_combine_in_too_many_ways_are_told(
 def test_combinations_that_take_more_than_a_minute_are_told(
     nodes_with_gpus: int, containers: int, told
 ) -> None:
-    """A kubelet 1.32.13 answered a pod with 1.6e8 combinations in 35 s; a kubelet 1.33.13 took 63 s for 1.4e8."""
+    """A kubelet 1.32.13 answered a pod with 1.6e8 combinations in 35 s.
+
+    A kubelet 1.33.13 took 63 s for 1.4e8.
+    """
     numa = [
         {
             "id": node,

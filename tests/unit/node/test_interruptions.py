@@ -51,7 +51,10 @@ EXCLUSIVE = {"metadata": {"annotations": {POLICY: '{"numaTopologyPolicy": "Restr
 
 
 def interrupted(moment: int, do: Callable[[], object]) -> bool:
-    """Do something until an exception is raised at a moment inside the package; return whether it came to that."""
+    """Do something until an exception is raised at a moment inside the package.
+
+    Return whether it came to that.
+    """
     left, was = moment, sys.gettrace()
 
     def trace(frame: Any, event: str, _: object) -> Any:

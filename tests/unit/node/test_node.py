@@ -1,4 +1,7 @@
-"""A node is a machine and a configuration, wired: who is asked, in which order, and what is refused."""
+"""A node is a machine and a configuration, wired.
+
+Who is asked, in which order, and what is refused.
+"""
 
 from __future__ import annotations
 
@@ -403,7 +406,10 @@ def test_a_node_prints_in_one_short_line() -> None:
 
 
 def pod_with_init(uid: str, *init: tuple[str, str], memory: str = "1Gi") -> dict[str, Any]:
-    """Return a pod with init containers of so much memory each; a name that starts with `side` is a sidecar."""
+    """Return a pod with init containers of so much memory each.
+
+    A name that starts with `side` is a sidecar.
+    """
     described = pod(uid, memory=memory)
     described["spec"]["initContainers"] = [
         {
@@ -465,7 +471,10 @@ def test_without_a_memory_manager_a_started_container_changes_nothing() -> None:
 
 
 def test_memory_that_is_no_whole_number_of_bytes_is_refused_under_static() -> None:
-    """Once it is to be allocated, as in the kubelet: the hints of a Topology Manager do not see it."""
+    """Once it is to be allocated, as in the kubelet.
+
+    The hints of a Topology Manager do not see it.
+    """
     node = Node.from_dict(description())
     refused = node.admit(pod(memory="512m"))
 

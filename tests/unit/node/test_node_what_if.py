@@ -220,7 +220,10 @@ def test_the_standard_library_copies_a_node_the_same_way() -> None:
 
 
 def test_copying_needs_providers_that_can_be_copied() -> None:
-    """Those of users, and those that are wrapped; with a method `copy` they take part in the copy."""
+    """Those of users, and those that are wrapped.
+
+    With a method `copy` they take part in the copy.
+    """
 
     class Copied(Licences):
         def copy(self) -> Copied:
@@ -240,7 +243,10 @@ def test_copying_needs_providers_that_can_be_copied() -> None:
 
 
 HALFWAY = pod("halfway", {"cpu": "1", "example.com/gpu": "1"}, {"cpu": "1", "example.com/gpu": "1"})
-"""Its first container takes the only device and sits alone on node 1, near to it; its second is refused."""
+"""Its first container takes the only device and sits alone on node 1, near to it.
+
+Its second is refused.
+"""
 
 
 def group_of_both(*, keep: bool) -> Node:

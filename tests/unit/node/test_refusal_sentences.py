@@ -122,7 +122,10 @@ def test_types_of_memory_that_fit_alone_are_blamed_together() -> None:
 
 
 def test_memory_of_older_releases_comes_back_in_the_order_of_the_pod() -> None:
-    """Bytes go back to the lowest NUMA nodes of a mask: the container that lies on one of them has to come first."""
+    """Bytes go back to the lowest NUMA nodes of a mask.
+
+    The container that lies on one of them has to come first.
+    """
     for version in ("1.29", "1.31", "1.36"):
         node = Node.from_dict(
             {

@@ -1,4 +1,7 @@
-"""Resizes in place, as kubelets 1.33 to 1.37 answer them; the table is what real kubelets 1.36.3 and 1.37.2 did."""
+"""Resizes in place, as kubelets 1.33 to 1.37 answer them.
+
+The table is what real kubelets 1.36.3 and 1.37.2 did.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,10 @@ def of_one_container(random, scenario):
 
 @pytest.mark.parametrize("seed", seeds(1, 4))
 def test_a_trial_is_what_admit_gives(seed):
-    """Verdict, reason, sentence, affinity, CPUs, memory and devices; the next pod finds the node unchanged."""
+    """Verdict, reason, sentence, affinity, CPUs, memory and devices.
+
+    The next pod finds the node unchanged.
+    """
     random = Random(seed)
     admitted = refused = 0
     for _ in range(60):

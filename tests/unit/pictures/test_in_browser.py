@@ -1,4 +1,7 @@
-"""What a real browser makes of the pictures: no text overlaps another or leaves the picture, and something is seen."""
+"""What a real browser makes of the pictures.
+
+No text overlaps another or leaves the picture, and something is seen.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pods that hold CPUs and memory as a whole: what their containers have of it, and which pods are refused."""
+"""Pods that hold CPUs and memory as a whole.
+
+What their containers have of it, and which pods are refused.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +161,10 @@ def test_devices_come_when_a_container_starts():
 
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_older_kubelets_look_for_a_place_for_nothing_container_by_container(scope):
-    """1.36 refuses a container without memory where no affinity tells it the nodes; 1.37 admits it."""
+    """1.36 refuses a container without memory where no affinity tells it the nodes.
+
+    1.37 admits it.
+    """
     pod = pod_of("u", 3, "3Gi", [{}, OWN])
     assert node_of("single-numa-node", scope, "1.37").admit(pod)
     older = node_of("single-numa-node", scope, "1.36").admit(pod)

@@ -161,7 +161,10 @@ def test_a_scenario_may_lack_all_but_the_machine() -> None:
 
 
 def test_a_refused_pod_is_removed_once() -> None:
-    """The kubelet forgets it after that; a pod of the same uid that is admitted later is a new one."""
+    """The kubelet forgets it after that.
+
+    A pod of the same uid that is admitted later is a new one.
+    """
     refused, fits = {"admit": manifest("p", 99, 1, 0)}, {"admit": manifest("p", 1, 1, 0)}
 
     assert [
@@ -278,7 +281,10 @@ def init_pod(name: str, memory: str, init: str | None = None) -> dict[str, Any]:
 def test_memory_of_ended_init_containers_is_free_once_the_next_container_starts(
     starts: list[Any],
 ) -> None:
-    """What the real memory manager did: after `AddContainer` of the app, 2Gi of 3Gi are there for the next pod."""
+    """What the real memory manager did.
+
+    After `AddContainer` of the app, 2Gi of 3Gi are there for the next pod.
+    """
     machine = {
         "numaNodes": [{"id": 0, "memory": 4 << 30, "cores": [{"cpus": [0, 1, 2, 3], "socket": 0}]}]
     }

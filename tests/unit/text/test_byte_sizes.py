@@ -42,5 +42,8 @@ def test_amounts_are_written_in_the_largest_unit_that_fits(amount, text):
     ],
 )
 def test_sizes_are_short(size: int, text: str) -> None:
-    """Exact if that is short; else one decimal is enough for a table, and shows that it is rounded."""
+    """Exact if that is short.
+
+    Else one decimal is enough for a table, and shows that it is rounded.
+    """
     assert short_bytes(size) == text

@@ -34,7 +34,10 @@ CASES = st.integers(1, 8).flatmap(
 
 
 def merged_as_written(name: str, nodes: int, lists: list[Pairs]) -> tuple[int, bool, bool]:
-    """Return the best mask, whether it is preferred, and whether the pod is admitted: KEP-693's text, walked."""
+    """Return the best mask, whether it is preferred, and whether the pod is admitted.
+
+    KEP-693's text, walked.
+    """
     everything = (1 << nodes) - 1
     rows = [some or [(None, False)] for some in lists]
     if name == "single-numa-node":
@@ -197,7 +200,10 @@ def random_pod(random: Random, number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_node_a_scenario_and_a_cluster_read_alike(seed: int) -> None:
-    """The reading is a node's, wherever it is given; its pods are admitted as KEP-693's text merges their hints."""
+    """The reading is a node's, wherever it is given.
+
+    Its pods are admitted as KEP-693's text merges their hints.
+    """
     random = Random(seed)
     nodes, policy = random.choice([2, 4]), random.choice(NAMES)
     described = {

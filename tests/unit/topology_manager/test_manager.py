@@ -158,7 +158,10 @@ def test_an_exception_in_a_provider_leaves_everything_as_it_was(
 
 
 def test_an_exception_while_asking_leaves_everything_as_it_was() -> None:
-    """Hints that are none are found out before this container gets anything; what others got is undone."""
+    """Hints that are none are found out before this container gets anything.
+
+    What others got is undone.
+    """
     provider = Licences([3, 3])
 
     class Wrong(Saying):
@@ -181,7 +184,10 @@ class Stubborn(Licences):
 
 
 def test_a_failing_release_keeps_nobody_else_from_it() -> None:
-    """All providers take back all containers; then the first error is raised, and the pod is gone."""
+    """All providers take back all containers.
+
+    Then the first error is raised, and the pod is gone.
+    """
     first, last = Licences([2, 2]), Licences([2, 2])
     manager = manager_of(first, Stubborn([2, 2]), last)
     assert manager.admit(pod_of("p", "a", "b")).admitted
@@ -233,7 +239,10 @@ def test_a_provider_can_be_added_later() -> None:
 
 
 def test_an_affinity_outlives_a_restart() -> None:
-    """A container's affinity goes with the last id that stands for it; what it holds stays with the pod."""
+    """A container's affinity goes with the last id that stands for it.
+
+    What it holds stays with the pod.
+    """
     provider = Licences([1, 0])
     manager = manager_of(provider)
     pod = pod_of("p", "a")

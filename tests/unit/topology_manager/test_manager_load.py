@@ -106,7 +106,10 @@ class Tenant(Thread):
 
 
 def test_threads_share_a_node() -> None:
-    """Eight threads admit and remove at once: nothing is given twice, and in the end all is free again."""
+    """Eight threads admit and remove at once.
+
+    Nothing is given twice, and in the end all is free again.
+    """
     node = busy_node()
     before = state(node)
     held: set[Any] = set()
@@ -138,7 +141,10 @@ def growth(times: int) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/statm")
 def test_memory_stays_where_it_was() -> None:
-    """Admitting and removing 10,000 times leaves only noise behind: a leak of 50 bytes a time would show."""
+    """Admitting and removing 10,000 times leaves only noise behind.
+
+    A leak of 50 bytes a time would show.
+    """
     assert growth(10_000) < 512 * 1024
 
 

@@ -65,7 +65,10 @@ def test_a_provider_that_calls_back_is_refused(when: str, call: str) -> None:
 
 
 def status_of_child(work: Any) -> int:
-    """Return how a child that does some work ends: 0, or 1 for an error that says what it should."""
+    """Return how a child that does some work ends.
+
+    0, or 1 for an error that says what it should.
+    """
     pid = os.fork()
     if pid == 0:
         status = 99

@@ -107,7 +107,10 @@ def test_policy_none_admits_everything() -> None:
 
 
 def test_single_numa_node_drops_a_mask_that_names_every_node() -> None:
-    """On a machine of one node a mask constrains nothing, so none is kept; elsewhere one node is kept."""
+    """On a machine of one node a mask constrains nothing, so none is kept.
+
+    Elsewhere one node is kept.
+    """
     assert model.merged("single-numa-node", 1, [{"cpu": [hint(True, 0)]}]) == (None, True, True)
     assert model.merged("restricted", 1, [{"cpu": [hint(True, 0)]}]) == (1, True, True)
 

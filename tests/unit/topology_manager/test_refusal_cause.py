@@ -1,4 +1,7 @@
-"""What a refusal blames is a cause: without it the verdict is another one, and by itself it is refused too."""
+"""What a refusal blames is a cause.
+
+Without it the verdict is another one, and by itself it is refused too.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,10 @@ def wishes() -> st.SearchStrategy[dict[str, int]]:
 
 
 def is_refused(node: Node, wanted: dict[str, int], names: Collection[str]) -> bool:
-    """Return whether the policy refuses a pod that asks for these only; the node stays as it was."""
+    """Return whether the policy refuses a pod that asks for these only.
+
+    The node stays as it was.
+    """
     admission = node.admit(pod_of("probe", wanted, names))
     if admission:
         node.remove("probe")
@@ -130,7 +136,10 @@ def test_a_shortage_names_the_types_that_are_short(node: Node, wanted: dict[str,
 
 
 def message_for(node: Node, wanted: dict[str, int], name: str) -> str:
-    """Return what a pod that asks for this only is refused with, empty if it is not; the node stays as it was."""
+    """Return what a pod that asks for this only is refused with, empty if it is not.
+
+    The node stays as it was.
+    """
     admission = node.admit(pod_of("probe", wanted, [name]))
     if admission:
         node.remove("probe")

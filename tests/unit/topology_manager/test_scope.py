@@ -47,7 +47,10 @@ def test_an_unknown_scope_is_refused(policy: str) -> None:
 
 
 def test_container_scope_goes_container_by_container() -> None:
-    """Init containers first; each is asked for when the one before has its share, with its own affinity."""
+    """Init containers first.
+
+    Each is asked for when the one before has its share, with its own affinity.
+    """
     provider, store = Licences([1, 2]), Store()
     pod = pod_of("p", "a", "b", init=["i"])
 

@@ -46,7 +46,10 @@ def test_what_would_mean_another_object_is_refused(name) -> None:
 
 
 def test_proxies_are_looked_up_once_and_no_netrc_is_read(monkeypatch, tmp_path) -> None:
-    """A name in .netrc made each request with a token fail, before: a header and credentials do not go together."""
+    """A name in .netrc made each request with a token fail, before.
+
+    A header and credentials do not go together.
+    """
     asked: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:

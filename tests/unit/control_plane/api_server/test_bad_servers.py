@@ -1,4 +1,7 @@
-"""What API servers should not do costs few requests and little memory: pauses are counted, not waited for."""
+"""What API servers should not do costs few requests and little memory.
+
+Pauses are counted, not waited for.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,10 @@ MANNERS: dict[str, tuple[Callable[[int], Any], Callable[[], web.Response]]] = {
 
 @pytest.mark.parametrize("manner", MANNERS)
 def test_a_bad_server_is_asked_less_and_less_often(manner, monkeypatch) -> None:
-    """In 300 seconds of pauses of 0.1 to 10 seconds: 6 until pauses are longest, then one each 10 seconds."""
+    """In 300 seconds of pauses of 0.1 to 10 seconds.
+
+    6 until pauses are longest, then one each 10 seconds.
+    """
     lists, watched = MANNERS[manner]
     clock, asked = Clock(), []
 

@@ -302,7 +302,10 @@ def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindi
 
 @pytest.mark.parametrize("is_answered", [True, False])
 def test_a_leader_gives_its_lease_back_when_all_its_bindings_are_answered(is_answered) -> None:
-    """The next leader lists what is bound at once: a binding that is still under way would be missing there."""
+    """The next leader lists what is bound at once.
+
+    A binding that is still under way would be missing there.
+    """
 
     async def scenario() -> None:
         stub = ApiStub()

@@ -45,7 +45,10 @@ async def add(stub: ApiStub, name: str, **given: Any) -> None:
 async def following(
     stub: ApiStub, query: dict[str, str] | None = None, kind: Any = msgspec.Raw, **options: Any
 ):
-    """A follower of all pods that has listed them; pages are read object by object, or in one step."""
+    """A follower of all pods that has listed them.
+
+    Pages are read object by object, or in one step.
+    """
     names = Names()
     async with served(stub, **options) as api:
         follower = Follower(api, PODS, decode_pod, names, query=query, kind=kind)
@@ -289,7 +292,10 @@ def test_a_value_of_thousands_of_levels_hides_no_object(is_listed, kind) -> None
 
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_levels_are_counted_whatever_the_interpreter_could_bear(is_listed) -> None:
-    """An object of as many levels as any text may have stays whole; of one with more, what is deep is null."""
+    """An object of as many levels as any text may have stays whole.
+
+    Of one with more, what is deep is null.
+    """
     found: dict[str, Any] = {}
 
     def read(data: msgspec.Raw) -> PodObject:

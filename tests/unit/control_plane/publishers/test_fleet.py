@@ -1,4 +1,7 @@
-"""Simulated kubelets beside an API server of our own: pods are admitted, rejected, ended, and reported."""
+"""Simulated kubelets beside an API server of our own.
+
+Pods are admitted, rejected, ended, and reported.
+"""
 
 from __future__ import annotations
 
@@ -205,7 +208,10 @@ def test_earlier_reports_that_nobody_can_read_are_passed_over() -> None:
 
 @pytest.mark.parametrize("statuses", [(500, 503), (429, 429), (409, 409), (429, 409)])
 def test_passing_errors_of_the_server_are_said_and_tried_again(statuses) -> None:
-    """Too many requests, conflicts and failures: the pod runs and the node is published all the same."""
+    """Too many requests, conflicts and failures.
+
+    The pod runs and the node is published all the same.
+    """
     said: list[str] = []
 
     async def scenario() -> None:

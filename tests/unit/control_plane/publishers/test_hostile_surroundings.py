@@ -211,7 +211,10 @@ SERVERS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
 def test_a_bad_server_is_asked_less_often_and_told_about_and_gets_the_node_in_the_end(
     manner, files, monkeypatch, caplog
 ) -> None:
-    """In 120 seconds of pauses of 0.1 to 10 seconds, though the node is looked at each 50 ms; SIGTERM ends it."""
+    """In 120 seconds of pauses of 0.1 to 10 seconds, though the node is looked at each 50 ms.
+
+    SIGTERM ends it.
+    """
     clock, asked, said = Clock(), [], []
     node = read_running(os.fspath(files))
     caplog.set_level(logging.INFO, "alignup")

@@ -128,7 +128,10 @@ def test_an_object_that_was_deleted_or_forged_is_published_again(annotation) -> 
 
 
 def test_a_pod_that_the_kubelet_rejects_gets_one_event_with_the_cause_and_what_would_help() -> None:
-    """Not those that were rejected before, nor those that failed otherwise; nor a second one beside reconcile's."""
+    """Not those that were rejected before, nor those that failed otherwise.
+
+    Nor a second one beside reconcile's.
+    """
 
     def failed(name: str, reason: str, node: str = "n") -> dict[str, Any]:
         return pod_object(name, node, cpu=5) | {"status": {"phase": "Failed", "reason": reason}}

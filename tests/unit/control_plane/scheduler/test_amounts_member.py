@@ -1,4 +1,7 @@
-"""A node of which only amounts are known: pods that its object does not count yet are subtracted."""
+"""A node of which only amounts are known.
+
+Pods that its object does not count yet are subtracted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A cluster that is asked once: what it says of its nodes and pods, and plans that are carried out there."""
+"""A cluster that is asked once.
+
+What it says of its nodes and pods, and plans that are carried out there.
+"""
 
 from __future__ import annotations
 

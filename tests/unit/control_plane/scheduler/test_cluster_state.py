@@ -73,7 +73,10 @@ def test_a_pod_and_a_report_may_come_in_any_order(kind, pod_first) -> None:
 
 
 def test_a_pod_that_moved_is_on_its_new_node_only() -> None:
-    """A name can be taken by another pod of the same uid only in tests; a missed end must do no harm all the same."""
+    """A name can be taken by another pod of the same uid only in tests.
+
+    A missed end must do no harm all the same.
+    """
     state = ClusterState()
     for name in ("n", "m"):
         state.report_seen(exact(name), 0)
@@ -95,7 +98,10 @@ def test_a_list_ends_what_is_not_on_it_but_not_what_is_only_assumed() -> None:
 
 @pytest.mark.parametrize("pods_first", [True, False])
 def test_a_node_is_passed_over_while_the_order_of_two_pods_is_not_known(pods_first) -> None:
-    """An extender that starts again finds pods that their kubelet has not given to yet: in which order will it?"""
+    """An extender that starts again finds pods that their kubelet has not given to yet.
+
+    In which order will it?
+    """
     state = ClusterState()
     pods = [watched("a", "n", cpu=3), watched("b", "n", cpu=2), watched("c", "m", cpu=2)]
     pods.append(watched("shared", "m", cpu="500m", memory="0"))

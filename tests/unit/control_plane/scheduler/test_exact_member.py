@@ -213,7 +213,10 @@ def with_init_container(name: str, memory: str) -> WatchedPod:
 
 
 def test_memory_of_an_init_container_that_has_ended_is_in_no_report() -> None:
-    """The memory manager gives it back when the next container starts; its CPUs stay in the state."""
+    """The memory manager gives it back when the next container starts.
+
+    Its CPUs stay in the state.
+    """
     kubelet = EMPTY.copy()
     pod = with_init_container("a", "3Gi")
     kubelet.admit(pod.pod)

@@ -236,7 +236,10 @@ def test_the_victims_of_the_scheduler_are_kept_where_they_suffice(answers) -> No
 
 
 def evicted(answers: Answers, pod, chosen: list[str], **budgets: int) -> list[str] | None:
-    """Return the pods that go from a node; `budgets` are of the label `app`, with the disruptions that they allow."""
+    """Return the pods that go from a node.
+
+    `budgets` are of the label `app`, with the disruptions that they allow.
+    """
     found = answers.preempt(
         pod,
         {"exact-a": chosen},
@@ -308,7 +311,10 @@ def test_a_node_that_no_eviction_helps_is_left_out(answers) -> None:
 
 
 def last_pods_uncertain(state):
-    """Let a pod be bound where one ends that the last report has; return the node as it was reported."""
+    """Let a pod be bound where one ends that the last report has.
+
+    Return the node as it was reported.
+    """
     held = empty().copy()
     held.admit(watched("old", "exact-a", cpu=2).pod)
     state.pod_seen(watched("old", "exact-a", cpu=2), 0)
@@ -417,7 +423,10 @@ def allocated(name: str, node: str, device: str):
 
 @pytest.fixture
 def with_claims(answers) -> Answers:
-    """The same nodes: one with a device near each NUMA node, the farther first; one with the nearer one first."""
+    """The same nodes: one with a device near each NUMA node, the farther first.
+
+    One with the nearer one first.
+    """
     claims = answers.state.claims
     claims.slices.listed(
         [
@@ -471,7 +480,10 @@ def test_of_a_claim_that_was_not_seen_yet_nothing_can_be_told(with_claims) -> No
 
 @pytest.fixture
 def profiled():
-    """Two equal nodes without policies, of which one has a pod across NUMA nodes; and a node known by amounts."""
+    """Two equal nodes without policies, of which one has a pod across NUMA nodes.
+
+    And a node known by amounts.
+    """
     state = ClusterState(profile="document")
     for name in ("pair-0", "pair-1"):
         state.report_seen(
@@ -489,7 +501,10 @@ def alone(name: str, exclusive: str) -> WatchedPod:
 
 
 def test_a_profile_of_koordinator_refuses_and_scores_beside_what_kubelets_would(profiled) -> None:
-    """Required keeps apart, Preferred comes last: as `alignup rank --koordinator-profile` has it."""
+    """Required keeps apart, Preferred comes last.
+
+    As `alignup rank --koordinator-profile` has it.
+    """
     state, pair = profiled.state, ["pair-0", "pair-1"]
     preferred, required = alone("p", "Preferred"), alone("r", "Required")
     assert profiled.filter(preferred, pair, 0).passed == pair

@@ -164,7 +164,10 @@ def test_a_pod_whose_binding_is_under_way_keeps_its_place_though_its_scheduler_h
 
 @pytest.mark.parametrize("lands", [True, False])
 def test_a_binding_without_an_answer_keeps_its_place_until_there_is_one(lands) -> None:
-    """The server may still be at it: etcd takes what is on its way though nobody waits for the answer any more."""
+    """The server may still be at it.
+
+    Etcd takes what is on its way though nobody waits for the answer any more.
+    """
 
     async def scenario() -> None:
         async with extender("a") as asked:
@@ -623,7 +626,10 @@ def test_unfinished_questions_end_and_leave_room_for_others(monkeypatch) -> None
 def test_so_many_connections_are_open_at_once_and_the_one_that_is_idle_for_the_longest_makes_room(
     monkeypatch, of
 ) -> None:
-    """One that asks now and then stays, whenever it was opened; one below the bound, and one above."""
+    """One that asks now and then stays, whenever it was opened.
+
+    One below the bound, and one above.
+    """
     if of == "a number":
         monkeypatch.setattr(serving, "MOST_CONNECTIONS", 6)
     else:

@@ -1,4 +1,7 @@
-"""Odd questions and odd objects: each is answered or ignored in order, and the next question is answered as before."""
+"""Odd questions and odd objects.
+
+Each is answered or ignored in order, and the next question is answered as before.
+"""
 
 from __future__ import annotations
 

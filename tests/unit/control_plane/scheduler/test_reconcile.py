@@ -73,7 +73,10 @@ def test_no_more_than_the_limit_is_deleted_within_an_hour(steps) -> None:
 
 
 def deleted(rules: Rules, *pods: dict[str, Any], **options: Any) -> tuple[list[str], list[str]]:
-    """Run a reconciler until nothing is to be expected any more; return what it said, and the pods that are left."""
+    """Run a reconciler until nothing is to be expected any more.
+
+    Return what it said, and the pods that are left.
+    """
     said: list[str] = []
     left: list[str] = []
 
@@ -104,7 +107,10 @@ def test_only_rejected_pods_of_controllers_go() -> None:
 
 
 def test_a_pod_that_took_the_place_of_a_rejected_one_stays() -> None:
-    """As those of a StatefulSet do, which have the names of those before; no watch has told of it yet."""
+    """As those of a StatefulSet do, which have the names of those before.
+
+    No watch has told of it yet.
+    """
 
     async def scenario() -> None:
         stub = ApiStub()

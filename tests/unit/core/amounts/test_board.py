@@ -87,7 +87,10 @@ def judged(board, job, strategy=0, nodes=None):
 
 
 def test_every_policy():
-    """One NUMA node where it suffices; two where the policy lets it be; policy none knows no place."""
+    """One NUMA node where it suffices; two where the policy lets it be.
+
+    Policy none knows no place.
+    """
     board = Board([full_row(policy) for policy in (NONE, BEST_EFFORT, RESTRICTED, SINGLE)])
     small = judged(board, Job(board, asking(2, 10, 1)))
     assert [one[:4] for one in small] == [(1, 0, 0, 0), *[(1, 0, 1, 1)] * 3]

@@ -87,7 +87,10 @@ def expected_choice(capacity, given, request, reusable, mask, **options):
     by_l3=st.booleans(),
 )
 def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
-    """Hints, choices, counts by node; CPUs that are given and those that are free are all there are."""
+    """Hints, choices, counts by node.
+
+    CPUs that are given and those that are free are all there are.
+    """
     random, topology = Random(seed), cpu_topology(machine)
     reserved = some(random, some(random, topology.cpus))
     capacity = CpuCapacity(topology, reserved, spreads=spreads, by_l3=by_l3)
@@ -136,7 +139,10 @@ def test_whole_cores_are_counted_without_those_of_reserved_cpus():
 @examples(80)
 @given(machine=odd_machines(), seed=st.integers(0, 2**32), full=st.booleans(), strict=st.booleans())
 def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
-    """Whatever is given and taken back: counts are those of the sets, and what has come back is free again."""
+    """Whatever is given and taken back.
+
+    Counts are those of the sets, and what has come back is free again.
+    """
     random, topology = Random(seed), cpu_topology(machine)
     reserved = some(random, topology.cpus)
     capacity = CpuCapacity(

@@ -101,7 +101,10 @@ class Both:
 @examples(80)
 @given(seed=st.integers(0, 2**32), nodes=st.integers(1, 6), count=st.integers(1, 12))
 def test_the_ledger_follows_the_plain_model(seed, nodes, count):
-    """Hints, choices with and without a plugin, shortages; devices that are sick, gone, or near to no node."""
+    """Hints, choices with and without a plugin, shortages.
+
+    Devices that are sick, gone, or near to no node.
+    """
     both = Both(Random(seed), nodes, count)
     for _ in range(10):
         both.step()

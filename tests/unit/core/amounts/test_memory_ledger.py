@@ -64,7 +64,10 @@ class Both:
         return (*asked, *([("hugepages-1Gi", 1)] if self.random.random() < 0.05 else []))
 
     def come(self):
-        """Let a pod of up to three containers come; all but the last are init containers that hand on."""
+        """Let a pod of up to three containers come.
+
+        All but the last are init containers that hand on.
+        """
         random, held = self.random, []
         for _ in range(random.choice([1, 1, 2, 3])):
             donors, plain_donors = [one for one, _ in held], [one for _, one in held]
@@ -109,7 +112,9 @@ class Both:
 @examples(60)
 @given(seed=st.integers(0, 2**32), nodes=st.integers(1, 5), checks_groups=st.booleans())
 def test_the_ledger_follows_the_plain_model(seed, nodes, checks_groups):
-    """Hints, choices, shares, shortages and bindings; and when all have gone, everything is free again.
+    """Hints, choices, shares, shortages and bindings.
+
+    And when all have gone, everything is free again.
 
     Kubelets up to 1.31 can lose memory of one NUMA node where they give another pod's back on
     another one.

@@ -26,7 +26,10 @@ SEED = int(os.environ.get("ALIGNUP_PLACED_SEED", "44"))
 
 
 def nodes_of(random: Random) -> tuple[dict[str, Any], Node, Node] | None:
-    """Return what two nodes were made from, and both: one that places in one call, one that asks each provider."""
+    """Return what two nodes were made from, and both.
+
+    One that places in one call, one that asks each provider.
+    """
     machine = machine_of(random)
     inventory, sets = devices_of(random, machine)
     scenario = {

@@ -37,7 +37,10 @@ def claim(name: str, *requests: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_share_that_is_taken_back_frees_no_counters_that_the_shares_of_others_hold() -> None:
-    """Somebody has a share of the first device, and so the only slice of the chip: the second device cannot be had."""
+    """Somebody has a share of the first device, and so the only slice of the chip.
+
+    The second device cannot be had.
+    """
     pool = {"name": "n", "generation": 1, "resourceSliceCount": 2}
     devices: list[dict[str, Any]] = [
         {"name": "shared", "allowMultipleAllocations": True, "consumesCounters": [COUNTERS]},
@@ -182,7 +185,9 @@ def test_a_claim_that_a_request_has_beyond_the_last_is_refused() -> None:
 
 
 def test_what_failed_for_a_full_claim_may_do_for_one_with_room() -> None:
-    """After twenty devices the last would be the 35th, of 32 that a claim may have; after one there is room for all.
+    """After twenty devices the last would be the 35th, of 32 that a claim may have.
+
+    After one there is room for all.
 
     What later requests have to choose from is the same in both.
     """

@@ -52,7 +52,10 @@ class TestPacking:
         assert taken(grid(1, 4, smt=2, split=True), "0-7", 3) == "0-1,4"
 
     def test_no_cpu_is_taken_twice_by_groups_of_which_one_is_larger_than_the_average(self):
-        """Socket 0 is taken as a whole; node 0 then has as many free CPUs as the average node, and counts as whole."""
+        """Socket 0 is taken as a whole.
+
+        Node 0 then has as many free CPUs as the average node, and counts as whole.
+        """
         machine = machine_of([[Core((0,), 0), Core((1,), 1), Core((2,), 2)], [Core((3,), 0)]])
         assert taken(machine, "0-1,3", 3) == "0-1,3"
 

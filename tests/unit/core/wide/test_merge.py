@@ -432,7 +432,10 @@ def test_a_list_may_leave_out_a_node_that_is_all_it_can_spare() -> None:
 
 
 def test_a_mask_of_the_preferred_size_is_preferred_whatever_sockets_it_touches() -> None:
-    """With align-by-socket either is enough: that size, or as many sockets as nodes of that size take."""
+    """With align-by-socket either is enough.
+
+    That size, or as many sockets as nodes of that size take.
+    """
     sockets = [0b00_0000_1111, 0b00_1111_0000, 0b11_0000_0000]
     hints = feasible_hints(
         10,
@@ -494,7 +497,10 @@ def test_lists_too_long_to_fold_are_folded_in_part() -> None:
 
 
 def test_lists_that_take_all_steps_leave_some_to_the_next_one() -> None:
-    """Two lists of 16,384 hints are 268 million ANDs, more than are made; all that came of them meet the third list."""
+    """Two lists of 16,384 hints are 268 million ANDs, more than are made.
+
+    All that came of them meet the third list.
+    """
     long = written(np.arange(1 << 14, dtype="u8") | np.uint64(1 << 39))
     nodes = (*range(10), 39)
 

@@ -13,7 +13,10 @@ PODS = [("default", "a"), ("default", "b"), ("kube-system", "a")]
 
 
 def test_known_fingerprints():
-    """Of no pod: xxHash of nothing. The same code gives the original's answer for the 259 pods of its own test."""
+    """Of no pod: xxHash of nothing.
+
+    The same code gives the original's answer for the 259 pods of its own test.
+    """
     assert fingerprint([]) == "pfp0v001ef46db3751d8e999"
     assert fingerprint([("a", "b")]) == "pfp0v001b62c44d557501be8"
 

@@ -166,7 +166,10 @@ def test_a_bad_object_can_be_passed_over():
 
 
 def test_zones_go_by_number_and_type():
-    """`node-10` comes after `node-9`, and zones of other types are left out; without costs there are no distances."""
+    """`node-10` comes after `node-9`, and zones of other types are left out.
+
+    Without costs there are no distances.
+    """
     zones = [
         {
             "name": f"node-{number}",

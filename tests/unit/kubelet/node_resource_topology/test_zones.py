@@ -1,4 +1,7 @@
-"""Amounts and costs of zones: from text and from plain objects alike, and what a missing one means."""
+"""Amounts and costs of zones.
+
+From text and from plain objects alike, and what a missing one means.
+"""
 
 from __future__ import annotations
 
@@ -230,7 +233,10 @@ def document(random):
 @pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
 @pytest.mark.parametrize("seed", seeds(1, 3))
 def test_what_is_read_from_text_is_what_plain_objects_say(seed):
-    """Of most objects it is read straight; of the others nothing is, and then plain objects are asked."""
+    """Of most objects it is read straight.
+
+    Of the others nothing is, and then plain objects are asked.
+    """
     random = Random(seed)
     straight = 0
     for _ in range(600):
@@ -243,7 +249,10 @@ def test_what_is_read_from_text_is_what_plain_objects_say(seed):
 @pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
 @pytest.mark.parametrize("seed", seeds(1, 3))
 def test_text_that_is_damaged_is_never_read_as_something_else(seed):
-    """What is read of it straight, plain objects say too: letters are replaced, left out, put in or doubled."""
+    """What is read of it straight, plain objects say too.
+
+    Letters are replaced, left out, put in or doubled.
+    """
     random = Random(seed)
     read = 0
     for _ in range(3000):

@@ -80,7 +80,10 @@ def uncore_caches(files):
 
 
 def test_a_cache_of_just_one_numa_node_is_no_uncore_cache():
-    """Cadvisor calls it the node's; the kubelet then groups by socket. `l3` tells of it all the same."""
+    """Cadvisor calls it the node's; the kubelet then groups by socket.
+
+    `l3` tells of it all the same.
+    """
     files = with_ids(server(), [7, 7, 9, 9] * 2)
     assert uncore_caches(files) == [[0, 0], [1, 1]]
     assert {

@@ -61,7 +61,10 @@ def test_pages_of_the_machine():
 
 
 def test_an_empty_sys_describes_no_machine():
-    """As in a container that has none: /proc alone would be one NUMA node, whatever the machine has."""
+    """As in a container that has none.
+
+    /proc alone would be one NUMA node, whatever the machine has.
+    """
     files = {"proc/cpuinfo": "processor : 0\n", "proc/meminfo": "MemTotal: 8192 kB\n"}
     with pytest.raises(
         InputError, match=r"^no kernel files that describe CPUs, such as .* at test$"

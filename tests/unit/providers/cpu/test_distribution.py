@@ -159,7 +159,10 @@ def uneven_node(free, cpus):
 
 
 def test_deviations_are_rounded_half_up_before_they_are_compared():
-    """Taking a CPU of a node with 127 leaves 62.625 thousandths, and is better; cut off, it would be a tie."""
+    """Taking a CPU of a node with 127 leaves 62.625 thousandths, and is better.
+
+    Cut off, it would be a tie.
+    """
     node = uneven_node([1] * 8 + [126] * 7 + [127], 127)
     limits = {"cpu": "1", "memory": "1Mi"}
     pod = {
@@ -170,7 +173,10 @@ def test_deviations_are_rounded_half_up_before_they_are_compared():
 
 
 def test_means_are_rounded_half_up_before_deviations_are_taken_from_them():
-    """A tie of 51.282 thousandths; with the mean cut off, taking a CPU of the last node would be better."""
+    """A tie of 51.282 thousandths.
+
+    With the mean cut off, taking a CPU of the last node would be better.
+    """
     plan = plan_distribution([0] * 8 + [127] * 30 + [128], 1, 1, 1)
     assert plan is not None
     assert (plan.nodes, plan.balance) == ((8,), 51282)

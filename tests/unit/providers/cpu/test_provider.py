@@ -392,7 +392,10 @@ def check_books(provider, running, reserved):
 
 
 def test_cpus_of_a_refused_init_container_do_not_bind_the_next_pod_of_that_uid():
-    """A launcher admits the same uid again: what its first try had on node 1 must not draw it there."""
+    """A launcher admits the same uid again.
+
+    What its first try had on node 1 must not draw it there.
+    """
     cores = [[{"cpus": [4 * node + cpu], "socket": node} for cpu in range(4)] for node in range(2)]
     nodes = [{"id": node, "memory": 1 << 30, "cores": cores[node]} for node in range(2)]
     kubelet = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}

@@ -141,7 +141,10 @@ def asking(name: str, gpus: int, nics: int):
 
 
 def test_a_node_gives_devices_of_one_switch() -> None:
-    """Where a kubelet would give the first ones; what is tried is what is given, and a copy pairs too."""
+    """Where a kubelet would give the first ones.
+
+    What is tried is what is given, and a copy pairs too.
+    """
     plain, paired = node(), node(pair=[[GPU, NIC]])
     for one in (plain, paired):
         one.admit(asking("before", 0, 2))

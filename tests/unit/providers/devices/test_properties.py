@@ -1,4 +1,7 @@
-"""What holds of `alignup.providers.devices.provider` whatever is asked: devices given once, hints as counted."""
+"""What holds of `alignup.providers.devices.provider` whatever is asked.
+
+Devices given once, hints as counted.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ def remove(made, containers, uid):
 
 
 def assert_given_once(made, running):
-    """Running pods hold disjoint sets, together all that is given; what is free is the healthy rest."""
+    """Running pods hold disjoint sets, together all that is given.
+
+    What is free is the healthy rest.
+    """
     held = [
         {i for each in every.all_containers for i in made.devices(uid, each.name).get(GPU, ())}
         for uid, every in running.items()

@@ -211,7 +211,10 @@ def test_a_sidecar_takes_over_and_keeps():
 
 
 def test_reuse_of_devices_without_nodes():
-    """A device with no topology limits no mask; one whose plugin lists no node at all can be near to none."""
+    """A device with no topology limits no mask.
+
+    One whose plugin lists no node at all can be near to none.
+    """
     for place, expected in ((None, {1: True}), ((), {})):
         made = provider(place, 0)
         init, app = wish("i", 1, init=True), wish("a", 1)
@@ -290,7 +293,10 @@ def test_no_devices_are_given_where_none_are_asked_for():
 
 
 def test_a_device_that_turns_unhealthy_stays_given():
-    """It is free after its release only if healthy then; whoever holds it cannot be admitted again."""
+    """It is free after its release only if healthy then.
+
+    Whoever holds it cannot be admitted again.
+    """
     made = provider(0, 0)
     assert give(made, 1) == "0"
     made.update(GPU, [Device("0", (0,), healthy=False), Device("1", (0,))])

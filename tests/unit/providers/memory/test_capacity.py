@@ -29,7 +29,10 @@ def reserve(*entries):
 
 
 def test_reservations_and_hugepages_are_taken_off():
-    """Memory is what hugepages and the system leave of it; hugepages lose only their own reservation."""
+    """Memory is what hugepages and the system leave of it.
+
+    Hugepages lose only their own reservation.
+    """
     reserved = reserve((2, "memory", GI), (2, "hugepages-2Mi", GI // 2))
     assert memory_capacity(MACHINE, tuple(reserved)).amounts() == {
         "hugepages-1Gi": (GI, 0),

@@ -1,4 +1,7 @@
-"""Behaviour of `alignup.providers.memory.provider`; what init containers leave to others is in a module of its own."""
+"""Behaviour of `alignup.providers.memory.provider`.
+
+What init containers leave to others is in a module of its own.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,10 @@ def test_a_pod_that_is_not_guaranteed_has_no_preference_and_gets_nothing():
 
 
 def test_too_large_a_request_has_no_preference_and_is_refused():
-    """The hints are then empty, which a merge takes for no preference; allocating says what is wrong."""
+    """The hints are then empty, which a merge takes for no preference.
+
+    Allocating says what is wrong.
+    """
     memory = provider(4, 4, ids=(3, 7))
     wish = container("c", 9, pages=1)
     made = pod("u", wish, memory=wish.memory)
@@ -177,7 +183,10 @@ def test_no_affinity_that_is_preferred_wants_a_preferred_default():
 
 
 def test_an_affinity_that_is_too_narrow_is_extended():
-    """Merging can leave fewer nodes than memory needs; the best mask that includes them is taken."""
+    """Merging can leave fewer nodes than memory needs.
+
+    The best mask that includes them is taken.
+    """
     memory = provider(4, 4, 8)
     admit(memory, "a", 6, on(1, preferred=False))
 
@@ -288,7 +297,10 @@ def total_held(memory, containers):
 
 
 def drawn_pod(uid, wishes):
-    """Return the pod of a drawn list of containers: GiB, hundreds of pages, and of what kind each is."""
+    """Return the pod of a drawn list of containers.
+
+    GiB, hundreds of pages, and of what kind each is.
+    """
     return pod(
         uid,
         *(
