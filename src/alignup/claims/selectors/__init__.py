@@ -1,1 +1,1 @@
-"""Selectors of devices: expressions in CEL, as the API server and the scheduler compile and evaluate them."""
+"""Selectors of devices: expressions in CEL, as the API server and the scheduler evaluate them."""

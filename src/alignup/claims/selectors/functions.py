@@ -1,4 +1,6 @@
-"""What the standard functions and operators of CEL do, with cel-go's extensions for strings, lists, sets and optionals.
+"""What the standard functions and operators of CEL do.
+
+cel-go's extensions for strings, lists, sets and optionals are here too.
 
 Each is called by its name in `environment.json`, with values of the declared types; those that are
 untyped there look at the types themselves. What Python's operators, strings and built-in functions
@@ -36,7 +38,8 @@ _HEX_DIGITS: Final = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
 
 _DOUBLE: Final = re.compile(
     rf"[+-]?(?:(?P<decimal>(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)"
-    rf"|0[xX]_?(?:{_HEX_DIGITS}\.?(?:{_HEX_DIGITS})?|\.{_HEX_DIGITS})[pP][+-]?{_DIGITS}|(?P<special>(?i:inf(?:inity)?|nan)))"
+    rf"|0[xX]_?(?:{_HEX_DIGITS}\.?(?:{_HEX_DIGITS})?|\.{_HEX_DIGITS})[pP][+-]?{_DIGITS}"
+    r"|(?P<special>(?i:inf(?:inity)?|nan)))"
 )
 
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
@@ -53,100 +56,118 @@ def integer(value: int, like: int = 0) -> int:
     if isinstance(like, Uint):
         if not 0 <= value < 2**64:
             raise EvaluationError("unsigned integer overflow")
+
         return Uint(value)
+
     if not -(2**63) <= value < 2**63:
         raise EvaluationError("integer overflow")
     return int(value)
 
 
-def _calculated(calculate: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+def _calculated(calculate: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """Return a result of two numbers of one type."""
-    if type(one) is not type(other) or cel.kind_of(one) not in cel.NUMBERS:
+    if type(left) is not type(right) or cel.kind_of(left) not in cel.NUMBERS:
         raise cel.no_overload()
-    found = calculate(one, other)
-    return found if isinstance(one, float) else integer(found, one)
+
+    result = calculate(left, right)
+    if isinstance(left, float):
+        return result
+
+    return integer(result, left)
 
 
 # operators
 
 
-def are_unequal(one: Any, other: Any) -> bool:
+def are_unequal(left: Any, right: Any) -> bool:
     """Return whether two values are unequal; what cannot be compared is."""
-    return not are_equal(one, other)
+    return not are_equal(left, right)
 
 
-def in_order(test: str, one: Any, other: Any) -> bool:
+def in_order(test: str, left: Any, right: Any) -> bool:
     """Return whether two values are in an order; `test` is one of Python's operators, by name."""
-    return bool(getattr(operator, test)(compare(one, other), 0))
+    return bool(getattr(operator, test)(compare(left, right), 0))
 
 
-def added(one: Any, other: Any) -> Any:
+def added(left: Any, right: Any) -> Any:
     """Return a sum of numbers or times, or texts, bytes and lists one behind the other."""
-    if isinstance(one, Duration | Timestamp):
-        if not isinstance(other, Duration | Timestamp) or (
-            isinstance(one, Timestamp) and isinstance(other, Timestamp)
-        ):
+    if isinstance(left, Duration | Timestamp):
+        return _added_time(left, right)
+    if isinstance(left, cel.Growing) and isinstance(right, list):
+        left.extend(right)
+        return left
+    if type(left) is type(right) and isinstance(left, str | bytes | list):
+        _bound(len(left) + len(right))
+        return left + right
+
+    return _calculated(operator.add, left, right)
+
+
+def _added_time(left: Duration | Timestamp, right: Any) -> Duration | Timestamp:
+    """Return a sum of two durations, or of a moment and a duration in either order."""
+    if not isinstance(right, Duration | Timestamp):
+        raise cel.no_overload()
+
+    total = left.nanoseconds + right.nanoseconds
+    if isinstance(left, Timestamp):
+        if isinstance(right, Timestamp):
             raise cel.no_overload()
 
-        total = one.nanoseconds + other.nanoseconds
-        moment = one if isinstance(one, Timestamp) else other
-        return (
-            Duration(integer(total))
-            if isinstance(moment, Duration)
-            else cel.moment_at(total, moment.offset)
-        )
+        return cel.moment_at(total, left.offset)
+    if isinstance(right, Timestamp):
+        return cel.moment_at(total, right.offset)
 
-    if isinstance(one, cel.Growing) and isinstance(other, list):
-        one.extend(other)
-        return one
-    if type(one) is type(other) and isinstance(one, str | bytes | list):
-        _bound(len(one) + len(other))
-        return one + other
-
-    return _calculated(operator.add, one, other)
+    return Duration(integer(total))
 
 
-def subtracted(one: Any, other: Any) -> Any:
+def subtracted(left: Any, right: Any) -> Any:
     """Return a difference of numbers or times."""
-    if isinstance(one, Timestamp) and isinstance(other, Timestamp):
+    if isinstance(left, Timestamp) and isinstance(right, Timestamp):
         # seconds times 10^9 must not overflow, the nanoseconds between them apart
-        seconds = one.nanoseconds // 10**9 - other.nanoseconds // 10**9
+        seconds = left.nanoseconds // 10**9 - right.nanoseconds // 10**9
         integer(seconds * 10**9)
-        return Duration(integer(one.nanoseconds - other.nanoseconds))
-    if isinstance(one, Duration | Timestamp) and isinstance(other, Duration):
-        total = one.nanoseconds - other.nanoseconds
-        if isinstance(one, Duration):
+        return Duration(integer(left.nanoseconds - right.nanoseconds))
+    if isinstance(left, Duration | Timestamp) and isinstance(right, Duration):
+        total = left.nanoseconds - right.nanoseconds
+        if isinstance(left, Duration):
             return Duration(integer(total))
-        integer(-other.nanoseconds)
-        return cel.moment_at(total, one.offset)
-    return _calculated(operator.sub, one, other)
+
+        integer(-right.nanoseconds)
+        return cel.moment_at(total, left.offset)
+
+    return _calculated(operator.sub, left, right)
 
 
-def calculated(name: str, one: Any, other: Any) -> Any:
+def calculated(name: str, left: Any, right: Any) -> Any:
     """Return a product, quotient or remainder of two numbers of one type; `name` says which."""
-    return _calculated({"mul": operator.mul, "div": _quotient, "mod": _remainder}[name], one, other)
+    calculations = {"mul": operator.mul, "div": _quotient, "mod": _remainder}
+    return _calculated(calculations[name], left, right)
 
 
-def _quotient(one: Any, other: Any) -> Any:
-    if isinstance(one, float):
-        if other:
-            return one / other
-        return (
-            math.nan
-            if one == 0 or math.isnan(one)
-            else math.copysign(math.inf, one) * math.copysign(1, other)
-        )
-    if other == 0:
+def _quotient(left: Any, right: Any) -> Any:
+    if isinstance(left, float):
+        if right:
+            return left / right
+        if left == 0 or math.isnan(left):
+            return math.nan
+
+        return math.copysign(math.inf, left) * math.copysign(1, right)
+
+    if right == 0:
         raise EvaluationError("division by zero")
-    return abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)
+
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
 
 
-def _remainder(one: Any, other: Any) -> Any:
-    if other == 0:
+def _remainder(left: Any, right: Any) -> Any:
+    if right == 0:
         raise EvaluationError("modulus by zero")
-    if (one, other) == (-(2**63), -1):
+    if (left, right) == (-(2**63), -1):
         raise EvaluationError("integer overflow")
-    return abs(one) % abs(other) * (-1 if one < 0 else 1)
+
+    remainder = abs(left) % abs(right)
+    return -remainder if left < 0 else remainder
 
 
 def negative(value: Any) -> Any:
@@ -155,16 +176,19 @@ def negative(value: Any) -> Any:
         return Duration(integer(-value.nanoseconds))
     if type(value) not in (int, float):
         raise cel.no_overload()
-    return -value if isinstance(value, float) else integer(-value)
+    if isinstance(value, float):
+        return -value
+
+    return integer(-value)
 
 
-def is_in(value: object, some: Any) -> bool:
+def is_in(value: object, container: Any) -> bool:
     """Return whether a list has an element, or a map a key."""
-    if isinstance(some, dict):
-        return cel.entry(some, value) is not cel.ABSENT
-    if not isinstance(some, list):
+    if isinstance(container, dict):
+        return cel.entry(container, value) is not cel.ABSENT
+    if not isinstance(container, list):
         raise cel.no_overload()
-    return contains_element(some, value)
+    return contains_element(container, value)
 
 
 def same(value: Any) -> Any:
@@ -185,9 +209,12 @@ def _no_conversion(value: object, name: str) -> EvaluationError:
 
 
 def to_int(value: Any) -> int:
-    """Return a number or a text as int, a duration in nanoseconds, a moment in seconds since 1970."""
-    if isinstance(value, Duration | Timestamp):
-        return value.nanoseconds // (10**9 if isinstance(value, Timestamp) else 1)
+    """Return a number, a text, a duration in nanoseconds or a moment in seconds as int."""
+    if isinstance(value, Duration):
+        return value.nanoseconds
+    if isinstance(value, Timestamp):
+        return value.nanoseconds // 10**9
+
     return _to_integer(value, 0, "[+-]?[0-9]+", math.nextafter(-(2.0**63), 0), 2.0**63)
 
 
@@ -196,9 +223,9 @@ def to_uint(value: Any) -> int:
     return _to_integer(value, Uint(), "[0-9]+", 0.0, 2.0**64)
 
 
-def _to_integer(value: Any, like: int, form: str, least: float, below: float) -> int:
+def _to_integer(value: Any, like: int, form: str, lower: float, upper: float) -> int:
     """Return a number or a text as an integer of the type of another."""
-    if isinstance(value, float) and not least <= value < below:
+    if isinstance(value, float) and not lower <= value < upper:
         raise EvaluationError("integer overflow")
     if isinstance(value, str) and not re.fullmatch(form, value):
         raise _no_conversion(value, cel.kind_of(like))
@@ -214,22 +241,23 @@ def to_double(value: Any) -> float:
     if match is None or value in ("+nan", "-nan"):
         raise _no_conversion(value, "double")
 
+    read = float if match["decimal"] or match["special"] else float.fromhex
     try:
-        digits = value.replace("_", "")
-        found = float(digits) if match["decimal"] or match["special"] else float.fromhex(digits)
+        number = read(value.replace("_", ""))
     except OverflowError:
-        found = math.inf
+        number = math.inf
 
-    if math.isinf(found) and not match["special"]:
+    if math.isinf(number) and not match["special"]:
         raise _no_conversion(value, "double")
 
-    return found
+    return number
 
 
 def to_bool(value: str) -> bool:
     """Return a text as bool, in the forms of Go's `strconv.ParseBool`."""
     if value not in GO_BOOLEANS:
         raise _no_conversion(value, "bool")
+
     return GO_BOOLEANS[value]
 
 
@@ -252,7 +280,10 @@ def index_of(text: str, part: str, start: int = 0) -> int:
     """Return the first place of a part, from a place on; -1: there is none."""
     if start < 0:
         raise EvaluationError(f"index out of range: {start}")
-    return text.find(part, start) if part else min(start, len(text))
+    if not part:
+        return min(start, len(text))
+
+    return text.find(part, start)
 
 
 def last_index_of(text: str, part: str, start: int | None = None) -> int:
@@ -263,11 +294,14 @@ def last_index_of(text: str, part: str, start: int | None = None) -> int:
         raise EvaluationError(f"index out of range: {start}")
     if not part:
         return min(start, len(text))
-    return text.rfind(part, 0, start + len(part)) if start < len(text) else -1
+    if start >= len(text):
+        return -1
+
+    return text.rfind(part, 0, start + len(part))
 
 
 def in_ascii(method: str, text: str) -> str:
-    """Return a text whose letters of ASCII, and no others, are as a method of Python's strings makes them."""
+    """Return a text whose letters of ASCII, and no others, are as a method of `str` makes them."""
     return re.sub("[A-Za-z]+", lambda match: str(getattr(match[0], method)()), text)
 
 
@@ -283,27 +317,31 @@ def _bound(length: int) -> None:
 
 def replace(text: str, old: str, new: str, count: int = -1) -> str:
     """Return a text with another in place of a part, so many times at most; below zero: always."""
-    _bound(len(text) + (text.count(old) if old else len(text) + 1) * len(new))
+    places = text.count(old) if old else len(text) + 1
+    _bound(len(text) + places * len(new))
     return text.replace(old, new, count)
 
 
 def split(text: str, separator: str, count: int = -1) -> list[str]:
     """Return the parts of a text, so many at most; below zero: all."""
-    if count in (0, 1):
-        return [text] if count else []
+    if count == 0:
+        return []
+    if count == 1:
+        return [text]
     if separator:
-        return text.split(separator, count - 1 if count > 0 else -1)
+        return text.split(separator, max(-1, count - 1))
+
     letters = list(text)
-    return (
-        letters
-        if count < 0 or len(letters) <= count
-        else [*letters[: count - 1], "".join(letters[count - 1 :])]
-    )
+    if count < 0 or len(letters) <= count:
+        return letters
+
+    return [*letters[: count - 1], "".join(letters[count - 1 :])]
 
 
 def substring(text: str, start: int, end: int | None = None) -> str:
     """Return the characters from a place on, up to another."""
-    end = len(text) if end is None else end
+    if end is None:
+        end = len(text)
     if end < start:
         raise EvaluationError(f"invalid substring range. start: {start}, end: {end}")
     _within(text, start, end)
@@ -314,6 +352,7 @@ def join(parts: list[Any], separator: str = "") -> str:
     """Return texts one behind the other."""
     if not all(isinstance(part, str) for part in parts):
         raise EvaluationError("join: invalid input")
+
     _bound(sum(map(len, parts)) + len(parts) * len(separator))
     return separator.join(parts)
 
@@ -321,45 +360,49 @@ def join(parts: list[Any], separator: str = "") -> str:
 # lists, sets and maps
 
 
-def contains_element(elements: list[Any], wanted: object) -> bool:
+def contains_element(elements: list[Any], value: object) -> bool:
     """Return whether a list has an element that is equal to a value."""
-    return any(
-        wanted is None if one is None else wanted is not None and are_equal(wanted, one)
-        for one in elements
-    )
+    if value is None:
+        return any(element is None for element in elements)
+
+    return any(element is not None and are_equal(value, element) for element in elements)
 
 
-def includes(value: Any, wanted: object) -> bool:
-    """Return whether a list has an element, or whether another value is equal."""
+def includes(value: Any, element: object) -> bool:
+    """Return whether a list has an element; of another value, whether that is equal to it."""
     if isinstance(value, list):
-        return any(are_equal(one, wanted) for one in value)
-    return are_equal(value, wanted)
+        return any(are_equal(member, element) for member in value)
+
+    return are_equal(value, element)
 
 
-def contains_all(elements: list[Any], wanted: list[Any]) -> bool:
+def contains_all(elements: list[Any], values: list[Any]) -> bool:
     """Return whether a list has each element of another."""
-    return all(contains_element(elements, one) for one in wanted)
+    return all(contains_element(elements, value) for value in values)
 
 
-def are_equivalent(one: list[Any], other: list[Any]) -> bool:
+def are_equivalent(left: list[Any], right: list[Any]) -> bool:
     """Return whether two lists have the same elements, however often and in whatever order."""
-    return contains_all(one, other) and contains_all(other, one)
+    return contains_all(left, right) and contains_all(right, left)
 
 
-def intersect(one: list[Any], other: list[Any]) -> bool:
+def intersect(left: list[Any], right: list[Any]) -> bool:
     """Return whether two lists have an element in common."""
-    return any(contains_element(other, element) for element in one)
+    return any(contains_element(right, element) for element in left)
 
 
-def index_of_element(elements: list[Any], wanted: object) -> int:
+def index_of_element(elements: list[Any], value: object) -> int:
     """Return the first place of an element; -1: there is none."""
-    return next((place for place, one in enumerate(elements) if are_equal(one, wanted)), -1)
+    return next((place for place, element in enumerate(elements) if are_equal(element, value)), -1)
 
 
-def last_index_of_element(elements: list[Any], wanted: object) -> int:
+def last_index_of_element(elements: list[Any], value: object) -> int:
     """Return the last place of an element; -1: there is none."""
-    place = index_of_element(elements[::-1], wanted)
-    return place if place < 0 else len(elements) - 1 - place
+    place = index_of_element(elements[::-1], value)
+    if place < 0:
+        return place
+
+    return len(elements) - 1 - place
 
 
 def slice_of(elements: list[Any], start: int, end: int) -> list[Any]:
@@ -375,15 +418,21 @@ def flatten(elements: object, depth: object = 1) -> list[Any]:
         raise cel.no_overload()
     if depth < 0:
         raise EvaluationError("level must be non-negative")
-    found: list[object] = []
-    for one in elements:
-        found.extend(flatten(one, depth - 1) if isinstance(one, list) and depth else [one])
-    return found
+
+    flat: list[object] = []
+    for element in elements:
+        if isinstance(element, list) and depth:
+            flat.extend(flatten(element, depth - 1))
+        else:
+            flat.append(element)
+
+    return flat
 
 
 def sort_by(elements: Any, keys: Any = None) -> list[Any]:
     """Return a list in the order of keys, one for each element, or of the elements themselves."""
-    keys = elements if keys is None else keys
+    if keys is None:
+        keys = elements
     if not isinstance(elements, list) or not isinstance(keys, list):
         raise cel.no_overload()
     if len(elements) != len(keys):
@@ -400,8 +449,8 @@ def sort_by(elements: Any, keys: Any = None) -> list[Any]:
     return [element for _, element in pairs]
 
 
-def _in_turn(one: tuple[Any, Any], other: tuple[Any, Any]) -> int:
-    return _order(one[0], other[0])
+def _in_turn(left: tuple[Any, Any], right: tuple[Any, Any]) -> int:
+    return _order(left[0], right[0])
 
 
 def _has_order(value: object) -> bool:
@@ -418,6 +467,7 @@ def range_of(count: int) -> list[int]:
         raise EvaluationError(
             f"lists.range: size {count} exceeds maximum allowed ({_LONGEST_RANGE})"
         )
+
     return list(range(count))
 
 
@@ -428,24 +478,26 @@ def reverse(elements: list[Any]) -> list[Any]:
 
 def distinct(elements: list[Any]) -> list[Any]:
     """Return a list without what is in it before."""
-    found: list[Any] = []
-    for one in elements:
-        if not any(are_equal(one, other) for other in found):
-            found.append(one)
-    return found
+    different: list[Any] = []
+    for element in elements:
+        if not any(are_equal(element, earlier) for earlier in different):
+            different.append(element)
+
+    return different
 
 
 def is_sorted(elements: list[Any]) -> bool:
     """Return whether a list is in order."""
     if not all(map(_has_order, elements)):
         raise cel.no_overload()
-    return all(_order(one, other) <= 0 for one, other in pairwise(elements))
+
+    return all(_order(element, following) <= 0 for element, following in pairwise(elements))
 
 
-def _order(one: Any, other: Any) -> int:
+def _order(left: Any, right: Any) -> int:
     """Return how two values are in order; those that are in none count as equal."""
     try:
-        return compare(one, other)
+        return compare(left, right)
     except EvaluationError:
         return 0
 
@@ -456,13 +508,21 @@ def extreme(name: str, elements: list[Any]) -> Any:
         raise cel.no_overload()
     if not elements:
         raise EvaluationError(f"{name} called on empty list")
-    preferred = 1 if name == "min" else -1
-    return reduce(lambda one, other: other if _order(one, other) == preferred else one, elements)
+
+    order = cmp_to_key(_order)
+    if name == "min":
+        return min(elements, key=order)
+
+    return max(elements, key=order)
 
 
 def sum_of(elements: list[Any]) -> Any:
     """Return the sum of numbers; of none, zero."""
-    return reduce(added, elements, type(elements[0])(0) if elements else 0)
+    if not elements:
+        return 0
+
+    zero = type(elements[0])(0)
+    return reduce(added, elements, zero)
 
 
 def sum_of_durations(elements: list[Any]) -> Any:
@@ -470,19 +530,24 @@ def sum_of_durations(elements: list[Any]) -> Any:
     return reduce(added, elements, Duration(0))
 
 
-def inserted(known: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
+def inserted(entries: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
     """Return a map with an entry more."""
-    if cel.entry(known, key) is not cel.ABSENT:
+    if cel.entry(entries, key) is not cel.ABSENT:
         raise EvaluationError(f"insert failed: key {key} already exists")
-    if isinstance(known, cel.GrowingMap):
-        known[key] = value
-        return known
-    return {**known, key: value}
+
+    if isinstance(entries, cel.GrowingMap):
+        entries[key] = value
+        return entries
+
+    return {**entries, key: value}
 
 
-def inserted_all(known: dict[Any, Any], more: dict[Any, Any]) -> dict[Any, Any]:
+def inserted_all(entries: dict[Any, Any], more: dict[Any, Any]) -> dict[Any, Any]:
     """Return a map with the entries of another."""
-    return reduce(lambda found, key: inserted(found, key, more[key]), more, known)
+    for key, value in more.items():
+        entries = inserted(entries, key, value)
+
+    return entries
 
 
 # optional values
@@ -495,15 +560,21 @@ def optional_of(value: object) -> Optional:
 
 def optional_of_non_zero(value: Any) -> Optional:
     """Return a value as an optional one; none if it is empty or zero."""
-    is_zero = value in (Duration(0), Timestamp(-62135596800 * 10**9))
+    if value in (Duration(0), Timestamp(-62135596800 * 10**9)):
+        return cel.NONE
+
     has_zero = value is None or isinstance(value, bool | int | float | str | bytes | list | dict)
-    return cel.NONE if is_zero or (has_zero and not value) else optional_of(value)
+    if has_zero and not value:
+        return cel.NONE
+
+    return optional_of(value)
 
 
 def optional_value(optional: Optional) -> Any:
     """Return the value of an optional one."""
     if not optional.has_value:
         raise EvaluationError("optional.none() dereference")
+
     return optional.value
 
 
@@ -514,11 +585,12 @@ def last(elements: list[Any]) -> Optional:
 
 def unwrap(elements: list[Any]) -> list[Any]:
     """Return the values of optional ones that have some."""
-    if not all(isinstance(one, Optional) for one in elements):
+    if not all(isinstance(optional, Optional) for optional in elements):
         raise EvaluationError("value is not optional")
-    return [one.value for one in elements if one.has_value]
+
+    return [optional.value for optional in elements if optional.has_value]
 
 
-def compared(one: Any, other: Any) -> int:
+def compared(left: Any, right: Any) -> int:
     """Return how two quantities, or two versions, are in order."""
-    return int(one > other) - int(one < other)
+    return int(left > right) - int(left < right)

@@ -31,7 +31,9 @@ class EvaluationError(Exception):
 
 
 class StoppedError(Exception):
-    """The evaluation ends with an error that no operator absorbs: its cost is above the limit, or cel-go panics.
+    """The evaluation ends with an error that no operator absorbs.
+
+    Its cost is above the limit, or cel-go panics.
 
     Attributes:
         cost: what the evaluation had cost.
@@ -41,15 +43,19 @@ class StoppedError(Exception):
 
 
 class Type(NamedTuple):
-    """A type of CEL; a name of one letter in a declaration, or that begins with a tilde, is any type."""
+    """A type of CEL.
+
+    A name of one letter in a declaration, or one that begins with a tilde, is any type.
+    """
 
     name: str
     parameters: tuple[Type, ...] = ()
 
     def __str__(self) -> str:
-        return (
-            f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
-        )
+        if not self.parameters:
+            return self.name
+
+        return f"{self.name}({', '.join(map(str, self.parameters))})"
 
     @property
     def is_variable(self) -> bool:
@@ -122,7 +128,11 @@ class Duration(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """A moment, in nanoseconds since 1970, and the seconds of the zone east of UTC that it is written in."""
+    """A moment, in nanoseconds since 1970.
+
+    Attributes:
+        offset: of the zone that it is written in, in seconds east of UTC.
+    """
 
     nanoseconds: int
     offset: int = field(default=0, compare=False)
@@ -197,98 +207,121 @@ def no_overload() -> EvaluationError:
     return EvaluationError("no such overload")
 
 
-def fits(wanted: Type, value: Any) -> bool:
-    """Return whether a parameter takes a value; of lists and maps the first element is looked at, as cel-go does."""
-    if wanted == DYN or wanted.is_variable:
+def fits(parameter: Type, value: Any) -> bool:
+    """Return whether a parameter takes a value.
+
+    Of lists and maps the first element is looked at, as cel-go does.
+    """
+    if parameter == DYN or parameter.is_variable:
         return True
-    if wanted.name != kind_of(value):
+    if parameter.name != kind_of(value):
         return False
-    if not value or not wanted.parameters or not isinstance(value, list | dict):
+    if not value or not parameter.parameters or not isinstance(value, list | dict):
         return True
+
     first = next(iter(value))
-    inner = wanted.parameters
-    return fits(inner[0], first) and (isinstance(value, list) or fits(inner[1], value[first]))
+    inner = parameter.parameters
+    if not fits(inner[0], first):
+        return False
+
+    return isinstance(value, list) or fits(inner[1], value[first])
 
 
-def equal(one: Any, other: Any) -> bool:
+def equal(left: Any, right: Any) -> bool:
     """Return whether two values are equal; values of different types are not, numbers apart.
 
     Raises:
         EvaluationError: a quantity, version, address or format is compared with something else.
     """
-    if one is None or other is None:
-        return one is other
+    if left is None or right is None:
+        return left is right
 
-    kind, kind_of_other = kind_of(one), kind_of(other)
-    if kind != kind_of_other:
+    kind = kind_of(left)
+    right_kind = kind_of(right)
+    if kind != right_kind:
         if kind.startswith(("kubernetes.", "net.")):
             raise no_overload()
-        return kind in NUMBERS and kind_of_other in NUMBERS and _difference(one, other) == 0
+
+        return kind in NUMBERS and right_kind in NUMBERS and _difference(left, right) == 0
 
     if kind == "list":
-        return len(one) == len(other) and all(map(_may_equal, one, other))
+        return len(left) == len(right) and all(map(_may_equal, left, right))
     if kind == "map":
-        return len(one) == len(other) and all(
-            (there := entry(other, key)) is not ABSENT and _may_equal(one[key], there)
-            for key in one
-        )
-
+        return len(left) == len(right) and all(_is_entry(right, *item) for item in left.items())
     if kind == "optional_type":
-        return one.has_value == other.has_value and (
-            not one.has_value or equal(one.value, other.value)
+        return left.has_value == right.has_value and (
+            not left.has_value or equal(left.value, right.value)
         )
 
-    if kind == QUANTITY.name and other.is_result:
+    if kind == QUANTITY.name and right.is_result:
         raise no_overload()
 
-    return bool(one == other)
+    return bool(left == right)
 
 
-def _may_equal(one: object, other: object) -> bool:
+def _is_entry(entries: Any, key: object, value: object) -> bool:
+    """Return whether a map has an entry, or one that cannot be compared with it."""
+    entry_value = entry(entries, key)
+    return entry_value is not ABSENT and _may_equal(value, entry_value)
+
+
+def _may_equal(left: object, right: object) -> bool:
     try:
-        return equal(one, other)
+        return equal(left, right)
     except EvaluationError:
         return True
 
 
-def are_equal(one: object, other: object) -> bool:
+def are_equal(left: object, right: object) -> bool:
     """Return whether two values are equal; an error means that they are not."""
     try:
-        return equal(one, other)
+        return equal(left, right)
     except EvaluationError:
         return False
 
 
-def compare(one: Any, other: Any) -> int:
+def compare(left: Any, right: Any) -> int:
     """Return how two values are in order: below zero, zero, or above.
 
     Raises:
         EvaluationError: they are in none.
     """
-    if kind_of(one) in NUMBERS and kind_of(other) in NUMBERS:
-        if math.isnan(one) or math.isnan(other):
+    if kind_of(left) in NUMBERS and kind_of(right) in NUMBERS:
+        if math.isnan(left) or math.isnan(right):
             raise EvaluationError("NaN values cannot be ordered")
-        return int(_difference(one, other))
-    if type(one) is not type(other) or not isinstance(one, _ORDERED):
+
+        return int(_difference(left, right))
+    if type(left) is not type(right) or not isinstance(left, _ORDERED):
         raise no_overload()
-    return int(one > other) - int(one < other)
+
+    return int(left > right) - int(left < right)
 
 
-def _difference(one: Any, other: Any) -> float:
-    """Return how two numbers are in order, beside a double as doubles; what is not a number is in none."""
-    if isinstance(one, float) != isinstance(other, float):
-        one, other = float(one), float(other)
-    return math.nan if math.isnan(one) or math.isnan(other) else (one > other) - (one < other)
+def _difference(left: Any, right: Any) -> float:
+    """Return how two numbers are in order, beside a double as doubles.
+
+    What is not a number is in none.
+    """
+    if isinstance(left, float) != isinstance(right, float):
+        left = float(left)
+        right = float(right)
+    if math.isnan(left) or math.isnan(right):
+        return math.nan
+
+    return int(left > right) - int(left < right)
 
 
 def entry(value: Any, key: Any) -> Any:
     """Return what a map has by a key, whose type counts, since true is no number; else `ABSENT`."""
     if not value or not isinstance(key, str | int | float):
         return ABSENT
-    is_of_type = isinstance(key, str) or isinstance(key, bool) == isinstance(
-        next(iter(value)), bool
-    )
-    return value.get(key, ABSENT) if is_of_type else ABSENT
+
+    if not isinstance(key, str):
+        has_bool_keys = isinstance(next(iter(value)), bool)
+        if isinstance(key, bool) != has_bool_keys:
+            return ABSENT
+
+    return value.get(key, ABSENT)
 
 
 def element(value: Any, key: Any) -> Any:
@@ -300,8 +333,11 @@ def element(value: Any, key: Any) -> Any:
     if not isinstance(key, str | int | float):
         raise EvaluationError(f"invalid qualifier type: {kind_of(key)}")
     if isinstance(value, dict):
-        found = entry(value, key)
-        return {} if found is ABSENT and isinstance(value, Domains) else found
+        entry_value = entry(value, key)
+        if entry_value is ABSENT and isinstance(value, Domains):
+            return {}
+
+        return entry_value
     if not isinstance(value, list):
         return ABSENT
     if isinstance(key, str | bool):
@@ -318,11 +354,14 @@ def size_of(value: Any) -> int:
         return -(-value.network.prefixlen // 8)
     if isinstance(value, ADDRESSES):
         return value.max_prefixlen // 8
-    return len(value) if isinstance(value, str | bytes | list | dict) else 1
+    if isinstance(value, str | bytes | list | dict):
+        return len(value)
+
+    return 1
 
 
 def walked(size: float) -> int:
-    """Return what it costs to walk through a text of a size, in the floating point that cel-go counts in."""
+    """Return what it costs to walk through a text of a size, in cel-go's floating point."""
     return math.ceil(size * 0.1)
 
 
@@ -337,8 +376,10 @@ def moment_at(nanoseconds: int, offset: int = 0) -> Timestamp:
     Raises:
         EvaluationError: it is not in the years 1 to 9999.
     """
-    if not -62135596800 <= nanoseconds // 10**9 <= 253402300799:  # noqa: PLR2004  # in seconds since 1970
+    seconds = nanoseconds // 10**9
+    if not -62135596800 <= seconds <= 253402300799:  # noqa: PLR2004  # since 1970
         raise EvaluationError("timestamp overflow")
+
     return Timestamp(nanoseconds, offset)
 
 
