@@ -1,4 +1,6 @@
-"""Says whether the containers that share a pod's CPUs and memory would be left with none (EmptyPodSharedPoolError).
+"""Says whether containers that share a pod's resources are left with none.
+
+Such a pod is refused with EmptyPodSharedPoolError.
 
 Managers that give a pod its resources as a whole (`spec.resources`, feature gate
 PodLevelResourceManagers) give containers that would be Guaranteed by themselves a part of their
@@ -20,45 +22,48 @@ EMPTY_POD_SHARED_POOL_ERROR: Final = "EmptyPodSharedPoolError"
 
 
 def empty_shared_pool(pod: Pod, total: Mapping[str, int]) -> str:
-    """Return why nothing is left for containers that share, in the kubelet's words; empty if something is.
+    """Return why nothing is left for containers that share, in the kubelet's words.
+
+    The text is empty if something is left.
 
     Args:
         pod: a pod with resources of its own.
         total: what the pod has, CPUs or memory by type.
     """
-    left = dict(total)
+    remaining = dict(total)
     is_shared = False
 
     def exhausted() -> str | None:
-        return next((resource for resource, amount in left.items() if amount <= 0), None)
+        return next((resource for resource, amount in remaining.items() if amount <= 0), None)
 
     for container in pod.all_containers:
-        if "cpu" in total:
-            amounts = {"cpu": container.exclusive_cpus} if container.exclusive_cpus else {}
-        else:
+        if "cpu" not in total:
             amounts = dict(container.memory)
+        elif container.exclusive_cpus:
+            amounts = {"cpu": container.exclusive_cpus}
+        else:
+            amounts = {}
 
         if container.is_init and not container.is_sidecar:
             if not amounts and (resource := exhausted()):
-                what = "cpus" if resource == "cpu" else resource
+                noun = "cpus" if resource == "cpu" else resource
                 return (
-                    f"pod rejected, pod has shared init containers but no {what} available for them"
+                    f"pod rejected, pod has shared init containers but no {noun} available for them"
                 )
-
             continue
 
         is_shared = is_shared or not amounts
-        for resource in left:
-            left[resource] -= amounts.get(resource, 0)
+        for resource in remaining:
+            remaining[resource] -= amounts.get(resource, 0)
 
     resource = exhausted()
     if not is_shared or resource is None:
         return ""
 
-    what = "cpus" if resource == "cpu" else "memory"
+    noun = "cpus" if resource == "cpu" else "memory"
     return (
         f"pod rejected, sum of exclusive container {resource} requests equals pod budget, "
-        f"leaving no {what} for shared containers"
+        f"leaving no {noun} for shared containers"
     )
 
 

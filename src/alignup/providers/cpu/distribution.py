@@ -1,6 +1,7 @@
-"""Spreads CPUs evenly over as few NUMA nodes as can hold them (KEP-2902, distribute-cpus-across-numa).
+"""Spreads CPUs evenly over as few NUMA nodes as can hold them.
 
-The sets of nodes are judged here; which CPUs of a node are taken is decided by `CpuTopology.pack`.
+This is the option distribute-cpus-across-numa of KEP-2902. The sets of nodes are judged here; which
+CPUs of a node are taken is decided by `CpuTopology.pack`.
 
 A set of k nodes will do when each of its nodes can give an equal share and some of them the
 remainder. The best of such sets leaves the free CPUs most evenly over the nodes: the standard
@@ -31,10 +32,13 @@ if TYPE_CHECKING:
 
 
 class Plan(Record):
-    """The number of CPUs that each NUMA node gives; nodes by their index in the list that was asked about.
+    """The number of CPUs that each NUMA node gives.
+
+    Nodes are meant by their index in the list that the plan was made for.
 
     Attributes:
-        share: the number of CPUs that each of `nodes` gives.
+        nodes: the nodes that give CPUs.
+        share: the number of CPUs that each of them gives.
         remainder_nodes: they give the rest, one group of CPUs at a time, in turns.
         balance: the standard deviation, in thousandths of a CPU, that the plan was chosen for.
     """
@@ -49,7 +53,7 @@ def distribute(
     topology: CpuTopology,
     free: int,
     count: int,
-    held: int,
+    held_cpus: int,
     options: CpuOptions,
     profile: VersionProfile,
 ) -> int:
@@ -61,7 +65,7 @@ def distribute(
         topology: the machine.
         free: the CPUs to choose from.
         count: how many.
-        held: the CPUs that must not be taken, as for `CpuTopology.pack`.
+        held_cpus: the CPUs that must not be taken, as for `CpuTopology.pack`.
         options: whether whole cores are taken together, and whether NUMA nodes of one socket are
             preferred.
         profile: whether the release prefers these, and asks no node for more than it has, whatever
@@ -72,61 +76,90 @@ def distribute(
     """
     group_size = topology.cpus_per_core if options.full_pcpus_only else 1
     if profile.distribution_as_written:
-        return distribute_as_written(topology, free, count, held, group_size)
+        return distribute_as_written(topology, free, count, held_cpus, group_size)
     if count % group_size or not 0 < count <= free.bit_count():
-        return topology.pack(free, count, held)
+        return topology.pack(free, count, held_cpus)
 
     nodes = topology.node_order(free)
-    left = [(free & node.cpus).bit_count() for node in nodes]
-    groups = count // group_size
-    sockets = (
-        [
-            frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus)
-            for node in nodes
-        ]
-        if options.align_by_socket and profile.distribution_prefers_one_socket
-        else None
-    )
-    groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
-    for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
-        if (plan := plan_distribution(left, size, count, group_size, sockets)) is not None:
-            if profile.distribution_prefers_one_socket:
-                share = count // size // group_size * group_size
-                plan = replace(
-                    plan,
-                    share=min(share, *(left[i] // group_size * group_size for i in plan.nodes)),
-                )
+    free_counts = [(free & node.cpus).bit_count() for node in nodes]
+    sockets = None
+    if options.align_by_socket and profile.distribution_prefers_one_socket:
+        sockets = _sockets_of(topology, nodes)
 
-            return _hand_out(topology, free, count, held, nodes, plan, group_size)
+    for size in _set_sizes(topology, nodes, count, group_size):
+        plan = plan_distribution(free_counts, size, count, group_size, sockets)
+        if plan is None:
+            continue
 
-    return topology.pack(free, count, held)
+        if profile.distribution_prefers_one_socket:
+            share = _possible_share(count, free_counts, plan.nodes, group_size)
+            plan = replace(plan, share=share)
+
+        return _hand_out(topology, free, count, held_cpus, nodes, plan, group_size)
+
+    return topology.pack(free, count, held_cpus)
 
 
 def distribute_as_written(
-    topology: CpuTopology, free: int, count: int, held: int, group_size: int
+    topology: CpuTopology, free: int, count: int, held_cpus: int, group_size: int
 ) -> int:
     """Return what `distribute` would if kubelets did as KEP-2902 says.
 
     The first NUMA nodes in order that can give equal shares, and of which some can give one group
     of the remainder more, give them: one node if it has all, or else two, and so on.
     """
-    if count % group_size == 0:
-        nodes = sorted(topology.node_order(free), key=lambda one: one.id)
-        left = [(free & node.cpus).bit_count() // group_size for node in nodes]
-        groups = count // group_size
-        for size in range(1, min(groups, len(nodes)) + 1):
-            share, rest = divmod(groups, size)
-            for chosen in combinations(range(len(nodes)), size):
-                more = [i for i in chosen if left[i] > share][:rest]
-                if len(more) == rest and all(left[i] >= share for i in chosen):
-                    plan = Plan(chosen, share * group_size, tuple(more), 0)
-                    return _hand_out(topology, free, count, held, nodes, plan, group_size)
+    groups, remainder = divmod(count, group_size)
+    if remainder:
+        return topology.pack(free, count, held_cpus)
 
-    return topology.pack(free, count, held)
+    nodes = sorted(topology.node_order(free), key=lambda node: node.id)
+    free_groups = [(free & node.cpus).bit_count() // group_size for node in nodes]
+    for size in range(1, min(groups, len(nodes)) + 1):
+        share, extra = divmod(groups, size)
+        for chosen in combinations(range(len(nodes)), size):
+            if any(free_groups[i] < share for i in chosen):
+                continue
+
+            remainder_nodes = tuple(i for i in chosen if free_groups[i] > share)[:extra]
+            if len(remainder_nodes) == extra:
+                plan = Plan(chosen, share * group_size, remainder_nodes, 0)
+                return _hand_out(topology, free, count, held_cpus, nodes, plan, group_size)
+
+    return topology.pack(free, count, held_cpus)
+
+
+def _sockets_of(topology: CpuTopology, nodes: Sequence[CpuGroup]) -> list[frozenset[int]]:
+    """Return for each node the sockets, by position, that have CPUs of it."""
+    return [
+        frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus)
+        for node in nodes
+    ]
+
+
+def _set_sizes(
+    topology: CpuTopology, nodes: Sequence[CpuGroup], count: int, group_size: int
+) -> range:
+    """Return how many NUMA nodes may share the CPUs, in the order in which this is tried."""
+    groups = count // group_size
+    groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
+    return range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1)
+
+
+def _possible_share(
+    count: int, free_counts: Sequence[int], chosen: Sequence[int], group_size: int
+) -> int:
+    """Return an equal share of the CPUs, or what every chosen node can give if that is less."""
+    share = count // len(chosen) // group_size * group_size
+    return min(share, *(free_counts[i] // group_size * group_size for i in chosen))
+
+
+def _is_in_one_socket(sockets: Sequence[frozenset[int]], chosen: Sequence[int]) -> bool:
+    """Return whether the chosen nodes are all of one socket."""
+    return len(frozenset().union(*(sockets[i] for i in chosen))) <= 1
 
 
 def plan_distribution(
-    left: Sequence[int],
+    free_counts: Sequence[int],
     size: int,
     count: int,
     group_size: int,
@@ -135,33 +168,46 @@ def plan_distribution(
     """Return the best plan that takes `count` CPUs from `size` of the nodes, or None.
 
     Args:
-        left: how many CPUs are free on each node, in the order in which nodes are tried.
+        free_counts: how many CPUs are free on each node, in the order in which nodes are tried.
         size: how many nodes share the CPUs.
         count: how many CPUs, a multiple of `group_size`.
         group_size: how many CPUs are taken together.
         sockets: of each node, where nodes of one socket are preferred; None: sockets do not matter.
     """
     even = count // size // group_size * group_size
-    able = range(len(left)) if sockets else [i for i, cpus in enumerate(left) if cpus >= even]
-    values = list(zip(left, sockets, strict=True)) if sockets else left
+    able: Sequence[int]
+    values: Sequence[Hashable]
+    if sockets:
+        able = range(len(free_counts))
+        values = list(zip(free_counts, sockets, strict=True))
+    else:
+        able = [i for i, cpus in enumerate(free_counts) if cpus >= even]
+        values = free_counts
+
     best: Plan | None = None
-    is_best_together = is_final = False
+    is_best_together = False
+    is_final = False
     for chosen in _distinct_choices(able, values, size):
-        if sum(left[i] // group_size for i in chosen) * group_size < count:
+        if sum(free_counts[i] // group_size for i in chosen) * group_size < count:
             continue
-        is_together = (
-            sockets is not None and len(frozenset().union(*(sockets[i] for i in chosen))) <= 1
-        )
+
+        is_together = sockets is not None and _is_in_one_socket(sockets, chosen)
         if is_best_together and not is_together:
             continue
-        share = min(even, *(left[i] // group_size * group_size for i in chosen))
-        after = list(left)
+
+        share = _possible_share(count, free_counts, chosen, group_size)
+        after = list(free_counts)
         for i in chosen:
             after[i] -= share
-        beat = None if best is None or is_together != is_best_together else best.balance
+
+        beat = None
+        if best is not None and is_together == is_best_together:
+            beat = best.balance
+
         plan = _with_remainder(chosen, share, after, count - share * size, group_size, beat=beat)
         if plan is not None and (beat is None or plan.balance < beat):
-            best, is_best_together = plan, is_together
+            best = plan
+            is_best_together = is_together
             is_final = not plan.balance and (sockets is None or is_together)
             if is_final:
                 break
@@ -169,7 +215,7 @@ def plan_distribution(
     if best is None:
         return None
 
-    nodes = _as_remembered(best.nodes, range(len(left)), stopped=is_final)
+    nodes = _as_remembered(best.nodes, range(len(free_counts)), stopped=is_final)
     return Plan(nodes, best.share, best.remainder_nodes, best.balance)
 
 
@@ -182,16 +228,17 @@ def _with_remainder(
     *,
     beat: int | None,
 ) -> Plan | None:
-    """Return the plan for these nodes with the best choice of who gives the remainder, more nodes first.
+    """Return the plan for these nodes with the best choice of who gives the remainder.
 
-    None if they cannot give it, or no choice is better than `beat`.
+    Choices of more nodes are tried first. None if they cannot give it, or no choice is better than
+    `beat`.
     """
     if not remainder:
         return Plan(chosen, share, (), _balance(after))
 
     able = [i for i in chosen if after[i] >= group_size]
-    least = _least_balance(after, able, remainder, group_size)
-    if beat is not None and least >= beat:
+    lower_bound = _balance_bound(after, able, remainder, group_size)
+    if beat is not None and lower_bound >= beat:
         return None
 
     best: Plan | None = None
@@ -200,20 +247,25 @@ def _with_remainder(
         final = _in_turns(after, subset, remainder, group_size)
         if final is None:
             continue
+
         balance = _balance(final)
         if best is None or balance < best.balance:
             best = Plan(chosen, share, _as_remembered(subset, able, stopped=False), balance)
-            if balance == least:
+            if balance == lower_bound:
                 break
 
     return best
 
 
-def _least_balance(after: list[int], able: Sequence[int], remainder: int, group_size: int) -> int:
-    """Return a balance that no choice can better: that of taking the remainder always where most is free."""
+def _balance_bound(after: list[int], able: Sequence[int], remainder: int, group_size: int) -> int:
+    """Return a balance that no choice can better.
+
+    It is that of taking the remainder always where most is free.
+    """
     final = list(after)
     for _ in range(remainder // group_size):
         final[max(able, key=final.__getitem__)] -= group_size
+
     return _balance(final)
 
 
@@ -228,35 +280,42 @@ def _in_turns(
             if remainder and final[i] >= group_size:
                 final[i] -= group_size
                 remainder -= group_size
+
         if remainder == before:
             return None
+
     return final
 
 
 def _balance(free: Sequence[int]) -> int:
-    """Return the standard deviation of the numbers in thousandths, from a mean that is in thousandths too.
+    """Return the standard deviation of the numbers, in thousandths.
 
-    Both are rounded half up, as the kubelet does. The rounding makes ties, and ties decide.
+    Both it and the mean, which is in thousandths too, are rounded half up, as the kubelet does. The
+    rounding makes ties, and ties decide.
     """
     count = len(free)
     mean = (2000 * sum(free) + count) // (2 * count)
-    return (isqrt(4 * sum((1000 * cpus - mean) ** 2 for cpus in free) // count) + 1) // 2
+    squares = sum((1000 * cpus - mean) ** 2 for cpus in free)
+    return (isqrt(4 * squares // count) + 1) // 2
 
 
 def _distinct_choices(
     pool: Sequence[int], values: Sequence[Hashable], size: int
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the choices of `size` of the pool, in order, but of those with the same values only the first."""
+    """Yield the choices of `size` of the pool, in order; of those with equal values the first."""
     if not size:
         yield ()
         return
-    seen: set[Hashable] = set()
+
+    first_values: set[Hashable] = set()
     for place in range(len(pool) - size + 1):
         first = pool[place]
-        if values[first] not in seen:
-            seen.add(values[first])
-            for others in _distinct_choices(pool[place + 1 :], values, size - 1):
-                yield (first, *others)
+        if values[first] in first_values:
+            continue
+
+        first_values.add(values[first])
+        for following in _distinct_choices(pool[place + 1 :], values, size - 1):
+            yield (first, *following)
 
 
 def _as_remembered(
@@ -289,13 +348,13 @@ def _hand_out(
     topology: CpuTopology,
     free: int,
     count: int,
-    held: int,
+    held_cpus: int,
     nodes: Sequence[CpuGroup],
     plan: Plan,
     group_size: int,
 ) -> int:
     """Take what the plan says from each node; what is taken is held from then on."""
-    taken, _ = _dealt(topology, free, count, held, nodes, plan, group_size)
+    taken, _ = _dealt(topology, free, count, held_cpus, nodes, plan, group_size)
     if taken.bit_count() != count:
         names = ", ".join(str(nodes[i].id) for i in plan.nodes)
         raise AllocationError(
@@ -311,23 +370,26 @@ def _dealt(
     topology: CpuTopology,
     free: int,
     count: int,
-    held: int,
+    held_cpus: int,
     nodes: Sequence[CpuGroup],
     plan: Plan,
     group_size: int,
 ) -> tuple[int, int]:
-    """Return the CPUs that nodes give by the plan, and how many are missing: for these a kubelet goes on forever."""
+    """Return the CPUs that nodes give by the plan, and how many are missing.
+
+    For those that are missing a kubelet goes on forever.
+    """
     taken = 0
     for i in plan.nodes:
-        taken |= topology.pack(free & ~taken & nodes[i].cpus, plan.share, held | taken)
+        taken |= topology.pack(free & ~taken & nodes[i].cpus, plan.share, held_cpus | taken)
 
     remainder = count - plan.share * len(plan.nodes)
     while remainder:
         before = remainder
         for i in plan.remainder_nodes:
-            left = free & ~taken & nodes[i].cpus
-            if remainder and left.bit_count() >= group_size:
-                taken |= topology.pack(left, group_size, held | taken)
+            free_on_node = free & ~taken & nodes[i].cpus
+            if remainder and free_on_node.bit_count() >= group_size:
+                taken |= topology.pack(free_on_node, group_size, held_cpus | taken)
                 remainder -= group_size
 
         if remainder == before:
@@ -347,49 +409,39 @@ def never_ends(
     at. The arguments are those of `distribute`.
     """
     nodes = topology.node_order(free)
-    left = [(free & node.cpus).bit_count() for node in nodes]
-    if (
-        count % group_size
-        or not 0 < count <= sum(left)
-        or all(one % group_size == 0 for one in left)
-    ):
+    free_counts = [(free & node.cpus).bit_count() for node in nodes]
+    has_parts_of_groups = any(cpus % group_size for cpus in free_counts)
+    if count % group_size or not 0 < count <= sum(free_counts) or not has_parts_of_groups:
         return False
 
-    sockets = [
-        frozenset(i for i, cpus in enumerate(topology.socket_cpus) if cpus & node.cpus)
-        for node in nodes
-    ]
-    groups = count // group_size
-    groups_per_node = ceil(ceil(topology.cpus.bit_count() / group_size) / topology.numa_nodes)
-    for size in range(ceil(groups / groups_per_node), min(groups, len(nodes)) + 1):
+    sockets = _sockets_of(topology, nodes)
+    values = list(zip(free_counts, sockets, strict=True))
+    for size in _set_sizes(topology, nodes, count, group_size):
         best: tuple[bool, int] | None = None
         even = count // size // group_size * group_size
-        for chosen in _distinct_choices(
-            range(len(left)), list(zip(left, sockets, strict=True)), size
-        ):
+        for chosen in _distinct_choices(range(len(free_counts)), values, size):
             if best is not None and not best[1] and (best[0] or not in_one_socket):
                 break
-            if sum(left[i] // group_size for i in chosen) * group_size < count:
+            if sum(free_counts[i] // group_size for i in chosen) * group_size < count:
                 continue
-            if not in_one_socket and any(left[i] < even for i in chosen):
+            if not in_one_socket and any(free_counts[i] < even for i in chosen):
                 continue
-            share = (
-                min(even, *(left[i] // group_size * group_size for i in chosen))
-                if in_one_socket
-                else even
-            )
-            after = [cpus - share * (i in chosen) for i, cpus in enumerate(left)]
-            balance = _walked(after, chosen, count - share * size, group_size)
+
+            share = _possible_share(count, free_counts, chosen, group_size)
+            after = [cpus - share * (i in chosen) for i, cpus in enumerate(free_counts)]
+            balance = _best_balance(after, chosen, count - share * size, group_size)
             if balance is None:
                 return True
-            together = in_one_socket and len(frozenset().union(*(sockets[i] for i in chosen))) <= 1
-            if balance >= 0 and (best is None or (not together, balance) < (not best[0], best[1])):
-                best = (together, balance)
+
+            is_together = in_one_socket and _is_in_one_socket(sockets, chosen)
+            if balance >= 0 and (
+                best is None or (not is_together, balance) < (not best[0], best[1])
+            ):
+                best = (is_together, balance)
 
         if best is not None:
-            plan = plan_distribution(
-                left, size, count, group_size, sockets if in_one_socket else None
-            )
+            preferred_sockets = sockets if in_one_socket else None
+            plan = plan_distribution(free_counts, size, count, group_size, preferred_sockets)
             return (
                 plan is not None
                 and _dealt(topology, free, count, 0, nodes, plan, group_size)[1] > 0
@@ -398,17 +450,26 @@ def never_ends(
     return False
 
 
-def _walked(after: list[int], chosen: Sequence[int], remainder: int, group_size: int) -> int | None:
-    """Return the best balance of all choices of who gives the remainder; -1: nobody can; None: a choice has no end."""
+def _best_balance(
+    after: list[int], chosen: Sequence[int], remainder: int, group_size: int
+) -> int | None:
+    """Return the best balance of all choices of who gives the remainder.
+
+    -1: nobody can give it. None: a choice has no end.
+    """
     if not remainder:
         return _balance(after)
+
     able = [i for i in chosen if after[i] >= group_size]
-    found = []
+    balances = []
     sizes = range(len(able), 0, -1)
     for subset in chain.from_iterable(_distinct_choices(able, after, size) for size in sizes):
-        if sum(after[i] for i in subset) >= remainder:
-            final = _in_turns(after, subset, remainder, group_size)
-            if final is None:
-                return None
-            found.append(_balance(final))
-    return min(found, default=-1)
+        if sum(after[i] for i in subset) < remainder:
+            continue
+
+        final = _in_turns(after, subset, remainder, group_size)
+        if final is None:
+            return None
+        balances.append(_balance(final))
+
+    return min(balances, default=-1)

@@ -1,4 +1,6 @@
-"""The CPU manager's static policy: which containers of Guaranteed pods hold which CPUs for themselves.
+"""The CPU manager's static policy: which containers hold which CPUs for themselves.
+
+Only containers of Guaranteed pods do.
 
 From which NUMA nodes CPUs can come and which of them are taken is decided in the compiled
 `alignup.core.amounts.cpu_allocation` and `alignup.core.cpu`; which containers get CPUs of their own
@@ -35,10 +37,12 @@ RESOURCE: Final = "cpu"
 SMT_ALIGNMENT_ERROR: Final = "SMTAlignmentError"
 
 
-def too_few_cores(asked: int, free: int) -> str:
+def too_few_cores(request: int, free: int) -> str:
     """Return that full-pcpus-only refuses a request of more CPUs than whole cores have."""
-    words = f"too few CPUs are free in whole cores: {asked} asked, {free} free"
-    return f"{words}; cores with a reserved CPU do not count (full-pcpus-only)"
+    return (
+        f"too few CPUs are free in whole cores: {request} asked, {free} free; "
+        "cores with a reserved CPU do not count (full-pcpus-only)"
+    )
 
 
 def reserved_cpus(
@@ -52,7 +56,9 @@ def reserved_cpus(
         ConfigError: the machine has fewer CPUs.
     """
     topology = cpu_topology(machine)
-    reserved = _take(topology, options, profile or VersionProfile(), topology.cpus, count, 0)
+    profile = profile or VersionProfile()
+    reserved = _take(topology, options, profile, topology.cpus, count, held_cpus=0)
+
     if reserved.bit_count() != count:
         raise ConfigError.at(
             "the reserved CPUs", f"at most {topology.cpus.bit_count()} CPUs", count
@@ -67,16 +73,16 @@ def _take(
     profile: VersionProfile,
     free: int,
     count: int,
-    held: int,
+    held_cpus: int,
 ) -> int:
     """Return `count` of the free CPUs, chosen as the options say; none of those that are held."""
     if options.distribute_cpus_across_numa:
-        return distribute(topology, free, count, held, options, profile)
+        return distribute(topology, free, count, held_cpus, options, profile)
 
     return topology.pack(
         free,
         count,
-        held,
+        held_cpus,
         spread=options.distribute_cpus_across_cores,
         by_l3=options.prefer_align_cpus_by_uncorecache,
         l3_rounds_down=profile.odd_l3_rest_rounds_down,
@@ -111,24 +117,24 @@ class CpuProvider(CpuHolders):
     ) -> None:
         profile = profile or VersionProfile()
         capacity = cpu_capacity(cpu_topology(machine), reserved, options, profile)
+
         self._options = options
+        self._profile = profile
         self._node_ids = machine.numa_node_ids
         self._choose = partial(_take, capacity.topology, options, profile)
         self._distribute = self._choose if options.distribute_cpus_across_numa else None
-        self._profile = profile
         self.ledger = CpuLedger(capacity)
 
     def copy(self) -> CpuProvider:
         """Return an independent provider with the same holdings."""
-        other = CpuProvider.__new__(CpuProvider)
-        other._options, other._node_ids = self._options, self._node_ids
-        other._choose, other._distribute, other._profile = (
-            self._choose,
-            self._distribute,
-            self._profile,
-        )
-        other.hold_as(self)
-        return other
+        duplicate = CpuProvider.__new__(CpuProvider)
+        duplicate._options = self._options
+        duplicate._profile = self._profile
+        duplicate._node_ids = self._node_ids
+        duplicate._choose = self._choose
+        duplicate._distribute = self._distribute
+        duplicate.hold_as(self)
+        return duplicate
 
     @property
     def shared_cpus(self) -> CPUSet:
@@ -146,21 +152,29 @@ class CpuProvider(CpuHolders):
         return CPUSet.from_int(self.ledger.capacity.allocatable)
 
     def cpus(self, pod_uid: str, container_name: str) -> CPUSet | None:
-        """Return the CPUs that the container has for itself; None if it shares some, or is not known."""
-        held = self.held.get(pod_uid)
-        return (
-            CPUSet.from_int(held[container_name])
-            if held is not None and container_name in held
-            else None
-        )
+        """Return the CPUs that the container has for itself.
+
+        None if it shares some, or is not known.
+        """
+        container_cpus = self.held.get(pod_uid)
+        if container_cpus is None or container_name not in container_cpus:
+            return None
+        return CPUSet.from_int(container_cpus[container_name])
 
     def pod_cpus(self, pod_uid: str) -> CPUSet | None:
-        """Return the CPUs that a pod has as a whole; None if its containers have theirs one by one, or none."""
+        """Return the CPUs that a pod has as a whole.
+
+        None if its containers have theirs one by one, or none.
+        """
         cpus = self.whole_pods.get(pod_uid)
-        return None if cpus is None else CPUSet.from_int(cpus)
+        if cpus is None:
+            return None
+        return CPUSet.from_int(cpus)
 
     def topology_hints(self, pod: Pod, container: Container) -> Mapping[str, HintList] | None:
-        """Return the sets of NUMA nodes that the container's CPUs could come from; None if it gets none.
+        """Return the sets of NUMA nodes that the container's CPUs could come from.
+
+        None if it gets no CPUs of its own.
 
         CPUs that init containers left must be used: a set that leaves out one of its nodes is no
         hint. A container that has its CPUs already is told where they are.
@@ -169,9 +183,9 @@ class CpuProvider(CpuHolders):
         if not request:
             return None
 
-        held = self.held.get(pod.uid)
-        if held is not None and container.name in held:
-            cpus = held[container.name]
+        container_cpus = self.held.get(pod.uid)
+        if container_cpus is not None and container.name in container_cpus:
+            cpus = container_cpus[container.name]
             if cpus.bit_count() != request:
                 return {RESOURCE: HintList.empty()}
             return {RESOURCE: self.ledger.hints(request, 0, cpus)}
@@ -187,9 +201,9 @@ class CpuProvider(CpuHolders):
             return {RESOURCE: HintList.empty()}
 
         assigned = 0
-        if (held := self.held.get(pod.uid)) is not None:
+        if (container_cpus := self.held.get(pod.uid)) is not None:
             for container in pod.all_containers:
-                cpus = held.get(container.name)
+                cpus = container_cpus.get(container.name)
                 if cpus is not None and cpus.bit_count() != container.exclusive_cpus:
                     return {RESOURCE: HintList.empty()}
                 assigned |= cpus or 0
@@ -211,18 +225,22 @@ class CpuProvider(CpuHolders):
             return
 
         uid = pod.uid
-        held = self.held.get(uid)
-        is_held = held is not None and container.name in held
+        container_cpus = self.held.get(uid)
+        is_held = container_cpus is not None and container.name in container_cpus
         if self._options.full_pcpus_only and not (is_held and self._profile.state_before_smt_check):
             self._check_whole_cores(request)
 
-        if held is not None and is_held:
-            self._note_reuse(uid, container, held[container.name])
+        if container_cpus is not None and is_held:
+            self._note_reuse(uid, container, container_cpus[container.name])
             return
 
         cpus = self._chosen(request, self._reusable_by(uid), affinity)
         # whose they are comes first: what is cut short can be released
-        self.held[uid] = {container.name: cpus} if held is None else {**held, container.name: cpus}
+        if container_cpus is None:
+            self.held[uid] = {container.name: cpus}
+        else:
+            self.held[uid] = {**container_cpus, container.name: cpus}
+
         self.ledger.give(cpus)
         self._note_reuse(uid, container, cpus)
 
@@ -238,7 +256,8 @@ class CpuProvider(CpuHolders):
                 whole cores (`SMTAlignmentError`), or none would be left to share
                 (`EmptyPodSharedPoolError`).
         """
-        request, uid = pod.exclusive_cpus, pod.uid
+        uid = pod.uid
+        request = pod.exclusive_cpus
         if not request or uid in self.whole_pods:
             return
 
@@ -253,62 +272,76 @@ class CpuProvider(CpuHolders):
 
     def _divided(self, pod: Pod, cpus: int) -> dict[str, int]:
         """Return the CPUs of each container of a pod that has CPUs as a whole."""
-        everything = self.ledger.capacity.topology.cpus
-        pool, found = cpus, {}
+        all_cpus = self.ledger.capacity.topology.cpus
+        pool = cpus
+        container_cpus = {}
         for container in pod.all_containers:
-            own = container.exclusive_cpus
             ends = container.is_init and not container.is_sidecar
-            if own:
-                found[container.name] = taken = self._choose(pool, own, everything & ~pool)
-                pool &= ~(0 if ends else taken)
+            if container.exclusive_cpus:
+                chosen = self._choose(pool, container.exclusive_cpus, all_cpus & ~pool)
+                container_cpus[container.name] = chosen
+                if not ends:
+                    pool &= ~chosen
             elif ends:
-                found[container.name] = pool
-        return {one.name: found.get(one.name, pool) for one in pod.all_containers}
+                container_cpus[container.name] = pool
+
+        return {
+            container.name: container_cpus.get(container.name, pool)
+            for container in pod.all_containers
+        }
 
     def known_faults(
         self, pod: Pod, container: Container, affinity: TopologyHint
     ) -> Iterator[tuple[str, CPUSet]]:
-        """Yield the faults of kubelets that `allocate` would come upon, by their names in `releases`, and CPUs."""
+        """Yield the faults of kubelets that `allocate` would come upon.
+
+        Each is its name in `releases`, and the CPUs that it concerns.
+        """
         request = container.exclusive_cpus
-        held = self.held.get(pod.uid, {})
-        if not request or container.name in held:
+        container_cpus = self.held.get(pod.uid, {})
+        if not request or container.name in container_cpus:
             return
         if self._options.full_pcpus_only and self.ledger.check_whole_cores(request) is not None:
             return  # it is refused before
 
-        capacity, reusable = self.ledger.capacity, self._reusable_by(pod.uid)
-        topology, mask = capacity.topology, affinity.affinity
-        free = self._free() | reusable
-        near = topology.node_sockets if self._options.align_by_socket else topology.node_cpus
-        aligned = (
-            0
-            if mask is None
-            else free & union(cpus for node, cpus in enumerate(near) if node in mask)
+        topology = self.ledger.capacity.topology
+        group_size = topology.cpus_per_core if self._options.full_pcpus_only else 1
+        in_one_socket = (
+            self._options.align_by_socket and self._profile.distribution_prefers_one_socket
         )
+
+        free = self._free() | self._reusable_by(pod.uid)
+        mask = affinity.affinity
+        aligned = 0
+        if mask is not None:
+            near = topology.node_sockets if self._options.align_by_socket else topology.node_cpus
+            aligned = free & union(cpus for node, cpus in enumerate(near) if node in mask)
+
         chosen = 0
         for pool in (aligned, free):
-            left = pool & ~chosen
-            count = min(request - chosen.bit_count(), left.bit_count())
+            candidates = pool & ~chosen
+            count = min(request - chosen.bit_count(), candidates.bit_count())
             if not count:
                 continue
+
             if self._options.distribute_cpus_across_numa and never_ends(
-                topology,
-                left,
-                count,
-                topology.cpus_per_core if self._options.full_pcpus_only else 1,
-                in_one_socket=self._options.align_by_socket
-                and self._profile.distribution_prefers_one_socket,
+                topology, candidates, count, group_size, in_one_socket=in_one_socket
             ):
                 yield "distribution_never_ends", CPUSet()
                 return
 
-            taken = self._choose(left, count, 0)
-            if taken & ~left:
-                yield "cpus_given_twice", CPUSet.from_int(taken & ~left)
-            chosen |= taken & left
+            cpus = self._choose(candidates, count, 0)
+            given_twice = cpus & ~candidates
+            if given_twice:
+                yield "cpus_given_twice", CPUSet.from_int(given_twice)
+
+            chosen |= cpus & candidates
 
     def _chosen(self, request: int, reusable: int, affinity: TopologyHint) -> int:
-        """Return a pod's CPUs: those that its init containers left (`reusable`), those near the affinity, then any.
+        """Return the CPUs that a pod gets.
+
+        Those that its init containers left (`reusable`) come first, then those near the affinity,
+        then any.
 
         Raises:
             AllocationError: there are too few.
@@ -329,34 +362,34 @@ class CpuProvider(CpuHolders):
 
         They are the container's until the end, so that a call that was cut short can be repeated.
         """
-        held = self.held.get(pod_uid)
-        if held is None or container_name not in held:
+        container_cpus = self.held.get(pod_uid)
+        if container_cpus is None or container_name not in container_cpus:
             return
 
-        cpus, whole = held[container_name], self.whole_pods.get(pod_uid)
-        others = (
-            {name: own for name, own in held.items() if name != container_name}
-            if len(held) > 1
-            else None
-        )
-        if others is None:
-            cpus |= whole or 0
-        elif whole is not None:  # they stay the pod's until its last container is gone
-            cpus = 0
-        else:
-            for own in others.values():
-                cpus &= ~own
+        freed = container_cpus[container_name]
+        pod_cpus = self.whole_pods.get(pod_uid)
+        others = None
+        if len(container_cpus) > 1:
+            others = {name: cpus for name, cpus in container_cpus.items() if name != container_name}
 
-        self.ledger.take_back(cpus)
+        if others is None:
+            freed |= pod_cpus or 0
+        elif pod_cpus is not None:  # they stay the pod's until its last container is gone
+            freed = 0
+        else:
+            for cpus in others.values():
+                freed &= ~cpus
+
+        self.ledger.take_back(freed)
         if self.reusing_pod == pod_uid:
-            self.reusable &= ~cpus
+            self.reusable &= ~freed
 
         if others is not None:
             self.held[pod_uid] = others
             return
-        if whole is not None:
-            del self.whole_pods[pod_uid]
 
+        if pod_cpus is not None:
+            del self.whole_pods[pod_uid]
         del self.held[pod_uid]
 
     def adopt(self, pod_uid: str, container_name: str, cpus: int) -> None:
@@ -367,67 +400,80 @@ class CpuProvider(CpuHolders):
         Raises:
             AllocationError: the container has CPUs already, or one of these is another's.
         """
-        held = self.held.get(pod_uid, {})
-        self._give(cpus, f"container {container_name!r}", has_some=container_name in held)
-        self.held[pod_uid] = {**held, container_name: cpus}
+        container_cpus = self.held.get(pod_uid, {})
+        self._give(cpus, f"container {container_name!r}", has_some=container_name in container_cpus)
+        self.held[pod_uid] = {**container_cpus, container_name: cpus}
 
     def adopt_pod(self, pod_uid: str, cpus: int, containers: Mapping[str, int]) -> None:
-        """Note CPUs that a pod was given as a whole, and which of them each container has; see `adopt`.
+        """Note CPUs that a pod was given as a whole, and those of each container; see `adopt`.
 
         Raises:
             AllocationError: one of these is another's.
         """
         self._give(cpus, "the pod")
-        self.whole_pods[pod_uid], self.held[pod_uid] = cpus, dict(containers)
+        self.whole_pods[pod_uid] = cpus
+        self.held[pod_uid] = dict(containers)
 
-    def _give(self, cpus: int, whose: str, *, has_some: bool = False) -> None:
-        """Mark CPUs as given, unless others have some of them, or their container has CPUs already."""
-        given = self.ledger.given
-        if has_some or cpus & given:
-            there = f"{CPUSet.from_int(given)} are given already"
-            raise AllocationError(f"{whose} cannot have CPUs {CPUSet.from_int(cpus)}: {there}")
+    def _give(self, cpus: int, holder: str, *, has_some: bool = False) -> None:
+        """Mark CPUs as given.
+
+        Raises:
+            AllocationError: others have some of them, or their container has CPUs already.
+        """
+        given_cpus = self.ledger.given
+        if has_some or cpus & given_cpus:
+            raise AllocationError(
+                f"{holder} cannot have CPUs {CPUSet.from_int(cpus)}: "
+                f"{CPUSet.from_int(given_cpus)} are given already"
+            )
+
         self.ledger.give(cpus)
 
     def restore(
         self,
-        held: Mapping[str, Mapping[str, int]],
+        holdings: Mapping[str, Mapping[str, int]],
         shared: int,
         pods: Mapping[str, int] | None = None,
     ) -> None:
         """Take over the state of a kubelet's CPU manager, in place of what is held now.
 
         Args:
-            held: by pod uid and container name, the CPUs that the container has for itself, as a
-                bit set; those of one pod may overlap, since init containers leave theirs to the
+            holdings: by pod uid and container name, the CPUs that the container has for itself, as
+                a bit set; those of one pod may overlap, since init containers leave theirs to the
                 containers after them.
             shared: the CPUs of the shared pool; all others are given, even if nobody is known to
                 hold them.
             pods: by pod uid, the CPUs of pods that have them as a whole.
         """
-        self.held = SharedDict({uid: dict(containers) for uid, containers in held.items()})
+        self.held = SharedDict({uid: dict(containers) for uid, containers in holdings.items()})
         self.whole_pods = SharedDict(pods or {})
-        self.reusing_pod, self.reusable = "", 0
+        self.reusing_pod = ""
+        self.reusable = 0
         self.ledger.take_back(self.ledger.given)
         self.ledger.give(self.ledger.capacity.shareable & ~shared)
 
-    def inherit(self, other: CpuProvider) -> None:
-        """Take over what the state file of the kubelet before a restart says; `other` is as it was then.
+    def inherit(self, predecessor: CpuProvider) -> None:
+        """Take over what the state file of the kubelet before a restart says.
+
+        Args:
+            predecessor: the provider as it was then.
 
         Raises:
             ConfigError: with these options and reserved CPUs a kubelet does not start on that
                 state.
         """
-        capacity, shared = self.ledger.capacity, other.shared_cpus
+        capacity = self.ledger.capacity
+        shared = predecessor.shared_cpus
         reserved = CPUSet.from_int(capacity.topology.cpus & ~capacity.allocatable)
-        fault = reserved_fault(reserved, shared, strict=self._options.strict_cpu_reservation)
-        if fault is not None or capacity.shareable != other.ledger.capacity.shareable:
-            raise ConfigError(
-                fault[1]
-                if fault
-                else "the state has other CPUs than the machine less its reserved ones"
-            )
 
-        self.restore(dict(other.held), int(shared), dict(other.whole_pods))
+        fault = reserved_fault(reserved, shared, strict=self._options.strict_cpu_reservation)
+        if fault is not None:
+            raise ConfigError(fault[1])
+
+        if capacity.shareable != predecessor.ledger.capacity.shareable:
+            raise ConfigError("the state has other CPUs than the machine less its reserved ones")
+
+        self.restore(dict(predecessor.held), int(shared), dict(predecessor.whole_pods))
 
     def _free(self) -> int:
         return self.ledger.capacity.allocatable & ~self.ledger.given
@@ -436,11 +482,13 @@ class CpuProvider(CpuHolders):
         return self.reusable if self.reusing_pod == pod_uid else 0
 
     def _note_reuse(self, pod_uid: str, container: Container, cpus: int) -> None:
-        """Leave the CPUs of an init container that ends to the containers after it, but no others."""
+        """Leave the CPUs of an init container that ends, but no others, to those after it."""
         reusable = self._reusable_by(pod_uid)
         self.reusing_pod = pod_uid
-        ends = container.is_init and not container.is_sidecar
-        self.reusable = reusable | cpus if ends else reusable & ~cpus
+        if container.is_init and not container.is_sidecar:
+            self.reusable = reusable | cpus
+        else:
+            self.reusable = reusable & ~cpus
 
     def _check_whole_cores(self, request: int) -> None:
         """Refuse a request that whole, free cores cannot meet.
@@ -456,26 +504,30 @@ class CpuProvider(CpuHolders):
         capacity = self.ledger.capacity
         if shortage.cause == "not whole cores":
             per_core = capacity.topology.cpus_per_core
-            words = (
+            message = (
                 f"{request} CPUs are not a multiple of the {per_core} CPUs of a core "
                 "(full-pcpus-only)"
             )
         else:
             free = capacity.shareable & ~self.ledger.given & ~capacity.reserved_cores
-            words = too_few_cores(request, free.bit_count())
+            message = too_few_cores(request, free.bit_count())
 
-        raise AllocationError(words, SMT_ALIGNMENT_ERROR, resources=("cpu",))
+        raise AllocationError(message, SMT_ALIGNMENT_ERROR, resources=("cpu",))
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
-        """Return how many CPUs are asked for, and how many are free on which NUMA nodes; see `HintProvider`."""
+        """Return the account of the CPUs asked for and free; see `HintProvider`."""
         request = pod.exclusive_cpus if container is None else container.exclusive_cpus
-        return {RESOURCE: partial(self._asked_and_free, request, self._free())} if request else {}
+        if not request:
+            return {}
+        return {RESOURCE: partial(self._asked_and_free, request, self._free())}
 
     def _asked_and_free(self, request: int, free: int) -> str:
-        """Return how many CPUs are asked for, and how many are free on which NUMA node, in words."""
+        """Return in words how many CPUs are asked for, and how many are free on which node."""
         nodes = zip(self._node_ids, self.ledger.capacity.topology.node_cpus, strict=True)
         places = (
-            (f"on NUMA node {node}", (free & cpus).bit_count()) for node, cpus in nodes if cpus
+            (f"on NUMA node {node_id}", (free & cpus).bit_count())
+            for node_id, cpus in nodes
+            if cpus
         )
         return f"{request} asked, {free_in(places)}"
 
@@ -494,12 +546,15 @@ def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
     """
     if config.cpu_manager_policy != "static":
         return None
-    reserved, options = reserved_by(config, machine), config.cpu_manager_policy_options
-    return CpuProvider(machine, reserved, options, config.profile)
+
+    reserved = reserved_by(config, machine)
+    return CpuProvider(machine, reserved, config.cpu_manager_policy_options, config.profile)
 
 
 def reserved_fault(reserved: CPUSet, shared: CPUSet, *, strict: bool) -> tuple[str, str] | None:
-    """Return why a kubelet does not start with these reserved CPUs: in words, and in its own (`validateState`).
+    """Return why a kubelet does not start with these reserved CPUs.
+
+    In our words, and in its own (`validateState`).
 
     Args:
         reserved: the reserved CPUs.
@@ -511,20 +566,16 @@ def reserved_fault(reserved: CPUSet, shared: CPUSet, *, strict: bool) -> tuple[s
     """
     inside = CPUSet(reserved & shared)
     if strict and inside:
+        reason = "reserved and in the shared pool, which strict-cpu-reservation forbids"
         return (
-            (
-                f"CPUs {inside} are reserved and in the shared pool, which strict-cpu-reservation "
-                "forbids"
-            ),
+            f"CPUs {inside} are {reason}",
             f'some of strictly reserved cpus: "{inside}" are present in defaultCpuSet: "{shared}"',
         )
 
     if not strict and inside != reserved:
+        missing = CPUSet(reserved - shared)
         return (
-            (
-                f"CPUs {CPUSet(reserved - shared)} are reserved now, and were given to containers "
-                "before"
-            ),
+            f"CPUs {missing} are reserved now, and were given to containers before",
             f'not all reserved cpus: "{reserved}" are present in defaultCpuSet: "{shared}"',
         )
 
@@ -539,6 +590,7 @@ def reserved_by(config: KubeletConfig, machine: Machine) -> int:
     """
     if not config.reserved_cpu_count:
         return int(config.reserved_system_cpus)
+
     return reserved_cpus(
         machine, config.reserved_cpu_count, config.cpu_manager_policy_options, config.profile
     )

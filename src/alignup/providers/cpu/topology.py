@@ -1,4 +1,6 @@
-"""Reads the CPUs of a machine as the CPU manager groups them: sockets, NUMA nodes, L3 groups, cores, CPUs.
+"""Reads the CPUs of a machine as the CPU manager groups them.
+
+The groups are sockets, NUMA nodes, L3 groups and cores.
 
 A set of CPUs is an int whose bit i is the CPU that the kernel numbers i. What is made here, once
 for a machine, is kept as arrays by the compiled `CpuTopology`, which also chooses among free CPUs.
@@ -31,7 +33,10 @@ __all__ = ["CpuGroup", "CpuTopology", "cpu_capacity", "cpu_topology"]
 
 
 class _CoresKey(Record):
-    """A machine as a key that is cheap to hash: equal for machines whose NUMA nodes have the same cores."""
+    """A machine as a key that is cheap to hash.
+
+    Equal for machines whose NUMA nodes have the same cores.
+    """
 
     machine: Machine
 
@@ -41,13 +46,15 @@ class _CoresKey(Record):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _CoresKey):
             return NotImplemented
-        mine, theirs = self.machine, other.machine
-        return mine is theirs or (
-            mine.numa_node_ids == theirs.numa_node_ids
-            and all(
-                a.cores == b.cores for a, b in zip(mine.numa_nodes, theirs.numa_nodes, strict=True)
-            )
-        )
+
+        machine, other_machine = self.machine, other.machine
+        if machine is other_machine:
+            return True
+        if machine.numa_node_ids != other_machine.numa_node_ids:
+            return False
+
+        nodes = zip(machine.numa_nodes, other_machine.numa_nodes, strict=True)
+        return all(node.cores == other_node.cores for node, other_node in nodes)
 
 
 def cpu_topology(machine: Machine) -> CpuTopology:
@@ -66,53 +73,54 @@ def cpu_topology(machine: Machine) -> CpuTopology:
 @lru_cache(maxsize=64)
 def _read_topology(key: _CoresKey) -> CpuTopology:
     machine = key.machine
-    every = machine.cpus
-    if not every:
+    all_cpus = machine.cpus
+    if not all_cpus:
         raise ConfigError.at("the machine", "at least one CPU for the CPU manager", 0)
 
     cores = [core for node in machine.numa_nodes for core in node.cores]
-    if every.bit_count() < len(cores):
+    if all_cpus.bit_count() < len(cores):
         raise ConfigError.at(
-            "the machine", f"a CPU for each of its {len(cores)} cores", every.bit_count()
+            "the machine", f"a CPU for each of its {len(cores)} cores", all_cpus.bit_count()
         )
 
-    of_node = {
-        numa_id: cpus
-        for numa_id, cpus in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
-        if cpus
-    }
-    of_socket = dict(zip(machine.sockets, machine.socket_cpus, strict=True))
-    per_core = every.bit_count() // len(cores)
-    per_socket = every.bit_count() // len(of_socket)
+    numa_ids_and_cpus = zip(machine.numa_node_ids, machine.node_cpus, strict=True)
+    node_cpus = {numa_id: cpus for numa_id, cpus in numa_ids_and_cpus if cpus}
+    socket_cpus = dict(zip(machine.sockets, machine.socket_cpus, strict=True))
+    node_sockets = tuple(
+        union(socket_cpus[core.socket] for core in node.cores) for node in machine.numa_nodes
+    )
+    per_core = all_cpus.bit_count() // len(cores)
+    per_socket = all_cpus.bit_count() // len(socket_cpus)
+
     core_groups = _groups({min(core.cpus): core.bits for core in cores}, whole=per_core)
     l3_groups = _groups(cpus_by_cache(machine), core_groups)
-    sockets_outer = len(of_node) > len(of_socket)
+    sockets_outer = len(node_cpus) > len(socket_cpus)
     if sockets_outer:
-        inner = _groups(of_node, core_groups, l3_groups)
-        outer = _groups(of_socket, inner, whole=per_socket)
+        inner = _groups(node_cpus, core_groups, l3_groups)
+        outer = _groups(socket_cpus, inner, whole=per_socket)
     else:
-        inner = _groups(of_socket, core_groups, whole=per_socket)
-        outer = _groups(of_node, inner, l3_groups)
+        inner = _groups(socket_cpus, core_groups, whole=per_socket)
+        outer = _groups(node_cpus, inner, l3_groups)
 
     return CpuTopology(
         outer,
         sockets_outer=sockets_outer,
         node_cpus=machine.node_cpus,
-        node_sockets=tuple(
-            union(of_socket[core.socket] for core in node.cores) for node in machine.numa_nodes
-        ),
+        node_sockets=node_sockets,
         socket_cpus=machine.socket_cpus,
         cpus_per_core=per_core,
-        cpus_per_l3_group=every.bit_count() // len(l3_groups),
+        cpus_per_l3_group=all_cpus.bit_count() // len(l3_groups),
     )
 
 
 def cpus_by_cache(machine: Machine) -> dict[int, int]:
     """Return the CPUs of each group that the CPU manager takes for one L3 cache, as bit sets."""
-    found: defaultdict[int, int] = defaultdict(int)
-    for core in (core for node in machine.numa_nodes for core in node.cores):
-        found[core.cache_group] |= core.bits
-    return found
+    cache_cpus: defaultdict[int, int] = defaultdict(int)
+    for node in machine.numa_nodes:
+        for core in node.cores:
+            cache_cpus[core.cache_group] |= core.bits
+
+    return cache_cpus
 
 
 def _groups(
@@ -123,22 +131,23 @@ def _groups(
     whole: int = 0,
 ) -> tuple[CpuGroup, ...]:
     """Return the groups with these CPUs, by id; `whole` if it is not each one's own size (0)."""
-    found = []
+    groups = []
     for number, cpus in sorted(members.items()):
         size = cpus.bit_count()
-        inside, shared = (
-            tuple(one for one in some if one.cpus & cpus) for some in (parts, l3_groups)
-        )
-        found.append(CpuGroup(number, cpus, size, whole or size, inside, shared))
+        inside = tuple(part for part in parts if part.cpus & cpus)
+        shared = tuple(l3_group for l3_group in l3_groups if l3_group.cpus & cpus)
+        groups.append(CpuGroup(number, cpus, size, whole or size, inside, shared))
 
-    return tuple(found)
+    return tuple(groups)
 
 
 @lru_cache(maxsize=64)
 def cpu_capacity(
     topology: CpuTopology, reserved: int, options: CpuOptions, profile: VersionProfile
 ) -> CpuCapacity:
-    """Return the allocatable CPUs; nodes of the same machine, reserved CPUs and options share the answer.
+    """Return the allocatable CPUs.
+
+    Nodes of the same machine, reserved CPUs and options share the answer.
 
     Raises:
         ConfigError: reserved CPUs that the machine lacks, or align-by-socket with more sockets than
@@ -157,9 +166,9 @@ def cpu_capacity(
                 len(topology.socket_cpus),
             )
 
-        nodes = topology.node_cpus
         sockets = tuple(
-            bit_set(i for i, cpus in enumerate(nodes) if cpus & one) for one in topology.socket_cpus
+            bit_set(i for i, cpus in enumerate(topology.node_cpus) if cpus & socket_cpus)
+            for socket_cpus in topology.socket_cpus
         )
 
     return CpuCapacity(
@@ -185,8 +194,10 @@ def _is_irregular(topology: CpuTopology, reserved: int) -> bool:
     groups: list[CpuGroup] = list(topology.outer)
     while groups:
         group = groups.pop()
-        spans = not any(group.cpus & ~inside == 0 for inside in topology.node_cpus)
-        if group.size > group.whole and (group.cpus & reserved or spans):
+        is_in_one_node = any(group.cpus & ~cpus == 0 for cpus in topology.node_cpus)
+        if group.size > group.whole and (group.cpus & reserved or not is_in_one_node):
             return True
+
         groups.extend(group.parts)
+
     return False
