@@ -103,16 +103,6 @@ CASES = [
             "topologyManagerPolicy restricted: it would run on NUMA nodes 0+1",
         ],
     ),
-    # kubernetes PR 135581
-    (
-        (
-            "admit 18-gb200-34-nodes -c kubelet.yaml --devices devices.json --kubelet-version 1.35 "
-            "pod.json"
-        ),
-        0,
-        ["kubelet 1.35 does not answer: it walks all 2^34 sets"],
-    ),
-    ("admit 18-gb200-34-nodes -c kubelet.yaml --devices devices.json pod.json", 0, ["admitted"]),
     # kubernetes#104147
     ("admit 19-strict-reservation -c kubelet.yaml pod.json", 0, ["shared pool: CPUs 2-7"]),
     ("admit 19-strict-reservation -c kubelet-off.yaml pod.json", 0, ["shared pool: CPUs 0-7"]),

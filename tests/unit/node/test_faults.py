@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from alignup.node import Node
+from alignup.node import Node, faults
 from alignup.node.faults import known_faults
 from alignup.replay.scenario import Admit, Remove, read_steps
 
@@ -40,8 +41,6 @@ def faults_of(scenario: dict[str, Any], version: str, last: int | None = None) -
     [
         ("hand-offline-sibling-cpu-given-twice", "gives CPUs twice"),
         ("hand-uneven-sockets-cpu-given-twice", "gives CPUs twice"),
-        ("hand-sparse-ids-prefer-closest", "panics"),
-        ("hand-hugepages-size-that-is-not-there", "panics"),
         ("uneven-20692", "gives CPUs twice"),
         ("plain-20861", "gives CPUs twice"),
         ("devices-26403", "gives CPUs twice"),
@@ -53,37 +52,65 @@ def test_what_the_kubelet_did_in_a_corner_is_told(name: str, does: str) -> None:
     assert does in faults_of(corner["scenario"], "1.36", corner["step"])[-1]
 
 
-def test_a_distribution_without_end_is_told_where_the_kubelet_hung() -> None:
-    """Recorded of 1.37.2; a scenario that it did not answer has the key `unanswered`."""
-    with gzip.open(VECTORS / "unanswered.jsonl.gz") as file:
+def test_no_distribution_is_told_where_the_kubelet_answered() -> None:
+    """Recorded of 1.37.2; when a distribution has no end is in `test_distribution.py`."""
+    with gzip.open(VECTORS / "distributions.jsonl.gz") as file:
         for scenario in map(json.loads, file):
-            hangs = any("does not answer" in one for one in faults_of(scenario, "1.37"))
-            assert hangs is scenario.get("unanswered", False), scenario["name"]
+            assert not set().union(*faults_of(scenario, "1.37")), scenario["name"]
 
 
-@pytest.mark.parametrize(("version", "found"), [("1.35", {"does not answer"}), ("1.36", set())])
-def test_up_to_1_35_all_sets_of_many_numa_nodes_are_walked(version: str, found: set[str]) -> None:
+def node_of(numa_nodes: int, version: str, devices: dict[str, Any], **kubelet: Any) -> Node:
+    """Return a node with four CPUs and 8 GiB on each NUMA node, and hugepages of two sizes."""
     numa = [
         {
             "id": node,
-            "memory": 1 << 30,
-            "distances": [10] * 34,
-            "cores": [{"cpus": [node], "socket": 0}] * (node < 2),
+            "memory": 8 << 30,
+            "hugepages": {"2Mi": 4, "1Gi": 2},
+            "distances": [10] * numa_nodes,
+            "cores": [{"cpus": [*range(4 * node, 4 * node + 4)], "socket": 0}],
         }
-        for node in range(34)
+        for node in range(numa_nodes)
     ]
-    options = {"max-allowable-numa-nodes": "34"}
-    scenario = {
-        "machine": {"numaNodes": numa},
-        "kubelet": {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": options},
-        "devices": {"example.com/gpu": [{"id": "g", "numa": 0}]},
+    scenario = {"machine": {"numaNodes": numa}, "kubelet": kubelet, "devices": devices}
+    return Node.from_dict(scenario, kubelet_version=version)
+
+
+def faults_told(node: Node, limits: dict[str, str], containers: int = 1) -> list[str]:
+    """Return the faults that a pod comes upon whose containers have these limits each."""
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [
+                {"name": f"c{number}", "resources": {"limits": limits}}
+                for number in range(containers)
+            ]
+        },
     }
-    node = Node.from_dict(scenario, kubelet_version=version)
-    resources = {"limits": {"example.com/gpu": "1"}}
-    pod = node.read(
-        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
-    )
-    assert {one.does for one in known_faults(node, pod)} == found
+    told = [f"{fault.does}: {fault.text}" for fault in known_faults(node, node.read(pod))]
+    assert not node.pods
+    return told
+
+
+@pytest.mark.parametrize(
+    ("version", "most", "told"),
+    [
+        (
+            "1.35",
+            3,
+            ["does not answer: it walks all 2^4 sets of NUMA nodes for the hints of e.com/gpu"],
+        ),
+        ("1.35", 4, []),
+        ("1.36", 3, []),
+    ],
+)
+def test_up_to_1_35_all_sets_of_many_numa_nodes_are_walked(
+    version: str, most: int, told: list[str], monkeypatch
+) -> None:
+    """The bound is far lower than where it takes a kubelet minutes."""
+    monkeypatch.setattr(faults, "MOST_WALKED", most)
+    devices = {"e.com/gpu": [{"id": "g", "numa": 0}]}
+    node = node_of(4, version, devices, topologyManagerPolicy="restricted")
+    assert faults_told(node, {"e.com/gpu": "1"}) == told
 
 
 def test_ordinary_scenarios_have_no_fault() -> None:
@@ -105,97 +132,95 @@ def test_ordinary_scenarios_have_no_fault() -> None:
 )
 @pytest.mark.parametrize("scope", ["container", "pod"])
 def test_hints_that_combine_in_too_many_ways_are_told(
-    policy: str, sizes: tuple[str, ...], is_told: bool, scope
+    policy: str, sizes: tuple[str, ...], is_told: bool, scope, monkeypatch
 ) -> None:
-    """A kubelet 1.35.4 did not answer such a scenario in 75 s.
-
-    255 hints each for CPUs, memory and sizes of pages.
-    """
-    numa = [
-        {
-            "id": node,
-            "memory": 8 << 30,
-            "hugepages": {"2Mi": 4, "1Gi": 2},
-            "distances": [10] * 8,
-            "cores": [{"cpus": [2 * node, 2 * node + 1], "socket": 0}],
-        }
-        for node in range(8)
-    ]
-    scenario = {
-        "machine": {"numaNodes": numa},
-        "kubelet": {
-            "topologyManagerPolicy": policy,
-            "topologyManagerScope": scope,
-            "cpuManagerPolicy": "static",
-            "reservedSystemCPUs": "0",
-            "memoryManagerPolicy": "Static",
-            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
-        },
-        "devices": {},
-    }
-    amounts = {"cpu": "1", "memory": "1Gi", **{f"hugepages-{size}": size for size in sizes}}
-    node = Node.from_dict(scenario, kubelet_version="1.36")
-    pod = {
-        "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "c", "resources": {"limits": amounts}}]},
-    }
-    found = [f"{fault.does}: {fault.text}" for fault in known_faults(node, node.read(pod))]
-    assert found == (
-        ["does not answer: it merges all 4.2e+09 combinations of hints"] if is_told else []
+    """Fifteen hints each for CPUs, memory and sizes of pages; the bound lies between 15^3 and 15^4."""
+    monkeypatch.setattr(faults, "MOST_MERGED", 10_000)
+    node = node_of(
+        4,
+        "1.36",
+        {},
+        topologyManagerPolicy=policy,
+        topologyManagerScope=scope,
+        cpuManagerPolicy="static",
+        reservedSystemCPUs="0",
+        memoryManagerPolicy="Static",
+        reservedMemory=[{"numaNode": 0, "limits": {"memory": "1Gi"}}],
     )
-    assert not node.pods
+    amounts = {"cpu": "1", "memory": "1Gi", **{f"hugepages-{size}": size for size in sizes}}
+    text = f"does not answer: it merges all {15**4:.1e} combinations of hints"
+    assert faults_told(node, amounts) == ([text] if is_told else [])
 
 
 @pytest.mark.parametrize(
-    ("nodes_with_gpus", "containers", "told"),
+    ("nodes_with_gpus", "containers", "combinations"),
     [
-        (5, 1, "5.1e+08"),
-        (3, 1, None),
-        (3, 3, "3.5e+08"),  # the same for each container
+        (2, 1, 15**3 * 3),
+        (1, 1, None),
+        (1, 3, 3 * 15**3),  # the same for each container
     ],
 )
-def test_combinations_that_take_more_than_a_minute_are_told(
-    nodes_with_gpus: int, containers: int, told
+def test_combinations_are_counted_over_all_containers(
+    nodes_with_gpus: int, containers: int, combinations: int | None, monkeypatch
 ) -> None:
-    """A kubelet 1.32.13 answered a pod with 1.6e8 combinations in 35 s.
+    """Hints for GPUs are the sets of NUMA nodes that have some: three of two nodes."""
+    monkeypatch.setattr(faults, "MOST_MERGED", 10_000)
+    devices = {
+        "e.com/nic": [{"id": f"nic{place}", "numa": [place % 4]} for place in range(16)],
+        "e.com/tpu": [{"id": f"tpu{place}", "numa": [place % 4]} for place in range(32)],
+        "e.com/gpu": [
+            {"id": f"gpu{place}", "numa": [place % nodes_with_gpus]} for place in range(20)
+        ],
+    }
+    node = node_of(
+        4,
+        "1.36",
+        devices,
+        topologyManagerPolicy="restricted",
+        cpuManagerPolicy="static",
+        reservedSystemCPUs="0",
+    )
+    limits = {"cpu": "1", "memory": "1Gi", "e.com/nic": "1", "e.com/tpu": "1", "e.com/gpu": "1"}
+    text = f"does not answer: it merges all {combinations or 0:.1e} combinations of hints"
+    assert faults_told(node, limits, containers) == ([text] if combinations else [])
 
-    A kubelet 1.33.13 took 63 s for 1.4e8.
-    """
+
+@pytest.mark.parametrize(
+    ("ids", "options", "told"),
+    [
+        ((0, 1, 2), {"prefer-closest-numa-nodes": "true"}, []),
+        ((0, 2, 5), {}, []),
+    ],
+)
+def test_ids_without_gaps_or_without_the_option_are_no_fault(
+    ids: tuple[int, ...], options: dict[str, str], told: list[str]
+) -> None:
     numa = [
         {
             "id": node,
-            "memory": 8 << 30,
-            "distances": [10] * 8,
-            "cores": [{"cpus": [*range(8 * node, 8 * node + 8)], "socket": 0}],
+            "memory": 1 << 30,
+            "distances": [10] * 3,
+            "cores": [{"cpus": [node], "socket": 0}],
         }
-        for node in range(8)
+        for node in ids
     ]
-    scenario = {
-        "machine": {"numaNodes": numa},
-        "kubelet": {
-            "topologyManagerPolicy": "restricted",
-            "cpuManagerPolicy": "static",
-            "reservedSystemCPUs": "0",
-        },
-        "devices": {
-            "e.com/nic": [{"id": f"nic{place}", "numa": [place % 8]} for place in range(16)],
-            "e.com/tpu": [{"id": f"tpu{place}", "numa": [place % 8]} for place in range(32)],
-            "e.com/gpu": [
-                {"id": f"gpu{place}", "numa": [place % nodes_with_gpus]} for place in range(20)
-            ],
-        },
-    }
-    node = Node.from_dict(scenario, kubelet_version="1.36")
-    limits = {"cpu": "1", "memory": "1Gi", "e.com/nic": "1", "e.com/tpu": "1", "e.com/gpu": "1"}
-    pod = {
-        "metadata": {"name": "p"},
-        "spec": {
-            "containers": [
-                {"name": f"c{one}", "resources": {"limits": limits}} for one in range(containers)
-            ]
-        },
-    }
-    found = [f"{fault.does}: {fault.text}" for fault in known_faults(node, node.read(pod))]
-    assert found == (
-        [f"does not answer: it merges all {told} combinations of hints"] if told else []
+    kubelet = {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": options}
+    node = Node.from_dict({"machine": {"numaNodes": numa}, "kubelet": kubelet, "devices": {}})
+    assert faults_told(node, {"cpu": "1", "memory": "1Gi"}) == told
+
+
+def test_what_panics_is_told_by_ids_and_by_sizes_of_pages() -> None:
+    """By arithmetic on what a node says of itself: no kubelet is given such a pod."""
+    options = SimpleNamespace(prefer_closest_numa_nodes=True)
+    node = SimpleNamespace(
+        machine=SimpleNamespace(numa_node_ids=(0, 2, 5), memory_by_type={"memory": 1}),
+        config=SimpleNamespace(topology_manager_policy_options=options),
+        manager=SimpleNamespace(policy=SimpleNamespace(name="restricted")),
+        pools={},
+        memory=object(),
     )
+    pod = SimpleNamespace(devices=(), memory=(("memory", 1), ("hugepages-2Mi", 1)))
+    assert {name: fault.does for name, fault in faults._of_node(node, pod)} == {
+        "panics_on_sparse_ids": "panics",
+        "panics_on_missing_hugepages": "panics",
+    }

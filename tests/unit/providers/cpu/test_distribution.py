@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,14 @@ from alignup.kubernetes.versions import VersionProfile
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core
 from alignup.node import Node
-from alignup.providers.cpu.distribution import Plan, _hand_out, distribute, plan_distribution
+from alignup.providers.cpu.distribution import (
+    Plan,
+    _best_balance,
+    _hand_out,
+    distribute,
+    never_ends,
+    plan_distribution,
+)
 from alignup.providers.cpu.topology import cpu_topology
 from inputs.cpu_machines import grid, machine_of
 from inputs.strategies import examples
@@ -180,3 +189,50 @@ def test_means_are_rounded_half_up_before_deviations_are_taken_from_them():
     plan = plan_distribution([0] * 8 + [127] * 30 + [128], 1, 1, 1)
     assert plan is not None
     assert (plan.nodes, plan.balance) == ((8,), 51282)
+
+
+@pytest.mark.parametrize(
+    ("free_counts", "remainder", "balance"),
+    [
+        ([3, 3], 6, None),  # six are free, of which two are halves of cores
+        ([4, 2], 6, 0),
+        ([2, 2], 6, -1),
+        ([3, 3], 4, 0),
+        ([3, 3], 0, 0),
+    ],
+)
+def test_a_remainder_of_halves_has_no_end(
+    free_counts: list[int], remainder: int, balance: int | None
+) -> None:
+    assert _best_balance(free_counts, (0, 1), remainder, 2) == balance
+
+
+@given(
+    free_counts=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+    groups=st.integers(1, 6),
+    group_size=st.sampled_from([1, 2, 4]),
+)
+def test_a_remainder_has_no_end_where_nodes_have_enough_but_not_in_whole_groups(
+    free_counts: list[int], groups: int, group_size: int
+) -> None:
+    """By plain counting over all sets of nodes that have a whole group."""
+    remainder = groups * group_size
+    able = [number for number, count in enumerate(free_counts) if count >= group_size]
+    has_no_end = any(
+        sum(free_counts[number] for number in chosen) >= remainder
+        and sum(free_counts[number] // group_size for number in chosen) < groups
+        for size in range(1, len(able) + 1)
+        for chosen in combinations(able, size)
+    )
+    everybody = range(len(free_counts))
+    assert (_best_balance(free_counts, everybody, remainder, group_size) is None) == has_no_end
+
+
+@given(
+    nodes=st.integers(1, 4), cores=st.integers(1, 4), free=st.integers(0), count=st.integers(0, 32)
+)
+def test_a_distribution_of_whole_cores_ends(nodes: int, cores: int, free: int, count: int) -> None:
+    """Where both threads of each core are free, or neither, whatever is asked for."""
+    topology = cpu_topology(grid(nodes, cores, smt=2))
+    whole = sum(0b11 << 2 * core for core in range(nodes * cores) if free >> core & 1)
+    assert not never_ends(topology, whole, count, 2)
