@@ -1,4 +1,4 @@
-"""The devices of one resource by their ids: which are given, and what the plugin prefers among them.
+"""The devices of one resource: which are given, and what the plugin prefers among them.
 
 A set of devices is an int here: bit i is the i-th device of the inventory. Near to which NUMA nodes
 devices are and which of them is next is decided in the compiled
@@ -36,15 +36,17 @@ class _Inventory:
         *,
         over_all_nodes: bool,
     ) -> None:
-        position = {numa_id: i for i, numa_id in enumerate(numa_ids)}
         self.devices = devices
         self.bit_of = {device.id: 1 << i for i, device in enumerate(devices)}
-        places = [
-            None
-            if device.numa_nodes is None
-            else bit_set(position[numa_id] for numa_id in device.numa_nodes)
-            for device in devices
-        ]
+
+        position = {numa_id: i for i, numa_id in enumerate(numa_ids)}
+        places: list[int | None] = []
+        for device in devices:
+            if device.numa_nodes is None:
+                places.append(None)
+            else:
+                places.append(bit_set(position[numa_id] for numa_id in device.numa_nodes))
+
         healthy = bit_set(i for i, device in enumerate(devices[:reported]) if device.healthy)
         is_aligned = any(device.has_only_unknown_nodes for device in devices[:reported])
         self.amounts = DeviceInventory(
@@ -84,10 +86,11 @@ class DevicePool:
         *,
         over_all_nodes: bool = False,
     ) -> None:
-        reported = tuple(devices)
         self.resource = resource
         self.preference = preference
         self._numa_ids = numa_ids
+
+        reported = tuple(devices)
         self._inventory = _shared_inventory(
             (*reported, *gone), len(reported), numa_ids, over_all_nodes=over_all_nodes
         )
@@ -95,11 +98,13 @@ class DevicePool:
 
     def copy(self) -> DevicePool:
         """Return an independent pool in which the same devices are given."""
-        other = DevicePool.__new__(DevicePool)
-        other.resource, other.preference = self.resource, self.preference
-        other._numa_ids, other._inventory = self._numa_ids, self._inventory
-        other.ledger = self.ledger.copy()
-        return other
+        duplicate = DevicePool.__new__(DevicePool)
+        duplicate.resource = self.resource
+        duplicate.preference = self.preference
+        duplicate._numa_ids = self._numa_ids
+        duplicate._inventory = self._inventory
+        duplicate.ledger = self.ledger.copy()
+        return duplicate
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -122,7 +127,7 @@ class DevicePool:
 
     @property
     def places(self) -> Iterator[tuple[int, int]]:
-        """The masks of NUMA nodes that devices are near to, each with the bit set of these devices."""
+        """The masks of NUMA nodes that devices are near to, each with these devices' bit set."""
         return ((mask, members) for mask, members in self._inventory.amounts.places() if mask)
 
     def ids(self, bits: int) -> tuple[str, ...]:
@@ -156,41 +161,42 @@ class DevicePool:
         Raises:
             AllocationError: there are not so many, or the plugin failed.
         """
-        chosen = self.ledger.choose(
-            request, reusable, affinity, self._advised if self.preference else None
-        )
+        advise = self._advised if self.preference else None
+        chosen = self.ledger.choose(request, reusable, affinity, advise)
         if isinstance(chosen, DeviceShortage):
-            words = (
-                "too few devices of {} are free"
-                if chosen.cause == "too few"
-                else "no device of {} is healthy"
-            )
+            if chosen.cause == "too few":
+                reason = f"too few devices of {self.resource} are free"
+            else:
+                reason = f"no device of {self.resource} is healthy"
+
             account = self.account(request, self.ledger.free)
-            raise AllocationError(
-                f"{words.format(self.resource)}: {account}", resources=(self.resource,)
-            )
+            raise AllocationError(f"{reason}: {account}", resources=(self.resource,))
 
         return chosen
 
     def _advised(self, choice: int, chosen: int, request: int) -> int:
-        """Return `chosen` and what the plugin prefers on top out of `choice`, in its order, never too many.
+        """Return `chosen` and what the plugin prefers on top out of `choice`.
+
+        Devices are added in the plugin's order, never more than requested.
 
         Raises:
             AllocationError: the plugin failed.
         """
         assert self.preference is not None  # noqa: S101  # asked only then
         try:
-            answer = self.preference(self.ids(choice | chosen), self.ids(chosen), request)
+            preferred_ids = self.preference(self.ids(choice | chosen), self.ids(chosen), request)
         except Exception as error:
-            what = f"the plugin of {self.resource} has no preferred allocation: {error}"
-            raise AllocationError(what, resources=(self.resource,)) from error
+            raise AllocationError(
+                f"the plugin of {self.resource} has no preferred allocation: {error}",
+                resources=(self.resource,),
+            ) from error
 
-        left = request - chosen.bit_count()
-        for identity in answer:
+        missing = request - chosen.bit_count()
+        for identity in preferred_ids:
             bit = self._inventory.bit_of.get(identity, 0) & choice & ~chosen
-            if bit and left:
+            if bit and missing:
                 chosen |= bit
-                left -= 1
+                missing -= 1
 
         return chosen
 
@@ -204,26 +210,32 @@ class DevicePool:
         """
         present = self._inventory.amounts.present
         *places, (_, near_none) = self._inventory.amounts.places()
-        lines = [
+        groups = [
             (named("on NUMA node", ids_of(mask, self._numa_ids)), members)
             for mask, members in places
         ]
-        if not aligned:
-            lines.append(("without a NUMA node", near_none))
+        usable = present
+        unaligned = 0
+        if aligned:
+            usable = present & ~near_none
+            unaligned = (near_none & free).bit_count()
+        else:
+            groups.append(("without a NUMA node", near_none))
 
-        there = [
-            (name, (members & free).bit_count()) for name, members in lines if members & present
+        free_counts = [
+            (place, (members & free).bit_count()) for place, members in groups if members & present
         ]
-        sick = (present & ~self.healthy).bit_count()
-        lost = (near_none & free).bit_count() if aligned else 0
-        known = (present & ~near_none if aligned else present).bit_count()
-        words = free_in(there, known) if present else "the plugin reports none"
-        more = (
-            f"; {counted(lost, 'other free device')} without a NUMA node cannot be aligned"
-            if lost
-            else ""
-        )
-        return f"{request} asked, {words}{f', {sick} unhealthy' if sick else ''}{more}"
+        text = f"{request} asked, "
+        text += free_in(free_counts, usable.bit_count()) if present else "the plugin reports none"
+
+        unhealthy = (present & ~self.healthy).bit_count()
+        if unhealthy:
+            text += f", {unhealthy} unhealthy"
+        if unaligned:
+            unaligned_devices = counted(unaligned, "other free device")
+            text += f"; {unaligned_devices} without a NUMA node cannot be aligned"
+
+        return text
 
 
 # (available, must_include, size) -> the preferred ids, as `DevicePlugin.preferred_allocation`.
@@ -273,7 +285,9 @@ class PreferredSets:
         for ids in self.sets:
             if ids <= choice and len(ids | chosen) <= size:
                 chosen |= ids
-        return sorted([*chosen, *sorted(choice - chosen)[: max(0, size - len(chosen))]])
+
+        missing = max(0, size - len(chosen))
+        return sorted([*chosen, *sorted(choice - chosen)[:missing]])
 
 
 def preference_of(plugin: DevicePlugin | Preference) -> Preference:

@@ -1,4 +1,4 @@
-"""Chooses devices of two resources together, each one of the first near to one of the second in the PCIe tree.
+"""Chooses devices of two resources together, so that pairs of them are near in the PCIe tree.
 
 As many pairs as can be are on one switch, of the others as many as can be behind several bridges of
 one root, then on one root, one NUMA node, anywhere: an assignment of the least cost, found exactly.
@@ -41,27 +41,29 @@ class Choice(NamedTuple):
 
     Attributes:
         forced: they are chosen in any case.
-        wanted: the number to choose, the forced ones included.
+        others: they are chosen where more are needed.
+        size: the number to choose, the forced ones included.
     """
 
     forced: Sequence[Device]
     others: Sequence[Device]
-    wanted: int
+    size: int
 
 
 def read_pairs(pairs: Iterable[str | Sequence[str]], where: str = "pair") -> tuple[Pair, ...]:
-    """Return pairs of texts such as `nvidia.com/gpu,example.com/nic:required`, or of the same in parts.
+    """Return the pairs that are written as texts, or as the parts of such texts.
+
+    A text is, for instance, `nvidia.com/gpu,example.com/nic:required`.
 
     Raises:
         InputError: one of them is not of this form.
     """
-    found = []
-    for one in pairs:
-        text = (
-            one
-            if isinstance(one, str)
-            else ",".join(one[:2]) + "".join(f":{word}" for word in one[2:])
-        )
+    resource_pairs = []
+    for pair in pairs:
+        text = pair
+        if not isinstance(text, str):
+            text = ",".join(text[:2]) + "".join(f":{word}" for word in text[2:])
+
         names, _, word = text.partition(":")
         resources = names.split(",")
         if (
@@ -71,9 +73,9 @@ def read_pairs(pairs: Iterable[str | Sequence[str]], where: str = "pair") -> tup
         ):
             raise InputError.at(where, "RESOURCE,RESOURCE or RESOURCE,RESOURCE:required", text)
 
-        found.append(Pair(resources[0], resources[1], required=bool(word)))
+        resource_pairs.append(Pair(resources[0], resources[1], required=bool(word)))
 
-    return tuple(found)
+    return tuple(resource_pairs)
 
 
 class Pairing:
@@ -95,7 +97,7 @@ class Pairing:
         reusable: Mapping[str, int],
         mask: int | None,
     ) -> None:
-        """Replace devices that were chosen separately for each resource with devices that are near each other.
+        """Replace devices that were chosen separately with devices that are near each other.
 
         Args:
             pools: the devices of each resource.
@@ -111,6 +113,7 @@ class Pairing:
             names = (pair.first, pair.second)
             if not chosen.keys() >= set(names):
                 continue
+
             first, second = (
                 choice_of(
                     pools[name],
@@ -122,10 +125,10 @@ class Pairing:
                 for name in names
             )
             joined, *alone = self.joined(pair, first, second)
+
             for side, name in enumerate(names):
-                chosen[name] = pools[name].bits(
-                    [*(two[side].id for two in joined), *(one.id for one in alone[side])]
-                )
+                devices = [devices_of_pair[side] for devices_of_pair in joined] + alone[side]
+                chosen[name] = pools[name].bits(device.id for device in devices)
 
             settled.update(names)
 
@@ -137,24 +140,25 @@ class Pairing:
         Raises:
             AllocationError: the pairs have to be on one PCIe root, and cannot be.
         """
-        found = choose_together(first, second, self._distance, required=pair.required)
-        near = sum(self._distance(*two) <= PHB for two in found[0])
-        if pair.required and near < len(found[0]):
-            pairs = counted(len(found[0]), "pair")
-            verb = "has" if len(found[0]) == 1 else "have each"
+        chosen = choose_together(first, second, self._distance, required=pair.required)
+        joined = chosen[0]
+        near = sum(self._distance(*devices) <= PHB for devices in joined)
+        if pair.required and near < len(joined):
+            pairs = counted(len(joined), "pair")
+            verb = "has" if len(joined) == 1 else "have each"
             raise AllocationError(
                 f"{pairs} of {pair.first} and {pair.second} {verb} to be on one PCIe root, {near} "
                 "can be",
                 resources=(pair.first, pair.second),
             )
 
-        return found
+        return chosen
 
 
 def choice_of(
     pool: DevicePool, chosen: int, reusable: int, mask: int | None, *, is_settled: bool
 ) -> Choice:
-    """Return the devices of a pool that a choice must have, and those that could take the place of its others.
+    """Return the devices that a choice must have, and those that could replace its others.
 
     Devices come in classes (left by init containers, near the affinity, near any node, near none),
     of which a later one is used once all of the earlier ones are taken.
@@ -166,22 +170,39 @@ def choice_of(
         mask: the affinity; None: anywhere.
         is_settled: nothing may be changed.
     """
-    near = union(members for place, members in pool.places if mask is not None and place & mask)
-    placed = -1 if mask is None else union(members for _, members in pool.places)
-    forced, others, left = 0, 0, pool.ledger.free | reusable
-    for members in (reusable, near, placed, -1):
-        own, left = left & members, left & ~members
-        if own & ~chosen:
-            others = own
-            break
-
-        forced |= own
-
     if is_settled:
         forced, others = chosen, 0
+    else:
+        forced, others = _forced_and_others(pool, chosen, reusable, mask)
 
-    devices = [[pool.devices[bit] for bit in bit_numbers(bits)] for bits in (forced, others)]
-    return Choice(devices[0], devices[1], chosen.bit_count())
+    return Choice(
+        [pool.devices[bit] for bit in bit_numbers(forced)],
+        [pool.devices[bit] for bit in bit_numbers(others)],
+        chosen.bit_count(),
+    )
+
+
+def _forced_and_others(
+    pool: DevicePool, chosen: int, reusable: int, mask: int | None
+) -> tuple[int, int]:
+    """Return the bits of the devices that are chosen in any case, and of those that may be."""
+    near = 0
+    placed = -1
+    if mask is not None:
+        near = union(members for place, members in pool.places if place & mask)
+        placed = union(members for _, members in pool.places)
+
+    forced = 0
+    candidates = pool.ledger.free | reusable
+    for members in (reusable, near, placed, -1):
+        same_class = candidates & members
+        if same_class & ~chosen:
+            return forced, same_class
+
+        forced |= same_class
+        candidates &= ~members
+
+    return forced, 0
 
 
 def choose_together(
@@ -191,9 +212,10 @@ def choose_together(
     *,
     required: bool = False,
 ) -> tuple[list[tuple[Device, Device]], list[Device], list[Device]]:
-    """Return the pairs, and the devices of either resource that are chosen beyond them, since there are more of them.
+    """Return the pairs, and the devices of either resource that are chosen beyond them.
 
-    Of equally near devices those that come first are chosen.
+    There are devices beyond the pairs where more are to be chosen of one resource. Of equally near
+    devices those that come first are chosen.
 
     Args:
         first: the devices of one resource.
@@ -201,12 +223,13 @@ def choose_together(
         distance: of two devices, as an index of `DISTANCES`.
         required: first of all as many pairs as can be on one root.
     """
-    rows, columns = [*first.forced, *first.others], [*second.forced, *second.others]
-    pairs = min(first.wanted, second.wanted)
-    size = len(rows) + len(columns)
-    unit = size * size  # positions only decide between equal distances
+    rows = [*first.forced, *first.others]
+    columns = [*second.forced, *second.others]
+    pairs = min(first.size, second.size)
+    positions = len(rows) + len(columns)
+    unit = positions * positions  # positions only decide between equal distances
     near: list[int] = [(pairs + 1) ** step for step in range(SYS + 3)]
-    never = unit * near[SYS + 2] * (size + 1)
+    never = unit * near[SYS + 2] * (positions + 1)
 
     def cost(row: int, column: int) -> int:
         if row < len(rows) and column < len(columns):
@@ -217,65 +240,77 @@ def choose_together(
         if row >= len(rows) and column >= len(columns):
             return never
 
-        choice, place, other = (
-            (first, row, column - len(columns))
-            if row < len(rows)
-            else (second, column, row - len(rows))
-        )
-        if other < choice.wanted - pairs:  # chosen without a partner
+        if row < len(rows):
+            choice, place, spare = first, row, column - len(columns)
+        else:
+            choice, place, spare = second, column, row - len(rows)
+
+        if spare < choice.size - pairs:  # chosen without a partner
             return place
 
         return never if place < len(choice.forced) else 0
 
-    size -= pairs
-    found = assignment([[cost(row, column) for column in range(size)] for row in range(size)])
+    indices = range(positions - pairs)
+    column_of = assignment([[cost(row, column) for column in indices] for row in indices])
     joined = [
         (rows[row], columns[column])
-        for row, column in enumerate(found[: len(rows)])
+        for row, column in enumerate(column_of[: len(rows)])
         if column < len(columns)
     ]
-    beyond = range(len(columns), len(columns) + first.wanted - pairs)
-    alone = [rows[row] for row, column in enumerate(found[: len(rows)]) if column in beyond]
-    others = [columns[column] for column in found[len(rows) : len(rows) + second.wanted - pairs]]
-    return joined, alone, others
+
+    beyond = range(len(columns), len(columns) + first.size - pairs)
+    first_alone = [
+        rows[row] for row, column in enumerate(column_of[: len(rows)]) if column in beyond
+    ]
+    spare_rows = column_of[len(rows) : len(rows) + second.size - pairs]
+    second_alone = [columns[column] for column in spare_rows]
+    return joined, first_alone, second_alone
 
 
 def assignment(costs: Sequence[Sequence[int]]) -> list[int]:
-    """Return the column assigned to each row so that the total cost is least (the Hungarian algorithm).
+    """Return the column assigned to each row so that the total cost is least.
 
-    Rows are added one by one. The shortest augmenting path under the reduced costs, which are never
-    negative, assigns columns anew; then the potentials of rows and columns are updated.
+    This is the Hungarian algorithm. Rows are added one by one. The shortest augmenting path under
+    the reduced costs, which are never negative, assigns columns anew; then the potentials of rows
+    and columns are updated.
     """
     count = len(costs)
-    of_row, of_column, holder = [0] * count, [0] * count, [-1] * count
+    row_potential = [0] * count
+    column_potential = [0] * count
+    row_of = [-1] * count
     infinite = 4 * count * (1 + max(map(max, costs), default=0))
     for start in range(count):
-        length, before, open_columns = [infinite] * count, [-1] * count, set(range(count))
-        row, here, done = start, -1, 0
+        length = [infinite] * count
+        previous = [-1] * count
+        open_columns = set(range(count))
+        row, end, distance = start, -1, 0
         while True:
             for column in open_columns:
-                reached = done + costs[row][column] - of_row[row] - of_column[column]
+                reduced_cost = costs[row][column] - row_potential[row] - column_potential[column]
+                reached = distance + reduced_cost
                 if reached < length[column]:
-                    length[column], before[column] = reached, here
+                    length[column] = reached
+                    previous[column] = end
 
-            here = min(sorted(open_columns), key=length.__getitem__)
-            done = length[here]
-            open_columns.discard(here)
-            if holder[here] < 0:
+            end = min(sorted(open_columns), key=length.__getitem__)
+            distance = length[end]
+            open_columns.discard(end)
+            if row_of[end] < 0:
                 break
-            row = holder[here]
 
-        of_row[start] += done
-        for column in set(range(count)) - open_columns - {here}:
-            of_row[holder[column]] += done - length[column]
-            of_column[column] -= done - length[column]
+            row = row_of[end]
 
-        while here >= 0:
-            holder[here] = start if before[here] < 0 else holder[before[here]]
-            here = before[here]
+        row_potential[start] += distance
+        for column in set(range(count)) - open_columns - {end}:
+            row_potential[row_of[column]] += distance - length[column]
+            column_potential[column] -= distance - length[column]
 
-    found = [0] * count
-    for column, row in enumerate(holder):
-        found[row] = column
+        while end >= 0:
+            row_of[end] = start if previous[end] < 0 else row_of[previous[end]]
+            end = previous[end]
 
-    return found
+    column_of = [0] * count
+    for column, row in enumerate(row_of):
+        column_of[row] = column
+
+    return column_of

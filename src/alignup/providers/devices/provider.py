@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Device", "DevicePlugin", "DeviceProvider"]
 
-
 _NOTHING: Final = PodDevices({}, {})
 
 
@@ -60,23 +59,27 @@ class DeviceProvider(DeviceHolders):
         profile: VersionProfile | None = None,
         pairing: Pairing | None = None,
     ) -> None:
+        profile = profile or VersionProfile()
+        plugins = plugins or {}
+
         self._machine = machine
         self._pairing = pairing
-        self._over_all_nodes = (profile or VersionProfile()).device_hints_over_all_nodes
+        self._over_all_nodes = profile.device_hints_over_all_nodes
         self._preferences = {
-            resource: preference_of(plugin) for resource, plugin in (plugins or {}).items()
+            resource: preference_of(plugin) for resource, plugin in plugins.items()
         }
         for resource, devices in inventory.items():
             self.update(resource, devices)
 
     def copy(self) -> DeviceProvider:
         """Return an independent provider with the same inventories and holdings."""
-        other = DeviceProvider.__new__(DeviceProvider)
-        other._machine, other._preferences = self._machine, self._preferences
-        other._pairing = self._pairing
-        other._over_all_nodes = self._over_all_nodes
-        other.hold_as(self)
-        return other
+        duplicate = DeviceProvider.__new__(DeviceProvider)
+        duplicate._machine = self._machine
+        duplicate._preferences = self._preferences
+        duplicate._pairing = self._pairing
+        duplicate._over_all_nodes = self._over_all_nodes
+        duplicate.hold_as(self)
+        return duplicate
 
     def update(
         self,
@@ -101,55 +104,59 @@ class DeviceProvider(DeviceHolders):
             TypeError: the plugin is neither an object nor a function to ask.
         """
         devices = checked_devices(devices, self._machine, f"devices[{resource!r}]")
-        old = self.pools.get(resource)
-        given = 0 if old is None else old.ledger.given
-        reported = {device.id for device in devices}
-        there = [] if old is None else [old.devices[bit] for bit in bit_numbers(given)]
-        gone = [device for device in there if device.id not in reported]
         if plugin is not None:
             # a copy of this provider has the same mapping
             self._preferences = {**self._preferences, resource: preference_of(plugin)}
 
-        pool = self._pool(resource, devices, gone)
+        old = self.pools.get(resource)
         if old is None:
-            self.pools = {**self.pools, resource: pool}
+            self.pools = {**self.pools, resource: self._pool(resource, devices, [])}
             return
 
-        pool.ledger.give(pool.bits(old.ids(given)))
+        reported_ids = {device.id for device in devices}
+        given_devices = [old.devices[bit] for bit in bit_numbers(old.ledger.given)]
+        gone = [device for device in given_devices if device.id not in reported_ids]
+        pool = self._pool(resource, devices, gone)
+        pool.ledger.give(pool.bits(old.ids(old.ledger.given)))
 
         def moved(bits_of: dict[str, int]) -> dict[str, int]:
             if resource not in bits_of:
                 return bits_of
             return {**bits_of, resource: pool.bits(old.ids(bits_of[resource]))}
 
-        held: SharedDict[str, PodDevices] = SharedDict()
+        pods: SharedDict[str, PodDevices] = SharedDict()
         for uid, entry in self.pods.items():
             containers = {name: moved(bits_of) for name, bits_of in entry.containers.items()}
-            held[uid] = PodDevices(containers, moved(entry.reusable))
+            pods[uid] = PodDevices(containers, moved(entry.reusable))
 
         pools = {**self.pools, resource: pool}
         # one line without a call: no exception comes between
-        self.pools, self.pods = pools, held
+        self.pools, self.pods = pools, pods
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
-        """Return near which nodes enough devices are, for each resource that the container asks for."""
-        found: dict[str, HintList | None] = {}
-        pools, entry = self.pools, self.pods.get(pod.uid)
+        """Return near which nodes enough devices are, for each resource that is asked for."""
+        pools = self.pools
+        hints: dict[str, HintList | None] = {}
+        entry = self.pods.get(pod.uid)
         if entry is None:  # the usual case: nothing is held, and nothing left by earlier containers
             for resource, request in container.devices:
                 if resource in pools:
-                    found[resource] = pools[resource].ledger.hints(request)
+                    hints[resource] = pools[resource].ledger.hints(request)
 
-            return found
+            return hints
 
-        held, reusable = entry.containers.get(container.name, {}), entry.reusable
+        held_devices = entry.containers.get(container.name, {})
+        reusable = entry.reusable
         for resource, request in container.devices:
             if resource in pools:
-                found[resource] = _hints(
-                    pools[resource], held.get(resource, 0), reusable.get(resource, 0), request
+                hints[resource] = _hints(
+                    pools[resource],
+                    held_devices.get(resource, 0),
+                    reusable.get(resource, 0),
+                    request,
                 )
 
-        return found
+        return hints
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Return the same for all containers of the pod together; nothing is reused here."""
@@ -161,7 +168,7 @@ class DeviceProvider(DeviceHolders):
         }
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
-        """Give the container the devices that it asks for, near to `affinity` where there are enough.
+        """Give the container its devices, near to `affinity` where there are enough.
 
         Raises:
             AllocationError: There are too few of some resource; nothing was given to this
@@ -186,22 +193,23 @@ class DeviceProvider(DeviceHolders):
     def _chosen(
         self, container: Container, affinity: TopologyHint, entry: PodDevices
     ) -> dict[str, int]:
-        """Return the devices of each resource that a container does not hold yet; its pod has `entry`.
+        """Return the devices of each resource that a container does not hold yet.
 
         Raises:
             AllocationError: there are too few of some resource.
         """
-        held, reusable = entry.containers.get(container.name, {}), entry.reusable
+        held_devices = entry.containers.get(container.name, {})
+        reusable = entry.reusable
         mask = None if affinity.affinity is None else int(affinity.affinity)
         chosen: dict[str, int] = {}
         for resource, request in container.devices:
             pool = self.pools.get(resource)
             if pool is None:
                 continue
-            if resource in held:
-                _check_held(pool, held[resource], request)
-                continue
-            if bits := pool.choose(request, reusable.get(resource, 0), mask):
+
+            if resource in held_devices:
+                _check_held(pool, held_devices[resource], request)
+            elif bits := pool.choose(request, reusable.get(resource, 0), mask):
                 chosen[resource] = bits
 
         if self._pairing is not None:
@@ -210,7 +218,10 @@ class DeviceProvider(DeviceHolders):
         return chosen
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
-        """Do nothing: a pod with resources of its own gets devices when its containers start; see `Node.started`."""
+        """Do nothing: a pod with resources of its own gets devices when its containers start.
+
+        See `Node.started`.
+        """
 
     def adopt(self, pod_uid: str, container_name: str, ids: Mapping[str, Iterable[str]]) -> None:
         """Note devices, by resource, that the container was given before this provider was made.
@@ -219,10 +230,16 @@ class DeviceProvider(DeviceHolders):
             AllocationError: A device is not in the inventory, or somebody has it; nothing was
                 noted.
         """
-        chosen = {resource: self._known(resource, wanted) for resource, wanted in ids.items()}
+        chosen = {
+            resource: self._known(resource, device_ids) for resource, device_ids in ids.items()
+        }
         for resource, bits in chosen.items():
-            if held := self.pools[resource].ids(bits & self.pools[resource].ledger.given):
-                raise AllocationError(f"devices of {resource} are held already: {', '.join(held)}")
+            pool = self.pools[resource]
+            if held_ids := pool.ids(bits & pool.ledger.given):
+                raise AllocationError(
+                    f"devices of {resource} are held already: {', '.join(held_ids)}"
+                )
+
         self._keep(pod_uid, container_name, chosen)
 
     def _known(self, resource: str, ids: Iterable[str]) -> int:
@@ -232,57 +249,66 @@ class DeviceProvider(DeviceHolders):
             AllocationError: one of them is not in the inventory.
         """
         pool = self.pools.get(resource)
-        strange = sorted(identity for identity in ids if pool is None or not pool.knows(identity))
-        if pool is None or strange:
+        unknown = sorted(identity for identity in ids if pool is None or not pool.knows(identity))
+        if pool is None or unknown:
             raise AllocationError(
-                f"the inventory has no {', '.join(strange) or 'devices'} of {resource}"
+                f"the inventory has no {', '.join(unknown) or 'devices'} of {resource}"
             )
+
         return pool.bits(ids)
 
     def restore(
         self,
-        held: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]],
+        holdings: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]],
         gone: Mapping[str, Sequence[Device]],
     ) -> None:
         """Take over what a kubelet's device manager has given, in place of what is held now.
 
         Args:
-            held: by pod uid, container name and resource, the ids of the devices that the container
-                holds; those of one pod may overlap, since init containers leave theirs to the
-                containers after them.
+            holdings: by pod uid, container name and resource, the ids of the devices that the
+                container holds; those of one pod may overlap, since init containers leave theirs to
+                the containers after them.
             gone: by resource, devices that are held and that no plugin reports.
 
         Raises:
             AllocationError: a device that is held is neither in the inventory nor among those that
                 are gone.
         """
-        self.pods, old = SharedDict(), self.pools
-        self.pools = {
-            resource: self._pool(
-                resource, old[resource].reported if resource in old else (), gone.get(resource, ())
-            )
-            for resource in {**old, **gone}
-        }
-        for uid, containers in held.items():
-            for name, resources in containers.items():
-                self._keep(
-                    uid,
-                    name,
-                    {resource: self._known(resource, ids) for resource, ids in resources.items()},
-                )
+        self.pods = SharedDict()
+        old_pools = self.pools
+        pools = {}
+        for resource in {**old_pools, **gone}:
+            reported = old_pools[resource].reported if resource in old_pools else ()
+            pools[resource] = self._pool(resource, reported, gone.get(resource, ()))
 
-    def inherit(self, other: DeviceProvider) -> None:
-        """Take over what the checkpoint of the kubelet before a restart says; `other` is as it was then."""
-        self.pools = {resource: pool.copy() for resource, pool in other.pools.items()}
+        self.pools = pools
+        for uid, containers in holdings.items():
+            for name, resources in containers.items():
+                chosen = {
+                    resource: self._known(resource, ids) for resource, ids in resources.items()
+                }
+                self._keep(uid, name, chosen)
+
+    def inherit(self, predecessor: DeviceProvider) -> None:
+        """Take over what the checkpoint of the kubelet before a restart says.
+
+        Args:
+            predecessor: the provider as it was then.
+        """
+        self.pools = {resource: pool.copy() for resource, pool in predecessor.pools.items()}
         self.pods = SharedDict(
-            {uid: PodDevices(entry.containers, {}) for uid, entry in other.pods.items()}
+            {uid: PodDevices(entry.containers, {}) for uid, entry in predecessor.pods.items()}
         )
 
     def _pool(self, resource: str, devices: Sequence[Device], gone: Sequence[Device]) -> DevicePool:
         """Return a pool in which nothing is given."""
-        ids, preference = self._machine.numa_node_ids, self._preferences.get(resource)
         return DevicePool(
-            resource, devices, ids, gone, preference, over_all_nodes=self._over_all_nodes
+            resource,
+            devices,
+            self._machine.numa_node_ids,
+            gone,
+            self._preferences.get(resource),
+            over_all_nodes=self._over_all_nodes,
         )
 
     def _keep(
@@ -320,91 +346,108 @@ class DeviceProvider(DeviceHolders):
         entry = self.pods.get(pod_uid)
         if entry is None or container_name not in entry.containers:
             return
+
         if len(entry.containers) == 1:
             for resource, bits in entry.containers[container_name].items():
                 self.pools[resource].ledger.take_back(bits)
+
             del self.pods[pod_uid]
             return
 
         reusable = dict(entry.reusable)
-        left = PodDevices(
-            {name: held for name, held in entry.containers.items() if name != container_name},
-            reusable,
-        )
+        containers = {
+            name: bits_of for name, bits_of in entry.containers.items() if name != container_name
+        }
+        remaining = PodDevices(containers, reusable)
         for resource, bits in entry.containers[container_name].items():
-            freed = bits & ~left.held(resource)
+            freed = bits & ~remaining.held(resource)
             self.pools[resource].ledger.take_back(freed)
             if resource in reusable:
                 reusable[resource] &= ~freed
 
-        self.pods[pod_uid] = left
+        self.pods[pod_uid] = remaining
 
     def devices(self, pod_uid: str, container_name: str) -> Mapping[str, tuple[str, ...]]:
         """Return the ids that a container holds, by resource, sorted."""
         entry = self.pods.get(pod_uid)
-        held = None if entry is None else entry.containers.get(container_name)
-        if not held:
+        if entry is None:
             return {}
-        pools = self.pools
-        return {resource: pools[resource].sorted_ids(held[resource]) for resource in sorted(held)}
+
+        bits_of = entry.containers.get(container_name, {})
+        return {
+            resource: self.pools[resource].sorted_ids(bits_of[resource])
+            for resource in sorted(bits_of)
+        }
 
     def numa_nodes(self, pod_uid: str, container_name: str) -> int:
-        """Return the mask of the NUMA nodes, by position, that some device of a container is near to alone."""
+        """Return the mask of the NUMA nodes that some device of a container is near to alone.
+
+        Nodes are meant by position.
+        """
         entry = self.pods.get(pod_uid)
-        held = {} if entry is None else entry.containers.get(container_name) or {}
+        if entry is None:
+            return 0
+
         mask = 0
-        for resource, bits in held.items():
+        for resource, bits in entry.containers.get(container_name, {}).items():
             for place, members in self.pools[resource].places:
-                mask |= place if bits & members and place.bit_count() == 1 else 0
+                if bits & members and place.bit_count() == 1:
+                    mask |= place
+
         return mask
 
     def account(self, pod: Pod, container: Container | None) -> dict[str, Callable[[], str]]:
-        """Return by resource the devices asked for, and those free near which NUMA nodes; see `HintProvider`."""
+        """Return by resource the account of the devices asked for and free; see `HintProvider`."""
         requests = pod.devices if container is None else container.devices
-        return {
-            resource: partial(
-                self.pools[resource].account, count, self.pools[resource].ledger.free, aligned=True
-            )
-            for resource, count in requests
-            if resource in self.pools
-        }
+        accounts: dict[str, Callable[[], str]] = {}
+        for resource, count in requests:
+            if resource in self.pools:
+                pool = self.pools[resource]
+                accounts[resource] = partial(pool.account, count, pool.ledger.free, aligned=True)
+
+        return accounts
 
     @property
     def free(self) -> dict[str, tuple[str, ...]]:
-        """The ids of devices that could be given now, by resource, in the order of the inventory."""
+        """The ids of devices that could be given now, by resource, in the inventory's order."""
         return {resource: pool.ids(pool.ledger.free) for resource, pool in self.pools.items()}
 
     @property
     def given(self) -> dict[str, tuple[str, ...]]:
-        """The ids that containers hold, by resource, even of devices that the plugin reports no more."""
+        """The ids that containers hold, by resource.
+
+        Devices that the plugin no longer reports are among them.
+        """
         return {resource: pool.ids(pool.ledger.given) for resource, pool in self.pools.items()}
 
 
-def _hints(pool: DevicePool, held: int, reusable: int, request: int) -> HintList | None:
-    """Return the hints of one resource: for the devices held already if any, else for the free ones."""
+def _hints(pool: DevicePool, held_devices: int, reusable: int, request: int) -> HintList | None:
+    """Return the hints of one resource: for the devices held already, or else for the free ones."""
     ledger = pool.ledger
-    if not held:
+    if not held_devices:
         return ledger.hints(request, reusable)
     if not ledger.inventory.is_aligned:
         return None
-    return ledger.hints(request, 0, held) if held.bit_count() == request else HintList.empty()
+    if held_devices.bit_count() != request:
+        return HintList.empty()
+    return ledger.hints(request, 0, held_devices)
 
 
-def _check_held(pool: DevicePool, held: int, request: int) -> None:
+def _check_held(pool: DevicePool, held_devices: int, request: int) -> None:
     """Check that a container which comes again wants what it has, and that all of it is healthy.
 
     Raises:
         AllocationError: One of the two is not so.
     """
-    if held.bit_count() != request:
+    if held_devices.bit_count() != request:
         raise AllocationError(
-            f"the container holds {held.bit_count()} of {pool.resource} and now requests "
-            f"{request}: "
-            "a running container's devices do not change"
+            f"the container holds {held_devices.bit_count()} of {pool.resource} and now requests "
+            f"{request}: a running container's devices do not change"
         )
 
-    if sick := pool.ids(held & ~pool.healthy):
+    unhealthy_ids = pool.ids(held_devices & ~pool.healthy)
+    if unhealthy_ids:
         raise AllocationError(
             f"devices of {pool.resource} that the container holds are not healthy: "
-            f"{', '.join(sick)}"
+            f"{', '.join(unhealthy_ids)}"
         )

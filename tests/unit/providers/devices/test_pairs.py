@@ -40,7 +40,7 @@ def model(first, second, steps, required):
     """Return how many pairs are at each distance, nearest first, in the best of all choices and matchings."""
 
     def ways(choice):
-        more = choice.wanted - len(choice.forced)
+        more = choice.size - len(choice.forced)
         return [[*choice.forced, *some] for some in combinations(choice.others, more)]
 
     def worth(pairs):
@@ -86,7 +86,7 @@ def test_pairs_are_as_near_as_any_can_be(first, second, data, required) -> None:
         (first, [a for a, _ in joined] + alone[0]),
         (second, [b for _, b in joined] + alone[1]),
     ):
-        assert len(set(ids)) == len(ids) == choice.wanted
+        assert len(set(ids)) == len(ids) == choice.size
         assert set(choice.forced) <= set(ids)
 
     best, worth = model(first, second, steps, required)
