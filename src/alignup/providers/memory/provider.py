@@ -44,6 +44,9 @@ _MOST_TYPES: Final = 4
 
 _NAMES_SHOWN: Final = 3
 
+# (type, bytes), by type.
+Requests = tuple[tuple[str, int], ...]
+
 
 class RestoredMemory(Record):
     """The state of a kubelet's memory manager, by the positions of NUMA nodes.
@@ -104,24 +107,25 @@ class MemoryProvider(MemoryHolders):
         *,
         profile: VersionProfile | None = None,
     ) -> None:
-        self._ids = machine.numa_node_ids
         profile = profile or VersionProfile()
+        self._ids = machine.numa_node_ids
         self._checks_groups = profile.memory_groups_checked
         self._only_where_requested = profile.memory_only_where_requested
-        capacity = memory_capacity(machine, tuple(reserved), checks_groups=self._checks_groups)
-        self.ledger = MemoryLedger(capacity)
         # False where nobody reads why memory cannot be had: the sentence looks at every NUMA node.
         self.says_why = True
 
+        capacity = memory_capacity(machine, tuple(reserved), checks_groups=self._checks_groups)
+        self.ledger = MemoryLedger(capacity)
+
     def copy(self) -> MemoryProvider:
         """Return an independent provider with the same holdings."""
-        other = MemoryProvider.__new__(MemoryProvider)
-        other._ids = self._ids
-        other._checks_groups = self._checks_groups
-        other._only_where_requested = self._only_where_requested
-        other.hold_as(self)
-        other.says_why = self.says_why
-        return other
+        duplicate = MemoryProvider.__new__(MemoryProvider)
+        duplicate._ids = self._ids
+        duplicate._checks_groups = self._checks_groups
+        duplicate._only_where_requested = self._only_where_requested
+        duplicate.says_why = self.says_why
+        duplicate.hold_as(self)
+        return duplicate
 
     @property
     def allocatable(self) -> dict[str, tuple[int, ...]]:
@@ -147,30 +151,36 @@ class MemoryProvider(MemoryHolders):
             return {} if self._places_nothing(pod) else None
         if container.fractional_memory:
             return None
-        if (held := self.holdings.get((pod.uid, container.name))) is not None:
-            return _hints_as_held(held, requests)
+        if (holding := self.holdings.get((pod.uid, container.name))) is not None:
+            return _hints_as_held(holding, requests)
 
         return self._hints(pod.uid, requests)
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Return the same for all containers of the pod together."""
         requests = pod.memory
-        if not requests or any(one.fractional_memory for one in pod.all_containers):
+        if not requests:
+            return None
+        if any(container.fractional_memory for container in pod.all_containers):
             return None
         if pod.has_shared_pool and empty_shared_pool(pod, dict(requests)):
             return {kind: HintList.empty() for kind, _ in requests}
+
         if self.holdings:
             for container in pod.all_containers:
-                if (held := self.holdings.get((pod.uid, container.name))) is not None:
-                    return _hints_as_held(held, requests)
+                if (holding := self.holdings.get((pod.uid, container.name))) is not None:
+                    return _hints_as_held(holding, requests)
+
         return self._hints(pod.uid, requests)
 
-    def _hints(self, pod_uid: str, requests: tuple[tuple[str, int], ...]) -> ResourceHints:
+    def _hints(self, pod_uid: str, requests: Requests) -> ResourceHints:
         hints = self.ledger.hints(requests, self.init_holdings.get(pod_uid, ()))
-        return {kind: hints for kind, _ in requests} if hints else {}
+        if not hints:
+            return {}
+        return {kind: hints for kind, _ in requests}
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
-        """Give the container its memory on the nodes of `affinity`, or on more if those do not suffice.
+        """Give the container its memory on the nodes of `affinity`, or on more where these lack it.
 
         Memory of earlier init containers of the pod on the same nodes is handed over first.
 
@@ -197,13 +207,13 @@ class MemoryProvider(MemoryHolders):
         if container.fractional_memory:
             raise _fraction_error(container)
 
-        got = self._take(self.ledger, pod.uid, requests, affinity, self.holdings, key)
+        holding = self._take(self.ledger, pod.uid, requests, affinity, self.holdings, key)
         self.names[key] = pod.namespaced_name
         if container.is_init and not container.is_sidecar:
-            self.init_holdings[pod.uid] = (*self.init_holdings.get(pod.uid, ()), got)
+            self.init_holdings[pod.uid] = (*self.init_holdings.get(pod.uid, ()), holding)
 
     def _places_nothing(self, pod: Pod) -> bool:
-        """Return whether this kubelet looks for a place for containers of a pod that request no memory.
+        """Return whether this kubelet finds a place for containers that request no memory.
 
         Only a pod with resources of its own can be Guaranteed and have such a container.
         """
@@ -244,26 +254,27 @@ class MemoryProvider(MemoryHolders):
         Raises:
             AllocationError: it cannot be had; nothing was taken.
         """
-        mask = affinity.affinity
+        mask = None if affinity.affinity is None else int(affinity.affinity)
         donors = self.init_holdings.get(pod_uid, ())
-        got = ledger.allocate(
-            requests, donors, None if mask is None else int(mask), affinity.preferred, into, key
-        )
-        if isinstance(got, MemoryShortage):
-            raise self._error(got, pod_uid, requests)
+        holding = ledger.allocate(requests, donors, mask, affinity.preferred, into, key)
+        if isinstance(holding, MemoryShortage):
+            raise self._error(holding, pod_uid, requests)
 
-        return got
+        return holding
 
     def release(self, pod_uid: str, container_name: str) -> None:
-        """Take back what the container holds, if anything; a call that was cut short can be repeated."""
+        """Take back what the container holds, if anything.
+
+        A call that was cut short can be repeated.
+        """
         if pod_uid in self.pod_holdings:
-            kept = {
-                name: one
-                for name, one in self.pod_parts.get(pod_uid, {}).items()
+            remaining_parts = {
+                name: part
+                for name, part in self.pod_parts.get(pod_uid, {}).items()
                 if name != container_name
             }
-            if kept:  # the memory stays the pod's until its last container is gone
-                self.pod_parts[pod_uid] = kept
+            if remaining_parts:  # the memory stays the pod's until its last container is gone
+                self.pod_parts[pod_uid] = remaining_parts
                 return
 
             self.names.pop((pod_uid, ""), None)
@@ -276,16 +287,19 @@ class MemoryProvider(MemoryHolders):
             return
 
         self.names.pop((pod_uid, container_name), None)
-        left = tuple(
+        donors = tuple(
             [donor for donor in self.init_holdings.pop(pod_uid, ()) if donor is not holding]
         )
-        if left:
-            self.init_holdings[pod_uid] = left
+        if donors:
+            self.init_holdings[pod_uid] = donors
 
         self.ledger.release(holding, self.holdings, (pod_uid, container_name))
 
     def started(self, pod: Pod, container_name: str) -> None:
-        """Take back what the init containers before this one hold: they have ended, but for sidecars."""
+        """Take back what the init containers before this one hold, but for sidecars.
+
+        They have ended.
+        """
         for container in pod.init_containers:
             if container.name == container_name:
                 break
@@ -293,18 +307,29 @@ class MemoryProvider(MemoryHolders):
                 self.release(pod.uid, container.name)
 
     def blocks(self, pod_uid: str, container_name: str) -> tuple[MemoryBlock, ...]:
-        """Return what the container holds, by type; an init container no longer holds what it handed on."""
+        """Return what the container holds, by type.
+
+        An init container no longer holds what it handed on.
+        """
         if pod_uid in self.pod_parts:
             ids = self._ids_of(self.pod_holdings[pod_uid])
             _, parts = self.pod_parts[pod_uid].get(container_name, (False, ()))
             return tuple([MemoryBlock(ids, kind, size) for kind, size in parts])
+
         holding = self.holdings.get((pod_uid, container_name))
-        return () if holding is None else self._blocks_of(holding)
+        if holding is None:
+            return ()
+        return self._blocks_of(holding)
 
     def pod_blocks(self, pod_uid: str) -> tuple[MemoryBlock, ...]:
-        """Return what a pod holds as a whole, by type; empty if its containers hold theirs one by one."""
+        """Return what a pod holds as a whole, by type.
+
+        Empty if its containers hold theirs one by one.
+        """
         holding = self.pod_holdings.get(pod_uid)
-        return () if holding is None else self._blocks_of(holding)
+        if holding is None:
+            return ()
+        return self._blocks_of(holding)
 
     def _blocks_of(self, holding: MemoryHolding) -> tuple[MemoryBlock, ...]:
         """Return what a holding is, by type."""
@@ -319,11 +344,11 @@ class MemoryProvider(MemoryHolders):
         return tuple([self._ids[position] for position in holding.positions()])
 
     def shares(self, pod_uid: str, container_name: str) -> dict[str, dict[int, int]]:
-        """Return by type the bytes that the container holds on each node of its set, by kernel node id.
+        """Return by type the bytes that the container holds on each node of its set.
 
-        In a pod that has memory as a whole, the memory that containers share is listed for the
-        first of them only, init containers that end have no entry, and the empty name has the
-        memory that is left.
+        Nodes are given by the kernel's ids. In a pod that has memory as a whole, the memory that
+        containers share is listed for the first of them only, init containers that end have no
+        entry, and the empty name has the memory that is left.
         """
         if pod_uid in self.pod_parts:
             return self._pod_shares(pod_uid).get(container_name, {})
@@ -334,32 +359,38 @@ class MemoryProvider(MemoryHolders):
 
         ids = [self._ids[position] for position in holding.positions()]
         return {
-            kind: dict(zip(ids, taken, strict=True)) for kind, taken in holding.shares().items()
+            kind: dict(zip(ids, amounts, strict=True)) for kind, amounts in holding.shares().items()
         }
 
     def _pod_shares(self, pod_uid: str) -> dict[str, dict[str, dict[int, int]]]:
         """Return the shares of all containers of a pod that has memory as a whole, by name."""
         holding = self.pod_holdings[pod_uid]
         ids = [self._ids[position] for position in holding.positions()]
-        left = {kind: list(taken) for kind, taken in holding.shares().items()}
-        found: dict[str, dict[str, dict[int, int]]] = {}
-        for name, (ends, parts) in self.pod_parts[pod_uid].items():
-            for kind, size in () if ends else parts:
-                missing, given = size, {}
-                for index, numa_id in enumerate(ids):
-                    given[numa_id] = part = min(missing, left[kind][index])
-                    left[kind][index] -= part
-                    missing -= part
-
-                if any(given.values()):
-                    found.setdefault(name, {})[kind] = given
-
-        rest = {
-            kind: dict(zip(ids, amounts, strict=True))
-            for kind, amounts in left.items()
-            if any(amounts)
+        remaining = {
+            kind: dict(zip(ids, amounts, strict=True)) for kind, amounts in holding.shares().items()
         }
-        return {**found, "": rest} if rest else found
+
+        container_shares: dict[str, dict[str, dict[int, int]]] = {}
+        for name, (ends, parts) in self.pod_parts[pod_uid].items():
+            if ends:
+                continue
+
+            for kind, size in parts:
+                missing = size
+                share = {}
+                for numa_id in ids:
+                    share[numa_id] = min(missing, remaining[kind][numa_id])
+                    remaining[kind][numa_id] -= share[numa_id]
+                    missing -= share[numa_id]
+
+                if any(share.values()):
+                    container_shares.setdefault(name, {})[kind] = share
+
+        unshared = {kind: amounts for kind, amounts in remaining.items() if any(amounts.values())}
+        if unshared:
+            container_shares[""] = unshared
+
+        return container_shares
 
     def adopt(
         self,
@@ -368,39 +399,43 @@ class MemoryProvider(MemoryHolders):
         shares: Mapping[str, Mapping[int, int]],
         called: str = "",
     ) -> None:
-        """Note memory, as `shares` tells it, that the container was given before this provider was made.
+        """Note memory that the container was given before this provider was made.
 
         Where a node has less left than that (hugepages can be set aside at any time), it counts as
-        full. Nodes and types that the machine does not have are ignored. `called` is the pod's name
-        in words about who holds memory; by default it is the uid.
+        full. Nodes and types that the machine does not have are ignored.
+
+        Args:
+            pod_uid: the container's pod.
+            container_name: the container.
+            shares: by type and kernel node id, the bytes that it was given.
+            called: the pod's name in messages about who holds memory; by default it is the uid.
 
         Raises:
             AllocationError: the container has memory already.
         """
         if (pod_uid, container_name) in self.holdings:
             raise AllocationError(f"container {container_name!r} holds memory already")
+
         if (holding := self._adopted(shares)) is not None:
             self.holdings[pod_uid, container_name] = holding
             self.names[pod_uid, container_name] = called or pod_uid
 
     def adopt_pod(self, pod: Pod, shares: Mapping[str, Mapping[int, int]]) -> None:
-        """Note memory that a pod was given as a whole, for its containers to divide; see `adopt`."""
+        """Note memory that a pod was given as a whole, and divide it; see `adopt`."""
         if (holding := self._adopted(shares)) is not None:
-            self.pod_holdings[pod.uid], self.pod_parts[pod.uid] = holding, _divided(pod)
+            self.pod_holdings[pod.uid] = holding
+            self.pod_parts[pod.uid] = _divided(pod)
             self.names[pod.uid, ""] = pod.namespaced_name
 
     def _adopted(self, shares: Mapping[str, Mapping[int, int]]) -> MemoryHolding | None:
         position = {numa_id: index for index, numa_id in enumerate(self._ids)}
-        return self.ledger.adopt(
-            {
-                kind: {
-                    position[numa_id]: size
-                    for numa_id, size in taken.items()
-                    if numa_id in position
-                }
-                for kind, taken in shares.items()
+        amounts: dict[str, Mapping[int, int]] = {
+            kind: {
+                position[numa_id]: size for numa_id, size in sizes.items() if numa_id in position
             }
-        )
+            for kind, sizes in shares.items()
+        }
+        return self.ledger.adopt(amounts)
 
     def restore(self, state: RestoredMemory) -> None:
         """Take over the state of a kubelet's memory manager, in place of what is held now.
@@ -418,189 +453,230 @@ class MemoryProvider(MemoryHolders):
             list(state.more_users),
             list(state.holdings.values()),
         )
-        held = {
-            key: holding
-            for key, holding in zip(state.holdings, restored, strict=True)
-            if holding is not None
-        }
-        self.holdings = SharedDict({key: one for key, one in held.items() if key[1]})
-        self.names = SharedDict({key: state.names.get(key[0], key[0]) for key in held})
-        self.pod_holdings = SharedDict({uid: one for (uid, name), one in held.items() if not name})
-        self.pod_parts = SharedDict(
-            {uid: dict(state.parts.get(uid, {})) for uid in self.pod_holdings}
-        )
+
+        holdings = {}
+        pod_holdings = {}
+        names = {}
+        for key, holding in zip(state.holdings, restored, strict=True):
+            if holding is None:
+                continue
+
+            uid, container_name = key
+            names[key] = state.names.get(uid, uid)
+            if container_name:
+                holdings[key] = holding
+            else:
+                pod_holdings[uid] = holding
+
+        self.holdings = SharedDict(holdings)
+        self.names = SharedDict(names)
+        self.pod_holdings = SharedDict(pod_holdings)
+        self.pod_parts = SharedDict({uid: dict(state.parts.get(uid, {})) for uid in pod_holdings})
         self.init_holdings = SharedDict()
 
-    def inherit(self, other: MemoryProvider) -> None:
-        """Take over what the state file of the kubelet before a restart says; `other` is as it was then.
+    def inherit(self, predecessor: MemoryProvider) -> None:
+        """Take over what the state file of the kubelet before a restart says.
+
+        Args:
+            predecessor: the provider as it was then.
 
         Raises:
             ConfigError: another amount is reserved now; a kubelet does not start on that state.
         """
-        if self.allocatable != other.allocatable:
+        if self.allocatable != predecessor.allocatable:
             raise ConfigError(
                 "the state file has other amounts of memory than the machine less its reservations"
             )
-        self.ledger = other.ledger.copy()
-        self.holdings, self.names = other.holdings.copy(), other.names.copy()
-        self.pod_holdings, self.pod_parts = other.pod_holdings.copy(), other.pod_parts.copy()
+
+        self.ledger = predecessor.ledger.copy()
+        self.holdings = predecessor.holdings.copy()
+        self.names = predecessor.names.copy()
+        self.pod_holdings = predecessor.pod_holdings.copy()
+        self.pod_parts = predecessor.pod_parts.copy()
 
     def account(self, pod: Pod, container: Container | None) -> Accounts:
-        """Return by type the bytes asked for, and those free on each NUMA node; see `HintProvider`."""
-        return self._accounts(pod.uid, pod.memory if container is None else container.memory)
+        """Return by type the account of the bytes asked for and free; see `HintProvider`."""
+        requests = pod.memory if container is None else container.memory
+        return self._accounts(pod.uid, requests)
 
     def _accounts(
-        self, pod_uid: str, requests: tuple[tuple[str, int], ...], mask: int = 0
+        self, pod_uid: str, requests: Requests, mask: int = 0
     ) -> dict[str, MemoryAccount]:
-        """Return the account of each type now; `mask` are nodes that would do if nobody held memory there."""
+        """Return the account of each type now.
+
+        Args:
+            pod_uid: the pod.
+            requests: what it asks for.
+            mask: the nodes that would do if nobody held memory there; 0: they are looked for.
+        """
+        ledger = self.ledger
+        donors = self.init_holdings.get(pod_uid, ())
+        holdings = [(holding, self.names[key]) for key, holding in self.holdings.items()]
+        holdings += [(holding, self.names[uid, ""]) for uid, holding in self.pod_holdings.items()]
+
         ties: Callable[[], Ties] = tuple
-        ledger, donors = self.ledger, self.init_holdings.get(pod_uid, ())
-        everything = {
-            **self.holdings,
-            **{(uid, ""): held for uid, held in self.pod_holdings.items()},
-        }
-        if everything:
-            wanted = (
-                partial(int, mask)
-                if mask
-                else partial(_wanted_mask, ledger.copy(), donors, requests)
-            )
-            ties = partial(
-                _ties,
-                [(held, self.names[key]) for key, held in everything.items()],
-                wanted,
-                self._ids,
-            )
+        if holdings and mask:
+            ties = partial(_ties, holdings, partial(int, mask), self._ids)
+        elif holdings:
+            wanted_mask = partial(_wanted_mask, ledger.copy(), donors, requests)
+            ties = partial(_ties, holdings, wanted_mask, self._ids)
 
         families = {}
         if len(requests) > 1:
-            sizes = (
-                *(range(1, len(requests)) if len(requests) <= _MOST_TYPES else (1,)),
-                len(requests),
-            )
-            parts = (part for size in sizes for part in combinations(requests, size))
-            families = {
-                frozenset(kind for kind, _ in part): ledger.hints(part, donors) for part in parts
-            }
+            sizes = [1, len(requests)]
+            if len(requests) <= _MOST_TYPES:
+                sizes = list(range(1, len(requests) + 1))
+
+            for size in sizes:
+                for family in combinations(requests, size):
+                    kinds = frozenset(kind for kind, _ in family)
+                    families[kinds] = ledger.hints(family, donors)
 
         return {
             kind: MemoryAccount(amount, ledger.free_of(kind), self._ids, families, ties)
             for kind, amount in requests
         }
 
-    def _error(self, got: MemoryShortage, pod_uid: str, requests: Requests) -> AllocationError:
+    def _error(self, shortage: MemoryShortage, pod_uid: str, requests: Requests) -> AllocationError:
         """Return the error that says why the memory cannot be had."""
         if not self.says_why:
-            return AllocationError(got.cause)
+            return AllocationError(shortage.cause)
 
-        is_bound = got.cause == "bound otherwise"
-        accounts = self._accounts(pod_uid, requests, got.mask if is_bound else 0)
+        is_bound = shortage.cause == "bound otherwise"
+        accounts = self._accounts(pod_uid, requests, shortage.mask if is_bound else 0)
         lacking = _lacking(accounts)
-        names = named("NUMA node", ids_of(got.mask, self._ids), ", ")
-        told = in_words(accounts if is_bound else lacking)
-        what = next(iter(told)) if len(told) == 1 and not is_bound else ""
-        amounts = "; ".join(words if what else f"{kind}: {words}" for kind, words in told.items())
+        nodes = named("NUMA node", ids_of(shortage.mask, self._ids), ", ")
         if is_bound:
-            why = "memory of some of them is already in use on another set of nodes"
-            words = f"{names} cannot be used together: {why}; {amounts}"
-        else:
-            smallest = "smallest possible " if got.cause == "not preferred" else ""
-            within = (
-                f" that includes {names}"
-                if got.mask and not any(map(_is_scarce, accounts.values()))
-                else ""
-            )
-            words = (
-                f"no {smallest}set of NUMA nodes{within} has enough {what or 'memory'}: {amounts}"
+            texts = in_words(accounts)
+            amounts = "; ".join(f"{kind}: {text}" for kind, text in texts.items())
+            return AllocationError(
+                f"{nodes} cannot be used together: memory of some of them is already in use on "
+                f"another set of nodes; {amounts}",
+                resources=tuple(lacking),
             )
 
-        return AllocationError(words, resources=tuple(lacking))
+        texts = in_words(lacking)
+        if len(texts) == 1:
+            ((noun, amounts),) = texts.items()
+        else:
+            noun = "memory"
+            amounts = "; ".join(f"{kind}: {text}" for kind, text in texts.items())
+
+        smallest = "smallest possible " if shortage.cause == "not preferred" else ""
+        within = ""
+        if shortage.mask and not any(map(_is_scarce, accounts.values())):
+            within = f" that includes {nodes}"
+
+        return AllocationError(
+            f"no {smallest}set of NUMA nodes{within} has enough {noun}: {amounts}",
+            resources=tuple(lacking),
+        )
 
 
 def _fraction_error(container: Container) -> AllocationError:
     """Return the refusal of a request with a fraction of a byte."""
     kind = container.fractional_memory
-    asked = dict(container.memory)[kind]
-    words = f"{kind} is requested with a fraction of a byte: {asked} bytes, rounded up"
-    return AllocationError(words, resources=(kind,))
+    amount = dict(container.memory)[kind]
+    return AllocationError(
+        f"{kind} is requested with a fraction of a byte: {amount} bytes, rounded up",
+        resources=(kind,),
+    )
 
 
 def _divided(pod: Pod) -> dict[str, tuple[bool, Requests]]:
-    """Return whether each container of a pod ends before the others start, and what it has of the pod's memory."""
-    left = dict(pod.memory)
-    found: dict[str, Requests] = {}
+    """Return how a pod's memory is divided among its containers.
+
+    Of each container: whether it ends before the others start, and what it has.
+    """
+    remaining = dict(pod.memory)
+    parts: dict[str, Requests] = {}
     for container in pod.all_containers:
         ends = container.is_init and not container.is_sidecar
         if container.memory:
             # the pod as a whole has no entry for what is asked for with an amount of zero
-            found[container.name] = tuple(
-                [item for item in container.memory if item[1] and item[0] in left]
+            parts[container.name] = tuple(
+                [(kind, size) for kind, size in container.memory if size and kind in remaining]
             )
-            for kind, size in () if ends else found[container.name]:
-                left[kind] -= size
+            if not ends:
+                for kind, size in parts[container.name]:
+                    remaining[kind] -= size
         elif ends:
-            found[container.name] = tuple([item for item in left.items() if item[1]])
+            parts[container.name] = tuple(
+                [(kind, size) for kind, size in remaining.items() if size]
+            )
 
-    rest = tuple([item for item in left.items() if item[1]])
+    shared = tuple([(kind, size) for kind, size in remaining.items() if size])
     return {
-        one.name: (one.is_init and not one.is_sidecar, found.get(one.name, rest))
-        for one in pod.all_containers
+        container.name: (
+            container.is_init and not container.is_sidecar,
+            parts.get(container.name, shared),
+        )
+        for container in pod.all_containers
     }
 
 
 def _wanted_mask(
-    ledger: MemoryLedger, donors: tuple[MemoryHolding, ...], requests: tuple[tuple[str, int], ...]
+    ledger: MemoryLedger, donors: tuple[MemoryHolding, ...], requests: Requests
 ) -> int:
-    """Return the nodes that would be taken were it not for the group rule; 0: it changes nothing."""
+    """Return the nodes that would be taken were it not for the group rule.
+
+    0: the rule changes nothing.
+    """
     free = ledger.free
     if any(kind not in free for kind, _ in requests):
         return 0
-    ruled = ledger.hints(requests, donors).best()
-    demands = [(None, free[kind], amount) for kind, amount in requests]
+
     nodes = len(next(iter(free.values())))
+    demands = [(None, free[kind], amount) for kind, amount in requests]
     best = feasible_hints(nodes, demands, universe=(1 << nodes) - 1, preferred_size=-1).best()
-    return 0 if best is None or (ruled is not None and best[0] == ruled[0]) else best[0]
+    if best is None:
+        return 0
+
+    ruled = ledger.hints(requests, donors).best()
+    if ruled is not None and best[0] == ruled[0]:
+        return 0
+    return best[0]
 
 
-def _hints_as_held(held: MemoryHolding, requests: tuple[tuple[str, int], ...]) -> ResourceHints:
-    """Return the hint that repeats what is held; no preference if that is not what is asked for now."""
-    if tuple(held.sizes()) != requests:
+def _hints_as_held(holding: MemoryHolding, requests: Requests) -> ResourceHints:
+    """Return the hint that repeats what is held.
+
+    No preference if that is not what is asked for now.
+    """
+    if tuple(holding.sizes()) != requests:
         return None
-    hints = HintList([TopologyHint(BitMask.from_int(held.mask), True)])
+
+    hints = HintList([TopologyHint(BitMask.from_int(holding.mask), True)])
     return {kind: hints for kind, _ in requests}
 
 
-# (type, bytes), by type.
-Requests = tuple[tuple[str, int], ...]
-
-
 def _ties(
-    holdings: Sequence[tuple[MemoryHolding, str]], wanted: Callable[[], int], ids: Sequence[int]
+    holdings: Sequence[tuple[MemoryHolding, str]],
+    wanted_mask: Callable[[], int],
+    ids: Sequence[int],
 ) -> Ties:
-    """Return the sets of nodes that touch the wanted ones and are in use, each with the pods that hold memory there.
+    """Return the sets of nodes in use that touch the wanted ones, each with the pods that hold it.
 
     Args:
         holdings: what containers hold, each with the name of its pod.
-        wanted: returns the mask of the nodes that would do if nobody held memory there.
+        wanted_mask: returns the mask of the nodes that would do if nobody held memory there.
         ids: of the NUMA nodes, by position.
     """
-    holders: dict[int, dict[str, None]] = {}
-    mask = wanted()
-    for held, pod in holdings:
-        if held.mask & mask:
-            holders.setdefault(held.mask, {})[pod] = None
+    mask = wanted_mask()
+    pods_of: dict[int, dict[str, None]] = {}
+    for holding, pod in holdings:
+        if holding.mask & mask:
+            pods_of.setdefault(holding.mask, {})[pod] = None
 
-    found = []
-    for used, names in sorted(holders.items()):
-        more = [f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
-        found.append(
-            (
-                tuple(ids[position] for position in bit_numbers(used)),
-                (*list(names)[:_NAMES_SHOWN], *more),
-            )
-        )
+    ties = []
+    for used_mask, pods in sorted(pods_of.items()):
+        node_ids = tuple(ids[position] for position in bit_numbers(used_mask))
+        names = list(pods)[:_NAMES_SHOWN]
+        if len(pods) > _NAMES_SHOWN:
+            names.append(f"{len(pods) - _NAMES_SHOWN} more")
+        ties.append((node_ids, tuple(names)))
 
-    return tuple(found)
+    return tuple(ties)
 
 
 def _lacking(accounts: Mapping[str, MemoryAccount]) -> dict[str, MemoryAccount]:
@@ -609,12 +685,12 @@ def _lacking(accounts: Mapping[str, MemoryAccount]) -> dict[str, MemoryAccount]:
     Those are the types with less free on all nodes together than requested; if there is none, those
     that no set of nodes which may be used together can hold.
     """
-    scarce = {kind: one for kind, one in accounts.items() if _is_scarce(one)}
+    scarce = {kind: account for kind, account in accounts.items() if _is_scarce(account)}
     # a lone type has no hints to look at; beyond 16 NUMA nodes there can be too many to count
     unplaced = {
-        kind: one
-        for kind, one in accounts.items()
-        if one.families and not one.families[frozenset([kind])]
+        kind: account
+        for kind, account in accounts.items()
+        if account.families and not account.families[frozenset([kind])]
     }
     return scarce or unplaced or dict(accounts)
 
@@ -628,7 +704,9 @@ def _is_scarce(account: MemoryAccount) -> bool:
 def memory_capacity(
     machine: Machine, reserved: tuple[ReservedMemory, ...], *, checks_groups: bool = True
 ) -> MemoryCapacity:
-    """Return the bytes of each type that pods can have; nodes of the same machine and reservations share the answer.
+    """Return the bytes of each type that pods can have.
+
+    Nodes of the same machine and reservations share the answer.
 
     Memory that was set aside as hugepages is not there as `memory`. A page size that only some
     nodes have counts as nothing on the others.
@@ -644,39 +722,41 @@ def memory_capacity(
             larger than what the node has.
     """
     types = dict.fromkeys(machine.memory_by_type, 0)
-    present = {node.id: {**types, **node.memory_by_type} for node in machine.numa_nodes}
-    kept: dict[tuple[int, str], int] = {}
+    remaining = {node.id: {**types, **node.memory_by_type} for node in machine.numa_nodes}
+    reserved_amounts: dict[tuple[int, str], int] = {}
     for reservation in reserved:
         node_id = reservation.numa_node
-        if node_id not in present:
-            known = ", ".join(map(str, sorted(present)))
+        if node_id not in remaining:
+            node_ids = ", ".join(map(str, sorted(remaining)))
             raise ConfigError.at(
-                "reservedMemory", f"a NUMA node of this machine ({known})", node_id
+                "reservedMemory", f"a NUMA node of this machine ({node_ids})", node_id
             )
 
-        there = present[node_id]
+        node_memory = remaining[node_id]
         for kind, amount in reservation.limits:
-            if (node_id, kind) in kept:
+            if (node_id, kind) in reserved_amounts:
                 raise ConfigError(f"reservedMemory has {kind} of NUMA node {node_id} twice")
-            if kind not in there:
+            if kind not in node_memory:
                 raise ConfigError.at(
                     f"reservedMemory, NUMA node {node_id}",
-                    f"one of {', '.join(sorted(there))}",
+                    f"one of {', '.join(sorted(node_memory))}",
                     kind,
                 )
-
-            if amount > there[kind]:
-                where, most = (
+            if amount > node_memory[kind]:
+                raise ConfigError.at(
                     f"reservedMemory, NUMA node {node_id}, {kind}",
-                    format_bytes(there[kind]),
+                    f"at most the {format_bytes(node_memory[kind])} bytes there",
+                    format_bytes(amount),
                 )
-                raise ConfigError.at(where, f"at most the {most} bytes there", format_bytes(amount))
 
-            kept[node_id, kind] = amount
-            there[kind] -= amount
+            reserved_amounts[node_id, kind] = amount
+            node_memory[kind] -= amount
 
-    if not any(kept.get((node_id, MEMORY)) for node_id in present):
+    if not any(reserved_amounts.get((node_id, MEMORY)) for node_id in remaining):
         raise ConfigError.at("reservedMemory", "some memory reserved on a NUMA node", 0)
 
-    allocatable = {kind: tuple(node[kind] for node in present.values()) for kind in sorted(types)}
+    allocatable = {
+        kind: tuple(node_memory[kind] for node_memory in remaining.values())
+        for kind in sorted(types)
+    }
     return MemoryCapacity(allocatable, checks_groups=checks_groups)
