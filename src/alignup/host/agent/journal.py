@@ -52,9 +52,8 @@ class Began(msgspec.Struct, frozen=True, tag="began", omit_defaults=True):
     lost: str = ""
 
 
-_DECODE: Final = record.lease_decoder(
-    Began | record.Given | record.Freed | record.Joined | record.Left
-).decode  # type: ignore[arg-type]  # a union
+_ENTRY: Final = Began | record.Given | record.Freed | record.Joined | record.Left
+_DECODE: Final = record.lease_decoder(_ENTRY).decode  # type: ignore[arg-type]  # a union
 
 
 class Damage(NamedTuple):

@@ -1,6 +1,7 @@
-"""Holds the messages between a command and the agent, and frames them: four bytes of length, then JSON.
+"""Holds the messages between a command and the agent, and frames them.
 
-What is told of leases is the same where a file keeps them: a `Grant`, `Leases`, `Parts`.
+A frame is four bytes of length, then JSON. What is told of leases is the same where a file keeps
+them: a `Grant`, `Leases`, `Parts`.
 
 Both ends read what somebody else wrote, so lengths have bounds and every field has a type.
 """
@@ -24,7 +25,7 @@ from alignup.host.leases.record import (
     lease_decoder,
 )
 from alignup.host.parts.part import Part, variables
-from alignup.host.processes.identity import ProcessIdentity  # noqa: TC001  # msgspec reads annotations
+from alignup.host.processes.identity import ProcessIdentity  # noqa: TC001  # for msgspec to read
 from alignup.machine.cpuset import CPUSet  # noqa: TC001  # as above
 from alignup.text.json_text import decode_json
 
@@ -36,7 +37,9 @@ LARGEST_REPLY: Final = 64 << 20
 
 
 class Ask(Request, frozen=True, tag="ask", omit_defaults=True):
-    """Asks for a lease; the reply is Grant, Refused or Failed. The same request gets the same lease.
+    """Asks for a lease; the reply is Grant, Refused or Failed.
+
+    The same request gets the same lease.
 
     Attributes:
         id: of the lease that is to be made: 16 hexadecimal digits, never used before.
@@ -109,49 +112,67 @@ class Grant(msgspec.Struct, frozen=True, tag="granted", omit_defaults=True):
         ALIGNUP_DEVICE_ANSWER, as JSON; the CDI names are in ALIGNUP_CDI_DEVICES too, with commas
         between them.
         """
-        from alignup.host.leases.evidence import VARIABLE, evidence_of, evidence_text  # noqa: PLC0415  # startup counts
-
-        lease, answer = self.lease, self.lease.answer
-        asked, cuda = (
-            {name: value for name, value in some.items() if self.is_own or may_be_set(name)}
-            for some in (answer.environment if answer is not None else {}, self.cuda)
+        # startup counts
+        from alignup.host.leases.evidence import (  # noqa: PLC0415
+            VARIABLE,
+            evidence_of,
+            evidence_text,
         )
-        if answer is not None:
-            rest = msgspec.structs.replace(answer, environment={})
-            if rest:
-                asked["ALIGNUP_DEVICE_ANSWER"] = msgspec.json.encode(rest).decode()
-            if answer.cdi_devices:
-                asked["ALIGNUP_CDI_DEVICES"] = ",".join(answer.cdi_devices)
 
-        own = {
+        lease = self.lease
+        environment: dict[str, str] = {}
+        answer = lease.answer
+        if answer is not None:
+            environment.update(self._allowed(answer.environment))
+            container_answer = msgspec.structs.replace(answer, environment={})
+            if container_answer:
+                answer_text = msgspec.json.encode(container_answer).decode()
+                environment["ALIGNUP_DEVICE_ANSWER"] = answer_text
+            if answer.cdi_devices:
+                environment["ALIGNUP_CDI_DEVICES"] = ",".join(answer.cdi_devices)
+
+        evidence = evidence_of(lease, self.machine, Path(self.state))
+        environment |= {
             "ALIGNUP_NAME": lease.name,
             "ALIGNUP_STATE": self.state,
-            VARIABLE: evidence_text(evidence_of(lease, self.machine, Path(self.state))),
-            **variables(
-                cpus=lease.cpus,
-                numa_nodes=lease.numa_nodes,
-                memory=sum(lease.memory_sizes.values()),
-                devices=lease.devices,
-            ),
+            VARIABLE: evidence_text(evidence),
         }
-        return {**asked, **own, **cuda, **({AGENT_VARIABLE: self.agent} if self.agent else {})}
+        environment |= variables(
+            cpus=lease.cpus,
+            numa_nodes=lease.numa_nodes,
+            memory=sum(lease.memory_sizes.values()),
+            devices=lease.devices,
+        )
+        environment |= self._allowed(self.cuda)
+        if self.agent:
+            environment[AGENT_VARIABLE] = self.agent
+
+        return environment
+
+    def _allowed(self, environment: dict[str, str]) -> dict[str, str]:
+        """Return those of some variables that whoever gave the lease may set."""
+        if self.is_own:
+            return environment
+        return {name: value for name, value in environment.items() if may_be_set(name)}
 
 
 _NEVER: Final = r"""
-      (ALIGNUP|BASH_FUNC|CONDA|COR|CORECLR|CURL|DBUS|DOTNET|DYLD|GEM|GIT|GTK|JULIA|LD|LUA|MALLOC|NODE|NPM)_.*
+      (ALIGNUP|BASH_FUNC|CONDA|COR|CORECLR|CURL|DBUS|DOTNET|DYLD)_.*
+    | (GEM|GIT|GTK|JULIA|LD|LUA|MALLOC|NODE|NPM)_.*
     | (OPENSSL|PIP|QT|R|SSH|SSL|SUDO|SYSTEMD|UV|XDG)_.*
     | (PERL|PHP|PYTHON|RUBY|VIRTUAL_ENV).*
-    | BASH_ENV | BASHOPTS | CDPATH | CLASSPATH | CUDA_INJECTION(32|64)_PATH | EDITOR | ENV | FPATH | GCONV_PATH
-    | GETCONF_DIR | GLIBC_TUNABLES | GLOBIGNORE | HOME | HOSTALIASES | IFS | INFOPATH | JAVA_TOOL_OPTIONS
-    | JDK_JAVA_OPTIONS | _JAVA_OPTIONS | LESSCLOSE | LESSOPEN | LOCALDOMAIN | LOCPATH | LOGNAME | MAIL | MANPATH
-    | NIS_PATH | NLSPATH | OLDPWD | OMP_TOOL_LIBRARIES | PAGER | PATH | PROMPT_COMMAND | PS[1-4] | PWD | RES_OPTIONS
-    | RESOLV_HOST_CONF | SHELL | SHELLOPTS | TCLLIBPATH | TERMCAP | TERMINFO(_DIRS)? | TERMPATH | TE?MP(DIR)? | TZDIR
-    | USER | VISUAL | ZDOTDIR
+    | BASH_ENV | BASHOPTS | CDPATH | CLASSPATH | CUDA_INJECTION(32|64)_PATH | EDITOR | ENV
+    | FPATH | GCONV_PATH | GETCONF_DIR | GLIBC_TUNABLES | GLOBIGNORE | HOME | HOSTALIASES
+    | IFS | INFOPATH | JAVA_TOOL_OPTIONS | JDK_JAVA_OPTIONS | _JAVA_OPTIONS | LESSCLOSE
+    | LESSOPEN | LOCALDOMAIN | LOCPATH | LOGNAME | MAIL | MANPATH | NIS_PATH | NLSPATH
+    | OLDPWD | OMP_TOOL_LIBRARIES | PAGER | PATH | PROMPT_COMMAND | PS[1-4] | PWD
+    | RES_OPTIONS | RESOLV_HOST_CONF | SHELL | SHELLOPTS | TCLLIBPATH | TERMCAP
+    | TERMINFO(_DIRS)? | TERMPATH | TE?MP(DIR)? | TZDIR | USER | VISUAL | ZDOTDIR
 """
 
 
 def may_be_set(name: str) -> bool:
-    """Return whether a variable may be set by another user's agent or by a device plugin that it asks.
+    """Return whether a variable may be set by another user's agent, or by a plugin that it asks.
 
     Not those by which a program runs other code or finds other files: the loader's, interpreters',
     shells', and those of the session. `docs/security.md` has the list.
@@ -183,21 +204,31 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class KnownLease(msgspec.Struct, frozen=True):
-    """A lease as a user may see it, and whether its processes run: of others, neither name nor process nor command."""
+    """A lease as a user may see it, and whether its processes run.
+
+    Of others' leases a user sees neither name nor process nor command.
+    """
 
     lease: LeaseRecord
     state: str
 
 
 class Leases(msgspec.Struct, frozen=True, tag="leases", omit_defaults=True):
-    """All leases, and the queue in order of arrival; of other users' requests, neither name nor process nor command."""
+    """All leases, and the queue in order of arrival.
+
+    Of other users' requests there is neither name nor process nor command.
+    """
 
     leases: tuple[KnownLease, ...]
     waiting: tuple[Waiter, ...] = ()
 
 
 class KnownPart(msgspec.Struct, frozen=True):
-    """A part of the machine (see `alignup.host.parts.part.Part`), and the variables that make CUDA see its GPUs."""
+    """A part of the machine (see `alignup.host.parts.part.Part`).
+
+    Attributes:
+        cuda: the variables that make CUDA see its GPUs.
+    """
 
     rank: int
     cpus: CPUSet
@@ -228,8 +259,12 @@ class Parts(msgspec.Struct, frozen=True, tag="parts"):
 AnyRequest: TypeAlias = Ask | GiveBack | Release | List | Cut
 Reply: TypeAlias = Grant | Refused | Failed | Done | Leases | Parts
 
-_REQUEST: Final[Callable[[Any], AnyRequest]] = lease_decoder(AnyRequest).decode  # type: ignore[arg-type]  # a union
-_REPLY: Final[Callable[[Any], Reply]] = lease_decoder(Reply).decode  # type: ignore[arg-type]
+_REQUEST: Final[Callable[[Any], AnyRequest]] = lease_decoder(
+    AnyRequest  # type: ignore[arg-type]  # a union
+).decode
+_REPLY: Final[Callable[[Any], Reply]] = lease_decoder(
+    Reply  # type: ignore[arg-type]  # as above
+).decode
 
 
 def frame(message: AnyRequest | Reply) -> bytes:

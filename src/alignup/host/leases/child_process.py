@@ -1,10 +1,11 @@
-"""Runs a command that waits for its lease: makes the process first, then lets it bind itself and execute.
+"""Runs a command that waits for its lease.
 
-The process exists before its lease, so that the lease can name it: whoever kills whatever
-afterwards, the lease lasts as long as the command. Its parent is a keeper, a process that does
-nothing but wait until the command and all that it started have ended: the kernel hands it those
-whose own parents are gone, in whatever session or process group they are, and whichever files they
-closed. The lease names it too, and so lasts as long as they.
+The process is made first, and then binds itself and executes the command. It exists before its
+lease, so that the lease can name it: whoever kills whatever afterwards, the lease lasts as long as
+the command. Its parent is a keeper, a process that does nothing but wait until the command and all
+that it started have ended: the kernel hands it those whose own parents are gone, in whatever
+session or process group they are, and whichever files they closed. The lease names it too, and so
+lasts as long as they.
 
 The process that waits for the command passes signals on and returns the command's status. It is not
 the command's guardian: should it be killed, the command runs on, and keeps what it has. Should the
@@ -62,7 +63,9 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """A report of a keeper: the first one tells of the command's beginning, the last one of its end.
+    """A report of a keeper.
+
+    The first one tells of the command's beginning, the last one of its end.
 
     Attributes:
         pid: the process of the command; 0: it cannot be made.
@@ -83,7 +86,7 @@ class WaitingCommand:
     To be used by a process with one thread, which has made no other children.
 
     Args:
-        words: the command's name and its arguments.
+        command: its name and its arguments.
         kept: descriptors that the keeper has open as long as it runs; it closes all others.
 
     Raises:
@@ -92,7 +95,7 @@ class WaitingCommand:
 
     __slots__ = ("_pipe", "_reports", "is_over", "keeper", "pid")
 
-    def __init__(self, words: Sequence[str], kept: Sequence[int] = ()) -> None:
+    def __init__(self, command: Sequence[str], kept: Sequence[int] = ()) -> None:
         # with SIGCHLD ignored, as some have it, there would be no status to wait for
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         reading, self._pipe = os.pipe()
@@ -106,19 +109,20 @@ class WaitingCommand:
 
         if self.keeper == 0:
             os.close(self._reports)
-            _run_keeper(words, (reading, self._pipe), reporting, kept)
+            _run_keeper(command, (reading, self._pipe), reporting, kept)
 
         os.close(reading)
         os.close(reporting)
         # True once neither the command nor anything that it started is left, as far as is known.
         self.is_over = False
-        report = self._line()
-        born = msgspec.json.decode(report, type=_Report) if report else _Report()
+
+        line = self._line()
+        report = msgspec.json.decode(line, type=_Report) if line else _Report()
         # The process id of the command.
-        self.pid = born.pid
+        self.pid = report.pid
         if not self.pid:
             self.abandon()
-            raise _no_process(born.error)
+            raise _no_process(report.error)
 
     def abandon(self) -> None:
         """Let the process end without executing anything, and wait for that."""
@@ -143,6 +147,7 @@ class WaitingCommand:
             # it may have been killed meanwhile
             with suppress(BrokenPipeError):
                 _write(self._pipe, msgspec.json.encode(start))
+
             os.close(self._pipe)
             return self._wait(waited_for)
         finally:
@@ -153,21 +158,24 @@ class WaitingCommand:
         os.set_blocking(self._reports, False)
         while True:
             pid, status = os.waitpid(self.keeper, os.WNOHANG)
-            report = self._line()
-            if report:
-                ended = msgspec.json.decode(report, type=_Report)
-                if ended.alone and not pid:
+            line = self._line()
+            if line:
+                report = msgspec.json.decode(line, type=_Report)
+                if report.alone and not pid:
                     os.waitpid(self.keeper, 0)
-                self.is_over = ended.alone
-                return ended.status
+                self.is_over = report.alone
+                return report.status
 
+            if pid and os.WIFSIGNALED(status):
+                return _BY_SIGNAL + os.WTERMSIG(status)
             if pid:
-                return _BY_SIGNAL + os.WTERMSIG(status) if os.WIFSIGNALED(status) else OWN_FAILURE
-            came = signal.sigwaitinfo(waited_for)
+                return OWN_FAILURE
+
+            signalled = signal.sigwaitinfo(waited_for)
             # positive codes are the kernel's: from a terminal, to the whole foreground group
-            if came.si_signo != signal.SIGCHLD and came.si_code <= 0:
+            if signalled.si_signo != signal.SIGCHLD and signalled.si_code <= 0:
                 with suppress(ProcessLookupError):
-                    os.kill(self.pid, came.si_signo)
+                    os.kill(self.pid, signalled.si_signo)
 
     def _line(self) -> bytes:
         """Return the keeper's next report; nothing if there is none yet, or will be none."""
@@ -176,15 +184,19 @@ class WaitingCommand:
             # each is short, and so written at once
             while not line.endswith(b"\n") and (byte := os.read(self._reports, 1)):
                 line += byte
+
         return line
 
 
 def _run_keeper(
-    words: Sequence[str], pipe: tuple[int, int], reporting: int, kept: Sequence[int]
+    command: Sequence[str], pipe: tuple[int, int], reporting: int, kept: Sequence[int]
 ) -> NoReturn:
-    """Make the process of the command, and wait until it and all that it starts are gone. Never returns."""
+    """Make the process of the command, and wait until it and all that it starts are gone.
+
+    Never returns.
+    """
     try:
-        waits = os.getppid()
+        waiting_pid = os.getppid()
         try:
             pid = os.fork()
         except OSError as error:
@@ -193,41 +205,49 @@ def _run_keeper(
 
         if pid == 0:
             os.close(reporting)
-            _run_child(words, *pipe)
+            _run_child(command, *pipe)
 
         _tell(reporting, pid=pid)
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         _let_go_of_everything({reporting, *kept})
         _adopt_orphans()
         _write(reporting, b"\n")
-        _keep(pid, waits, reporting)
+        _keep(pid, waiting_pid, reporting)
     finally:
         os._exit(OWN_FAILURE)
 
 
 def _no_process(number: int | None) -> InputError:
     """Return the error that says that a process cannot be made."""
-    return InputError(
-        f"cannot start a process: {os.strerror(number).lower() if number else 'its keeper ended'}"
-    )
+    reason = "its keeper ended"
+    if number:
+        reason = os.strerror(number).lower()
+    return InputError(f"cannot start a process: {reason}")
 
 
-def _keep(command: int, waits: int, reporting: int) -> None:
+def _keep(command_pid: int, waiting_pid: int, reporting: int) -> None:
     """Wait for everybody; report how the command ended to the process that waits for that."""
     with suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, 0)
-            if pid == command:
-                code = os.waitstatus_to_exitcode(status)
-                alone = not _has_children()
-                with suppress(BrokenPipeError):
-                    _tell(reporting, status=code if code >= 0 else _BY_SIGNAL - code, alone=alone)
-                if os.getppid() == waits and not alone:
-                    os.kill(waits, signal.SIGCHLD)
+            if pid != command_pid:
+                continue
+
+            code = os.waitstatus_to_exitcode(status)
+            if code < 0:
+                code = _BY_SIGNAL - code
+            alone = not _has_children()
+            with suppress(BrokenPipeError):
+                _tell(reporting, status=code, alone=alone)
+            if os.getppid() == waiting_pid and not alone:
+                os.kill(waiting_pid, signal.SIGCHLD)
 
 
 def _has_children() -> bool:
-    """Return whether this process has children that have not ended; those that have are done with."""
+    """Return whether this process has children that have not ended.
+
+    Those that have are done with.
+    """
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -237,24 +257,31 @@ def _has_children() -> bool:
 
 
 def _let_go_of_everything(kept: set[int]) -> None:
-    """Close all files but some, and leave the folder: a keeper must hold up no pipe and no unmounting."""
+    """Close all files but some, and leave the folder.
+
+    A keeper must hold up no pipe and no unmounting.
+    """
     standard = {0, 1, 2} - kept
     for descriptor in sorted(standard):  # first, in case that no more files may be opened
         with suppress(OSError):
             os.close(descriptor)
+
     for _ in standard:
         os.open(os.devnull, os.O_RDWR)
+
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  # names are wanted
         descriptor = int(name)
         if descriptor not in kept | standard:
             with suppress(OSError):
                 os.close(descriptor)
+
     os.chdir("/")
 
 
 def _adopt_orphans() -> None:
     """Become the parent of every process below this one whose own parent ends."""
-    import ctypes  # noqa: PLC0415  # by the process that needs it, while the other one already gets the lease
+    # by the process that needs it, while the other one already gets the lease
+    import ctypes  # noqa: PLC0415
 
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -270,7 +297,7 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _run_child(words: Sequence[str], reading: int, writing: int) -> NoReturn:
+def _run_child(command: Sequence[str], reading: int, writing: int) -> NoReturn:
     """Wait for the word, then become the command. Never returns, whatever happens."""
     try:
         os.close(writing)
@@ -280,7 +307,8 @@ def _run_child(words: Sequence[str], reading: int, writing: int) -> NoReturn:
             data += chunk
         if not data:  # no lease, or nobody there any more
             os._exit(OWN_FAILURE)
-        _execute(words, msgspec.json.decode(data, type=Start))
+
+        _execute(command, msgspec.json.decode(data, type=Start))
     except BaseException as error:  # noqa: BLE001  # a copy of the parent must not live on
         _say(f"{type(error).__name__}: {error}")
     finally:
@@ -291,12 +319,16 @@ def _restore_signals() -> None:
     """Undo what Python does to signals when it starts."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
+
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _execute(words: Sequence[str], start: Start) -> None:
-    """Bind this process and execute the command in it; never returns: it exits, or becomes the command."""
+def _execute(command: Sequence[str], start: Start) -> None:
+    """Bind this process and execute the command in it.
+
+    Never returns: the process exits, or becomes the command.
+    """
     if start.cpus or start.numa_nodes:
         # ctypes is imported by the process that needs it, while the other one already waits
         from alignup.errors import AllocationError  # noqa: PLC0415
@@ -317,12 +349,19 @@ def _execute(words: Sequence[str], start: Start) -> None:
     if start.mounts:
         _mount(start.mounts)
 
-    _replace(words, {**os.environb, **{os.fsencode(k): v for k, v in start.environment.items()}})
+    environment = dict(os.environb)
+    for name, value in start.environment.items():
+        environment[os.fsencode(name)] = value
+    _replace(command, environment)
 
 
 def _mount(mounts: Sequence[Mount]) -> None:
-    """Give this process the mounts; exit if that cannot be, for the command would miss its devices or take others."""
-    from alignup.host.leases.private_mounts import mount_privately  # noqa: PLC0415  # few commands need it
+    """Give this process the mounts.
+
+    Exit if that cannot be, for the command would miss its devices or take others.
+    """
+    # few commands need it
+    from alignup.host.leases.private_mounts import mount_privately  # noqa: PLC0415
 
     try:
         mount_privately(mounts)
@@ -340,17 +379,23 @@ def _mount(mounts: Sequence[Mount]) -> None:
     os._exit(OWN_FAILURE)
 
 
-def _replace(words: Sequence[str], environment: Mapping[bytes, bytes]) -> None:
+def _replace(command: Sequence[str], environment: Mapping[bytes, bytes]) -> None:
     """Execute the command; exit as shells do if that cannot be."""
     try:
-        os.execvpe(words[0], list(words), environment)  # noqa: S606  # the user's own command
+        os.execvpe(command[0], list(command), environment)  # noqa: S606  # the user's own command
     except FileNotFoundError:
-        _say(f"{words[0]}: command not found")
+        _say(f"{command[0]}: command not found")
         os._exit(NOT_FOUND)
-    except (OSError, ValueError) as error:
-        trouble = error.strerror if isinstance(error, OSError) else str(error)
-        _say(f"{words[0]}: {(trouble or 'cannot be executed').lower()}")
-        os._exit(CANNOT_EXECUTE)
+    except OSError as error:
+        _exit_unexecuted(command[0], error.strerror)
+    except ValueError as error:
+        _exit_unexecuted(command[0], str(error))
+
+
+def _exit_unexecuted(name: str, trouble: str | None) -> NoReturn:
+    """Say why a command cannot be executed, and exit."""
+    _say(f"{name}: {(trouble or 'cannot be executed').lower()}")
+    os._exit(CANNOT_EXECUTE)
 
 
 def _say(sentence: str) -> None:

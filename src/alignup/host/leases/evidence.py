@@ -1,6 +1,7 @@
-"""Tells which leases are held, from the processes: whether these run, and what they show of their leases.
+"""Tells which leases are held, from the processes.
 
-So leases are found again when their file is damaged or lost.
+It looks whether these run, and what they show of their leases; so leases are found again when their
+file is damaged or lost.
 
 A command started by `alignup run` has its lease in its environment; its keeper, and a Python
 process that took one itself, have it in a file in memory. Both are visible in /proc to the same
@@ -74,7 +75,10 @@ def evidence_file() -> int | None:
 
 
 def show_evidence(evidence: Evidence, descriptor: int | None) -> None:
-    """Write evidence into a file that `evidence_file` made, in place of what is there; do nothing if there is none."""
+    """Write evidence into a file that `evidence_file` made, in place of what is there.
+
+    Do nothing if there is no such file.
+    """
     if descriptor is not None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, evidence_text(evidence).encode(), 0)
@@ -93,38 +97,59 @@ def find_evidence(
         of_all_users: ask the processes of other users too, about leases of these; else only this
             user's.
     """
-    found: dict[str, Evidence] = {}
-    asked: set[int] = set()
+    evidence_by_id: dict[str, Evidence] = {}
+    asked_pids: set[int] = set()
     for _ in range(_MOST_ROUNDS):
         # a process may have handed its lease on to one that it has started since, and ended before
         # it was asked
-        fresh = {int(name) for name in os.listdir(proc) if name.isdigit()} - asked  # noqa: PTH208  # names are wanted
-        if not fresh:
+        pids = {int(name) for name in os.listdir(proc) if name.isdigit()}  # noqa: PTH208  # names
+        fresh_pids = pids - asked_pids
+        if not fresh_pids:
             break
-        for pid in sorted(fresh):
+
+        for pid in sorted(fresh_pids):
             uid, texts = _texts_of(f"{proc}/{pid}", of_all_users=of_all_users)
-            if texts is not None:
-                asked.add(pid)
-            for text in texts or ():
-                try:
-                    evidence = decode_json(text, "a lease", decode=_DECODE)
-                    record.check_amounts([evidence.lease], "a process")
-                except InputError:
-                    continue
+            if texts is None:
+                continue
 
-                # children inherit the environment, and some the file
-                own = [one for one in evidence.lease.processes if one.pid == pid]
-                if state is None and evidence.lease.uid is None:
-                    evidence = replace(evidence, lease=replace(evidence.lease, uid=uid))
-                is_users = uid == os.geteuid() or uid == evidence.lease.uid
-                is_kept_there = state is None or evidence.state == text_of(state)
-                if is_kept_there and is_users and joint_liveness(own) is Liveness.RUNNING:
-                    found[evidence.lease.id] = evidence
+            asked_pids.add(pid)
+            for text in texts:
+                evidence = _evidence_in(text, state, pid, uid)
+                if evidence is not None:
+                    evidence_by_id[evidence.lease.id] = evidence
 
-        if not fresh <= asked:
+        if not fresh_pids <= asked_pids:
             time.sleep(_WAIT)
 
-    return tuple(found.values())
+    return tuple(evidence_by_id.values())
+
+
+def _evidence_in(text: bytes, state: Path | None, pid: int, uid: int) -> Evidence | None:
+    """Return the evidence in a text that a process shows; None: it is none of that process.
+
+    Args:
+        text: what the process shows.
+        state: the file; None: any.
+        pid: the process.
+        uid: its user.
+    """
+    try:
+        evidence = decode_json(text, "a lease", decode=_DECODE)
+        record.check_amounts([evidence.lease], "a process")
+    except InputError:
+        return None
+
+    # children inherit the environment, and some the file
+    own_processes = [process for process in evidence.lease.processes if process.pid == pid]
+    if state is None and evidence.lease.uid is None:
+        evidence = replace(evidence, lease=replace(evidence.lease, uid=uid))
+
+    is_users = uid in {os.geteuid(), evidence.lease.uid}
+    is_kept_there = state is None or evidence.state == text_of(state)
+    if not (is_kept_there and is_users):
+        return None
+
+    return evidence if joint_liveness(own_processes) is Liveness.RUNNING else None
 
 
 def with_evidence(
@@ -136,26 +161,28 @@ def with_evidence(
     was released although its process runs on. Leases of ended processes stay until they are freed,
     and do not block the leases that have their CPUs now.
     """
-    known = {one.id for one in table.leases}
-    missing = [evidence for evidence in shown if evidence.lease.id not in known]
-    held = (
-        [one for one in table.leases if lease_liveness(one) is not Liveness.GONE] if missing else []
-    )
-    machine = table.machine if held or not missing else missing[0].machine
+    known_ids = {lease.id for lease in table.leases}
+    missing = [evidence for evidence in shown if evidence.lease.id not in known_ids]
+    if not missing:
+        return table, ""
+
+    held_leases = [lease for lease in table.leases if lease_liveness(lease) is not Liveness.GONE]
+    machine = table.machine if held_leases else missing[0].machine
     added: list[record.LeaseRecord] = []
     for evidence in missing:
-        lease = evidence.lease
-        if evidence.machine == machine and not any(overlap(lease, one) for one in (*held, *added)):
-            added.append(lease)
+        overlaps = any(overlap(evidence.lease, lease) for lease in (*held_leases, *added))
+        if evidence.machine == machine and not overlaps:
+            added.append(evidence.lease)
 
-    words = f"found again from running processes: {record.holders(added)}" if added else ""
-    return record.LeaseTable(machine, (*table.leases, *added), table.waiting, table.agent), words
+    notice = f"found again from running processes: {record.holders(added)}" if added else ""
+    leases = (*table.leases, *added)
+    return record.LeaseTable(machine, leases, table.waiting, table.agent), notice
 
 
-def overlap(one: record.LeaseRecord, other: record.LeaseRecord) -> bool:
+def overlap(first: record.LeaseRecord, second: record.LeaseRecord) -> bool:
     """Return whether two leases have a CPU or device in common."""
-    return bool(one.cpus & other.cpus) or any(
-        set(ids) & set(other.devices.get(resource, ())) for resource, ids in one.devices.items()
+    return bool(first.cpus & second.cpus) or any(
+        set(ids) & set(second.devices.get(resource, ())) for resource, ids in first.devices.items()
     )
 
 
@@ -165,18 +192,28 @@ def lease_liveness(lease: record.LeaseRecord) -> Liveness:
 
 
 def living(table: record.LeaseTable) -> tuple[record.LeaseTable, list[record.LeaseRecord]]:
-    """Return the leases and the queue without those whose processes are gone, and the leases that have so ended."""
+    """Return the leases and the queue without those whose processes are gone.
+
+    The second value is the leases that have so ended.
+    """
     gone = [lease for lease in table.leases if lease_liveness(lease) is Liveness.GONE]
     ended = {lease.id for lease in gone}
     leases = tuple(lease for lease in table.leases if lease.id not in ended)
-    waiting = tuple(one for one in table.waiting if liveness(one.process) is not Liveness.GONE)
+    waiting = tuple(
+        waiter for waiter in table.waiting if liveness(waiter.process) is not Liveness.GONE
+    )
     return record.LeaseTable(table.machine, leases, waiting, table.agent), gone
 
 
 def check_release(
     lease: record.LeaseRecord | None, name: str, *, force: bool
 ) -> tuple[record.LeaseRecord, Liveness]:
-    """Return a lease that may be released by its name, and whether it is alive; None: there is none of that name.
+    """Return a lease that may be released by its name, and whether it is alive.
+
+    Args:
+        lease: the lease; None: there is none of that name.
+        name: the name.
+        force: release it although its process runs, or may run.
 
     Raises:
         AllocationError: there is none, or its process runs, or may run, and `force` is not given.
@@ -186,11 +223,9 @@ def check_release(
 
     alive = lease_liveness(lease)
     if not force and alive is not Liveness.GONE:
-        state = (
-            "running"
-            if alive is Liveness.RUNNING
-            else "on another host or in another container, or cannot be looked at now"
-        )
+        state = "on another host or in another container, or cannot be looked at now"
+        if alive is Liveness.RUNNING:
+            state = "running"
         raise AllocationError(
             f"lease {name!r} is held by pid {lease.process.pid}, which is {state}; --force frees it"
         )
@@ -204,60 +239,76 @@ def text_of(state: Path) -> str:
 
 
 def _texts_of(folder: str, *, of_all_users: bool) -> tuple[int, list[bytes] | None]:
-    """Return the user of a process, and what `_texts` says of it; nothing if it is gone, or is not asked."""
+    """Return the user of a process, and what `_texts` says of it.
+
+    Nothing is said of it if it is gone, or is not asked.
+    """
     # open, the folder stands for this very process, not for a later one with its number
     with suppress(OSError), opened(folder, os.O_DIRECTORY) as descriptor:
         uid = _user(descriptor)
-        texts = (
-            _texts(descriptor, uid) if uid == os.geteuid() or (of_all_users and uid >= 0) else []
-        )
+        is_asked = uid == os.geteuid() or (of_all_users and uid >= 0)
+        texts = _texts(descriptor, uid) if is_asked else []
         # last, since it may become another user's meanwhile
-        return (uid, texts) if not texts or _user(descriptor) == uid else (uid, [])
+        if texts and _user(descriptor) != uid:
+            return uid, []
+        return uid, texts
+
     return -1, []
 
 
 def _user(folder: int) -> int:
-    """Return the user that all four ids of a process name; -1: they differ. Who owns its files in /proc says less."""
+    """Return the user that all four ids of a process name; -1: they differ.
+
+    Who owns its files in /proc says less.
+    """
     for line in _read("status", folder).splitlines():
         if line.startswith(b"Uid:"):
             ids = set(line.split()[1:])
             return int(ids.pop()) if len(ids) == 1 else -1
+
     return -1
 
 
 def _texts(folder: int, uid: int) -> list[bytes] | None:
-    """Return what might be evidence about the process of a folder in /proc; None: it is executing a command just now.
+    """Return what might be evidence about the process of a folder in /proc.
 
     Its files are looked at before its environment: a keeper's child has the file until it executes
     its command, and the variable from then on. While it does, it has neither, nor words of a
-    command.
+    command: then this is None.
     """
-    names, found = [], []
+    names: list[str] = []
+    texts: list[bytes] = []
     # it may end between any two steps
     with suppress(OSError), opened("fd", os.O_DIRECTORY, folder) as descriptor:
         names = os.listdir(descriptor)  # noqa: PTH208  # of a descriptor
         for name in names:
             with suppress(OSError):
                 if os.readlink(name, dir_fd=descriptor) == _LINK:
-                    found.append(_read(name, descriptor, uid))
+                    texts.append(_read(name, descriptor, uid))
 
     environment = _read("environ", folder)
-    if names and not (found or environment or _read("cmdline", folder)):
+    if names and not (texts or environment or _read("cmdline", folder)):
         return None
 
     prefix = f"{VARIABLE}=".encode()
-    found += [
-        one.removeprefix(prefix) for one in environment.split(b"\0") if one.startswith(prefix)
+    texts += [
+        variable.removeprefix(prefix)
+        for variable in environment.split(b"\0")
+        if variable.startswith(prefix)
     ]
-    return found
+    return texts
 
 
 def _read(name: str, folder: int, uid: int | None = None) -> bytes:
-    """Return the start of a file; nothing if it cannot be read, or has to be a user's and is not."""
+    """Return the start of a file.
+
+    Return nothing if it cannot be read, or has to be a user's and is not.
+    """
     with suppress(OSError), opened(name, os.O_NONBLOCK, folder) as descriptor:
         if uid is None or os.fstat(descriptor).st_uid == uid:
-            found = b""
-            while len(found) < _LARGEST and (part := os.read(descriptor, _PIECE)):
-                found += part
-            return found
+            content = b""
+            while len(content) < _LARGEST and (piece := os.read(descriptor, _PIECE)):
+                content += piece
+            return content
+
     return b""

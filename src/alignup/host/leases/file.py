@@ -70,7 +70,7 @@ class DamagedError(InputError):
 
 
 class AgentOwnsError(InputError):
-    """Raised when the leases of a file are kept by an agent, and are not to be changed beside it."""
+    """Raised when an agent keeps the leases of a file, which are not to be changed beside it."""
 
     def __init__(self, where: str, socket: str) -> None:
         self.socket = socket
@@ -106,7 +106,10 @@ def encode_table(table: LeaseTable) -> bytes:
 
 
 def is_lease_text(text: bytes) -> bool:
-    """Return whether a text is a lease file's, perhaps damaged: it begins so, or the disk lost all of it."""
+    """Return whether a text is a lease file's, perhaps damaged.
+
+    It then begins like one, or the disk lost all of it.
+    """
     return bool(_BEGINNING.match(text)) or not text.strip(b"\0")
 
 
@@ -156,7 +159,10 @@ def checksum(data: bytes) -> str:
 
 
 def default_state() -> Path:
-    """Return where a user's leases are: `alignup/leases.json` in $XDG_STATE_HOME or ~/.local/state."""
+    """Return where a user's leases are.
+
+    That is `alignup/leases.json` in $XDG_STATE_HOME or ~/.local/state.
+    """
     folder = os.environ.get("XDG_STATE_HOME", "")
     # the specification has relative paths ignored
     base = Path(folder) if folder.startswith("/") else Path.home() / ".local" / "state"
@@ -217,7 +223,9 @@ class Lock:
 
 @contextmanager
 def locked(path: Path, tell: Callable[[str], None] | None = None) -> Iterator[Lock]:
-    """Hold the lock on a file, which is made with its folders if need be; wait a minute for it at most.
+    """Hold the lock on a file; wait a minute for it at most.
+
+    The file is made if need be, with its folders.
 
     Args:
         path: the file.
@@ -240,14 +248,19 @@ def locked(path: Path, tell: Callable[[str], None] | None = None) -> Iterator[Lo
 
 
 def _lock(path: Path, tell: Callable[[str], None] | None) -> int:
-    """Return the descriptor of the locked file that `path` names, even if somebody removes it meanwhile."""
+    """Return the descriptor of the locked file that `path` names.
+
+    Somebody may remove the file meanwhile: then it is made again.
+    """
     while True:
         make_folders(path.parent)
         descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
         try:
             text = os.pread(descriptor, _LONGEST_NOTE, 0)
-            if text and not _NOTE.fullmatch(text):  # somebody's work, which would be written over
-                raise InputError(f"{path} is no lock file of alignup")  # noqa: TRY301  # it is closed
+            if text and not _NOTE.fullmatch(text):
+                # somebody's work, which would be written over; the descriptor is closed below
+                raise InputError(f"{path} is no lock file of alignup")  # noqa: TRY301
+
             _wait(descriptor, path, tell)
             if Lock(path, descriptor).is_valid():
                 return descriptor
@@ -284,9 +297,14 @@ def _wait(descriptor: int, path: Path, tell: Callable[[str], None] | None) -> No
 
 
 def _note(descriptor: int) -> tuple[int, str]:
-    """Return the process that had the lock last and the checksum; 0 and an empty one if there is no note."""
-    found = _NOTE.fullmatch(os.pread(descriptor, _LONGEST_NOTE, 0))
-    return (int(found["pid"]), found["checksum"].decode().strip()) if found else (0, "")
+    """Return the process that had the lock last and the checksum.
+
+    They are 0 and an empty text if there is no note.
+    """
+    match = _NOTE.fullmatch(os.pread(descriptor, _LONGEST_NOTE, 0))
+    if match is None:
+        return 0, ""
+    return int(match["pid"]), match["checksum"].decode().strip()
 
 
 def _holder(descriptor: int) -> str:
@@ -294,10 +312,12 @@ def _holder(descriptor: int) -> str:
     pid, _ = _note(descriptor)
     if not pid:
         return "another process"
+
     with suppress(OSError):
-        _, _, rest = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")
-        if rest.startswith((b"T", b"t")):
+        _, _, fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")
+        if fields.startswith((b"T", b"t")):
             return f"pid {pid}, which is stopped,"
+
     return f"pid {pid}"
 
 
@@ -313,11 +333,11 @@ class Change:
     def drop(self, lease_id: str) -> None:
         """Remove a lease, or who waits for it, if it is there."""
         leases = tuple(lease for lease in self.table.leases if lease.id != lease_id)
-        waiting = tuple(one for one in self.table.waiting if one.id != lease_id)
+        waiting = tuple(waiter for waiter in self.table.waiting if waiter.id != lease_id)
         self.table = msgspec.structs.replace(self.table, leases=leases, waiting=waiting)
 
 
-class _Found(NamedTuple):
+class _Content(NamedTuple):
     """The content of the file as it was found.
 
     Attributes:
@@ -356,21 +376,27 @@ class LeaseFile:
         self.tell = tell
 
     def read(self) -> LeaseTable:
-        """Return the leases as they are now, dead ones included; nothing is written. Any user's file may be read.
+        """Return the leases as they are now, dead ones included; nothing is written.
+
+        Any user's file may be read.
 
         Raises:
             InputError: the file cannot be read, is none of leases, or is of a later release.
         """
-        found = self._look(open_plain)
-        if found.checksum:
-            return found.table
-        table, words = with_evidence(found.table, find_evidence(self.path))
-        if found.damage is not None:
-            self.tell(f"the file of leases is damaged: {found.damage}; {words or _NOBODY}")
+        content = self._look(open_plain)
+        if content.checksum:
+            return content.table
+
+        table, notice = with_evidence(content.table, find_evidence(self.path))
+        if content.damage is not None:
+            self.tell(f"the file of leases is damaged: {content.damage}; {notice or _NOBODY}")
+
         return table
 
     def agent(self) -> str:
-        """Return the socket of the agent that keeps the leases; empty if the file has them, or there is no file.
+        """Return the socket of the agent that keeps the leases.
+
+        It is empty if the file has them, or there is no file.
 
         Raises:
             InputError: as for `read`, or the file names an agent, and may be the work of other
@@ -388,7 +414,9 @@ class LeaseFile:
 
     @contextmanager
     def change(self, *, by_agent: bool = False) -> Iterator[Change]:
-        """Let the leases be changed; if they are, they are written when the block ends without an error.
+        """Let the leases be changed; write them when the block ends without an error.
+
+        They are written only if they have changed.
 
         Args:
             by_agent: also where an agent keeps the leases.
@@ -400,14 +428,16 @@ class LeaseFile:
         """
         check_trusted(self.path, "the lease file")
         with locked(self._lock, self.tell) as lock:
-            found = self._look(open_own)
-            before = found.table
-            if not found.checksum or found.checksum != lock.checksum:
-                before = self._recovered(found, lock)
+            content = self._look(open_own)
+            before = content.table
+            if not content.checksum or content.checksum != lock.checksum:
+                before = self._recovered(content, lock)
             if before.agent and not by_agent:
                 raise AgentOwnsError(str(self.path), before.agent)
+
             change = Change(before)
             yield change
+
             after = change.table
             if after != before:
                 self._write(after, lock)
@@ -415,30 +445,33 @@ class LeaseFile:
                 # another process may have been given the same, by a lock of its own
                 raise InputError(f"the lock file was removed at {self.path}.lock; try again")
 
-    def _agent_of_journal(self, found: _Found, lock: Lock | None = None) -> str:
-        """Return the socket of the agent whose journal is beside a file that names none; empty: the file counts.
+    def _agent_of_journal(self, content: _Content, lock: Lock | None = None) -> str:
+        """Return the socket of the agent whose journal is beside a file that names none.
 
-        It does if there is no journal, or if the file is the one that was written last: nobody
-        removed it, or put an old one back.
+        It is empty where the file counts. It does if there is no journal, or if the file is the one
+        that was written last: nobody removed it, or put an old one back.
         """
-        if found.table.agent or not self.journal.exists():
-            return found.table.agent or ""
+        if content.table.agent or not self.journal.exists():
+            return content.table.agent or ""
 
-        written = lock.checksum if lock else ""
-        if lock is None:
-            with suppress(OSError), os.fdopen(open_plain(self._lock), "rb") as noted:
-                written = _note(noted.fileno())[1]
+        last_checksum = ""
+        if lock is not None:
+            last_checksum = lock.checksum
+        else:
+            with suppress(OSError), os.fdopen(open_plain(self._lock), "rb") as lock_file:
+                last_checksum = _note(lock_file.fileno())[1]
 
-        if found.checksum and found.checksum == written:
+        if content.checksum and content.checksum == last_checksum:
             return ""
 
-        with suppress(OSError), os.fdopen(open_plain(self.agent_lock), "rb") as file:
-            _, _, rest = file.read(_LONGEST_NOTES).partition(b"\n")
-            return os.fsdecode(rest.partition(b"\n")[0]) or _UNKNOWN_AGENT
+        with suppress(OSError), os.fdopen(open_plain(self.agent_lock), "rb") as agent_file:
+            _, _, after_note = agent_file.read(_LONGEST_NOTES).partition(b"\n")
+            socket, _, _ = after_note.partition(b"\n")
+            return os.fsdecode(socket) or _UNKNOWN_AGENT
 
         return _UNKNOWN_AGENT
 
-    def _look(self, opener: Callable[[Path, int], int]) -> _Found:
+    def _look(self, opener: Callable[[Path, int], int]) -> _Content:
         """Read the file as it is."""
         text: bytes | None = None
         with (
@@ -449,15 +482,15 @@ class LeaseFile:
             text = file.read(_LARGEST + 1)
 
         if text is None:
-            return _Found(LeaseTable())
+            return _Content(LeaseTable())
         if len(text) > _LARGEST:
             raise InputError(f"the file of leases {self.path} is larger than {_LARGEST} bytes")
 
         try:
-            return _Found(decode_table(text, str(self.path)), checksum(text))
+            return _Content(decode_table(text, str(self.path)), checksum(text))
         except DamagedError as damage:
             if is_lease_text(text) or self.path == default_state():
-                return _Found(LeaseTable(), damage=damage, text=text)
+                return _Content(LeaseTable(), damage=damage, text=text)
             raise InputError(f"{self.path} is no file of leases; it is left as it is") from None
 
     def _write(self, table: LeaseTable, lock: Lock) -> None:
@@ -468,29 +501,30 @@ class LeaseFile:
             replace_file(self.path, text)
         lock.note(checksum(text))
 
-    def _recovered(self, found: _Found, lock: Lock) -> LeaseTable:
-        """Complete the leases of a file that is damaged, missing, or not the one that was written last; say so.
+    def _recovered(self, content: _Content, lock: Lock) -> LeaseTable:
+        """Complete the leases of a file that is not the one that was written last; say so.
 
-        A damaged file is kept under another name. The new file takes its place in one step; killed
-        before that, one only has it set aside twice.
+        It may be damaged or missing. A damaged file is kept under another name. The new file takes
+        its place in one step; killed before that, one only has it set aside twice.
         """
-        table, words = with_evidence(found.table, find_evidence(self.path))
-        agent = self._agent_of_journal(found, lock)
+        table, notice = with_evidence(content.table, find_evidence(self.path))
+        agent = self._agent_of_journal(content, lock)
         if agent and not table.agent:
             table = msgspec.structs.replace(table, agent=agent)
-            words = f"the agent at {agent} has its leases" + (f"; {words}" if words else "")
+            notices = [f"the agent at {agent} has its leases", notice]
+            notice = "; ".join(filter(None, notices))
 
-        if found.damage is not None:
-            aside = set_aside(self.path, found.text)
+        if content.damage is not None:
+            aside = set_aside(self.path, content.text)
             self._write(table, lock)
             self.tell(
-                f"the file of leases was damaged and is now {aside}: {found.damage}; "
-                f"{words or _NOBODY}"
+                f"the file of leases was damaged and is now {aside}: {content.damage}; "
+                f"{notice or _NOBODY}"
             )
-        elif words:
+        elif notice:
             self._write(table, lock)
-            self.tell(f"the file of leases was removed or replaced at {self.path}; {words}")
+            self.tell(f"the file of leases was removed or replaced at {self.path}; {notice}")
         else:
-            lock.note(found.checksum)
+            lock.note(content.checksum)
 
         return table

@@ -22,18 +22,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alignup.host.leases.agent_messages import Grant
+    from alignup.host.leases.record import LeaseRecord, MachineIdentity
     from alignup.machine.cpuset import CPUSet
     from alignup.machine.machine import Machine
 
 
 class Lease:
-    """CPUs, memory and devices that this process holds until it gives them back, or ends; a context manager.
+    """CPUs, memory and devices that this process holds until it gives them back, or ends.
 
-    >>> with lease(cpus=2, machine="xeon-2s", state="/tmp/leases.json", bind=False) as held:  # doctest: +SKIP
+    >>> with lease(  # doctest: +SKIP
+    ...     cpus=2, machine="xeon-2s", state="/tmp/leases.json", bind=False
+    ... ) as held:
     ...     print(held.cpus)
     0,64
 
-    Made by `lease`.
+    A context manager, made by `lease`.
 
     A child made by `os.fork` may look at it, but only the process that took it can give it back.
     """
@@ -65,7 +68,10 @@ class Lease:
 
     @property
     def numa_nodes(self) -> tuple[int, ...]:
-        """Kernel ids of the NUMA nodes of its CPUs and memory; without either, those near its devices."""
+        """Kernel ids of the NUMA nodes of its CPUs and memory.
+
+        Without either, those near its devices.
+        """
         return self._record.numa_nodes
 
     @property
@@ -84,7 +90,10 @@ class Lease:
         return self._grant.is_here
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that `alignup run` would set, to be passed to a child."""
+        """Return the variables that `alignup run` would set in an environment.
+
+        They can be passed to a child.
+        """
         return self._grant.environment()
 
     def release(self) -> None:
@@ -110,7 +119,9 @@ class Lease:
             self._source.give_back(self._record)
 
     def bind(self) -> None:
-        """Bind the calling thread to the CPUs and the memory, if none is bound yet; `release` undoes it.
+        """Bind the calling thread to the CPUs and the memory, if none is bound yet.
+
+        `release` undoes it.
 
         Raises:
             AllocationError: the kernel does not let the thread use these CPUs, or the lease was
@@ -143,8 +154,8 @@ class Lease:
     def __del__(self) -> None:
         # not there if the construction failed
         if getattr(self, "_is_held", False) and self._pid == os.getpid():
-            words = f"lease {self.name!r} was not released; it is held until this process ends"
-            warnings.warn(words, ResourceWarning, source=self, stacklevel=2)
+            message = f"lease {self.name!r} was not released; it is held until this process ends"
+            warnings.warn(message, ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:
         record = self._record
@@ -220,35 +231,39 @@ def lease(
     )
     check_wait(wait, "wait")
 
-    def load(wanted: list[str]) -> Site:
+    def load(resource_names: list[str]) -> Site:
         from alignup.claims.read import resources_of  # noqa: PLC0415  # few leases have claims
 
         claims = resources_of(resources, "resources") if resources else None
         return load_site(
-            machine, resources=wanted, selectors=device_resources, devices=inventory, claims=claims
+            machine,
+            resources=resource_names,
+            selectors=device_resources,
+            devices=inventory,
+            claims=claims,
         )
 
-    given = {
+    agent_options = {
         "machine": machine != HERE,
         "device_resources": device_resources,
         "inventory": inventory,
         "resources": resources,
     }
-    told = ", ".join(argument for argument, value in given.items() if value)
-    source = open_source(Path(state) if state is not None else None, _warn, load, told)
-    taken = _take(request, source, wait)
+    named_options = ", ".join(argument for argument, value in agent_options.items() if value)
+    source = open_source(Path(state) if state is not None else None, _warn, load, named_options)
+    new_lease = _take(request, source, wait)
     # nobody can be bound to CPUs of another machine
-    if bind and taken.is_here:
+    if bind and new_lease.is_here:
         try:
-            taken.bind()
+            new_lease.bind()
         except BaseException:
-            taken.release()
+            new_lease.release()
             raise
 
-    return taken
+    return new_lease
 
 
-def _take(wanted: Request, source: FileSource | AgentSource, wait: float | None) -> Lease:
+def _take(demand: Request, source: FileSource | AgentSource, wait: float | None) -> Lease:
     """Return the lease of what is wanted for this process, which nothing is bound to yet.
 
     Raises:
@@ -256,16 +271,18 @@ def _take(wanted: Request, source: FileSource | AgentSource, wait: float | None)
         InputError: whoever keeps leases cannot be used.
     """
     evidence = evidence_file()
+
+    def show(lease: LeaseRecord, machine: MachineIdentity, state: Path) -> None:
+        show_evidence(evidence_of(lease, machine, state), evidence)
+
     try:
+        command = " ".join(sys.orig_argv).encode("utf-8", "backslashreplace").decode()
         request = LeaseRequest(
-            wanted,
+            demand,
             identify(os.getpid()),
-            command=" ".join(sys.orig_argv).encode("utf-8", "backslashreplace").decode()[:100]
-            or "python",
+            command=command[:100] or "python",
             name=f"python-{os.getpid()}",
-            show=lambda lease, machine, state: show_evidence(
-                evidence_of(lease, machine, state), evidence
-            ),
+            show=show,
         )
         return Lease(source.acquire(request, wait), source, evidence)
     except BaseException:

@@ -1,10 +1,10 @@
-"""Keeps a node whose pods are leases: decides which CPUs, memory and devices a request gets, and takes them back.
+"""Keeps a node whose pods are leases: decides what a request gets, and takes it back.
 
-The decision is that of the kubelet's managers, with a static CPU manager; each request brings its
-own policy. Memory has a say in it too, and is then taken near the CPUs (`NearMemory`), or as a
-kubelet's Static memory manager would where the site wants that. A request for a part of the machine
-gets exactly that part. The words about who holds what, and the file or the agent that keeps the
-leases, are left to others.
+The decision about CPUs, memory and devices is that of the kubelet's managers, with a static CPU
+manager; each request brings its own policy. Memory has a say in it too, and is then taken near the
+CPUs (`NearMemory`), or as a kubelet's Static memory manager would where the site wants that. A
+request for a part of the machine gets exactly that part. The words about who holds what, and the
+file or the agent that keeps the leases, are left to others.
 """
 
 from __future__ import annotations
@@ -76,30 +76,33 @@ def id_words(lease_id: str) -> str:
 
 
 class NearMemory:
-    """The hint provider of memory without groups of nodes: a set of nodes will do if enough is free there in all.
+    """The hint provider of memory without groups of nodes.
 
-    It gives none by itself: `take` does, once the CPUs are known.
+    A set of nodes will do if enough is free there in all. It gives none by itself: `take` does,
+    once the CPUs are known.
 
     Args:
         machine: whose memory is given out.
         rule: which nodes give some; there is one at least.
     """
 
-    __slots__ = ("_capacity", "_given", "_held", "_machine", "_rule")
+    __slots__ = ("_by_lease", "_capacity", "_machine", "_rule", "_used")
 
     name = _MEMORY
 
     def __init__(self, machine: Machine, rule: MemoryRule) -> None:
-        places = rule.open_nodes(machine)
-        self._machine, self._rule = machine, rule
+        open_nodes = rule.open_nodes(machine)
+        self._machine = machine
+        self._rule = rule
+        # Bytes by position.
         self._capacity = [
-            node.memory_by_type[_MEMORY] if places >> position & 1 else 0
+            node.memory_by_type[_MEMORY] if open_nodes >> position & 1 else 0
             for position, node in enumerate(machine.numa_nodes)
         ]
-        self._given = [0] * len(self._capacity)
-        self._held: dict[str, dict[int, int]] = {}
+        self._used = [0] * len(self._capacity)
+        self._by_lease: dict[str, dict[int, int]] = {}
 
-    def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:  # noqa: ARG002  # as every provider's
+    def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:  # noqa: ARG002
         """Return the sets of nodes where enough is free."""
         return self._hints(container.memory)
 
@@ -111,7 +114,9 @@ class NearMemory:
         size = dict(requests).get(_MEMORY)
         if not size:
             return None
-        count, everywhere = len(self._capacity), (1 << len(self._capacity)) - 1
+
+        count = len(self._capacity)
+        everywhere = (1 << count) - 1
         fewest = smallest_size(count, [(None, self._capacity, size)], everywhere) or count
         demands = [(None, self._free(), size)]
         return {_MEMORY: feasible_hints(count, demands, universe=everywhere, preferred_size=fewest)}
@@ -133,40 +138,47 @@ class NearMemory:
             AllocationError: too little is free.
         """
         rule = replace(self._rule, source="cpus") if strict else self._rule
-        taken = take_near(self._machine, rule, home, self._free(), size)
-        if sum(taken.values()) < size:
-            here = ", ".join(map(str, ids_of(home, self._machine.numa_node_ids)))
-            near = (
-                f" on the NUMA nodes of its CPUs ({here})" if rule.source == "cpus" and home else ""
-            )
-            why = f", and policy {policy} takes none elsewhere" if strict and near else ""
-            raise AllocationError(
-                f"too little memory is free{near}{why}: {in_words(self._account(size))[_MEMORY]}"
-            )
+        sizes = take_near(self._machine, rule, home, self._free(), size)
+        if sum(sizes.values()) < size:
+            where = ""
+            if rule.source == "cpus" and home:
+                node_ids = ", ".join(map(str, ids_of(home, self._machine.numa_node_ids)))
+                where = f" on the NUMA nodes of its CPUs ({node_ids})"
+            if strict and where:
+                where += f", and policy {policy} takes none elsewhere"
 
-        self._hold(lease_id, taken)
+            account = in_words(self._account(size))[_MEMORY]
+            raise AllocationError(f"too little memory is free{where}: {account}")
+
+        self._hold(lease_id, sizes)
 
     def adopt(self, lease_id: str, shares: Mapping[int, int]) -> None:
-        """Note memory, by kernel node id, that a lease was given before; nodes that the machine lacks are ignored."""
+        """Note memory, by kernel node id, that a lease was given before.
+
+        Nodes that the machine lacks are ignored.
+        """
         ids = self._machine.numa_node_ids
-        self._hold(
-            lease_id, {ids.index(node): size for node, size in shares.items() if node in ids}
-        )
+        sizes = {ids.index(node_id): size for node_id, size in shares.items() if node_id in ids}
+        self._hold(lease_id, sizes)
 
-    def _hold(self, lease_id: str, taken: dict[int, int]) -> None:
-        self._held[lease_id] = taken
-        for position, size in taken.items():
-            self._given[position] += size
+    def _hold(self, lease_id: str, sizes: dict[int, int]) -> None:
+        self._by_lease[lease_id] = sizes
+        for position, size in sizes.items():
+            self._used[position] += size
 
-    def release(self, pod_uid: str, container_name: str) -> None:  # noqa: ARG002  # as every provider's
+    def release(self, pod_uid: str, container_name: str) -> None:  # noqa: ARG002
         """Take back what a lease holds, if anything."""
-        for position, size in self._held.pop(pod_uid, {}).items():
-            self._given[position] -= size
+        for position, size in self._by_lease.pop(pod_uid, {}).items():
+            self._used[position] -= size
 
     def shares(self, lease_id: str) -> dict[str, dict[int, int]]:
         """Return by type and kernel node id the bytes that a lease holds, the nearest first."""
-        taken, ids = self._held.get(lease_id, {}), self._machine.numa_node_ids
-        return {_MEMORY: {ids[position]: size for position, size in taken.items()}} if taken else {}
+        sizes = self._by_lease.get(lease_id)
+        if not sizes:
+            return {}
+
+        ids = self._machine.numa_node_ids
+        return {_MEMORY: {ids[position]: size for position, size in sizes.items()}}
 
     def account(self, pod: Pod, container: Container | None) -> Accounts:
         """Return the bytes asked for, and those free on each node; see `HintProvider`."""
@@ -177,10 +189,12 @@ class NearMemory:
         return {_MEMORY: MemoryAccount(size, tuple(self._free()), self._machine.numa_node_ids)}
 
     def _free(self) -> list[int]:
-        """Return the bytes that are free, by position; a lease of other rules can hold what this one does not give."""
-        return [
-            max(0, there - given) for there, given in zip(self._capacity, self._given, strict=True)
-        ]
+        """Return the bytes that are free, by position.
+
+        A lease of other rules can hold what this one does not give.
+        """
+        nodes = zip(self._capacity, self._used, strict=True)
+        return [max(0, capacity - used) for capacity, used in nodes]
 
 
 class LeaseNode:
@@ -201,13 +215,13 @@ class LeaseNode:
         # The devices by resource, as they were reported last; this and the node are to be looked at
         # by others.
         self.inventory: dict[str, Sequence[Device]] = {**site.inventory, _NO_RESOURCE: ()}
+
         has_memory = any(node.memory > _LITTLE for node in site.machine.numa_nodes)
         has_memory = has_memory and bool(site.memory_rule.open_nodes(site.machine))
-        self._memory = (
-            NearMemory(site.machine, site.memory_rule)
-            if has_memory and not site.as_kubelet
-            else None
-        )
+        self._memory: NearMemory | None = None
+        if has_memory and not site.as_kubelet:
+            self._memory = NearMemory(site.machine, site.memory_rule)
+
         config = _config(site, version, has_memory=has_memory and site.as_kubelet)
         providers = [self._memory] if self._memory is not None else []
         plugins = plugins_of(site.preferred_sets)
@@ -215,8 +229,9 @@ class LeaseNode:
             site.placed, config, self.inventory, plugins, providers=providers, pair=site.pair
         )
         if site.claims is not None:
-            here = platform.node() if site.claims.by_node.get(platform.node()) else ""
-            self.node.know_claims(_for_leases(site.claims), name=here, dra_hints=True)
+            host = platform.node()
+            name = host if site.claims.by_node.get(host) else ""
+            self.node.know_claims(_for_leases(site.claims), name=name, dra_hints=True)
 
         self._policies: dict[str, tuple[Policy, Scope]] = {}
 
@@ -238,19 +253,26 @@ class LeaseNode:
     @property
     def resources(self) -> set[str]:
         """The resources of which devices may be asked for, claims among them."""
-        known = self.node.claims
-        claims = (f"{CLAIM}{one.name}" for one in (known.resources.templates if known else ()))
-        return {*self.inventory, *claims} - {_NO_RESOURCE}
+        resources = set(self.inventory)
+        if self.node.claims is not None:
+            templates = self.node.claims.resources.templates
+            resources.update(f"{CLAIM}{template.name}" for template in templates)
+        return resources - {_NO_RESOURCE}
 
     def adopt(self, lease: LeaseRecord) -> None:
-        """Note what a lease holds that was decided elsewhere; devices of unknown resources are ignored.
+        """Note what a lease holds that was decided elsewhere.
+
+        Devices of unknown resources are ignored.
 
         Raises:
             AllocationError: another lease has some of it; nothing was noted.
         """
-        node, cpus, memory = self.node, int(lease.cpus), lease.memory_by_node
-        known = {name: ids for name, ids in lease.devices.items() if name in self.inventory}
+        node = self.node
+        cpus = int(lease.cpus)
+        memory = lease.memory_by_node
+        devices = {name: ids for name, ids in lease.devices.items() if name in self.inventory}
         claims = {name: ids for name, ids in lease.devices.items() if name.startswith(CLAIM)}
+
         try:
             if node.memory is not None and memory:
                 node.memory.adopt(lease.id, _CONTAINER, memory, f"{_LEASE}/{id_words(lease.id)}")
@@ -258,8 +280,8 @@ class LeaseNode:
                 self._memory.adopt(lease.id, memory[_MEMORY])
             if node.cpu is not None and cpus:
                 node.cpu.adopt(lease.id, _CONTAINER, cpus)
-            if node.devices is not None and known:
-                node.devices.adopt(lease.id, _CONTAINER, known)
+            if node.devices is not None and devices:
+                node.devices.adopt(lease.id, _CONTAINER, devices)
             if node.claims is not None:
                 node.claims.adopt(lease.id, claims)
         except AllocationError:
@@ -286,126 +308,143 @@ class LeaseNode:
             InputError: the machine cannot be asked for that, such as a part of more parts than it
                 has CPUs.
         """
-        wanted = request.wanted
-        if wanted.part is None:
-            cpus, devices = self._admit(wanted, request.id)
+        demand = request.demand
+        if demand.part is None:
+            cpus, devices = self._admit(demand, request.id)
         else:
-            cpus, devices = self._take_part(request, leases, self.part_of(wanted))
+            cpus, devices = self._take_part(request, leases, self.part_of(demand))
 
-        shares = self._shares(wanted, request.id, cpus, devices)
+        shares = self._shares(demand, request.id, cpus, devices)
+        memory = [
+            MemoryShare(node_id, kind, size)
+            for kind, sizes in shares.items()
+            for node_id, size in sizes.items()
+        ]
         return LeaseRecord(
             id=request.id,
             name=request.name,
             process=request.holder,
             keeper=request.keeper,
             command=request.command,
-            policy=wanted.policy,
+            policy=demand.policy,
             cpus=cpus,
             taken_at=int(time.time()),
             numa_nodes=self._numa_nodes(cpus, shares, devices),
-            memory=tuple(
-                MemoryShare(node, kind, size)
-                for kind, taken in shares.items()
-                for node, size in taken.items()
-            ),
+            memory=tuple(memory),
             devices={resource: ids for resource, ids in devices.items() if ids},
         )
 
     def _shares(
-        self, wanted: Request, lease_id: str, cpus: CPUSet, devices: Mapping[str, tuple[str, ...]]
+        self, demand: Request, lease_id: str, cpus: CPUSet, devices: Mapping[str, tuple[str, ...]]
     ) -> Mapping[str, Mapping[int, int]]:
-        """Return the memory of a lease, by type and kernel node id; without a kubelet's rules it is taken now.
+        """Return the memory of a lease, by type and kernel node id.
+
+        Without a kubelet's rules it is taken now.
 
         Raises:
             AllocationError: too little is free; the lease holds nothing.
         """
         if self.node.memory is not None:
             return self.node.memory.shares(lease_id, _CONTAINER)
-        if self._memory is None or not wanted.memory:
+        if self._memory is None or not demand.memory:
             return {}
 
         machine = self._site.machine
-        home = overlapping(machine.node_cpus, int(cpus)) or bit_set(
-            map(machine.position, self._near(devices))
-        )
+        home = overlapping(machine.node_cpus, int(cpus))
+        if not home:
+            home = bit_set(map(machine.position, self._near(devices)))
+
         affinity = self.node.manager.affinities(lease_id).get(_CONTAINER)
         if not home and affinity is not None and affinity.affinity is not None:
             home = int(affinity.affinity)
 
-        strict = wanted.policy in STRICT_POLICIES
+        strict = demand.policy in STRICT_POLICIES
         try:
-            self._memory.take(lease_id, wanted.memory, home, wanted.policy, strict=strict)
+            self._memory.take(lease_id, demand.memory, home, demand.policy, strict=strict)
         except AllocationError:
             self.release(lease_id)
             raise
 
         return self._memory.shares(lease_id)
 
-    def part_of(self, wanted: Request) -> Part:
+    def part_of(self, demand: Request) -> Part:
         """Return the part of the machine that a request for one names.
 
         Raises:
             InputError: the machine cannot be cut so.
         """
-        assert wanted.part is not None  # noqa: S101  # asked only then
-        cpus = wanted.cpus * self._site.threads
-        parts = cut_machine(self._site, self.inventory, wanted.part.parts, cpus, wanted.devices)
-        return parts[wanted.part.rank]
+        assert demand.part is not None  # noqa: S101  # asked only then
+        cpus = demand.cpus * self._site.threads
+        parts = cut_machine(self._site, self.inventory, demand.part.parts, cpus, demand.devices)
+        return parts[demand.part.rank]
 
     def _policy(self, name: str) -> tuple[Policy, Scope]:
         """Return a policy and its scope, made when it is first asked for."""
-        found = self._policies.get(name)
-        if found is None:
+        if name not in self._policies:
             machine = self._site.machine
             options = self.node.config.topology_manager_policy_options
             policy = make_policy(name, len(machine.numa_nodes), machine.distance_matrix, options)
-            found = self._policies[name] = policy, make_scope("container", policy)
-        return found
+            self._policies[name] = policy, make_scope("container", policy)
 
-    def _admit(self, wanted: Request, uid: str) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
+        return self._policies[name]
+
+    def _admit(self, demand: Request, uid: str) -> tuple[CPUSet, Mapping[str, tuple[str, ...]]]:
         """Return the CPUs and devices that the node decides on.
 
         Raises:
             AllocationError: the node refuses.
         """
         node = self.node
-        pod = self._pod(wanted, uid)
+        pod = self._pod(demand, uid)
         with node.manager.lock:
             restore = node.bindings() if pod.memory else None
-            refusal = node.manager.decide(pod, *self._policy(wanted.policy))
+            policy, scope = self._policy(demand.policy)
+            refusal = node.manager.decide(pod, policy, scope)
             if refusal is not None and restore is not None:
                 restore()
 
         if refusal is not None:
-            from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415  # startup counts
+            # startup counts
+            from alignup.topology_manager.refusal_message import cause  # noqa: PLC0415
 
             why = cause(refusal, self._site.machine.numa_node_ids)
             raise AllocationError(
                 refusal.detail or f"policy {refusal.policy}: {why}", refusal.reason
             )
 
-        own = None if node.cpu is None else node.cpu.cpus(uid, _CONTAINER)
-        given = {} if node.devices is None else dict(node.devices.devices(uid, _CONTAINER))
-        for name, held in (
-            node.claims.held.get(uid, {}) if node.claims is not None else {}
-        ).items():
-            resource = f"{CLAIM}{name.rpartition('/')[0]}"
-            ids = (str(one.id) for one in held.allocated or ())
-            given[resource] = (*given.get(resource, ()), *ids)
+        cpus = None
+        if node.cpu is not None:
+            cpus = node.cpu.cpus(uid, _CONTAINER)
 
-        return own or CPUSet(), given
+        devices: dict[str, tuple[str, ...]] = {}
+        if node.devices is not None:
+            devices.update(node.devices.devices(uid, _CONTAINER))
+        if node.claims is not None:
+            for name, claim in node.claims.held.get(uid, {}).items():
+                template, _, _ = name.rpartition("/")
+                resource = f"{CLAIM}{template}"
+                ids = (str(device.id) for device in claim.allocated or ())
+                devices[resource] = (*devices.get(resource, ()), *ids)
 
-    def _pod(self, wanted: Request, uid: str) -> Pod:
+        return cpus or CPUSet(), devices
+
+    def _pod(self, demand: Request, uid: str) -> Pod:
         """Return what is asked for, as a pod of one container."""
-        memory = ((_MEMORY, wanted.memory),) if wanted.memory else ()
-        devices = tuple(one for one in wanted.devices.items() if one[0] in self.inventory)
-        claims = tuple(
-            PodClaim(f"{name.removeprefix(CLAIM)}/{number}", template=name.removeprefix(CLAIM))
-            for name, count in wanted.devices.items()
-            if name.startswith(CLAIM)
-            for number in range(count)
+        memory = ((_MEMORY, demand.memory),) if demand.memory else ()
+        devices = tuple(
+            (resource, count)
+            for resource, count in demand.devices.items()
+            if resource in self.inventory
         )
-        cpus = wanted.cpus * self._site.threads
+        claims = []
+        for resource, count in demand.devices.items():
+            if resource.startswith(CLAIM):
+                template = resource.removeprefix(CLAIM)
+                claims += [
+                    PodClaim(f"{template}/{number}", template=template) for number in range(count)
+                ]
+
+        cpus = demand.cpus * self._site.threads
         container = Container(_CONTAINER, exclusive_cpus=cpus, memory=memory, devices=devices)
         return Pod(
             uid=uid,
@@ -416,7 +455,7 @@ class LeaseNode:
             exclusive_cpus=cpus,
             memory=memory,
             devices=devices,
-            constraints=NodeConstraints(claims=claims),
+            constraints=NodeConstraints(claims=tuple(claims)),
         )
 
     def _take_part(
@@ -429,10 +468,10 @@ class LeaseNode:
         """
         _check_part_free(part, leases)
         node = self.node
-        if node.memory is not None and request.wanted.memory:
+        if node.memory is not None and request.demand.memory:
             machine = self._site.machine
             mask = BitMask([machine.position(numa_id) for numa_id in part.numa_nodes])
-            pod = self._pod(request.wanted, request.id)
+            pod = self._pod(request.demand, request.id)
             node.memory.allocate(pod, pod.containers[0], TopologyHint(mask, True))
 
         devices = dict(part.devices)
@@ -447,37 +486,44 @@ class LeaseNode:
         shares: Mapping[str, Mapping[int, int]],
         devices: Mapping[str, tuple[str, ...]],
     ) -> tuple[int, ...]:
-        """Return the ids of the nodes of some CPUs and memory; without either, those near some devices."""
+        """Return the ids of the nodes of some CPUs and memory.
+
+        Without either, those near some devices.
+        """
         machine = self._site.machine
         nodes = set(ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids))
-        nodes |= {numa_id for taken in shares.values() for numa_id, size in taken.items() if size}
+        nodes |= {numa_id for sizes in shares.values() for numa_id, size in sizes.items() if size}
         return tuple(sorted(nodes or self._near(devices)))
 
     def _near(self, devices: Mapping[str, tuple[str, ...]]) -> set[int]:
         """Return the nodes that some devices are near to."""
-        known = self.node.claims
-        near: Mapping[str, tuple[int, ...] | None] = {}
-        if known is not None:
-            near = {str(one): nodes[:1] for one, nodes in known.near.items()}
-        found: set[int] = set()
+        nodes_of_claims: Mapping[str, tuple[int, ...] | None] = {}
+        if self.node.claims is not None:
+            near = self.node.claims.near
+            nodes_of_claims = {str(device_id): node_ids[:1] for device_id, node_ids in near.items()}
+
+        near_nodes: set[int] = set()
         for resource, ids in devices.items():
-            is_claim = resource.startswith(CLAIM)
-            places = (
-                near if is_claim else {one.id: one.numa_nodes for one in self.inventory[resource]}
-            )
-            found.update(*(places.get(identity) or () for identity in ids))
-        return found
+            nodes_by_id = nodes_of_claims
+            if not resource.startswith(CLAIM):
+                nodes_by_id = {device.id: device.numa_nodes for device in self.inventory[resource]}
+            for device_id in ids:
+                near_nodes.update(nodes_by_id.get(device_id) or ())
+
+        return near_nodes
 
 
-def _for_leases(known: Resources) -> Resources:
-    """Return the objects of claims for leases, each of which has claims of its own, made as of templates."""
-    claims = [one for one in known.claims if one.allocated is None]
-    templates = tuple(structs.replace(one, namespace=_LEASE) for one in (*claims, *known.templates))
-    return replace(
-        known,
-        claims=tuple(one for one in known.claims if one.allocated is not None),
-        templates=templates,
-    )
+def _for_leases(resources: Resources) -> Resources:
+    """Return the objects of claims for leases.
+
+    Each lease has claims of its own, made as of templates.
+    """
+    allocated = [claim for claim in resources.claims if claim.allocated is not None]
+    free = [claim for claim in resources.claims if claim.allocated is None]
+    templates = [
+        structs.replace(template, namespace=_LEASE) for template in (*free, *resources.templates)
+    ]
+    return replace(resources, claims=tuple(allocated), templates=tuple(templates))
 
 
 def cut(
@@ -496,15 +542,12 @@ def cut(
     if threads > 1 and not cpus_per_part:
         cpus_per_part = site.placed.cpu_count // count // threads
 
-    parts = cut_machine(site, inventory, count, cpus_per_part * threads, devices)
-    return tuple(
-        replace(
-            part,
-            cpus=site.bound(part.cpus),
-            visible=visible_variables(part.devices, inventory, site.machine),
-        )
-        for part in parts
-    )
+    parts = []
+    for part in cut_machine(site, inventory, count, cpus_per_part * threads, devices):
+        visible = visible_variables(part.devices, inventory, site.machine)
+        parts.append(replace(part, cpus=site.bound(part.cpus), visible=visible))
+
+    return tuple(parts)
 
 
 def notes(site: Site, parts: Sequence[Part]) -> Iterator[str]:
@@ -518,15 +561,14 @@ def notes(site: Site, parts: Sequence[Part]) -> Iterator[str]:
             "for all"
         )
 
-    given = {node for part in parts for node, _ in part.memory}
-    places = ids_of(site.memory_rule.open_nodes(site.machine), site.machine.numa_node_ids)
+    part_nodes = {node_id for part in parts for node_id, _ in part.memory}
+    open_nodes = ids_of(site.memory_rule.open_nodes(site.machine), site.machine.numa_node_ids)
+    unused = set(open_nodes) - part_nodes
     nodes = (site.whole or site.machine).numa_nodes
-    lost = CPUSet(
-        node.id for node in nodes if node.id in places and node.id not in given and not node.cores
-    )
-    if lost:
+    unused_nodes = CPUSet(node.id for node in nodes if node.id in unused and not node.cores)
+    if unused_nodes:
         yield (
-            f"NUMA nodes {lost} have memory and no CPUs, and no part has any of it: "
+            f"NUMA nodes {unused_nodes} have memory and no CPUs, and no part has any of it: "
             "--memory-kind any shares it out"
         )
 
@@ -538,7 +580,9 @@ def cut_machine(
     cpus: int,
     devices: Mapping[str, int],
 ) -> tuple[Part, ...]:
-    """Return a machine in equal parts: those of `split_machine`, or with options what the CPU manager gives.
+    """Return a machine in equal parts.
+
+    They are those of `split_machine`, or with options what the CPU manager gives.
 
     Args:
         site: the machine.
@@ -554,12 +598,15 @@ def cut_machine(
 
     has_claims = any(name.startswith(CLAIM) for name in devices)
     options = site.cpu_options
-    own = CpuOptions(
-        full_pcpus_only=options.full_pcpus_only and not site.as_kubelet,
-        prefer_align_cpus_by_uncorecache=options.prefer_align_cpus_by_uncorecache
-        and not site.as_kubelet,
-    )
-    if (options == own or site.layout) and not has_claims:
+    # Those that `split_machine` knows too, where a part is not what a kubelet would give.
+    split_options = CpuOptions()
+    if not site.as_kubelet:
+        split_options = CpuOptions(
+            full_pcpus_only=options.full_pcpus_only,
+            prefer_align_cpus_by_uncorecache=options.prefer_align_cpus_by_uncorecache,
+        )
+
+    if (options == split_options or site.layout) and not has_claims:
         return split_machine(
             site.placed if site.idle_siblings else site.machine,
             count,
@@ -569,29 +616,28 @@ def cut_machine(
             preferred_sets=site.preferred_sets,
             pair=site.pair,
             layout=site.layout,
-            same_l3=own.prefer_align_cpus_by_uncorecache,
-            full_cores=own.full_pcpus_only,
+            same_l3=split_options.prefer_align_cpus_by_uncorecache,
+            full_cores=split_options.full_pcpus_only,
             memory=site.memory_rule,
         )
 
     threads = max(len(core.cpus) for node in site.machine.numa_nodes for core in node.cores)
     share = cpus or site.machine.cpu_count // count // threads * threads
-    wanted = Request(cpus=share, devices=dict(sorted(devices.items())), policy=DEFAULT_POLICY)
+    demand = Request(cpus=share, devices=dict(sorted(devices.items())), policy=DEFAULT_POLICY)
     whole = replace(site, inventory=inventory, idle_siblings=False)
     node = LeaseNode(whole)
-    made = []
+    leases = []
     for rank in range(count):
         request = LeaseRequest(
-            wanted, ProcessIdentity(0, 0, "", 0), command="", name="", id=f"part {rank}"
+            demand, ProcessIdentity(0, 0, "", 0), command="", name="", id=f"part {rank}"
         )
         try:
-            made.append(node.place(request))
+            leases.append(node.place(request))
         except AllocationError as error:
             raise InputError(f"part {rank} of {count} does not fit: {error.detail}") from error
 
-    return parts_with(
-        site.machine, [(int(lease.cpus), lease.devices) for lease in made], site.memory_rule
-    )
+    shares = [(int(lease.cpus), lease.devices) for lease in leases]
+    return parts_with(site.machine, shares, site.memory_rule)
 
 
 def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
@@ -600,20 +646,20 @@ def _check_part_free(part: Part, leases: Iterable[LeaseRecord]) -> None:
     Raises:
         AllocationError: one has.
     """
-    number = f"part {part.rank} of the machine (CPUs {part.cpus})"
-    for other in leases:
-        twice = other.cpus & part.cpus
-        if twice:
+    refusal = f"part {part.rank} of the machine (CPUs {part.cpus}) is not free"
+    for lease in leases:
+        common_cpus = lease.cpus & part.cpus
+        if common_cpus:
             raise AllocationError(
-                f"{number} is not free: CPUs {twice} are in use by '{id_words(other.id)}'"
+                f"{refusal}: CPUs {common_cpus} are in use by '{id_words(lease.id)}'"
             )
 
         for resource, ids in part.devices.items():
-            both = sorted(set(ids) & set(other.devices.get(resource, ())))
-            if both:
-                got = f"{resource} {', '.join(both)}"
+            common_ids = sorted(set(ids) & set(lease.devices.get(resource, ())))
+            if common_ids:
                 raise AllocationError(
-                    f"{number} is not free: {got} in use by '{id_words(other.id)}'"
+                    f"{refusal}: {resource} {', '.join(common_ids)} in use by "
+                    f"'{id_words(lease.id)}'"
                 )
 
 

@@ -1,10 +1,10 @@
-"""Decides who gets what of a machine, for one user or many: requests in, decisions and journal entries out.
+"""Decides who gets what of a machine, for one user or many.
 
-A state machine without clocks, files, sockets and processes, so that every state can be tested. The
-file of leases is such a ledger, loaded, asked and stored under a lock; the agent has one for as
-long as it runs. A lease is made in two steps: `ask` sets everything aside, and `keep` makes it a
-lease, once the device plugins have agreed; `free` undoes either. The rules of placing are those of
-`alignup.host.leases.lease_node`.
+Requests come in, decisions and journal entries go out. It is a state machine without clocks, files,
+sockets and processes, so that every state can be tested. The file of leases is such a ledger,
+loaded, asked and stored under a lock; the agent has one for as long as it runs. A lease is made in
+two steps: `ask` sets everything aside, and `keep` makes it a lease, once the device plugins have
+agreed; `free` undoes either. The rules of placing are those of `alignup.host.leases.lease_node`.
 
 Who waits, and who may pass them, is in `alignup.host.leases.wait_queue`.
 """
@@ -68,6 +68,7 @@ class Ledger:
         self._site = site
         self._version = version
         self._owner = owner
+
         # To be looked at by others, and changed here only; leases whose plugins have not agreed yet
         # are among them.
         self.node = LeaseNode(site, version)
@@ -75,11 +76,14 @@ class Ledger:
         self._pending: set[str] = set()
         self.users = Users(limits, owner)
         self._queue = Queue()
+
         # Called with each entry for the journal, as it happens.
         self.record: Callable[[Entry], object] = lambda _entry: None
+
         self._with_preferences: set[str] = set()
         self._advice: Mapping[Question, tuple[str, ...] | str] = {}
         self._questions: list[Question] = []
+
         # Counts changes of devices.
         self._reports = 0
         # Why nothing is given at all; empty: leases are given.
@@ -102,28 +106,32 @@ class Ledger:
         *,
         are_new: bool = False,
     ) -> list[str]:
-        """Take over leases and a queue from before; return sentences about CPUs that the machine lacks now.
+        """Take over leases and a queue from before.
 
         Devices that nobody has reported yet are kept as unhealthy ones, so that they are not given
         to others when they are. `are_new`: they are not in the journal yet.
+
+        Returns:
+            Sentences about CPUs that the machine lacks now.
 
         Raises:
             InputError: something is held twice.
         """
         notices = []
-        there = self._site.machine.cpus
+        machine_cpus = CPUSet.from_int(self._site.machine.cpus)
         for lease in leases:
             for resource, ids in lease.devices.items():
-                known = self.node.inventory.get(resource, ())
-                if not (resource.startswith(CLAIM) or {one.id for one in known}.issuperset(ids)):
-                    self.update(
-                        resource, self._with_unhealthy(resource, known, ids), has_preferences=False
-                    )
+                if resource.startswith(CLAIM):
+                    continue
+                devices = self.node.inventory.get(resource, ())
+                if not {device.id for device in devices}.issuperset(ids):
+                    all_devices = self._with_unhealthy(resource, devices, ids)
+                    self.update(resource, all_devices, has_preferences=False)
 
-            missing = lease.cpus - CPUSet.from_int(there)
-            if missing:
+            missing_cpus = lease.cpus - machine_cpus
+            if missing_cpus:
                 notices.append(
-                    f"lease {lease.name!r} has CPUs {missing}, which this machine lacks now"
+                    f"lease {lease.name!r} has CPUs {missing_cpus}, which this machine lacks now"
                 )
 
             try:
@@ -150,9 +158,11 @@ class Ledger:
         Raises:
             InputError: a device id comes twice; nothing changed.
         """
-        held = (one for lease in self.leases.values() for one in lease.devices.get(resource, ()))
-        known = self._with_unhealthy(resource, devices, held)
-        self.node.update(resource, known, lambda *question: self._prefer(resource, *question))
+        held_ids = chain.from_iterable(
+            lease.devices.get(resource, ()) for lease in self.leases.values()
+        )
+        all_devices = self._with_unhealthy(resource, devices, held_ids)
+        self.node.update(resource, all_devices, lambda *question: self._prefer(resource, *question))
         self._reports += 1
         if has_preferences:
             self._with_preferences.add(resource)
@@ -160,55 +170,63 @@ class Ledger:
             self._with_preferences.discard(resource)
 
     def ask(self, request: LeaseRequest) -> LeaseRecord | Question:
-        """Set aside what a request gets, until `keep` or `free`; or return what a plugin is to be asked before.
+        """Set aside what a request gets, until `keep` or `free`.
 
-        The same request gets the same lease again.
+        Or return what a plugin is to be asked before. The same request gets the same lease again.
 
         Raises:
             AllocationError: it cannot be had now; nothing has changed.
             InputError: it can never be had.
         """
-        known = self.leases.get(request.id)
-        if known is not None:
-            if self.users.owner_of(known) != request.uid:
+        lease = self.leases.get(request.id)
+        if lease is not None:
+            if self.users.owner_of(lease) != request.uid:
                 raise InputError("the id of the lease is in use by another user")
-            return known
+            return lease
 
         if self.closed:
             raise AllocationError(self.closed)
 
-        for resource in request.wanted.devices:
+        for resource in request.demand.devices:
             offered = self.node.resources
             if resource not in offered:
-                there = ", ".join(sorted(offered)) or "none: no device plugin has registered"
+                names = ", ".join(sorted(offered)) or "none: no device plugin has registered"
                 raise InputError.at(
-                    "the devices of this machine", f"a resource that it has ({there})", resource
+                    "the devices of this machine", f"a resource that it has ({names})", resource
                 )
 
-        ahead = self._queue.ahead_of(request.waiter(), self._now()) if len(self._queue) else []
-        name = _free_name(self.users.of(request.uid), request.wanted.name, request.name)
+        ahead: list[Waiter] = []
+        if len(self._queue):
+            ahead = self._queue.ahead_of(request.waiter(), self._now())
+
+        name = _free_name(self.users.of(request.uid), request.demand.name, request.name)
         try:
-            found = self._place(request, name)
+            outcome = self._place(request, name)
         except AllocationError:
             if ahead:
                 raise self._behind(ahead, request.uid) from None
             raise
 
-        if ahead and isinstance(found, LeaseRecord) and not self._may_pass(found, ahead):
+        if ahead and isinstance(outcome, LeaseRecord) and not self._may_pass(outcome, ahead):
             raise self._behind(ahead, request.uid)
 
-        return found
+        return outcome
 
     def keep(
         self, lease_id: str, answer: DeviceAnswer | None = None, cgroup: str = ""
     ) -> LeaseRecord:
-        """Make a lease of what was set aside, with the answer of its device plugins and the cgroup of its command."""
+        """Make a lease of what was set aside, and return it.
+
+        It has the answer of its device plugins and the cgroup of its command.
+        """
         lease = self.leases[lease_id]
         if lease_id not in self._pending:
             return lease
+
         if answer is not None or cgroup:
             lease = msgspec.structs.replace(lease, answer=answer, cgroup=cgroup)
             self._note(lease)
+
         self._pending.discard(lease_id)
         self.leave(lease_id)
         self.record(Given(lease))
@@ -219,12 +237,14 @@ class Ledger:
         lease = self.leases.pop(lease_id, None)
         if lease is None:
             return None
+
         self.node.release(lease_id)
         self.users.remove(self.users.owner_of(lease), lease)
         if lease_id in self._pending:
             self._pending.discard(lease_id)
         else:
             self.record(Freed(lease_id))
+
         return lease
 
     def join(self, request: LeaseRequest) -> None:
@@ -238,10 +258,9 @@ class Ledger:
             return
 
         self._check_possible(request)
+        queued = [waiter for waiter in self._queue if self.users.owner_of(waiter) == request.uid]
+        self.users.check_waiting(request.uid, len(queued))
         waiter = request.waiter()
-        self.users.check_waiting(
-            request.uid, sum(self.users.owner_of(one) == request.uid for one in self._queue)
-        )
         self._queue.join(waiter)
         self.record(Joined(waiter))
 
@@ -253,21 +272,30 @@ class Ledger:
         return is_queued
 
     def heads(self) -> list[str]:
-        """Return the ids of queued requests to try now, in order of arrival: the first ones, and some behind them."""
-        found, behind, now = [], 0, self._now()
+        """Return the ids of queued requests to try now, in order of arrival.
+
+        They are the first ones, and some behind them.
+        """
+        now = self._now()
+        ids = []
+        behind = 0
         for waiter in self._queue:
             if self._queue.ahead_of(waiter, now):
                 behind += 1
                 if behind > _PASSING:
                     continue
-            found.append(waiter.id)
-        return found
+            ids.append(waiter.id)
+
+        return ids
 
     def named(self, name: str, uid: int) -> LeaseRecord | None:
-        """Return the lease of a user by its name; root and the owner of the ledger find those of others too."""
-        own = self.users.of(uid)
-        if name in own.names:
-            return own.leases[own.names[name]]
+        """Return the lease of a user by its name.
+
+        Root and the owner of the ledger find those of others too.
+        """
+        holdings = self.users.of(uid)
+        if name in holdings.names:
+            return holdings.leases[holdings.names[name]]
         if not self.users.is_admin(uid):
             return None
         return next((lease for lease in self.leases.values() if lease.name == name), None)
@@ -278,33 +306,35 @@ class Ledger:
         A lease that has memory of several nodes has so much of each. A device near several nodes
         counts with all of them, as in `0+1`; one near none with the empty name.
         """
-        machine, cpus, memory, devices = (
-            self._site.machine,
-            CPUSet(),
-            Counter[int](),
-            Counter[str](),
-        )
+        leased_cpus = CPUSet()
+        leased_memory = Counter[int]()
+        leased_devices = set[tuple[str, str]]()
         for lease in self.leases.values():
-            cpus |= lease.cpus
+            leased_cpus |= lease.cpus
             for share in lease.memory:
-                memory[share.numa_node] += share.size
-            devices.update(f"{name}\0{one}" for name, ids in lease.devices.items() for one in ids)
+                leased_memory[share.numa_node] += share.size
+            for resource, ids in lease.devices.items():
+                leased_devices.update((resource, device_id) for device_id in ids)
 
-        found: dict[tuple[str, str], tuple[int, int]] = {}
-        for node, there in zip(machine.numa_nodes, machine.node_cpus, strict=True):
-            held = (there & int(cpus)).bit_count()
-            found[str(node.id), "cpu"] = there.bit_count() - held, held
-            found[str(node.id), "memory"] = node.memory - memory[node.id], memory[node.id]
+        amounts: dict[tuple[str, str], tuple[int, int]] = {}
+        machine = self._site.machine
+        for node, node_cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True):
+            cpu_count = (node_cpus & int(leased_cpus)).bit_count()
+            size = leased_memory[node.id]
+            amounts[str(node.id), "cpu"] = node_cpus.bit_count() - cpu_count, cpu_count
+            amounts[str(node.id), "memory"] = node.memory - size, size
 
-        for resource, listed in self.node.inventory.items():
-            for device in listed:
+        for resource, devices in self.node.inventory.items():
+            for device in devices:
                 near = "+".join(map(str, device.numa_nodes or ()))
-                is_held = devices[f"{resource}\0{device.id}"]
-                is_free = int(device.healthy and not is_held)
-                free, held = found.get((near, resource), (0, 0))
-                found[near, resource] = free + is_free, held + is_held
+                free_count, leased_count = amounts.get((near, resource), (0, 0))
+                if (resource, device.id) in leased_devices:
+                    leased_count += 1
+                elif device.healthy:
+                    free_count += 1
+                amounts[near, resource] = free_count, leased_count
 
-        return found
+        return amounts
 
     def _now(self) -> Snapshot:
         """Return what decides who may pass whom."""
@@ -318,51 +348,62 @@ class Ledger:
     def _site_of_all(self, machine: Machine) -> Site:
         """Return a machine with the devices of now, as if all of them were well."""
         well = {
-            name: [replace(one, healthy=True) for one in some]
-            for name, some in self.node.inventory.items()
+            name: [replace(device, healthy=True) for device in devices]
+            for name, devices in self.node.inventory.items()
         }
         return replace(self._site_with(well), machine=machine)
 
     def _with_unhealthy(
-        self, resource: str, devices: Sequence[Device], held: Iterable[str]
+        self, resource: str, devices: Sequence[Device], held_ids: Iterable[str]
     ) -> tuple[Device, ...]:
-        """Return devices and, as unhealthy ones near the NUMA nodes that are known, those held that are not listed."""
-        missing = set(held) - {device.id for device in devices}
-        near = {
-            device.id: device.numa_nodes
-            for device in self.node.inventory.get(resource, ())
-            if missing
-        }
-        return (*devices, *(Device(one, near.get(one), healthy=False) for one in sorted(missing)))
+        """Return devices and those that are held and not among them, as unhealthy ones.
+
+        These are near the NUMA nodes that are known of them.
+        """
+        missing_ids = set(held_ids) - {device.id for device in devices}
+        if not missing_ids:
+            return tuple(devices)
+
+        known_devices = self.node.inventory.get(resource, ())
+        numa_nodes = {device.id: device.numa_nodes for device in known_devices}
+        unhealthy = [
+            Device(device_id, numa_nodes.get(device_id), healthy=False)
+            for device_id in sorted(missing_ids)
+        ]
+        return (*devices, *unhealthy)
 
     def _place(self, request: LeaseRequest, name: str) -> LeaseRecord | Question:
         """Set aside what the node decides on."""
-        wanted = request.wanted
-        if wanted.memory and not self.node.has_memory:
+        demand = request.demand
+        if demand.memory and not self.node.has_memory:
             raise InputError.at(
-                "memory", "a machine with memory that this process may use", wanted.memory
+                "memory", "a machine with memory that this process may use", demand.memory
             )
 
-        self._advice, self._questions = request.advice, []
+        self._advice = request.advice
+        self._questions = []
         try:
-            lease = self.node.place(request, self.leases.values() if wanted.part else ())
+            lease = self.node.place(request, self.leases.values() if demand.part else ())
         except AllocationError as error:
             if self._questions:
                 return self._questions[0]
-            detail = f"{self._named(error.detail, request.uid)}{self._held_now(request.uid)}{self._limit(request)}"
+            detail = self._named(error.detail, request.uid)
+            detail += self._held_now(request.uid)
+            detail += self._limit(request)
             raise AllocationError(detail, error.reason) from None
 
         if self._questions:
             self.node.release(lease.id)
             return self._questions[0]
-        if excess := self.users.excess(request.uid, lease):
+
+        excess = self.users.excess(request.uid, lease)
+        if excess:
             self.node.release(lease.id)
             raise AllocationError(excess)
 
         # None stands for the owner of the ledger, as in a file, which has one user
-        lease = msgspec.structs.replace(
-            lease, name=name, uid=None if request.uid == self._owner else request.uid
-        )
+        uid = None if request.uid == self._owner else request.uid
+        lease = msgspec.structs.replace(lease, name=name, uid=uid)
         self._pending.add(lease.id)
         self._note(lease)
         return lease
@@ -373,13 +414,18 @@ class Ledger:
         self.users.add(self.users.owner_of(lease), lease)
 
     def _may_pass(self, lease: LeaseRecord, ahead: Iterable[Waiter]) -> bool:
-        """Return whether a lease that was set aside delays none of those ahead; else, or on an error, free it."""
-        now, may_pass = self._now(), False
+        """Return whether a lease that was set aside delays none of those ahead.
+
+        If it does, or on an error, it is freed.
+        """
+        now = self._now()
+        may_pass = False
         try:
-            may_pass = not any(self._queue.delays(lease, first, now) for first in ahead)
+            may_pass = not any(self._queue.delays(lease, waiter, now) for waiter in ahead)
         finally:
             if not may_pass:
                 self.free(lease.id)
+
         return may_pass
 
     def _prefer(
@@ -404,7 +450,9 @@ class Ledger:
         return answer
 
     def _check_possible(self, request: LeaseRequest) -> None:
-        """Reject what could not be had if nobody held anything and all devices were well: it would wait for ever.
+        """Reject what could not be had if nobody held anything and all devices were well.
+
+        It would wait for ever.
 
         Raises:
             AllocationError: it is so.
@@ -413,67 +461,90 @@ class Ledger:
             lease = LeaseNode(self._site_of_all(self._site.machine), self._version).place(request)
         except AllocationError as error:
             raise AllocationError(f"{error.detail}{self._limit(request)}", error.reason) from None
-        if excess := self.users.excess(request.uid, lease, alone=True):
+
+        excess = self.users.excess(request.uid, lease, alone=True)
+        if excess:
             raise AllocationError(excess)
 
     def _behind(self, ahead: Sequence[Waiter], uid: int) -> AllocationError:
         """Return the refusal of a request that others came before."""
-        visible = [
-            one for one in ahead if self.users.is_admin(uid) or self.users.owner_of(one) == uid
-        ]
-        words = [f"pid {one.process.pid}" for one in visible]
+        visible = ahead
+        if not self.users.is_admin(uid):
+            visible = [waiter for waiter in ahead if self.users.owner_of(waiter) == uid]
+
+        descriptions = [f"pid {waiter.process.pid}" for waiter in visible]
         others = len(ahead) - len(visible)
-        words += [f"{counted(others, 'request')} of other users"] if others else []
+        if others:
+            descriptions.append(f"{counted(others, 'request')} of other users")
         return AllocationError(
-            f"earlier requests are waiting for the same resources: {', '.join(words)}"
+            f"earlier requests are waiting for the same resources: {', '.join(descriptions)}"
         )
 
     def _limit(self, request: LeaseRequest) -> str:
-        """Return words about the CPUs that this process may use, if the whole machine would have enough."""
+        """Return words about the CPUs that this process may use.
+
+        There are none if the whole machine would not have enough either.
+        """
         whole = self._site.whole
         if whole is None:
             return ""
+
         with suppress(AlignupError):
             LeaseNode(self._site_of_all(whole), self._version).place(request)
             return f"; {self._site.limit}"
+
         return ""
 
     def _held_now(self, uid: int) -> str:
-        """Return words about who holds something: a user's own leases by name, those of others by number."""
+        """Return words about who holds something.
+
+        They name a user's own leases, and count those of others.
+        """
         if not self.leases:
             return ""
         if self.users.is_admin(uid):
-            return f"; held now: {holders(tuple(self.leases.values()))}"
-        own = self.users.of(uid).leases
-        others = len(self.leases) - len(own)
-        words = [holders(tuple(own.values()))] if own else []
-        words += [f"{counted(others, 'lease')} of other users"] if others else []
-        return f"; held now: {', '.join(words)}"
+            return f"; held now: {holders(self.leases.values())}"
+
+        descriptions = []
+        own_leases = self.users.of(uid).leases
+        if own_leases:
+            descriptions.append(holders(own_leases.values()))
+        others = len(self.leases) - len(own_leases)
+        if others:
+            descriptions.append(f"{counted(others, 'lease')} of other users")
+        return f"; held now: {', '.join(descriptions)}"
 
     def _named(self, detail: str, uid: int) -> str:
-        """Return a sentence of the node with names for the ids of leases, or with the user for those of others."""
+        """Return a sentence of the node with names for the ids of leases.
 
-        def name(found: re.Match[str]) -> str:
-            lease = self.leases.get(found[1])
+        The leases of others are called by their user.
+        """
+
+        def name(match: re.Match[str]) -> str:
+            lease = self.leases.get(match[1])
             if lease is None:
-                return found[0]
-            of = self.users.owner_of(lease)
-            return lease.name if of == uid or self.users.is_admin(uid) else f"user {of}"
+                return match[0]
+
+            owner = self.users.owner_of(lease)
+            if owner == uid or self.users.is_admin(uid):
+                return lease.name
+            return f"user {owner}"
 
         return re.sub(r"\{([^{}]*)\}", name, detail)
 
 
-def _free_name(held: UserHoldings, wanted: str, made_up: str) -> str:
-    """Return a name that no lease of the user has.
+def _free_name(holdings: UserHoldings, name: str, made_up: str) -> str:
+    """Return a name that no lease of the user has: `name`, or one like the one made up.
 
     Raises:
-        AllocationError: the wanted one is in use.
+        AllocationError: `name` is in use.
     """
-    names = held.names
-    if wanted:
-        if wanted in names:
-            other = held.leases[names[wanted]]
-            raise AllocationError(f"the name {wanted!r} is in use by process {other.process.pid}")
-        return wanted
-    free = chain([made_up], (f"{made_up}-{number}" for number in count(2)))
-    return next(name for name in free if name not in names)
+    names = holdings.names
+    if name:
+        if name in names:
+            lease = holdings.leases[names[name]]
+            raise AllocationError(f"the name {name!r} is in use by process {lease.process.pid}")
+        return name
+
+    candidates = chain([made_up], (f"{made_up}-{number}" for number in count(2)))
+    return next(candidate for candidate in candidates if candidate not in names)

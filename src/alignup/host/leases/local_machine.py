@@ -1,7 +1,8 @@
-"""Loads the machine to place work on, with its devices, restricted to the CPUs and memory this process may use.
+"""Loads the machine to place work on, with its devices.
 
-Reading the machine and its devices is left to `alignup.machine.load`; here it is decided whether
-the machine is the one at hand, and how leases of it are told from those of another.
+It is restricted to the CPUs and memory that this process may use. Reading the machine and its
+devices is left to `alignup.machine.load`; here it is decided whether the machine is the one at
+hand, and how leases of it are told from those of another.
 """
 
 from __future__ import annotations
@@ -65,33 +66,41 @@ class Site(Record):
     layout: str = ""
     claims: Resources | None = None
     idle_siblings: bool = False
-
     memory_rule: MemoryRule = field(default_factory=MemoryRule)
     as_kubelet: bool = False
 
     def memory_nodes(self, lease: LeaseRecord) -> tuple[int, ...]:
-        """Return the kernel's ids of the nodes to bind memory to, the nearest first; none if it is not to be bound.
+        """Return the kernel's ids of the nodes to bind memory to, the nearest first.
 
         They are those of the memory that was asked for. Where none was, they are those of the CPUs,
-        as far as they have memory; under policy none there are none.
+        as far as they have memory; under policy none there are none, and memory is not to be bound.
         """
-        asked = dict.fromkeys(share.numa_node for share in lease.memory if share.size)
-        if asked or lease.policy == _UNALIGNED:
-            return tuple(asked)
+        node_ids = dict.fromkeys(share.numa_node for share in lease.memory if share.size)
+        if node_ids or lease.policy == _UNALIGNED:
+            return tuple(node_ids)
+
         nodes = zip(self.machine.numa_nodes, self.machine.node_cpus, strict=True)
-        return tuple(node.id for node, there in nodes if there & int(lease.cpus) and node.memory)
+        return tuple(node.id for node, cpus in nodes if cpus & int(lease.cpus) and node.memory)
 
     @property
     def placed(self) -> Machine:
-        """The machine that a node gives CPUs of: with cores of one size where whole cores are promised."""
-        whole = (self.idle_siblings or self.cpu_options.full_pcpus_only) and not self.as_kubelet
-        return equal_cores(self.machine) if whole else self.machine
+        """The machine that a node gives CPUs of.
+
+        It has cores of one size where whole cores are promised.
+        """
+        gives_cores = self.idle_siblings or self.cpu_options.full_pcpus_only
+        if gives_cores and not self.as_kubelet:
+            return equal_cores(self.machine)
+        return self.machine
 
     @property
     def threads(self) -> int:
         """CPUs that are held for one that is asked for."""
+        if not self.idle_siblings:
+            return 1
+
         cores = (core for node in self.placed.numa_nodes for core in node.cores)
-        return max(len(core.cpus) for core in cores) if self.idle_siblings else 1
+        return max(len(core.cpus) for core in cores)
 
     def grant(
         self, lease: LeaseRecord, inventory: Mapping[str, Sequence[Device]], state: Path
@@ -107,24 +116,31 @@ class Site(Record):
             InputError: there is a GPU that CUDA has no number for.
         """
         cuda = visible_variables(lease.devices, inventory, self.machine) if lease.devices else {}
-        told = msgspec.structs.replace(lease, cpus=self.bound(lease.cpus))
-        return Grant(told, self.identity, str(state), self.memory_nodes(lease), self.is_here, cuda)
+        bound_lease = msgspec.structs.replace(lease, cpus=self.bound(lease.cpus))
+        return Grant(
+            bound_lease, self.identity, str(state), self.memory_nodes(lease), self.is_here, cuda
+        )
 
     def bound(self, cpus: CPUSet) -> CPUSet:
         """Return those of some CPUs that work is to run on."""
         if not self.idle_siblings:
             return cpus
+
         cores = (core for node in self.machine.numa_nodes for core in node.cores)
-        return CPUSet(min(mine) for core in cores if (mine := cpus & CPUSet(core.cpus)))
+        cpus_by_core = (cpus & CPUSet(core.cpus) for core in cores)
+        return CPUSet(min(core_cpus) for core_cpus in cpus_by_core if core_cpus)
 
     @property
     def limit(self) -> str:
         """Words about the CPUs that this process may use; empty if it may use all."""
         if self.whole is None:
             return ""
-        allowed, there = CPUSet.from_int(self.machine.cpus), CPUSet.from_int(self.whole.cpus)
+
+        allowed_cpus = CPUSet.from_int(self.machine.cpus)
+        all_cpus = CPUSet.from_int(self.whole.cpus)
         return (
-            f"this process may use only CPUs {allowed} of {there}, by its affinity mask or cpuset"
+            f"this process may use only CPUs {allowed_cpus} of {all_cpus}, by its affinity mask or "
+            "cpuset"
         )
 
 
@@ -167,11 +183,13 @@ def load_site(
         InputError: an argument is of another form, the machine has no such resource, or this
             process may use no CPU of the machine at hand.
     """
-    wanted = list(resources)
+    names = list(resources)
     is_here = source == HERE
     ask: AskDriver = "never"
-    if is_here and (all_resources or GPU_RESOURCE in wanted):
-        ask = "if there" if all_resources else "if missing"
+    if is_here and all_resources:
+        ask = "if there"
+    elif is_here and GPU_RESOURCE in names:
+        ask = "if missing"
 
     loaded = load_with_devices(
         source,
@@ -183,8 +201,10 @@ def load_site(
         tell=tell,
     )
     if loaded.machine.unassigned_cores:
-        lost = CPUSet(cpu for core in loaded.machine.unassigned_cores for cpu in core.cpus)
-        tell(f"CPUs {lost} are in no NUMA node: nothing is placed on them")
+        unassigned_cpus = CPUSet(
+            cpu for core in loaded.machine.unassigned_cores for cpu in core.cpus
+        )
+        tell(f"CPUs {unassigned_cpus} are in no NUMA node: nothing is placed on them")
 
     machine = usable(loaded.machine, isolated=isolated, reserve=int(reserve))
     cut = reachable(machine) if is_here else machine
@@ -193,34 +213,41 @@ def load_site(
         machine=cut,
         identity=MachineIdentity(fingerprint(machine, is_here=is_here), description),
         is_here=is_here,
-        inventory=loaded.devices if all_resources else _of_resources(loaded, wanted),
+        inventory=loaded.devices if all_resources else _of_resources(loaded, names),
         preferred_sets=loaded.preferred_sets,
         whole=machine if cut is not machine else None,
         **rules,
     )
 
 
-def _of_resources(loaded: LoadedMachine, wanted: Iterable[str]) -> dict[str, Sequence[Device]]:
-    """Return the devices of some resources.
+def _of_resources(loaded: LoadedMachine, names: Iterable[str]) -> dict[str, Sequence[Device]]:
+    """Return the devices of some resources; claims are passed over.
 
     Raises:
         InputError: the machine does not have one of them.
     """
-    inventory = loaded.devices
-    wanted = [resource for resource in wanted if not resource.startswith(CLAIM)]
-    for resource in wanted:
-        if resource not in inventory:
-            from alignup.machine.pci_devices import usual_selectors  # noqa: PLC0415  # an error only
+    resources = [name for name in names if not name.startswith(CLAIM)]
+    for resource in resources:
+        if resource not in loaded.devices:
+            raise _missing_resource(loaded, resource)
 
-            seen = " ".join(one.option for one in usual_selectors(loaded.machine, resource))
-            known = f"one that {seen or '--device-resource'} or --devices describes"
-            if inventory:
-                known = f"one of {', '.join(sorted(inventory))}{f', or {known}' if seen else ''}"
-            raise InputError.at(
-                "the devices of this machine", f"a resource that it has, {known}", resource
-            )
+    return {resource: loaded.devices[resource] for resource in resources}
 
-    return {resource: inventory[resource] for resource in wanted}
+
+def _missing_resource(loaded: LoadedMachine, resource: str) -> InputError:
+    """Return the error that says that a machine has no such resource, and what it could have."""
+    from alignup.machine.pci_devices import usual_selectors  # noqa: PLC0415  # an error only
+
+    selectors = usual_selectors(loaded.machine, resource)
+    options = " ".join(selector.option for selector in selectors)
+    expected = f"one that {options or '--device-resource'} or --devices describes"
+    if loaded.devices:
+        names = ", ".join(sorted(loaded.devices))
+        expected = f"one of {names}, or {expected}" if options else f"one of {names}"
+
+    return InputError.at(
+        "the devices of this machine", f"a resource that it has, {expected}", resource
+    )
 
 
 def fingerprint(machine: Machine, *, is_here: bool) -> str:
@@ -232,6 +259,7 @@ def fingerprint(machine: Machine, *, is_here: bool) -> str:
     host = host_identity() if is_here else ""
     if host:
         return f"host {host}"
+
     import zlib  # noqa: PLC0415  # seldom used
 
     nodes = zip(machine.numa_nodes, machine.node_cpus, strict=True)

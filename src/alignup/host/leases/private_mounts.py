@@ -1,9 +1,9 @@
-"""Shows a process files, folders and device files at the paths that device plugins name, and nobody else.
+"""Shows a process, and nobody else, files at the paths that device plugins name.
 
-For containers a runtime does it. Here the process gets a mount namespace of its own, which goes
-with the last process in it: mounts of the host are still seen in it, those made in it nowhere else,
-and nothing is written to the host's file systems. Which mounts and device files there are is what
-plugins answered (`alignup.host.device_plugins.answer`).
+They may be folders and device files too. For containers a runtime does it. Here the process gets a
+mount namespace of its own, which goes with the last process in it: mounts of the host are still
+seen in it, those made in it nowhere else, and nothing is written to the host's file systems. Which
+mounts and device files there are is what plugins answered (`alignup.host.device_plugins.answer`).
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ _ACCESS: Final = {"r": os.R_OK, "w": os.W_OK}
 
 
 def needed_mounts(answer: DeviceAnswer) -> tuple[Mount, ...]:
-    """Return the mounts that a process of the host needs to see what plugins answered: none for what it sees anyway.
+    """Return the mounts that a process of the host needs to see what plugins answered.
 
-    Device files are mounts too. Those above others come first.
+    There is none for what it sees anyway. Device files are mounts too. Those above others come
+    first.
 
     Raises:
         InputError: there is nothing at a path on the host.
@@ -69,25 +70,26 @@ def needed_mounts(answer: DeviceAnswer) -> tuple[Mount, ...]:
 
 
 def closed_devices(answer: DeviceAnswer) -> list[DeviceNode]:
-    """Return the device files that this user may not open as the plugin says, by their own permissions.
+    """Return the device files that this user may not open as the plugin says.
 
-    A runtime would open them to a container. No mount can, nor can one take from a process what it
-    may do otherwise.
+    Their own permissions forbid it. A runtime would open them to a container. No mount can, nor can
+    one take from a process what it may do otherwise.
     """
-    return [
-        device
-        for device in answer.devices
-        if not os.access(
-            device.host_path, sum(_ACCESS.get(letter, 0) for letter in set(device.permissions))
-        )
-    ]
+    closed = []
+    for device in answer.devices:
+        mode = sum(_ACCESS.get(letter, 0) for letter in set(device.permissions))
+        if not os.access(device.host_path, mode):
+            closed.append(device)
+
+    return closed
 
 
 def may_mount(status: Path = Path("/proc/self/status")) -> bool:
-    """Return whether this process has the right to mount in a namespace of its own (CAP_SYS_ADMIN)."""
+    """Return whether this process may mount in a namespace of its own: it has CAP_SYS_ADMIN."""
     for line in status.read_text("utf-8", "replace").splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
+
     return False
 
 
@@ -113,10 +115,11 @@ def mount_privately(mounts: Sequence[Mount]) -> None:
     _call("unshare", "/", ctypes.c_int(_CLONE_NEWNS))
     # mounts of the host go on to appear here, and none of these there
     _mount("none", "/", "", _MS_REC | _MS_SLAVE)
-    covers: list[str] = []
+
     # copied before the first one is mounted, which may be at the path that another one is taken
     # from
     copies = [_copy_of(mount.host_path) for mount in mounts]
+    covers: list[str] = []
     for mount, copy in zip(mounts, copies, strict=True):
         _make_target(mount, covers)
         _put(copy, mount.container_path)
@@ -149,8 +152,8 @@ def _make_target(mount: Mount, covers: list[str]) -> None:
 
     if above not in covers:
         if above == "/":
-            what = f"cannot create {mount.container_path} for a device plugin"
-            raise InputError(f"{what}: its first folder does not exist")
+            problem = f"cannot create {mount.container_path} for a device plugin"
+            raise InputError(f"{problem}: its first folder does not exist")
 
         _cover(above)
         covers.append(above)
@@ -165,20 +168,21 @@ def _make_target(mount: Mount, covers: list[str]) -> None:
 
 def _cover(folder: str) -> None:
     """Cover a folder by one in memory that shows what is in it."""
-    found = os.stat(folder)  # noqa: PTH116  # as above
+    status = os.stat(folder)  # noqa: PTH116  # as above
     with opened(folder, os.O_PATH | os.O_DIRECTORY) as covered:
-        options = f"mode={stat.S_IMODE(found.st_mode):o},uid={found.st_uid},gid={found.st_gid}"
+        options = f"mode={stat.S_IMODE(status.st_mode):o},uid={status.st_uid},gid={status.st_gid}"
         _mount("tmpfs", folder, "tmpfs", _MS_NOSUID, options)
         for name in os.listdir(f"/proc/self/fd/{covered}"):  # noqa: PTH208  # names are wanted
-            shown, below = posixpath.join(folder, name), f"/proc/self/fd/{covered}/{name}"
-            if os.path.islink(below):  # noqa: PTH114  # as above
-                os.symlink(os.readlink(below), shown)  # noqa: PTH115, PTH211  # as above
+            source = f"/proc/self/fd/{covered}/{name}"
+            target = posixpath.join(folder, name)
+            if os.path.islink(source):  # noqa: PTH114  # as above
+                os.symlink(os.readlink(source), target)  # noqa: PTH115, PTH211  # as above
                 continue
 
             # what has just been removed has nothing to show
             with suppress(FileNotFoundError):
-                _make_like(below, shown)
-                _mount(below, shown, "", _MS_BIND | _MS_REC)
+                _make_like(source, target)
+                _mount(source, target, "", _MS_BIND | _MS_REC)
 
 
 def _make_like(source: str, target: str) -> None:
@@ -191,43 +195,40 @@ def _make_like(source: str, target: str) -> None:
 
 def _copy_of(path: str) -> int:
     """Return a descriptor of a copy of what is mounted at a path, with what is mounted below it."""
-    words = ctypes.c_long(_OPEN_TREE), ctypes.c_int(_AT_FDCWD), os.fsencode(path)
-    return _call(
-        "syscall", path, *words, ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE)
-    )
+    source = ctypes.c_int(_AT_FDCWD), os.fsencode(path)
+    flags = ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE)
+    return _call("syscall", path, ctypes.c_long(_OPEN_TREE), *source, flags)
 
 
 def _put(copy: int, path: str) -> None:
     """Mount a copy at a path, and close its descriptor."""
-    there = ctypes.c_int(_AT_FDCWD), os.fsencode(path)
+    source = ctypes.c_int(copy), b""
+    target = ctypes.c_int(_AT_FDCWD), os.fsencode(path)
+    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH)
     try:
-        words = ctypes.c_long(_MOVE_MOUNT), ctypes.c_int(copy), b""
-        _call("syscall", path, *words, *there, ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH))
+        _call("syscall", path, ctypes.c_long(_MOVE_MOUNT), *source, *target, flags)
     finally:
         os.close(copy)
 
 
 def _make_read_only(path: str, flags: int = 0, propagation: int = 0) -> None:
-    """Let nobody write through a mount, nor, if it is recursive, through those below it; other attributes stay.
+    """Let nobody write through a mount; its other attributes stay.
+
+    If it is recursive, nobody writes through those below it either.
 
     Raises:
         OSError: the kernel refuses.
         InputError: it is older than Linux 5.12.
     """
+    target = ctypes.c_int(_AT_FDCWD), os.fsencode(path), ctypes.c_uint(flags)
     attributes = struct.pack("=4Q", _MOUNT_ATTR_RDONLY, 0, propagation, 0)
-    words = ctypes.c_long(_MOUNT_SETATTR), ctypes.c_int(_AT_FDCWD), os.fsencode(path)
+    size = ctypes.c_size_t(len(attributes))
     try:
-        _call(
-            "syscall",
-            path,
-            *words,
-            ctypes.c_uint(flags),
-            attributes,
-            ctypes.c_size_t(len(attributes)),
-        )
+        _call("syscall", path, ctypes.c_long(_MOUNT_SETATTR), *target, attributes, size)
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
+
         raise InputError(
             f"a read-only mount needs Linux 5.12 or later, and this kernel is older: {path}"
         ) from None
@@ -251,8 +252,9 @@ def _call(name: str, path: str, *arguments: object) -> int:
     Raises:
         OSError: that is -1; the error names the path.
     """
-    found: int = getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
-    if found == -1:
+    result: int = getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
+    if result == -1:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
-    return found
+
+    return result

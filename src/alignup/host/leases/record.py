@@ -1,4 +1,7 @@
-"""Holds the records of leases, of those who wait for one and of what happened to them, and their form in JSON."""
+"""Holds the records of leases and of those who wait for one, and their form in JSON.
+
+The entries of the journal, which say what happened to them, are among the records.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from alignup.errors import InputError
-from alignup.host.device_plugins.answer import DeviceAnswer  # noqa: TC001  # msgspec reads annotations
+from alignup.host.device_plugins.answer import DeviceAnswer  # noqa: TC001  # for msgspec to read
 from alignup.host.processes.identity import ProcessIdentity  # noqa: TC001  # as above
 from alignup.machine.cpuset import CPUSet
 from alignup.text.counting import some_of
@@ -54,10 +57,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MemoryShare(msgspec.Struct, frozen=True, rename="camel"):
-    """Memory of one type on one NUMA node: the kernel's node id, `memory` or `hugepages-<size>`, bytes.
+    """Memory of one type on one NUMA node.
 
     A share of 0 bytes names a node that belongs to the lease's set and gave nothing; the memory
     manager's group rule needs to know it.
+
+    Attributes:
+        numa_node: the kernel's id of the node.
+        type: `memory` or `hugepages-<size>`.
+        size: bytes.
     """
 
     numa_node: int
@@ -100,7 +108,10 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
     @property
     def is_strict(self) -> bool:
-        """Whether memory must come from its nodes: under the policies that promise the same of CPUs."""
+        """Whether memory must come from its nodes.
+
+        So it is under the policies that promise the same of CPUs.
+        """
         return self.policy in STRICT_POLICIES
 
     @property
@@ -111,33 +122,43 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     @property
     def kinds(self) -> set[str]:
         """The kinds of things that it has; see `Waiter.kinds`."""
-        return {kind for kind, held in (("cpu", self.cpus), ("memory", self.memory)) if held} | set(
-            self.devices
-        )
+        kinds = set(self.devices)
+        if self.cpus:
+            kinds.add("cpu")
+        if self.memory:
+            kinds.add("memory")
+        return kinds
 
     @property
     def memory_sizes(self) -> dict[str, int]:
         """Bytes by type, summed over its nodes."""
-        return {kind: sum(taken.values()) for kind, taken in self.memory_by_node.items()}
+        return {kind: sum(sizes.values()) for kind, sizes in self.memory_by_node.items()}
 
     @property
     def memory_by_node(self) -> dict[str, dict[int, int]]:
         """Bytes by type and kernel node id."""
-        taken: dict[str, dict[int, int]] = {}
+        sizes: dict[str, dict[int, int]] = {}
         for share in self.memory:
-            taken.setdefault(share.type, {})[share.numa_node] = share.size
-        return taken
+            sizes.setdefault(share.type, {})[share.numa_node] = share.size
+        return sizes
 
 
 class MachineIdentity(msgspec.Struct, frozen=True, rename="camel"):
-    """The machine that leases are of: a fingerprint that is equal for equal machines, and words for messages."""
+    """The machine that leases are of.
+
+    Attributes:
+        fingerprint: equal for equal machines.
+        description: words for messages.
+    """
 
     fingerprint: str
     description: str
 
 
 class Waiter(Request, frozen=True, rename="camel", omit_defaults=True):
-    """A process that waits for a lease, with what it asks for. Earlier releases wrote the first three fields only.
+    """A process that waits for a lease, with what it asks for.
+
+    Earlier releases wrote the first three fields only.
 
     Attributes:
         id: unique for ever; the lease will have it.
@@ -201,7 +222,10 @@ Entry: TypeAlias = Given | Freed | Joined | Left
 
 
 def encode_leases(value: msgspec.Struct) -> bytes:
-    """Return records of leases, or what contains them, as JSON, in which a set of CPUs is a list such as `0-3,8`."""
+    """Return records of leases, or what contains them, as JSON.
+
+    A set of CPUs is a list such as `0-3,8` there.
+    """
     return msgspec.json.encode(value, enc_hook=str)
 
 
@@ -213,22 +237,26 @@ def lease_decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
 def check_amounts(
     leases: Iterable[LeaseRecord], where: str, memory_nodes: tuple[int, ...] = ()
 ) -> None:
-    """Refuse leases of amounts that no machine has, or nodes to bind memory to; `where` is the place of an error.
+    """Refuse leases of amounts that no machine has, or nodes to bind memory to.
+
+    Args:
+        leases: the leases.
+        where: the place that an error names.
+        memory_nodes: kernel ids of the nodes to bind memory to.
 
     Raises:
         InputError: there is such a lease.
     """
     for lease in leases:
-        fits = (
-            all(
-                0 <= one.size < _LARGEST and 0 <= one.numa_node < _MOST_NODES
-                for one in lease.memory
-            )
-            and sum(one.size for one in lease.memory) < _LARGEST
-            and int(lease.cpus).bit_length() <= _MOST_CPUS
-            and all(0 <= node < _MOST_NODES for node in (*lease.numa_nodes, *memory_nodes))
-        )
-        if not fits:
+        sizes = [share.size for share in lease.memory]
+        memory_fits = all(0 <= size < _LARGEST for size in sizes) and sum(sizes) < _LARGEST
+        cpus_fit = int(lease.cpus).bit_length() <= _MOST_CPUS
+
+        nodes_of_memory = (share.numa_node for share in lease.memory)
+        nodes = (*lease.numa_nodes, *memory_nodes, *nodes_of_memory)
+        nodes_fit = all(0 <= node < _MOST_NODES for node in nodes)
+
+        if not (memory_fits and cpus_fit and nodes_fit):
             raise InputError(f"the amounts of lease {lease.name!r} are impossible, at {where}")
 
 

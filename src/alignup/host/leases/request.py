@@ -1,6 +1,6 @@
-"""Checks a request for CPUs, memory and devices, and how well they must be aligned. Text is parsed here, once.
+"""Checks a request for CPUs, memory and devices, and how well they must be aligned.
 
-A `LeaseRequest` says, beside what is wanted, which process wants it.
+Text is parsed here, once. A `LeaseRequest` says, beside what is wanted, which process wants it.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class LeaseRequest(Record):
     """A request for a lease: what is wanted, and what else the lease will say.
 
     Attributes:
+        demand: what is wanted.
         holder: the process whose lease it will be: it ends with the process at the latest.
         command: what the process is, for people.
         name: the lease's name if the request has none; a number is added if it is in use.
@@ -72,7 +73,7 @@ class LeaseRequest(Record):
             is none.
     """
 
-    wanted: Request
+    demand: Request
     holder: ProcessIdentity
     command: str
     name: str
@@ -86,26 +87,31 @@ class LeaseRequest(Record):
 
     def waiter(self) -> Waiter:
         """Return its place in the queue."""
-        wanted = self.wanted
-        kinds = list(wanted.devices)
-        kinds += ["cpu"] if wanted.cpus or wanted.part else []
-        kinds += ["memory"] if wanted.memory else []
-        asked: dict[str, Any] = structs.asdict(wanted) | {"name": wanted.name or self.name}
-        since = int(time.time())
+        demand = self.demand
+        kinds = list(demand.devices)
+        if demand.cpus or demand.part:
+            kinds.append("cpu")
+        if demand.memory:
+            kinds.append("memory")
+
+        fields: dict[str, Any] = structs.asdict(demand) | {"name": demand.name or self.name}
         return Waiter(
-            self.id,
-            self.holder,
-            tuple(kinds),
-            self.command,
-            self.uid,
-            since,
-            self.ancestors,
-            **asked,
+            id=self.id,
+            process=self.holder,
+            kinds=tuple(kinds),
+            command=self.command,
+            uid=self.uid,
+            since=int(time.time()),
+            ancestors=self.ancestors,
+            **fields,
         )
 
 
 def request_of(waiter: Waiter) -> LeaseRequest | None:
-    """Return the request of a waiter, to be tried; None: not known, since an earlier release wrote it."""
+    """Return the request of a waiter, to be tried.
+
+    None: it is not known, since an earlier release wrote it.
+    """
     if not waiter.policy:
         return None
     return LeaseRequest(
@@ -151,22 +157,24 @@ def make_request(
         got = f"{part.rank}/{part.parts}"
         raise InputError.at(f"{prefix}part", "RANK/PARTS such as 0/8, the rank counted from 0", got)
 
-    wanted = dict(devices or {})
-    for resource, count in wanted.items():
+    counts = dict(devices or {})
+    for resource, count in counts.items():
         if not isinstance(count, int) or not 0 <= count <= _DEVICES_AT_MOST:
             place = f"--device {resource}" if prefix else f"devices[{resource!r}]"
             raise InputError.at(place, "a number of devices", count)
 
+    release = ""
+    if kubelet_version:
+        release = str(parse_version(kubelet_version, "kubelet_version"))
+
     return Request(
         cpus=cpus,
         memory=parse_memory(memory, f"{prefix}memory"),
-        devices={resource: count for resource, count in sorted(wanted.items()) if count},
+        devices={resource: count for resource, count in sorted(counts.items()) if count},
         policy=policy,
         name=name,
         part=part,
-        kubelet_version=str(parse_version(kubelet_version, "kubelet_version"))
-        if kubelet_version
-        else "",
+        kubelet_version=release,
     )
 
 
@@ -193,7 +201,9 @@ def check_wait(wait: float | None, where: str) -> None:
 
 
 def parse_memory(amount: int | str, where: str = "memory") -> int:
-    """Return bytes, of an int or of a Kubernetes quantity such as `8Gi`; `where` is the place that an error names.
+    """Return bytes, of an int or of a Kubernetes quantity such as `8Gi`.
+
+    `where` is the place that an error names.
 
     Raises:
         InputError: it is no quantity, or negative.
@@ -212,28 +222,33 @@ def parse_device_counts(texts: Iterable[str]) -> dict[str, int]:
     """
     counts: dict[str, int] = {}
     for text in texts:
-        found = _DEVICE.fullmatch(text)
-        if not found:
+        match = _DEVICE.fullmatch(text)
+        if match is None:
             raise InputError.at("--device", "RESOURCE=COUNT such as nvidia.com/gpu=1", text)
-        counts[found["resource"]] = counts.get(found["resource"], 0) + int(found["count"])
+
+        resource = match["resource"]
+        counts[resource] = counts.get(resource, 0) + int(match["count"])
+
     return counts
 
 
 def parse_part(text: str, environment: Mapping[str, str]) -> PartOf:
-    """Return the part that a text such as `3/8` names; `auto`: the one that a launcher's environment names.
+    """Return the part that a text such as `3/8` names.
+
+    `auto` stands for the part that a launcher's environment names.
 
     Raises:
         InputError: it is neither, the part is not among the parts, or no launcher says which part
             this is.
     """
     if text == "auto":
-        found = local_rank(environment)
-        return PartOf(found.rank, found.ranks)
+        local = local_rank(environment)
+        return PartOf(local.rank, local.ranks)
 
-    matched = _PART.fullmatch(text)
-    if not matched or int(matched["rank"]) >= int(matched["parts"]):
+    match = _PART.fullmatch(text)
+    if not match or int(match["rank"]) >= int(match["parts"]):
         raise InputError.at(
             "--part", "RANK/PARTS such as 0/8, the rank counted from 0, or auto", text
         )
 
-    return PartOf(int(matched["rank"]), int(matched["parts"]))
+    return PartOf(int(match["rank"]), int(match["parts"]))

@@ -1,4 +1,4 @@
-"""Gives leases from wherever they are kept: from the agent of this machine where there is one, else from a file.
+"""Gives leases from wherever they are kept: from the agent of this machine, or else from a file.
 
 A file is a ledger (`ledger` beside this module) that is loaded, asked and stored under a lock, so
 that both give the same and say the same. Where an agent keeps the leases, nothing is ever given
@@ -82,31 +82,44 @@ class AgentSource:
     ) -> None:
         self._path = path
         self._is_named = is_named
-        # The user who served the last exchange.
-        self._server = os.geteuid()
         self._tell = tell
         self._patience = patience
         self._has_said = False
 
-    def prepare(self, wanted: Request, *, binds: bool) -> None:
+        # The user who served the last exchange.
+        self._server = os.geteuid()
+
+    def prepare(self, request: Request, *, binds: bool) -> None:
         """See `FileSource`; what the agent does about a request it does when it is asked."""
 
     def acquire(self, request: LeaseRequest, wait: float | None = None) -> messages.Grant:
         """See `FileSource`."""
-        endless = wait is not None and math.isinf(wait)
-        who = (request.id, request.holder, request.command, request.name, request.keeper)
+        seconds = wait or 0.0
+        limit: float | None = seconds + _ANSWER
+        patience = seconds
+        if math.isinf(seconds):
+            # as a message says it
+            seconds = -1.0
+            limit = None
+
         ask = messages.Ask(
-            *who, wait=-1.0 if endless else wait or 0.0, **msgspec.structs.asdict(request.wanted)
+            request.id,
+            request.holder,
+            request.command,
+            request.name,
+            request.keeper,
+            wait=seconds,
+            **msgspec.structs.asdict(request.demand),
         )
-        patience = math.inf if endless else wait or 0.0
-        found = self._ask(ask, messages.Grant, None if endless else patience + _ANSWER, patience)
-        check_amounts([found.lease], str(self._path), found.memory_nodes)
+        grant = self._ask(ask, messages.Grant, limit, patience)
+        check_amounts([grant.lease], str(self._path), grant.memory_nodes)
         if request.show is not None:
-            request.show(found.lease, found.machine, Path(found.state))
+            request.show(grant.lease, grant.machine, Path(grant.state))
 
         is_own = self._server == os.geteuid()
+        is_trusted = is_own or self._server == 0
         return msgspec.structs.replace(
-            found, agent=str(self._path), is_own=is_own, is_trusted=is_own or self._server == 0
+            grant, agent=str(self._path), is_own=is_own, is_trusted=is_trusted
         )
 
     def give_back(self, lease: LeaseRecord) -> None:
@@ -114,7 +127,10 @@ class AgentSource:
         self._ask(messages.GiveBack(lease.id), messages.Done, self._patience)
 
     def overview(self) -> messages.Leases:
-        """Return all leases, and the queue; of other users what they hold and ask for, but not who they are."""
+        """Return all leases, and the queue.
+
+        Of other users it has what they hold and ask for, but not who they are.
+        """
         return self._ask(messages.List(), messages.Leases, self._patience)
 
     def release(self, name: str, *, force: bool) -> messages.KnownLease:
@@ -123,6 +139,7 @@ class AgentSource:
             name.encode()
         except UnicodeEncodeError:  # no lease has such a name
             raise AllocationError(f"no lease has the name {name!r}: see `alignup ps`") from None
+
         lease = self._ask(messages.Release(name, force), messages.Done, self._patience).lease
         if lease is None:
             raise InputError("the agent did not say which lease was released")
@@ -130,12 +147,11 @@ class AgentSource:
 
     def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[Part, ...]:
         """See `FileSource`."""
-        found = self._ask(
-            messages.Cut(count, cpus_per_part, dict(devices)), messages.Parts, self._patience
-        ).parts
+        cut = messages.Cut(count, cpus_per_part, dict(devices))
+        parts = self._ask(cut, messages.Parts, self._patience).parts
         return tuple(
-            Part(one.rank, one.cpus, one.numa_nodes, one.memory, one.devices, count, one.cuda)
-            for one in found
+            Part(part.rank, part.cpus, part.numa_nodes, part.memory, part.devices, count, part.cuda)
+            for part in parts
         )
 
     def _ask(
@@ -191,12 +207,10 @@ class AgentSource:
                 if now - missing_since > patience or now > end:
                     raise self._missing("does not answer") from None
             except TimeoutError:
-                late = (
-                    "does not answer"
-                    if missing_since is not None
-                    else f"did not answer within {limit or 0:g} s"
-                )
-                raise self._missing(late) from None
+                trouble = "does not answer"
+                if missing_since is None:
+                    trouble = f"did not answer within {limit or 0:g} s"
+                raise self._missing(trouble) from None
             except OSError as error:
                 raise InputError(
                     f"cannot ask the agent: {system_reason(error)} at {self._path}"
@@ -213,9 +227,8 @@ class AgentSource:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             self._send(connection, messages.frame(request), end)
             self._say_if_silent(connection, end)
-            length = messages.length_of(
-                _received(connection, messages.HEADER, end), messages.LARGEST_REPLY
-            )
+            header = _received(connection, messages.HEADER, end)
+            length = messages.length_of(header, messages.LARGEST_REPLY)
             return messages.decode_reply(_received(connection, length, end))
 
     def _send(self, connection: socket.socket, message: bytes, end: float) -> None:
@@ -228,14 +241,14 @@ class AgentSource:
         """
         soon = time.monotonic() + self._patience
         try:
-            left = _limit(connection, min(end, soon))
+            seconds = _limit(connection, min(end, soon))
             # whoever finds many others before him waits in line with them, as only a call that
             # blocks does
             connection.settimeout(None)
-            connection.setsockopt(
-                socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(left), int(left % 1 * 1e6))
-            )
+            time_limit = _TIME.pack(int(seconds), int(seconds % 1 * 1e6))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, time_limit)
             connection.connect(str(self._path))
+
             _limit(connection, min(end, soon))
             _, self._server = peer(connection)
             if not self._is_named and self._server not in {0, os.geteuid()}:
@@ -268,9 +281,9 @@ class AgentSource:
             self._has_said = True
             self._tell(f"waiting for the agent at {self._path} to answer")
 
-    def _missing(self, what: str) -> InputError:
+    def _missing(self, trouble: str) -> InputError:
         return InputError(
-            f"the agent that keeps the leases of this machine {what} at {self._path}: start it "
+            f"the agent that keeps the leases of this machine {trouble} at {self._path}: start it "
             "again, or take the "
             "leases back with `alignup agent --hand-back --state FILE`, the file that it was "
             "started with"
@@ -286,24 +299,26 @@ def _received(connection: socket.socket, count: int, end: float) -> bytes:
     data = bytearray()
     while len(data) < count:
         _limit(connection, end)
-        part = connection.recv(min(count - len(data), 1 << 20))
-        if not part:
+        chunk = connection.recv(min(count - len(data), 1 << 20))
+        if not chunk:
             raise ConnectionResetError
-        data += part
+        data += chunk
+
     return bytes(data)
 
 
 def _limit(connection: socket.socket, end: float) -> float:
-    """Let the next call on a connection fail at a time; return how many seconds are left.
+    """Let the next call on a connection fail at a time; return how many seconds that leaves.
 
     Raises:
         TimeoutError: it is over.
     """
-    left = end - time.monotonic()
-    if left <= 0:
+    seconds = end - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError
-    connection.settimeout(None if left > _LONGEST else left)
-    return min(left, _LONGEST)
+
+    connection.settimeout(None if seconds > _LONGEST else seconds)
+    return min(seconds, _LONGEST)
 
 
 class FileSource:
@@ -325,14 +340,14 @@ class FileSource:
         self._load_site = load_site
         self._site: Site | None = None
 
-    def prepare(self, wanted: Request, *, binds: bool) -> None:
+    def prepare(self, request: Request, *, binds: bool) -> None:
         """Do what can be done for a request before its process is there.
 
         Raises:
             InputError: the request is invalid, or processes are to be bound to another machine than
                 that at hand.
         """
-        self._site = self._load_site(list(wanted.devices))
+        self._site = self._load_site(list(request.devices))
         if binds and not self._site.is_here:
             raise InputError(
                 "processes can be bound to this machine only: --machine needs --no-bind"
@@ -350,13 +365,9 @@ class FileSource:
             AllocationError: it cannot be had now, or not within that time.
             InputError: whoever keeps leases cannot be used, or the request is invalid.
         """
-        site = self._site or self._load_site(list(request.wanted.devices))
+        site = self._site or self._load_site(list(request.demand.devices))
         try:
-            lease = (
-                self._attempt(site, request)
-                if wait is None
-                else self._waited_for(site, request, wait)
-            )
+            lease = self._waited_for(site, request, wait)
         except AgentOwnsError as error:
             return self._agent(error).acquire(request, wait)
 
@@ -366,15 +377,19 @@ class FileSource:
             self._drop(lease.id)
             raise
 
-    def _waited_for(self, site: Site, request: LeaseRequest, wait: float) -> LeaseRecord:
+    def _waited_for(self, site: Site, request: LeaseRequest, wait: float | None) -> LeaseRecord:
         """Return the lease of a request when it can be had; it is in the file when this returns.
 
         Raises:
             AgentOwnsError: as `_attempt`.
-            AllocationError: it cannot be had within `wait` seconds, or not at all.
+            AllocationError: it cannot be had now, or not within `wait` seconds, or not at all.
         """
+        if wait is None:
+            return self._attempt(site, request)
+
         request = replace(request, ancestors=ancestors(request.holder.pid))
-        path, deadline = self._file.path, time.monotonic() + wait
+        path = self._file.path
+        deadline = time.monotonic() + wait
         try:
             while True:
                 stamp = _stamp(path)
@@ -387,8 +402,8 @@ class FileSource:
                         ) from None
 
                 look_again = min(deadline, time.monotonic() + _TRY)
-                while _stamp(path) == stamp and (left := look_again - time.monotonic()) > 0:
-                    time.sleep(min(left, _LOOK))
+                while _stamp(path) == stamp and (pause := look_again - time.monotonic()) > 0:
+                    time.sleep(min(pause, _LOOK))
         except BaseException:
             with suppress(AlignupError):
                 self._drop(request.id)
@@ -408,16 +423,16 @@ class FileSource:
         from alignup.host.leases.users import Limits  # noqa: PLC0415  # as above
         from alignup.kubernetes.versions import NEWEST, parse_version  # noqa: PLC0415  # as above
 
-        file, wanted = self._file, request.wanted
+        file = self._file
+        demand = request.demand
+        version = NEWEST
+        if demand.kubelet_version:
+            version = parse_version(demand.kubelet_version, "kubelet_version")
+
         # before the lock, which others wait for; a user has no limits on the own machine
-        version = (
-            parse_version(wanted.kubelet_version, "kubelet_version")
-            if wanted.kubelet_version
-            else NEWEST
-        )
         ledger = Ledger(site, Limits(leases=None, waiting=None), request.uid, version)
-        if wanted.part is not None:
-            ledger.node.part_of(wanted)
+        if demand.part is not None:
+            ledger.node.part_of(demand)
 
         refused: AllocationError | None = None
         with file.change() as change:
@@ -437,6 +452,7 @@ class FileSource:
             change.table = ledger.table()
             if refused is None and request.show is not None:
                 request.show(lease, site.identity, file.path)
+
             # checked last: an agent looks for the leases that processes show once it serves, so
             # that one of the two sees the other
             if self._successor is not None and self._successor.exists():
@@ -448,7 +464,9 @@ class FileSource:
         return lease
 
     def give_back(self, lease: LeaseRecord) -> None:
-        """End a lease, if it is still there; an agent may have taken over the file since it was given.
+        """End a lease, if it is still there.
+
+        An agent may have taken over the file since it was given.
 
         Raises:
             InputError: that cannot be now; the lease ends with its processes.
@@ -462,10 +480,9 @@ class FileSource:
         if self._successor is not None and self._successor.exists():
             # it has taken over what running processes had; if it has not, or cannot be asked,
             # nothing is lost
+            owner = AgentOwnsError(str(self._file.path), str(self._successor))
             with suppress(AlignupError):
-                self._agent(AgentOwnsError(str(self._file.path), str(self._successor))).give_back(
-                    lease
-                )
+                self._agent(owner).give_back(lease)
 
     def _drop(self, lease_id: str) -> None:
         with self._file.change() as change:
@@ -478,10 +495,10 @@ class FileSource:
             InputError: whoever keeps them cannot be asked.
         """
         table = self._file.read()
-        known = tuple(
+        leases = tuple(
             messages.KnownLease(lease, lease_liveness(lease).value) for lease in table.leases
         )
-        return messages.Leases(known, living(table)[0].waiting)
+        return messages.Leases(leases, living(table)[0].waiting)
 
     def release(self, name: str, *, force: bool) -> messages.KnownLease:
         """End a lease by its name, and return it as it was.
@@ -491,9 +508,10 @@ class FileSource:
             InputError: whoever keeps leases cannot be used.
         """
         with self._file.change() as change:
-            found = next((lease for lease in change.table.leases if lease.name == name), None)
-            lease, alive = check_release(found, name, force=force)
+            named = next((lease for lease in change.table.leases if lease.name == name), None)
+            lease, alive = check_release(named, name, force=force)
             change.drop(lease.id)
+
         return messages.KnownLease(lease, alive.value)
 
     def parts(self, count: int, cpus_per_part: int, devices: Mapping[str, int]) -> tuple[Part, ...]:
@@ -505,7 +523,7 @@ class FileSource:
         """
         from alignup.host.leases.lease_node import cut, notes  # noqa: PLC0415  # startup counts
 
-        site = self._load_site([resource for resource, wanted in devices.items() if wanted])
+        site = self._load_site([resource for resource, number in devices.items() if number])
         with errors_at(site.limit, "{error}; {where}" if site.limit else "{error}"):
             parts = cut(site, site.inventory, count, cpus_per_part, devices)
 
@@ -530,26 +548,29 @@ def _check_names(site: Site, request: LeaseRequest, leases: Iterable[LeaseRecord
         InputError: a lease has a device of a resource that is asked for, and that is not among
             those known.
     """
-    for resource in [one for one in request.wanted.devices if not one.startswith(CLAIM)]:
-        known = {device.id for device in site.inventory.get(resource, ())}
+    for resource in request.demand.devices:
+        if resource.startswith(CLAIM):
+            continue
+
+        ids = {device.id for device in site.inventory.get(resource, ())}
         for lease in leases:
-            strange = set(lease.devices.get(resource, ())) - known
-            if strange:
+            strange_ids = set(lease.devices.get(resource, ())) - ids
+            if strange_ids:
                 raise InputError(
                     f"expected devices of {resource} by the names under which lease "
                     f"{lease.name!r} has them "
-                    f"({', '.join(sorted(strange))}), got others: use the same --device-resource "
-                    "or --devices"
+                    f"({', '.join(sorted(strange_ids))}), got others: use the same "
+                    "--device-resource or --devices"
                 )
 
 
 def _stamp(path: Path) -> tuple[int, int]:
     """Return what changes whenever the file does."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return 0, 0
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def _no_site(_resources: list[str]) -> Site:
@@ -561,7 +582,7 @@ def open_source(
     state: Path | None,
     tell: Callable[[str], None],
     load_site: Callable[[list[str]], Site] = _no_site,
-    told: str = "",
+    machine_options: str = "",
 ) -> FileSource | AgentSource:
     """Return whoever keeps the leases.
 
@@ -572,29 +593,30 @@ def open_source(
         state: the file of leases that was asked for; None: none was.
         tell: called with a sentence when something takes long, or a file is damaged.
         load_site: returns the machine, with the devices of some resources, where no agent has them.
-        told: the options that say something about the machine or its devices, which an agent knows
-            itself.
+        machine_options: the options that say something about the machine or its devices, which an
+            agent knows itself.
 
     Raises:
         InputError: the file cannot be read or trusted, or an agent is told about its machine.
     """
-    named = os.environ.get(messages.AGENT_VARIABLE)
-    is_named = named is not None and (
+    named_socket = os.environ.get(messages.AGENT_VARIABLE)
+    is_named = named_socket is not None and (
         state is None or str(state) == os.environ.get(_STATE_VARIABLE)
     )
     if is_named:
-        served = named or ""
+        agent = named_socket or ""
     elif state is None and SYSTEM_SOCKET.exists():
-        served = str(SYSTEM_SOCKET)
+        agent = str(SYSTEM_SOCKET)
     else:
-        served = LeaseFile(state, tell).agent()
+        agent = LeaseFile(state, tell).agent()
 
-    if not served:
-        return FileSource(
-            LeaseFile(state, tell), load_site, SYSTEM_SOCKET if state is None else None
+    if not agent:
+        successor = SYSTEM_SOCKET if state is None else None
+        return FileSource(LeaseFile(state, tell), load_site, successor)
+
+    if machine_options:
+        raise InputError(
+            f"{machine_options} is for the agent at {agent}: start it again with that option"
         )
 
-    if told:
-        raise InputError(f"{told} is for the agent at {served}: start it again with that option")
-
-    return AgentSource(Path(served), tell, is_named=is_named)
+    return AgentSource(Path(agent), tell, is_named=is_named)

@@ -78,9 +78,9 @@ class Users:
         """Return whether a user may release and see everything."""
         return uid in {_ROOT, self._owner}
 
-    def owner_of(self, held: LeaseRecord | Waiter) -> int:
+    def owner_of(self, record: LeaseRecord | Waiter) -> int:
         """Return the user whose lease or request it is."""
-        return self._owner if held.uid is None else held.uid
+        return self._owner if record.uid is None else record.uid
 
     def of(self, uid: int) -> UserHoldings:
         """Return the holdings of a user; not to be changed."""
@@ -88,19 +88,19 @@ class Users:
 
     def add(self, uid: int, lease: LeaseRecord) -> None:
         """Add a lease, or replace one that has changed."""
-        held = self._holdings.setdefault(uid, UserHoldings())
-        if lease.id not in held.leases:
-            held.amounts.update(_amounts_of(lease))
-        held.leases[lease.id] = lease
-        held.names[lease.name] = lease.id
+        holdings = self._holdings.setdefault(uid, UserHoldings())
+        if lease.id not in holdings.leases:
+            holdings.amounts.update(_amounts_of(lease))
+        holdings.leases[lease.id] = lease
+        holdings.names[lease.name] = lease.id
 
     def remove(self, uid: int, lease: LeaseRecord) -> None:
         """Remove a lease."""
-        held = self._holdings[uid]
-        held.amounts.subtract(_amounts_of(lease))
-        del held.leases[lease.id]
-        held.names.pop(lease.name, None)
-        if not held.leases:
+        holdings = self._holdings[uid]
+        holdings.amounts.subtract(_amounts_of(lease))
+        del holdings.leases[lease.id]
+        holdings.names.pop(lease.name, None)
+        if not holdings.leases:
             del self._holdings[uid]
 
     def check_waiting(self, uid: int, waiting: int) -> None:
@@ -109,12 +109,14 @@ class Users:
         Raises:
             AllocationError: they are as many as a user may have.
         """
-        most = self._limits.waiting
-        if uid != _ROOT and most is not None and waiting >= most:
-            raise AllocationError(f"too many waiting requests of one user: the limit is {most}")
+        limit = self._limits.waiting
+        if uid != _ROOT and limit is not None and waiting >= limit:
+            raise AllocationError(f"too many waiting requests of one user: the limit is {limit}")
 
     def excess(self, uid: int, lease: LeaseRecord, *, alone: bool = False) -> str:
-        """Return which limit a user would exceed by a lease, as a sentence; empty: none. Root has no limits.
+        """Return which limit a user would exceed by a lease, as a sentence; empty: none.
+
+        Root has no limits.
 
         Args:
             uid: the user.
@@ -124,12 +126,16 @@ class Users:
         if uid == _ROOT:
             return ""
 
-        limits, held = self._limits, _NOTHING if alone else self.of(uid)
-        most = {"leases": limits.leases, "CPUs": limits.cpus, "bytes of memory": limits.memory}
-        most |= {f"devices of {resource}": count for resource, count in limits.devices.items()}
-        for what, amount in _amounts_of(lease).items():
-            limit, total = most.get(what), held.amounts[what] + amount
+        limits = self._limits
+        limit_of = {"leases": limits.leases, "CPUs": limits.cpus, "bytes of memory": limits.memory}
+        for resource, count in limits.devices.items():
+            limit_of[f"devices of {resource}"] = count
+
+        holdings = _NOTHING if alone else self.of(uid)
+        for kind, amount in _amounts_of(lease).items():
+            limit = limit_of.get(kind)
+            total = holdings.amounts[kind] + amount
             if limit is not None and total > limit:
-                return f"{total} {what} are more than the {limit} that one user may have"
+                return f"{total} {kind} are more than the {limit} that one user may have"
 
         return ""

@@ -1,4 +1,4 @@
-"""Keeps the queue of those who wait for a lease: in order of arrival, and with the rules by which others may pass.
+"""Keeps the queue of those who wait for a lease: in order of arrival, and who may pass them.
 
 The queue is one for each kind of thing (CPUs, memory, a resource of devices). Two rules let others
 pass. A request that cannot be met while its own process has what it has, or its user is at a limit,
@@ -32,7 +32,9 @@ _T = TypeVar("_T")
 
 
 class Snapshot(Record, eq=False):
-    """The ledger as it is now, as far as it decides who may pass whom; it holds until a lease or a device changes.
+    """The ledger as it is now, as far as it decides who may pass whom.
+
+    It holds until a lease or a device changes.
 
     Attributes:
         site: with the devices of now.
@@ -58,25 +60,35 @@ class Snapshot(Record, eq=False):
         return dict(self.users.of(self.users.owner_of(waiter)).amounts), self.reports
 
     def leases_above(self, waiter: Waiter) -> list[LeaseRecord]:
-        """Return the leases that do not end while a process waits: its own, and those of the processes above it."""
+        """Return the leases that do not end while a process waits.
+
+        They are its own, and those of the processes above it.
+        """
         above = set(waiter.ancestors)
-        leases = self.leases.values() if above else ()
-        return [
-            lease
-            for lease in leases
-            if any((one.pid, one.start_time) in above for one in lease.processes)
-        ]
+        if not above:
+            return []
+
+        leases = []
+        for lease in self.leases.values():
+            processes = {(process.pid, process.start_time) for process in lease.processes}
+            if processes & above:
+                leases.append(lease)
+
+        return leases
 
 
 class Queue:
-    """Those who wait, in order of arrival; one queue for each kind of thing, and several for who asks for several."""
+    """Those who wait, in order of arrival.
 
-    __slots__ = ("_by_id", "_known")
+    There is one queue for each kind of thing; who asks for several kinds is in several.
+    """
+
+    __slots__ = ("_answers", "_by_id")
 
     def __init__(self) -> None:
         self._by_id: dict[str, Waiter] = {}
         # Answers by question and waiter, each with all that it depends on.
-        self._known: dict[tuple[str, str], tuple[object, object]] = {}
+        self._answers: dict[tuple[str, str], tuple[object, object]] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -94,7 +106,7 @@ class Queue:
     def leave(self, waiter_id: str) -> bool:
         """Remove a waiter; return whether it was queued."""
         for question in ("blocks", "ways"):
-            self._known.pop((question, waiter_id), None)
+            self._answers.pop((question, waiter_id), None)
         return self._by_id.pop(waiter_id, None) is not None
 
     def ahead_of(self, waiter: Waiter, now: Snapshot) -> list[Waiter]:
@@ -104,38 +116,49 @@ class Queue:
         """
         first: dict[str, Waiter] = {}
         for kind in waiter.kinds:
-            for one in self._by_id.values():
-                if one.id == waiter.id:
+            for earlier in self._by_id.values():
+                if earlier.id == waiter.id:
                     break
-                if kind in one.kinds and self.blocks(one, now):
-                    first[one.id] = one
+                if kind in earlier.kinds and self.blocks(earlier, now):
+                    first[earlier.id] = earlier
                     break
+
         return list(first.values())
 
     def blocks(self, waiter: Waiter, now: Snapshot) -> bool:
-        """Return whether others wait for a queued request: not if only its own leases or limits are in its way."""
+        """Return whether others wait for a queued request.
+
+        They do not if only its own leases or limits are in its way.
+        """
         request = request_of(waiter)
-        own = now.leases_above(waiter)
+        own_leases = now.leases_above(waiter)
 
         def could_start() -> bool:
             if request is None:
                 return True
-            draft = _placed(now.node(own), request)
+            draft = _placed(now.node(own_leases), request)
             return draft is not None and not now.users.excess(now.users.owner_of(waiter), draft)
 
-        return self._once(
-            "blocks", waiter, ([lease.id for lease in own], now.holdings(waiter)), could_start
-        )
+        state = ([lease.id for lease in own_leases], now.holdings(waiter))
+        return self._once("blocks", waiter, state, could_start)
 
     def delays(self, passing: LeaseRecord, first: Waiter, now: Snapshot) -> bool:
-        """Return whether the first in line may have to wait longer because of a lease that was set aside."""
+        """Return whether the first in line may have to wait longer.
+
+        That is because of a lease that was set aside, and passes it.
+        """
         request = request_of(first)
-        own = {lease.id for lease in now.leases_above(first)} | {passing.id}
+        if request is None:
+            return True
+
         others = [lease for lease in now.leases.values() if lease.id != passing.id]
+        lasting_ids = {lease.id for lease in now.leases_above(first)}
         may_end = [
-            lease for lease in others if lease.id not in own and lease.kinds & set(first.kinds)
+            lease
+            for lease in others
+            if lease.id not in lasting_ids and lease.kinds & set(first.kinds)
         ]
-        if request is None or len(may_end) > _MOST_LEASES:
+        if len(may_end) > _MOST_LEASES:
             return True
 
         state = ({lease.id for lease in others}, now.holdings(first))
@@ -149,45 +172,60 @@ class Queue:
         return not all(_starts_after(node, request, ended) for ended in ways)
 
     def _once(self, question: str, waiter: Waiter, state: object, answer: Callable[[], _T]) -> _T:
-        """Return the answer to a question, worked out again only if what it depends on has changed."""
-        known, found = self._known.get((question, waiter.id), (None, None))
-        if known != state:
-            found = answer()
-            self._known[question, waiter.id] = state, found
-        return found  # type: ignore[return-value]  # of this question
+        """Return the answer to a question.
+
+        It is worked out again only if the state that it depends on has changed.
+        """
+        last_state, last_answer = self._answers.get((question, waiter.id), (None, None))
+        if last_state == state:
+            return last_answer  # type: ignore[return-value]  # of this question
+
+        new_answer = answer()
+        self._answers[question, waiter.id] = state, new_answer
+        return new_answer
 
 
 def _ways_to_start(
     node: LeaseNode, request: LeaseRequest, may_end: Sequence[LeaseRecord]
 ) -> list[tuple[LeaseRecord, ...]] | None:
-    """Return the smallest sets of leases whose end lets a request in, by trial; None: too many to tell."""
+    """Return the smallest sets of leases whose end lets a request in, by trial.
+
+    None: there are too many to tell.
+    """
     ways: list[tuple[LeaseRecord, ...]] = []
-    known: list[set[str]] = []
+    ids_of_ways: list[set[str]] = []
     trials = 0
     for size in range(len(may_end) + 1):
-        for chosen in combinations(may_end, size):
-            ids = {lease.id for lease in chosen}
-            if any(way <= ids for way in known):
+        for leases in combinations(may_end, size):
+            ids = {lease.id for lease in leases}
+            if any(way_ids <= ids for way_ids in ids_of_ways):
                 continue
+
             trials += 1
             if trials > _MOST_TRIALS:
                 return None
-            if _starts_after(node, request, chosen):
-                ways.append(chosen)
-                known.append(ids)
+            if _starts_after(node, request, leases):
+                ways.append(leases)
+                ids_of_ways.append(ids)
 
     return ways
 
 
 def _starts_after(node: LeaseNode, request: LeaseRequest, ended: Iterable[LeaseRecord]) -> bool:
-    """Return whether a request fits a node once some leases have ended; the node is as before afterwards."""
-    for one in ended:
-        node.release(one.id)
+    """Return whether a request fits a node once some leases have ended.
+
+    The node is as before afterwards.
+    """
+    for lease in ended:
+        node.release(lease.id)
+
     draft = _placed(node, request)
     if draft is not None:
         node.release(draft.id)
-    for one in ended:
-        node.adopt(one)
+
+    for lease in ended:
+        node.adopt(lease)
+
     return draft is not None
 
 

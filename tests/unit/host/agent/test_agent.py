@@ -435,7 +435,7 @@ def test_the_agent_to_ask_is_found(folder, monkeypatch):
     assert isinstance(open_source(state, print), AgentSource)
     assert isinstance(open_source(None, print), AgentSource)
     with pytest.raises(InputError, match=r"--machine is for the agent at /a: start it again"):
-        open_source(None, print, told="--machine")
+        open_source(None, print, machine_options="--machine")
     monkeypatch.setenv("ALIGNUP_AGENT", "")
     assert isinstance(open_source(state, print), FileSource)
 
@@ -551,7 +551,10 @@ def test_beside_an_agent_whose_file_somebody_removes_nothing_is_given(folder, mo
 
 
 def own_machine():
-    """Return the machine of the tests, but of no other test: all of them see the processes of all."""
+    """Return the machine of the tests, but of no other test.
+
+    All of them see the processes of all.
+    """
     found = leasing.site()
     return replace(found, identity=MachineIdentity(uuid.uuid4().hex, found.identity.description))
 
