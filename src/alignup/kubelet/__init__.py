@@ -1,1 +1,1 @@
-"""Reads, checks, shows and exports the node of a running kubelet, from its own files and answers."""
+"""Reads, checks, shows and exports a running kubelet's node, from its own files and answers."""

@@ -1,4 +1,4 @@
-"""Reads a kubelet's checkpoints in all their versions, and takes entries out of them as the kubelet does.
+"""Reads a kubelet's checkpoints in all their versions, and drops entries as the kubelet does.
 
 `cpu_manager_state` has the shared pool, and the CPUs that containers have for themselves
 (`pkg/kubelet/cm/cpumanager/state/checkpoint.go`). Version 1 (before Kubernetes 1.18) is keyed by
@@ -69,7 +69,10 @@ class Checkpoint:
 
     @property
     def is_intact(self) -> bool:
-        """Whether the checksum is right, or missing where a kubelet accepts that: in older versions of some files."""
+        """Whether the checksum is right, or missing where a kubelet accepts that.
+
+        It does in older versions of some files.
+        """
         return self.checksum == self.expected_checksum or (
             not self.checksum and self.version > 0 and not self.is_data
         )
@@ -89,17 +92,19 @@ _Wire = TypeVar("_Wire", bound=DataWire)
 def decode_with_data(
     content: bytes,
     kind: type[_Wire],
-    what: str,
+    expected: str,
     source: str,
     versions: Sequence[str],
     data_version: int,
 ) -> tuple[_Wire, Checkpoint | None]:
-    """Return the value of a checkpoint, or that of the text in it, and then the checkpoint's version and checksum.
+    """Return the value of a checkpoint, or that of the text in it.
+
+    Beside the latter, the checkpoint's version and checksum.
 
     Args:
         content: of the file.
         kind: the msgspec Struct that describes it.
-        what: what the file should hold, in an error.
+        expected: what the file should hold, in an error.
         source: the file's name in errors.
         versions: those that the kubelet reads.
         data_version: the one in which the text counts.
@@ -107,48 +112,51 @@ def decode_with_data(
     Raises:
         InputError: it is no JSON, or not of this shape.
     """
-    wire = decode_checkpoint(content, kind, what, source)
+    wire = decode_checkpoint(content, kind, expected, source)
     if not (wire.data or wire.data_checksum) or f"V{data_version}" not in versions:
         return wire, None
 
-    sums = {
-        "checksum": wire.data_checksum,
-        "expected_checksum": checksum_of(f"(string){wire.data}"),
-    }
-    told = Checkpoint(version=data_version, is_data=True, **sums)
-    return decode_checkpoint(wire.data.encode(), kind, what, f"data in {source}"), told
+    checkpoint = Checkpoint(
+        version=data_version,
+        is_data=True,
+        checksum=wire.data_checksum,
+        expected_checksum=checksum_of(f"(string){wire.data}"),
+    )
+    return decode_checkpoint(wire.data.encode(), kind, expected, f"data in {source}"), checkpoint
 
 
-def decode_checkpoint(data: bytes, kind: type[_T], what: str, source: str) -> _T:
+def decode_checkpoint(data: bytes, kind: type[_T], expected: str, source: str) -> _T:
     """Return the value of a checkpoint.
 
     Args:
         data: the content of the file.
         kind: the msgspec Struct that describes it.
-        what: what the file should hold, in an error.
+        expected: what the file should hold, in an error.
         source: the file's name in errors.
 
     Raises:
         InputError: it is no JSON, or not of this shape.
     """
     if not data.strip():
-        raise InputError(f"expected {what}, but the file is empty at {source}")
+        raise InputError(f"expected {expected}, but the file is empty at {source}")
 
-    value: object = decode_json(data, what, source)
+    value: object = decode_json(data, expected, source)
     with errors_in(source):
         return decode(value, kind)
 
 
 def checksum_of(text: str) -> int:
     """Return the checksum of a value that Go prints as `text`."""
-    found = _OFFSET
+    checksum = _OFFSET
     for byte in text.encode():
-        found = (found ^ byte) * _PRIME & _MASK
-    return found
+        checksum = (checksum ^ byte) * _PRIME & _MASK
+    return checksum
 
 
 def matching(texts: Iterable[tuple[int, str]], written: int, likely: int) -> Checkpoint:
-    """Return the version whose checksum is the written one, and that checksum; without one, those of a likely version.
+    """Return the version whose checksum is the written one, and that checksum.
+
+    Where there is no such version, those of a likely one.
 
     Args:
         texts: version and text of each format that a file may have.
@@ -157,27 +165,29 @@ def matching(texts: Iterable[tuple[int, str]], written: int, likely: int) -> Che
     """
     expected: dict[int, int] = {}
     for version, text in texts:
-        found = checksum_of(text)
-        if found == written:
-            return Checkpoint(version=version, checksum=written, expected_checksum=found)
-        expected.setdefault(version, found)
+        checksum = checksum_of(text)
+        if checksum == written:
+            return Checkpoint(version=version, checksum=written, expected_checksum=checksum)
+        expected.setdefault(version, checksum)
 
     return Checkpoint(version=likely, checksum=written, expected_checksum=expected[likely])
 
 
 def go_text(value: object) -> str:
-    """Return a value as spew prints it; None is Go's nil, and a struct says by `go` how Go prints its fields."""
+    """Return a value as spew prints it.
+
+    None is Go's nil, and a struct says by `go` how Go prints its fields.
+    """
     if value is None:
         return "<nil>"
     if isinstance(value, Mapping):
-        return f"map[{' '.join([f'{key}:{go_text(one)}' for key, one in sorted(value.items())])}]"
+        items = [f"{key}:{go_text(item)}" for key, item in sorted(value.items())]
+        return f"map[{' '.join(items)}]"
     if isinstance(value, list | tuple | bytes):
         return f"[{' '.join(map(go_text, value))}]"
-    return (
-        value.go.format(*map(go_text, structs.astuple(value)))
-        if isinstance(value, _Printed)
-        else str(value)
-    )
+    if isinstance(value, _Printed):
+        return value.go.format(*map(go_text, structs.astuple(value)))
+    return str(value)
 
 
 class _Printed(msgspec.Struct, frozen=True):
@@ -255,11 +265,11 @@ def read_cpu_state(
         InputError: it is no JSON, or of another shape, or a set of CPUs is none; or a version that
             the kubelet does not read.
     """
-    what, known = (
-        "the JSON of a CPU manager's state",
-        release_of(version).checkpoints["cpu_manager_state"],
+    versions = release_of(version).checkpoints["cpu_manager_state"]
+    wire, checkpoint = decode_with_data(
+        data, _CpuWire, "the JSON of a CPU manager's state", source, versions, 4
     )
-    wire, told = decode_with_data(data, _CpuWire, what, source, known, 4)
+
     entries = wire.entries or {}
     by_id = {key: value for key, value in entries.items() if isinstance(value, str)}
     by_pod = {key: value for key, value in entries.items() if not isinstance(value, str)}
@@ -274,14 +284,19 @@ def read_cpu_state(
         pods=_sets(pods, source),
         by_container_id=_sets(by_id, source),
     )
-    told = told or matching(
-        _cpu_texts(wire, state), wire.checksum, 1 if by_id else 3 if pods else 2
-    )
-    if told.version == 1 and "V1" not in known:
-        reads = f"kubelet {version} reads states of version {known[0][1:]} or later"
+    if checkpoint is None:
+        likely = 2
+        if by_id:
+            likely = 1
+        elif pods:
+            likely = 3
+        checkpoint = matching(_cpu_texts(wire, state), wire.checksum, likely)
+
+    if checkpoint.version == 1 and "V1" not in versions:
+        reads = f"kubelet {version} reads states of version {versions[0][1:]} or later"
         raise InputError(f"{reads}, and this is version 1 at {source}")
 
-    return replace(state, **asdict(told))
+    return replace(state, **asdict(checkpoint))
 
 
 def _sets(lists: Mapping[str, str], source: str) -> dict[str, CPUSet]:
@@ -299,30 +314,26 @@ def _cpu_texts(wire: _CpuWire, state: CpuState) -> Iterator[tuple[int, str]]:
     )
     after = "Checksum:(checksum.Checksum)0}"
     if state.by_container_id:
-        yield (
-            1,
-            (
-                f"(*state.CPUManagerCheckpoint){{{before}(map[string]string){go_text(wire.entries)} "
-                f"{after}"
-            ),
-        )
+        entries = f"{before}(map[string]string){go_text(wire.entries)}"
+        yield 1, f"(*state.CPUManagerCheckpoint){{{entries} {after}"
         return
 
     entries = f"{before}(map[string]map[string]string){go_text(wire.entries)}"
     yield 2, f"(*state.CPUManagerCheckpoint){{{entries} {after}"
-    sets = {uid: go_text(dict.fromkeys(cpus, "{}")) for uid, cpus in state.pods.items()}
-    told = {
-        uid: f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){one}}}}}"
-        for uid, one in sets.items()
-    }
-    pods = go_text(None if wire.pod_entries is None else told)
-    yield (
-        3,
-        (
-            f"(*state.CPUManagerCheckpoint){{{entries} PodEntries:(state.PodCPUAssignments){pods} "
-            f"{after}"
-        ),
-    )
+
+    pods = go_text(None)
+    if wire.pod_entries is not None:
+        elements = {uid: go_text(dict.fromkeys(cpus, "{}")) for uid, cpus in state.pods.items()}
+        pods = go_text(
+            {
+                uid: f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}}){text}}}}}"
+                for uid, text in elements.items()
+            }
+        )
+
+    with_pods = f"{entries} PodEntries:(state.PodCPUAssignments){pods}"
+    yield 3, f"(*state.CPUManagerCheckpoint){{{with_pods} {after}"
+
     # a kubelet without PodLevelResourceManagers accepts the text under this name too
     yield 2, f"(*state.CPUManagerCheckpointV2){{{entries} {after}"
 
@@ -434,11 +445,11 @@ def read_memory_state(
     Raises:
         InputError: it is no JSON, or of another shape.
     """
-    what, known = (
-        "the JSON of a memory manager's state",
-        release_of(version).checkpoints["memory_manager_state"],
+    versions = release_of(version).checkpoints["memory_manager_state"]
+    wire, checkpoint = decode_with_data(
+        data, _MemoryWire, "the JSON of a memory manager's state", source, versions, 3
     )
-    wire, told = decode_with_data(data, _MemoryWire, what, source, known, 3)
+
     nodes: dict[int, NumaNodeState] = {}
     for key, node in (wire.machine_state or {}).items():
         if not (key.isascii() and key.isdigit()):
@@ -446,20 +457,23 @@ def read_memory_state(
         nodes[int(key)] = node
 
     pods = {uid: _blocks(entry.memory_blocks) for uid, entry in (wire.pod_entries or {}).items()}
-    told = told or matching(_memory_texts(wire, nodes), wire.checksum, 2 if pods else 1)
+    if checkpoint is None:
+        checkpoint = matching(_memory_texts(wire, nodes), wire.checksum, 2 if pods else 1)
+
     entries = {
         uid: {name: _blocks(blocks) for name, blocks in (containers or {}).items()}
         for uid, containers in (wire.entries or {}).items()
     }
     return MemoryState(
-        policy=wire.policy_name, nodes=nodes, entries=entries, pods=pods, **asdict(told)
+        policy=wire.policy_name, nodes=nodes, entries=entries, pods=pods, **asdict(checkpoint)
     )
 
 
 def _blocks(blocks: list[_Block] | None) -> tuple[MemoryBlock, ...]:
     """Return the records of blocks."""
     return tuple(
-        MemoryBlock(tuple(one.numa_affinity or ()), one.type, one.size) for one in blocks or ()
+        MemoryBlock(tuple(block.numa_affinity or ()), block.type, block.size)
+        for block in blocks or ()
     )
 
 
@@ -474,8 +488,10 @@ def _memory_texts(
     )
     after = "Checksum:(checksum.Checksum)0}"
     yield 1, f"(*state.MemoryManagerCheckpoint){text}{after}"
+
     pods = f"PodEntries:(state.PodMemoryAssignments){go_text(wire.pod_entries)}"
     yield 2, f"(*state.MemoryManagerCheckpoint){text}{pods} {after}"
+
     # a kubelet without PodLevelResourceManagers accepts the text under this name too
     yield 1, f"(*state.MemoryManagerCheckpointV1){text}{after}"
 
@@ -558,24 +574,38 @@ def read_device_checkpoint(
         InputError: it is no JSON, or of another shape.
     """
     wire = decode_checkpoint(data, _DeviceWire, "the JSON of a device manager's checkpoint", source)
-    entries, printed = [], []
-    for one in wire.data.pod_device_entries or ():
-        by_node = {_node(key, source): ids for key, ids in (one.device_ids or {}).items()}
-        held = {node: tuple(ids or ()) for node, ids in by_node.items()}
+    entries = []
+    printed = []  # the groups of devices by numbers, which Go sorts otherwise than texts
+    for entry in wire.data.pod_device_entries or ():
+        by_node = {_node(key, source): ids for key, ids in (entry.device_ids or {}).items()}
+        devices = {node: tuple(ids or ()) for node, ids in by_node.items()}
         entries.append(
             DeviceEntry(
-                one.pod_uid, one.container_name, one.resource_name, held, one.alloc_resp or b""
+                entry.pod_uid,
+                entry.container_name,
+                entry.resource_name,
+                devices,
+                entry.alloc_resp or b"",
             )
         )
-        printed.append(structs.replace(one, device_ids=None if one.device_ids is None else by_node))
+        if entry.device_ids is None:
+            printed.append(entry)
+        else:
+            printed.append(structs.replace(entry, device_ids=by_node))
 
     registered = {
         resource: tuple(ids or ()) for resource, ids in (wire.data.registered_devices or {}).items()
     }
-    told = None if wire.data.pod_device_entries is None else printed
-    expected = checksum_of(go_text(structs.replace(wire.data, pod_device_entries=told)))
+
+    content = wire.data
+    if content.pod_device_entries is not None:
+        content = structs.replace(content, pod_device_entries=printed)
+
     return DeviceCheckpoint(
-        tuple(entries), registered, checksum=wire.checksum, expected_checksum=expected
+        tuple(entries),
+        registered,
+        checksum=wire.checksum,
+        expected_checksum=checksum_of(go_text(content)),
     )
 
 
@@ -599,18 +629,24 @@ class KubeletState(Record):
         return self.cpu is None and self.memory is None and self.devices is None
 
     def named(self, containers: Mapping[str, tuple[str, str]]) -> KubeletState:
-        """Return the state with the names of containers in place of their ids; see `CpuState.named`."""
-        return self if self.cpu is None else replace(self, cpu=self.cpu.named(containers))
+        """Return the state with names of containers in place of their ids; see `CpuState.named`."""
+        if self.cpu is None:
+            return self
+        return replace(self, cpu=self.cpu.named(containers))
 
     def containers(self) -> dict[str, list[str]]:
         """Return by pod uid the names of the containers that hold something."""
-        found: dict[str, dict[str, None]] = {}
-        for entries in (self.cpu and self.cpu.entries, self.memory and self.memory.entries):
-            for uid, containers in (entries or {}).items():
-                found.setdefault(uid, {}).update(dict.fromkeys(containers))
-        for entry in self.devices.entries if self.devices else ():
-            found.setdefault(entry.pod_uid, {})[entry.container] = None
-        return {uid: list(names) for uid, names in found.items()}
+        names_by_uid: dict[str, dict[str, None]] = {}
+        for state in (self.cpu, self.memory):
+            if state is not None:
+                for uid, containers in state.entries.items():
+                    names_by_uid.setdefault(uid, {}).update(dict.fromkeys(containers))
+
+        if self.devices is not None:
+            for entry in self.devices.entries:
+                names_by_uid.setdefault(entry.pod_uid, {})[entry.container] = None
+
+        return {uid: list(names) for uid, names in names_by_uid.items()}
 
     def is_whole(self, uid: str) -> bool:
         """Return whether a pod has CPUs or memory as a whole."""
@@ -620,49 +656,67 @@ class KubeletState(Record):
 
     def whole(self, uid: str) -> tuple[CPUSet, tuple[MemoryBlock, ...]]:
         """Return the CPUs and memory that a pod has as a whole."""
-        cpus = self.cpu.pods.get(uid) if self.cpu else None
-        return cpus or CPUSet(), self.memory.pods.get(uid, ()) if self.memory else ()
+        cpus = CPUSet()
+        if self.cpu is not None:
+            cpus = self.cpu.pods.get(uid, cpus)
+
+        blocks: tuple[MemoryBlock, ...] = ()
+        if self.memory is not None:
+            blocks = self.memory.pods.get(uid, ())
+
+        return cpus, blocks
 
     def cpus(self, uid: str, container: str) -> CPUSet | None:
         """Return the CPUs that a container has for itself; None: it has none."""
-        return self.cpu.entries.get(uid, {}).get(container) if self.cpu else None
+        if self.cpu is None:
+            return None
+        return self.cpu.entries.get(uid, {}).get(container)
 
     def blocks(self, uid: str, container: str) -> tuple[MemoryBlock, ...]:
         """Return the memory that a container holds."""
-        return self.memory.entries.get(uid, {}).get(container, ()) if self.memory else ()
+        if self.memory is None:
+            return ()
+        return self.memory.entries.get(uid, {}).get(container, ())
 
     def device_ids(self) -> dict[tuple[str, str], dict[str, tuple[str, ...]]]:
-        """Return by pod uid and container name the ids of devices that the container holds, by resource."""
-        found: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
-        for entry in self.devices.entries if self.devices else ():
-            found.setdefault((entry.pod_uid, entry.container), {})[entry.resource] = entry.ids
-        return found
+        """Return by pod uid and container name the ids of its devices by resource."""
+        if self.devices is None:
+            return {}
+
+        ids_by_container: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+        for entry in self.devices.entries:
+            ids = ids_by_container.setdefault((entry.pod_uid, entry.container), {})
+            ids[entry.resource] = entry.ids
+
+        return ids_by_container
 
     def without(self, is_stale: Callable[[str, str | None], bool]) -> KubeletState:
-        """Return the state after the kubelet has dropped what nobody needs, as it does before each admission.
+        """Return the state after the kubelet has dropped what nobody needs.
+
+        It does so before each admission.
 
         Args:
             is_stale: says whether a container, by pod uid and name, is gone; with None for the
                 name, the whole pod.
         """
         cpu, memory, devices = self.cpu, self.memory, self.devices
+        if cpu is not None:
+            cpu = _without_cpus(cpu, is_stale)
+        if memory is not None:
+            memory = _without_memory(memory, is_stale)
         if devices is not None:
-            devices = replace(
-                devices,
-                entries=tuple(one for one in devices.entries if not is_stale(one.pod_uid, None)),
-            )
+            kept = tuple(entry for entry in devices.entries if not is_stale(entry.pod_uid, None))
+            devices = replace(devices, entries=kept)
 
-        return KubeletState(
-            cpu and _without_cpus(cpu, is_stale),
-            memory and _without_memory(memory, is_stale),
-            devices,
-        )
+        return KubeletState(cpu, memory, devices)
 
 
 def read_checkpoints(
     files: NodeFiles, version: KubeletVersion = NEWEST
 ) -> Iterator[tuple[str, CpuState | MemoryState | DeviceCheckpoint | InputError]]:
-    """Yield the path of each checkpoint of a node that is there, and what it says, or why it cannot be read.
+    """Yield the path of each checkpoint of a node, and what it says, or why it cannot be read.
+
+    Those that are not there are left out.
 
     Args:
         files: the node's files.
@@ -673,6 +727,7 @@ def read_checkpoints(
         MEMORY_STATE: partial(read_memory_state, version=version),
         DEVICE_CHECKPOINT: read_device_checkpoint,
     }
+
     for path, read in readers.items():
         try:
             data = files.read(path)
@@ -693,42 +748,44 @@ def read_state(files: NodeFiles, version: KubeletVersion = NEWEST) -> KubeletSta
     Raises:
         InputError: a file is damaged, or its checksum is wrong.
     """
-    found = dict(read_checkpoints(files, version))
-    for path, one in found.items():
-        if isinstance(one, InputError):
-            raise one
-        if not one.is_intact:
+    checkpoints = dict(read_checkpoints(files, version))
+    for path, checkpoint in checkpoints.items():
+        if isinstance(checkpoint, InputError):
+            raise checkpoint
+        if not checkpoint.is_intact:
             sums = (
-                f"the checksum in the file is {one.checksum}, and its content has "
-                f"{one.expected_checksum}"
+                f"the checksum in the file is {checkpoint.checksum}, and its content has "
+                f"{checkpoint.expected_checksum}"
             )
             raise InputError(f"{sums} at {files.place(path)}{_DAMAGED}")
 
-    return state_of(found)
+    return state_of(checkpoints)
 
 
 def _without_cpus(state: CpuState, is_stale: Callable[[str, str | None], bool]) -> CpuState:
-    """Return the state after `RemoveContainer` of the static policy: CPUs that the pod's others share stay theirs."""
+    """Return the state after `RemoveContainer` of the static policy.
+
+    CPUs that the pod's other containers share stay theirs.
+    """
     kept = {
         uid: {name: cpus for name, cpus in containers.items() if not is_stale(uid, name)}
         for uid, containers in state.entries.items()
     }
+
     freed = 0
     for uid, containers in state.entries.items():
-        # what a pod has as a whole stays its own until its last container is gone
-        if uid in state.pods:
-            freed |= 0 if kept[uid] else int(state.pods[uid])
-            continue
+        if uid not in state.pods:
+            removed = union(int(cpus) for name, cpus in containers.items() if name not in kept[uid])
+            freed |= removed & ~union(map(int, kept[uid].values()))
+        elif not kept[uid]:
+            # what a pod has as a whole stays its own until its last container is gone
+            freed |= int(state.pods[uid])
 
-        held = union(map(int, kept[uid].values()))
-        freed |= (
-            union(int(cpus) for name, cpus in containers.items() if name not in kept[uid]) & ~held
-        )
-
-    pods = {uid: cpus for uid, cpus in state.pods.items() if kept.get(uid)}
-    shared = CPUSet.from_int(int(state.shared) | freed)
     return replace(
-        state, shared=shared, entries={uid: one for uid, one in kept.items() if one}, pods=pods
+        state,
+        shared=CPUSet.from_int(int(state.shared) | freed),
+        entries={uid: containers for uid, containers in kept.items() if containers},
+        pods={uid: cpus for uid, cpus in state.pods.items() if kept.get(uid)},
     )
 
 
@@ -738,11 +795,10 @@ def _without_memory(state: MemoryState, is_stale: Callable[[str, str | None], bo
     nodes = dict(state.nodes)
     for uid, containers in state.entries.items():
         for name, blocks in containers.items():
-            if is_stale(uid, name):
-                # of a pod that has memory as a whole, that is what is given back
-                _give_back(nodes, () if uid in state.pods else blocks)
-            else:
+            if not is_stale(uid, name):
                 kept.setdefault(uid, {})[name] = blocks
+            elif uid not in state.pods:  # else what the pod has as a whole is given back, below
+                _give_back(nodes, blocks)
 
     pods = dict(state.pods)
     for uid in state.pods:
@@ -753,22 +809,26 @@ def _without_memory(state: MemoryState, is_stale: Callable[[str, str | None], bo
 
 
 def _give_back(nodes: dict[int, NumaNodeState], blocks: Sequence[MemoryBlock]) -> None:
-    """Give blocks back in place, to the lowest of their NUMA nodes on which anything is held, as the kubelet does."""
+    """Give blocks back in place, as the kubelet does.
+
+    To the lowest of their NUMA nodes on which anything is held.
+    """
     for block in blocks:
-        left = block.size
+        to_give = block.size
         for node_id in block.numa_nodes:
             node = nodes.get(node_id)
             if node is None:
                 continue
+
             table = node.table(block.type)
-            part = min(left, table.reserved)
-            left -= part
-            assignments = node.assignments - 1
+            part = min(to_give, table.reserved)
+            to_give -= part
             changed = structs.replace(table, reserved=table.reserved - part, free=table.free + part)
-            tables, cells = (
-                {**(node.tables or {}), block.type: changed},
-                node.cells if assignments else (node_id,),
-            )
+
+            assignments = node.assignments - 1
             nodes[node_id] = structs.replace(
-                node, assignments=assignments, tables=tables, cells=cells
+                node,
+                assignments=assignments,
+                tables={**(node.tables or {}), block.type: changed},
+                cells=node.cells if assignments else (node_id,),
             )

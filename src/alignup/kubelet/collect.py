@@ -1,5 +1,6 @@
-"""Packs all that is read of a kubelet's node into one archive, to be looked at elsewhere, and nothing else.
+"""Packs all that is read of a kubelet's node, and nothing else, into one archive.
 
+It is to be looked at elsewhere.
 Of pods, the Node and the configuration only the fields that are read are kept: no environment,
 arguments, annotations or tokens. State files are kept as they are, since their checksums are over
 all of them.
@@ -23,10 +24,19 @@ from alignup.text.json_text import decode_json
 
 WHAT: Final = "a node's archive"
 
+# Without any of these there is no kubelet.
+_OF_A_KUBELET: Final = (
+    layout.CONFIG,
+    layout.CPU_STATE,
+    layout.MEMORY_STATE,
+    layout.DEVICE_CHECKPOINT,
+    layout.LIST,
+)
+
 
 @cache
 def _shapes() -> Any:
-    """Return what is kept of a Pod, a Node, a KubeletConfiguration and objects of claims, in the form of `kept`."""
+    """Return what is kept of each kind of object, in the form of `kept`."""
     return json.loads(Path(__file__).with_suffix(".json").read_bytes())
 
 
@@ -53,36 +63,36 @@ def collect(
         InputError: there is no file of a kubelet, one cannot be read, or the archive cannot be
             written.
     """
-    found = dict(_kubelet_files(files, config))
-    if not found.keys() & {
-        layout.CONFIG,
-        layout.CPU_STATE,
-        layout.MEMORY_STATE,
-        layout.DEVICE_CHECKPOINT,
-        layout.LIST,
-    }:
+    contents = dict(_kubelet_files(files, config))
+    if contents.keys().isdisjoint(_OF_A_KUBELET):
         raise InputError(f"no files of a kubelet at {files.source}")
 
-    for path, given in ((layout.PODS, pods), (layout.NODE, node), (layout.CLAIMS, claims)):
-        document: Any = given
-        if document is None and (data := files.read(path)) is not None:
-            document = decode_json(data, "JSON of the API", files.place(path))
+    for path, fetched in ((layout.PODS, pods), (layout.NODE, node), (layout.CLAIMS, claims)):
+        document = _recorded(files, path) if fetched is None else fetched
         if document is not None:
-            found[path] = _json(_KEPT[path](document))
+            contents[path] = _json(_KEPT[path](document))
 
     kernel = files.kernel
     if kernel is not None:
         for name, text in find_kernel_files(kernel):
-            found[name] = text.encode("ascii", "replace")
+            contents[name] = text.encode("ascii", "replace")
 
-    write_archive(target, sorted(found.items()), WHAT)
-    return sorted(found)
+    write_archive(target, sorted(contents.items()), WHAT)
+    return sorted(contents)
+
+
+def _recorded(files: layout.NodeFiles, path: str) -> Any:
+    """Return the object of the API in a file; None: there is no such file."""
+    data = files.read(path)
+    if data is None:
+        return None
+    return decode_json(data, "JSON of the API", files.place(path))
 
 
 def _kubelet_files(
     files: layout.NodeFiles, config: layout.AnyPath | None
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the configuration in effect, the state files and the PodResources answers, where they are there."""
+    """Yield the configuration in effect, the state files and the PodResources answers, if any."""
     configuration = read_configuration(files, config)
     if configuration.source:
         yield layout.CONFIG, _json(kept(dict(configuration.fields), _shapes()["configuration"]))
@@ -93,25 +103,30 @@ def _kubelet_files(
             yield path, data
 
     if files.read(layout.LIST) is None:
-        for path, answer in zip(
-            (layout.LIST, layout.ALLOCATABLE), answers_of_kubelet(files) or (), strict=False
-        ):
-            yield path, _json(answer)
+        answers = answers_of_kubelet(files)
+        if answers is not None:
+            pods, allocatable = answers
+            yield layout.LIST, _json(pods)
+            yield layout.ALLOCATABLE, _json(allocatable)
 
 
 def _pods(document: Any) -> Any:
-    """Return a List of pods with what is kept of each; a static pod has the uid by which its kubelet knows it."""
+    """Return a List of pods with what is kept of each.
+
+    A static pod has the uid by which its kubelet knows it.
+    """
     if not isinstance(document, dict) or not isinstance(document.get("items") or [], list):
         raise InputError.at("the pods", "a List of Pods", document)
+
     items = []
     for item in document.get("items") or []:
         pod = kept(item, _shapes()["pod"])
-        annotations = (
-            (item.get("metadata") or {}).get("annotations") if isinstance(item, dict) else None
-        )
-        if isinstance(annotations, dict) and STATIC_UID in annotations:
-            pod["metadata"]["uid"] = annotations[STATIC_UID]
+        if isinstance(item, dict):
+            annotations = (item.get("metadata") or {}).get("annotations")
+            if isinstance(annotations, dict) and STATIC_UID in annotations:
+                pod["metadata"]["uid"] = annotations[STATIC_UID]
         items.append(pod)
+
     return {"apiVersion": "v1", "kind": "PodList", "items": items}
 
 
@@ -119,12 +134,14 @@ def _claims(document: Any) -> Any:
     """Return a List of the objects of claims with what is kept of each."""
     if not isinstance(document, dict) or not isinstance(document.get("items") or [], list):
         raise InputError.at("the objects of claims", "a List of them", document)
-    shapes, items = (
-        _shapes()["claims"],
-        [one for one in document.get("items") or [] if isinstance(one, dict)],
-    )
-    found = [kept(one, shapes[one["kind"]]) for one in items if one.get("kind") in shapes]
-    return {"apiVersion": "v1", "kind": "List", "items": found}
+
+    shapes = _shapes()["claims"]
+    items = [
+        kept(item, shapes[item["kind"]])
+        for item in document.get("items") or []
+        if isinstance(item, dict) and item.get("kind") in shapes
+    ]
+    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 _KEPT: Final = {
@@ -135,12 +152,17 @@ _KEPT: Final = {
 
 
 def kept(value: Any, shape: Any) -> Any:
-    """Return the parts of a value that a shape names: None stands for anything, a list of one shape for each item."""
+    """Return the parts of a value that a shape names.
+
+    None stands for anything, a list of one shape for each item.
+    """
+    if shape is None:
+        return value
     if isinstance(shape, dict) and isinstance(value, dict):
         return {key: kept(value[key], inner) for key, inner in shape.items() if key in value}
     if isinstance(shape, list) and isinstance(value, list):
-        return [kept(one, shape[0]) for one in value]
-    return value if shape is None else None
+        return [kept(item, shape[0]) for item in value]
+    return None
 
 
 def _json(value: Any) -> bytes:

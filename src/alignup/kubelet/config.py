@@ -1,4 +1,4 @@
-"""Puts a kubelet's configuration together: its file, its drop-ins, and the flags of the kubelet that runs.
+"""Puts a kubelet's configuration together: its file, its drop-ins, and the running kubelet's flags.
 
 The result is plain fields; their meaning is decided by `alignup.kubernetes.kubelet_config`.
 `settings_of` tells which policies, policy options and feature gates are in effect then, and where
@@ -78,8 +78,9 @@ def read_configuration(
     parts = []
     kubelet = files.kubelet
     for place, data in _texts(files, config, config_dir):
-        parts.append((place, configuration_fields(data, place)))
-        fields = _merged(fields, parts[-1][1])
+        patch = configuration_fields(data, place)
+        parts.append((place, patch))
+        fields = _merged(fields, patch)
 
     if kubelet is not None and kubelet.flags:
         fields = kubelet.flags.over(fields)
@@ -94,41 +95,54 @@ def _texts(
     """Yield where each part of the configuration stands, and its text, in the order of merging."""
     kubelet = files.kubelet
     if config is not None:
-        yield str(config), _given(Path(config))
+        yield str(config), _named_file(Path(config))
+    elif kubelet is None:
+        yield from _usual_file(files)
     else:
-        named = CONFIG if kubelet is None else kubelet.flags.config.lstrip("/")
-        data = files.read(named) if named else None
-        if data is None and kubelet is None:
-            named = next(
-                (
-                    path
-                    for path, word in CONFIGS_ELSEWHERE.items()
-                    if word in (files.read(path) or b"")
-                ),
-                named,
-            )
-            data = files.read(named)
-
+        path = kubelet.flags.config.lstrip("/")
+        data = files.read(path) if path else None
         if data is not None:
-            yield files.place(named), data
-        elif kubelet is not None and named:
+            yield files.place(path), data
+        elif path:
             raise InputError(
-                f"the configuration of the kubelet is missing: no file at {files.place(named)}"
+                f"the configuration of the kubelet is missing: no file at {files.place(path)}"
             )
 
     if config_dir is not None:
-        for path in sorted(Path(config_dir).glob(f"*{_DROP_IN}")):
-            yield str(path), _given(path)
+        for file in sorted(Path(config_dir).glob(f"*{_DROP_IN}")):
+            yield str(file), _named_file(file)
         return
 
     folder = CONFIG_FOLDER if kubelet is None else kubelet.flags.config_dir.strip("/")
-    for name in files.names(folder) if folder else ():
-        data = files.read(f"{folder}/{name}") if name.endswith(_DROP_IN) else None
-        if data is not None:
-            yield files.place(f"{folder}/{name}"), data
+    if folder:
+        yield from _drop_ins(files, folder)
 
 
-def _given(path: Path) -> bytes:
+def _usual_file(files: NodeFiles) -> Iterator[tuple[str, bytes]]:
+    """Yield the configuration's file where no kubelet runs that names it, if there is one."""
+    data = files.read(CONFIG)
+    if data is not None:
+        yield files.place(CONFIG), data
+        return
+
+    for path, word in CONFIGS_ELSEWHERE.items():
+        data = files.read(path)
+        if data is not None and word in data:
+            yield files.place(path), data
+            return
+
+
+def _drop_ins(files: NodeFiles, folder: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the drop-ins in a folder of the node."""
+    for name in files.names(folder):
+        if name.endswith(_DROP_IN):
+            path = f"{folder}/{name}"
+            data = files.read(path)
+            if data is not None:
+                yield files.place(path), data
+
+
+def _named_file(path: Path) -> bytes:
     """Return the content of a file that a user names."""
     with system_errors("cannot read the KubeletConfiguration", path):
         return read_file(path)
@@ -145,6 +159,7 @@ def _merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, An
             merged[key] = _merged(old if isinstance(old, Mapping) else {}, value)
         else:
             merged[key] = value
+
     return merged
 
 
@@ -172,11 +187,14 @@ def settings_of(configuration: Configuration, config: KubeletConfig) -> tuple[Se
         configuration: the fields, and where they come from.
         config: what is made of them.
     """
-    return tuple(
-        Setting(".".join(path), value, origin or f"default of {config.version}", not origin)
-        for path, value in _values(config)
-        for origin in [_origin(configuration, path, config)]
-    )
+    settings = []
+    for path, value in _values(config):
+        origin = _origin(configuration, path, config)
+        settings.append(
+            Setting(".".join(path), value, origin or f"default of {config.version}", not origin)
+        )
+
+    return tuple(settings)
 
 
 def _values(config: KubeletConfig) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -185,43 +203,53 @@ def _values(config: KubeletConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield ("topologyManagerScope",), config.topology_manager_scope
     yield ("cpuManagerPolicy",), config.cpu_manager_policy
     yield ("memoryManagerPolicy",), config.memory_manager_policy
-    for field, family, options in (
+
+    families = (
         (
             "topologyManagerPolicyOptions",
             policy_options.TOPOLOGY_FAMILY,
             config.topology_manager_policy_options,
         ),
         ("cpuManagerPolicyOptions", policy_options.CPU_FAMILY, config.cpu_manager_policy_options),
-    ):
-        given = policy_options.set_options(options)
+    )
+    for field, family, options in families:
+        values = policy_options.set_options(options)
         for name in policy_options.option_stages(family, config.version):
-            yield (field, name), given.get(name, _DEFAULTS.get(name, "false"))
+            yield (field, name), values.get(name, _DEFAULTS.get(name, "false"))
 
-    for name, is_on in policy_options.effective_gates(
-        config.feature_gates or None, config.version
-    ).items():
+    gates = policy_options.effective_gates(config.feature_gates or None, config.version)
+    for name, is_on in gates.items():
         yield (_GATES, name), str(is_on).lower()
 
 
 def _origin(configuration: Configuration, path: tuple[str, ...], config: KubeletConfig) -> str:
     """Return the last place that sets something; empty: nothing does."""
+    if not configuration.parts and path[0] in {"cpuManagerPolicy", "memoryManagerPolicy"}:
+        return "the state files"
+
     paths = [path]
     if path[0] == _GATES and not _has(configuration.fields, path):
+        # a gate that sets all gates of its stage
         maturity = release_of(config.version).gates[path[1]].maturity
         paths = [
             (_GATES, name) for name, stage in policy_options.ALL_OF.items() if stage == maturity
         ]
-    if not configuration.parts and path[0] in {"cpuManagerPolicy", "memoryManagerPolicy"}:
-        return "the state files"
-    places = [
-        (place, one) for one in paths for place, fields in configuration.parts if _has(fields, one)
-    ]
-    return next((place for place, one in reversed(places) if _has(configuration.fields, one)), "")
+
+    for field in reversed(paths):
+        if _has(configuration.fields, field):
+            for place, fields in configuration.parts[::-1]:
+                if _has(fields, field):
+                    return place
+
+    return ""
 
 
 def _has(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     """Return whether something is set; an empty policy is its default."""
-    found: Any = fields
+    value: Any = fields
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found is not None and found != ""
+        if not isinstance(value, Mapping):
+            return False
+        value = value.get(name)
+
+    return value is not None and value != ""

@@ -1,6 +1,6 @@
-"""Finds the files of a node beneath a root folder or in an archive of one, and reads them in bounded size.
+"""Finds the files of a node beneath a root folder or in an archive of one.
 
-The layout is that of a machine, with recorded answers beside it:
+They are read in bounded size. The layout is that of a machine, with recorded answers beside it:
 
     sys/  proc/meminfo  proc/cpuinfo
     var/lib/kubelet/config.yaml  config.d/*.conf  cpu_manager_state  memory_manager_state
@@ -22,7 +22,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -102,7 +102,9 @@ def _is_wanted(path: str) -> bool:
 
 
 def must_gather_files(files: Mapping[str, bytes], name: str) -> dict[str, bytes]:
-    """Return the files of a node by the paths of the layout; none if these are not of a must-gather.
+    """Return the files of a node by the paths of the layout.
+
+    None if these are not of a must-gather.
 
     Args:
         files: those of the must-gather that are wanted.
@@ -111,45 +113,47 @@ def must_gather_files(files: Mapping[str, bytes], name: str) -> dict[str, bytes]
     Raises:
         InputError: there are several nodes, and none has that name; or a file is no YAML.
     """
-    there = {
+    nodes = {
         path.removeprefix(_NODES).removesuffix(".yaml"): path
         for path in files
         if path.startswith(_NODES)
     }
-    if not there:
+    if not nodes:
         return {}
-    if name not in there and len(there) > 1:
-        names = some_of(list(there), _SHOWN)
-        raise InputError(
-            f"expected the files of one node, got those of {names}; --node-name NAME chooses one"
-        )
 
-    name = name if name in there else next(iter(there))
-    told = read_documents(files[there[name]], there[name])
-    found = {"node.json": _json(told[0] if told else None)}
-    config = f"{_CONFIGS}{_at(told, 0, 'metadata', 'annotations', _CURRENT)}.yaml"
+    if name not in nodes:
+        if len(nodes) > 1:
+            names = some_of(list(nodes), _SHOWN)
+            raise InputError(
+                f"expected the files of one node, got those of {names}; --node-name NAME chooses "
+                "one"
+            )
+        [name] = nodes
+
+    documents = read_documents(files[nodes[name]], nodes[name])
+    files_of_node = {"node.json": _json(documents[0] if documents else None)}
+
+    config = f"{_CONFIGS}{_at(documents, 0, 'metadata', 'annotations', _CURRENT)}.yaml"
     if config in files:
-        found["var/lib/kubelet/config.yaml"] = files[config]
+        files_of_node["var/lib/kubelet/config.yaml"] = files[config]
 
     lists = [path for path in files if _PODS.fullmatch(path)]
     if lists:
-        documents = [
-            one
-            for path in lists
-            if name.encode() in files[path]
-            for one in read_documents(files[path], path)
-        ]
-        pods = [
-            pod
-            for one in documents
-            if isinstance(items := _at(one, "items"), list)
-            for pod in items
-        ]
-        found["pods.json"] = _json(
-            {"items": [pod for pod in pods if _at(pod, "spec", "nodeName") == name]}
-        )
+        pods = [pod for path in lists for pod in _pods_of_node(files[path], path, name)]
+        files_of_node["pods.json"] = _json({"items": pods})
 
-    return found
+    return files_of_node
+
+
+def _pods_of_node(data: bytes, path: str, name: str) -> Iterator[Any]:
+    """Yield the pods in a file of Lists that are bound to a node."""
+    if name.encode() not in data:
+        return
+
+    for document in read_documents(data, path):
+        items = _at(document, "items")
+        if isinstance(items, list):
+            yield from (pod for pod in items if _at(pod, "spec", "nodeName") == name)
 
 
 def _at(value: Any, *path: str | int) -> Any:
@@ -207,8 +211,9 @@ class FolderFiles:
 
     def path_of(self, path: str) -> Path:
         """Return where a file of the layout is."""
-        within = path.removeprefix(f"{KUBELET}/")
-        return self.root / path if within == path else self.kubelet_dir / within
+        if path.startswith(f"{KUBELET}/"):
+            return self.kubelet_dir / path.removeprefix(f"{KUBELET}/")
+        return self.root / path
 
     def place(self, path: str) -> str:
         """Return where a file is, for an error."""
@@ -221,15 +226,15 @@ class FolderFiles:
             InputError: it cannot be read, is no file, is too large, or is reached by a link out of
                 the root.
         """
-        found = self.path_of(path)
+        file = self.path_of(path)
         top = self.kubelet_dir if path.startswith(f"{KUBELET}/") else self.root
         with (
-            system_errors("cannot read a file of the node", found, RuntimeError),
+            system_errors("cannot read a file of the node", file, RuntimeError),
             suppress(*_MISSING),
         ):
-            real = found.resolve(strict=True)
+            real = file.resolve(strict=True)
             if not real.is_relative_to(top.resolve()):
-                raise InputError(f"{found} leads out of the node's files, to {str(real)!r}")
+                raise InputError(f"{file} leads out of the node's files, to {str(real)!r}")
             return read_file(real)
 
         return None
@@ -240,7 +245,9 @@ class FolderFiles:
             system_errors("cannot read a folder of the node", self.place(path)),
             suppress(*_MISSING),
         ):
-            return sorted(os.listdir(self.path_of(f"{path}/x").parent))  # noqa: PTH208  # names are wanted, not paths
+            folder = self.path_of(f"{path}/x").parent
+            return sorted(os.listdir(folder))  # noqa: PTH208  # names are wanted, not paths
+
         return ()
 
 
@@ -257,11 +264,15 @@ def read_file(path: Path) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise InputError(f"{path} is not a plain file")
-        data, size = b"", status.st_size
-        # files of the kernel have no size
-        while size <= _MOST_BYTES and (chunk := os.read(descriptor, max(_CHUNK, size + 1))):
+
+        data = b""
+        size = status.st_size
+        while size <= _MOST_BYTES:
+            chunk = os.read(descriptor, max(_CHUNK, size + 1))
+            if not chunk:
+                break
             data += chunk
-            size = max(size, len(data))
+            size = max(size, len(data))  # files of the kernel have no size
     finally:
         os.close(descriptor)
 
@@ -314,10 +325,12 @@ class ArchiveFiles:
 
 def _most_bytes(path: str) -> int | None:
     """Return how many bytes a file of an archive may have; None: it is no file of a node."""
-    is_nodes = (
+    is_in_layout = (
         path in FILES or path.rpartition("/")[0] == CONFIG_FOLDER or path in CONFIGS_ELSEWHERE
     )
-    return _MOST_BYTES if is_nodes or _is_wanted(path) else kernel_file_size(path)
+    if is_in_layout or _is_wanted(path):
+        return _MOST_BYTES
+    return kernel_file_size(path)
 
 
 # The files of a node, by their paths in the layout.
@@ -340,9 +353,10 @@ def open_node(
         InputError: there is neither, or the kubelet has a flag that no kubelet takes.
     """
     path = Path(root)
-    if path.is_dir() and (
+    is_root = path.is_dir() and (
         kubelet_dir is not None or any((path / name).exists() for name in _ROOTS)
-    ):
+    )
+    if is_root:
         kubelet = find_kubelet(root)
         if kubelet_dir is None and kubelet is not None and kubelet.flags.root_dir:
             kubelet_dir = Path(root, kubelet.flags.root_dir.lstrip("/"))

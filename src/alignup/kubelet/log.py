@@ -1,10 +1,11 @@
-"""Reads from a kubelet's log which pods were refused, the hints behind each decision, and what was merged from them.
+"""Reads from a kubelet's log which pods were refused, and why.
 
-Kubelets write hints at every verbosity, from 1.26 on as JSON, in klog's text as with
-`--logging-format=json`, before as Go prints them; the messages are those of
-`pkg/kubelet/cm/topologymanager`. That a pod was refused, and why, is told by "Pod admission denied"
-from 1.31 on, and before by events (`-v=3`), or by a decision that was not carried out. What stands
-before a line, and around it as a journal or a container runtime exports it, is left out.
+That is the hints behind each decision, and what was merged from them. Kubelets write hints at every
+verbosity, from 1.26 on as JSON, in klog's text as with `--logging-format=json`, before as Go prints
+them; the messages are those of `pkg/kubelet/cm/topologymanager`. That a pod was refused, and why,
+is told by "Pod admission denied" from 1.31 on, and before by events (`-v=3`), or by a decision that
+was not carried out. What stands before a line, and around it as a journal or a container runtime
+exports it, is left out.
 """
 
 from __future__ import annotations
@@ -121,12 +122,15 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
     Raises:
         InputError: no line is one that a kubelet writes.
     """
-    reading, is_known = _Reading(), False
+    reading = _Reading()
+    is_known = False
     for line in lines:
         file, message, values = log_line(line.decode(errors="replace"))
-        is_known |= bool(_FILES.fullmatch(file))
+        if _FILES.fullmatch(file):
+            is_known = True
         with suppress(ValueError, TypeError, LookupError, AttributeError):  # a line that is cut off
-            is_known |= reading.take(message, values)
+            if reading.take(message, values):
+                is_known = True
 
     if not is_known:
         raise InputError(
@@ -139,12 +143,15 @@ def read_log(lines: Iterable[bytes], name: str) -> KubeletLog:
 
 
 def log_line(text: str) -> LogLine:
-    r"""Return what a line says, of klog's text or JSON, whatever stands before it or around it; empty: it is neither.
+    r"""Return what a line says, of klog's text or JSON; empty: it is neither.
 
-    >>> log_line('node kubelet[7]: I1125 10:00:00.000001       7 kubelet.go:12] "Hello" pod="a/b" n=[1]\n')
+    Whatever stands before it or around it is left out.
+
+    >>> log_line('node kubelet[7]: I1125 10:00:00.000001 7 kubelet.go:12] "Hello" pod="a/b" n=[1]')
     ('kubelet.go', 'Hello', {'pod': 'a/b', 'n': [1]})
     """
-    head, brace = _HEAD.search(text), text.find("{")
+    head = _HEAD.search(text)
+    brace = text.find("{")
     if head and not 0 <= brace < head.start():
         message, end = _value(text, head.end())
         pairs = {}
@@ -155,16 +162,17 @@ def log_line(text: str) -> LogLine:
     values = _value(text, brace)[0] if brace >= 0 else None
     if not isinstance(values, dict):
         return "", "", {}
+
     if "msg" in values:
-        return (
-            str(values.get("caller")).rpartition("/")[2].partition(":")[0],
-            str(values["msg"]),
-            values,
-        )
+        file = str(values.get("caller")).rpartition("/")[2].partition(":")[0]
+        return file, str(values["msg"]), values
 
     inner = next((values[key] for key in _WRAPPERS if key in values), "")
-    shorter = isinstance(inner, str) and len(inner) < len(text)
-    return log_line(inner) if shorter else ("", OMITTED if inner is None else "", {})
+    if inner is None:
+        return "", OMITTED, {}
+    if isinstance(inner, str) and len(inner) < len(text):
+        return log_line(inner)
+    return "", "", {}
 
 
 def _value(text: str, place: int) -> tuple[Any, int]:
@@ -201,59 +209,72 @@ class _Reading:
                 "Creating topology manager with none policy"
                 | "Creating topology manager with policy per scope"
             ):
-                told = (
-                    str(values.get("topologyPolicyName", "none")),
-                    str(values.get("topologyScopeName", "")),
-                )
+                options = values.get("topologyPolicyOptions", {})
                 self._startup = Startup(
-                    *told, bool(values.get("topologyPolicyOptions", {}).get("PreferClosestNUMA"))
+                    policy=str(values.get("topologyPolicyName", "none")),
+                    scope=str(values.get("topologyScopeName", "")),
+                    prefers_closest=bool(options.get("PreferClosestNUMA")),
                 )
+
             case "Detected CPU topology":
-                self.log.numa_nodes |= bit_set(
-                    one["NUMANodeID"] & 63 for one in values["topology"]["CPUDetails"].values()
-                )
+                cpus = values["topology"]["CPUDetails"].values()
+                self.log.numa_nodes |= bit_set(cpu["NUMANodeID"] & 63 for cpu in cpus)
+
             case "Unable to generate topology hints: requested number of devices unavailable":
                 resource = values.get("resourceName") or values["resource"]
                 self._too_few[resource] = values["request"], values["available"]
+
             case "TopologyHints":
-                decision = self._current(values)
-                decision.offers += 1
-                hints = _hints(values["hints"])
-                decision.hints.append(
-                    {name: some and [*map(self._hint, some)] for name, some in hints.items()}
-                )
-                decision.too_few |= {
-                    name: told for name, told in self._too_few.items() if hints.get(name) == []
-                }
-                self._too_few = {}
+                self._take_hints(values)
+
             case "Best TopologyHint":
                 self._current(values).best = self._hint(values["bestHint"])
+
             case "Topology Affinity" if "bestHint" in values and self._decisions:
                 # the CPU manager has such a line too
                 self._decisions[-1].carried_out = True
+
             case "Allocate error" if self._decisions:
-                kind = (
-                    "SMTAlignment"
-                    if values["err"].startswith("SMT Alignment")
-                    else "UnexpectedAdmission"
-                )
-                self._refuse(self._decisions[-1].pod, "", f"{kind}Error", values["err"])
+                error = values["err"]
+                self._refuse(self._decisions[-1].pod, "", _reason_of(error), error)
+
             case "Pod admission denied":
-                self._refuse(
-                    _name(values["pod"]),
-                    *(str(values[key]) for key in ("podUID", "reason", "message")),
-                )
+                uid, reason, text = (str(values[key]) for key in ("podUID", "reason", "message"))
+                self._refuse(_name(values["pod"]), uid, reason, text)
+
             case "Event occurred" if is_rejected("Failed", values["reason"]):
-                pod, reason = _name(values["object"]), values["reason"]
-                self.end_of_pod(pod)
-                if pod not in self.log.refusals or self.log.refusals[pod].reason != reason:
-                    self._refuse(pod, "", reason, str(values["message"]))
+                self._take_event(values)
                 return False
+
             case _:
-                self.log.omitted += message == OMITTED
+                if message == OMITTED:
+                    self.log.omitted += 1
                 return False
 
         return True
+
+    def _take_hints(self, values: Mapping[str, Any]) -> None:
+        """Take the hints of a provider, and the devices of which there were too few for any."""
+        decision = self._current(values)
+        decision.offers += 1
+
+        hints = _hints(values["hints"])
+        masks = {
+            name: logged and [self._hint(hint) for hint in logged] for name, logged in hints.items()
+        }
+        decision.hints.append(masks)
+
+        for name, amounts in self._too_few.items():
+            if hints.get(name) == []:
+                decision.too_few[name] = amounts
+        self._too_few = {}
+
+    def _take_event(self, values: Mapping[str, Any]) -> None:
+        """Take the event of a refused pod, unless another line has told of it."""
+        pod, reason = _name(values["object"]), values["reason"]
+        self.end_of_pod(pod)
+        if pod not in self.log.refusals or self.log.refusals[pod].reason != reason:
+            self._refuse(pod, "", reason, str(values["message"]))
 
     def _hint(self, value: Mapping[str, Any] | str) -> LoggedHint:
         """Return a hint, and note its NUMA nodes."""
@@ -263,32 +284,40 @@ class _Reading:
                 "NUMANodeAffinity": int(bits, 2) if bits else None,
                 "Preferred": preferred == "true",
             }
+
         mask = value["NUMANodeAffinity"]
         self.log.numa_nodes |= (mask or 0) & _EVERY_NODE
         return mask and mask & _EVERY_NODE, bool(value["Preferred"])
 
     def _current(self, values: Mapping[str, Any]) -> Decision:
-        """Return the decision that a line is about: a new one after one that is done, and for another pod."""
-        pod, container = (
-            _name(values["pod"]),
-            str(values["containerName"]) if "containerName" in values else None,
-        )
-        last = self._decisions[-1] if self._decisions else None
-        if last is None or (last.pod, last.container) != (pod, container) or last.best is not None:
-            if last and (
-                last.pod != pod or any(one.container == container for one in self._decisions)
-            ):
+        """Return the decision that a line is about.
+
+        It is a new one after one that is done, and for another pod.
+        """
+        pod = _name(values["pod"])
+        container = str(values["containerName"]) if "containerName" in values else None
+
+        if self._decisions:
+            last = self._decisions[-1]
+            if (last.pod, last.container) == (pod, container) and last.best is None:
+                return last
+
+            is_repeated = any(decision.container == container for decision in self._decisions)
+            if last.pod != pod or is_repeated:
                 self.end_of_pod()
-            self._decisions.append(Decision(pod, container))
-        return self._decisions[-1]
+
+        decision = Decision(pod, container)
+        self._decisions.append(decision)
+        return decision
 
     def _refuse(self, pod: str, uid: str, reason: str, message: str) -> None:
-        known, decisions = (
-            self.log.refusals.pop(pod, None),
-            tuple(one for one in self._decisions if one.pod == pod),
-        )
-        self._decisions = [one for one in self._decisions if one.pod != pod]
-        decisions = decisions or (known.decisions if known else ())  # another line tells more
+        decisions = tuple(decision for decision in self._decisions if decision.pod == pod)
+        self._decisions = [decision for decision in self._decisions if decision.pod != pod]
+
+        earlier = self.log.refusals.pop(pod, None)
+        if earlier is not None and not decisions:  # another line tells more
+            decisions = earlier.decisions
+
         self.log.refusals[pod] = LoggedRefusal(pod, uid, reason, message, self._startup, decisions)
 
     def end_of_pod(self, pod: str | None = None) -> None:
@@ -300,25 +329,38 @@ class _Reading:
         last = self._decisions[-1] if self._decisions else None
         if last is None or pod not in {None, last.pod}:
             return
-        if last.best and not (
+
+        is_refused = last.best is not None and not (
             last.carried_out or last.best[1] or self._startup.policy == "best-effort"
-        ):
+        )
+        if is_refused:
             self._refuse(last.pod, "", "TopologyAffinityError", "")
+
         self._decisions = []
 
 
-def _hints(given: dict[str, list[Any] | None] | str | None) -> dict[str, list[Any] | None]:
+def _hints(hints: dict[str, list[Any] | None] | str | None) -> dict[str, list[Any] | None]:
     """Return the hints of a provider by resource, as JSON has them or as Go prints them."""
-    if isinstance(given, str):
-        if not re.fullmatch(r"map\[.*\]", given):
-            raise ValueError(given)
-        return {
-            name: re.findall(r"{[^}]*}", some)
-            for name, some in _GO_HINTS.findall(given.removeprefix("map["))
-        }
-    return given or {}
+    if not isinstance(hints, str):
+        return hints or {}
+    if not re.fullmatch(r"map\[.*\]", hints):
+        raise ValueError(hints)
+
+    return {
+        name: re.findall(r"{[^}]*}", printed)
+        for name, printed in _GO_HINTS.findall(hints.removeprefix("map["))
+    }
+
+
+def _reason_of(error: str) -> str:
+    """Return the reason of a refusal whose resources could not be allocated."""
+    if error.startswith("SMT Alignment"):
+        return "SMTAlignmentError"
+    return "UnexpectedAdmissionError"
 
 
 def _name(pod: str | dict[str, str]) -> str:
     """Return `namespace/name` of a pod, which text and JSON write each in their way."""
-    return pod if isinstance(pod, str) else f"{pod['namespace']}/{pod['name']}"
+    if isinstance(pod, str):
+        return pod
+    return f"{pod['namespace']}/{pod['name']}"

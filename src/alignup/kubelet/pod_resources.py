@@ -1,6 +1,7 @@
-"""Gets the answers of a kubelet's PodResources service (v1): recorded ones, or those of the kubelet that runs.
+"""Gets the answers of a kubelet's PodResources service (v1).
 
-That one is asked over its unix socket, which needs the extra `kubelet`.
+They are recorded ones, or those of the kubelet that runs. That one is asked over its unix socket,
+which needs the extra `kubelet`.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class PodResources(Record):
     def holds_something(self) -> bool:
         """Whether the pod or a container has CPUs, memory or devices of its own."""
         return bool(self.cpus or self.memory) or any(
-            one.cpus or one.memory or one.devices for one in self.containers
+            container.cpus or container.memory or container.devices for container in self.containers
         )
 
 
@@ -148,10 +149,12 @@ def plain_answer(value: Any) -> Any:
     """Return an answer in protobuf's JSON with the names of the `.proto` file."""
     if isinstance(value, dict):
         return {
-            _CAPITAL.sub(lambda found: f"_{found[0].lower()}", name): plain_answer(value[name])
+            _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", name): plain_answer(value[name])
             for name in value
         }
-    return [plain_answer(one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [plain_answer(item) for item in value]
+    return value
 
 
 def pods_from_wire(answer: object, where: str = "List") -> tuple[PodResources, ...]:
@@ -177,11 +180,11 @@ def _pod(wire: _Pod) -> PodResources:
 
 
 def _container(wire: _Container) -> ContainerResources:
-    held = {
-        resource: tuple(sorted(one.id for one in some))
-        for resource, some in _devices(wire.devices).items()
+    ids = {
+        resource: tuple(sorted(device.id for device in devices))
+        for resource, devices in _devices(wire.devices).items()
     }
-    return ContainerResources(wire.name, CPUSet(wire.cpu_ids or ()), _memory(wire.memory), held)
+    return ContainerResources(wire.name, CPUSet(wire.cpu_ids or ()), _memory(wire.memory), ids)
 
 
 def allocatable_from_wire(answer: object, where: str = "GetAllocatableResources") -> Allocatable:
@@ -201,12 +204,17 @@ def _nodes(topology: _Topology | None) -> tuple[int, ...]:
 
 
 def _memory(blocks: Iterable[_Memory] | None) -> tuple[MemoryBlock, ...]:
-    found = [MemoryBlock(_nodes(one.topology), one.memory_type, one.size) for one in blocks or ()]
-    return tuple(sorted(found, key=lambda block: (block.type, block.numa_nodes)))
+    records = [
+        MemoryBlock(_nodes(block.topology), block.memory_type, block.size) for block in blocks or ()
+    ]
+    return tuple(sorted(records, key=lambda block: (block.type, block.numa_nodes)))
 
 
 def _devices(entries: Iterable[_Devices] | None) -> dict[str, tuple[Device, ...]]:
-    """Return the devices of each resource by id; one that is in several entries is near the NUMA nodes of all."""
+    """Return the devices of each resource by id.
+
+    One that is in several entries is near the NUMA nodes of all.
+    """
     return devices_near(
         (entry.resource_name, identity, _nodes(entry.topology))
         for entry in entries or ()
@@ -215,24 +223,29 @@ def _devices(entries: Iterable[_Devices] | None) -> dict[str, tuple[Device, ...]
 
 
 def find_answers(files: NodeFiles) -> tuple[tuple[PodResources, ...] | None, Allocatable | None]:
-    """Return the recorded answers of a node; without any, those of the kubelet whose socket is in its folder.
+    """Return the recorded answers of a node, or else those of its kubelet.
 
-    The answer to List, then that to GetAllocatableResources; None where it was not asked, or has
-    not answered.
+    That is the one whose socket is in the kubelet's folder. The answer to List, then that to
+    GetAllocatableResources; None where it was not asked, or has not answered.
 
     Raises:
         InputError: a recorded answer is damaged.
     """
-    listed, allocatable = read_answer(files, layout.LIST), read_answer(files, layout.ALLOCATABLE)
-    if listed is None and allocatable is None:
-        listed, allocatable = answers_of_kubelet(files) or (None, None)
+    list_answer = read_answer(files, layout.LIST)
+    allocatable_answer = read_answer(files, layout.ALLOCATABLE)
+    if list_answer is None and allocatable_answer is None:
+        list_answer, allocatable_answer = answers_of_kubelet(files) or (None, None)
 
-    return (
-        None if listed is None else pods_from_wire(listed, files.place(layout.LIST)),
-        None
-        if allocatable is None
-        else allocatable_from_wire(allocatable, files.place(layout.ALLOCATABLE)),
-    )
+    pods = None
+    if list_answer is not None:
+        pods = pods_from_wire(list_answer, files.place(layout.LIST))
+
+    allocatable = None
+    if allocatable_answer is not None:
+        place = files.place(layout.ALLOCATABLE)
+        allocatable = allocatable_from_wire(allocatable_answer, place)
+
+    return pods, allocatable
 
 
 def answers_of_kubelet(files: NodeFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -245,16 +258,20 @@ def answers_of_kubelet(files: NodeFiles) -> tuple[dict[str, Any], dict[str, Any]
 
     socket = files.path_of(SOCKET)
     try:
-        return ask_kubelet(socket) if S_ISSOCK(socket.stat().st_mode) else None
+        if S_ISSOCK(socket.stat().st_mode):
+            return ask_kubelet(socket)
     except OSError:
         return None
     except InputError as error:
         warn(f"no PodResources answers: {error}")
-        return None
+
+    return None
 
 
 def ask_kubelet(socket: Path, seconds: float = _SECONDS) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the answers to List and GetAllocatableResources as plain objects, with the names of the `.proto` file.
+    """Return the answers to List and GetAllocatableResources as plain objects.
+
+    They have the names of the `.proto` file.
 
     Args:
         socket: of the kubelet.
@@ -277,15 +294,14 @@ def ask_kubelet(socket: Path, seconds: float = _SECONDS) -> tuple[dict[str, Any]
             f"{_SERVICE}{call}", wire.Nothing.SerializeToString, answer.FromString
         )
         try:
-            told: dict[str, Any] = MessageToDict(
-                question(wire.Nothing(), seconds), preserving_proto_field_name=True
-            )
+            message = question(wire.Nothing(), seconds)
         except grpc.RpcError as error:
             raise InputError(
                 f"{call} failed: {error.code().name.lower()}: {error.details()} at {socket}"
             ) from None
 
-        return told
+        plain: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+        return plain
 
     with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
         return ask("List", wire.ListAnswer), ask("GetAllocatableResources", wire.AllocatableAnswer)

@@ -1,6 +1,7 @@
-"""Serves PodResources (v1) as a kubelet does, so that exporters and topology updaters can read who holds what.
+"""Serves PodResources (v1) as a kubelet does.
 
-What is told comes as records of `alignup.kubelet.pod_resources`. Needs grpcio and protobuf.
+So exporters and topology updaters can read who holds what. What is told comes as records of
+`alignup.kubelet.pod_resources`. Needs grpcio and protobuf.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import MemoryBlock
 
 # The pods, and the allocatable resources with all devices, also those that are not healthy.
-Told: TypeAlias = "tuple[Sequence[PodResources], Allocatable]"
+Answers: TypeAlias = "tuple[Sequence[PodResources], Allocatable]"
 
 _SERVICE: Final = "v1.PodResourcesLister"
 _THREADS: Final = 2
@@ -35,12 +36,14 @@ _PATIENCE: Final = 5.0
 
 
 def serve_pod_resources(
-    tell: Mapping[Path, Callable[[], Told]], loop: asyncio.AbstractEventLoop, option: str
+    answers: Mapping[Path, Callable[[], Answers]], loop: asyncio.AbstractEventLoop, option: str
 ) -> Callable[[], None]:
-    """Serve PodResources on unix sockets, in the place of what was left there; return how to end that.
+    """Serve PodResources on unix sockets, and return how to end that.
+
+    What was left in their places is removed.
 
     Args:
-        tell: by socket, which is for this process's own user only, what is told there.
+        answers: by socket, which is for this process's own user only, what is told there.
         loop: the event loop in which that changes; it must not wait for the end.
         option: what names the sockets, for errors.
 
@@ -49,9 +52,10 @@ def serve_pod_resources(
     """
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="pod-resources")
     with ExitStack() as stack:
-        for path, told in tell.items():
+        for path, answers_there in answers.items():
             server = grpc.server(pool, maximum_concurrent_rpcs=16)
-            server.add_generic_rpc_handlers((_handlers(told, loop),))
+            server.add_generic_rpc_handlers((_handlers(answers_there, loop),))
+
             with system_errors("cannot serve PodResources", path, RuntimeError):
                 make_folders(path.parent)
                 clear(path, option)
@@ -69,48 +73,51 @@ def _end(server: grpc.Server, path: Path) -> None:
     remove(path)
 
 
-def _handlers(tell: Callable[[], Told], loop: asyncio.AbstractEventLoop) -> grpc.GenericRpcHandler:
+def _handlers(
+    answers: Callable[[], Answers], loop: asyncio.AbstractEventLoop
+) -> grpc.GenericRpcHandler:
     """Return what the service does with its calls, each from within the event loop."""
 
-    def told(context: grpc.ServicerContext) -> Told:
-        async def within() -> Told:
-            return tell()
+    def from_loop(context: grpc.ServicerContext) -> Answers:
+        async def within() -> Answers:
+            return answers()
 
         try:
             return asyncio.run_coroutine_threadsafe(within(), loop).result(_PATIENCE)
         except LateError:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the event loop is busy")
 
-    def listed(_: wire.Nothing, context: grpc.ServicerContext) -> wire.ListAnswer:
-        pods, there = told(context)
-        return wire.ListAnswer(pod_resources=[_pod(pod, there.devices) for pod in pods])
+    def list_all(_: wire.Nothing, context: grpc.ServicerContext) -> wire.ListAnswer:
+        pods, allocatable = from_loop(context)
+        return wire.ListAnswer(pod_resources=[_pod(pod, allocatable.devices) for pod in pods])
 
     def get(question: wire.PodQuestion, context: grpc.ServicerContext) -> wire.PodAnswer:
         namespace, name = question.pod_namespace, question.pod_name
-        pods, there = told(context)
-        found = next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
-        if found is None:  # the kubelet's words and code
+        pods, allocatable = from_loop(context)
+        pod = next((pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)), None)
+        if pod is None:  # the kubelet's words and code
             context.abort(grpc.StatusCode.UNKNOWN, f"pod {name} in namespace {namespace} not found")
-        return wire.PodAnswer(pod_resources=_pod(found, there.devices))
 
-    def allocatable(_: wire.Nothing, context: grpc.ServicerContext) -> wire.AllocatableAnswer:
-        there = told(context)[1]
-        devices = [
-            _device(name, one)
-            for name, some in sorted(there.devices.items())
-            for one in some
-            if one.healthy
+        return wire.PodAnswer(pod_resources=_pod(pod, allocatable.devices))
+
+    def get_allocatable(_: wire.Nothing, context: grpc.ServicerContext) -> wire.AllocatableAnswer:
+        allocatable = from_loop(context)[1]
+        healthy = [
+            _device(resource, device)
+            for resource, devices in sorted(allocatable.devices.items())
+            for device in devices
+            if device.healthy
         ]
         return wire.AllocatableAnswer(
-            devices=devices, cpu_ids=there.cpus, memory=_memory(there.memory)
+            devices=healthy, cpu_ids=allocatable.cpus, memory=_memory(allocatable.memory)
         )
 
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "List": grpc.unary_unary_rpc_method_handler(
-            listed, wire.Nothing.FromString, wire.ListAnswer.SerializeToString
+            list_all, wire.Nothing.FromString, wire.ListAnswer.SerializeToString
         ),
         "GetAllocatableResources": grpc.unary_unary_rpc_method_handler(
-            allocatable, wire.Nothing.FromString, wire.AllocatableAnswer.SerializeToString
+            get_allocatable, wire.Nothing.FromString, wire.AllocatableAnswer.SerializeToString
         ),
         "Get": grpc.unary_unary_rpc_method_handler(
             get, wire.PodQuestion.FromString, wire.PodAnswer.SerializeToString
@@ -120,36 +127,39 @@ def _handlers(tell: Callable[[], Told], loop: asyncio.AbstractEventLoop) -> grpc
 
 
 def _pod(pod: PodResources, devices: Mapping[str, Iterable[Device]]) -> wire.PodResources:
-    containers, memory = [_container(one, devices) for one in pod.containers], _memory(pod.memory)
     return wire.PodResources(
         name=pod.name,
         namespace=pod.namespace,
-        containers=containers,
+        containers=[_container(container, devices) for container in pod.containers],
         cpu_ids=pod.cpus,
-        memory=memory,
+        memory=_memory(pod.memory),
     )
 
 
 def _container(
-    one: ContainerResources, devices: Mapping[str, Iterable[Device]]
+    container: ContainerResources, devices: Mapping[str, Iterable[Device]]
 ) -> wire.ContainerResources:
-    held = [
+    messages = [
         _device(resource, device)
-        for resource, ids in sorted(one.devices.items())
+        for resource, ids in sorted(container.devices.items())
         for device in devices.get(resource, ())
         if device.id in ids
     ]
+
     return wire.ContainerResources(
-        name=one.name, devices=held, cpu_ids=one.cpus, memory=_memory(one.memory)
+        name=container.name,
+        devices=messages,
+        cpu_ids=container.cpus,
+        memory=_memory(container.memory),
     )
 
 
 def _memory(blocks: Iterable[MemoryBlock]) -> list[wire.ContainerMemory]:
     return [
         wire.ContainerMemory(
-            memory_type=one.type, size=one.size, topology=_topology(one.numa_nodes)
+            memory_type=block.type, size=block.size, topology=_topology(block.numa_nodes)
         )
-        for one in blocks
+        for block in blocks
     ]
 
 

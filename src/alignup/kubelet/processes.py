@@ -1,7 +1,8 @@
-"""Reads from `/proc` where processes may run, where their memory is, which container they are in, and finds a kubelet.
+"""Reads from `/proc` where processes may run, and where their memory is.
 
-What a kubelet's flags mean is known to `alignup.kubernetes.config_documents`, what processes should
-have to `alignup.kubelet.verify`.
+In which container they are, too, and which of them is a kubelet. What a kubelet's flags mean is
+known to `alignup.kubernetes.config_documents`, what processes should have to
+`alignup.kubelet.verify`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def process_ids(root: Path) -> list[int]:
 
 
 def status_of(folder: Path) -> dict[str, str]:
-    """Return the fields that matter here of `status` in a process's folder of `proc`; none if it cannot be read."""
+    """Return the fields that matter here of `status` in a process's folder of `proc`.
+
+    There are none if it cannot be read.
+    """
     return dict(_STATUS.findall(text_of(folder / "status")))
 
 
@@ -74,11 +78,17 @@ def read_process(root: Path, pid: int) -> Process | None:
     status = status_of(folder)
     if "Cpus_allowed_list" not in status or status.get("Kthread") == "1":
         return None
-    uid, container = _container(text_of(folder / "cgroup"))
-    name, parent = status.get("Name", ""), int(status.get("PPid", "0") or 0)
-    cpus, mems = (CPUSet.parse(status.get(f"{kind}_allowed_list", "")) for kind in ("Cpus", "Mems"))
+
+    pod_uid, container_id = _container(text_of(folder / "cgroup"))
     return Process(
-        pid, name, parent, cpus, mems, uid, container, _memory(text_of(folder / "numa_maps"))
+        pid,
+        name=status.get("Name", ""),
+        parent=int(status.get("PPid", "0") or 0),
+        cpus=CPUSet.parse(status["Cpus_allowed_list"]),
+        mems=CPUSet.parse(status.get("Mems_allowed_list", "")),
+        pod_uid=pod_uid,
+        container_id=container_id,
+        memory=_memory(text_of(folder / "numa_maps")),
     )
 
 
@@ -90,27 +100,36 @@ def text_of(path: Path) -> str:
 
 
 def _container(cgroup: str) -> tuple[str, str]:
-    """Return the pod's uid and the container's id that a cgroup names, as either cgroup driver of a kubelet does."""
+    """Return the pod's uid and the container's id that a cgroup names.
+
+    As either cgroup driver of a kubelet names it.
+    """
     for line in cgroup.splitlines():
         path = line.rpartition(":")[2]
         pod = _POD.search(path)
-        if pod:
-            last = path[pod.end() :].strip("/").rpartition("/")[2] or path.rpartition("/")[2]
-            identity = _CONTAINER.search(last.removesuffix(".scope"))
-            # cri-containerd-ID.scope, crio-ID.scope, or the id alone
-            return pod[1].replace("_", "-"), identity[1].rpartition("-")[2] if identity else ""
+        if pod is None:
+            continue
+
+        last = path[pod.end() :].strip("/").rpartition("/")[2] or path.rpartition("/")[2]
+        # cri-containerd-ID.scope, crio-ID.scope, or the id alone
+        container = _CONTAINER.search(last.removesuffix(".scope"))
+        container_id = container[1].rpartition("-")[2] if container else ""
+        return pod[1].replace("_", "-"), container_id
+
     return "", ""
 
 
 def _memory(numa_maps: str) -> dict[int, int]:
     """Return the bytes of anonymous memory on each NUMA node."""
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for line in numa_maps.splitlines():
-        size = _PAGE_SIZE.search(line)
-        if size and ("anon=" in line or " huge" in line):
+        page_size = _PAGE_SIZE.search(line)
+        if page_size and ("anon=" in line or " huge" in line):
             for node, pages in _PAGES.findall(line):
-                found[int(node)] = found.get(int(node), 0) + int(pages) * int(size[1]) * 1024
-    return found
+                size = int(pages) * int(page_size[1]) * 1024
+                sizes[int(node)] = sizes.get(int(node), 0) + size
+
+    return sizes
 
 
 def sees_device(root: Path, pid: int, path: str) -> bool:
@@ -128,7 +147,9 @@ class RunningKubelet(Record):
 
 
 def find_kubelet(root: str | os.PathLike[str]) -> RunningKubelet | None:
-    """Return the kubelet that runs on a machine; None where there is none, or more than one, which is warned of.
+    """Return the kubelet that runs on a machine; None where there is none, or more than one.
+
+    The latter is warned of.
 
     Args:
         root: the folder with `proc` in it.
@@ -136,25 +157,29 @@ def find_kubelet(root: str | os.PathLike[str]) -> RunningKubelet | None:
     Raises:
         InputError: a flag that matters has a value that no kubelet takes.
     """
-    found = []
+    command_lines = {}
     for pid in process_ids(Path(root)):
         folder = Path(root, "proc", str(pid))
         if text_of(folder / "comm").strip() == "kubelet":
-            words = text_of(folder / "cmdline").split("\0")
-            if words[0]:  # a zombie has none
-                found.append((pid, words))
+            arguments = text_of(folder / "cmdline").split("\0")
+            if arguments[0]:  # a zombie has none
+                command_lines[pid] = arguments
 
-    if len(found) > 1:
-        pids = ", ".join(str(pid) for pid, _ in sorted(found))
+    if len(command_lines) > 1:
+        pids = ", ".join(map(str, sorted(command_lines)))
         warn(f"several kubelets run here (processes {pids}); their command lines are ignored")
+        return None
+    if not command_lines:
+        return None
 
-    return kubelet_of(*found[0]) if len(found) == 1 else None
+    [(pid, arguments)] = command_lines.items()
+    return kubelet_of(pid, arguments)
 
 
-def kubelet_of(pid: int, words: Sequence[str]) -> RunningKubelet:
+def kubelet_of(pid: int, arguments: Sequence[str]) -> RunningKubelet:
     """Return the kubelet of a command line.
 
     Raises:
         InputError: a flag that matters has a value that no kubelet takes.
     """
-    return RunningKubelet(pid, read_flags(words[1:]))
+    return RunningKubelet(pid, read_flags(arguments[1:]))

@@ -1,1 +1,4 @@
-"""NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`): everything that writes and reads them."""
+"""Everything that writes and reads NodeResourceTopology objects.
+
+Their version is `topology.node.k8s.io/v1alpha2`.
+"""
