@@ -23,9 +23,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return what reads objects of another room, whose modules import those of this one, when it is asked for."""
+    """Return what reads NodeResourceTopology objects, when it is asked for.
+
+    The modules that do import those of this package.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
     from alignup.kubelet.node_resource_topology import read  # noqa: PLC0415 - see above
 
     return getattr(read, name)

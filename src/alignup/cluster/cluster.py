@@ -1,8 +1,8 @@
-"""A cluster: many nodes, and what each of them would say to a pod, as arrays with one element a node.
+"""A cluster: many nodes, and what each of them would say to a pod.
 
-The judging is compiled (`alignup.core.amounts.board`). What it judges are rows: of nodes, whose
-ledgers they share, or of amounts; and the requests of a pod. The other modules of this package read
-nodes, and use the answers.
+Answers are arrays with one element a node. The judging is compiled (`alignup.core.amounts.board`).
+What it judges are rows: of nodes, whose ledgers they share, or of amounts; and the requests of a
+pod. The other modules of this package read nodes, and use the answers.
 """
 
 from __future__ import annotations
@@ -102,11 +102,16 @@ def row_of_node(node: Node) -> Row:
 
     A node asks itself where a provider of a user, a wrapped provider or a device plugin takes part.
     """
-    config, machine = node.config, node.machine
+    config = node.config
+    machine = node.machine
+
     built_in = tuple(
         provider for provider in (node.devices, node.cpu, node.memory) if provider is not None
     )
     plugins = any(pool.preference is not None for pool in node.pools.values())
+    # what judges rows merges as a kubelet does
+    needs_node = plugins or node.manager.providers != built_in or config.reading != KUBELET
+
     distances = machine.distance_matrix
     return Row(
         numa_nodes=len(machine.numa_nodes),
@@ -117,14 +122,15 @@ def row_of_node(node: Node) -> Row:
         devices={resource: pool.ledger for resource, pool in node.pools.items()},
         distances=None if distances is None else _shared_distances(distances),
         prefer_closest=config.topology_manager_policy_options.prefer_closest_numa_nodes,
-        # what judges rows merges as a kubelet does
-        needs_node=plugins or node.manager.providers != built_in or config.reading != KUBELET,
+        needs_node=needs_node,
         changes=node.manager.lock.changes,
     )
 
 
 class NodeAmounts(Record):
-    """The facts about a node of which only amounts are known; each amount comes once for each NUMA node.
+    """The facts about a node of which only amounts are known.
+
+    Each amount comes once for each NUMA node.
 
     Attributes:
         resources: capacity, allocatable and available CPUs, bytes of each type, and devices; what
@@ -140,14 +146,14 @@ class NodeAmounts(Record):
     @property
     def memory(self) -> dict[str, Amounts]:
         """The amounts of each type of memory."""
-        return {name: one for name, one in self.resources.items() if is_pinned_memory(name)}
+        return {name: amounts for name, amounts in self.resources.items() if is_pinned_memory(name)}
 
     @property
     def devices(self) -> dict[str, Amounts]:
         """The amounts of each resource of devices."""
         return {
-            name: one
-            for name, one in self.resources.items()
+            name: amounts
+            for name, amounts in self.resources.items()
             if name != "cpu" and not is_pinned_memory(name)
         }
 
@@ -159,8 +165,11 @@ def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFI
         amounts: what is known.
         profile: what the kubelet's release does where releases differ.
     """
-    cpu = memory = None
-    devices, pinned, free = {}, [], {}
+    cpu = None
+    memory = None
+    devices = {}
+    pinned = []
+    free = {}
     for name, (capacity, allocatable, available) in amounts.resources.items():
         if name == "cpu":
             cpu = CpuLedger.from_counts(_counted_cpus(capacity, allocatable), list(available))
@@ -193,12 +202,12 @@ def one_default(defaults: Sequence[str]) -> str:
     Raises:
         InputError: they differ.
     """
-    found = sorted(set(defaults))
-    if len(found) > 1:
+    values = sorted(set(defaults))
+    if len(values) > 1:
         raise InputError.at(
-            "singleNUMANodeExclusive", "the same value for every node of a cluster", found
+            "singleNUMANodeExclusive", "the same value for every node of a cluster", values
         )
-    return found[0] if found else "Required"
+    return values[0] if values else "Required"
 
 
 # Exclusive CPUs, (type, bytes) of memory, (resource, count) of devices, and whether all of it is
@@ -206,18 +215,24 @@ def one_default(defaults: Sequence[str]) -> str:
 Request = tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], bool]
 
 
-def request_of(one: Pod | Container) -> Request:
+def request_of(unit: Pod | Container) -> Request:
     """Return what a pod or container asks for.
 
     Memory that is no whole number of bytes offers no hints and fails to allocate, as the largest
     amount does.
     """
-    if isinstance(one, Container):
-        fractional, is_reusable = bool(one.fractional_memory), one.is_init and not one.is_sidecar
+    if isinstance(unit, Container):
+        is_fractional = bool(unit.fractional_memory)
+        is_reusable = unit.is_init and not unit.is_sidecar
     else:
-        fractional, is_reusable = any(each.fractional_memory for each in one.all_containers), False
-    memory = tuple((kind, LARGEST) for kind, _ in one.memory) if fractional else one.memory
-    return one.exclusive_cpus, memory, one.devices, is_reusable
+        is_fractional = any(container.fractional_memory for container in unit.all_containers)
+        is_reusable = False
+
+    memory = unit.memory
+    if is_fractional:
+        memory = tuple((kind, LARGEST) for kind, _ in memory)
+
+    return unit.exclusive_cpus, memory, unit.devices, is_reusable
 
 
 def requests_of(pod: Pod, resources: Collection[str]) -> list[Request]:
@@ -231,24 +246,28 @@ def requests_of(pod: Pod, resources: Collection[str]) -> list[Request]:
         InputError: it asks for more types of memory, or for more of these resources, than a
             compiled row holds.
     """
-    asking: list[Pod | Container] = [pod, *pod.all_containers]
-    types = {kind for one in asking for kind, _ in one.memory}
-    known = {resource for one in asking for resource, _ in one.devices}
-    for asked, most, what in (
-        (types, LIMITS[0], "types of memory"),
-        (known.intersection(resources), LIMITS[1], "device resources"),
-    ):
-        if len(asked) > most:
-            raise InputError.at("the pod", f"at most {most} {what}", len(asked))
+    units: list[Pod | Container] = [pod, *pod.all_containers]
+    most_types, most_devices = LIMITS
+    types = {kind for unit in units for kind, _ in unit.memory}
+    if len(types) > most_types:
+        raise InputError.at("the pod", f"at most {most_types} types of memory", len(types))
 
-    requests = [request_of(one) for one in asking]
-    return requests if len(requests) > 1 else [*requests, (0, (), (), False)]
+    requested_devices = {resource for unit in units for resource, _ in unit.devices}
+    devices = requested_devices.intersection(resources)
+    if len(devices) > most_devices:
+        raise InputError.at("the pod", f"at most {most_devices} device resources", len(devices))
+
+    requests = [request_of(unit) for unit in units]
+    if len(requests) == 1:
+        requests.append((0, (), (), False))
+    return requests
 
 
 class Evaluation(Record, eq=False):
     """The answer of each node of a cluster to a pod.
 
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> container = {"name": "c", "image": "i"}
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
     >>> Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}).evaluate(pod).admitted.tolist()
     [True]
 
@@ -273,36 +292,42 @@ class Evaluation(Record, eq=False):
     @classmethod
     def empty(cls, count: int) -> Evaluation:
         """Return an answer of so many nodes that says no everywhere."""
-        no, yes = np.zeros((2, count), np.bool_), np.ones(count, np.bool_)
+        admitted, preferred = np.zeros((2, count), np.bool_)
         return cls(
-            no[0],
-            np.zeros(count, np.uint8),
-            np.zeros(count, np.uint64),
-            no[1],
-            np.full(count, -np.inf),
-            yes,
+            admitted=admitted,
+            reason=np.zeros(count, np.uint8),
+            affinity=np.zeros(count, np.uint64),
+            preferred=preferred,
+            score=np.full(count, -np.inf),
+            exact=np.ones(count, np.bool_),
         )
 
     def __len__(self) -> int:
         return len(self.admitted)
 
     def best(self, count: int | None = None) -> npt.NDArray[np.intp]:
-        """Return the indices of the nodes that admit the pod, best score first, then in the cluster's order.
+        """Return the indices of the nodes that admit the pod, best score first.
+
+        Those of equal scores come in the cluster's order.
 
         Args:
             count: At most so many; None: all.
         """
-        found = np.flatnonzero(self.admitted)
-        scores = self.score[found]
-        if count is not None and count < len(found):
+        indices = np.flatnonzero(self.admitted)
+        scores = self.score[indices]
+        if count is not None and count < len(indices):
             # no node below the score of the last one wanted can be among them
-            least = (
-                np.partition(scores, len(found) - count)[len(found) - count] if count else np.inf
-            )
-            found, scores = found[scores >= least], scores[scores >= least]
+            lowest_score: Any = np.inf
+            if count:
+                last = len(indices) - count
+                lowest_score = np.partition(scores, last)[last]
+
+            is_candidate = scores >= lowest_score
+            indices = indices[is_candidate]
+            scores = scores[is_candidate]
 
         order: npt.NDArray[Any] = np.argsort(-scores, kind="stable")
-        best: npt.NDArray[np.intp] = found[order[:count]]
+        best: npt.NDArray[np.intp] = indices[order[:count]]
         return best
 
     def refusals(self) -> dict[str, int]:
@@ -314,7 +339,10 @@ class Evaluation(Record, eq=False):
 
 
 def _flat_views(answer: Evaluation) -> list[npt.NDArray[Any]]:
-    """Return the arrays of an answer as the compiled board writes them: whole numbers for truth values."""
+    """Return the arrays of an answer as the compiled board writes them.
+
+    It writes whole numbers for truth values.
+    """
     arrays = (
         answer.admitted,
         answer.reason,
@@ -331,7 +359,8 @@ class Cluster:
 
     >>> nodes = {name: Node(read_machine("xeon-2s")) for name in ("a", "b")}
     >>> cluster = Cluster.from_nodes(nodes)
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> container = {"name": "c", "image": "i"}
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
     >>> [cluster.names[index] for index in cluster.evaluate(pod).best(2)]
     ['a', 'b']
 
@@ -388,12 +417,9 @@ class Cluster:
             InputError: the nodes differ in `single_numa_node_exclusive`, which is one scheduler's
                 for all of them.
         """
-        by_name = (
-            nodes
-            if isinstance(nodes, Mapping)
-            else {f"node-{i}": node for i, node in enumerate(nodes)}
-        )
-        return cls(tuple(by_name), map(row_of_node, by_name.values()), tuple(by_name.values()))
+        if not isinstance(nodes, Mapping):
+            nodes = {f"node-{i}": node for i, node in enumerate(nodes)}
+        return cls(tuple(nodes), map(row_of_node, nodes.values()), tuple(nodes.values()))
 
     @classmethod
     def from_json_lines(
@@ -419,7 +445,8 @@ class Cluster:
             InputError: a line is not of this form, or a node refuses one of its pods.
             ConfigError: a kubelet would refuse to start on one of the nodes.
         """
-        from alignup.cluster.json_lines import read_nodes  # noqa: PLC0415  # only who reads text pays for it
+        # only who reads text pays for it
+        from alignup.cluster.json_lines import read_nodes  # noqa: PLC0415
 
         return cls.from_nodes(
             read_nodes(lines, source, skip_bad=skip_bad, kubelet_version=kubelet_version)
@@ -436,11 +463,9 @@ class Cluster:
         index = self.index(name)
         has_nodes = index < len(self._members)
         if not isinstance(node, Node if has_nodes else NodeAmounts):
-            expected = (
-                "a Node"
-                if has_nodes
-                else "the amounts of a NodeResourceTopology object (read_amounts)"
-            )
+            expected = "a Node"
+            if not has_nodes:
+                expected = "the amounts of a NodeResourceTopology object (read_amounts)"
             raise InputError.at(f"update of {name!r}", expected, node)
 
         if isinstance(node, Node):
@@ -475,7 +500,7 @@ class Cluster:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The resources that are counted by NUMA node: CPUs, types of memory, then devices by name."""
+        """The resources that are counted by NUMA node: CPUs, memory types, then devices by name."""
         cpu = ("cpu",) if any(row.cpu for row in self._board.parts) else ()
         return (*cpu, *self._board.types, *self._board.resources)
 
@@ -495,7 +520,9 @@ class Cluster:
         return self._indices[name]
 
     def free(self, resource: str) -> Ints:
-        """Return what is free of a resource, by node and NUMA node; a device counts at each node it is near to.
+        """Return what is free of a resource, by node and NUMA node.
+
+        A device counts at each NUMA node that it is near to.
 
         Raises:
             InputError: no node has the resource.
@@ -513,7 +540,7 @@ class Cluster:
     def nodes_with(
         self, resource: str, amounts: Sequence[int], indices: Ints, out: Ints | None = None
     ) -> Ints:
-        """Return, for each node (a row) and amount (a column), the mask of the NUMA nodes that have that much free.
+        """Return the masks of the NUMA nodes that have enough free: by node, then by amount.
 
         The 64th NUMA node is left out. It is minus 1 where all of them together have too little.
 
@@ -526,12 +553,12 @@ class Cluster:
         Raises:
             InputError: no node has the resource.
         """
-        found = np.empty((len(indices), len(amounts)), np.int64) if out is None else out
+        masks = np.empty((len(indices), len(amounts)), np.int64) if out is None else out
         with self._lock:  # as in `judge`
             self._check_resource(resource)
-            self._board.nodes_with(resource, np.array(amounts, np.int64), indices, found)
+            self._board.nodes_with(resource, np.array(amounts, np.int64), indices, masks)
 
-        return found
+        return masks
 
     def _check_resource(self, resource: str) -> None:
         if resource not in self.resources:
@@ -558,8 +585,8 @@ class Cluster:
         return self._job(pod)
 
     def _job(self, pod: Pod) -> Job:
-        wanted = pod_policy(pod, self._default_exclusive)
-        policy = -1 if wanted is None else TOPOLOGY_POLICIES.index(wanted.policy)
+        own_policy = pod_policy(pod, self._default_exclusive)
+        policy = -1 if own_policy is None else TOPOLOGY_POLICIES.index(own_policy.policy)
         return Job(self._board, requests_of(pod, self._board.resources), policy)
 
     def judge(
@@ -587,6 +614,7 @@ class Cluster:
             InputError: there is no such strategy.
         """
         _check_strategy(strategy)
+
         with self._lock:  # an update moves what the board judges
             self._run(job, strategy, _flat_views(into), start, stop, nodes)
             where = slice(start, stop) if nodes is None else nodes[start:stop]
@@ -596,13 +624,8 @@ class Cluster:
                 or pod.has_shared_pool
                 or not into.exact[where].all()
             ):
-                self._ask(
-                    job,
-                    pod,
-                    strategy,
-                    into,
-                    np.arange(start, stop) if nodes is None else nodes[start:stop],
-                )
+                indices = np.arange(start, stop) if nodes is None else nodes[start:stop]
+                self._ask(job, pod, strategy, into, indices)
 
     def _run(
         self,
@@ -621,23 +644,18 @@ class Cluster:
                 self._board.judge(job, number, 0, 1, np.array([index]), *views, locks_held=True)
 
     def _ask(self, job: Job, pod: Pod, strategy: str, into: Evaluation, indices: Ints) -> None:
-        """Judge once more where the kubelet reads the pod otherwise; ask nodes of which amounts could not tell.
+        """Judge once more where the kubelet reads the pod otherwise.
 
-        Where pods bring policies of their own, nodes know who shares a NUMA node with whom, and
-        amounts do not: then every node that has pods is asked.
+        Ask nodes of which amounts could not tell. Where pods bring policies of their own, nodes
+        know who shares a NUMA node with whom, and amounts do not: then every node that has pods is
+        asked.
         """
         shared: list[int] = []
         first = pod.read_as(self._reading(0)) if self.names else pod
         for read, where in self._readings(pod, indices):
             if read != first:
-                self._run(
-                    self._job(read),
-                    strategy,
-                    _flat_views(into),
-                    0,
-                    len(where),
-                    np.array(where, np.int64),
-                )
+                nodes = np.array(where, np.int64)
+                self._run(self._job(read), strategy, _flat_views(into), 0, len(where), nodes)
 
             if read.has_shared_pool:
                 # rows of amounts know nothing of what containers of one pod share
@@ -646,47 +664,45 @@ class Cluster:
         indices = indices[indices < len(self._members)]
         unsure = indices[~into.exact[indices]].tolist()
         if job.policy >= 0:
-            unsure = sorted(
-                {
-                    *unsure,
-                    *(index for index in indices.tolist() if self._members[index].manager.has_pods),
-                }
-            )
+            unsure += [index for index in indices.tolist() if self._members[index].manager.has_pods]
+        if job.policy >= 0 or shared:
+            unsure = sorted({*unsure, *shared})
 
-        for index in sorted({*unsure, *shared}) if shared else unsure:
-            try:
-                admission = self._members[index].try_admit(pod)
-            except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
-                into.exact[index] = True
-                _write_refusal(into, index, _MISMATCHED)
-                continue
+        for index in unsure:
+            self._ask_node(job, pod, strategy, into, index)
 
-            into.exact[index] = admission.exact
-            if not admission.admitted:
-                # a user's provider may refuse with a word of its own
-                known = admission.reason in REASONS
-                _write_refusal(into, index, REASONS.index(admission.reason) if known else _OTHER)
-                continue
+    def _ask_node(self, job: Job, pod: Pod, strategy: str, into: Evaluation, index: int) -> None:
+        """Ask one node itself, and write its answer in its place."""
+        try:
+            admission = self._members[index].try_admit(pod)
+        except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
+            into.exact[index] = True
+            _write_refusal(into, index, _MISMATCHED)
+            return
 
-            hints = [admission.containers[one.name].affinity for one in pod.all_containers]
-            masks = [
-                None if hint is None or hint.affinity is None else int(hint.affinity)
-                for hint in hints
-            ]
-            into.admitted[index], into.reason[index] = True, 0
-            into.affinity[index] = reduce(or_, [mask or 0 for mask in masks], 0)
-            into.preferred[index] = bool(hints) and all(
-                hint is not None and hint.preferred for hint in hints
-            )
-            into.score[index] = self._board.score(
-                job, index, STRATEGIES.index(strategy), masks or [None]
-            )
-            member, mask = self._members[index], int(into.affinity[index])
-            if (
-                strategy == "document"
-                and job.policy >= 0
-                and member.pod_policies.mixes_unwillingly(pod, mask)
-            ):
+        into.exact[index] = admission.exact
+        if not admission.admitted:
+            # a user's provider may refuse with a word of its own
+            is_known = admission.reason in REASONS
+            _write_refusal(into, index, REASONS.index(admission.reason) if is_known else _OTHER)
+            return
+
+        hints = [admission.containers[container.name].affinity for container in pod.all_containers]
+        masks = [
+            None if hint is None or hint.affinity is None else int(hint.affinity) for hint in hints
+        ]
+        affinity = reduce(or_, [mask or 0 for mask in masks], 0)
+        is_preferred = all(hint is not None and hint.preferred for hint in hints)
+        into.admitted[index] = True
+        into.reason[index] = 0
+        into.affinity[index] = affinity
+        into.preferred[index] = bool(hints) and is_preferred
+
+        number = STRATEGIES.index(strategy)
+        into.score[index] = self._board.score(job, index, number, masks or [None])
+        if strategy == "document" and job.policy >= 0:
+            policies = self._members[index].pod_policies
+            if policies.mixes_unwillingly(pod, affinity):
                 into.score[index] = 0.0
 
     def _readings(self, pod: Pod, indices: Ints) -> Iterator[tuple[Pod, list[int]]]:
@@ -697,19 +713,19 @@ class Cluster:
         if pod.readings is None or not self.names:
             yield pod, indices.tolist() if pod.has_shared_pool else []
             return
+
         groups: dict[PodReading, list[int]] = {}
         for index in indices.tolist():
             groups.setdefault(self._reading(index), []).append(index)
-        for reading, where in groups.items():
-            yield pod.read_as(reading), where
+
+        for reading, node_indices in groups.items():
+            yield pod.read_as(reading), node_indices
 
     def _reading(self, index: int) -> PodReading:
         """Return how the kubelet of a node reads pods."""
-        return (
-            self._members[index].config.profile
-            if index < len(self._members)
-            else self._profiles[index]
-        ).pods
+        if index < len(self._members):
+            return self._members[index].config.profile.pods
+        return self._profiles[index].pods
 
     def evaluate(
         self,
@@ -769,9 +785,8 @@ class Cluster:
             if threads == 1 or len(self) * len(parsed.all_containers) < _WORTH_A_THREAD:
                 run(0, len(self))
             else:
-                self._helpers.share(
-                    run, len(self), -(-len(self) // max(_SHARES, 4 * threads)), threads
-                )
+                part = -(-len(self) // max(_SHARES, 4 * threads))
+                self._helpers.share(run, len(self), part, threads)
 
             self._ask(job, parsed, strategy, answer, np.arange(len(self)))
 
@@ -785,8 +800,11 @@ def _check_strategy(strategy: str) -> None:
 
 def _write_refusal(answer: Evaluation, index: int, reason: int) -> None:
     """Write that a node refuses."""
-    answer.admitted[index] = answer.preferred[index] = False
-    answer.reason[index], answer.affinity[index], answer.score[index] = reason, 0, -np.inf
+    answer.admitted[index] = False
+    answer.reason[index] = reason
+    answer.affinity[index] = 0
+    answer.preferred[index] = False
+    answer.score[index] = -np.inf
 
 
 class Helpers:
@@ -802,7 +820,9 @@ class Helpers:
         self._pid = 0
 
     def share(self, run: Callable[[int, int], None], length: int, part: int, threads: int) -> None:
-        """Call `run(start, stop)` for ranges that together are 0 to `length`; return when all are done.
+        """Call `run(start, stop)` for ranges that together are 0 to `length`.
+
+        It returns when all are done.
 
         Args:
             run: does a range; its error is raised here.
@@ -818,8 +838,8 @@ class Helpers:
                     return
                 run(start, min(start + part, length))
 
-        wanted = min(threads, -(-length // part)) - 1
-        helpers = [self._helpers(wanted).submit(take_shares) for _ in range(wanted)]
+        helper_count = min(threads, -(-length // part)) - 1
+        helpers = [self._helpers(helper_count).submit(take_shares) for _ in range(helper_count)]
         try:
             take_shares()
         finally:
@@ -828,11 +848,14 @@ class Helpers:
             if errors:
                 raise errors[0]
 
-    def _helpers(self, wanted: int) -> ThreadPoolExecutor:
+    def _helpers(self, size: int) -> ThreadPoolExecutor:
         """Return a pool of so many threads; a forked process has none of its parent's."""
-        if self._pool is None or self._size < wanted or self._pid != os.getpid():
+        if self._pool is None or self._size < size or self._pid != os.getpid():
             if self._pool is not None and self._pid == os.getpid():
                 self._pool.shutdown(wait=False)
-            self._pool = ThreadPoolExecutor(wanted, "alignup-cluster")
-            self._size, self._pid = wanted, os.getpid()
+
+            self._pool = ThreadPoolExecutor(size, "alignup-cluster")
+            self._size = size
+            self._pid = os.getpid()
+
         return self._pool

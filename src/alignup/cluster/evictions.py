@@ -1,7 +1,8 @@
-"""Plans which pods have to go so that waiting pods find a place, as few and as unimportant ones as possible.
+"""Plans which pods have to go so that waiting pods find a place.
 
-Every step of a plan was tried on copies of the nodes, whose own decisions it shows. `plan_room` is
-for a cluster, and `fewest_victims` for one node.
+These are as few and as unimportant ones as possible. Every step of a plan was tried on copies of
+the nodes, whose own decisions it shows. `plan_room` is for a cluster, and `fewest_victims` for one
+node.
 """
 
 from __future__ import annotations
@@ -79,24 +80,23 @@ class Step(Record):
     def to_dict(self) -> dict[str, Any]:
         """Return the step as JSON can hold it."""
         pod = self.pod
-        found = {
+        step: dict[str, Any] = {
             "action": self.action,
             "pod": pod.name,
             "namespace": pod.namespace,
             "uid": pod.uid,
             "node": self.node,
         }
-        return (
-            found
-            if self.action == "evict"
-            else {**found, "numaNodes": list(self.numa_nodes) or None}
-        )
+        if self.action != "evict":
+            step["numaNodes"] = list(self.numa_nodes) or None
+        return step
 
 
 class RoomPlan(Record):
     """How waiting pods find a place.
 
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> container = {"name": "c", "image": "i"}
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
     >>> plan = plan_room(Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}), [pod])
     >>> [step.action for step in plan.steps], plan.left_out
     (['place'], ())
@@ -158,26 +158,37 @@ class Rules(Record):
         """Return the standing of a pod."""
         return self.standings.get(pod.uid, _NOBODY)
 
-    def may_be_evicted_for(self, pod: Pod, other: Pod) -> bool:
+    def may_be_evicted_for(self, pod: Pod, waiting_pod: Pod) -> bool:
         """Return whether a pod may go for another one: it comes back, and is not more important."""
         standing = self.of(pod)
-        return standing.comes_back and standing.priority <= self.of(other).priority
+        return standing.comes_back and standing.priority <= self.of(waiting_pod).priority
 
     def violations(self, pods: Iterable[Pod], spent: Mapping[str, int] | None = None) -> int:
-        """Return by how many disruptions the eviction of these pods exceeds the budgets, of which some is spent."""
-        names = [name for pod in pods for name in self.of(pod).budgets]
-        left = {name: self.budgets.get(name, 0) - (spent or {}).get(name, 0) for name in names}
-        return sum(max(0, names.count(name) - allowed) for name, allowed in left.items())
+        """Return by how many disruptions the eviction of these pods exceeds the budgets.
+
+        Args:
+            pods: those that would go.
+            spent: by name, the disruptions that budgets allowed already.
+        """
+        spent = spent or {}
+        disruptions = Counter(name for pod in pods for name in self.of(pod).budgets)
+        return sum(
+            max(0, count - (self.budgets.get(name, 0) - spent.get(name, 0)))
+            for name, count in disruptions.items()
+        )
 
     def loss(self, pods: Sequence[Pod]) -> tuple[Any, ...]:
-        """Return a key that is lower for the lesser loss: number, priority, disruption budgets, age."""
+        """Return a key that is lower for the lesser loss.
+
+        What counts is first the number, then priority, disruption budgets, and age.
+        """
         standings = [self.of(pod) for pod in pods]
         return (
             self.violations(pods),
             len(pods),
-            sorted((one.priority for one in standings), reverse=True),
-            sum(len(one.budgets) for one in standings),
-            sorted(-one.since for one in standings),
+            sorted((standing.priority for standing in standings), reverse=True),
+            sum(len(standing.budgets) for standing in standings),
+            sorted(-standing.since for standing in standings),
         )
 
 
@@ -187,19 +198,22 @@ _NOBODY: Final = Standing()
 def admits(node: Node, pod: Pod) -> bool:
     """Return whether a node would admit a pod without preempting others by itself."""
     try:
-        found = node.try_admit(pod)
+        admission = node.try_admit(pod)
     except AlignupError:  # its own policy does not go with the node, or it is there already
         return False
-    return found.admitted and not found.preempted
+    return admission.admitted and not admission.preempted
 
 
 def without(node: Node, pods: Iterable[Pod]) -> Node:
-    """Return a copy of a node without some of its pods, which also looks at the sums over all pods, as a kubelet."""
+    """Return a copy of a node without some of its pods.
+
+    It also looks at the sums over all pods, as a kubelet does.
+    """
     copy = node.copy()
     copy.whole_verdict = True
-    there = {pod.uid for pod in copy.pods}
+    uids = {pod.uid for pod in copy.pods}
     for pod in pods:
-        if pod.uid in there:
+        if pod.uid in uids:
             copy.remove(pod.uid)
     return copy
 
@@ -207,35 +221,42 @@ def without(node: Node, pods: Iterable[Pod]) -> Node:
 def fewest_victims(
     node: Node, pod: Pod, candidates: Sequence[Pod], rules: Rules
 ) -> list[Pod] | None:
-    """Return the pods whose end lets a node admit a pod: the least loss of up to three; None: not even all of them.
+    """Return the pods whose end lets a node admit a pod; None: not even the end of all does.
 
-    Sets that exceed no budget go before others. More than three are found greedily, none of which
-    can be spared.
+    Of sets of up to three it is the least loss. Sets that exceed no budget go before others. More
+    than three are found greedily, none of which can be spared.
     """
     if admits(without(node, ()), pod):
         return []
     if not admits(without(node, candidates), pod):
         return None
 
-    few = range(1, min(MOST_PROVEN, len(candidates)) + 1)
-    sizes = [size for size in few if comb(len(candidates), size) <= _MOST_SETS]
-    sets = [found for size in sizes for found in combinations(candidates, size)]
-    for some in sorted(sets, key=rules.loss):
-        if admits(without(node, some), pod):
-            return list(some)
+    for victims in sorted(_small_sets(candidates), key=rules.loss):
+        if admits(without(node, victims), pod):
+            return list(victims)
 
     evicted: list[Pod] = []
-    for one in sorted(candidates, key=lambda one: rules.loss([one])):
-        evicted.append(one)
+    for candidate in sorted(candidates, key=lambda candidate: rules.loss([candidate])):
+        evicted.append(candidate)
         if admits(without(node, evicted), pod):
             break
 
-    for one in sorted(evicted, key=lambda one: rules.loss([one]), reverse=True):
-        fewer = [other for other in evicted if other is not one]
+    for spared in sorted(evicted, key=lambda victim: rules.loss([victim]), reverse=True):
+        fewer = [victim for victim in evicted if victim is not spared]
         if admits(without(node, fewer), pod):
             evicted = fewer
 
     return evicted
+
+
+def _small_sets(candidates: Sequence[Pod]) -> list[tuple[Pod, ...]]:
+    """Return all sets of a few candidates, of each size that makes not too many."""
+    sets: list[tuple[Pod, ...]] = []
+    for size in range(1, min(MOST_PROVEN, len(candidates)) + 1):
+        if comb(len(candidates), size) <= _MOST_SETS:
+            sets += combinations(candidates, size)
+
+    return sets
 
 
 def plan_room(
@@ -245,9 +266,12 @@ def plan_room(
     standings: Mapping[str, Standing] | None = None,
     budgets: Mapping[str, int] | None = None,
 ) -> RoomPlan:
-    """Return the fewest evictions after which these pods are admitted, and every evicted pod again somewhere.
+    """Return the fewest evictions after which these pods are admitted.
 
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    Every evicted pod is admitted again somewhere.
+
+    >>> container = {"name": "c", "image": "i"}
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
     >>> plan_room(Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}), [pod]).evictions
     ()
 
@@ -270,30 +294,36 @@ def plan_room(
     if not cluster.nodes:
         raise InputError(AMOUNTS_ONLY)
 
-    bound = [one for node in cluster.nodes for one in node.pods]
-    there = {one.uid for one in bound}
+    bound = [bound_pod for node in cluster.nodes for bound_pod in node.pods]
+    uids = {bound_pod.uid for bound_pod in bound}
     for pod in pods:
-        if pod.uid in there:
+        if pod.uid in uids:
             raise InputError.at("the waiting pods", "a pod that is on no node", pod.namespaced_name)
-        there.add(pod.uid)
+        uids.add(pod.uid)
 
-    known = {one.uid: Standing(one.constraints.priority or 0) for one in (*bound, *pods)}
-    rules = Rules({**known, **(standings or {})}, budgets or {})
+    default_standings = {
+        pod.uid: Standing(pod.constraints.priority or 0) for pod in (*bound, *pods)
+    }
+    rules = Rules({**default_standings, **(standings or {})}, budgets or {})
     waiting = sorted(pods, key=lambda pod: -rules.of(pod).priority)
     nodes = dict(zip(cluster.names, cluster.nodes, strict=True))
+
     greedy = _Greedy(nodes, rules)
     left_out = tuple([pod for pod in waiting if not greedy.serve(pod)])
     steps = tuple(greedy.steps)
     evictions = len(greedy.evicted)
     proven = not left_out and evictions == 0
+
     if not proven and evictions + len(left_out) <= _MOST_DOUBTED:
-        most = MOST_PROVEN if left_out else min(MOST_PROVEN, evictions)
+        most_evictions = MOST_PROVEN if left_out else min(MOST_PROVEN, evictions)
         proof = _Proof(nodes, waiting, rules)
-        for size in range(most + 1):
+        for size in range(most_evictions + 1):
             proven = proof.is_whole and (size == evictions or proven) and not left_out
-            found = proof.plan_of(size)
-            if found is not None:
-                steps, left_out, proven = found, (), size == 0 or proof.was_whole
+            proven_steps = proof.plan_of(size)
+            if proven_steps is not None:
+                steps = proven_steps
+                left_out = ()
+                proven = size == 0 or proof.was_whole
                 break
 
     _replay(nodes, steps)
@@ -311,10 +341,10 @@ def _replay(nodes: Mapping[str, Node], steps: Iterable[Step]) -> None:
         node = copies[step.node]
         if step.action == "evict":
             node.remove(step.pod.uid)
-        elif (
-            not (admission := node.admit(step.pod))
-            or _numa_nodes(node, admission) != step.numa_nodes
-        ):
+            continue
+
+        admission = node.admit(step.pod)
+        if not admission or _numa_nodes(node, admission) != step.numa_nodes:
             raise InputError(
                 f"node {step.node} decides otherwise on {step.pod.name} when it is asked again"
             )
@@ -322,19 +352,20 @@ def _replay(nodes: Mapping[str, Node], steps: Iterable[Step]) -> None:
 
 def _numa_nodes(node: Node, admission: Admission) -> tuple[int, ...]:
     """Return the kernel's ids of the NUMA nodes that the containers of a pod got."""
-    masks = [
-        one.affinity.affinity for one in admission.containers.values() if one.affinity is not None
-    ]
-    positions = {position for mask in masks if mask is not None for position in mask}
-    return tuple(
-        [one for place, one in enumerate(node.machine.numa_node_ids) if place in positions]
-    )
+    positions: set[int] = set()
+    for container in admission.containers.values():
+        hint = container.affinity
+        if hint is not None and hint.affinity is not None:
+            positions.update(hint.affinity)
+
+    numa_ids = node.machine.numa_node_ids
+    return tuple([numa_id for place, numa_id in enumerate(numa_ids) if place in positions])
 
 
 def _width(node: Node, pod: Pod) -> int:
-    """Return on how many NUMA nodes a pod holds what it has; where it holds nothing, all of them."""
-    held = union(node.numa_nodes(pod.uid, container.name) for container in pod.all_containers)
-    return held.bit_count() or len(node.machine.numa_nodes)
+    """Return on how many NUMA nodes a pod holds what it has; all where it holds nothing."""
+    mask = union(node.numa_nodes(pod.uid, container.name) for container in pod.all_containers)
+    return mask.bit_count() or len(node.machine.numa_nodes)
 
 
 # Pods that go, each with its node.
@@ -372,41 +403,63 @@ class _Search:
         return self._totals.could_fit(self._totals.request(pod))
 
     def _plan(self, waiting: Sequence[Pod], going: Sequence[tuple[str, Pod]]) -> _Plan | None:
-        """Return how pods find a place if others go, for which there is one too, and the nodes that change."""
-        changed = {
-            name: without(self._nodes[name], [pod for at, pod in going if at == name])
-            for name, _ in going
-        }
-        moved = sorted(going, key=lambda one: -self._rules.of(one[1]).priority)
-        wanted = [(pod, 0) for pod in waiting] + [
-            (pod, _width(self._nodes[at], pod)) for at, pod in moved
-        ]
-        found = self._places(changed, wanted)
-        return found and ((*[Step("evict", pod, name) for name, pod in going], *found[0]), found[1])
+        """Return how pods find a place if others go, and the nodes that change.
 
-    def _places(self, changed: dict[str, Node], wanted: Sequence[tuple[Pod, int]]) -> _Plan | None:
-        """Return places for pods, one after the other, where some nodes have changed; None: there are none."""
-        if not wanted:
+        There is a place too for those that go.
+        """
+        pods_going: dict[str, list[Pod]] = {}
+        for name, pod in going:
+            pods_going.setdefault(name, []).append(pod)
+        changed = {name: without(self._nodes[name], pods) for name, pods in pods_going.items()}
+
+        moved = sorted(going, key=lambda victim: -self._rules.of(victim[1]).priority)
+        pods_and_widths = [(pod, 0) for pod in waiting]
+        pods_and_widths += [(pod, _width(self._nodes[name], pod)) for name, pod in moved]
+
+        plan = self._places(changed, pods_and_widths)
+        if plan is None:
+            return None
+
+        steps, nodes = plan
+        evictions = [Step("evict", pod, name) for name, pod in going]
+        return (*evictions, *steps), nodes
+
+    def _places(
+        self, changed: dict[str, Node], pods_and_widths: Sequence[tuple[Pod, int]]
+    ) -> _Plan | None:
+        """Return places for pods, one after the other; None: there are none.
+
+        Args:
+            changed: by name, the nodes that are others by then.
+            pods_and_widths: pods, each with the most NUMA nodes that it may get; 0: any number.
+        """
+        if not pods_and_widths:
             return (), changed
 
-        pod, width = wanted[0]
+        pod, width = pods_and_widths[0]
         is_large_enough = self._large_enough(pod)
         for name in dict.fromkeys((*changed, *self._takers(pod))):
             if not is_large_enough[self._cluster.index(name)]:
                 continue
+
             self._trials -= 1
             if self._trials < 0:
                 return None
+
             node = changed.get(name) or self._nodes[name]
             if not admits(node, pod):
                 continue
+
             after = node.copy()
-            got = _numa_nodes(after, after.admit(pod))
-            if width and len(got) > width:
+            numa_nodes = _numa_nodes(after, after.admit(pod))
+            if width and len(numa_nodes) > width:
                 continue
-            rest = self._places({**changed, name: after}, wanted[1:])
-            if rest:
-                return (Step("move" if width else "place", pod, name, got), *rest[0]), rest[1]
+
+            later_plan = self._places({**changed, name: after}, pods_and_widths[1:])
+            if later_plan:
+                steps, nodes = later_plan
+                action = "move" if width else "place"
+                return (Step(action, pod, name, numa_nodes), *steps), nodes
 
         return None
 
@@ -416,22 +469,22 @@ class _Greedy(_Search):
 
     def __init__(self, nodes: Mapping[str, Node], rules: Rules) -> None:
         super().__init__(nodes, rules)
+        self.steps: list[Step] = []
+
         # each node without one of its pods, judged like a node of its own
-        self._less = {
-            (name, pod.uid): pod
-            for name, node in nodes.items()
-            for pod in node.pods
-            if rules.of(pod).comes_back
-        }
+        self._less: dict[tuple[str, str], Pod] = {}
+        for name, node in nodes.items():
+            for pod in node.pods:
+                if rules.of(pod).comes_back:
+                    self._less[name, pod.uid] = pod
+
         variants = {
             f"{name}/{uid}": without(nodes[name], [pod]) for (name, uid), pod in self._less.items()
         }
         self._variants = Cluster.from_nodes(variants)
         self._keys = list(self._less)
-        self._empty = Cluster.from_nodes(
-            {name: without(node, self._going(name)) for name, node in nodes.items()}
-        )
-        self.steps: list[Step] = []
+        emptied = {name: without(node, self._going(name)) for name, node in nodes.items()}
+        self._empty = Cluster.from_nodes(emptied)
 
     @property
     def evicted(self) -> list[Pod]:
@@ -442,9 +495,11 @@ class _Greedy(_Search):
         """Find a place for a pod, with evictions if it takes them; return whether there is one."""
         for going in chain([()], self._candidates(pod)):
             self._trials = _MOST_NODES * (1 + len(going))
-            if plan := self._plan([pod], going):
+            plan = self._plan([pod], going)
+            if plan:
                 self._keep(*plan)
                 return True
+
         return False
 
     def _going(self, name: str) -> list[Pod]:
@@ -457,38 +512,56 @@ class _Greedy(_Search):
         return [self._cluster.names[index] for index in best[fits[best]][:_MOST_NODES].tolist()]
 
     def _candidates(self, pod: Pod) -> Iterator[_Victims]:
-        """Yield pods whose end may let the pod in, each with its node: single ones first, the lesser losses first."""
+        """Yield pods whose end may let the pod in, each with its node.
+
+        Single ones come first, and of these the lesser losses.
+        """
         is_large_enough = self._large_enough(pod)
-        singles = self._variants.evaluate(pod).admitted.nonzero()[0].tolist() if self._keys else []
-        keys = [key for index in singles if (key := self._keys[index]) in self._less]
-        found = [
-            ((key[0], self._less[key]),)
-            for key in keys
-            if is_large_enough[self._cluster.index(key[0])]
-        ]
-        yield from self._in_order(pod, found)
-        many: list[_Victims] = []
+        admitting_variants: list[int] = []
+        if self._keys:
+            admitting_variants = self._variants.evaluate(pod).admitted.nonzero()[0].tolist()
+
+        single_victims: list[_Victims] = []
+        for index in admitting_variants:
+            name, uid = self._keys[index]
+            victim = self._less.get((name, uid))
+            if victim is not None and is_large_enough[self._cluster.index(name)]:
+                single_victims.append(((name, victim),))
+
+        yield from self._in_order(pod, single_victims)
+
+        victim_sets: list[_Victims] = []
         admitted = self._empty.evaluate(pod).admitted & is_large_enough
         for index in admitted.nonzero()[0][:_MOST_NODES].tolist():
             name = self._cluster.names[index]
-            going = [one for one in self._going(name) if self._rules.may_be_evicted_for(one, pod)]
-            victims = (
-                fewest_victims(self._nodes[name], pod, going, self._rules)
-                if len(going) > 1
-                else None
-            )
+            candidates = [
+                candidate
+                for candidate in self._going(name)
+                if self._rules.may_be_evicted_for(candidate, pod)
+            ]
+            if len(candidates) <= 1:
+                continue
+
+            victims = fewest_victims(self._nodes[name], pod, candidates, self._rules)
             if victims is not None and len(victims) > 1:
-                many.append(tuple([(name, victim) for victim in victims]))
+                victim_sets.append(tuple([(name, victim) for victim in victims]))
 
-        yield from self._in_order(pod, many)
+        yield from self._in_order(pod, victim_sets)
 
-    def _in_order(self, pod: Pod, found: Iterable[_Victims]) -> Iterator[_Victims]:
-        """Yield sets of pods that may go, the lesser losses first, those last that no other node takes."""
+    def _in_order(self, pod: Pod, victim_sets: Iterable[_Victims]) -> Iterator[_Victims]:
+        """Yield sets of pods that may go, the lesser losses first.
+
+        Those come last that no other node takes.
+        """
         rules = self._rules
-        spent = Counter(name for one in self.evicted for name in rules.of(one).budgets)
-        moves: dict[object, bool] = {}
+        spent = Counter(
+            name for evicted_pod in self.evicted for name in rules.of(evicted_pod).budgets
+        )
+        moves_elsewhere: dict[object, bool] = {}
         staying: list[_Victims] = []
-        for going in sorted(found, key=lambda going: rules.loss([victim for _, victim in going])):
+        for going in sorted(
+            victim_sets, key=lambda going: rules.loss([victim for _, victim in going])
+        ):
             victims = [victim for _, victim in going]
             if rules.violations(victims, spent) or not all(
                 rules.may_be_evicted_for(victim, pod) for victim in victims
@@ -497,12 +570,12 @@ class _Greedy(_Search):
 
             for victim in victims:
                 kind = demand_key(victim)
-                if kind not in moves:
-                    moves[kind] = bool(
-                        (self._cluster.evaluate(victim).admitted & self._large_enough(victim)).any()
-                    )
+                if kind not in moves_elsewhere:
+                    admitted = self._cluster.evaluate(victim).admitted
+                    takers = admitted & self._large_enough(victim)
+                    moves_elsewhere[kind] = bool(takers.any())
 
-            if all(moves[demand_key(victim)] for victim in victims):
+            if all(moves_elsewhere[demand_key(victim)] for victim in victims):
                 yield going
             else:  # one would have to come back to its node, where there is less room now
                 staying.append(going)
@@ -516,6 +589,7 @@ class _Greedy(_Search):
             count = self._totals.remove if step.action == "evict" else self._totals.add
             count(self._cluster.index(step.node), self._totals.request(step.pod))
             self._less.pop((step.node, step.pod.uid), None)
+
         for name, node in changed.items():
             self._nodes[name] = node
             self._cluster.update(name, node)
@@ -537,56 +611,62 @@ class _Proof(_Search):
     def __init__(self, nodes: Mapping[str, Node], waiting: Sequence[Pod], rules: Rules) -> None:
         super().__init__(nodes, rules)
         self._waiting = waiting
-        self._known: dict[str, list[str]] = {}
-        going = {
-            name: [
+        self._trials = _MOST_TRIALS
+        # By uid of a pod, the nodes that would take it as they are.
+        self._takers_of: dict[str, list[str]] = {}
+        # Pods that may go, each with its node.
+        self._candidates: list[tuple[str, Pod]] = []
+        # Nodes that would take a waiting pod if all of their candidates went.
+        self._helpful: set[str] = set()
+
+        large_enough = [(pod, self._large_enough(pod)) for pod in waiting]
+        for index, (name, node) in enumerate(nodes.items()):
+            going = [
                 pod
                 for pod in node.pods
-                if any(rules.may_be_evicted_for(pod, other) for other in waiting)
+                if any(rules.may_be_evicted_for(pod, waiting_pod) for waiting_pod in waiting)
             ]
-            for name, node in nodes.items()
-        }
-        self._sets_of = [(name, pod) for name, some in going.items() for pod in some]
-        large_enough = [(pod, self._large_enough(pod)) for pod in waiting]
-        self._helps = {
-            name
-            for index, (name, node) in enumerate(nodes.items())
-            if any(
-                able[index] and admits(without(node, going[name]), pod)
-                for pod, able in large_enough
-            )
-        }
-        self._trials = _MOST_TRIALS
+            self._candidates += [(name, pod) for pod in going]
+            for pod, is_large_enough in large_enough:
+                if is_large_enough[index] and admits(without(node, going), pod):
+                    self._helpful.add(name)
+                    break
+
         # Nothing was left out so far; and not before the last size.
         self.was_whole = self.is_whole = True
 
     def plan_of(self, size: int) -> tuple[Step, ...] | None:
-        """Return the plan of so many evictions with the least loss; None: there is none, or too much to look at."""
+        """Return the plan of so many evictions with the least loss.
+
+        None: there is none, or there is too much to look at.
+        """
         self.was_whole = self.is_whole
         if size == 0 and not all(map(self._takers, self._waiting)):  # more pods make no room
             return None
 
-        self.is_whole = self.is_whole and comb(len(self._sets_of), size) <= _MOST_SETS
+        self.is_whole = self.is_whole and comb(len(self._candidates), size) <= _MOST_SETS
         if not self.is_whole:
             return None
 
-        sets = combinations(self._sets_of, size)
-        for some in sorted(sets, key=lambda some: self._rules.loss([pod for _, pod in some])):
-            helps = size == 0 or any(name in self._helps for name, _ in some)
-            if helps and not self._rules.violations([pod for _, pod in some]):
-                found = self._plan(self._waiting, some)
-                self.is_whole = self._trials >= 0
-                if found is not None or not self.is_whole:
-                    return found and found[0]
+        sets = combinations(self._candidates, size)
+        for going in sorted(sets, key=lambda going: self._rules.loss([pod for _, pod in going])):
+            if size > 0 and all(name not in self._helpful for name, _ in going):
+                continue
+            if self._rules.violations([pod for _, pod in going]):
+                continue
+
+            plan = self._plan(self._waiting, going)
+            self.is_whole = self._trials >= 0
+            if plan is not None:
+                return plan[0]
+            if not self.is_whole:
+                return None
 
         return None
 
     def _takers(self, pod: Pod) -> Iterable[str]:
-        if pod.uid not in self._known:
-            found = (
-                (self._cluster.evaluate(pod).admitted & self._large_enough(pod))
-                .nonzero()[0]
-                .tolist()
-            )
-            self._known[pod.uid] = [self._cluster.names[index] for index in found]
-        return self._known[pod.uid]
+        if pod.uid not in self._takers_of:
+            takers = self._cluster.evaluate(pod).admitted & self._large_enough(pod)
+            names = [self._cluster.names[index] for index in takers.nonzero()[0].tolist()]
+            self._takers_of[pod.uid] = names
+        return self._takers_of[pod.uid]

@@ -106,32 +106,39 @@ class NodeReader:
     def empty_node(
         self, line: str | bytes, labels: Mapping[str, str] | None = None
     ) -> tuple[_NodeLine, Node]:
-        """Return what one line says, and the node without its pods; `labels` go before those of the line."""
+        """Return what one line says, and the node without its pods.
+
+        `labels` go before those of the line.
+        """
         wire = decode_json(line, "a node as a JSON object", kind=_NodeLine, once=True)
         check_keys(msgspec.json.decode(line, type=dict[str, msgspec.Raw]), f"node {wire.name!r}")
-        known = node_object_of(wire.node_object)
-        version = version_of({"kubeletVersion": wire.kubelet_version}, self._version, known)
+        node_object = node_object_of(wire.node_object)
+        version = version_of({"kubeletVersion": wire.kubelet_version}, self._version, node_object)
         parts = wire.machine, wire.devices, wire.preferred_sets, wire.kubelet
         key = version, wire.reading, *map(bytes, parts)
         if key not in self._parts:
             named = zip(("machine", *EXTRA_KEYS), map(bytes, parts), strict=True)
-            given: dict[str, Any] = {name: decode_json(text, "JSON", name) for name, text in named}
-            loaded = machine_with_devices_from_dict(given)
+            described: dict[str, Any] = {
+                name: decode_json(text, "JSON", name) for name, text in named
+            }
+            loaded = machine_with_devices_from_dict(described)
             self._parts[key] = (
                 loaded,
                 KubeletConfig.from_dict(loaded.kubelet, version=version, reading=wire.reading),
             )
 
         loaded, config = self._parts[key]
-        labels = {**(wire.labels or (known.labels if known else {})), **(labels or {})}
-        plugins, exclusive = plugins_of(loaded.preferred_sets), wire.single_numa_node_exclusive
+        own_labels: Mapping[str, str] = wire.labels
+        if not own_labels and node_object:
+            own_labels = node_object.labels
+
         node = Node(
             loaded.machine,
             config,
             loaded.devices,
-            plugins,
-            labels=labels,
-            single_numa_node_exclusive=exclusive,
+            plugins_of(loaded.preferred_sets),
+            labels={**own_labels, **(labels or {})},
+            single_numa_node_exclusive=wire.single_numa_node_exclusive,
         )
         if wire.resources is not None:
             node.know_claims(wire.resources, name=wire.name, dra_hints=wire.dra_hints)

@@ -88,62 +88,63 @@ def judge_nodes(
         InputError: there is no such profile.
     """
     rules = make_profile(profile)
-    requests = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
-    asked = {name: amount for name, amount in requests.items() if amount}
+    requests = peak(
+        pod.init_containers, pod.containers, lambda container: container.requests.items()
+    )
+    requested_amounts = {name: amount for name, amount in requests.items() if amount}
     shortages = Fit(cluster).shortages(pod)
-    found = []
+
+    verdicts = []
     for index in sorted(map(cluster.index, only or cluster.names)):
         name = cluster.names[index]
-        node = cluster.nodes[index] if index < len(cluster.nodes) else None
-        numa_ids = node.machine.numa_node_ids if node else range(cluster.rows[index].numa_nodes)
         if shortages[index]:
-            reasons = tuple(one.reason for one in shortages[index])
-            found.append(
-                NodeVerdict(name, Verdict(Status(StatusCode.UNSCHEDULABLE, reasons)), 0.0, None)
-            )
+            reasons = tuple(shortage.reason for shortage in shortages[index])
+            refusal = Verdict(Status(StatusCode.UNSCHEDULABLE, reasons))
+            verdicts.append(NodeVerdict(name, refusal, 0.0, None))
             continue
 
+        numa_ids: Sequence[int] = range(cluster.rows[index].numa_nodes)
+        if index < len(cluster.nodes):
+            numa_ids = cluster.nodes[index].machine.numa_node_ids
+
         try:
-            verdict = _verdict(cluster, index, pod, asked, rules)
+            verdict = _verdict(cluster, index, pod, requested_amounts, rules)
         except InputError as error:
             verdict = Verdict(Status(StatusCode.ERROR, (str(error),)))
 
-        found.append(_node_verdict(name, verdict, numa_ids))
+        verdicts.append(_node_verdict(name, verdict, numa_ids))
 
-    return tuple(found)
+    return tuple(verdicts)
 
 
 def _verdict(
-    cluster: Cluster, index: int, pod: Pod, asked: Mapping[str, int], rules: Profile
+    cluster: Cluster, index: int, pod: Pod, requested_amounts: Mapping[str, int], rules: Profile
 ) -> Verdict:
     """Return the verdict on one node whose totals suffice."""
     if index >= len(cluster.nodes):  # those known by amounts come last
-        row = cluster.rows[index]
-        policy = _policy(
-            TOPOLOGY_POLICIES[row.policy], "pod" if row.pod_scope else "container", rules
-        )
-        demands = [
-            _counted(cluster, index, name, asked.get(name, 0)) for name in ("cpu", "memory", *asked)
-        ]
-        return evaluate(
-            pod.annotations, _once(demands), NodeView(policy, row.numa_nodes, NOTHING_HELD), rules
-        )
+        return _verdict_on_amounts(cluster, index, pod, requested_amounts, rules)
 
     node = cluster.nodes[index]
     config = node.config
-    reported = _policy(config.topology_manager_policy, config.topology_manager_scope, rules)
-    policy = node.labels.get(NODE_LABEL) or reported
+    kubelet_policy = _policy(config.topology_manager_policy, config.topology_manager_scope, rules)
+    policy = node.labels.get(NODE_LABEL) or kubelet_policy
+
     holders = {
-        one.namespaced_name: rules.holds(_placed(node, one, policy, rules)) for one in node.pods
+        placed_pod.namespaced_name: rules.holds(_placed(node, placed_pod, policy, rules))
+        for placed_pod in node.pods
     }
     occupancy = NOTHING_HELD
-    for held in holders.values():
-        occupancy |= held
+    for pod_occupancy in holders.values():
+        occupancy |= pod_occupancy
 
     numa_ids = node.machine.numa_node_ids
     view = NodeView(policy, len(numa_ids), occupancy, holders, numa_ids)
-    demands = [_cpus(node, asked.get("cpu", 0)), _memory(node, "memory", asked.get("memory", 0))]
-    for name, amount in asked.items():
+
+    demands = [
+        _cpus(node, requested_amounts.get("cpu", 0)),
+        _memory(node, "memory", requested_amounts.get("memory", 0)),
+    ]
+    for name, amount in requested_amounts.items():
         if node.memory is not None and name in node.memory.allocatable:
             demands.append(_memory(node, name, amount))
         elif node.devices is not None and name in node.devices.free:
@@ -152,56 +153,89 @@ def _verdict(
     return evaluate(pod.annotations, _once(demands), view, rules, node.single_numa_node_exclusive)
 
 
+def _verdict_on_amounts(
+    cluster: Cluster, index: int, pod: Pod, requested_amounts: Mapping[str, int], rules: Profile
+) -> Verdict:
+    """Return the verdict on one node of which only amounts are known, and whose totals suffice."""
+    row = cluster.rows[index]
+    scope = "pod" if row.pod_scope else "container"
+    policy = _policy(TOPOLOGY_POLICIES[row.policy], scope, rules)
+    demands = [
+        _counted(cluster, index, name, requested_amounts.get(name, 0))
+        for name in ("cpu", "memory", *requested_amounts)
+    ]
+    view = NodeView(policy, row.numa_nodes, NOTHING_HELD)
+    return evaluate(pod.annotations, _once(demands), view, rules)
+
+
 def _policy(policy: str, scope: str, rules: Profile) -> str:
-    """Return a kubelet's policy in Koordinator's words; the scheduler knows single-numa-node in pod scope only."""
+    """Return a kubelet's policy in Koordinator's words.
+
+    The scheduler knows single-numa-node in pod scope only.
+    """
     is_known = policy != "single-numa-node" or scope == "pod" or rules.knows_container_scope
     return _NAMES[policy] if is_known else ""
 
 
 def _placed(node: Node, pod: Pod, policy: str, rules: Profile) -> PlacedPod:
-    """Return a pod on a node by the NUMA nodes that it is in; one whose annotation cannot be read has none."""
-    names = [container.name for container in pod.all_containers]
-    cpus = nodes = 0
-    for name in names:
-        cpus |= 0 if node.cpu is None else int(node.cpu.cpus(pod.uid, name) or 0)
-        nodes |= node.numa_nodes(pod.uid, name)
+    """Return a pod on a node by the NUMA nodes that it is in.
+
+    One whose annotation cannot be read names no policy.
+    """
+    cpu_bits = 0
+    nodes = 0
+    for container in pod.all_containers:
+        if node.cpu is not None:
+            cpu_bits |= int(node.cpu.cpus(pod.uid, container.name) or 0)
+        nodes |= node.numa_nodes(pod.uid, container.name)
+
     try:
-        own = rules.spec(pod.annotations).policy
+        pod_policy = rules.spec(pod.annotations).policy
     except InputError:
-        own = ""
-    return PlacedPod(overlapping(node.machine.node_cpus, cpus), nodes, own or policy)
+        pod_policy = ""
+
+    return PlacedPod(overlapping(node.machine.node_cpus, cpu_bits), nodes, pod_policy or policy)
 
 
 def _cpus(node: Node, request: int) -> Demand:
     """Return the CPUs of a node, in thousandths; those that pods hold for themselves are taken."""
-    allocatable = (
-        int(node.cpu.allocatable_cpus) if node.cpu else ~int(node.config.reserved_system_cpus)
-    )
-    free = allocatable if node.cpu is None else int(node.cpu.free_cpus)
-    there = tuple(
-        _THOUSANDTHS * (bits & allocatable).bit_count() for bits in node.machine.node_cpus
-    )
-    left = tuple(_THOUSANDTHS * (bits & free).bit_count() for bits in node.machine.node_cpus)
-    return Demand("cpu", there, left, request)
+    if node.cpu is None:
+        allocatable = ~int(node.config.reserved_system_cpus)
+        free = allocatable
+    else:
+        allocatable = int(node.cpu.allocatable_cpus)
+        free = int(node.cpu.free_cpus)
+
+    node_cpus = node.machine.node_cpus
+    capacities = tuple(_THOUSANDTHS * (bits & allocatable).bit_count() for bits in node_cpus)
+    free_amounts = tuple(_THOUSANDTHS * (bits & free).bit_count() for bits in node_cpus)
+    return Demand("cpu", capacities, free_amounts, request)
 
 
 def _memory(node: Node, kind: str, request: int) -> Demand:
-    """Return the memory of a type on a node, in bytes; without a Static memory manager nothing of it is taken."""
+    """Return the memory of a type on a node, in bytes.
+
+    Without a Static memory manager nothing of it is taken.
+    """
     if node.memory is None or kind not in node.memory.allocatable:
-        there = tuple(one.memory for one in node.machine.numa_nodes)
-        return Demand(kind, there, there, request)
+        capacities = tuple(numa_node.memory for numa_node in node.machine.numa_nodes)
+        return Demand(kind, capacities, capacities, request)
     return Demand(kind, node.memory.allocatable[kind], node.memory.free[kind], request)
 
 
 def _counted(cluster: Cluster, index: int, name: str, request: int) -> Demand:
-    """Return a resource as the cluster counts it; a device counts at each NUMA node that it is near to."""
+    """Return a resource as the cluster counts it.
+
+    A device counts at each NUMA node that it is near to.
+    """
     width = cluster.rows[index].numa_nodes
     if name not in cluster.resources:
         return Demand(name, (0,) * width, (0,) * width, request)
+
     unit = _THOUSANDTHS if name == "cpu" else 1
-    there = tuple(unit * int(one) for one in cluster.allocatable(name)[index, :width])
-    free = tuple(unit * int(one) for one in cluster.free(name)[index, :width])
-    return Demand(name, there, free, request)
+    capacities = tuple(unit * int(amount) for amount in cluster.allocatable(name)[index, :width])
+    free_amounts = tuple(unit * int(amount) for amount in cluster.free(name)[index, :width])
+    return Demand(name, capacities, free_amounts, request)
 
 
 def _once(demands: Sequence[Demand]) -> list[Demand]:
@@ -214,9 +248,11 @@ def _node_verdict(name: str, verdict: Verdict, numa_ids: Sequence[int]) -> NodeV
     affinity = verdict.affinity
     if affinity is None:
         return NodeVerdict(name, verdict, 0.0, None)
+
     mask = affinity.mask
     if mask is None and len(numa_ids) == 1:
         mask = 1
+
     offers = (hint for hints in verdict.hints.values() for hint in hints if hint.mask == mask)
     score = next((float(hint.score) for hint in offers), 0.0)
     return NodeVerdict(name, verdict, score, None if mask is None else ids_of(mask, numa_ids))

@@ -1,8 +1,9 @@
-"""Sums the resources of each node and the requests of its pods, as a scheduler without topology does.
+"""Sums the resources of each node and the requests of its pods.
 
-Fitting and scoring follow the default scheduler's NodeResourcesFit and its balanced allocation,
-without its other plugins. A kubelet's Topology Manager does not ask whether sums suffice: it
-ignores resources that its managers do not hand out, and those that no device plugin has reported.
+A scheduler without topology does no more. Fitting and scoring follow the default scheduler's
+NodeResourcesFit and its balanced allocation, without its other plugins. A kubelet's Topology
+Manager does not ask whether sums suffice: it ignores resources that its managers do not hand out,
+and those that no device plugin has reported.
 """
 
 from __future__ import annotations
@@ -48,19 +49,23 @@ class Totals:
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        found = []
+        allocatable_of_nodes = []
         for node in nodes:
             devices = {
                 name: (pool.ledger.free | pool.ledger.given).bit_count()
                 for name, pool in node.pools.items()
             }
-            found.append(_counted(node_limits(node.machine, node.config, devices).allocatable))
+            allocatable_of_nodes.append(
+                _counted(node_limits(node.machine, node.config, devices).allocatable)
+            )
 
-        self.resources = tuple(sorted({name for one in found for name in one}))
+        self.resources = tuple(
+            sorted({name for amounts in allocatable_of_nodes for name in amounts})
+        )
         self._numbers = {name: number for number, name in enumerate(self.resources)}
         self.allocatable = np.zeros((len(nodes), len(self.resources)), np.int64)
-        for index, one in enumerate(found):
-            self.allocatable[index] = [one.get(name, 0) for name in self.resources]
+        for index, amounts in enumerate(allocatable_of_nodes):
+            self.allocatable[index] = [amounts.get(name, 0) for name in self.resources]
 
         self.used = np.zeros_like(self.allocatable)
         self.used_in_all = [0] * len(self.resources)
@@ -71,16 +76,17 @@ class Totals:
                 self.add(index, self.request(pod))
 
     def request(self, pod: Pod) -> Ints | None:
-        """Return what the pod requests, in the order of `resources`; None if of something that no node has.
+        """Return what the pod requests, in the order of `resources`.
 
-        That is what the default scheduler counts, fractions of CPUs too.
+        That is what the default scheduler counts, fractions of CPUs too. None: it requests
+        something that no node has.
         """
-        wanted = _counted(requests_of(pod))
-        if not wanted.keys() <= self._numbers.keys():
+        amounts = _counted(requests_of(pod))
+        if not amounts.keys() <= self._numbers.keys():
             return None
-        return np.array(
-            [min(wanted.get(name, 0), _MORE_THAN_ANY) for name in self.resources], np.int64
-        )
+
+        clamped = [min(amounts.get(name, 0), _MORE_THAN_ANY) for name in self.resources]
+        return np.array(clamped, np.int64)
 
     def add(self, index: int, request: Ints | None) -> None:
         """Count what a pod requests that came to a node."""
@@ -116,7 +122,9 @@ class Totals:
     def score(
         self, request: Ints | None, strategy: str, nodes: Ints | None = None
     ) -> npt.NDArray[np.float64]:
-        """Return what nodes are worth, some or all, by the parts of their CPUs and memory that would be in use.
+        """Return what nodes are worth, some or all.
+
+        That follows from the parts of their CPUs and memory that would be in use.
 
         Raises:
             InputError: the strategy needs more than sums.
@@ -124,28 +132,37 @@ class Totals:
         check_blind(strategy)
         columns = [self._numbers[name] for name in _SCORED if name in self._numbers]
         where = slice(None) if nodes is None else nodes
-        used = self.used[where][:, columns] + (0 if request is None else request[columns])
+        used = self.used[where][:, columns]
+        if request is not None:
+            used = used + request[columns]
+
         parts = np.minimum(used / np.maximum(self.allocatable[where][:, columns], 1), 1.0)
         if strategy == "balanced-allocation":
             return np.asarray(100 * (1 - parts.std(axis=1)))
 
         mean = parts.mean(axis=1)
-        return np.asarray(100 * (mean if strategy == "most-allocated" else 1 - mean))
+        if strategy == "most-allocated":
+            return np.asarray(100 * mean)
+        return np.asarray(100 * (1 - mean))
 
     def by_name(self, values: npt.NDArray[np.float64]) -> Mapping[str, float]:
         """Return one value for each resource that any node has."""
-        there = np.asarray(self.allocatable.any(axis=0))
+        is_present = np.asarray(self.allocatable.any(axis=0))
         return {
             name: float(value)
-            for name, value, has in zip(self.resources, values, there, strict=True)
-            if has
+            for name, value, present in zip(self.resources, values, is_present, strict=True)
+            if present
         }
 
 
 def _suffices(amounts: Ints, request: Ints | None) -> Truths:
-    """Return for each column of amounts, a line for each resource, whether it has what is requested."""
+    """Return for each column of amounts whether it has what is requested.
+
+    The amounts have a line for each resource.
+    """
     if request is None:
         return np.zeros(amounts.shape[1], np.bool_)
+
     # a node may be overcommitted in what the pod does not request
     needed = np.where(request > 0, request, _NOTHING_NEEDED)
     enough: Truths = np.logical_and.reduce(amounts >= needed[:, None])
@@ -167,15 +184,16 @@ def demand_key(pod: Pod) -> object:
     """Return a key that is equal for pods with equal requests."""
     containers = [
         (
-            one.exclusive_cpus,
-            one.memory,
-            one.fractional_memory,
-            one.devices,
-            one.is_sidecar,
-            *one.requests.items(),
+            container.exclusive_cpus,
+            container.memory,
+            container.fractional_memory,
+            container.devices,
+            container.is_sidecar,
+            *container.requests.items(),
         )
-        for one in pod.all_containers
+        for container in pod.all_containers
     ]
+
     return (
         tuple(pod.annotations.items()),
         pod.constraints.claims,
@@ -196,11 +214,12 @@ class Shortage(Record):
     """A resource that a node has too little of.
 
     Attributes:
-        asked: CPUs in thousandths, memory in bytes, devices by number; as for the others.
+        request: CPUs in thousandths, memory in bytes, devices by number.
+        free: in the same units.
     """
 
     resource: str
-    asked: int
+    request: int
     free: int
 
     @property
@@ -211,10 +230,9 @@ class Shortage(Record):
     @property
     def message(self) -> str:
         """The amounts in words."""
-        return (
-            f"{_amount(self.resource, self.asked)} asked, {_amount(self.resource, self.free)} "
-            "free in total"
-        )
+        request = _amount(self.resource, self.request)
+        free = _amount(self.resource, self.free)
+        return f"{request} asked, {free} free in total"
 
 
 class Fit:
@@ -240,17 +258,24 @@ class Fit:
                 self.free["cpu"] = self.free["cpu"] * _MILLI
 
     def shortages(self, pod: Pod) -> list[list[Shortage]]:
-        """Return what each node has too little of: CPU and memory before other resources, and those by name."""
-        found: list[list[Shortage]] = [[] for _ in range(self._count)]
-        wanted = _counted(requests_of(pod))
-        for resource in sorted(wanted, key=lambda name: (name != "cpu", name != "memory", name)):
+        """Return what each node has too little of.
+
+        CPU and memory come before other resources, and those by name.
+        """
+        shortages_of_nodes: list[list[Shortage]] = [[] for _ in range(self._count)]
+        requests = _counted(requests_of(pod))
+        for resource in sorted(requests, key=lambda name: (name != "cpu", name != "memory", name)):
             free = self.free.get(resource, np.zeros(self._count, np.int64))
-            for index in np.flatnonzero(free < wanted[resource]).tolist():
-                found[index].append(Shortage(resource, wanted[resource], int(free[index])))
-        return found
+            for index in np.flatnonzero(free < requests[resource]).tolist():
+                shortages_of_nodes[index].append(
+                    Shortage(resource, requests[resource], int(free[index]))
+                )
+        return shortages_of_nodes
 
 
 def _amount(resource: str, amount: int) -> str:
     if is_pinned_memory(resource):
         return short_bytes(amount)
-    return f"{amount / _MILLI:g}" if resource == "cpu" else str(amount)
+    if resource == "cpu":
+        return f"{amount / _MILLI:g}"
+    return str(amount)

@@ -1,8 +1,8 @@
-"""Ranks the nodes of a cluster for a pod, says why each other node refuses it, and counts the replicas that fit.
+"""Ranks the nodes of a cluster for a pod, and says why each other node refuses it.
 
-`Cluster.evaluate` gives the kubelets' verdicts. A scheduler must also know that the node has enough
-in total, and that a node without NUMA management aligns nothing, whatever it admits: both are added
-here.
+It also counts the replicas that fit. `Cluster.evaluate` gives the kubelets' verdicts. A scheduler
+must also know that the node has enough in total, and that a node without NUMA management aligns
+nothing, whatever it admits: both are added here.
 
 The words of refusals are few, and equal for nodes that refuse alike, since a scheduler counts
 texts. Nodes are asked, and blame what `explain` blames. Where only amounts are known, or more nodes
@@ -130,20 +130,20 @@ class Ranking(Record):
     @property
     def refusals(self) -> Mapping[str, int]:
         """The number of nodes that would not take the pod, by reason."""
-        return dict(sorted(Counter(one.reason for one in self.refused).items()))
+        return dict(sorted(Counter(node.reason for node in self.refused).items()))
 
     @property
     def groups(self) -> tuple[RefusalGroup, ...]:
         """The nodes that would not take the pod, by equal causes: those with most nodes first."""
         alike: dict[tuple[str, str], list[Refused]] = {}
-        for one in self.refused:
-            alike.setdefault((one.reason, one.cause), []).append(one)
-        found = [
-            RefusalGroup(reason, cause, tuple(one.node for one in members), members[0].message)
+        for node in self.refused:
+            alike.setdefault((node.reason, node.cause), []).append(node)
+        groups = [
+            RefusalGroup(reason, cause, tuple(node.node for node in members), members[0].message)
             for (reason, cause), members in alike.items()
         ]
         return tuple(
-            sorted(found, key=lambda group: (-len(group.nodes), group.reason, group.cause))
+            sorted(groups, key=lambda group: (-len(group.nodes), group.reason, group.cause))
         )
 
 
@@ -160,56 +160,60 @@ def rank(
         require_dra_alignment: refuse nodes where the devices of the pod's claims would not meet its
             CPUs and memory; else the others come first.
     """
-    shortages = [found[0] if found else None for found in fit.shortages(pod)]
+    shortages = [
+        node_shortages[0] if node_shortages else None for node_shortages in fit.shortages(pod)
+    ]
     best = [index for index in answer.best().tolist() if shortages[index] is None]
-    rows = cluster.rows
-    own = pod_policy(pod) is not None  # which a pod may bring to a node that has none
+    brings_policy = pod_policy(pod) is not None  # which a pod may bring to a node that has none
+
     unmanaged: dict[int, str] = {}
     for index in best:
-        row = rows[index]
-        if not (row.cpu or row.memory or row.devices) or (row.policy == _NONE and not own):
+        row = cluster.rows[index]
+        is_managed = row.cpu or row.memory or row.devices
+        if not is_managed or (row.policy == _NONE and not brings_policy):
             unmanaged[index] = cluster.names[index]
 
     order = tuple(sorted(best, key=unmanaged.__contains__))
     ranking = Ranking(order, tuple(unmanaged.values()), _refused(cluster, pod, answer, shortages))
-    return (
-        _by_claims(cluster, pod, ranking, require=require_dra_alignment)
-        if pod.constraints.claims
-        else ranking
-    )
+    if not pod.constraints.claims:
+        return ranking
+    return _by_claims(cluster, pod, ranking, require=require_dra_alignment)
 
 
 def _by_claims(cluster: Cluster, pod: Pod, ranking: Ranking, *, require: bool) -> Ranking:
-    """Return a ranking with the nodes first where the devices of the pod's claims meet its CPUs and memory."""
+    """Return a ranking by claims.
+
+    The nodes come first where the devices of the pod's claims meet its CPUs and memory.
+    """
     from alignup.claims.on_node import preview_claims  # noqa: PLC0415  # few pods have claims
 
-    nodes = cluster.nodes
-    found = (
-        {index: preview_claims(nodes[index], pod, suggest=False) for index in ranking.order}
-        if nodes
-        else {}
-    )
-    meets = {index: one.meet for index, one in found.items() if one is not None}
+    meets: dict[int, bool | None] = {}
+    for index in ranking.order if cluster.nodes else ():
+        preview = preview_claims(cluster.nodes[index], pod, suggest=False)
+        if preview is not None:
+            meets[index] = preview.meet
+
     order = sorted(ranking.order, key=lambda index: _PREFERENCE.index(meets.get(index)))
-    kept = [index for index in order if meets.get(index) or not (require and meets)]
-    refused = [
-        Refused(cluster.names[index], *_MISALIGNED) for index in order if index not in set(kept)
-    ]
+    kept = []
+    refused = list(ranking.refused)
+    for index in order:
+        if meets.get(index) or not (require and meets):
+            kept.append(index)
+        else:
+            refused.append(Refused(cluster.names[index], *_MISALIGNED))
+
     names = {cluster.names[index] for index in kept}
-    return Ranking(
-        tuple(kept),
-        tuple(name for name in ranking.unmanaged if name in names),
-        (*ranking.refused, *refused),
-        meets,
-    )
+    unmanaged = tuple(name for name in ranking.unmanaged if name in names)
+    return Ranking(tuple(kept), unmanaged, tuple(refused), meets)
 
 
 def _refused(
     cluster: Cluster, pod: Pod, answer: Evaluation, shortages: Sequence[Shortage | None]
 ) -> tuple[Refused, ...]:
-    """Return the nodes that refuse, or have too little in total, each with the reason and the cause."""
+    """Return the nodes that refuse or have too little in total, with the reason and the cause."""
     indices = np.flatnonzero(~answer.admitted)
     causes = dict(zip(indices.tolist(), refusal_causes(cluster, pod, answer, indices), strict=True))
+
     refused = []
     for index, shortage in enumerate(shortages):
         name = cluster.names[index]
@@ -227,36 +231,39 @@ def _refused(
 
             refused.append(Refused(name, REASONS[answer.reason[index]], sentence, causes[index]))
         elif shortage is not None:
-            words = f"too little {shortage.resource} in total"
-            refused.append(Refused(name, shortage.reason, shortage.message, words))
+            cause = f"too little {shortage.resource} in total"
+            refused.append(Refused(name, shortage.reason, shortage.message, cause))
 
     return tuple(refused)
 
 
 def replicas_that_fit(nodes: Sequence[Node], pod: Pod) -> list[int]:
-    """Return how many replicas of a pod each node could take, one after the other; the nodes stay as they are.
+    """Return how many replicas of a pod each node could take, one after the other.
 
-    No more than `MOST_PODS` pods are counted for a node. Pods do not wait for each other, so the
-    sum over the nodes is what the cluster could take.
+    The nodes stay as they are. No more than `MOST_PODS` pods are counted for a node. Pods do not
+    wait for each other, so the sum over the nodes is what the cluster could take.
 
     Raises:
         TypeError: a provider of a user takes part that cannot be copied.
     """
-    found = []
+    counts = []
     for node in nodes:
-        copy, totals = node.copy(), Totals([node])
-        request, most, count = totals.request(pod), MOST_PODS - len(node.pods), 0
-        while (
-            count < most
-            and totals.fits(request)[0]
-            and copy.admit(pod.renamed(uid=f"{pod.uid}/{count}")).admitted
-        ):
+        copy = node.copy()
+        totals = Totals([node])
+        request = totals.request(pod)
+        most_replicas = MOST_PODS - len(node.pods)
+
+        count = 0
+        while count < most_replicas and totals.fits(request)[0]:
+            replica = pod.renamed(uid=f"{pod.uid}/{count}")
+            if not copy.admit(replica).admitted:
+                break
             totals.add(0, request)
             count += 1
 
-        found.append(count)
+        counts.append(count)
 
-    return found
+    return counts
 
 
 class Layout(Record):
@@ -290,21 +297,30 @@ def layouts_of(cluster: Cluster) -> Layouts:
     """Return the layout of each node."""
     kinds: dict[Layout, int] = {}
     nodes = cluster.nodes
-    of = np.empty(len(cluster), np.int64)
+    kind_of_node = np.empty(len(cluster), np.int64)
     for index, row in enumerate(cluster.rows):
         ids = nodes[index].machine.numa_node_ids if index < len(nodes) else ()
-        memory = row.memory.free if row.memory else {}
-        given = frozenset((*(("cpu",) if row.cpu else ()), *memory, *row.devices))
-        of[index] = kinds.setdefault(
-            Layout(row.policy, row.pod_scope, row.numa_nodes, ids, given), len(kinds)
-        )
-    return Layouts(tuple(kinds), of)
+
+        resources = set(row.devices)
+        if row.cpu:
+            resources.add("cpu")
+        if row.memory:
+            resources.update(row.memory.free)
+
+        layout = Layout(row.policy, row.pod_scope, row.numa_nodes, ids, frozenset(resources))
+        kind_of_node[index] = kinds.setdefault(layout, len(kinds))
+
+    return Layouts(tuple(kinds), kind_of_node)
 
 
 def refusal_causes(cluster: Cluster, pod: Pod, answer: Evaluation, indices: Ints) -> list[str]:
-    """Return why each of some nodes refuses a pod: all that are known are asked, the others by their amounts."""
+    """Return why each of some nodes refuses a pod.
+
+    Nodes are asked; where only amounts are known, these tell.
+    """
     if cluster.nodes:
         return [short_cause(cluster.nodes[index], pod) for index in indices.tolist()]
+
     texts = refusal_texts(cluster, layouts_of(cluster), pod, answer, indices)
     return [text.removeprefix(_PREFIX) for text in texts]
 
@@ -324,23 +340,27 @@ def short_cause(
         admits: whether the node admits a pod, where that is known without asking it.
     """
     parts: list[str] = []
-    asked, where = pod, None
+    asking_pod = pod
+    where = None
     while len(parts) < MOST_CAUSES:
         try:
-            refusal = refusal if refusal and not parts else node.try_admit(asked).refusal
+            refusal = refusal if refusal and not parts else node.try_admit(asking_pod).refusal
         except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
             parts.append(_OTHER_POLICY)
             break
 
         if refusal is None or (parts and refusal.container != where):
             break
+
         where = refusal.container
-        words, resources = _brief(node, refusal)
-        parts.append(words)
-        fewer = without_requests(asked, where, resources)
-        if not resources or fewer == asked or (admits is not None and admits(fewer)):
+        cause, resources = _brief(node, refusal)
+        parts.append(cause)
+
+        fewer = without_requests(asking_pod, where, resources)
+        if not resources or fewer == asking_pod or (admits is not None and admits(fewer)):
             break
-        asked = fewer
+
+        asking_pod = fewer
 
     return "; ".join(dict.fromkeys(parts))
 
@@ -348,14 +368,17 @@ def short_cause(
 def _brief(node: Node, refusal: Refusal) -> tuple[str, Sequence[str]]:
     """Return one cause in a few words, and the resources that it blames."""
     if refusal.detail and not refusal.provider:
-        exclusive = refusal.reason == REASONS[_AFFINITY]
-        return "exclusivity keeps the pod away from others" if exclusive else _OTHER_POLICY, ()
+        if refusal.reason == REASONS[_AFFINITY]:
+            return "exclusivity keeps the pod away from others", ()
+        return _OTHER_POLICY, ()
+
     if refusal.reason == SMT_ALIGNMENT_ERROR:
         return _WHOLE_CORES, ("cpu",)
+
     if refusal.detail:
         blamed = refusal.resources
-        what = f"{_and(_shorts(blamed))} " if blamed else ""
-        return f"too little {what}is left to allocate", blamed
+        names = f"{_and(_shorts(blamed))} " if blamed else ""
+        return f"too little {names}is left to allocate", blamed
 
     kind, offers = kind_of(refusal)
     resources = [name for offer in offers for name in offer.resources]
@@ -385,7 +408,7 @@ def refusal_texts(
     indices: Ints,
     own_policy: int = -1,
     most_asked: int = MOST_ASKED,
-    told: Callable[[int, Pod], str] | None = None,
+    cause_of: Callable[[int, Pod], str] | None = None,
 ) -> list[str]:
     """Return why each of some nodes refuses a pod, as a scheduler shows it.
 
@@ -399,68 +422,101 @@ def refusal_texts(
         most_asked: how many nodes are asked for their own reason. If more refuse, one of each group
             with equal free amounts is asked; beyond this number the reason follows from the
             amounts.
-        told: `short_cause` of a node by its number, where that is kept; None: each is asked.
+        cause_of: `short_cause` of a node by its number, where that is kept; None: each is asked.
     """
     nodes = cluster.nodes
-    told = told or (lambda number, pod: short_cause(nodes[number], pod))
+    cause_of = cause_of or (lambda number, pod: short_cause(nodes[number], pod))
     asked_all = np.count_nonzero(indices < len(nodes)) <= most_asked
     if asked_all and (indices < len(nodes)).all():
-        return [_PREFIX + told(index, pod) for index in indices.tolist()]
+        return [_PREFIX + cause_of(index, pod) for index in indices.tolist()]
 
     units: list[Pod | Container] = [pod]
     if len(pod.all_containers) > 1:
         units += pod.all_containers
 
-    wanted = [_wanted(cluster, one) for one in units]
-    columns: dict[str, dict[int, None]] = {}
-    for name, amount in chain.from_iterable(wanted):
-        columns.setdefault(name, {})[amount] = None
-
-    facts = np.zeros((len(indices), 2 + 2 * sum(map(len, columns.values()))), np.int64)
-    facts[:, 0], facts[:, 1] = answer.reason[indices], layouts.of[indices]
-    place = 2
-    for name, amounts in columns.items():
-        cluster.nodes_with(name, list(amounts), indices, facts[:, place : place + len(amounts)])
-        place += len(amounts)
+    requests_of_units = [_requests(cluster, unit) for unit in units]
+    # each once, those of a resource together, in the order of the columns of facts
+    amounts_of: dict[str, dict[int, None]] = {}
+    for name, amount in chain.from_iterable(requests_of_units):
+        amounts_of.setdefault(name, {})[amount] = None
 
     # words of single-numa-node do not tell it; whom to ask does
-    tells_more = (
-        most_asked or own_policy >= 0 or any(one.policy != _SINGLE for one in layouts.kinds)
+    tells_width = (
+        most_asked or own_policy >= 0 or any(kind.policy != _SINGLE for kind in layouts.kinds)
     )
-    for name, amounts in columns.items() if tells_more else ():
-        # whether it takes more NUMA nodes now than if all that can be given were free
-        there = (cluster.free(name), cluster.allocatable(name))
-        free, whole = (np.cumsum(-np.sort(-found[indices], axis=1), axis=1) for found in there)
-        for amount in amounts:
-            facts[:, place] = (free < amount).sum(axis=1) > (whole < amount).sum(axis=1)
-            place += 1
-
-    asked = [(name, amount) for name, amounts in columns.items() for amount in amounts]
-    said: dict[bytes, str] = {}
+    facts = _facts(cluster, layouts, answer, indices, amounts_of, tells_width=bool(tells_width))
+    requests = [(name, amount) for name, amounts in amounts_of.items() for amount in amounts]
+    text_of: dict[bytes, str] = {}
     texts = []
     # nodes of which all facts are equal are refused in the same words: their bytes tell, without a
     # tuple for each
     for index, key in enumerate(facts.view(f"V{facts.strides[0]}").ravel().tolist()):
-        text = said.get(key)
+        text = text_of.get(key)
         is_node = indices[index] < len(nodes)
         if is_node and (asked_all or (most_asked and text is None)):
             most_asked -= 1
-            text = said[key] = told(int(indices[index]), pod)
+            text = cause_of(int(indices[index]), pod)
+            text_of[key] = text
         elif text is None:
-            reason, layout, *found = facts[index].tolist()
-            about = dict(
-                zip(asked, zip(found[: len(asked)], found[len(asked) :], strict=True), strict=True)
-            )
-            given = layouts.kinds[layout].resources
-            by_unit = [
-                [(name, *about[name, amount]) for name, amount in unit if name in given]
-                for unit in wanted
+            reason, kind, *columns = facts[index].tolist()
+            layout = layouts.kinds[kind]
+            masks = columns[: len(requests)]
+            needs_more = columns[len(requests) :]
+            about = dict(zip(requests, zip(masks, needs_more, strict=True), strict=True))
+            facts_of_units = [
+                [(name, *about[name, amount]) for name, amount in unit if name in layout.resources]
+                for unit in requests_of_units
             ]
-            text = said[key] = _text(reason, layouts.kinds[layout], own_policy, by_unit)
+            text = _text(reason, layout, own_policy, facts_of_units)
+            text_of[key] = text
 
         texts.append(_PREFIX + text)
 
     return texts
+
+
+def _facts(
+    cluster: Cluster,
+    layouts: Layouts,
+    answer: Evaluation,
+    indices: Ints,
+    amounts_of: Mapping[str, Mapping[int, None]],
+    *,
+    tells_width: bool,
+) -> Ints:
+    """Return what the words about some nodes depend on, a row for each node.
+
+    The columns are the reason, the layout, for each requested amount the mask of the NUMA nodes
+    that have enough, and for each whether it takes more of them now than if all that can be given
+    were free; 0 where `tells_width` is False.
+    """
+    facts = np.zeros((len(indices), 2 + 2 * sum(map(len, amounts_of.values()))), np.int64)
+    facts[:, 0] = answer.reason[indices]
+    facts[:, 1] = layouts.of[indices]
+
+    column = 2
+    for name, amounts in amounts_of.items():
+        cluster.nodes_with(name, list(amounts), indices, facts[:, column : column + len(amounts)])
+        column += len(amounts)
+
+    if not tells_width:
+        return facts
+
+    for name, amounts in amounts_of.items():
+        free = _largest_sums(cluster.free(name)[indices])
+        allocatable = _largest_sums(cluster.allocatable(name)[indices])
+        for amount in amounts:
+            width = (free < amount).sum(axis=1)
+            facts[:, column] = width > (allocatable < amount).sum(axis=1)
+            column += 1
+
+    return facts
+
+
+def _largest_sums(amounts: Ints) -> Ints:
+    """Return the largest sums of one NUMA node, of two and so on, by node."""
+    sums: Ints = np.cumsum(-np.sort(-amounts, axis=1), axis=1)
+    return sums
 
 
 # A resource, the NUMA nodes that have enough of it (-1: all together have not), and whether it
@@ -468,12 +524,18 @@ def refusal_texts(
 _Fact = tuple[str, int, bool]
 
 
-def _wanted(cluster: Cluster, one: Pod | Container) -> list[tuple[str, int]]:
+def _requests(cluster: Cluster, unit: Pod | Container) -> list[tuple[str, int]]:
     """Return what is asked for of the resources that any node has, devices first."""
-    cpus, memory, devices, _ = request_of(one)
-    wanted = {**dict(devices), **({"cpu": cpus} if cpus else {}), **dict(memory)}
-    known = cluster.resources
-    return [(name, amount) for name, amount in wanted.items() if amount and name in known]
+    cpus, memory, devices, _ = request_of(unit)
+    amounts = dict(devices)
+    if cpus:
+        amounts["cpu"] = cpus
+    amounts.update(memory)
+
+    counted_resources = cluster.resources
+    return [
+        (name, amount) for name, amount in amounts.items() if amount and name in counted_resources
+    ]
 
 
 def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence[_Fact]]) -> str:
@@ -488,8 +550,10 @@ def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence
     """
     policy = layout.policy if own_policy < 0 else own_policy
     several = len(units) > 1
-    asked = units[1:] if several and not layout.pod_scope and own_policy < 0 else units[:1]
-    for unit in asked:
+    by_container = several and not layout.pod_scope and own_policy < 0
+    judged_units = units[1:] if by_container else units[:1]
+
+    for unit in judged_units:
         lacking = _shorts([name for name, mask, _ in unit if mask == -1])
         if lacking:
             return _WORDS["too little"].format(_and(lacking))
@@ -497,11 +561,16 @@ def _text(reason: int, layout: Layout, own_policy: int, units: Sequence[Sequence
     if reason != _AFFINITY:
         return _OTHERS.get(REASONS[reason], REASONS[reason])
 
-    why = next(filter(None, (_why(unit, policy, layout) for unit in asked)), "")
-    conflict = _WORDS["conflict"].format(
-        _and(_shorts([name for name, _, _ in units[0]]) or ["the pod"])
-    )
-    return why or (_TOGETHER if several else conflict)
+    for unit in judged_units:
+        why = _why(unit, policy, layout)
+        if why:
+            return why
+
+    if several:
+        return _TOGETHER
+
+    names = _shorts([name for name, _, _ in units[0]])
+    return _WORDS["conflict"].format(_and(names or ["the pod"]))
 
 
 def _why(unit: Sequence[_Fact], policy: int, layout: Layout) -> str:
@@ -510,18 +579,24 @@ def _why(unit: Sequence[_Fact], policy: int, layout: Layout) -> str:
         spread = [name for name, mask, _ in unit if mask == 0]
         if spread:
             return _WORDS["one node"].format(_and(_shorts(spread)))
+
         common = -1
         for _, mask, _ in unit:
             common &= mask
-        apart = [(name, mask) for name, mask, _ in unit if mask != (1 << layout.numa_nodes) - 1]
-        words = (
+        if common:
+            return ""
+
+        all_nodes = (1 << layout.numa_nodes) - 1
+        return ", ".join(
             f"{_short(name)} only on {_nodes(bit_numbers(mask), layout.ids)}"
-            for name, mask in apart
+            for name, mask, _ in unit
+            if mask != all_nodes
         )
-        return "" if common else ", ".join(words)
 
     wider = [name for name, _, needs_more in unit if needs_more]
-    return _WORDS["spread"].format(_and(_shorts(wider))) if wider else ""
+    if not wider:
+        return ""
+    return _WORDS["spread"].format(_and(_shorts(wider)))
 
 
 def _nodes(positions: Iterable[int], ids: Sequence[int]) -> str:
@@ -538,5 +613,7 @@ def _short(resource: str) -> str:
     return resource if is_pinned_memory(resource) else resource.rpartition("/")[2]
 
 
-def _and(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def _and(names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,8 +1,8 @@
-"""Plays a trace of pods over a cluster: a scheduler chooses nodes, and the nodes themselves admit or refuse.
+"""Plays a trace of pods over a cluster.
 
-A scheduler that sees topology asks the nodes (`Cluster.judge`), a blind one sees node totals only,
-as the default scheduler does. The difference in what the nodes refuse is the cost of topology-blind
-scheduling.
+A scheduler chooses nodes, and the nodes themselves admit or refuse. A scheduler that sees topology
+asks the nodes (`Cluster.judge`), a blind one sees node totals only, as the default scheduler does.
+The difference in what the nodes refuse is the cost of topology-blind scheduling.
 
 Pods that find no node are given up, or wait; a plan of `alignup.cluster.evictions` may then make
 room for some.
@@ -146,13 +146,17 @@ def _event(line: str | bytes, templates: dict[bytes, Pod]) -> Event:
 
 
 def _admitted_pod(wire: _Manifest, templates: dict[bytes, Pod]) -> Pod:
-    """Return the pod; one whose spec and annotations were seen before differs from that by its names only."""
+    """Return the pod of a manifest.
+
+    One whose spec and annotations were read before differs from that pod by its names only.
+    """
     metadata = wire.metadata
     key = bytes(wire.spec) + msgspec.json.encode(metadata.get("annotations"))
     template = templates.get(key)
     names = [metadata.get("uid"), metadata.get("name"), metadata.get("namespace", "default")]
-    if template is not None and all(isinstance(one, str) and one for one in names):
+    if template is not None and all(isinstance(value, str) and value for value in names):
         return template.renamed(uid=str(names[0]), name=str(names[1]), namespace=str(names[2]))
+
     spec: object = decode_json(bytes(wire.spec), "JSON", "admit.spec")
     templates[key] = read_pod(
         {"apiVersion": wire.api_version, "kind": wire.kind, "metadata": metadata, "spec": spec}
@@ -271,10 +275,12 @@ class Report(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON can hold it."""
-        causes = sorted(self.causes.items(), key=lambda one: (-one[1], one[0]))
-        return {
-            **json_fields(self, "arrivals", "placed", "no_room", "no_alignment", "refused"),
-            **({} if self.misaligned is None else {"misaligned": self.misaligned}),
+        report = json_fields(self, "arrivals", "placed", "no_room", "no_alignment", "refused")
+        if self.misaligned is not None:
+            report["misaligned"] = self.misaligned
+
+        causes = sorted(self.causes.items(), key=lambda entry: (-entry[1], entry[0]))
+        report |= {
             "refusals": dict(self.refusals),
             "causes": [
                 {"reason": reason, "cause": cause, "count": count}
@@ -283,8 +289,11 @@ class Report(Record):
             "utilisation": _rounded(self.utilisation),
             "peak": _rounded(self.peak),
             "stranded": _rounded(self.stranded),
-            **({} if self.waiting is None else {"waiting": json_fields(self.waiting)}),
         }
+        if self.waiting is not None:
+            report["waiting"] = json_fields(self.waiting)
+
+        return report
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
@@ -292,7 +301,9 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 class Simulation:
-    """A scheduler and a cluster that it places pods on. The nodes change; pods that they hold stay until removed.
+    """A scheduler and a cluster that it places pods on.
+
+    The nodes change; pods that they hold stay until removed.
 
     Args:
         cluster: A cluster made from nodes.
@@ -372,7 +383,9 @@ class Simulation:
         return self.report
 
     def steps(self, events: Sequence[Event]) -> Iterator[int]:
-        """Play a trace, yielding the number of its events that are done; the report is ready after the last.
+        """Play a trace, yielding the number of its events that are done.
+
+        The report is ready after the last.
 
         Raises:
             InputError: A pod is removed that never came, or comes although it is there.
@@ -381,7 +394,8 @@ class Simulation:
         every = -(-arrivals // _SAMPLES)
         self._begin()
         meter = self._meter
-        known = set(self._where)
+        known_uids = set(self._where)
+
         for number, event in enumerate(events, 1):
             self._end_pods(event.time, meter)
             meter.advance(event.time)
@@ -390,14 +404,17 @@ class Simulation:
                     self._take_away(event.uid)
                 elif event.uid in self._waiting:
                     self._waited.append(event.time - self._waiting.pop(event.uid)[0].time)
-                elif event.uid not in known:  # one that was not placed has nothing to take away
+                elif (
+                    event.uid not in known_uids
+                ):  # one that was not placed has nothing to take away
                     raise InputError.at("the trace", "the uid of a pod that has come", event.uid)
 
                 self._look_again(event.time)
             else:
                 if event.pod.uid in self._where:
                     raise InputError.at("the trace", "a pod that is not there yet", event.pod.uid)
-                known.add(event.pod.uid)
+
+                known_uids.add(event.pod.uid)
                 demand = self._candidates.of(event.pod)
                 if self._counts["arrivals"] % every == 0:
                     meter.strand(demand.fits, self._candidates.admitted(demand))
@@ -407,26 +424,41 @@ class Simulation:
             meter.note()
             yield number
 
-        self._waited += [event.time - one.time for one, _ in self._waiting.values()]
+        self._waited += [event.time - arrival.time for arrival, _ in self._waiting.values()]
 
     @property
     def report(self) -> Report:
         """The outcome of the trace that was played last, as far as it was played."""
-        counts, totals, meter, waited = self._counts, self.totals, self._meter, self._waited
-        mean = sum(waited) / max(1, counts["arrivals"])
-        waiting = Waiting(mean, max(waited, default=0.0), len(self._waiting), counts["evictions"])
+        counts = self._counts
+        totals = self.totals
+        meter = self._meter
+
+        misaligned = None
+        if any(node.claims for node in self._nodes):
+            misaligned = counts["misaligned"]
+
+        waiting = None
+        if self._empty is not None:
+            waiting = Waiting(
+                mean=sum(self._waited) / max(1, counts["arrivals"]),
+                longest=max(self._waited, default=0.0),
+                pods=len(self._waiting),
+                evictions=counts["evictions"],
+            )
+
         return Report(
-            **{
-                name: counts[name]
-                for name in ("arrivals", _PLACED, "no_room", "no_alignment", _REFUSED)
-            },
+            arrivals=counts["arrivals"],
+            placed=counts[_PLACED],
+            no_room=counts["no_room"],
+            no_alignment=counts["no_alignment"],
+            refused=counts[_REFUSED],
             refusals=dict(sorted(self._refusals.items())),
             utilisation=totals.by_name(meter.mean),
             peak=totals.by_name(meter.peak),
             stranded=totals.by_name(meter.stranded),
-            misaligned=counts["misaligned"] if any(node.claims for node in self._nodes) else None,
+            misaligned=misaligned,
             causes=dict(self._causes),
-            waiting=None if self._empty is None else waiting,
+            waiting=waiting,
         )
 
     def _end_pods(self, time: float, meter: Meter) -> None:
@@ -440,17 +472,22 @@ class Simulation:
                 meter.note()
 
     def _look_again(self, time: float) -> None:
-        """Place pods that wait, the first that came first, now that something was freed; then make room."""
+        """Place pods that wait, the first that came first, now that something was freed.
+
+        Then make room for those that still wait.
+        """
         full: set[int] = set()
         for uid, (event, _) in list(self._waiting.items()):
             demand = self._candidates.of(event.pod)
             if id(demand) in full:
                 continue
+
             outcome = self._place(event, demand, time)
             if outcome in _OVER:
                 self._waits_no_more(uid, outcome, time)
             else:
                 full.add(id(demand))
+
         self._make_room(time)
 
     def _waits_no_more(self, uid: str, outcome: str, time: float) -> None:
@@ -460,12 +497,17 @@ class Simulation:
         self._waited.append(time - event.time)
 
     def _make_room(self, time: float) -> None:
-        """Carry out a plan for the pods that wait although a node has enough in total, if it is time for one."""
+        """Carry out a plan for waiting pods, if it is time for one.
+
+        It is for those that wait although a node has enough in total.
+        """
         if self._rebalance is None or time < self._next_plan:
             return
 
         pods = [
-            one.pod for one, _ in self._waiting.values() if self._candidates.of(one.pod).fits.any()
+            arrival.pod
+            for arrival, _ in self._waiting.values()
+            if self._candidates.of(arrival.pod).fits.any()
         ]
         if not pods:
             return
@@ -477,9 +519,8 @@ class Simulation:
                 self._counts["evictions"] += 1
                 continue
 
-            admitted = self._try(
-                step.pod, self.cluster.index(step.node), self._candidates.of(step.pod)
-            )
+            index = self.cluster.index(step.node)
+            admitted = self._try(step.pod, index, self._candidates.of(step.pod))
             assert admitted, step  # noqa: S101  # it was replayed
             if step.action == "place":
                 self._will_end(self._waiting[step.pod.uid][0], time)
@@ -502,27 +543,33 @@ class Simulation:
         self._counts[counted] += 1
         if counted in _OVER:
             return
-        if self._empty is not None and (
-            (
-                self._empty.evaluate(demand.pod).admitted & self.totals.could_fit(demand.request)
-            ).any()
-        ):
-            self._waiting[event.pod.uid] = event, counted
+
+        if self._empty is not None:
+            admitted = self._empty.evaluate(demand.pod).admitted
+            takers = admitted & self.totals.could_fit(demand.request)
+            if takers.any():
+                self._waiting[event.pod.uid] = event, counted
 
         for index in np.flatnonzero(demand.fits).tolist():
-            self._causes[
-                REASONS[demand.answer.reason[index]], self._candidates.cause(demand, index)
-            ] += 1
+            reason = REASONS[demand.answer.reason[index]]
+            self._causes[reason, self._candidates.cause(demand, index)] += 1
 
     def _place(self, event: Arrival, demand: Demand, time: float) -> str:
         """Place a pod; return the word under which it is counted."""
-        scores, tried = demand.scores, 0
-        while tried < self._attempts and (best := scores.max()) != -np.inf:
+        scores = demand.scores
+        tried = 0
+        while tried < self._attempts:
+            best = scores.max()
+            if best == -np.inf:
+                break
+
             equal = (scores == best).nonzero()[0]
-            index = int(equal[0 if len(equal) == 1 else self._random.randrange(len(equal))])
+            place = 0 if len(equal) == 1 else self._random.randrange(len(equal))
+            index = int(equal[place])
             if self._try(event.pod, index, demand):
                 self._will_end(event, time)
                 return _PLACED
+
             if not tried:
                 scores = scores.copy()
             scores[index] = -np.inf
@@ -538,10 +585,9 @@ class Simulation:
         admission = self._nodes[index].admit(pod)
         self._candidates.changed(index)
         if not admission.admitted:
+            cause = short_cause(self._nodes[index], pod, admission.refusal)
             self._refusals[admission.reason] += 1
-            self._causes[
-                admission.reason, short_cause(self._nodes[index], pod, admission.refusal)
-            ] += 1
+            self._causes[admission.reason, cause] += 1
             return False
 
         claims = self._nodes[index].claims
@@ -591,8 +637,10 @@ class Candidates:
     """
 
     def __init__(self, cluster: Cluster, totals: Totals, strategy: str, *, blind: bool) -> None:
-        self._cluster, self._totals = cluster, totals
-        self._strategy, self._blind = strategy, blind
+        self._cluster = cluster
+        self._totals = totals
+        self._strategy = strategy
+        self._blind = blind
         self._judging = "least-numa-nodes" if blind else strategy
         self._demands: dict[object, Demand] = {}
         self._changes: list[int] = []
@@ -605,22 +653,22 @@ class Candidates:
 
     def of(self, pod: Pod) -> Demand:
         """Return what each node is worth to the pod now."""
-        demand = self._demands.get(key := demand_key(pod))
+        key = demand_key(pod)
+        demand = self._demands.get(key)
         if demand is None:
             if len(self._demands) >= _DEMANDS_KEPT or len(self._changes) > _CHANGES_KEPT:
                 self._demands.clear()
                 self._changes.clear()
 
             count = len(self._cluster)
-            fits, scores, answer = (
-                np.zeros(count, np.bool_),
-                np.full(count, -np.inf),
-                Evaluation.empty(count),
-            )
-            # nodes that are asked themselves may have the pod by then
-            asked = pod.renamed(uid=f"{pod.uid}/asked")
             demand = Demand(
-                asked, self._totals.request(pod), fits, scores, self._cluster.job(pod), answer
+                # nodes that are asked themselves may have the pod by then
+                pod=pod.renamed(uid=f"{pod.uid}/asked"),
+                request=self._totals.request(pod),
+                fits=np.zeros(count, np.bool_),
+                scores=np.full(count, -np.inf),
+                job=self._cluster.job(pod),
+                answer=Evaluation.empty(count),
             )
             self._demands[key] = demand
             self._look_at(demand, None)
@@ -649,9 +697,13 @@ class Candidates:
         return cause
 
     def _changed_since(self, seen: int) -> Ints | None:
-        """Return the indices of nodes that changed since then; None: it is as well to look at all."""
+        """Return the indices of nodes that changed since then.
+
+        None: so many did that it is as well to look at all nodes.
+        """
         if len(self._changes) - seen > len(self._cluster):
             return None
+
         changed = set(self._changes[seen:])
         return np.fromiter(changed, np.int64, len(changed))
 
@@ -660,11 +712,13 @@ class Candidates:
         where = slice(None) if nodes is None else nodes
         fits = self._totals.fits(demand.request, nodes)
         demand.fits[where] = fits
+
         if self._blind:
             scores = self._totals.score(demand.request, self._strategy, nodes)
         else:
             self._judge(demand, nodes)
             scores = demand.answer.score[where]
+
         demand.scores[where] = np.where(fits, scores, -np.inf)
 
     def _judge(self, demand: Demand, nodes: Ints | None) -> None:
@@ -686,12 +740,12 @@ class Meter:
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals
-        self._there: list[int] = np.maximum(totals.allocatable.sum(axis=0), 1).tolist()
+        self._amounts: list[int] = np.maximum(totals.allocatable.sum(axis=0), 1).tolist()
         self._time: float | None = None
         self._elapsed = 0.0
-        self._weighted = [0.0] * len(self._there)
+        self._weighted = [0.0] * len(self._amounts)
         self._most = totals.used_in_all.copy()
-        self._strands = np.zeros(len(self._there))
+        self._strands = np.zeros(len(self._amounts))
         self._samples = 0
 
     def advance(self, time: float) -> None:
@@ -701,7 +755,9 @@ class Meter:
             for number, used in enumerate(self._totals.used_in_all):
                 self._weighted[number] += used * passed
             self._elapsed += passed
-        self._time = time if self._time is None else max(time, self._time)
+
+        if self._time is None or time > self._time:
+            self._time = time
 
     def note(self) -> None:
         """Note what is used now, for the peak."""
@@ -714,7 +770,7 @@ class Meter:
         self._samples += 1
 
     def _parts(self, used: Sequence[float]) -> npt.NDArray[np.float64]:
-        return np.array([amount / there for amount, there in zip(used, self._there, strict=True)])
+        return np.array([amount / total for amount, total in zip(used, self._amounts, strict=True)])
 
     @property
     def peak(self) -> npt.NDArray[np.float64]:

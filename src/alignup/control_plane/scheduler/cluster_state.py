@@ -657,7 +657,7 @@ class View:
             self._layouts = self._layouts or layouts_of(self._cluster)
             cause = partial(self._short_cause, demand_key(pod))
             told = refusal_texts(
-                self._cluster, self._layouts, pod, judged, numbers, policy, told=cause
+                self._cluster, self._layouts, pod, judged, numbers, policy, cause_of=cause
             )
 
         refused = self.refusals(pod, names)
