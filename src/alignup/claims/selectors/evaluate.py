@@ -1,8 +1,8 @@
-"""Selectors: a CEL expression planned and evaluated on a device, its cost counted as cel-go's runtime counts it.
+"""Plans the CEL expression of a selector, and evaluates it on a device.
 
-What is constant is folded and what is wrong in it refused before anything runs, errors are values
-that operators may absorb, and each step pays as in cel-go, so that an expression ends where the
-scheduler would end it.
+The cost is counted as cel-go's runtime counts it. What is constant is folded and what is wrong in
+it refused before anything runs, errors are values that operators may absorb, and each step pays as
+in cel-go, so that an expression ends where the scheduler would end it.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ def program_of(expression: str) -> Program | CompileError | NotUnderstood:
         plan = planner.plan(root)
     except (CompileError, NotUnderstood) as error:
         return error
+
     return Program(plan.run, planner.slots, checked.is_of_driver)
 
 
@@ -130,13 +131,14 @@ def variables_of(driver: str, device: Device) -> Mapping[str, Any]:
     Raises:
         EvaluationError: an attribute has no value, or is no version.
     """
-    attributes, capacity = cel.Domains(), cel.Domains()
+    attributes = cel.Domains()
+    capacity = cel.Domains()
     values = [
         (attributes, name, _attribute(name, value)) for name, value in device.attributes.items()
     ]
     values += [
-        (capacity, name, libraries.to_quantity(one.value.text))
-        for name, one in device.capacity.items()
+        (capacity, name, libraries.to_quantity(amount.value.text))
+        for name, amount in device.capacity.items()
     ]
     for domains, name, value in values:
         domain, _, identifier = name.rpartition("/")
@@ -157,6 +159,7 @@ def _attribute(name: str, value: AttributeValue) -> object:
             values = [libraries.to_semver(text) for text in values]
         except EvaluationError as error:
             raise EvaluationError(f"attribute {name}: parse semantic version: {error}") from error
+
     if value.is_list:
         return values
     if not values:
@@ -178,23 +181,27 @@ class _Qualifier(Record):
     is_test: bool = False
 
     def of(self, state: _State, value: Any, *, is_optional: bool) -> Any:
-        """Return what there is by the key, or an error; of an optional value, `ABSENT` if there is nothing."""
+        """Return what there is by the key, or an error.
+
+        Of an optional value it is `ABSENT` if there is nothing.
+        """
         key = self.key if self.find is None else self.find(state)
-        found = key if isinstance(key, EvaluationError) else _outcome(cel.element, value, key)
-        is_there = found is not cel.ABSENT
-        if not is_optional or (is_there and not isinstance(found, EvaluationError)):
+        element = key if isinstance(key, EvaluationError) else _outcome(cel.element, value, key)
+        is_error = isinstance(element, EvaluationError)
+        is_absent = element is cel.ABSENT
+        if not is_optional or not (is_absent or is_error):
             state.pay(1)
 
-        if is_optional or isinstance(found, EvaluationError):
-            return found
+        if is_optional or is_error:
+            return element
         if self.is_test:
-            return is_there
-        if not is_there:
-            return EvaluationError(
-                f"index out of bounds: {key}" if isinstance(value, list) else f"no such key: {key}"
-            )
+            return not is_absent
+        if not is_absent:
+            return element
+        if isinstance(value, list):
+            return EvaluationError(f"index out of bounds: {key}")
 
-        return found
+        return EvaluationError(f"no such key: {key}")
 
 
 class _Attribute(Record):
@@ -211,33 +218,41 @@ class _Attribute(Record):
         is_optional = isinstance(value, Optional)
         if is_optional:
             value = value.value if value.has_value else cel.ABSENT
+
         for qualifier in self.qualifiers:
             if value is cel.ABSENT or isinstance(value, EvaluationError):
                 break
+
             is_optional |= qualifier.is_optional
             value = qualifier.of(state, value, is_optional=is_optional)
+
         if value is cel.ABSENT:
             return NONE
-        is_wrapped = is_optional and not isinstance(value, EvaluationError)
-        return Optional(has_value=True, value=value) if is_wrapped else value
+        if is_optional and not isinstance(value, EvaluationError):
+            return Optional(has_value=True, value=value)
+
+        return value
 
 
 class _Choice(Record):
     """One of two attributes by a condition; a step into the one chosen."""
 
-    test: _Run
-    then: _Attribute | _Choice
-    other: _Attribute | _Choice
+    condition: _Run
+    if_true: _Attribute | _Choice
+    if_false: _Attribute | _Choice
 
     def add(self, qualifier: _Qualifier) -> None:
-        self.then.add(qualifier)
-        self.other.add(qualifier)
+        self.if_true.add(qualifier)
+        self.if_false.add(qualifier)
 
     def resolve(self, state: _State) -> Any:
-        found = self.test(state)
-        if isinstance(found, bool):
-            return (self.then if found else self.other).resolve(state)
-        return found if isinstance(found, EvaluationError) else no_overload()
+        value = self.condition(state)
+        if value is True:
+            return self.if_true.resolve(state)
+        if value is False:
+            return self.if_false.resolve(state)
+
+        return value if isinstance(value, EvaluationError) else no_overload()
 
 
 class _Plan(Record):
@@ -273,8 +288,8 @@ class _Planner:
         """
         if id(node) in self._checked.named:
             return _constant(self._checked.named[id(node)])
-        found: _Plan = getattr(self, f"_{node.kind}")(node)
-        return found
+        plan: _Plan = getattr(self, f"_{node.kind}")(node)
+        return plan
 
     def _literal(self, node: Node) -> _Plan:
         return _constant(node.value)
@@ -297,32 +312,29 @@ class _Planner:
         return self._select(node, is_test=True)
 
     def _list(self, node: Node) -> _Plan:
-        return _folded(
-            *self._made(
-                node.parts,
-                node.value,
-                _LIST_COST,
-                lambda found: [one for one in found if one is not _UNSET],
-            )
-        )
+        def make(elements: list[Any]) -> Any:
+            return [element for element in elements if element is not _UNSET]
+
+        return _folded(*self._made(node.parts, node.value, _LIST_COST, make))
 
     def _map(self, node: Node) -> _Plan:
-        def make(found: list[Any]) -> Any:
-            if not all(isinstance(key, str | int | float) for key in found[::2]):
+        def make(parts: list[Any]) -> Any:
+            if not all(isinstance(key, str | int | float) for key in parts[::2]):
                 raise EvaluationError("unsupported key type")
-            return _entries(found[::2], found[1::2])
+
+            return _entries(parts[::2], parts[1::2])
 
         return _folded(*self._made(node.parts, node.value, _MAP_COST, make))
 
     def _message(self, node: Node) -> _Plan:
-        (name, optional), fields = node.value, [field.value for field in node.parts[::2]]
-        places = frozenset(place // 2 for place in optional)
-        run, _ = self._made(
-            node.parts[1::2],
-            places,
-            _MESSAGE_COST,
-            lambda found: libraries.message_of(name, _entries(fields, found)),
-        )
+        name, optional = node.value
+        fields = [field.value for field in node.parts[::2]]
+
+        def make(values: list[Any]) -> Any:
+            return libraries.message_of(name, _entries(fields, values))
+
+        optional_values = frozenset(place // 2 for place in optional)
+        run, _ = self._made(node.parts[1::2], optional_values, _MESSAGE_COST, make)
         return _Plan(run)
 
     def _made(
@@ -336,43 +348,46 @@ class _Planner:
         plans = [self.plan(part) for part in parts]
 
         def run(state: _State) -> Any:
-            found = _values(plans, optional, state)
+            values = _values(plans, optional, state)
             state.pay(cost)
-            return found if isinstance(found, EvaluationError) else _outcome(make, found)
+            if isinstance(values, EvaluationError):
+                return values
+
+            return _outcome(make, values)
 
         return run, plans
 
     def _call(self, node: Node) -> _Plan:
         call = self._checked.calls[id(node)]
-        plans = [self.plan(one) for one in call.arguments]
+        plans = [self.plan(argument) for argument in call.arguments]
         name = call.overloads[0].implementation
-        plan: _Plan = (
-            globals()[name.replace("@", "_")](call, plans)
-            if name[0] == "@"
-            else _called(call, plans)
-        )
+        if name[0] != "@":
+            return _called(call, plans)
+
+        plan: _Plan = globals()[name.replace("@", "_")](call, plans)
         return plan
 
     _method = _call
 
     def _fold(self, node: Node) -> _Plan:
-        over, start = map(self.plan, node.parts[:2])
+        walked_plan, start = map(self.plan, node.parts[:2])
         *variables, accumulator = node.value
-        before = self._scope
         first = self.slots + 1
-        last = self.slots = self.slots + len(node.value)
+        last = self.slots + len(node.value)
+        self.slots = last
+
+        before = self._scope
         self._scope = {**before, accumulator: (last, start)}
         end = self.plan(node.parts[4])
-        self._scope = {
-            **self._scope,
-            **{name: (first + place, None) for place, name in enumerate(variables)},
-        }
+        for slot, name in enumerate(variables, first):
+            self._scope[name] = (slot, None)
+
         condition, step = map(self.plan, node.parts[2:4])
         self._scope = before
         is_pair = len(variables) > 1
 
         def run(state: _State) -> Any:
-            values = over.run(state)
+            values = walked_plan.run(state)
             if isinstance(values, EvaluationError):
                 return values
             if not isinstance(values, list | dict):
@@ -380,23 +395,30 @@ class _Planner:
 
             slots = state.slots
             slots[last] = _UNSET
-            pairs: Any = enumerate(values) if isinstance(values, list) else values.items()
-            for one in list(pairs if is_pair else values):
-                slots[first:last] = one if is_pair else [one]
+            for binding in _bindings(values, is_pair=is_pair):
+                slots[first:last] = binding
                 if condition.run(state) is False:
                     break
+
                 slots[last] = step.run(state)
 
-            made = end.run(state)
-            return (
-                list(made)
-                if type(made) is cel.Growing
-                else dict(made)
-                if type(made) is cel.GrowingMap
-                else made
-            )
+            return _grown(end.run(state))
 
         return _Plan(run)
+
+
+def _bindings(values: list[Any] | dict[Any, Any], *, is_pair: bool) -> list[tuple[Any, ...]]:
+    """Return what the variables of a macro are bound to in turn.
+
+    It is each element of a list, or key of a map; in a pair an element comes behind its place, and
+    a value behind its key.
+    """
+    if not is_pair:
+        return [(value,) for value in values]
+    if isinstance(values, dict):
+        return list(values.items())
+
+    return list(enumerate(values))
 
 
 def _outcome(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -414,7 +436,20 @@ def _entries(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
 
 def _growing(value: Any) -> Any:
     """Return an accumulator that begins empty as one that grows in place."""
-    return value if value or type(value) not in _GROWING else _GROWING[type(value)]()
+    if value or type(value) not in _GROWING:
+        return value
+
+    return _GROWING[type(value)]()
+
+
+def _grown(value: Any) -> Any:
+    """Return an accumulator as a value that grows no more."""
+    if type(value) is cel.Growing:
+        return list(value)
+    if type(value) is cel.GrowingMap:
+        return dict(value)
+
+    return value
 
 
 def _constant(value: object) -> _Plan:
@@ -444,8 +479,8 @@ def _step(operand: _Plan, qualifier: _Qualifier) -> _Plan:
 
 
 def _values(plans: Sequence[_Plan], optional: frozenset[int], state: _State) -> Any:
-    """Return values side by side, or the first error; an optional one without a value is not set."""
-    found = []
+    """Return values side by side, or the first error; an optional one without a value is unset."""
+    values = []
     for place, plan in enumerate(plans):
         value = plan.run(state)
         if isinstance(value, EvaluationError):
@@ -453,18 +488,23 @@ def _values(plans: Sequence[_Plan], optional: frozenset[int], state: _State) -> 
         if place in optional:
             if not isinstance(value, Optional):
                 return EvaluationError("cannot initialize optional entry from non-optional value")
+
             value = value.value if value.has_value else _UNSET
-        found.append(value)
-    return found
+
+        values.append(value)
+
+    return values
 
 
 def _folded(run: _Run, plans: Sequence[_Plan]) -> _Plan:
     """Return a plan, as a constant if it is made of constants."""
     if not all(plan.constant.has_value for plan in plans):
         return _Plan(run)
+
     value = run(_State([], MOST_COST))
     if isinstance(value, EvaluationError):
         raise CompileError(f"program instantiation failed: {value}")
+
     return _constant(value)
 
 
@@ -474,15 +514,17 @@ def _index(call: Call, plans: Sequence[_Plan]) -> _Plan:
     if index.constant.has_value:
         if not isinstance(index.constant.value, str | int | float):
             raise CompileError("program instantiation failed: invalid qualifier type")
+
         return _step(operand, _Qualifier(index.constant.value, is_optional=is_optional))
+
     find = (index.attribute or _Attribute(index.run, [])).resolve
     return _step(operand, _Qualifier(None, find, is_optional))
 
 
 def _condition(_: Call, plans: Sequence[_Plan]) -> _Plan:
-    test, *branches = plans
-    then, other = (branch.attribute or _Attribute(branch.run, []) for branch in branches)
-    return _of_attribute(_Choice(test.run, then, other), 0)
+    condition, *branches = plans
+    if_true, if_false = (branch.attribute or _Attribute(branch.run, []) for branch in branches)
+    return _of_attribute(_Choice(condition.run, if_true, if_false), 0)
 
 
 def _decision(call: Call, plans: Sequence[_Plan]) -> _Plan:
@@ -495,8 +537,8 @@ def _decision(call: Call, plans: Sequence[_Plan]) -> _Plan:
             value = plan.run(state)
             if value is decisive:
                 return decisive
-            if not isinstance(value, bool):
-                error = error or (value if isinstance(value, EvaluationError) else no_overload())
+            if error is None and not isinstance(value, bool):
+                error = value if isinstance(value, EvaluationError) else no_overload()
 
         return not decisive if error is None else error
 
@@ -505,16 +547,19 @@ def _decision(call: Call, plans: Sequence[_Plan]) -> _Plan:
 
 def _otherwise(call: Call, plans: Sequence[_Plan]) -> _Plan:
     """Plan `or` and `orValue`, whose argument is evaluated where it is needed only."""
-    optional, other = plans
+    target, alternative = plans
     is_value = call.function.name == "orValue"
 
     def run(state: _State) -> Any:
-        found = optional.run(state)
-        if not isinstance(found, Optional):
-            return found if isinstance(found, EvaluationError) else no_overload()
-        if not found.has_value:
-            return other.run(state)
-        return found.value if is_value else found
+        optional = target.run(state)
+        if isinstance(optional, EvaluationError):
+            return optional
+        if not isinstance(optional, Optional):
+            return no_overload()
+        if not optional.has_value:
+            return alternative.run(state)
+
+        return optional.value if is_value else optional
 
     return _Plan(run)
 
@@ -523,32 +568,25 @@ def _not_strictly_false(_: Call, plans: Sequence[_Plan]) -> _Plan:
     def run(state: _State) -> bool:
         value = plans[0].run(state)
         state.pay(1)
-        return value if isinstance(value, bool) else True
+        return value is not False
 
     return _Plan(run)
 
 
 def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
     """Plan the call of a function that takes values."""
-    name, is_single = call.function.name, len(call.overloads) == 1
+    name = call.function.name
+    is_single = len(call.overloads) == 1
     if name in _PATTERNS:
         _check_patterns(call, plans)
-
-    if (
-        name == "@in"
-        and is_single
-        and call.overloads[0].cost
-        and (lookup := _lookup(plans)) is not None
-    ):
-        return lookup
+    if name == "@in" and is_single and call.overloads[0].cost:
+        lookup = _lookup(plans)
+        if lookup is not None:
+            return lookup
 
     invoke = _invocation(call)
     rule = _COSTS[(is_single and call.overloads[0].cost) or call.function.cost]
-    # cel-go looks for errors after each argument where a function takes any number of them, else
-    # after all
-    is_dispatched = call.function.is_guarded and not is_single
-    has_pattern = name in _PATTERNS and isinstance(plans[1].constant.value, str)
-    is_variadic = len(plans) > 2 or name == "format" or is_dispatched or has_pattern  # noqa: PLR2004  # more than a pair
+    is_variadic = _is_variadic(call, plans)
 
     def run(state: _State) -> Any:
         values: list[Any] = []
@@ -564,9 +602,23 @@ def _called(call: Call, plans: Sequence[_Plan]) -> _Plan:
         state.pay(rule(values, result))
         return result
 
-    return (
-        _folded(run, plans) if name in _CONVERSIONS and plans[0].constant.has_value else _Plan(run)
-    )
+    if name in _CONVERSIONS and plans[0].constant.has_value:
+        return _folded(run, plans)
+
+    return _Plan(run)
+
+
+def _is_variadic(call: Call, plans: Sequence[_Plan]) -> bool:
+    """Return whether a function takes any number of arguments for cel-go.
+
+    Then it looks for errors after each argument, else after all.
+    """
+    if len(plans) > 2 or call.function.name == "format":  # noqa: PLR2004  # more than a pair
+        return True
+    if call.function.is_guarded and len(call.overloads) > 1:
+        return True
+
+    return call.function.name in _PATTERNS and isinstance(plans[1].constant.value, str)
 
 
 def _invocation(call: Call) -> Callable[..., Any]:
@@ -574,19 +626,18 @@ def _invocation(call: Call) -> Callable[..., Any]:
     if call.function.name in cel.environment()["untyped"]:
         return _implementation(call.overloads[0])
 
-    overloads = (
-        call.overloads
-        if call.function.is_guarded and len(call.overloads) == 1
-        else call.function.overloads
-    )
-    known = [
-        (one.parameters, _implementation(one))
-        for one in overloads
-        if len(one.parameters) == len(call.arguments)
+    overloads = call.function.overloads
+    if call.function.is_guarded and len(call.overloads) == 1:
+        overloads = call.overloads
+
+    implementations = [
+        (overload.parameters, _implementation(overload))
+        for overload in overloads
+        if len(overload.parameters) == len(call.arguments)
     ]
 
     def invoke(*values: Any) -> Any:
-        for parameters, implementation in known:
+        for parameters, implementation in implementations:
             if all(map(cel.fits, parameters, values)):
                 return implementation(*values)
 
@@ -598,15 +649,22 @@ def _invocation(call: Call) -> Callable[..., Any]:
 def _implementation(overload: Overload) -> Callable[..., Any]:
     """Return the function that an overload names, with the arguments that it names too."""
     name, *arguments = overload.implementation.split()
-    places = (functions, libraries, cel, operator, str, builtins)
-    found: Callable[..., Any] = next(getattr(one, name) for one in places if hasattr(one, name))
-    return partial(found, *arguments) if arguments else found
+    owners = (functions, libraries, cel, operator, str, builtins)
+    owner = next(owner for owner in owners if hasattr(owner, name))
+    function: Callable[..., Any] = getattr(owner, name)
+    return partial(function, *arguments) if arguments else function
 
 
 def _check_patterns(call: Call, plans: Sequence[_Plan]) -> None:
-    """Make sure that constant regular expressions are some; of the function `matches`, cel-go compiles the text too."""
-    is_function = not call.overloads[0].is_method
-    for plan in plans if is_function else plans[1:2]:
+    """Make sure that constant regular expressions are some.
+
+    Of the function `matches`, cel-go compiles the text too.
+
+    Raises:
+        CompileError: one is none.
+    """
+    patterns = plans[1:2] if call.overloads[0].is_method else plans
+    for plan in patterns:
         if isinstance(plan.constant.value, str):
             try:
                 libraries.pattern_of(plan.constant.value)
@@ -617,25 +675,41 @@ def _check_patterns(call: Call, plans: Sequence[_Plan]) -> None:
 
 
 def _lookup(plans: Sequence[_Plan]) -> _Plan | None:
-    """Plan the look for a value in a constant list, of which cel-go makes a set that costs nothing."""
-    wanted, some = plans
-    listed = some.constant.value
-    if not some.constant.has_value or not all(isinstance(one, str | int | float) for one in listed):
+    """Plan the look for a value in a constant list.
+
+    cel-go makes a set of it, which costs nothing.
+
+    Returns:
+        None: the list is not constant, or has elements of which it makes no set.
+    """
+    value_plan, list_plan = plans
+    elements = list_plan.constant.value
+    if not list_plan.constant.has_value:
         return None
-    if not listed:
+    if not all(isinstance(element, str | int | float) for element in elements):
+        return None
+    if not elements:
         return _constant(value=False)
 
     def run(state: _State) -> Any:
-        value = wanted.run(state)
-        # the set has each whole double as an integer too, which one that is only near to it is not
-        is_exact = isinstance(value, int) and not isinstance(value, bool)
-        same = (
-            one == value if is_exact and isinstance(one, float) else cel.are_equal(value, one)
-            for one in listed
-        )
-        return value if isinstance(value, EvaluationError) else any(same)
+        value = value_plan.run(state)
+        if isinstance(value, EvaluationError):
+            return value
+
+        return any(_is_in_set(value, element) for element in elements)
 
     return _Plan(run)
+
+
+def _is_in_set(value: Any, element: Any) -> bool:
+    """Return whether an element of cel-go's set is a value.
+
+    The set has each whole double as an integer too, which one that is only near to it is not.
+    """
+    if isinstance(element, float) and isinstance(value, int) and not isinstance(value, bool):
+        return element == value
+
+    return cel.are_equal(value, element)
 
 
 # What calls cost, of their arguments and the result: cel-go's `interpreter/runtimecost.go` and
@@ -647,17 +721,23 @@ def _pattern_cost(values: Sequence[Any], pattern_size: int) -> int:
 
 
 def _traversal(value: Any) -> int:
-    if isinstance(value, str | bytes):
-        return int(len(value.encode() if isinstance(value, str) else value) * 0.1)
+    if isinstance(value, str):
+        value = value.encode()
+    if isinstance(value, bytes):
+        return int(len(value) * 0.1)
     if isinstance(value, dict):
-        return sum(_traversal(key) + _traversal(one) for key, one in value.items())
-    return sum(map(_traversal, value)) if isinstance(value, list) else 1
+        return sum(_traversal(key) + _traversal(value[key]) for key in value)
+    if isinstance(value, list):
+        return sum(map(_traversal, value))
+
+    return 1
 
 
 def _compared(value: Any) -> int:
     """Return what it costs to compare each element of a list with each other."""
     if not isinstance(value, list):
         raise StoppedError("internal error: interface conversion: ref.Val is not traits.Lister")
+
     factor = 2.1 if value and isinstance(value[0], str | bytes) else 2.0
     return int(len(value) ** 2 * factor) + 1 + _LIST_COST
 
@@ -666,7 +746,9 @@ def _flattened(values: Sequence[Any], _: object) -> int:
     depth = values[1] if len(values) > 1 else 1
     if not isinstance(depth, int):
         raise StoppedError("internal error: interface conversion: ref.Val is not types.Int")
-    return int(size_of(values[0]) * (1.0 if depth < 0 else float(depth))) + 1 + _LIST_COST
+
+    factor = 1.0 if depth < 0 else float(depth)
+    return int(size_of(values[0]) * factor) + 1 + _LIST_COST
 
 
 def _containment(network: object) -> int:
@@ -674,7 +756,10 @@ def _containment(network: object) -> int:
 
 
 def _equality(values: Sequence[Any], _: object) -> int:
-    return 1 if isinstance(values[0], cel.ADDRESSES + cel.NETWORKS) else _shorter(values)
+    if isinstance(values[0], cel.ADDRESSES + cel.NETWORKS):
+        return 1
+
+    return _shorter(values)
 
 
 def _shorter(values: Sequence[Any], _: object = None) -> int:
@@ -682,7 +767,10 @@ def _shorter(values: Sequence[Any], _: object = None) -> int:
 
 
 def _size(value: Any) -> int:
-    return _size(value.value) if isinstance(value, Optional) and value.has_value else size_of(value)
+    while isinstance(value, Optional) and value.has_value:
+        value = value.value
+
+    return size_of(value)
 
 
 _COSTS: Final[Mapping[str, Callable[[Sequence[Any], Any], int]]] = {

@@ -38,7 +38,8 @@ from alignup.claims.selectors.values import (
 # What means the same to Python and whose matching is bounded: characters and classes, up to two of
 # them repeated.
 _PLAIN_PATTERN: Final = re.compile(
-    r"\^?(?:(?:[\w /:@,;=_-]|\\[dws.\-+*?()\[\]{}|^$/\\]|\.|\[\^?[\w.:/ -]+\])(?P<repeat>[+*])?\??)*\$?",
+    r"\^?(?:(?:[\w /:@,;=_-]|\\[dws.\-+*?()\[\]{}|^$/\\]|\.|\[\^?[\w.:/ -]+\])"
+    r"(?P<repeat>[+*])?\??)*\$?",
     re.ASCII,
 )
 
@@ -74,6 +75,8 @@ _QUANTITY: Final = re.compile(
 
 _INT64: Final = 2**63
 _LARGEST: Final = (_INT64 - 1) * 10**9
+# Quantities are exact to billionths.
+_SMALLEST_SCALE: Final = -9
 _IDENTIFIER: Final = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 
 _VERSION: Final = re.compile(
@@ -94,6 +97,7 @@ def succeeds(name: str, *arguments: object) -> bool:
         call(*arguments)
     except EvaluationError:
         return False
+
     return True
 
 
@@ -111,7 +115,8 @@ def pattern_of(pattern: str) -> Any:
     try:
         import re2  # noqa: PLC0415  # an extra
     except ImportError as error:
-        if not _PLAIN_PATTERN.fullmatch(pattern) or pattern.count("+") + pattern.count("*") > 2:  # noqa: PLR2004
+        repeats = pattern.count("+") + pattern.count("*")
+        if not _PLAIN_PATTERN.fullmatch(pattern) or repeats > 2:  # noqa: PLR2004
             raise NotUnderstood(
                 f"the regular expression {pattern!r} without alignup[claims] (google-re2)"
             ) from error
@@ -123,23 +128,34 @@ def pattern_of(pattern: str) -> Any:
     try:
         if re.search(r"(?<!\\)(?:\\\\)*\\C", pattern):
             raise ValueError("invalid escape sequence: `\\C`")
+
         return re2.compile(pattern, options)
     except re2.error as error:
         raise ValueError(f"{error}: {pattern!r}") from error
 
 
 def _found_in(pattern: str, text: str) -> Iterator[str]:
-    """Return what a pattern matches, one behind the other; nothing empty right behind a match, as in Go."""
+    """Yield what a pattern matches; as in Go, nothing empty right behind a match."""
     try:
         compiled = pattern_of(pattern)
     except ValueError as error:
         raise EvaluationError(f"error parsing regexp: {error}") from error
-    start, behind = 0, -1
-    while start <= len(text) and (match := compiled.search(text, start)) is not None:
-        if match.end() > match.start() or match.start() != behind:
+
+    start = 0
+    behind = -1  # the end of the match before
+    while start <= len(text):
+        match = compiled.search(text, start)
+        if match is None:
+            return
+
+        is_empty = match.end() == match.start()
+        if not is_empty or match.start() != behind:
             yield match[0]
+
         behind = match.end()
-        start = behind + (match.end() == match.start())
+        start = behind
+        if is_empty:
+            start += 1
 
 
 def matches(text: str, pattern: str) -> bool:
@@ -154,32 +170,48 @@ def find(text: str, pattern: str) -> str:
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     """Return what a regular expression matches, so often at most; below zero: always."""
-    return list(islice(_found_in(pattern, text), None if limit < 0 else limit))
+    matched = _found_in(pattern, text)
+    if limit < 0:
+        return list(matched)
+
+    return list(islice(matched, limit))
 
 
 # numbers and time as text
 
 
 def number_text(value: float) -> str:
-    """Return a double as Go's `%g` writes it: the shortest digits, with an exponent below -4 and from 6."""
+    """Return a double as Go's `%g` writes it: the shortest digits.
+
+    There is an exponent below -4 and from 6.
+    """
     if not math.isfinite(value):
         return {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
+
     number = Decimal(repr(value)).normalize()
     _, digits, exponent = number.as_tuple()
     power = len(digits) - 1 + int(exponent)
     if not value or (-4 <= power < 21 and power < 6):  # noqa: PLR2004
         return f"{number:f}"
-    return f"{number:e}" if abs(power) >= 10 else re.sub(r"e([+-])", r"e\g<1>0", f"{number:e}")  # noqa: PLR2004
+
+    text = f"{number:e}"
+    if abs(power) >= 10:  # noqa: PLR2004  # else the exponent has one digit
+        return text
+
+    return re.sub(r"e([+-])", r"e\g<1>0", text)
 
 
 def to_duration(text: str) -> Duration:
     """Return a duration in the form of Go's `time.ParseDuration`."""
-    sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
-    total, at = 0, 0
-    while at < len(rest):
-        match = _PIECE.match(rest, at)
+    is_negative = text.startswith("-")
+    unsigned = text[1:] if is_negative else text.removeprefix("+")
+    total = 0
+    at = 0
+    while at < len(unsigned):
+        match = _PIECE.match(unsigned, at)
         if match is None or not (match[1] or match[3]):
             break
+
         unit = _UNITS.get(match[4], 3600 * _SECOND)
         total += int(match[1] or 0) * unit
         if match[3]:
@@ -190,12 +222,14 @@ def to_duration(text: str) -> Duration:
 
         at = match.end()
 
-    if rest == "0":
+    if unsigned == "0":
         return Duration(0)
-    if not rest or at < len(rest) or total > 2**63 or (total == 2**63 and sign > 0):
+
+    is_too_long = total > 2**63 or (total == 2**63 and not is_negative)
+    if not unsigned or at < len(unsigned) or is_too_long:
         raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
 
-    return Duration(sign * total)
+    return Duration(-total if is_negative else total)
 
 
 def to_timestamp(value: Any) -> Timestamp:
@@ -205,44 +239,50 @@ def to_timestamp(value: Any) -> Timestamp:
 
     wrong = EvaluationError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
     match = _MOMENT.fullmatch(value)
-    if match is None or int(match[9] or 0) > 24 or int(match[10] or 0) > 60:  # noqa: PLR2004  # as Go compares them
+    if match is None:
         raise wrong
 
-    east = (int(match[9] or 0) * 3600 + int(match[10] or 0) * 60) * (-1 if match[8] == "-" else 1)
+    zone_hours = int(match[9] or 0)
+    zone_minutes = int(match[10] or 0)
+    if zone_hours > 24 or zone_minutes > 60:  # noqa: PLR2004  # as Go compares them
+        raise wrong
+
+    offset = zone_hours * 3600 + zone_minutes * 60
+    if match[8] == "-":
+        offset = -offset
+
     try:
         year, month, day, hour, minute, second = map(int, match.groups()[:6])
         moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError as error:
         raise wrong from error
 
+    seconds = (moment - _EPOCH) // timedelta(seconds=1) - offset
     nanoseconds = int((match[7] or "")[:9].ljust(9, "0"))
-    return cel.moment_at(
-        ((moment - _EPOCH) // timedelta(seconds=1) - east) * _SECOND + nanoseconds, east
-    )
+    return cel.moment_at(seconds * _SECOND + nanoseconds, offset)
 
 
 def _duration_text(value: Duration) -> str:
     # in seconds, in the floating point of Go's `Seconds`
-    whole, rest = divmod(abs(value.nanoseconds), _SECOND)
-    seconds = Decimal(
-        repr(math.copysign(whole + rest / _SECOND, value.nanoseconds or 1))
-    ).normalize()
-    return f"{seconds:f}s"
+    whole, fraction = divmod(abs(value.nanoseconds), _SECOND)
+    seconds = math.copysign(whole + fraction / _SECOND, value.nanoseconds or 1)
+    return f"{Decimal(repr(seconds)).normalize():f}s"
 
 
 def _moment_text(value: Timestamp) -> str:
+    zone = "Z"
+    if value.offset:
+        direction = "-" if value.offset < 0 else "+"
+        hours, minutes = divmod(abs(value.offset) // 60, 60)
+        zone = f"{direction}{hours:02}:{minutes:02}"
+
     seconds, nanoseconds = divmod(value.nanoseconds, _SECOND)
-    minutes = abs(value.offset) // 60
-    zone = (
-        f"{'-' if value.offset < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
-        if value.offset
-        else "Z"
-    )
     fraction = f".{nanoseconds:09}".rstrip("0").rstrip(".")
     try:
         moment = _EPOCH + timedelta(seconds=seconds + value.offset)
     except OverflowError as error:
         raise NotUnderstood("a time whose year in its zone is 0 or 10000") from error
+
     return f"{moment.replace(tzinfo=None).isoformat()}{fraction}{zone}"
 
 
@@ -256,9 +296,12 @@ def _local(moment: Timestamp, zone: str) -> datetime:
     try:
         at = _EPOCH + timedelta(microseconds=moment.nanoseconds // 1000)
         if match is not None:
-            return at + timedelta(
-                minutes=int(match[1]) * 60 + int(match[2]) * (-1 if zone.startswith("-") else 1)
-            )
+            hours = int(match[1])
+            minutes = int(match[2])
+            if zone.startswith("-"):
+                minutes = -minutes
+
+            return at + timedelta(minutes=hours * 60 + minutes)
 
         return at if zone in ("", "UTC", "Local") else at.astimezone(ZoneInfo(zone))
     except (ValueError, OSError, OverflowError, LookupError) as error:
@@ -266,13 +309,22 @@ def _local(moment: Timestamp, zone: str) -> datetime:
 
 
 def moment_part(code: str, unit: str, first: str, moment: Timestamp, zone: str = "") -> int:
-    """Return a part of a moment by Python's code for it, in units of it; the `first` of them counts as zero."""
+    """Return a part of a moment.
+
+    Args:
+        code: Python's for the part.
+        unit: of the part, in which it is counted.
+        first: the number that counts as zero.
+        moment: the moment.
+        zone: named or written as an offset.
+    """
     return int(_local(moment, zone).strftime(code)) // int(unit) - int(first)
 
 
 def duration_part(unit: str, value: Duration) -> int:
     """Return a duration in whole units of so many nanoseconds."""
-    return abs(value.nanoseconds) // int(unit) * (-1 if value.nanoseconds < 0 else 1)
+    units = abs(value.nanoseconds) // int(unit)
+    return -units if value.nanoseconds < 0 else units
 
 
 def to_string(value: Any) -> str:
@@ -308,10 +360,11 @@ def format_clauses(text: str) -> list[str]:
     Raises:
         EvaluationError: it is malformed.
     """
-    found = list(_CLAUSE.finditer(text))
-    if any(match["wrong"] for match in found):
+    clauses = list(_CLAUSE.finditer(text))
+    if any(clause["wrong"] for clause in clauses):
         raise EvaluationError("could not parse formatting clause")
-    return [match["clause"] for match in found if match["clause"]]
+
+    return [clause["clause"] for clause in clauses if clause["clause"]]
 
 
 def takes(clause: str, kind: str) -> bool:
@@ -323,44 +376,61 @@ def format_text(text: str, values: list[Any]) -> str:
     """Return a text with values in place of its clauses."""
     if len(format_clauses(text)) > len(values):
         raise EvaluationError(f"index {len(values)} out of range")
-    ahead = iter(values)
-    return _CLAUSE.sub(lambda match: _filled_in(match, ahead) if match["clause"] else "%", text)
+
+    following = iter(values)
+    return _CLAUSE.sub(
+        lambda match: _filled_in(match, next(following)) if match["clause"] else "%", text
+    )
 
 
-def _filled_in(match: re.Match[str], ahead: Iterator[Any]) -> str:
-    value, clause, precision = next(ahead), match["clause"], int((match["precision"] or ".6")[1:])
-    if not takes(clause, kind_of(value)) or (
-        clause in "fe" and isinstance(value, str) and value not in _NOT_FINITE
-    ):
+def _filled_in(match: re.Match[str], value: Any) -> str:
+    """Return a value as a clause writes it."""
+    clause = match["clause"]
+    is_number = clause in "fe"
+    is_wrong_text = is_number and isinstance(value, str) and value not in _NOT_FINITE
+    if is_wrong_text or not takes(clause, kind_of(value)):
         raise EvaluationError(
             f"error during formatting: clause {clause}, was given {kind_of(value)}"
         )
 
+    precision = int((match["precision"] or ".6")[1:])
     if precision > _MOST_DIGITS:
         raise NotUnderstood(f"a precision of {precision}")
     if clause == "s":
         return _shown(value)
-    if clause in "fe":
-        return _localized(
-            _NOT_FINITE[value] if isinstance(value, str) else value or 0.0, clause, precision
-        )
-
+    if is_number:
+        number = _NOT_FINITE[value] if isinstance(value, str) else value or 0.0
+        return _localized(number, clause, precision)
     if isinstance(value, str | bytes):
-        digits = (value.encode() if isinstance(value, str) else value).hex()
-        return digits.upper() if clause == "X" else digits
+        return _in_hexadecimal(value, clause)
 
     return format(int(value), clause)
 
 
+def _in_hexadecimal(value: str | bytes, clause: str) -> str:
+    if isinstance(value, str):
+        value = value.encode()
+
+    digits = value.hex()
+    return digits.upper() if clause == "X" else digits
+
+
 def _localized(number: float, clause: str, precision: int) -> str:
-    """Return a double as Go's printer of messages in English writes it; of `e`, cel-go takes the precision as width."""
-    if not math.isfinite(number):
-        text = "NaN" if math.isnan(number) else "∞" if number > 0 else "-∞"
+    """Return a double as Go's printer of messages in English writes it.
+
+    Of the clause `e`, cel-go takes the precision as width.
+    """
+    if math.isnan(number):
+        text = "NaN"
+    elif math.isinf(number):
+        text = "∞" if number > 0 else "-∞"
     elif clause == "f":
         text = f"{number:,.{precision}f}"
     else:
         mantissa, exponent = f"{number:.6e}".split("e")
-        text = f"{mantissa}\N{MULTIPLICATION SIGN}10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
+        power = exponent.removeprefix("+").translate(_SUPERSCRIPT)
+        text = f"{mantissa}\N{MULTIPLICATION SIGN}10{power}"
+
     return text if clause == "f" else text.rjust(precision)
 
 
@@ -370,9 +440,13 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         if any(not isinstance(key, str | int) for key in value):
             raise EvaluationError("no formatting function for map key")
-        pairs = sorted((_shown_within(key), _shown_within(one)) for key, one in value.items())
-        return f"{{{', '.join(f'{key}:{one}' for key, one in pairs)}}}"
-    return "null" if value is None else to_string(value)
+
+        entries = sorted((_shown_within(key), _shown_within(value[key])) for key in value)
+        return "{" + ", ".join(f"{key}:{text}" for key, text in entries) + "}"
+    if value is None:
+        return "null"
+
+    return to_string(value)
 
 
 def _shown_within(value: Any) -> str:
@@ -384,11 +458,15 @@ def _shown_within(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6f}" if math.isfinite(value) else f'"{number_text(value)}"'
     if isinstance(value, str | bytes):
-        return (
-            "b" if isinstance(value, bytes) else ""
-        ) + f'"{"".join(map(_quoted, to_string(value)))}"'
-    name = {Duration: "duration", Timestamp: "timestamp"}.get(type(value))
-    return f'{name}("{to_string(value)}")' if name else _shown(value)
+        prefix = "b" if isinstance(value, bytes) else ""
+        letters = "".join(map(_quoted, to_string(value)))
+        return f'{prefix}"{letters}"'
+    if isinstance(value, Duration):
+        return f'duration("{to_string(value)}")'
+    if isinstance(value, Timestamp):
+        return f'timestamp("{to_string(value)}")'
+
+    return _shown(value)
 
 
 def quote(text: str) -> str:
@@ -400,13 +478,12 @@ def _quoted(letter: str) -> str:
     code = ord(letter)
     if letter in _CONTROLS or letter.isprintable():
         return _CONTROLS.get(letter, letter)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x80  # noqa: PLR2004
-        else f"\\u{code:04x}"
-        if code < 0x10000  # noqa: PLR2004
-        else f"\\U{code:08x}"
-    )
+    if code < 0x80:  # noqa: PLR2004
+        return f"\\x{code:02x}"
+    if code < 0x10000:  # noqa: PLR2004
+        return f"\\u{code:04x}"
+
+    return f"\\U{code:08x}"
 
 
 # quantities: `k8s.io/apimachinery/pkg/api/resource`
@@ -415,26 +492,43 @@ _POWERS: Final = {letter: 3 * power for power, letter in enumerate((*"num", "", 
 
 
 def to_quantity(text: str) -> Quantity:
-    """Return a quantity, with the number that is written where apimachinery holds one in 64 bits."""
+    """Return a quantity.
+
+    Its value is the number that is written, where apimachinery holds that in 64 bits.
+    """
     match = _QUANTITY.fullmatch(text)
     if match is None:
         form = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
         raise EvaluationError(f"quantities must match the regular expression '{form}'")
 
     sign, whole, fraction, binary, decimal, exponent = match.groups("")
-    power = 10 * (1 + "KMGTPE".index(binary)) if binary else 0
-    scale = (int(exponent) if exponent else 0 if binary else _POWERS[decimal]) - len(fraction)
-    # the digits that fit for sure: of 18, or of 15 less those of the suffix
-    spare = (14 - int(power * 3 / 10) if binary else 18) - len(whole or "0") - len(fraction)
-    value = int((whole or "0") + fraction) << power
-    amount = value * 10 ** (scale + 9) if scale >= -9 else -(-value // 10 ** (-scale - 9))  # noqa: PLR2004
-    amount = min(amount, _LARGEST) if binary else amount
-    is_short = spare >= 0 and scale >= -9 and value < _INT64 and not (binary and fraction)  # noqa: PLR2004
+    digits = (whole or "0") + fraction
+    value = int(digits)
+    scale = -len(fraction)
+    most_digits = 18  # that fit for sure
+    if binary:
+        power = 10 * (1 + "KMGTPE".index(binary))
+        most_digits = 14 - int(power * 3 / 10)
+        value <<= power
+    elif exponent:
+        scale += int(exponent)
+    else:
+        scale += _POWERS[decimal]
+
+    if scale >= _SMALLEST_SCALE:
+        amount = value * 10 ** (scale - _SMALLEST_SCALE)
+    else:
+        amount = -(-value // 10 ** (_SMALLEST_SCALE - scale))  # rounded up
+    if binary:
+        amount = min(amount, _LARGEST)
+
     direction = -1 if sign == "-" else 1
-    if is_short:
+    is_short = len(digits) <= most_digits and scale >= _SMALLEST_SCALE and value < _INT64
+    if is_short and not (binary and fraction):
         return Quantity(direction * amount, direction * value, scale)
 
-    return Quantity(direction * amount, None, 0 if binary and amount == _LARGEST else -9)
+    scale = 0 if binary and amount == _LARGEST else _SMALLEST_SCALE
+    return Quantity(direction * amount, None, scale)
 
 
 def sign(quantity: Quantity) -> int:
@@ -444,38 +538,53 @@ def sign(quantity: Quantity) -> int:
 
 def as_integer(quantity: Quantity) -> int:
     """Return a quantity as int, which its notation must allow: `1000m` is none."""
-    found = (
-        _INT64
-        if quantity.value is None or quantity.scale < 0
-        else quantity.value * 10**quantity.scale
-    )
-    if not -_INT64 <= found < _INT64:
+    if quantity.value is None or quantity.scale < 0:
         raise EvaluationError("cannot convert value to integer")
-    return found
+
+    integer: int = quantity.value * 10**quantity.scale
+    if not -_INT64 <= integer < _INT64:
+        raise EvaluationError("cannot convert value to integer")
+
+    return integer
 
 
 def as_float(quantity: Quantity) -> float:
     """Return a quantity as double, calculated as apimachinery does."""
-    digits = (
-        quantity.amount // 10 ** (quantity.scale + 9) if quantity.value is None else quantity.value
-    )
-    return float(digits) * float(f"1e{quantity.scale}") if quantity.scale else float(digits)
+    digits = quantity.value
+    if digits is None:
+        digits = quantity.amount // 10 ** (quantity.scale + 9)
+    if not quantity.scale:
+        return float(digits)
+
+    return float(digits) * float(f"1e{quantity.scale}")
 
 
-def sum_of_quantities(sign: str, one: Quantity, other: Quantity | int) -> Quantity:
-    """Return a sum of quantities, with `-1` a difference, held in 64 bits where apimachinery does."""
-    if not isinstance(other, Quantity):
-        other = Quantity(other * 10**9, other)
-    value = None if other.value is None else int(sign) * other.value
-    amount, scale = one.amount + int(sign) * other.amount, min(one.scale, other.scale)
-    if one.value is None or value is None:
+def sum_of_quantities(sign: str, left: Quantity, right: Quantity | int) -> Quantity:
+    """Return a sum of quantities, with `-1` a difference.
+
+    It is held in 64 bits where apimachinery does that.
+    """
+    if not isinstance(right, Quantity):
+        right = Quantity(right * 10**9, right)
+
+    amount = left.amount + int(sign) * right.amount
+    scale = min(left.scale, right.scale)
+    if left.value is None or right.value is None:
         return Quantity(amount, None, scale, is_result=True)
-    if not one.value or not value:
-        kept, scale = (one.value, one.scale) if not value else (value, other.scale)
-        return Quantity(amount, kept, scale, is_result=True)
-    values = [one.value * 10 ** (one.scale - scale), value * 10 ** (other.scale - scale)]
-    is_short = all(-_INT64 <= value < _INT64 for value in (*values, sum(values)))
-    return Quantity(amount, sum(values) if is_short else None, scale, is_result=True)
+
+    right_value = int(sign) * right.value
+    if not right_value:
+        return Quantity(amount, left.value, left.scale, is_result=True)
+    if not left.value:
+        return Quantity(amount, right_value, right.scale, is_result=True)
+
+    left_part = left.value * 10 ** (left.scale - scale)
+    right_part = right_value * 10 ** (right.scale - scale)
+    parts = (left_part, right_part, left_part + right_part)
+    if not all(-_INT64 <= part < _INT64 for part in parts):
+        return Quantity(amount, None, scale, is_result=True)
+
+    return Quantity(amount, left_part + right_part, scale, is_result=True)
 
 
 # versions, of github.com/blang/semver
@@ -496,29 +605,35 @@ def to_semver(text: str, normalize: bool = False) -> cel.Semver:
         parts = [_stripped(part) for part in text.removeprefix("v").split(".", 2)]
         if len(parts) < 3 and re.search("[+-]", parts[-1]):  # noqa: PLR2004  # x.y.z
             raise EvaluationError("short version cannot contain PreRelease/Build meta data")
+
         text = ".".join([*parts, "0", "0"][: max(3, len(parts))])
 
     match = _VERSION.fullmatch(text)
     if match is None or max(map(int, match.groups()[:3])) >= 2**64:
-        wrong = f"Invalid semantic version {text!r}"
-        raise EvaluationError(
-            "No Major.Minor.Patch elements found" if text.count(".") < 2 else wrong  # noqa: PLR2004
-        )
+        if text.count(".") < 2:  # noqa: PLR2004
+            raise EvaluationError("No Major.Minor.Patch elements found")
 
-    identifiers = match[4].split(".") if match[4] else []
-    return cel.Semver(
-        (int(match[1]), int(match[2]), int(match[3])),
-        not identifiers,
-        tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in identifiers),
+        raise EvaluationError(f"Invalid semantic version {text!r}")
+
+    numbers = (int(match[1]), int(match[2]), int(match[3]))
+    if not match[4]:
+        return cel.Semver(numbers)
+
+    # numbers come before names
+    identifiers = tuple(
+        (0, int(identifier), "") if identifier.isdigit() else (1, 0, identifier)
+        for identifier in match[4].split(".")
     )
+    return cel.Semver(numbers, is_final=False, prerelease=identifiers)
 
 
 def _stripped(part: str) -> str:
     """Return a number without the zeros before it."""
     if len(part) < 2:  # noqa: PLR2004  # a zero alone stays
         return part
-    rest = part.lstrip("0")
-    return rest if rest[:1].isdigit() else f"0{rest}"
+
+    stripped = part.lstrip("0")
+    return stripped if stripped[:1].isdigit() else f"0{stripped}"
 
 
 def version_part(place: str, version: cel.Semver) -> int:
@@ -538,10 +653,12 @@ def to_ip(text: str) -> Any:
         raise EvaluationError(
             f"IP Address {text!r} parse error during conversion from string"
         ) from error
+
     if isinstance(address, ipaddress.IPv6Address) and (
         address.ipv4_mapped or address.scope_id is not None
     ):
         raise EvaluationError(f"IP Address {text!r} has a form that is not allowed")
+
     return address
 
 
@@ -589,18 +706,24 @@ def to_cidr(text: str) -> Any:
         raise EvaluationError(
             f"network address parse error during conversion from string: {text!r}"
         )
+
     return ipaddress.ip_interface(text)
 
 
 def contains_ip(network: Any, address: Any) -> bool:
     """Return whether a network has an address."""
-    return (to_ip(address) if isinstance(address, str) else address) in network.network
+    if isinstance(address, str):
+        address = to_ip(address)
+
+    return address in network.network
 
 
 def contains_cidr(outer: Any, inner: Any) -> bool:
     """Return whether a network has another."""
-    network = (to_cidr(inner) if isinstance(inner, str) else inner).network
-    return bool(network.version == outer.version and network.subnet_of(outer.network))
+    if isinstance(inner, str):
+        inner = to_cidr(inner)
+
+    return inner.version == outer.version and bool(inner.network.subnet_of(outer.network))
 
 
 def masked(network: Any) -> Any:
@@ -629,20 +752,24 @@ def _taken_apart(text: str, fragment: str = "", *, is_request: bool = False) -> 
     ):
         raise wrong
 
-    scheme, rest, query = (match[1] or "").lower(), match[2], match[3] or ""
-    host, user, path = "", "", rest
-    if text != "*" and not rest.startswith("/"):
+    scheme = (match[1] or "").lower()
+    path = match[2]
+    query = match[3] or ""
+    if text != "*" and not path.startswith("/"):
         if scheme:
-            return cel.Url(scheme, "", "", "", "", query[1:], (scheme, rest, query, fragment))
-        if is_request or ":" in rest.split("/")[0]:
+            return cel.Url(scheme, "", "", "", "", query[1:], (scheme, path, query, fragment))
+        if is_request or ":" in path.split("/")[0]:
             raise wrong
 
-    if rest.startswith("//") and (scheme or (not is_request and not rest.startswith("///"))):
-        authority, slash, path = rest[2:].partition("/")
+    host = ""
+    user = ""
+    if path.startswith("//") and (scheme or (not is_request and not path.startswith("///"))):
+        authority, slash, path = path[2:].partition("/")
         path = slash + path
         user, _, host = authority.rpartition("@")
         if not _USER.fullmatch(user) or _BAD_ESCAPE.search(user):
             raise wrong
+
         host = _host(host, scheme, wrong)
 
     if _BAD_ESCAPE.search(path):
@@ -650,14 +777,22 @@ def _taken_apart(text: str, fragment: str = "", *, is_request: bool = False) -> 
     if not re.fullmatch(r"[A-Za-z0-9\-_.~$&+,/:;=@!'()*\[\]%]*", path):
         path = escaped(unquote_to_bytes(path), safe="$&+,/:;=@~")
 
-    name, port = host, ""
-    if (ported := re.fullmatch("(.*):([0-9]*)", host, re.DOTALL)) is not None:
-        name, port = ported.groups()
+    name, port = _name_and_port(host)
+    whole = (scheme, user, host, path, query, fragment)
+    return cel.Url(scheme, host, name, port, path, query[1:], whole)
 
-    name = name[1:-1] if name.startswith("[") and name.endswith("]") else name
-    return cel.Url(
-        scheme, host, name, port, path, query[1:], (scheme, user, host, path, query, fragment)
-    )
+
+def _name_and_port(host: str) -> tuple[str, str]:
+    """Return a host without its port and brackets, and the port, which may be empty."""
+    name = host
+    port = ""
+    match = re.fullmatch("(.*):([0-9]*)", host, re.DOTALL)
+    if match is not None:
+        name, port = match.groups()
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1]
+
+    return name, port
 
 
 def _host(host: str, scheme: str, wrong: EvaluationError) -> str:
@@ -704,70 +839,97 @@ def check_url(text: str) -> cel.Url:
 
 def query(url: cel.Url) -> dict[str, list[str]]:
     """Return the values of a URL's query by name; what is malformed is left out."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for pair in url.query.split("&"):
         if pair and ";" not in pair and not _BAD_ESCAPE.search(pair):
-            plain = [unquote_to_bytes(part.replace("+", " ")) for part in pair.split("=", 1)]
-            key, value, *_ = (*(part.decode("utf-8", "replace") for part in plain), "")
-            found.setdefault(key, []).append(value)
-    return found
+            key, _, value = pair.partition("=")
+            values.setdefault(_unescaped(key), []).append(_unescaped(value))
+
+    return values
+
+
+def _unescaped(text: str) -> str:
+    """Return a part of a query without escapes."""
+    return unquote_to_bytes(text.replace("+", " ")).decode("utf-8", "replace")
 
 
 # named formats: `k8s.io/apimachinery/pkg/api/validation` and
 # `k8s.io/kube-openapi/pkg/validation/strfmt`
 
 
-def _violations(wanted: Mapping[str, Any], text: str) -> list[str]:
+def _violations(rules: Mapping[str, Any], text: str) -> list[str]:
     """Return what is wrong with a text that has a form and at most so many bytes."""
-    most, form = wanted.get("most", math.inf), wanted["form"]
-    found = [f"must be no more than {most} {wanted['unit']}"] if len(text.encode()) > most else []
+    violations = []
+    limit = rules.get("most", math.inf)
+    if len(text.encode()) > limit:
+        violations.append(f"must be no more than {limit} {rules['unit']}")
+
+    form = rules["form"]
     if not re.fullmatch(form, text):
-        shown = ",  or ".join(f"'{one}'" for one in wanted.get("examples", ()))
-        example = f" (e.g. {shown}, regex used for validation is '{form}')" if shown else ""
-        found.append(wanted["told"] + example)
-    return found
+        hint = ""
+        if rules.get("examples"):
+            examples = ",  or ".join(f"'{example}'" for example in rules["examples"])
+            hint = f" (e.g. {examples}, regex used for validation is '{form}')"
+
+        violations.append(rules["told"] + hint)
+
+    return violations
 
 
-def _label(wanted: Mapping[str, Any], text: str) -> list[str]:
-    found, other = _violations(wanted, text), cel.environment()["formats"]["dns1123Subdomain"]
-    return (
-        [*found[:-1], "must not contain dots"]
-        if "." in text and re.fullmatch(other["form"], text)
-        else found
-    )
+def _label(rules: Mapping[str, Any], text: str) -> list[str]:
+    violations = _violations(rules, text)
+    subdomain = cel.environment()["formats"]["dns1123Subdomain"]
+    if "." in text and re.fullmatch(subdomain["form"], text):
+        return [*violations[:-1], "must not contain dots"]
+
+    return violations
 
 
-def _qualified_name(wanted: Mapping[str, Any], text: str) -> list[str]:
+def _qualified_name(rules: Mapping[str, Any], text: str) -> list[str]:
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
-        whole = f"a valid label key {_violations(wanted, '/')[0]}"
-        return [
-            f"{whole} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        ]
-    empty = "must be non-empty"
-    subdomain = {**cel.environment()["formats"]["dns1123Subdomain"], "unit": "bytes"}
-    found = _violations(subdomain, prefix) if prefix else [empty]
-    parts = [*([] if name else [empty]), *_violations(wanted, name)]
-    return [f"prefix part {one}" for one in found if slash] + [f"name part {one}" for one in parts]
+        problem = f"a valid label key {_violations(rules, '/')[0]}"
+        hint = "an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"{problem} with {hint}"]
+
+    problems = []
+    if slash:
+        if prefix:
+            subdomain = {**cel.environment()["formats"]["dns1123Subdomain"], "unit": "bytes"}
+            problems = [f"prefix part {problem}" for problem in _violations(subdomain, prefix)]
+        else:
+            problems = ["prefix part must be non-empty"]
+
+    if not name:
+        problems.append("name part must be non-empty")
+
+    return problems + [f"name part {problem}" for problem in _violations(rules, name)]
 
 
-def _date(wanted: Mapping[str, Any], text: str) -> list[str]:
-    is_one = re.fullmatch(r"[0-9]{4}(-[0-9]{2}){2}", text) and succeeds(
-        "to_timestamp",
-        f"{text.replace('0000', '2000', 1) if text.startswith('0000') else text}T00:00:00Z",
-    )
-    return [] if is_one else [wanted["told"]]
+def _date(rules: Mapping[str, Any], text: str) -> list[str]:
+    # there is no year 0 in Python; it has the days of 2000
+    day = text.replace("0000", "2000", 1) if text.startswith("0000") else text
+    is_date = re.fullmatch(r"[0-9]{4}(-[0-9]{2}){2}", text)
+    if is_date and succeeds("to_timestamp", f"{day}T00:00:00Z"):
+        return []
+
+    return [rules["told"]]
 
 
-def _datetime(wanted: Mapping[str, Any], text: str) -> list[str]:
+def _datetime(rules: Mapping[str, Any], text: str) -> list[str]:
     day, _, clock = text.lower().partition("t")
-    match = re.fullmatch(wanted["form"], clock.split("t")[0])
-    is_one = match is not None and match[1] <= "23" and match[2] <= "59" and match[3] <= "59"
-    return _date(wanted, day) if is_one else [wanted["told"]]
+    match = re.fullmatch(rules["form"], clock.split("t")[0])
+    if match is None or match[1] > "23" or match[2] > "59" or match[3] > "59":
+        return [rules["told"]]
+
+    return _date(rules, day)
 
 
-def _uri(wanted: Mapping[str, Any], text: str) -> list[str]:
-    return [] if succeeds("check_url", text) else [wanted["told"]]
+def _uri(rules: Mapping[str, Any], text: str) -> list[str]:
+    if succeeds("check_url", text):
+        return []
+
+    return [rules["told"]]
 
 
 _CHECKS: Final = {
@@ -781,27 +943,32 @@ _CHECKS: Final = {
 
 def format_named(name: str) -> cel.Format:
     """Return a format by its name, which must be one."""
-    return cel.Format(
-        name, cel.environment()["formats"][name.removesuffix("Prefix")]["patternSize"]
-    )
+    rules = cel.environment()["formats"][name.removesuffix("Prefix")]
+    return cel.Format(name, rules["patternSize"])
 
 
 def find_format(name: str) -> Optional:
     """Return a format by its name, if there is one."""
-    is_one = name != "named" and any(
-        row[0] == f"format.{name}" for row in cel.environment()["functions"]
-    )
-    return Optional(has_value=True, value=format_named(name)) if is_one else cel.NONE
+    names = {row[0] for row in cel.environment()["functions"]}
+    if name == "named" or f"format.{name}" not in names:
+        return cel.NONE
+
+    return Optional(has_value=True, value=format_named(name))
 
 
 def validate(form: cel.Format, text: str) -> Optional:
     """Return what is wrong with a text by a format; none: nothing is."""
-    wanted = cel.environment()["formats"][form.name.removesuffix("Prefix")]
+    rules = cel.environment()["formats"][form.name.removesuffix("Prefix")]
     if form.name.endswith("Prefix") and len(text) > 1 and text.endswith("-"):
         # something is appended to it
         text = f"{text[:-2]}a"
-    found = _CHECKS.get(wanted.get("check", ""), _violations)(wanted, text)
-    return Optional(has_value=True, value=found) if found else cel.NONE
+
+    check = _CHECKS.get(rules.get("check", ""), _violations)
+    violations = check(rules, text)
+    if not violations:
+        return cel.NONE
+
+    return Optional(has_value=True, value=violations)
 
 
 # messages: the well-known types of protobuf
@@ -813,11 +980,15 @@ def message_of(name: str, fields: Mapping[str, Any]) -> Any:
     Raises:
         EvaluationError: it is out of the bounds of that type.
     """
-    if "seconds" in cel.environment()["messages"][name]["fields"]:
+    message = cel.environment()["messages"][name]
+    if "seconds" in message["fields"]:
         nanoseconds = fields.get("seconds", 0) * _SECOND + fields.get("nanos", 0)
-        return Duration(nanoseconds) if name.endswith("Duration") else cel.moment_at(nanoseconds)
+        if name.endswith("Duration"):
+            return Duration(nanoseconds)
 
-    kind = cel.environment()["messages"][name]["type"]
+        return cel.moment_at(nanoseconds)
+
+    kind = message["type"]
     zeros = {
         "bool": False,
         "bytes": b"",
@@ -829,9 +1000,11 @@ def message_of(name: str, fields: Mapping[str, Any]) -> Any:
         "list": [],
     }
     value: Any = next(iter(fields.values()), zeros.get(kind.partition("(")[0]))
-    if "32" in name and not (0 if kind == "uint" else -(2**31)) <= value < (
-        2**32 if kind == "uint" else 2**31
-    ):
-        raise EvaluationError("integer overflow")
+    if "32" in name:
+        lower, upper = (0, 2**32) if kind == "uint" else (-(2**31), 2**31)
+        if not lower <= value < upper:
+            raise EvaluationError("integer overflow")
+    if name.endswith("FloatValue"):
+        return struct.unpack("f", struct.pack("f", value))[0]
 
-    return struct.unpack("f", struct.pack("f", value))[0] if name.endswith("FloatValue") else value
+    return value

@@ -38,7 +38,7 @@ class Node(NamedTuple):
     | `list` | the elements | the places of the optional ones |
     | `map` | keys and values in turn | the places of the optional values |
     | `message` | names of fields and values in turn | the name of its type, and the same |
-    | `fold` | range, first value, condition, step, result | the names of its variables and of its accumulator |
+    | `fold` | range, first value, condition, step, result | its variables and accumulator, named |
 
     Attributes:
         at: the place in the expression, in characters.
@@ -62,7 +62,8 @@ _MOST_PARTS: Final = 100_000
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t\r\n\f]+|//[^\n]*)
     |(?P<string>[bB]?[rR]?(?:\"\"\"|\'\'\'|["']))
-    |(?P<number>0x[0-9a-fA-F]+[uU]?|[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|[0-9]+[uU]?)
+    |(?P<number>0x[0-9a-fA-F]+[uU]?|[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+
+        |[0-9]+[uU]?)
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
     |(?P<escaped>`[A-Za-z0-9_.\-/\ ]+`)
     |(?P<mark>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{}])""",
@@ -75,7 +76,8 @@ _SIMPLE: Final = dict(zip("abfnrtv\"'\\?`", "\a\b\f\n\r\t\v\"'\\?`", strict=True
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _RESERVED: Final = frozenset(
     """
-    as break const continue else for function if import let loop package namespace return var void while in
+    as break const continue else for function if import let loop package namespace return var void
+    while in
     """.split()  # noqa: SIM905  # so many names read better without quotes
 )
 _LEVELS: Final = (("<", "<=", ">=", ">", "==", "!=", "in"), ("+", "-"), ("*", "/", "%"))
@@ -113,7 +115,8 @@ def parse(text: str) -> Node:
     if parser.token.kind != "end":
         raise parser.unexpected()
 
-    ahead, count = [(root, 1)], 0
+    count = 0
+    ahead = [(root, 1)]
     while ahead:
         node, height = ahead.pop()
         count += 1
@@ -138,6 +141,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             raise _error(at, f"token recognition error at: {text[at : at + 20]!r}")
+
         kind = str(match.lastgroup)
         end = match.end()
         if kind == "string":
@@ -159,12 +163,16 @@ def _number(text: str, at: int) -> object:
         value = int(text[:-1], base)
         if value >= 2**64:
             raise _error(at, "invalid uint literal")
+
         return Uint(value)
+
     if base == 16 or text.isdigit():  # noqa: PLR2004  # hexadecimal
         return int(text, base)
+
     double = float(text)
     if double == float("inf"):
         raise _error(at, "invalid double literal")
+
     return double
 
 
@@ -172,16 +180,26 @@ def _string(text: str, at: int, opening: str) -> tuple[object, int]:
     """Return the value of a string or bytes literal and the place behind it."""
     prefix = opening.rstrip("\"'").lower()
     quote = opening[len(prefix) :]
-    start = end = at + len(opening)
+    is_raw = "r" in prefix
+    is_bytes = "b" in prefix
+    start = at + len(opening)
+    end = start
     while not text.startswith(quote, end):
         if end >= len(text) or (len(quote) == 1 and text[end] in "\r\n"):
             raise _error(at, f"token recognition error at: {text[at : at + 20]!r}")
-        end += 2 if text[end] == "\\" and "r" not in prefix else 1
+
+        is_escape = text[end] == "\\" and not is_raw
+        end += 2 if is_escape else 1
+
     body = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
-    is_bytes = "b" in prefix
-    if "r" not in prefix:
+    if not is_raw:
         body = _ESCAPE.sub(lambda match: _unescaped(match, at, is_bytes=is_bytes), body)
-    return (body.encode("utf-8", "surrogateescape") if is_bytes else body), end + len(quote)
+
+    behind = end + len(quote)
+    if is_bytes:
+        return body.encode("utf-8", "surrogateescape"), behind
+
+    return body, behind
 
 
 def _unescaped(match: re.Match[str], at: int, *, is_bytes: bool) -> str:
@@ -189,14 +207,19 @@ def _unescaped(match: re.Match[str], at: int, *, is_bytes: bool) -> str:
     if simple is not None:
         if simple not in _SIMPLE:
             raise _error(at, f"unknown escape \\{simple}")
+
         return _SIMPLE[simple]
+
     code = int(octal, 8) if octal else int(two or four or eight, 16)
     if is_bytes:
         if four or eight:
             raise _error(at, "no unicode escapes in bytes")
+
         return bytes([code]).decode("utf-8", "surrogateescape")
+
     if code > 0x10FFFF or 0xD800 <= code < 0xE000:  # noqa: PLR2004  # what is no character
         raise _error(at, "invalid unicode code point")
+
     return chr(code)
 
 
@@ -220,6 +243,7 @@ class _Parser:
         if token.kind in ("mark", "name") and token.text in texts:
             self._next += 1
             return token
+
         return None
 
     def _expect(self, text: str) -> None:
@@ -230,44 +254,66 @@ class _Parser:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise NotUnderstood(f"an expression nested deeper than {_DEEPEST}")
+
         node = self._chain("||")
-        if (mark := self._take("?")) is not None:
-            then = self._chain("||")
+        mark = self._take("?")
+        if mark is not None:
+            if_true = self._chain("||")
             self._expect(":")
-            node = _call(mark.at, "_?_:_", node, then, self.expression())
+            if_false = self.expression()
+            node = _call(mark.at, "_?_:_", node, if_true, if_false)
+
         self._depth -= 1
         return node
 
     def _chain(self, operator: str) -> Node:
-        terms = []
         at = self.token.at
-        while True:
-            terms.append(self._chain("&&") if operator == "||" else self._binary(0))
-            if self._take(operator) is None:
-                return terms[0] if len(terms) == 1 else _call(at, f"_{operator}_", *terms)
+        terms = [self._term(operator)]
+        while self._take(operator) is not None:
+            terms.append(self._term(operator))
+
+        if len(terms) == 1:
+            return terms[0]
+
+        return _call(at, f"_{operator}_", *terms)
+
+    def _term(self, operator: str) -> Node:
+        if operator == "||":
+            return self._chain("&&")
+
+        return self._binary(0)
 
     def _binary(self, level: int) -> Node:
         if level == len(_LEVELS):
             return self._unary()
+
         node = self._binary(level + 1)
         while (mark := self._take(*_LEVELS[level])) is not None:
             name = "@in" if mark.text == "in" else f"_{mark.text}_"
             node = _call(mark.at, name, node, self._binary(level + 1))
+
         return node
 
     def _unary(self) -> Node:
-        sign, following = self._take("!", "-"), self.token
+        sign = self._take("!", "-")
         if sign is None:
             return self._member()
+
+        following = self.token
         if sign.text == "-" and type(following.value) in (int, float):
             # a negative number, as cel-go reads it; its methods follow
             self._tokens[self._next] = following._replace(at=sign.at, value=-following.value)
             return self._member()
+
         count = 1
         while self._take(sign.text):
             count += 1
+
         operand = self._member()
-        return _call(sign.at, f"{sign.text}_", operand) if count % 2 else operand
+        if count % 2 == 0:
+            return operand
+
+        return _call(sign.at, f"{sign.text}_", operand)
 
     def _member(self) -> Node:
         node = self._primary()
@@ -289,6 +335,7 @@ class _Parser:
         fields = _collection("message", at, self._sequence("}", is_map=True))
         if not name or any(field.kind != "name" for field in fields.parts[::2]):
             raise self.unexpected()
+
         return fields._replace(value=(name, fields.value))
 
     def _field(self, node: Node, at: int) -> Node:
@@ -300,9 +347,11 @@ class _Parser:
         self._next += 1
         if name.kind == "name" and not is_optional and self._take("("):
             arguments = self._sequence(")", ends_with_comma=False)
-            return _expanded(name, node, arguments) or Node(
-                "method", name.at, (node, *arguments), name.text
-            )
+            expansion = _expanded(name, node, arguments)
+            if expansion is not None:
+                return expansion
+
+            return Node("method", name.at, (node, *arguments), name.text)
 
         field = name.text.strip("`")
         if is_optional:
@@ -314,27 +363,31 @@ class _Parser:
         self, closing: str, *, ends_with_comma: bool = True, is_map: bool = False
     ) -> list[Node]:
         """Return expressions up to a bracket; an optional one is a node of that kind around it."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         if ends_with_comma and self._take(","):
             self._expect(closing)
-            return found
+            return nodes
 
         while not self._take(closing):
-            at, is_optional = self.token.at, ends_with_comma and self._take("?") is not None
+            at = self.token.at
+            is_optional = ends_with_comma and self._take("?") is not None
             element = self.expression()
             if is_map:
                 self._expect(":")
-                found.append(element)
+                nodes.append(element)
                 element = self.expression()
 
-            found.append(Node("optional", at, (element,)) if is_optional else element)
+            if is_optional:
+                element = Node("optional", at, (element,))
+
+            nodes.append(element)
             if not self._take(","):
                 self._expect(closing)
                 break
             if not ends_with_comma and self.token.text == closing:
                 raise self.unexpected()
 
-        return found
+        return nodes
 
     def _primary(self) -> Node:
         token = self.token
@@ -353,24 +406,25 @@ class _Parser:
         if token.kind == "name" and token.text not in _RESERVED:
             if not self._take("("):
                 return Node("name", token.at, value=token.text)
-            arguments = self._sequence(")", ends_with_comma=False)
-            is_presence = (token.text, len(arguments)) == ("has", 1)
-            return (
-                _presence(token.at, arguments[0])
-                if is_presence
-                else _call(token.at, token.text, *arguments)
-            )
 
-        if token.text == "(":
+            arguments = self._sequence(")", ends_with_comma=False)
+            if token.text == "has" and len(arguments) == 1:
+                return _presence(token.at, arguments[0])
+
+            return _call(token.at, token.text, *arguments)
+
+        return self._bracketed(token)
+
+    def _bracketed(self, opening: _Token) -> Node:
+        """Return an expression in parentheses, a list or a map; the bracket is passed."""
+        if opening.text == "(":
             node = self.expression()
             self._expect(")")
             return node
-
-        if token.text in ("[", "{"):
-            kind, closing, is_map = (
-                ("map", "}", True) if token.text == "{" else ("list", "]", False)
-            )
-            return _collection(kind, token.at, self._sequence(closing, is_map=is_map))
+        if opening.text == "[":
+            return _collection("list", opening.at, self._sequence("]"))
+        if opening.text == "{":
+            return _collection("map", opening.at, self._sequence("}", is_map=True))
 
         self._next -= 1
         raise self.unexpected()
@@ -380,15 +434,11 @@ def _call(at: int, name: str, *arguments: Node) -> Node:
     return Node("call", at, arguments, name)
 
 
-def _collection(kind: str, at: int, found: list[Node]) -> Node:
+def _collection(kind: str, at: int, nodes: list[Node]) -> Node:
     """Return a list or a map; its optional parts are named by their places."""
-    parts = tuple(one.parts[0] if one.kind == "optional" else one for one in found)
-    return Node(
-        kind,
-        at,
-        parts,
-        frozenset(place for place, one in enumerate(found) if one.kind == "optional"),
-    )
+    parts = tuple(node.parts[0] if node.kind == "optional" else node for node in nodes)
+    optional = frozenset(place for place, node in enumerate(nodes) if node.kind == "optional")
+    return Node(kind, at, parts, optional)
 
 
 def path_of(node: Node) -> str:
@@ -396,12 +446,16 @@ def path_of(node: Node) -> str:
     if node.kind == "select":
         before = path_of(node.parts[0])
         return before and f"{before}.{node.value}"
-    return node.value if node.kind == "name" else ""
+    if node.kind == "name":
+        return str(node.value)
+
+    return ""
 
 
 def _presence(at: int, operand: Node) -> Node:
     if operand.kind != "select":
         raise _error(at, "invalid argument to has() macro", "")
+
     return operand._replace(kind="has", at=at)
 
 
@@ -410,11 +464,13 @@ def _expanded(name: _Token, target: Node, arguments: list[Node]) -> Node | None:
     count = _MACROS.get(name.text, {}).get(len(arguments), 0)
     if not count or (name.text == "bind" and (target.kind, target.value) != ("name", "cel")):
         return None
-    variables = [one.value for one in arguments[:count] if one.kind == "name"]
+
+    variables = [argument.value for argument in arguments[:count] if argument.kind == "name"]
     if len(set(variables)) != count:
         raise _error(arguments[0].at, "argument must be a simple name", "")
     if name.text not in ("bind", "optMap", "optFlatMap") and "__result__" in variables:
         raise _error(arguments[0].at, "iteration variable overwrites accumulator variable", "")
+
     return _Expansion(name.at, variables).of(name.text, target, arguments[count:])
 
 
@@ -431,64 +487,82 @@ class _Expansion(NamedTuple):
 
     def of(self, name: str, target: Node, bodies: list[Node]) -> Node:
         """Return the expansion of a macro."""
-        result, body = self._name(_RESULT), bodies[-1]
         if name == "bind":
-            return self._binding(self.variables[0], bodies[0], body)
+            return self._binding(self.variables[0], bodies[0], bodies[-1])
         if name in ("optMap", "optFlatMap"):
-            value = self._binding(
-                self.variables[0], Node("method", self.at, (target,), "value"), body
-            )
-            there = Node("method", self.at, (target,), "hasValue")
-            then = self._call("optional.of", value) if name == "optMap" else value
-            return self._call("_?_:_", there, then, self._call("optional.none"))
-
+            return self._optional_value(name, target, bodies[-1])
         if name == "sortBy":
-            if target.kind in ("literal", "map"):
-                raise _error(
-                    self.at,
-                    "sortBy can only be applied to a list, identifier, comprehension or call",
-                    "",
-                )
-
-            given = self._name(_SORTED)
-            keys = self.of("map", given, bodies)
-            return self._binding(
-                _SORTED, target, Node("method", self.at, (given, keys), "@sortByAssociatedKeys")
-            )
-
+            return self._sorted(target, bodies)
         if name in ("all", "exists"):
-            is_all = name == "all"
-            known = result if is_all else self._call("!_", result)
-            step = self._call("_&&_" if is_all else "_||_", result, body)
-            return self._fold(
-                target,
-                self._literal(is_all),
-                self._call("@not_strictly_false", known),
-                step,
-                result,
-            )
-
-        test = bodies[0] if len(bodies) > 1 else None
-        end, start = result, Node("list", self.at, (), frozenset())
+            return self._every_or_any(name, target, bodies[-1])
         if name in ("exists_one", "existsOne"):
-            one = self._literal(1)
-            test, start, end = body, self._literal(0), self._call("_==_", result, one)
-            step = self._call("_+_", result, one)
-        elif name == "filter":
-            test, step = body, self._appended(result, self._name(self.variables[0]))
+            return self._exactly_one(target, bodies[-1])
+
+        return self._collected(name, target, bodies)
+
+    def _optional_value(self, name: str, target: Node, body: Node) -> Node:
+        """Expand `optMap` or `optFlatMap`: the body of what an optional target has, if anything."""
+        value = Node("method", self.at, (target,), "value")
+        changed = self._binding(self.variables[0], value, body)
+        if name == "optMap":
+            changed = self._call("optional.of", changed)
+
+        has_value = Node("method", self.at, (target,), "hasValue")
+        return self._call("_?_:_", has_value, changed, self._call("optional.none"))
+
+    def _sorted(self, target: Node, bodies: list[Node]) -> Node:
+        """Expand `sortBy`: the target in the order of its keys, a list of the same length."""
+        if target.kind in ("literal", "map"):
+            problem = "sortBy can only be applied to a list, identifier, comprehension or call"
+            raise _error(self.at, problem, "")
+
+        elements = self._name(_SORTED)
+        keys = self.of("map", elements, bodies)
+        order = Node("method", self.at, (elements, keys), "@sortByAssociatedKeys")
+        return self._binding(_SORTED, target, order)
+
+    def _every_or_any(self, name: str, target: Node, body: Node) -> Node:
+        """Expand `all` or `exists`: a walk that ends where the body decides."""
+        result = self._name(_RESULT)
+        is_all = name == "all"
+        if is_all:
+            undecided = result
+            step = self._call("_&&_", result, body)
+        else:
+            undecided = self._call("!_", result)
+            step = self._call("_||_", result, body)
+
+        condition = self._call("@not_strictly_false", undecided)
+        return self._fold(target, self._literal(is_all), condition, step, result)
+
+    def _exactly_one(self, target: Node, body: Node) -> Node:
+        """Expand `existsOne`: whether the elements that match are one."""
+        result = self._name(_RESULT)
+        unit = self._literal(1)
+        step = self._call("_?_:_", body, self._call("_+_", result, unit), result)
+        end = self._call("_==_", result, unit)
+        return self._fold(target, self._literal(0), self._literal(value=True), step, end)
+
+    def _collected(self, name: str, target: Node, bodies: list[Node]) -> Node:
+        """Expand `filter`, `map` or `transform…`: a list or a map that grows with each element."""
+        result = self._name(_RESULT)
+        body = bodies[-1]
+        test = bodies[0] if len(bodies) > 1 else None
+        start = Node("list", self.at, (), frozenset())
+        if name == "filter":
+            test = body
+            step = self._appended(result, self._name(self.variables[0]))
         elif name in ("map", "transformList"):
             step = self._appended(result, body)
         else:
+            start = start._replace(kind="map")
             key = [self._name(self.variables[0])] if name == "transformMap" else []
-            start, step = (
-                start._replace(kind="map"),
-                self._call("cel.@mapInsert", result, *key, body),
-            )
+            step = self._call("cel.@mapInsert", result, *key, body)
 
         if test is not None:
             step = self._call("_?_:_", test, step, result)
 
-        return self._fold(target, start, self._literal(value=True), step, end)
+        return self._fold(target, start, self._literal(value=True), step, result)
 
     def _name(self, name: str) -> Node:
         return Node("name", self.at, value=name)
