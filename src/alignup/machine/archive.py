@@ -1,10 +1,11 @@
-"""Writes tar archives, and reads chosen files out of tars, zips and folders: nothing is unpacked, no link followed.
+"""Writes tar archives, and reads chosen files out of tars, zips and folders.
 
-A snapshot is such an archive of the kernel files that discovery reads: `sysfs/kernel_files.json`
-lists them, and `alignup.machine.sysfs` reads a machine from them. The tests check that the readers
-open nothing else. No file on the list holds a host name, a serial number or a network address, with
-one exception: `proc/cpuinfo` has serial numbers on some architectures, so only the lines in
-`CPUINFO_LINES` are kept of it. Other layouts have other readers.
+Nothing is unpacked, and no link followed. A snapshot is such an archive of the kernel files that
+discovery reads: `sysfs/kernel_files.json` lists them, and `alignup.machine.sysfs` reads a machine
+from them. The tests check that the readers open nothing else. No file on the list holds a host
+name, a serial number or a network address, with one exception: `proc/cpuinfo` has serial numbers on
+some architectures, so only the lines in `CPUINFO_LINES` are kept of it. Other layouts have other
+readers.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def check_suffix(path: str | os.PathLike[str], where: str) -> Literal["w:xz", "w
 
 
 def write_archive(
-    path: str | os.PathLike[str], files: Iterable[tuple[str, bytes]], what: str
+    path: str | os.PathLike[str], files: Iterable[tuple[str, bytes]], label: str
 ) -> None:
     """Write an archive: names and contents, with no times, owners or rights of the machine in it.
 
@@ -134,14 +135,14 @@ def write_archive(
     Args:
         path: the archive.
         files: name and content of each.
-        what: what the archive is, in an error.
+        label: what the archive is, in an error.
 
     Raises:
         InputError: the suffix is unknown, or the archive cannot be written.
     """
     target = Path(path)
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode=check_suffix(target, f"the name of {what}")) as archive:
+    with tarfile.open(fileobj=packed, mode=check_suffix(target, f"the name of {label}")) as archive:
         for name, data in files:
             member = tarfile.TarInfo(name)
             member.size = len(data)
@@ -156,7 +157,7 @@ def write_archive(
         with suppress(OSError):
             beside.unlink()
         raise InputError(
-            f"cannot write {what} {os.fspath(target)!r}: {system_reason(error)}"
+            f"cannot write {label} {os.fspath(target)!r}: {system_reason(error)}"
         ) from error
 
 
@@ -170,10 +171,10 @@ def read_archive(
     tops: Collection[str],
     most_bytes: Callable[[str], int | None],
     keeps_link: Callable[[str], bool],
-    what: str = "a snapshot",
+    label: str = "a snapshot",
     node_name: str | None = None,
 ) -> Archive:
-    """Return the files of one node that an archive or a folder holds, at its top or in folders of any depth.
+    """Return the files of one node that an archive or a folder holds, at its top or deeper.
 
     A path is from the root of a node from the first of its names on that is one of `tops`. What
     lies before it tells nodes apart; an archive within the archive counts as a folder. Files of
@@ -185,30 +186,30 @@ def read_archive(
         most_bytes: returns how many bytes a file of this path may have; None: it is ignored,
             unread.
         keeps_link: returns whether the target of a link of this path is wanted.
-        what: the words of an error for what the archive should be.
+        label: the words of an error for what the archive should be.
         node_name: the node, where there are several.
 
     Raises:
         InputError: the file is no archive, or is damaged or too large, or has several nodes.
     """
     source = os.fspath(path)
-    wanted = _Wanted(tops, most_bytes, keeps_link)
+    selection = _Selection(tops, most_bytes, keeps_link)
     try:
         if Path(path).is_dir():
-            wanted.take(_folder_members(Path(path)))
+            selection.take(_folder_members(Path(path)))
         else:
             with Path(path).open("rb") as file:
-                wanted.take(_members(file, what))
+                selection.take(_members(file, label))
 
-        return _of_one_node(wanted.nodes, node_name)
+        return _of_one_node(selection.nodes, node_name)
     except InputError as error:
         raise type(error)(f"{error} at {source}") from None
     except _DAMAGE as error:
         raise InputError(
-            f"expected {what}, but the file is damaged or no archive at {source}"
+            f"expected {label}, but the file is damaged or no archive at {source}"
         ) from error
     except OSError as error:
-        raise InputError(f"cannot read {what} at {source}: {system_reason(error)}") from error
+        raise InputError(f"cannot read {label} at {source}: {system_reason(error)}") from error
 
 
 class _Member(Record):
@@ -224,7 +225,7 @@ class _Member(Record):
     read: Callable[[], bytes]
 
 
-class _Wanted:
+class _Selection:
     """Picks the members that are wanted, by the folder that is the root of their node."""
 
     def __init__(
@@ -233,45 +234,57 @@ class _Wanted:
         most_bytes: Callable[[str], int | None],
         keeps_link: Callable[[str], bool],
     ) -> None:
-        self._tops, self._most_bytes, self._keeps_link = tops, most_bytes, keeps_link
+        self._tops = tops
+        self._most_bytes = most_bytes
+        self._keeps_link = keeps_link
         self._kept = 0
         self.nodes: defaultdict[str, Archive] = defaultdict(lambda: Archive({}, {}))
 
     def take(self, members: Iterable[_Member], within: str = "") -> None:
-        """Keep what is wanted; `within` is the path of the archive that these are in, if it is in another one."""
+        """Keep what is wanted.
+
+        `within` is the path of the archive that these are in, if it is in another one.
+        """
         for member in members:
             names = [name for name in member.path.split("/") if name not in {"", "."}]
-            place = next((place for place, name in enumerate(names) if name in self._tops), None)
             if ".." in names or not names:
                 continue
+
+            place = next((place for place, name in enumerate(names) if name in self._tops), None)
             if place is None:
                 is_small = member.link is None and member.size <= _MOST_NESTED
                 if is_small and not within and _NESTED.search(names[-1]):
                     self._take_nested(member.read(), "/".join(names))
                 continue
 
-            path, root = (
-                "/".join(names[place:]),
-                within + "".join(f"{name}/" for name in names[:place]),
-            )
+            path = "/".join(names[place:])
+            root = within + "".join(f"{name}/" for name in names[:place])
             if member.link is not None:
                 if self._keeps_link(path):
                     self.nodes[root].links[path] = member.link
-            elif (most := self._most_bytes(path)) is not None:
-                self._kept += member.size
-                if member.size > most or self._kept > _MOST_KEPT:
-                    raise tarfile.ReadError(f"{path} is larger than such a file can be")
-                self.nodes[root].files[path] = member.read()
+                continue
+
+            limit = self._most_bytes(path)
+            if limit is None:
+                continue
+
+            self._kept += member.size
+            if member.size > limit or self._kept > _MOST_KEPT:
+                raise tarfile.ReadError(f"{path} is larger than such a file can be")
+            self.nodes[root].files[path] = member.read()
 
     def _take_nested(self, data: bytes, path: str) -> None:
-        """Take what an archive in the archive has, as must-gather packs a node's files; all of it or nothing."""
+        """Take what an archive in the archive has, as must-gather packs a node's files.
+
+        All of it is taken, or nothing.
+        """
         root = f"{_NESTED.sub('', path).removesuffix('/sysinfo')}/"
         try:
             self.take(_members(io.BytesIO(data), path), root)
         except (*_DAMAGE, InputError):
             warn(f"passed over, since it is damaged: {path}")
-            for one in [one for one in self.nodes if one.startswith(root)]:
-                del self.nodes[one]
+            for node_root in [node_root for node_root in self.nodes if node_root.startswith(root)]:
+                del self.nodes[node_root]
 
 
 def _of_one_node(nodes: dict[str, Archive], node_name: str | None) -> Archive:
@@ -281,36 +294,47 @@ def _of_one_node(nodes: dict[str, Archive], node_name: str | None) -> Archive:
         InputError: there are several nodes, or those that are there are named, and the name is that
             of none.
     """
-    ordered = sorted(nodes)
-    above = {root for root, after in pairwise(ordered) if after.startswith(root)}
-    found = [root for root in ordered if root not in above]
-    chosen = found
-    if node_name is not None and (len(found) > 1 or any("nodes/" in root for root in found)):
-        # the first part of a host's name, or sosreport-NAME-CASE-DATE-WORD
-        name = re.escape(node_name)
-        near = re.compile(
-            rf"(?:^|/)(?:{name}\.|sosreport-{name}(?:\.[^/]*?)?-(?:\d+-)?\d{{4}}-\d\d-\d\d-)"
-        )
-        chosen = [root for root in found if node_name in root.split("/")] or [
-            one for one in found if near.search(one)
-        ]
+    all_roots = sorted(nodes)
+    above = {root for root, after in pairwise(all_roots) if after.startswith(root)}
+    roots = [root for root in all_roots if root not in above]
+    if not roots:
+        return Archive({}, {})
 
-    if len(chosen) > 1 or (found and not chosen):
-        names = some_of([root.rstrip("/") or "its top" for root in found])
+    chosen = roots
+    if node_name is not None and (len(roots) > 1 or any("nodes/" in root for root in roots)):
+        chosen = _roots_of(roots, node_name)
+
+    if len(chosen) != 1:
+        names = some_of([root.rstrip("/") or "its top" for root in roots])
         raise InputError(
             f"expected the files of one node, got those of {names}; --node-name NAME chooses one"
         )
 
-    read = Archive({}, {}, chosen[0].rstrip("/").rpartition("/")[2] if chosen else "")
-    for root in ordered if chosen else ():
-        if chosen[0].startswith(root):
-            read.files.update(nodes[root].files)
-            read.links.update(nodes[root].links)
+    node_root = chosen[0]
+    archive = Archive({}, {}, node_root.rstrip("/").rpartition("/")[2])
+    for root in all_roots:
+        if node_root.startswith(root):
+            archive.files.update(nodes[root].files)
+            archive.links.update(nodes[root].links)
 
-    return read
+    return archive
 
 
-def _members(file: IO[bytes], what: str) -> Iterator[_Member]:
+def _roots_of(roots: list[str], node_name: str) -> list[str]:
+    """Return the roots of a node: those with a folder of its name, else those named after it."""
+    named = [root for root in roots if node_name in root.split("/")]
+    if named:
+        return named
+
+    # the first part of a host's name, or sosreport-NAME-CASE-DATE-WORD
+    name = re.escape(node_name)
+    alike = re.compile(
+        rf"(?:^|/)(?:{name}\.|sosreport-{name}(?:\.[^/]*?)?-(?:\d+-)?\d{{4}}-\d\d-\d\d-)"
+    )
+    return [root for root in roots if alike.search(root)]
+
+
+def _members(file: IO[bytes], label: str) -> Iterator[_Member]:
     """Yield the members of an archive, read to its checksum at the end.
 
     Raises:
@@ -322,10 +346,13 @@ def _members(file: IO[bytes], what: str) -> Iterator[_Member]:
         yield from _zip_members(file)
         return
 
-    module = next(
-        (module for magic, module in _COMPRESSIONS.items() if head.startswith(magic)), None
-    )
-    stream = _Forward(file if module is None else module.open(file), what)
+    unpacked = file
+    for magic, module in _COMPRESSIONS.items():
+        if head.startswith(magic):
+            unpacked = module.open(file)
+            break
+
+    stream = _Forward(unpacked, label)
     yield from _tar_members(stream)
     while stream.read(_CHUNK):
         pass
@@ -350,11 +377,14 @@ def _zip_members(file: IO[bytes]) -> Iterator[_Member]:
                 raise zipfile.BadZipFile(
                     f"{info.filename} is compressed in another way than deflate"
                 )
+            if info.is_dir():
+                continue
+
             read = partial(_zip_content, archive, info)
-            is_link = stat.S_ISLNK(info.external_attr >> 16) and info.file_size <= _MOST_EXTENSION
-            if not info.is_dir():
-                link = read().decode("utf-8", "replace") if is_link else None
-                yield _Member(info.filename, info.file_size, link, read)
+            link = None
+            if stat.S_ISLNK(info.external_attr >> 16) and info.file_size <= _MOST_EXTENSION:
+                link = read().decode("utf-8", "replace")
+            yield _Member(info.filename, info.file_size, link, read)
 
 
 def _zip_content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
@@ -366,10 +396,12 @@ def _zip_content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 class _Forward:
     """A stream that tarfile reads forward, and back by less than a chunk; of bounded length."""
 
-    def __init__(self, stream: IO[bytes], what: str) -> None:
-        self._stream, self._what = stream, what
+    def __init__(self, stream: IO[bytes], label: str) -> None:
+        self._stream = stream
+        self._label = label
         self._kept = b""
-        self._start = self._at = 0
+        self._start = 0
+        self._at = 0
 
     def tell(self) -> int:
         """Return the place of the next byte."""
@@ -377,11 +409,15 @@ class _Forward:
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Go to a place."""
-        target = offset + (self._at if whence == os.SEEK_CUR else 0)
+        target = offset
+        if whence == os.SEEK_CUR:
+            target += self._at
+
         if target < self._start:
             raise tarfile.ReadError("a member does not come after the one before it")
         while target > self._at and self.read(min(target - self._at, _CHUNK)):
             pass
+
         self._at = min(target, self._at)
         return self._at
 
@@ -393,15 +429,13 @@ class _Forward:
         """
         missing = self._at + size - self._start - len(self._kept)
         while missing > 0 and (chunk := self._stream.read(max(missing, _CHUNK))):
-            before = max(0, self._at - self._start - _CHUNK)
-            self._kept, self._start, missing = (
-                self._kept[before:] + chunk,
-                self._start + before,
-                missing - len(chunk),
-            )
+            missing -= len(chunk)
+            dropped = max(0, self._at - self._start - _CHUNK)
+            self._kept = self._kept[dropped:] + chunk
+            self._start += dropped
             if self._start + len(self._kept) > _MAX_UNPACKED:
                 raise InputError(
-                    f"{self._what} may have up to {_MAX_UNPACKED} bytes, and this has more"
+                    f"{self._label} may have up to {_MAX_UNPACKED} bytes, and this has more"
                 )
 
         place = self._at - self._start
@@ -420,22 +454,31 @@ class _Header(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """Return the header in a block; blocks that are no plain file, folder or link are left to tarfile."""
+        """Return the header in a block.
+
+        Blocks that are no plain file, folder or link are left to tarfile.
+        """
         try:
             size = int(buf[_SIZE].strip(b" \0") or b"0", 8)
         except ValueError:
             size = -1
+
         if size < 0 or buf[_TYPE] not in _PLAIN_TYPES or buf[_TAR_MAGIC] != _USTAR:
             return super().frombuf(buf, encoding, errors)
+
         prefix = _text(buf[_PREFIX])
-        header = cls(f"{prefix}/{_text(buf[_NAME])}" if prefix else _text(buf[_NAME]))
+        name = _text(buf[_NAME])
+        header = cls(f"{prefix}/{name}" if prefix else name)
         header.size = size
         header.type = bytes(buf[_TYPE])
         header.linkname = _text(buf[_LINK])
         return header
 
     def _proc_member(self, archive: tarfile.TarFile) -> Self | None:
-        """Go on to the member that an extended header is about; tarfile says that subclasses may override this."""
+        """Go on to the member that an extended header is about.
+
+        tarfile says that subclasses may override this.
+        """
         if self.type in _EXTENSIONS:
             file: Any = archive.fileobj
             data = file.read(_MOST_EXTENSION + 1)
@@ -444,8 +487,10 @@ class _Header(tarfile.TarInfo):
                 raise tarfile.ReadError(
                     "an extended header is larger, or has a longer number, than a path needs"
                 )
-        found: Self | None = super()._proc_member(archive)  # type: ignore[misc]  # the stubs leave it out
-        return found
+
+        # the stubs leave it out
+        member: Self | None = super()._proc_member(archive)  # type: ignore[misc]
+        return member
 
 
 def _text(field: bytes | bytearray) -> str:
@@ -462,10 +507,13 @@ def _tar_members(stream: _Forward) -> Iterator[_Member]:
             # a negative size would lead back to where one was before
             if member.size < 0 or member.offset <= last:
                 raise tarfile.ReadError("a member does not come after the one before it")
+
             last = member.offset
-            if member.issym() or (member.isreg() and not member.issparse()):
-                link = member.linkname if member.issym() else None
-                yield _Member(member.name, member.size, link, partial(_tar_content, stream, member))
+            read = partial(_tar_content, stream, member)
+            if member.issym():
+                yield _Member(member.name, member.size, member.linkname, read)
+            elif member.isreg() and not member.issparse():
+                yield _Member(member.name, member.size, None, read)
 
 
 def _tar_content(stream: _Forward, member: tarfile.TarInfo) -> bytes:
@@ -478,7 +526,7 @@ def _tar_content(stream: _Forward, member: tarfile.TarInfo) -> bytes:
 
 
 def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
-    """Pack the kernel files beneath `root` that discovery reads, and nothing else; return how many they were.
+    """Pack the kernel files beneath `root` that discovery reads, and nothing else.
 
     Equal files make an equal archive. It is written beside `path` and then moved there, so that it
     is whole or not there.
@@ -486,6 +534,9 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
     Args:
         root: A directory with `sys` and `proc` in it.
         path: The archive to write; its suffix (.tar.xz, .tar.gz or .tgz) says how it is compressed.
+
+    Returns:
+        How many files they were.
 
     Raises:
         InputError: the suffix is another, `root` cannot be read, there are no kernel files, or
@@ -503,35 +554,39 @@ def take_snapshot(root: str | os.PathLike[str], path: str | os.PathLike[str]) ->
 
 
 def load_snapshot(path: str | os.PathLike[str], node_name: str | None = None) -> KernelTree:
-    """Return the kernel files that an archive or a folder holds, as `read_archive` finds those of a node.
+    """Return the kernel files that an archive or a folder holds of one node.
 
-    Other files are ignored, unread. A link in `sys/bus/pci/devices` stands for the files it leads
-    to.
+    `read_archive` finds them. Other files are ignored, unread. A link in `sys/bus/pci/devices`
+    stands for the files it leads to.
 
     Raises:
         InputError: the file is no archive, is damaged or too large, or has no kernel files in it,
             or those of several machines, of which none has that name.
     """
     source = os.fspath(path)
-    tree = kernel_tree(
-        read_archive(path, ROOT_TOPS, kernel_file_size, is_pci_link, node_name=node_name), source
-    )
-    if tree is None:
-        if Path(path).is_dir():
-            return DirectoryTree(path)
-        packs = (
-            "`alignup machine --snapshot FILE` or `tar czf FILE -C / sys/devices/system` packs them"
-        )
-        raise InputError(f"no files of sys and proc in the snapshot {source}; {packs}")
+    archive = read_archive(path, ROOT_TOPS, kernel_file_size, is_pci_link, node_name=node_name)
+    tree = kernel_tree(archive, source)
+    if tree is not None:
+        return tree
+    if Path(path).is_dir():
+        return DirectoryTree(path)
 
-    return tree
+    raise InputError(
+        f"no files of sys and proc in the snapshot {source}; `alignup machine --snapshot FILE` or "
+        "`tar czf FILE -C / sys/devices/system` packs them"
+    )
 
 
 def kernel_file_size(name: str) -> int | None:
-    """Return how many bytes a file may have by its path from the root; None: discovery does not read it."""
+    """Return how many bytes a file may have by its path from the root.
+
+    None: discovery does not read it.
+    """
     # a link in `sys/bus/pci/devices` may lead to the folder that it is in
     is_target = name.startswith("sys/devices/pci") and posixpath.basename(name) in pci_names()
-    return largest_size(name) if is_kernel_file(name) or is_target else None
+    if is_target or is_kernel_file(name):
+        return largest_size(name)
+    return None
 
 
 def is_pci_link(name: str) -> bool:
@@ -540,23 +595,27 @@ def is_pci_link(name: str) -> bool:
 
 
 def kernel_tree(archive: Archive, source: str) -> MemoryTree | None:
-    """Return the kernel files of an archive that was read with `kernel_file_size`; None if it has none."""
+    """Return the kernel files of an archive, read with `kernel_file_size`; None if it has none."""
     files = {name: data.decode("ascii", "replace") for name, data in archive.files.items()}
     for link, target in archive.links.items():
         folder = posixpath.normpath(posixpath.join(PCI_FOLDER, target))
         for name in pci_names():
             if f"{folder}/{name}" in files:
                 files[f"{link}/{name}"] = files[f"{folder}/{name}"]
-    kept = {name: kept_text(name, text) for name, text in files.items() if is_kernel_file(name)}
-    return MemoryTree(source, kept) if kept else None
+
+    kernel_files = {
+        name: kept_text(name, text) for name, text in files.items() if is_kernel_file(name)
+    }
+    if not kernel_files:
+        return None
+    return MemoryTree(source, kernel_files)
 
 
 @cache
 def patterns() -> tuple[str, ...]:
-    """Return the paths from the root, with the shell's wildcards; a wildcard never spans a slash."""
-    return tuple(
-        json.loads(Path(__file__).with_name("sysfs").joinpath("kernel_files.json").read_bytes())
-    )
+    """Return the paths from the root, with the shell's wildcards, which never span a slash."""
+    path = Path(__file__).with_name("sysfs") / "kernel_files.json"
+    return tuple(json.loads(path.read_bytes()))
 
 
 @cache
@@ -569,22 +628,28 @@ def pci_names() -> frozenset[str]:
 
 @cache
 def _by_name() -> dict[str, list[re.Pattern[str]]]:
-    """Return the patterns as regular expressions, by the name, without wildcards, that they all end in."""
-    found: dict[str, list[re.Pattern[str]]] = {}
+    """Return the patterns as regular expressions, by the name that they end in.
+
+    That name has no wildcards.
+    """
+    expressions: dict[str, list[re.Pattern[str]]] = {}
     for pattern in patterns():
         expression = re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\[0\-9\]", "[0-9]")
-        found.setdefault(pattern.rpartition("/")[2], []).append(re.compile(expression))
-    return found
+        _, _, name = pattern.rpartition("/")
+        expressions.setdefault(name, []).append(re.compile(expression))
+
+    return expressions
 
 
 def is_kernel_file(path: str) -> bool:
     """Return whether a path from the root is one that discovery reads."""
     # by name first, since an archive has thousands of paths
-    return any(pattern.fullmatch(path) for pattern in _by_name().get(path.rpartition("/")[2], ()))
+    _, _, name = path.rpartition("/")
+    return any(expression.fullmatch(path) for expression in _by_name().get(name, ()))
 
 
 def find_kernel_files(tree: KernelTree) -> Iterator[tuple[str, str]]:
-    """Yield (path, text) of every file in `tree` that discovery reads, in the order of the patterns."""
+    """Yield (path, text) of each file in `tree` that discovery reads, in the order of patterns."""
     for pattern in patterns():
         for path in sorted(_matches(tree, pattern.split("/"))):
             text = tree.read(path)
@@ -596,15 +661,14 @@ def _matches(tree: KernelTree, pattern: list[str]) -> list[str]:
     """Return the paths that may match; those without wildcards may not exist."""
     paths = [""]
     for part in pattern:
-        if _WILD.search(part):
-            paths = [
-                f"{folder}/{name}"
-                for folder in paths
-                for name in tree.names(folder)
-                if fnmatchcase(name, part)
-            ]
-        else:
-            paths = [f"{folder}/{part}" if folder else part for folder in paths]
+        folders, paths = paths, []
+        for folder in folders:
+            prefix = f"{folder}/" if folder else ""
+            names: Iterable[str] = (part,)
+            if _WILD.search(part):
+                names = (name for name in tree.names(folder) if fnmatchcase(name, part))
+            paths += [prefix + name for name in names]
+
     return paths
 
 
@@ -613,4 +677,4 @@ def kept_text(path: str, text: str) -> str:
     if path != "proc/cpuinfo":
         return text
     # not line by line: there may be millions
-    return "".join(f"{found[0]}\n" for found in _KEPT.finditer(text))
+    return "".join(f"{line[0]}\n" for line in _KEPT.finditer(text))

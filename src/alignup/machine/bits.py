@@ -25,6 +25,7 @@ def bit_set(numbers: Iterable[int]) -> int:
     bits = 0
     for number in numbers:
         bits |= 1 << number
+
     return bits
 
 
@@ -34,6 +35,7 @@ def bit_numbers(bits: int) -> Iterator[int]:
         # to change a long int takes time that grows with its length, so word by word
         yield from _bit_numbers_of_words(bits.to_bytes((bits.bit_length() + 7) // 8, "little"))
         return
+
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -51,24 +53,25 @@ def _bit_numbers_of_words(data: bytes) -> Iterator[int]:
 
 def ids_of(bits: int, ids: Iterable[int]) -> tuple[int, ...]:
     """Return those ids of which the positions are in a bit set."""
-    return tuple([one for bit, one in enumerate(ids) if bits >> bit & 1])
+    return tuple([identity for bit, identity in enumerate(ids) if bits >> bit & 1])
 
 
 def overlapping(sets: Iterable[int], bits: int) -> int:
-    """Return the positions of the bit sets that have something in common with another one, as a bit set.
+    """Return as a bit set the positions of the bit sets that have something in common with `bits`.
 
     >>> overlapping([0b0011, 0b1100, 0b0110], 0b0010)
     5
     """
-    return bit_set(position for position, one in enumerate(sets) if one & bits)
+    return bit_set(position for position, members in enumerate(sets) if members & bits)
 
 
 def unions(sets: Iterable[tuple[_Key, int]]) -> dict[_Key, int]:
-    """Return by key the union of the bit sets that have it, in the order in which keys come first."""
-    found: dict[_Key, int] = {}
+    """Return by key the union of the bit sets that have it; keys stay in their order."""
+    by_key: dict[_Key, int] = {}
     for key, bits in sets:
-        found[key] = found.get(key, 0) | bits
-    return found
+        by_key[key] = by_key.get(key, 0) | bits
+
+    return by_key
 
 
 def union(sets: Iterable[int]) -> int:

@@ -1,4 +1,4 @@
-"""Holds sets of CPU numbers, `CPUSet`: their arithmetic, and their text form, the CPU list (`0-3,8`).
+"""Holds sets of CPU numbers, `CPUSet`: their arithmetic, and their text form, as in `0-3,8`.
 
 The CPUs of a machine are read, and given to containers, elsewhere. Inside the providers a set is an
 int whose bit i is the CPU that the kernel numbers i; a `CPUSet` is the public form of that int.
@@ -30,7 +30,9 @@ _LONGEST_LIST: Final = 4 * CPU_LIMIT
 
 
 class CPUSet(AbstractSet[int]):
-    """An immutable, hashable set of CPU numbers: ascending when iterated, equal to any set of the same ints.
+    """An immutable, hashable set of CPU numbers, ascending when iterated.
+
+    It equals any set of the same ints.
 
     >>> cpus = CPUSet([0, 1, 2, 8])
     >>> str(cpus), int(cpus), 8 in cpus, len(cpus)
@@ -71,17 +73,19 @@ class CPUSet(AbstractSet[int]):
         """
         if bits < 0:
             raise InputError.at("a set of CPUs", "a bit set that is not negative", bits)
-        made = cls.__new__(cls)
-        made._bits = bits  # noqa: SLF001  # past __init__, which would count bit by bit
-        return made
+
+        cpus = cls.__new__(cls)
+        cpus._bits = bits  # noqa: SLF001  # past __init__, which would count bit by bit
+        return cpus
 
     @classmethod
     def parse(cls, text: str, where: str = "a CPU list") -> CPUSet:
-        """Return the set that a CPU list describes, as the kernel and `reservedSystemCPUs` write them.
+        """Return the set that a CPU list describes.
 
-        Numbers and ranges are separated by commas, in any order, and may overlap; a range may have
-        a stride, as in taskset's `0-31:2`. White space around the whole is ignored, since files in
-        sysfs end in a newline. An empty list is the empty set.
+        The kernel and `reservedSystemCPUs` write such lists. Numbers and ranges are separated by
+        commas, in any order, and may overlap; a range may have a stride, as in taskset's `0-31:2`.
+        White space around the whole is ignored, since files in sysfs end in a newline. An empty
+        list is the empty set.
 
         Args:
             text: the list, such as `0-3,8`.
@@ -95,6 +99,7 @@ class CPUSet(AbstractSet[int]):
         stripped = text.strip()
         if len(stripped) > _LONGEST_LIST:
             raise InputError.at(where, f"a CPU list of up to {_LONGEST_LIST} characters", stripped)
+
         if stripped:
             # some lists repeat themselves
             for part in dict.fromkeys(stripped.split(",")):
@@ -118,44 +123,41 @@ class CPUSet(AbstractSet[int]):
         return isinstance(cpu, int) and cpu >= 0 and bool(self._bits >> cpu & 1)
 
     def __eq__(self, other: object) -> bool:
-        return self._bits == other._bits if isinstance(other, CPUSet) else super().__eq__(other)
+        if isinstance(other, CPUSet):
+            return self._bits == other._bits
+        return super().__eq__(other)
 
     def __hash__(self) -> int:
         # equal to the hash of the frozenset that it is equal to
         return hash(frozenset(self))
 
     def __le__(self, other: AbstractSet[object]) -> bool:
-        return not self._bits & ~other._bits if isinstance(other, CPUSet) else super().__le__(other)
+        if isinstance(other, CPUSet):
+            return not self._bits & ~other._bits
+        return super().__le__(other)
 
+    # what the library's methods return is made by our constructor
     def __and__(self, other: AbstractSet[object]) -> CPUSet:
-        return (
-            CPUSet.from_int(self._bits & other._bits)
-            if isinstance(other, CPUSet)
-            else super().__and__(other)
-        )  # type: ignore[return-value]  # made by our constructor
+        if isinstance(other, CPUSet):
+            return CPUSet.from_int(self._bits & other._bits)
+        return super().__and__(other)  # type: ignore[return-value]
 
     # the library's types let the union of sets be of mixed elements; a set of CPUs holds nothing
     # else
     def __or__(self, other: AbstractSet[int]) -> CPUSet:  # type: ignore[override]
-        return (
-            CPUSet.from_int(self._bits | other._bits)
-            if isinstance(other, CPUSet)
-            else super().__or__(other)
-        )  # type: ignore[return-value]
+        if isinstance(other, CPUSet):
+            return CPUSet.from_int(self._bits | other._bits)
+        return super().__or__(other)  # type: ignore[return-value]
 
     def __sub__(self, other: AbstractSet[int | None]) -> CPUSet:
-        return (
-            CPUSet.from_int(self._bits & ~other._bits)
-            if isinstance(other, CPUSet)
-            else super().__sub__(other)
-        )  # type: ignore[return-value]
+        if isinstance(other, CPUSet):
+            return CPUSet.from_int(self._bits & ~other._bits)
+        return super().__sub__(other)  # type: ignore[return-value]
 
     def __xor__(self, other: AbstractSet[int]) -> CPUSet:  # type: ignore[override]
-        return (
-            CPUSet.from_int(self._bits ^ other._bits)
-            if isinstance(other, CPUSet)
-            else super().__xor__(other)
-        )  # type: ignore[return-value]
+        if isinstance(other, CPUSet):
+            return CPUSet.from_int(self._bits ^ other._bits)
+        return super().__xor__(other)  # type: ignore[return-value]
 
     def __str__(self) -> str:
         """Return the CPU list: runs as ranges, ascending, `` when empty."""
@@ -167,9 +169,14 @@ class CPUSet(AbstractSet[int]):
             bits >>= skipped
             run = (~bits & (bits + 1)).bit_length() - 1
             first = base + skipped
-            parts.append(str(first) if run == 1 else f"{first}-{first + run - 1}")
+            if run == 1:
+                parts.append(str(first))
+            else:
+                parts.append(f"{first}-{first + run - 1}")
+
             bits >>= run
             base = first + run
+
         return ",".join(parts)
 
     def __repr__(self) -> str:
@@ -180,10 +187,14 @@ def _part_bits(part: str, where: str) -> int:
     """Return the bits of one part of a CPU list: `8`, `0-3` or `0-31:2`."""
     span, colon, stride_text = part.partition(":")
     first_text, dash, last_text = span.partition("-")
-    numbers = [first_text, last_text if dash else first_text, stride_text if colon else "1"]
-    if (colon and not dash) or not all(
-        text.isascii() and text.isdigit() and len(text) < _SHOWN for text in numbers
-    ):
+    if not dash:
+        last_text = first_text
+    if not colon:
+        stride_text = "1"
+
+    numbers = (first_text, last_text, stride_text)
+    are_numbers = all(text.isascii() and text.isdigit() and len(text) < _SHOWN for text in numbers)
+    if (colon and not dash) or not are_numbers:
         raise InputError.at(where, "a CPU number or range such as 8 or 0-3", part[:_SHOWN])
 
     first, last, stride = map(int, numbers)
@@ -195,7 +206,8 @@ def _part_bits(part: str, where: str) -> int:
         return (1 << last + 1) - (1 << first)
 
     # twice as many at each step
-    bits, width = 1, stride
+    bits = 1
+    width = stride
     while width <= last - first:
         bits |= bits << width
         width *= 2

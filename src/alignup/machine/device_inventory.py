@@ -1,4 +1,4 @@
-"""Holds the records of a device, and of a machine with what came with it, and reads and writes inventories.
+"""Holds the records of a device and of a machine with its devices; reads and writes inventories.
 
 An inventory is the devices of each resource, and their NUMA nodes. `LoadedMachine` has a kubelet's
 configuration and example pods too, where a machine came with them.
@@ -73,7 +73,7 @@ PreferredSets = Mapping[str, Sequence[Sequence[str]]]
 def decode_inventory(
     inventory: object, machine: Machine, where: str = "devices"
 ) -> dict[str, tuple[Device, ...]]:
-    """Return the devices of each resource, from `{"resource": [{"id", "numa", "healthy"}]}` as JSON has it.
+    """Return the devices of each resource, from `{"resource": [{"id", "numa", "healthy"}]}`.
 
     `numa` is a list of kernel NUMA node ids, or one id; null or absent means that the plugin
     reported no topology. `healthy` is true when absent. NUMA nodes that the machine lacks are
@@ -90,23 +90,24 @@ def decode_inventory(
     if not isinstance(inventory, Mapping):
         raise InputError.at(where, "a mapping of resources to lists of devices", inventory)
 
-    found = {}
+    by_resource = {}
     for resource, entries in inventory.items():
         place = f"{where}[{resource!r}]"
         if not isinstance(resource, str) or not resource:
             raise InputError.at(where, "the name of a resource", resource)
         if not isinstance(entries, Sequence) or isinstance(entries, str | bytes):
             raise InputError.at(place, "a list of devices", entries)
-        devices = tuple(_device(entry, f"{place}[{index}]") for index, entry in enumerate(entries))
-        found[resource] = checked_devices(devices, machine, place)
 
-    return found
+        devices = tuple(_device(entry, f"{place}[{index}]") for index, entry in enumerate(entries))
+        by_resource[resource] = checked_devices(devices, machine, place)
+
+    return by_resource
 
 
 def decode_preferred_sets(
     sets: object, inventory: Inventory, where: str = "preferredSets"
 ) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Return the sets of devices that go well together, from `{"resource": [[id, ...], ...]}` as JSON has it.
+    """Return the sets of devices that go well together, from `{"resource": [[id, ...], ...]}`.
 
     Args:
         sets: the decoded JSON or YAML.
@@ -120,22 +121,23 @@ def decode_preferred_sets(
     if not isinstance(sets, Mapping):
         raise InputError.at(where, "a mapping of resources to lists of sets", sets)
 
-    found = {}
-    for resource, wanted in sets.items():
-        known = {device.id for device in inventory.get(resource, ())}
+    preferred_sets = {}
+    for resource, entries in sets.items():
+        device_ids = {device.id for device in inventory.get(resource, ())}
         place = f"{where}[{resource!r}]"
-        if not isinstance(wanted, list) or not all(isinstance(ids, list) for ids in wanted):
-            raise InputError.at(place, "a list of lists of device ids", wanted)
-        for ids in wanted:
-            if not all(isinstance(identity, str) and identity in known for identity in ids):
-                shown = [identity[:_SHOWN_LETTERS] for identity in sorted(known)]
+        if not isinstance(entries, list) or not all(isinstance(ids, list) for ids in entries):
+            raise InputError.at(place, "a list of lists of device ids", entries)
+
+        for ids in entries:
+            if not all(isinstance(identity, str) and identity in device_ids for identity in ids):
+                shown = [identity[:_SHOWN_LETTERS] for identity in sorted(device_ids)]
                 raise InputError.at(
                     place, f"device ids of {resource!r} ({some_of(shown, _SHOWN_IDS)})", ids
                 )
 
-        found[resource] = tuple(tuple(ids) for ids in wanted)
+        preferred_sets[resource] = tuple(tuple(ids) for ids in entries)
 
-    return found
+    return preferred_sets
 
 
 def inventory_to_dict(inventory: Inventory) -> dict[str, list[dict[str, Any]]]:
@@ -146,17 +148,22 @@ def inventory_to_dict(inventory: Inventory) -> dict[str, list[dict[str, Any]]]:
 
 
 def _device_to_dict(device: Device) -> dict[str, Any]:
-    nodes = (UNKNOWN_NUMA_NODE,) if device.has_only_unknown_nodes else device.numa_nodes
-    told: dict[str, Any] = {"id": device.id, "numa": None if nodes is None else list(nodes)}
-    return (
-        told
-        | ({} if device.healthy else {"healthy": False})
-        | ({"pci": device.pci} if device.pci else {})
-    )
+    entry: dict[str, Any] = {"id": device.id, "numa": None}
+    if device.has_only_unknown_nodes:
+        entry["numa"] = [UNKNOWN_NUMA_NODE]
+    elif device.numa_nodes is not None:
+        entry["numa"] = list(device.numa_nodes)
+
+    if not device.healthy:
+        entry["healthy"] = False
+    if device.pci:
+        entry["pci"] = device.pci
+
+    return entry
 
 
 def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> tuple[Device, ...]:
-    """Return devices that are near to NUMA nodes of this machine only, after checking that no id comes twice.
+    """Return devices that are near to NUMA nodes of this machine only.
 
     Plugins report -1, or a node that does not exist; like a kubelet, which finds no device there,
     this ignores such nodes, and warns of them. A resource whose devices name no other nodes counts
@@ -166,34 +173,35 @@ def checked_devices(devices: Iterable[Device], machine: Machine, where: str) -> 
         InputError: an id comes twice.
     """
     nodes = {node.id for node in machine.numa_nodes}
-    found: dict[str, Device] = {}
+    checked: dict[str, Device] = {}
     unknown: set[int] = set()
-    for index, device in enumerate(devices):
-        if device.id in found:
-            raise InputError.at(
-                f"{where}[{index}].id", "an id that no other device of the resource has", device.id
-            )
+    for index, reported in enumerate(devices):
+        if reported.id in checked:
+            place = f"{where}[{index}].id"
+            expected = "an id that no other device of the resource has"
+            raise InputError.at(place, expected, reported.id)
 
-        strange = set(device.numa_nodes or ()) - nodes
-        if strange:
-            unknown |= strange
-            known = tuple(node for node in device.numa_nodes or () if node in nodes)
-            # from here on it is that one
-            device = replace(device, numa_nodes=known, has_only_unknown_nodes=not known)  # noqa: PLW2901
+        device = reported
+        unknown_to_machine = set(reported.numa_nodes or ()) - nodes
+        if unknown_to_machine:
+            unknown |= unknown_to_machine
+            existing = tuple(node for node in reported.numa_nodes or () if node in nodes)
+            device = replace(reported, numa_nodes=existing, has_only_unknown_nodes=not existing)
 
-        found[device.id] = device
+        checked[device.id] = device
 
     if unknown:
-        here, there = (
-            some_of([str(node) for node in sorted(some)], _SHOWN_NODES) for some in (unknown, nodes)
+        machine_ids = some_of([str(node) for node in sorted(nodes)], _SHOWN_NODES)
+        unknown_ids = some_of([str(node) for node in sorted(unknown)], _SHOWN_NODES)
+        sentence = (
+            f"{where} names NUMA nodes that this machine ({machine_ids}) does not have: "
+            f"{unknown_ids}; ignored, as a kubelet does"
         )
-        warn(
-            f"{where} names NUMA nodes that this machine ({there}) does not have: {here}; "
-            "ignored, as a kubelet does"
-            f"{'' if any(one.numa_nodes for one in found.values()) else _NO_HINT}"
-        )
+        if not any(device.numa_nodes for device in checked.values()):
+            sentence += _NO_HINT
+        warn(sentence)
 
-    return tuple(found.values())
+    return tuple(checked.values())
 
 
 def _device(entry: object, where: str) -> Device:
@@ -230,28 +238,34 @@ def _numa_nodes(value: Any, where: str) -> tuple[int, ...] | None:
         return (value,)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise InputError.at(where, "a list of NUMA node ids, or null", value)
+
     for node in value:
         if not isinstance(node, int) or isinstance(node, bool):
             raise InputError.at(where, "a NUMA node id", node)
+
     return tuple(value)
 
 
-def devices_near(told: Iterable[tuple[str, str, Iterable[int]]]) -> dict[str, tuple[Device, ...]]:
-    """Return devices by resource, both sorted; one that is told of several times is near the NUMA nodes of all.
+def devices_near(
+    reports: Iterable[tuple[str, str, Iterable[int]]],
+) -> dict[str, tuple[Device, ...]]:
+    """Return devices by resource, both sorted.
+
+    A device that comes several times is near the NUMA nodes of all reports of it.
 
     Args:
-        told: resource, id, and kernel ids of NUMA nodes; a device with none has no topology.
+        reports: resource, id, and kernel ids of NUMA nodes; a device with none has no topology.
     """
-    found: dict[str, dict[str, set[int]]] = {}
-    for resource, identity, nodes in told:
-        found.setdefault(resource, {}).setdefault(identity, set()).update(nodes)
+    nodes_by_resource: dict[str, dict[str, set[int]]] = {}
+    for resource, identity, nodes in reports:
+        nodes_by_resource.setdefault(resource, {}).setdefault(identity, set()).update(nodes)
 
     return {
         resource: tuple(
             Device(identity, tuple(sorted(nodes)) or None)
             for identity, nodes in sorted(ids.items())
         )
-        for resource, ids in sorted(found.items())
+        for resource, ids in sorted(nodes_by_resource.items())
     }
 
 
@@ -274,10 +288,11 @@ def nearest_cpu_nodes(machine: Machine, numa_id: int) -> tuple[int, ...]:
 
     candidates = [index for index, cpus in enumerate(machine.node_cpus) if cpus]
     row = machine.numa_nodes[position].distances
-    shortest = min((row[index] for index in candidates), default=0) if row else 0
-    return tuple(
-        machine.numa_node_ids[index] for index in candidates if not row or row[index] == shortest
-    )
+    if row and candidates:
+        shortest = min(row[index] for index in candidates)
+        candidates = [index for index in candidates if row[index] == shortest]
+
+    return tuple(machine.numa_node_ids[index] for index in candidates)
 
 
 def near_cpu_nodes(machine: Machine, inventory: Inventory) -> dict[str, tuple[Device, ...]]:
@@ -292,10 +307,13 @@ def near_cpu_nodes(machine: Machine, inventory: Inventory) -> dict[str, tuple[De
     """
 
     def placed(device: Device) -> Device:
-        near = {one for node in device.numa_nodes or () for one in nearest_cpu_nodes(machine, node)}
-        return (
-            device if device.numa_nodes is None else replace(device, numa_nodes=tuple(sorted(near)))
-        )
+        if device.numa_nodes is None:
+            return device
+
+        cpu_nodes: set[int] = set()
+        for node in device.numa_nodes:
+            cpu_nodes.update(nearest_cpu_nodes(machine, node))
+        return replace(device, numa_nodes=tuple(sorted(cpu_nodes)))
 
     return {resource: tuple(map(placed, devices)) for resource, devices in inventory.items()}
 
@@ -319,7 +337,10 @@ class LoadedMachine(Record):
     def with_devices(
         self, devices: Inventory, preferred_sets: PreferredSets | None = None
     ) -> LoadedMachine:
-        """Return this machine with other devices of some resources; their preferred sets go with the devices."""
+        """Return this machine with other devices of some resources.
+
+        The preferred sets of these resources go with their devices.
+        """
         kept = {
             resource: sets
             for resource, sets in self.preferred_sets.items()
@@ -331,55 +352,62 @@ class LoadedMachine(Record):
             preferred_sets={**kept, **(preferred_sets or {})},
         )
 
-    def completed(self, own: Mapping[str, Any], before: str = "") -> LoadedMachine:
+    def completed(self, document: Mapping[str, Any], before: str = "") -> LoadedMachine:
         """Return this machine with those of `EXTRA_KEYS` that a document has of its own.
 
         Devices of its own bring their own preferred sets, or none.
 
         Args:
-            own: a decoded document; null counts as missing.
+            document: a decoded document; null counts as missing.
             before: the text that errors put before the key.
 
         Raises:
             InputError: a value is not of its form; see `decode_inventory` and
                 `decode_preferred_sets`.
         """
-        devices, sets, kubelet = self.devices, self.preferred_sets, self.kubelet
-        if own.get("devices") is not None:
+        devices = self.devices
+        sets = self.preferred_sets
+        kubelet = self.kubelet
+        if document.get("devices") is not None:
             devices = decode_inventory(
-                mapping_under(own, "devices", before), self.machine, f"{before}devices"
+                mapping_under(document, "devices", before), self.machine, f"{before}devices"
             )
             sets = {}
 
-        if own.get("preferredSets") is not None:
+        if document.get("preferredSets") is not None:
             sets = decode_preferred_sets(
-                mapping_under(own, "preferredSets", before), devices, f"{before}preferredSets"
+                mapping_under(document, "preferredSets", before), devices, f"{before}preferredSets"
             )
 
-        if own.get("kubelet") is not None:
-            kubelet = mapping_under(own, "kubelet", before)
+        if document.get("kubelet") is not None:
+            kubelet = mapping_under(document, "kubelet", before)
 
         return replace(self, devices=devices, preferred_sets=sets, kubelet=kubelet)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the machine object that `described_machine` reads, with those of `EXTRA_KEYS` that hold something."""
+        """Return the machine object that `described_machine` reads.
+
+        It has those of `EXTRA_KEYS` that hold something.
+        """
         sets = {
-            resource: [list(ids) for ids in found]
-            for resource, found in self.preferred_sets.items()
+            resource: [list(ids) for ids in id_sets]
+            for resource, id_sets in self.preferred_sets.items()
         }
         extras = zip(EXTRA_KEYS, (inventory_to_dict(self.devices), sets, self.kubelet), strict=True)
         return {**self.machine.to_dict(), **{key: extra for key, extra in extras if extra}}
 
 
 def mapping_under(data: Mapping[str, Any], key: str, before: str = "") -> Mapping[str, Any]:
-    """Return the mapping under a key, empty if it is missing or null; errors put `before` before the key.
+    """Return the mapping under a key, empty if it is missing or null.
+
+    Errors put `before` before the key.
 
     Raises:
         InputError: the value is not a mapping.
     """
-    found = data.get(key)
-    if found is None:
+    value = data.get(key)
+    if value is None:
         return {}
-    if not isinstance(found, Mapping):
-        raise InputError.at(f"{before}{key}", "a mapping", found)
-    return found
+    if not isinstance(value, Mapping):
+        raise InputError.at(f"{before}{key}", "a mapping", value)
+    return value

@@ -1,9 +1,9 @@
-"""Reads a machine from hwloc's XML, as `lstopo --of xml` writes it: format 2, and format 1 of old releases.
+"""Reads a machine from hwloc's XML, as `lstopo --of xml` writes it.
 
-Objects are read by the sets of CPUs they carry, so that both formats are one: in the first, NUMA
-nodes are parents of cores; in the second, they hang beside them. hwloc has no list of offline CPUs,
-only what is complete and not usable, and gives nodes without CPUs the CPUs they are near, so this
-is the next best thing to a snapshot.
+Both formats are read: 2, and 1 of old releases. Objects are read by the sets of CPUs they carry, so
+that both formats are one: in the first, NUMA nodes are parents of cores; in the second, they hang
+beside them. hwloc has no list of offline CPUs, only what is complete and not usable, and gives
+nodes without CPUs the CPUs they are near, so this is the next best thing to a snapshot.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _KINDS: Final = {
 _FARTHEST: Final = 1 << 31
 
 
-class _Found(Record, frozen=False):
+class _Objects(Record, frozen=False):
     """Objects of each kind, in the order of the document. Sets of CPUs are ints as bit sets.
 
     Attributes:
@@ -99,111 +99,123 @@ def machine_of_topology(root: Element, where: str) -> Machine:
     if root.tag not in {"topology", "root"} or top is None:
         raise InputError.at(where, "a topology with objects in it", root.tag)
 
-    found = _Found()
-    _collect(top, 0, found, where)
-    if not found.cpus:
+    objects = _Objects()
+    _collect(top, 0, objects, where)
+    all_cpus = objects.cpus
+    if not all_cpus:
         raise InputError(f"no objects of type PU at {where}")
-    if found.cpus.bit_count() > CPU_COUNT_LIMIT:
+    if all_cpus.bit_count() > CPU_COUNT_LIMIT:
         raise InputError(
-            f"{found.cpus.bit_count()} CPUs are more than the {CPU_COUNT_LIMIT} supported at "
-            f"{where}"
+            f"{all_cpus.bit_count()} CPUs are more than the {CPU_COUNT_LIMIT} supported at {where}"
         )
 
-    all_cpus = found.cpus
-    found.cpus &= _allowed(top, "cpuset")
-    groups = [core & found.cpus for core in found.cores]
-    alone = (1 << cpu for cpu in bit_numbers(found.cpus & ~union(groups)))  # in no core
-    cores = make_cores([*groups, *alone], number_groups(found.packages), found.l3_groups)
-    if not found.nodes:
-        found.nodes.append((0, found.cpus, top))
+    objects.cpus &= _allowed(top, "cpuset")
+    groups = [core & objects.cpus for core in objects.cores]
+    coreless = (1 << cpu for cpu in bit_numbers(objects.cpus & ~union(groups)))
+    cores = make_cores([*groups, *coreless], number_groups(objects.packages), objects.l3_groups)
 
-    in_document = [numa_id for numa_id, _, _ in found.nodes]
-    found.nodes.sort(key=lambda node: node[0])
-    owned = _owned_cpus(found)
-    ids = [numa_id for numa_id, _, _ in found.nodes]
-    rows = _distances(root, in_document) or [()] * len(ids)
-    open_nodes = _allowed(top, "nodeset")
-    nodes = tuple(
-        _numa_node(
-            numa_id,
-            element,
-            cores_within(cores, cpus),
-            row,
-            has_memory=bool(open_nodes >> numa_id & 1),
-        )
-        for (numa_id, _, element), cpus, row in zip(found.nodes, owned, rows, strict=True)
-    )
-    offline = tuple(bit_numbers(_set(top.get("complete_cpuset")) & ~all_cpus))
+    if not objects.nodes:
+        objects.nodes.append((0, objects.cpus, top))
+    ids_in_document = [numa_id for numa_id, _, _ in objects.nodes]
+    objects.nodes.sort(key=lambda node: node[0])
+    ids = [numa_id for numa_id, _, _ in objects.nodes]
+    owned = _owned_cpus(objects)
+    rows = _distances(root, ids_in_document) or [()] * len(ids)
+    usable_nodes = _allowed(top, "nodeset")
+    numa_nodes = []
+    for (numa_id, _, element), cpus, row in zip(objects.nodes, owned, rows, strict=True):
+        is_usable = bool(usable_nodes >> numa_id & 1)
+        node_cores = cores_within(cores, cpus)
+        numa_nodes.append(_numa_node(numa_id, element, node_cores, row, has_memory=is_usable))
+
+    complete_cpus = _set(top.get("complete_cpuset"))
     return Machine(
-        nodes,
-        offline,
-        _pci_devices(found, ids, owned),
-        cores_within(cores, found.cpus & ~union(owned)),
+        tuple(numa_nodes),
+        offline_cpus=tuple(bit_numbers(complete_cpus & ~all_cpus)),
+        pci_devices=_pci_devices(objects, ids, owned),
+        unassigned_cores=cores_within(cores, objects.cpus & ~union(owned)),
     )
 
 
 def _allowed(top: Element, kind: str) -> int:
-    """Return the CPUs or nodes that the process that wrote the document might use; all if it does not say."""
+    """Return the CPUs or nodes that the process that wrote the document might use.
+
+    All if it does not say.
+    """
     return _set(top.get(f"allowed_{kind}")) or -1
 
 
-def _collect(element: Element, near: int, found: _Found, where: str, depth: int = 1) -> None:
-    """Sort an object and those in it by kind; `near` is the CPUs of the closest parent that has any."""
+def _collect(
+    element: Element, near_cpus: int, objects: _Objects, where: str, depth: int = 1
+) -> None:
+    """Sort an object and those in it by kind.
+
+    `near_cpus` is the CPUs of the closest parent that has any.
+    """
     if depth > _MAX_DEPTH:
         raise InputError(f"objects are nested more than {_MAX_DEPTH} levels deep at {where}")
 
     kind = element.get("type", "")
     cpus = _set(element.get("cpuset"))
     if kind == "PU":
-        found.cpus |= cpus
+        objects.cpus |= cpus
     elif kind == "Core":
-        found.cores.append(cpus)
+        objects.cores.append(cpus)
     elif kind in {"Package", "Socket"}:
-        found.packages.append((_number(element.get("os_index")), cpus))
+        objects.packages.append((_number(element.get("os_index")), cpus))
     elif kind in {"L3Cache", "Cache"} and element.get("depth", _L3) == _L3:
-        found.l3_groups.append(cpus)
+        objects.l3_groups.append(cpus)
     elif kind in {"NUMANode", "Node"}:
-        found.nodes.append((_number(element.get("os_index")) or 0, cpus, element))
+        objects.nodes.append((_number(element.get("os_index")) or 0, cpus, element))
     elif element.get("pci_busid"):
-        found.pci.append((element, near))
+        objects.pci.append((element, near_cpus))
 
     for child in element.iterfind("object"):
-        _collect(child, cpus or near, found, where, depth + 1)
+        _collect(child, cpus or near_cpus, objects, where, depth + 1)
 
 
 def _set(text: str | None) -> int:
-    """Return the bit set that hwloc writes as `0x1,,0xff`: words of 32 bits, the last the lowest."""
-    words = text.split(",", _MOST_WORDS) if text else []
-    if len(words) > _MOST_WORDS:
+    """Return the bit set that hwloc writes as `0x1,,0xff`: words of 32 bits, the lowest last."""
+    if not text:
+        return 0
+
+    groups = text.split(",", _MOST_WORDS)
+    if len(groups) > _MOST_WORDS:
         raise InputError.at("an object of hwloc's XML", f"a set of CPUs below {CPU_LIMIT}", text)
-    digits = [(matched and matched[1]) or "0" for matched in map(_SET.fullmatch, words)]
-    return int("".join(word.zfill(_WORD_DIGITS) for word in digits) or "0", 16)
+
+    digits = ""
+    for matched in map(_SET.fullmatch, groups):
+        word = (matched and matched[1]) or "0"
+        digits += word.zfill(_WORD_DIGITS)
+
+    return int(digits, 16)
 
 
 def _number(text: str | None) -> int | None:
     """Return the number in an attribute; hwloc's `unknown index` is -1 in 32 bits."""
     if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
         return None
-    return int(text) if int(text) < (1 << 31) else None
+
+    number = int(text)
+    return number if number < 1 << 31 else None
 
 
-def _owned_cpus(found: _Found) -> list[int]:
-    """Return the CPUs of each node, in the order of `found.nodes`.
+def _owned_cpus(objects: _Objects) -> list[int]:
+    """Return the CPUs of each node, in the order of `objects.nodes`.
 
     Of nodes that are near the same CPUs, the one they belong to comes first in the document, or has
     fewer of them: the others are memory without CPUs.
     """
-    left = found.cpus
-    owned = [0] * len(found.nodes)
-    by_weight = sorted(
-        range(len(owned)), key=lambda index: (found.nodes[index][1].bit_count(), index)
-    )
-    for index in by_weight:
-        cpus = found.nodes[index][1] & found.cpus
+    unowned = objects.cpus
+    owned = [0] * len(objects.nodes)
+    near_cpus = [cpus for _, cpus, _ in objects.nodes]
+    fewest_first = sorted(range(len(owned)), key=lambda index: near_cpus[index].bit_count())
+    for index in fewest_first:
+        cpus = near_cpus[index] & objects.cpus
         # a node that lost some of its CPUs to a smaller one was only ever near them
-        if cpus & left == cpus:
+        if cpus & unowned == cpus:
             owned[index] = cpus
-            left &= ~cpus
+            unowned &= ~cpus
 
     return owned
 
@@ -216,24 +228,24 @@ def _numa_node(
     *,
     has_memory: bool,
 ) -> NumaNode:
-    """Return the record of a node, with the memory and the hugepages of its object, if it may be used."""
+    """Return the record of a node, with the memory and the hugepages of its object.
+
+    It has none of either where the process that wrote the document might not use them.
+    """
     memory = _attribute(element, "local_memory") if has_memory else 0
     pages = sorted(
         (_attribute(page, "size"), _attribute(page, "count"))
         for page in element.iterfind("page_type")
     )
-    # the smallest size is that of ordinary pages, even on machines where that is 64 KiB
-    huge = tuple(
-        HugePages.of_bytes(size, count) for size, count in pages[1:] if size >= _MIN_HUGEPAGE
-    )
-    return NumaNode(
-        numa_id,
-        memory,
-        cores,
-        huge if has_memory else (),
-        row,
-        _KINDS.get(element.get("subtype", ""), ""),
-    )
+    hugepages: tuple[HugePages, ...] = ()
+    if has_memory:
+        # the smallest size is that of ordinary pages, even on machines where that is 64 KiB
+        hugepages = tuple(
+            HugePages.of_bytes(size, count) for size, count in pages[1:] if size >= _MIN_HUGEPAGE
+        )
+
+    kind = _KINDS.get(element.get("subtype", ""), "")
+    return NumaNode(numa_id, memory, cores, hugepages, row, kind)
 
 
 def _attribute(element: Element, name: str) -> int:
@@ -246,35 +258,36 @@ def _attribute(element: Element, name: str) -> int:
     return int(text)
 
 
-def _distances(root: Element, in_document: list[int]) -> list[tuple[int, ...]]:
+def _distances(root: Element, ids_in_document: list[int]) -> list[tuple[int, ...]]:
     """Return the rows of distances by ascending id; none if the document has none.
 
     Format 2 has the ids of rows and columns; in format 1 they are in the order of objects,
-    `in_document`.
+    `ids_in_document`.
     """
-    count = len(in_document)
+    count = len(ids_in_document)
     for element in root.iter("distances2"):
         if element.get("type") == "NUMANode" and element.get("nbobjs") == str(count):
             indexes = _numbers(element.iterfind("indexes"))
             values = _numbers(element.iterfind("u64values"))
-            if sorted(indexes) == sorted(in_document) and len(values) == count * count:
+            if sorted(indexes) == sorted(ids_in_document) and len(values) == count * count:
                 return _by_id(values, indexes)
 
     for element in root.iter("distances"):
         base = _measure(element.get("latency_base", "0"))
         latencies = [_measure(cell.get("value", "0")) for cell in element.iterfind("latency")]
         if element.get("nbobjs") == str(count) and len(latencies) == count * count:
-            return _by_id([round(base * latency) for latency in latencies], in_document)
+            return _by_id([round(base * latency) for latency in latencies], ids_in_document)
 
     return []
 
 
 def _measure(text: str) -> float:
-    """Return a latency or speed, which is a number that is neither negative nor beyond all measure."""
+    """Return a latency or speed: a number that is neither negative nor beyond all measure."""
     try:
         number = float(text) if len(text) <= _MOST_DIGITS else -1
     except ValueError:
         number = -1
+
     if not 0 <= number < _FARTHEST:
         raise InputError.at("a latency or speed of hwloc's XML", "a number", text)
     return number
@@ -289,29 +302,35 @@ def _by_id(values: list[int], ids: list[int]) -> list[tuple[int, ...]]:
 
 def _numbers(elements: Iterable[Element]) -> list[int]:
     """Return the numbers in the texts of elements; hwloc breaks long lists into several."""
-    words = " ".join(element.text or "" for element in elements).split()
+    texts = " ".join(element.text or "" for element in elements).split()
     return [
-        int(word)
-        for word in words
-        if word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS
+        int(text)
+        for text in texts
+        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
     ]
 
 
-def _pci_devices(found: _Found, ids: list[int], owned: list[int]) -> tuple[PciDevice, ...]:
+def _pci_devices(objects: _Objects, ids: list[int], owned: list[int]) -> tuple[PciDevice, ...]:
     """Return the PCI devices by address. One that is near several nodes belongs to none."""
     devices = []
-    for element, near in found.pci:
+    for element, near in objects.pci:
+        class_ = vendor = device = "0000"
         numbers = _PCI_TYPE.match(element.get("pci_type", ""))
-        nodes = [numa_id for numa_id, cpus in zip(ids, owned, strict=True) if cpus & near]
-        class_, vendor, device = (
-            (text.lower() for text in numbers.groups()) if numbers else ("0000",) * 3
-        )
-        node = nodes[0] if len(nodes) == 1 and len(ids) > 1 else None
-        behind = _BUSES.fullmatch(element.get("bridge_pci", ""))
-        buses = (int(behind[1], 16), int(behind[2], 16)) if behind else None
+        if numbers:
+            class_, vendor, device = (number.lower() for number in numbers.groups())
+
+        numa_node = None
+        near_nodes = [numa_id for numa_id, cpus in zip(ids, owned, strict=True) if cpus & near]
+        if len(near_nodes) == 1 and len(ids) > 1:
+            numa_node = near_nodes[0]
+
+        buses = None
+        bus_range = _BUSES.fullmatch(element.get("bridge_pci", ""))
+        if bus_range:
+            buses = (int(bus_range[1], 16), int(bus_range[2], 16))
+
+        address = element.get("pci_busid", "")
         link = round(_measure(element.get("pci_link_speed", "0")), 2) or None
-        devices.append(
-            PciDevice(element.get("pci_busid", ""), class_, vendor, device, node, buses, link)
-        )
+        devices.append(PciDevice(address, class_, vendor, device, numa_node, buses, link))
 
     return tuple(sorted(devices, key=lambda device: device.address))

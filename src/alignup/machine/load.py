@@ -1,9 +1,10 @@
-"""Reads the machine that a user names by `--machine` (of the catalog, a folder, or a file), and its devices.
+"""Reads the machine that a user names by `--machine`, and its devices.
 
-`LoadedMachine` (`device_inventory.py`) has both. Each other kind of source has a module that reads
-it, which is imported when it is needed: a command on this machine should start at once. Devices
-come from the same source, an inventory, PCI devices or NVIDIA's driver; here it is decided which of
-them counts where several describe a resource.
+The name is one of the catalog, or that of a folder or a file. `LoadedMachine`
+(`device_inventory.py`) has both. Each other kind of source has a module that reads it, which is
+imported when it is needed: a command on this machine should start at once. Devices come from the
+same source, an inventory, PCI devices or NVIDIA's driver; here it is decided which of them counts
+where several describe a resource.
 
 The catalog comes with the package: `catalog_data/<name>.json`. An entry has the keys of a scenario
 (`machine`, `devices`, `preferredSets`, `kubelet`), and maybe `pods`; for readers of the file a
@@ -90,22 +91,26 @@ def load_machine(source: str, node_name: str | None = None) -> LoadedMachine:
     if not path.exists():
         raise _unknown_machine(source, "a file, a directory or one of")
 
-    return _load_archive(path, node_name) if path.is_dir() else _load_file(path, source, node_name)
+    if path.is_dir():
+        return _load_archive(path, node_name)
+    return _load_file(path, source, node_name)
 
 
 def _unknown_machine(name: str, expected: str, where: str = "") -> InputError:
     """Return the error that no machine has this name, which may be meant for one of the catalog."""
     from alignup.text.known_keys import unknown_keys  # noqa: PLC0415  # an error only
 
-    longer = [known for known in catalog_entries() if name and known.startswith(name)]
-    nearest = (
-        longer[0] if longer else next(near for _, near in unknown_keys([name], catalog_entries()))
-    )
-    meant = f"; did you mean {nearest}?" if nearest else ""
-    return InputError(
-        f"unknown machine {name!r:.80}{where}: expected {expected} "
-        f"{', '.join(catalog_entries())}{meant}"
-    )
+    entries = catalog_entries()
+    longer = [entry for entry in entries if name and entry.startswith(name)]
+    if longer:
+        nearest = longer[0]
+    else:
+        _, nearest = next(unknown_keys([name], entries))
+
+    message = f"unknown machine {name!r:.80}{where}: expected {expected} {', '.join(entries)}"
+    if nearest:
+        message += f"; did you mean {nearest}?"
+    return InputError(message)
 
 
 def _load_archive(path: Path, node_name: str | None) -> LoadedMachine:
@@ -134,7 +139,8 @@ def _load_file(path: Path, source: str, node_name: str | None) -> LoadedMachine:
 
     text = data.removeprefix(_BYTE_ORDER_MARK)
     if text.lstrip()[:1] == b"<":
-        from alignup.machine.hwloc_xml import machine_from_hwloc_xml  # noqa: PLC0415  # see the module
+        # see the module
+        from alignup.machine.hwloc_xml import machine_from_hwloc_xml  # noqa: PLC0415
 
         return LoadedMachine(machine_from_hwloc_xml(text, source))
 
@@ -152,10 +158,14 @@ def _load_json(text: bytes, source: str) -> LoadedMachine:
 
     document: Any = decode_json(text, "the JSON of a machine", source)
     if not isinstance(document, dict) or not {"machine", "numaNodes"} & document.keys():
-        got = reprlib.repr(document)[:40]
+        actual = reprlib.repr(document)[:40]
         if isinstance(document, dict):
-            got = f"one with {', '.join(map(repr, list(document)[:5])) or 'nothing in it'}"
-        raise InputError(f"expected a mapping with 'numaNodes' or 'machine', got {got} at {source}")
+            keys = ", ".join(map(repr, list(document)[:5]))
+            actual = f"one with {keys or 'nothing in it'}"
+        raise InputError(
+            f"expected a mapping with 'numaNodes' or 'machine', got {actual} at {source}"
+        )
+
     if "numaNodes" in document:
         return described_machine(document, source)
     return machine_with_devices_from_dict(document, source)
@@ -186,10 +196,11 @@ def described_machine(described: object, where: str = "machine") -> LoadedMachin
 
 
 def machine_with_devices_from_dict(data: Mapping[str, Any], source: str = "") -> LoadedMachine:
-    """Return the machine under `machine`, with `devices`, `preferredSets`, `kubelet` and `pods` beside it.
+    """Return the machine under `machine`, with what is beside it.
 
-    All but `machine` may be missing or null. The first three are then those that come with the
-    machine; devices of their own bring their own preferred sets, or none.
+    That is `devices`, `preferredSets`, `kubelet` and `pods`. All but `machine` may be missing or
+    null. The first three are then those that come with the machine; devices of their own bring
+    their own preferred sets, or none.
 
     Args:
         data: a decoded document; other keys are ignored.
@@ -200,8 +211,10 @@ def machine_with_devices_from_dict(data: Mapping[str, Any], source: str = "") ->
             and `decode_preferred_sets`.
     """
     before = f"{source}: " if source else ""
-    found = described_machine(data["machine"], f"{before}machine").completed(data, before)
-    return replace(found, pods=tuple(data["pods"])) if data.get("pods") else found
+    loaded = described_machine(data["machine"], f"{before}machine").completed(data, before)
+    if data.get("pods"):
+        return replace(loaded, pods=tuple(data["pods"]))
+    return loaded
 
 
 # When NVIDIA's driver is asked for GPUs: never, only if nothing else describes them, or even then.
@@ -245,8 +258,10 @@ def load_with_devices(
     """
     if isinstance(source, str):
         loaded = load_machine(source, node_name)
+    elif isinstance(source, Machine):
+        loaded = LoadedMachine(source)
     else:
-        loaded = LoadedMachine(source) if isinstance(source, Machine) else source
+        loaded = source
 
     machine = loaded.machine
     if devices is not None:
@@ -256,7 +271,8 @@ def load_with_devices(
 
     chosen = list(selectors)
     if chosen:
-        from alignup.machine.pci_devices import PciSelector, devices_from_pci  # noqa: PLC0415  # seldom used
+        # seldom used
+        from alignup.machine.pci_devices import PciSelector, devices_from_pci  # noqa: PLC0415
 
         loaded = loaded.with_devices(devices_from_pci(machine, map(PciSelector.parse, chosen)))
 
@@ -278,30 +294,31 @@ def with_usual_devices(
     if it answers; other devices, and those of other machines, are PCI devices. Those near nodes
     without CPUs count as near the closest with.
     """
-    from alignup.machine.nvidia import GPU_RESOURCE  # noqa: PLC0415  # seldom used
-    from alignup.machine.pci_devices import devices_from_pci, usual_selectors  # noqa: PLC0415  # as above
+    # seldom used
+    from alignup.machine.nvidia import GPU_RESOURCE  # noqa: PLC0415
+    from alignup.machine.pci_devices import devices_from_pci, usual_selectors  # noqa: PLC0415
 
-    wanted = list(resources)
-    if is_here and GPU_RESOURCE in wanted:
+    names = list(resources)
+    if is_here and GPU_RESOURCE in names:
         loaded = _with_gpus(loaded, "if there", lambda _: None)
 
-    missing = [
-        one
-        for name in wanted
-        if name not in loaded.devices
-        for one in usual_selectors(loaded.machine, name)
-    ]
-    loaded = loaded.with_devices(devices_from_pci(loaded.machine, missing))
+    selectors = []
+    for name in names:
+        if name not in loaded.devices:
+            selectors += usual_selectors(loaded.machine, name)
+
+    loaded = loaded.with_devices(devices_from_pci(loaded.machine, selectors))
     return replace(loaded, devices=near_cpu_nodes(loaded.machine, loaded.devices))
 
 
 def _with_gpus(loaded: LoadedMachine, ask: AskDriver, tell: Callable[[str], None]) -> LoadedMachine:
     """Return a machine with the GPUs that the driver knows, where it is to be asked for them."""
-    from alignup.machine.nvidia import GPU_RESOURCE, has_gpus, read_gpus  # noqa: PLC0415  # seldom used
+    # seldom used
+    from alignup.machine.nvidia import GPU_RESOURCE, has_gpus, read_gpus  # noqa: PLC0415
 
-    if (ask != "always" and GPU_RESOURCE in loaded.devices) or (
-        ask == "if there" and not has_gpus(loaded.machine)
-    ):
+    if ask != "always" and GPU_RESOURCE in loaded.devices:
+        return loaded
+    if ask == "if there" and not has_gpus(loaded.machine):
         return loaded
 
     try:
@@ -341,7 +358,8 @@ def _read_entry(name: str) -> LoadedMachine:
     """Return the entry of a name that there is."""
     import msgspec  # noqa: PLC0415  # slow to import, and not needed for the names
 
-    with open(os.path.join(_FOLDER, name + _SUFFIX), "rb") as file:  # noqa: PTH118, PTH123  # see `_FOLDER`
+    # see `_FOLDER`
+    with open(os.path.join(_FOLDER, name + _SUFFIX), "rb") as file:  # noqa: PTH118, PTH123
         return machine_with_devices_from_dict(msgspec.json.decode(file.read()), name)
 
 

@@ -1,4 +1,4 @@
-"""The record of a machine: its NUMA nodes with cores and hugepages, its PCI devices, indexes, and its form in JSON.
+"""The record of a machine: its NUMA nodes, cores, hugepages and PCI devices; its form in JSON.
 
 Cores are built from the groups of CPUs that a source found: cores, sockets and L3 caches.
 Other sources (sysfs, snapshots, hwloc's XML, the catalog) have readers beside this module;
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from itertools import count, pairwise
 
 from alignup.errors import InputError
-from alignup.machine.bits import bit_numbers, bit_set, union, unions
+from alignup.machine.bits import bit_numbers, bit_set, union
 from alignup.records import Record, field, json_fields, replace
 from alignup.text.counting import BYTE_SUFFIXES, counted, format_bytes, short_bytes
 
@@ -40,9 +40,10 @@ UNREACHABLE: Final = 255
 
 
 class Core(Record):
-    """A physical core: the kernel numbers of its CPUs (SMT siblings, ascending), its socket and L3 group.
+    """A physical core.
 
     Attributes:
+        cpus: the kernel numbers of its CPUs (SMT siblings), ascending.
         socket: the kernel's `physical_package_id`, or a number unique in the machine where the
             kernel has none.
         l3: a number unique in the machine for each group of CPUs that share an L3 cache; None: not
@@ -72,22 +73,26 @@ class Core(Record):
     @property
     def cache_group(self) -> int:
         """The number that the CPU manager groups cores by: the socket's where no cache is known."""
-        return next(
-            number for number in (self.uncore_cache, self.l3, self.socket) if number is not None
-        )
+        if self.uncore_cache is not None:
+            return self.uncore_cache
+        if self.l3 is not None:
+            return self.l3
+        return self.socket
 
     def within(self, cpus: int) -> Core:
         """Return the core cut to the CPUs in the bit set `cpus`, some of which are its own."""
         inside = self.bits & cpus
-        return (
-            self
-            if inside == self.bits
-            else Core.of_bits(inside, self.socket, self.l3, self.uncore_cache)
-        )
+        if inside == self.bits:
+            return self
+        return Core.of_bits(inside, self.socket, self.l3, self.uncore_cache)
 
 
 class HugePages(Record):
-    """Pages of one size in a NUMA node: the size as in a Kubernetes resource name and in bytes, how many."""
+    """Pages of one size in a NUMA node.
+
+    Attributes:
+        size: as in the name of a Kubernetes resource.
+    """
 
     size: str
     size_bytes: int
@@ -112,6 +117,7 @@ class HugePages(Record):
         matched = re.fullmatch(_PAGE_SIZE, size)
         if not matched:
             raise InputError.at(where, "a page size such as 2Mi, 1Gi or 64Ki", size)
+
         return cls.of_bytes(int(matched[1]) << dict(BYTE_SUFFIXES)[matched[2]], count)
 
 
@@ -136,19 +142,25 @@ class NumaNode(Record):
 
     @property
     def memory_by_type(self) -> dict[str, int]:
-        """Bytes of `memory` and of `hugepages-<size>`; pages larger than the node's memory leave none of that."""
-        pages = {f"hugepages-{one.size}": one.size_bytes * one.count for one in self.hugepages}
-        return {"memory": max(0, self.memory - sum(pages.values())), **pages}
+        """Bytes of `memory` and of `hugepages-<size>`.
+
+        Pages larger than the node's memory leave none of that.
+        """
+        page_bytes = {
+            f"hugepages-{pages.size}": pages.size_bytes * pages.count for pages in self.hugepages
+        }
+        return {"memory": max(0, self.memory - sum(page_bytes.values())), **page_bytes}
 
 
 class PciDevice(Record):
-    """A PCI device: address, class, vendor and device numbers in hex, and the NUMA node id if it is known.
+    """A PCI device. Class, vendor and device are numbers in hex.
 
     Attributes:
         address: `0000:17:00.0`; the domain can have more than four digits.
         class_: class and subclass, four digits: `0302`.
         vendor: four digits: `10de`; `0000` if the kernel does not say, as for the other two.
         device: four digits.
+        numa_node: the id of its NUMA node; None: not known.
         buses: the first and last bus behind a bridge; None: it is none, or the kernel does not say.
         link: the GB/s of its link as it runs now, in one direction; None: not known.
     """
@@ -163,18 +175,18 @@ class PciDevice(Record):
 
 
 def pci_place(address: str) -> tuple[int, str]:
-    """Return what two spellings of a PCI address share, and what sorts domains of four digits before longer ones."""
-    domain, _, rest = address.lower().partition(":")
-    return int(domain, 16), rest
+    """Return what two spellings of a PCI address share.
+
+    It sorts domains of four digits before longer ones.
+    """
+    domain, _, place = address.lower().partition(":")
+    return int(domain, 16), place
 
 
 def cores_within(cores: Iterable[Core], cpus: int) -> tuple[Core, ...]:
     """Return the cores that have CPUs in the bit set `cpus`, cut to those CPUs, by first CPU."""
-    return tuple(
-        sorted(
-            (core.within(cpus) for core in cores if core.bits & cpus), key=lambda core: core.cpus[0]
-        )
-    )
+    inside = (core.within(cpus) for core in cores if core.bits & cpus)
+    return tuple(sorted(inside, key=lambda core: core.cpus[0]))
 
 
 def make_cores(
@@ -223,13 +235,14 @@ def number_groups(groups: Iterable[tuple[int | None, int]]) -> dict[int, int]:
 
 def _group_of_cpu(groups: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Return the number of the group that each CPU is in: of several, the last."""
-    found: dict[int, int] = {}
-    seen = 0
+    number_of_cpu: dict[int, int] = {}
+    later_cpus = 0
     for number, group in reversed(list(groups)):
-        for cpu in bit_numbers(group & ~seen):
-            found[cpu] = number
-        seen |= group
-    return found
+        for cpu in bit_numbers(group & ~later_cpus):
+            number_of_cpu[cpu] = number
+        later_cpus |= group
+
+    return number_of_cpu
 
 
 class Machine(Record):
@@ -287,27 +300,30 @@ class Machine(Record):
         ids = tuple(node.id for node in self.numa_nodes)
         _check_numa_nodes(self.numa_nodes, ids)
         node_cpus = tuple(union(core.bits for core in node.cores) for node in self.numa_nodes)
-        owners = [
-            (1 << position, core)
-            for position, node in enumerate(self.numa_nodes)
-            for core in node.cores
-        ]
-        socket_cpus = dict(sorted(unions((core.socket, core.bits) for _, core in owners).items()))
-        socket_nodes = dict(sorted(unions((core.socket, mask) for mask, core in owners).items()))
-        rows = tuple(node.distances for node in self.numa_nodes)
         cpus = overlapping = 0
         for bits in node_cpus:
             overlapping |= cpus & bits
             cpus |= bits
+
+        socket_cpus: dict[int, int] = {}
+        socket_nodes: dict[int, int] = {}
+        for position, node in enumerate(self.numa_nodes):
+            for core in node.cores:
+                socket = core.socket
+                socket_cpus[socket] = socket_cpus.get(socket, 0) | core.bits
+                socket_nodes[socket] = socket_nodes.get(socket, 0) | 1 << position
+
+        sockets = tuple(sorted(socket_cpus))
+        rows = tuple(node.distances for node in self.numa_nodes)
 
         for name, value in (
             ("numa_node_ids", ids),
             ("cpus", cpus),
             ("node_cpus", node_cpus),
             ("overlapping_cpus", overlapping),
-            ("sockets", tuple(socket_cpus)),
-            ("socket_cpus", tuple(socket_cpus.values())),
-            ("socket_nodes", tuple(socket_nodes.values())),
+            ("sockets", sockets),
+            ("socket_cpus", tuple(socket_cpus[socket] for socket in sockets)),
+            ("socket_nodes", tuple(socket_nodes[socket] for socket in sockets)),
             ("distance_matrix", rows if all(rows) else None),
             ("cpu_count", cpus.bit_count()),
             ("core_count", sum(len(node.cores) for node in self.numa_nodes)),
@@ -322,7 +338,7 @@ class Machine(Record):
         )
 
     def position(self, numa_id: int) -> int:
-        """Return the position of the NUMA node that the kernel numbers `numa_id`: its bit in a mask.
+        """Return the position of the NUMA node of the id `numa_id`: its bit in a mask.
 
         Raises:
             InputError: the machine has no such node.
@@ -330,26 +346,30 @@ class Machine(Record):
         try:
             return self.numa_node_ids.index(numa_id)
         except ValueError:
-            known = ", ".join(map(str, self.numa_node_ids))
+            ids = ", ".join(map(str, self.numa_node_ids))
             raise InputError.at(
-                "the machine", f"the id of one of its NUMA nodes ({known})", numa_id
+                "the machine", f"the id of one of its NUMA nodes ({ids})", numa_id
             ) from None
 
     @property
     def knows_memory(self) -> bool:
-        """Whether the source of the machine told memory: of a list of CPUs alone all NUMA nodes have 0 bytes."""
+        """Whether the source of the machine told memory.
+
+        Of a list of CPUs alone all NUMA nodes have 0 bytes.
+        """
         return any(node.memory for node in self.numa_nodes)
 
     @property
     def memory_by_type(self) -> dict[str, int]:
         """Bytes of `memory` and of `hugepages-<size>` in all NUMA nodes."""
-        found: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for node in self.numa_nodes:
-            found.update(node.memory_by_type)
-        return dict(found)
+            totals.update(node.memory_by_type)
+
+        return dict(totals)
 
     def disjoint(self) -> Machine:
-        """Return this machine with every CPU in one NUMA node only: the first of those that list it.
+        """Return this machine with every CPU in one NUMA node only: the first that lists it.
 
         Broken firmware, and emulated nodes (`numa=fake`), can make the kernel list a CPU in several
         nodes. Discovery reports what the kernel says; work can only be placed when each CPU is in
@@ -358,11 +378,11 @@ class Machine(Record):
         if not self.overlapping_cpus:
             return self
 
-        left = self.cpus
+        unassigned = self.cpus
         nodes = []
-        for node, listed in zip(self.numa_nodes, self.node_cpus, strict=True):
-            nodes.append(replace(node, cores=cores_within(node.cores, left & listed)))
-            left &= ~listed
+        for node, listed_cpus in zip(self.numa_nodes, self.node_cpus, strict=True):
+            nodes.append(replace(node, cores=cores_within(node.cores, unassigned & listed_cpus)))
+            unassigned &= ~listed_cpus
 
         return replace(self, numa_nodes=tuple(nodes))
 
@@ -393,14 +413,14 @@ class Machine(Record):
             **json_fields(self, "isolated_cpus", "nohz_full_cpus"),
             "unassignedCores": list(map(_known_fields, self.unassigned_cores)),
         }
-        return {
+        document = {
             "numaNodes": [_numa_node_to_dict(node, self.numa_node_ids) for node in self.numa_nodes],
             "offlineCpus": list(self.offline_cpus),
             "pciDevices": [
                 {**_known_fields(pci), "numaNode": pci.numa_node} for pci in self.pci_devices
             ],
-            **{key: found for key, found in extras.items() if found},
         }
+        return document | {key: value for key, value in extras.items() if value}
 
 
 def check_node_count(count: int) -> None:
@@ -463,39 +483,43 @@ def machine_from_dict(data: Mapping[str, Any], where: str = "machine") -> Machin
             place = f"{where}.numaNodes[{order[index + 1]}].id"
             raise InputError.at(place, "an id that no other NUMA node has", numa_id)
 
-    nodes = (
+    numa_nodes = [
         _numa_node(wire.numa_nodes[index], ids, f"{where}.numaNodes[{index}]") for index in order
+    ]
+    return Machine(
+        tuple(numa_nodes),
+        offline_cpus=tuple(sorted(set(wire.offline_cpus))),
+        pci_devices=tuple(PciDevice(*astuple(device)) for device in wire.pci_devices),
+        unassigned_cores=tuple(map(_core, wire.unassigned_cores)),
+        isolated_cpus=tuple(sorted(set(wire.isolated_cpus))),
+        nohz_full_cpus=tuple(sorted(set(wire.nohz_full_cpus))),
     )
-    lists = (wire.offline_cpus, wire.isolated_cpus, wire.nohz_full_cpus)
-    offline, isolated, nohz_full = (tuple(sorted(set(one))) for one in lists)
-    pci, apart = (
-        (PciDevice(*astuple(one)) for one in wire.pci_devices),
-        map(_core, wire.unassigned_cores),
-    )
-    return Machine(tuple(nodes), offline, tuple(pci), tuple(apart), isolated, nohz_full)
 
 
 def _check_cpus(wire: MachineWire, where: str) -> None:
     """Refuse a core of no CPUs, and a CPU that is listed twice without being said to be."""
-    seen: set[int] = set()
+    listed: set[int] = set()
     overlapping = set(wire.overlapping_cpus)
-    places = [
+    lists_of_cores = [
         (f"{where}.numaNodes[{index}].cores", node.cores)
         for index, node in enumerate(wire.numa_nodes)
     ]
-    for place, cores in (*places, (f"{where}.unassignedCores", wire.unassigned_cores)):
+    lists_of_cores.append((f"{where}.unassignedCores", wire.unassigned_cores))
+    for list_name, cores in lists_of_cores:
         for index, core in enumerate(cores):
-            here = f"{place}[{index}].cpus"
+            place = f"{list_name}[{index}].cpus"
             if not core.cpus:
-                raise InputError.at(here, "a core's CPUs", core.cpus)
-            for cpu in core.cpus:
-                if cpu in seen and cpu not in overlapping:
-                    raise InputError.at(here, "a CPU that is not listed before", cpu)
-                seen.add(cpu)
+                raise InputError.at(place, "a core's CPUs", core.cpus)
 
-    both = seen.intersection(wire.offline_cpus)
-    if both:
-        raise InputError.at(f"{where}.offlineCpus", "a CPU that no NUMA node lists", min(both))
+            for cpu in core.cpus:
+                if cpu in listed and cpu not in overlapping:
+                    raise InputError.at(place, "a CPU that is not listed before", cpu)
+                listed.add(cpu)
+
+    online_and_offline = listed.intersection(wire.offline_cpus)
+    if online_and_offline:
+        cpu = min(online_and_offline)
+        raise InputError.at(f"{where}.offlineCpus", "a CPU that no NUMA node lists", cpu)
 
 
 def _numa_node(wire: NumaNodeWire, ids: list[int], where: str) -> NumaNode:
@@ -510,10 +534,10 @@ def _numa_node(wire: NumaNodeWire, ids: list[int], where: str) -> NumaNode:
 
         pages[record.size_bytes] = record
 
-    taken = sum(record.size_bytes * record.count for record in pages.values())
-    if taken > wire.memory:
+    hugepage_bytes = sum(record.size_bytes * record.count for record in pages.values())
+    if hugepage_bytes > wire.memory:
         raise InputError.at(
-            f"{where}.memory", f"memory for its hugepages ({taken} bytes)", wire.memory
+            f"{where}.memory", f"memory for its hugepages ({hugepage_bytes} bytes)", wire.memory
         )
 
     cores = tuple(sorted(map(_core, wire.cores), key=lambda core: core.cpus[0]))
@@ -533,42 +557,40 @@ def _row(row: list[int], ids: list[int], where: str) -> tuple[int, ...]:
         return tuple(row)
     if len(row) > ids[-1]:
         return tuple(row[numa_id] for numa_id in ids)
+
     expected = f"{len(ids)} distances, or {ids[-1] + 1} where they are indexed by node id"
     raise InputError.at(f"{where}.distances", expected, row)
 
 
 def _numa_node_to_dict(node: NumaNode, ids: tuple[int, ...]) -> dict[str, Any]:
-    pages, cores = (
-        {one.size: one.count for one in node.hugepages},
-        list(map(_known_fields, node.cores)),
-    )
-    described: dict[str, Any] = {
+    """Return a node in JSON's types; `ids` are those of all nodes, ascending."""
+    document: dict[str, Any] = {
         "id": node.id,
         "memory": node.memory,
-        "hugepages": pages,
-        "cores": cores,
+        "hugepages": {pages.size: pages.count for pages in node.hugepages},
+        "cores": list(map(_known_fields, node.cores)),
     }
     if node.distances:
-        known = dict(zip(ids, node.distances, strict=True))
-        described["distances"] = [known.get(numa_id, UNREACHABLE) for numa_id in range(ids[-1] + 1)]
+        by_id = dict(zip(ids, node.distances, strict=True))
+        document["distances"] = [by_id.get(numa_id, UNREACHABLE) for numa_id in range(ids[-1] + 1)]
+    if node.memory_kind:
+        document["memoryKind"] = node.memory_kind
 
-    return described | ({"memoryKind": node.memory_kind} if node.memory_kind else {})
+    return document
 
 
-def _known_fields(one: Core | PciDevice) -> dict[str, Any]:
+def _known_fields(record: Core | PciDevice) -> dict[str, Any]:
     """Return the fields that its maker takes, but for those that are not known."""
     return {
         key: value
-        for key, value in json_fields(one, *one.__match_args__).items()
+        for key, value in json_fields(record, *record.__match_args__).items()
         if value is not None
     }
 
 
 def summary(machine: Machine) -> str:
     """Return the machine in one line."""
-    l3_groups = {
-        core.l3 for node in machine.numa_nodes for core in node.cores if core.l3 is not None
-    }
+    l3_groups = {core.l3 for node in machine.numa_nodes for core in node.cores} - {None}
     parts = [
         counted(len(machine.numa_nodes), "NUMA node"),
         counted(len(machine.sockets), "socket"),

@@ -24,10 +24,10 @@ DISPLAY_CLASS: Final = "03"
 
 
 def has_gpus(machine: Machine) -> bool:
-    """Return whether some of the machine's PCI devices are GPUs of NVIDIA, with a driver or without."""
+    """Return whether any of the machine's PCI devices is a GPU of NVIDIA, whatever its driver."""
     return any(
-        one.vendor == _VENDOR and one.class_.startswith(DISPLAY_CLASS)
-        for one in machine.pci_devices
+        device.vendor == _VENDOR and device.class_.startswith(DISPLAY_CLASS)
+        for device in machine.pci_devices
     )
 
 
@@ -58,22 +58,27 @@ def read_gpus(machine: Machine, *, nvml: Any = None) -> LoadedMachine:
             buses = [
                 pci_place(_text(library.nvmlDeviceGetPciInfo(handle).busId)) for handle in handles
             ]
-            named = [_driver_node(library, handle) for handle in handles]
+            driver_nodes = [_driver_node(library, handle) for handle in handles]
             pairs = _nvlink_pairs(library, handles, buses, uuids)
         except library.NVMLError as error:
             raise InputError(f"NVIDIA's driver cannot describe its GPUs: {error}") from error
 
-    known = {pci_place(device.address): device for device in machine.pci_devices}
-    devices = []
-    for uuid, node, bus in zip(uuids, named, buses, strict=True):
-        there = known.get(bus)
-        candidates = (node, None if there is None else there.numa_node)
-        near = next(((one,) for one in candidates if one in machine.numa_node_ids), None)
-        devices.append(Device(uuid, near, pci="" if there is None else there.address))
+    pci_devices = {pci_place(device.address): device for device in machine.pci_devices}
+    gpus = []
+    for uuid, numa_node, bus in zip(uuids, driver_nodes, buses, strict=True):
+        candidates = [numa_node]
+        address = ""
+        if bus in pci_devices:
+            candidates.append(pci_devices[bus].numa_node)
+            address = pci_devices[bus].address
 
-    return LoadedMachine(
-        machine, {GPU_RESOURCE: tuple(devices)}, {GPU_RESOURCE: pairs} if pairs else {}
-    )
+        numa_nodes = next(
+            ((numa_id,) for numa_id in candidates if numa_id in machine.numa_node_ids), None
+        )
+        gpus.append(Device(uuid, numa_nodes, pci=address))
+
+    preferred_sets = {GPU_RESOURCE: pairs} if pairs else {}
+    return LoadedMachine(machine, {GPU_RESOURCE: tuple(gpus)}, preferred_sets)
 
 
 @contextmanager
@@ -81,15 +86,16 @@ def _session(library: Any) -> Iterator[Any]:
     """Keep the library, by default the one that is installed, initialised for a while."""
     if library is None:
         with needs_extra("NVIDIA GPUs need nvidia-ml-py", "nvidia-ml-py"):
-            import pynvml as library  # type: ignore[import-not-found,import-untyped,no-redef,unused-ignore]  # noqa: PLC0415  # an extra
+            import pynvml  # type: ignore[import,unused-ignore]  # noqa: PLC0415  # an extra
+
+            library = pynvml
 
     try:
         library.nvmlInit()
     except library.NVMLError as error:
-        message = (
+        raise InputError(
             f"cannot use NVIDIA's driver: {error}; is it installed and loaded on this machine?"
-        )
-        raise InputError(message) from error
+        ) from error
 
     try:
         yield library
@@ -103,7 +109,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _driver_node(library: Any, handle: Any) -> int | None:
-    """Return the node that the driver names: mostly only that of a GPU which is a node of its own."""
+    """Return the node that the driver names: mostly that of a GPU which is a node of its own."""
     with suppress(library.NVMLError, AttributeError):  # old releases of the library do not ask
         return int(library.nvmlDeviceGetNumaNodeId(handle))
     return None
@@ -112,35 +118,37 @@ def _driver_node(library: Any, handle: Any) -> int | None:
 def _nvlink_pairs(
     library: Any, handles: list[Any], buses: list[tuple[int, str]], uuids: list[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the pairs that reach each other over NVLink, those with the most links of their own first.
+    """Return the pairs that reach each other over NVLink, those with the most links first.
 
     GPUs behind an NVSwitch all reach each other and none has links of its own to another.
     """
     links = [_remote_addresses(library, handle) for handle in handles]
     ranked = []
-    for one, other in combinations(range(len(handles)), 2):
-        direct = links[one].count(buses[other])
-        if direct or _reaches(library, handles[one], handles[other]):
-            ranked.append((-direct, one, other))
-    return tuple((uuids[one], uuids[other]) for _, one, other in sorted(ranked))
+    for first, second in combinations(range(len(handles)), 2):
+        direct = links[first].count(buses[second])
+        if direct or _reaches(library, handles[first], handles[second]):
+            ranked.append((-direct, first, second))
+
+    return tuple((uuids[first], uuids[second]) for _, first, second in sorted(ranked))
 
 
 def _remote_addresses(library: Any, handle: Any) -> list[tuple[int, str]]:
     """Return the PCI address at the other end of each active NVLink of a GPU."""
-    found = []
+    addresses = []
     for link in range(library.NVML_NVLINK_MAX_LINKS):
         # this GPU may have no such link, or the driver not know its other end
         with suppress(library.NVMLError):
             if library.nvmlDeviceGetNvLinkState(handle, link):
-                found.append(
-                    pci_place(_text(library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId))
-                )
-    return found
+                remote = library.nvmlDeviceGetNvLinkRemotePciInfo(handle, link)
+                addresses.append(pci_place(_text(remote.busId)))
+
+    return addresses
 
 
-def _reaches(library: Any, one: Any, other: Any) -> bool:
+def _reaches(library: Any, handle: Any, remote_handle: Any) -> bool:
     """Return whether two GPUs reach each other over NVLink, perhaps through a switch."""
     with suppress(library.NVMLError):
-        status = library.nvmlDeviceGetP2PStatus(one, other, library.NVML_P2P_CAPS_INDEX_NVLINK)
+        capability = library.NVML_P2P_CAPS_INDEX_NVLINK
+        status = library.nvmlDeviceGetP2PStatus(handle, remote_handle, capability)
         return bool(status == library.NVML_P2P_STATUS_OK)
     return False

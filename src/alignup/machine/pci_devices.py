@@ -1,7 +1,7 @@
-"""Chooses PCI devices as the devices of a resource, and knows how near two of them are in the tree of bridges.
+"""Chooses PCI devices as the devices of a resource, and knows how near two of them are.
 
-Names the kinds and vendors of the PCI devices that placement depends on. Distances are those of
-`nvidia-smi topo -m`.
+How near they are is told by the tree of bridges. Names the kinds and vendors of the PCI devices
+that placement depends on. Distances are those of `nvidia-smi topo -m`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ DISTANCES: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS")
 
 
 class PciSelector(Record):
-    """A choice of PCI devices as the devices of a resource. Numbers are in hex, in lower case; empty: any.
+    """A choice of PCI devices as the devices of a resource.
+
+    Numbers are in hex, in lower case; empty: any.
 
     Attributes:
         class_: the first two or four digits of the class: `03` for all display controllers, `0302`
@@ -52,53 +54,64 @@ class PciSelector(Record):
 
     @classmethod
     def parse(cls, text: str) -> PciSelector:
-        """Return the selector of `nvidia.com/gpu=10de:*`, `a.b/nic=class=0200` or `a.b/nic=15b3:*,class=02`.
+        """Return the selector that a text such as `nvidia.com/gpu=10de:*` describes.
 
-        NVIDIA's switches, sound and network devices have its vendor id too, so for `nvidia.com/gpu`
-        without a class, only display controllers (class 03) count.
+        Others are `a.b/nic=class=0200` and `a.b/nic=15b3:*,class=02`. NVIDIA's switches, sound and
+        network devices have its vendor id too, so for `nvidia.com/gpu` without a class, only
+        display controllers (class 03) count.
 
         Raises:
             InputError: the text is none of these.
         """
-        found = _SELECTOR.fullmatch(text)
-        if not found:
+        matched = _SELECTOR.fullmatch(text)
+        if not matched:
             raise InputError.at(
                 "--device-resource", f"{_FORMS}, such as nvidia.com/gpu=10de:*", text
             )
 
+        resource = matched["resource"]
         class_, vendor, device = (
-            (found[name] or "").lower() for name in ("class", "vendor", "device")
+            (matched[name] or "").lower() for name in ("class", "vendor", "device")
         )
-        usual = DISPLAY_CLASS if found["resource"] == GPU_RESOURCE else ""
-        return cls(found["resource"], class_ or usual, vendor, device.replace("*", ""))
+        if not class_ and resource == GPU_RESOURCE:
+            class_ = DISPLAY_CLASS
+
+        return cls(resource, class_, vendor, device.replace("*", ""))
 
     @property
     def option(self) -> str:
         """The option of the command line that makes this choice."""
-        classes = f",class={self.class_}" if self.class_ and self.resource != GPU_RESOURCE else ""
-        return f"--device-resource {self.resource}={self.vendor}:{self.device or '*'}{classes}"
+        choice = f"--device-resource {self.resource}={self.vendor}:{self.device or '*'}"
+        if self.class_ and self.resource != GPU_RESOURCE:
+            choice += f",class={self.class_}"
+
+        return choice
 
     def __str__(self) -> str:
-        identity = f"{self.vendor}:{self.device or '*'}" if self.vendor else ""
-        return " and ".join(filter(None, (identity, self.class_ and f"class {self.class_}")))
+        conditions = []
+        if self.vendor:
+            conditions.append(f"{self.vendor}:{self.device or '*'}")
+        if self.class_:
+            conditions.append(f"class {self.class_}")
+
+        return " and ".join(conditions)
 
     def selects(self, device: PciDevice) -> bool:
         """Return whether `device` is one of them."""
-        numbers = (
-            (device.class_, self.class_),
-            (device.vendor, self.vendor),
-            (device.device, self.device),
+        return (
+            device.class_.startswith(self.class_)
+            and device.vendor.startswith(self.vendor)
+            and device.device.startswith(self.device)
         )
-        return all(number.startswith(wanted) for number, wanted in numbers)
 
 
 def devices_from_pci(
     machine: Machine, selectors: Iterable[PciSelector]
 ) -> dict[str, tuple[Device, ...]]:
-    """Return the selected devices by resource, with the PCI address as id, in the order of the addresses.
+    """Return the selected devices by resource, in the order of their addresses.
 
-    A device that several selectors of one resource select is in it once. One that belongs to no
-    node in particular has no topology.
+    The PCI address is the id of a device. A device that several selectors of one resource select is
+    in it once. One that belongs to no node in particular has no topology.
 
     Raises:
         InputError: a selector selects nothing, or a device would be of two resources.
@@ -109,6 +122,7 @@ def devices_from_pci(
         chosen = [device for device in machine.pci_devices if selector.selects(device)]
         if not chosen:
             raise InputError(f"no PCI device matches {selector} for {selector.resource}")
+
         for device in chosen:
             if owner.setdefault(device.address, selector.resource) != selector.resource:
                 expected = f"PCI device {device.address} in one resource"
@@ -116,10 +130,9 @@ def devices_from_pci(
                     "--device-resource", expected, f"{owner[device.address]}, {selector.resource}"
                 )
 
-            nodes = None if device.numa_node is None else (device.numa_node,)
-            inventory.setdefault(selector.resource, {})[device.address] = Device(
-                device.address, nodes
-            )
+            numa_nodes = None if device.numa_node is None else (device.numa_node,)
+            devices = inventory.setdefault(selector.resource, {})
+            devices[device.address] = Device(device.address, numa_nodes)
 
     return {
         resource: tuple(devices[address] for address in sorted(devices))
@@ -128,24 +141,26 @@ def devices_from_pci(
 
 
 def usual_selectors(machine: Machine, resource: str) -> list[PciSelector]:
-    """Return what selects the devices of a machine that a device plugin would offer as a resource, if it has any."""
-    selectors = (
-        PciSelector.parse(f"{resource}={text}") for text in _names()["usual"].get(resource, ())
-    )
-    return [one for one in selectors if any(map(one.selects, machine.pci_devices))]
+    """Return what selects the devices that a device plugin would offer as a resource.
+
+    A selector that selects none of the machine's devices is left out.
+    """
+    texts = _names()["usual"].get(resource, ())
+    selectors = (PciSelector.parse(f"{resource}={text}") for text in texts)
+    return [selector for selector in selectors if any(map(selector.selects, machine.pci_devices))]
 
 
 @cache
 def _names() -> dict[str, dict[str, Any]]:
-    """Return the first digits of the PCI classes that placement depends on, with names, and the names of vendors.
+    """Return the names of the PCI classes that placement depends on, and those of vendors.
 
-    And the PCI devices that device plugins offer as the devices of a resource, as
-    `--device-resource` selects them.
+    Classes are named by their first digits. With them come the PCI devices that device plugins
+    offer as the devices of a resource, as `--device-resource` selects them.
     """
-    found: dict[str, dict[str, Any]] = json.loads(
+    names: dict[str, dict[str, Any]] = json.loads(
         Path(__file__).with_name("pci_names.json").read_bytes()
     )
-    return found
+    return names
 
 
 def pci_kinds() -> tuple[str, ...]:
@@ -154,11 +169,15 @@ def pci_kinds() -> tuple[str, ...]:
 
 
 def kind_of(device: PciDevice) -> str | None:
-    """Return the kind of a PCI device in words, the first that its class begins as; None: placement ignores it."""
-    return next(
-        (kind for digits, kind in _names()["kinds"].items() if device.class_.startswith(digits)),
-        None,
-    )
+    """Return the kind of a PCI device in words; None: placement ignores it.
+
+    It is the first kind whose digits the class of the device begins with.
+    """
+    for digits, kind in _names()["kinds"].items():
+        if device.class_.startswith(digits):
+            return str(kind)
+
+    return None
 
 
 def vendor_of(number: str) -> str:
@@ -179,63 +198,74 @@ class PciTree:
     def __init__(self, machine: Machine) -> None:
         self._devices = {device.address: device for device in machine.pci_devices}
         self._is_one_node = len(machine.numa_nodes) == 1
-        behind: dict[str, list[tuple[int, int, str]]] = {}
+        self._above: dict[str, tuple[str, ...]] = {}
+
+        # by domain: the first and the last bus behind each bridge, and its address
+        self._bridges: dict[str, list[tuple[int, int, str]]] = {}
         for device in machine.pci_devices:
             if device.buses:
-                behind.setdefault(device.address.partition(":")[0], []).append(
-                    (*device.buses, device.address)
-                )
-        self._behind = {
-            domain: sorted(found, key=lambda one: one[1] - one[0])
-            for domain, found in behind.items()
-        }
-        self._above: dict[str, tuple[str, ...]] = {}
+                domain, _, _ = device.address.partition(":")
+                bridges = self._bridges.setdefault(domain, [])
+                bridges.append((*device.buses, device.address))
+
+        for bridges in self._bridges.values():
+            bridges.sort(key=lambda bridge: bridge[1] - bridge[0])
 
     @property
     def is_known(self) -> bool:
         """Whether the machine says which buses are behind any bridge."""
-        return bool(self._behind)
+        return bool(self._bridges)
 
     def above(self, address: str) -> tuple[str, ...]:
-        """Return the addresses of the bridges above a device, the nearest first, and its root, such as `pci0000:17`."""
-        found = self._above.get(address)
-        if found is None:
-            domain, _, rest = address.partition(":")
-            bus = int(rest.partition(":")[0], 16)
-            bridges = (
-                one for first, last, one in self._behind.get(domain, ()) if first <= bus <= last
-            )
-            bridge = next((one for one in bridges if one != address), None)
-            found = (f"pci{domain}:{bus:02x}",) if bridge is None else (bridge, *self.above(bridge))
-            self._above[address] = found
-        return found
+        """Return the addresses of the bridges above a device, the nearest first.
 
-    def distance(self, one: str, other: str) -> int:
+        The last is its root, such as `pci0000:17`.
+        """
+        if address in self._above:
+            return self._above[address]
+
+        domain, _, place = address.partition(":")
+        bus = int(place.partition(":")[0], 16)
+        path: tuple[str, ...] = (f"pci{domain}:{bus:02x}",)
+        for first_bus, last_bus, bridge in self._bridges.get(domain, ()):
+            if first_bus <= bus <= last_bus and bridge != address:
+                path = (bridge, *self.above(bridge))
+                break
+
+        self._above[address] = path
+        return path
+
+    def distance(self, first: str, second: str) -> int:
         """Return how far two PCI devices of the machine are apart, as an index of `DISTANCES`.
 
         PIX: no more than one bridge is between each of them and the bridge that they share, as on
         one switch.
         """
-        if one == other:
+        if first == second:
             return 0
 
-        up, down = self.above(one), self.above(other)
-        shared = next((bridge for bridge in up if bridge in down), None)
+        path, other_path = self.above(first), self.above(second)
+        shared = next((bridge for bridge in path if bridge in other_path), None)
         if shared is None:
-            near, far = self._devices[one].numa_node, self._devices[other].numa_node
-            return NODE if self._is_one_node or (near is not None and near == far) else SYS
+            numa_node = self._devices[first].numa_node
+            is_same = numa_node is not None and numa_node == self._devices[second].numa_node
+            return NODE if is_same or self._is_one_node else SYS
 
-        return (
-            PHB
-            if shared == up[-1]
-            else PIX
-            if up.index(shared) <= 1 and down.index(shared) <= 1
-            else PXB
-        )
+        if shared == path[-1]:
+            return PHB
+        if path.index(shared) <= 1 and other_path.index(shared) <= 1:
+            return PIX
+        return PXB
 
-    def between(self, one: Device, other: Device) -> int:
-        """Return how far two devices of resources are apart; by NUMA nodes if one has no PCI address."""
-        first, second = (self._devices.get(device.pci or device.id) for device in (one, other))
-        if first is not None and second is not None:
-            return self.distance(first.address, second.address)
-        return NODE if set(one.numa_nodes or ()) & set(other.numa_nodes or ()) else SYS
+    def between(self, first: Device, second: Device) -> int:
+        """Return how far two devices of resources are apart.
+
+        Where one of them has no PCI address, NUMA nodes decide.
+        """
+        pci = self._devices.get(first.pci or first.id)
+        other_pci = self._devices.get(second.pci or second.id)
+        if pci is not None and other_pci is not None:
+            return self.distance(pci.address, other_pci.address)
+        if set(first.numa_nodes or ()) & set(second.numa_nodes or ()):
+            return NODE
+        return SYS

@@ -1,4 +1,7 @@
-"""The types of a machine as decoded JSON, for msgspec; `alignup.machine.machine` says what they mean."""
+"""The types of a machine as decoded JSON, for msgspec.
+
+`alignup.machine.machine` says what they mean.
+"""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from alignup.errors import InputError, warn
-from alignup.machine.bits import bit_numbers, union, unions
+from alignup.machine.bits import bit_numbers, bit_set, union, unions
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device, LoadedMachine
 from alignup.machine.machine import Machine, NumaNode, PciDevice, cores_within, make_cores
@@ -65,29 +65,22 @@ class Facts(Record):
     pci_devices: tuple[PciDevice, ...] | None = None
 
 
-def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | None:
+def machine_of_facts(facts_by_text: Mapping[str, Facts], source: str) -> LoadedMachine | None:
     """Return the machine that some texts describe, and its GPUs; None: they tell no CPUs.
 
     What was assumed because no text tells it is warned of, as is what is not known.
 
     Args:
-        told: by the name of each text what it tells; where several tell the same, the first counts.
+        facts_by_text: by the name of each text what it tells; where several tell the same, the
+            first counts.
         source: where the texts are, in warnings.
 
     Raises:
         InputError: two texts disagree on the CPUs of NUMA nodes, so that they are of different
             machines.
     """
-    _check_same_nodes(told)
-    known = {
-        name: [getattr(one, name) for one in told.values()] for name in Facts.__record_fields__
-    }
-    facts = Facts(
-        **{
-            name: next((one for one in some if one is not None), None)
-            for name, some in known.items()
-        }
-    )
+    _check_same_nodes(facts_by_text)
+    facts = _first_facts(facts_by_text.values())
     online = union(chain((facts.nodes or {}).values(), facts.cores or ()))
     if not online:
         return None
@@ -100,32 +93,41 @@ def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | 
     for numa_id in chain(facts.memory or (), facts.distances or ()):
         nodes.setdefault(numa_id, 0)
 
-    cores = facts.cores
-    if cores is None:
-        cores = tuple(_assumed_cores(nodes, facts))
-        sample = next((core for core in cores if core & (core - 1)), 0)
-        numbers = (
-            f"{CPUSet.from_int(sample)} are a core, and so on" if sample else "each CPU is a core"
-        )
-        assumed.append(f"that CPUs are numbered in the usual way ({numbers})")
+    core_groups = facts.cores
+    if core_groups is None:
+        core_groups = tuple(_assumed_cores(nodes, facts))
+        numbering = "each CPU is a core"
+        sample = next((core for core in core_groups if core & (core - 1)), 0)
+        if sample:
+            numbering = f"{CPUSet.from_int(sample)} are a core, and so on"
+        assumed.append(f"that CPUs are numbered in the usual way ({numbering})")
 
     sockets = facts.sockets
     if sockets is None:
-        sockets = _assumed_sockets(
-            nodes, cores, facts.socket_count or len([one for one in nodes.values() if one])
-        )
+        socket_count = facts.socket_count or len(list(filter(None, nodes.values())))
+        sockets = _assumed_sockets(nodes, core_groups, socket_count)
         if facts.socket_count != 1:
             assumed.append("that sockets follow the order of NUMA nodes")
 
-    made = make_cores((core & online for core in cores), sockets, facts.l3_groups or ())
+    cores = make_cores((core & online for core in core_groups), sockets, facts.l3_groups or ())
+    memory = facts.memory or {}
     ids = sorted(nodes)
-    memory, offline = facts.memory or {}, tuple(bit_numbers((facts.offline or 0) & ~online))
-    placed = {one: cores_within(made, cpus) for one, cpus in nodes.items()}
-    parts = (
-        NumaNode(one, memory.get(one, 0), placed[one], (), _row(facts, one, ids)) for one in ids
+    numa_nodes = [
+        NumaNode(
+            numa_id,
+            memory=memory.get(numa_id, 0),
+            cores=cores_within(cores, nodes[numa_id]),
+            distances=_row(facts, numa_id, ids),
+        )
+        for numa_id in ids
+    ]
+    machine = Machine(
+        tuple(numa_nodes),
+        offline_cpus=tuple(bit_numbers((facts.offline or 0) & ~online)),
+        pci_devices=facts.pci_devices or (),
+        unassigned_cores=cores_within(cores, online & ~union(nodes.values())),
     )
-    apart = cores_within(made, online & ~union(nodes.values()))
-    machine = Machine(tuple(parts), offline, facts.pci_devices or (), apart)
+
     if assumed:
         warn(f"assumed, since nothing in {source} tells it: {'; '.join(assumed)}; `lscpu -e` does")
 
@@ -137,25 +139,42 @@ def machine_of_facts(told: Mapping[str, Facts], source: str) -> LoadedMachine | 
     return LoadedMachine(machine, {GPU_RESOURCE: gpus} if gpus else {})
 
 
-def _check_same_nodes(told: Mapping[str, Facts]) -> None:
+def _first_facts(facts_of_texts: Iterable[Facts]) -> Facts:
+    """Return of each kind what the first text tells that tells any of it."""
+    first: dict[str, Any] = {}
+    for facts in facts_of_texts:
+        for name in Facts.__record_fields__:
+            value = getattr(facts, name)
+            if value is not None:
+                first.setdefault(name, value)
+
+    return Facts(**first)
+
+
+def _check_same_nodes(facts_by_text: Mapping[str, Facts]) -> None:
     """Refuse texts of different machines."""
-    known = {name: facts.nodes for name, facts in told.items() if facts.nodes is not None}
-    if not known:
+    nodes_by_text = {
+        name: facts.nodes for name, facts in facts_by_text.items() if facts.nodes is not None
+    }
+    if not nodes_by_text:
         return
 
-    first, *others = known
-    for other in others:
-        for numa_id in sorted({*known[first], *known[other]}):
-            ours, theirs = (known[name].get(numa_id, 0) for name in (first, other))
-            if ours != theirs:
-                shown = " and ".join(
-                    f"CPUs {CPUSet.from_int(cpus)}" if cpus else "no CPUs"
-                    for cpus in (ours, theirs)
-                )
+    first_name, *names = nodes_by_text
+    first_nodes = nodes_by_text[first_name]
+    for name in names:
+        nodes = nodes_by_text[name]
+        for numa_id in sorted({*first_nodes, *nodes}):
+            first_cpus = first_nodes.get(numa_id, 0)
+            cpus = nodes.get(numa_id, 0)
+            if cpus != first_cpus:
                 raise InputError(
-                    f"{first} and {other} are of different machines: NUMA node {numa_id} has "
-                    f"{shown} by them"
+                    f"{first_name} and {name} are of different machines: NUMA node {numa_id} has "
+                    f"{_cpus_in_words(first_cpus)} and {_cpus_in_words(cpus)} by them"
                 )
+
+
+def _cpus_in_words(cpus: int) -> str:
+    return f"CPUs {CPUSet.from_int(cpus)}" if cpus else "no CPUs"
 
 
 def _assumed_cores(nodes: Mapping[int, int], facts: Facts) -> Iterator[int]:
@@ -166,21 +185,24 @@ def _assumed_cores(nodes: Mapping[int, int], facts: Facts) -> Iterator[int]:
     threads of a core have numbers one after another: where there are several NUMA nodes, each of
     them then is one run.
     """
-    listed = {numa_id: list(bit_numbers(cpus)) for numa_id, cpus in nodes.items() if cpus}
-    runs = {_runs(cpus) for cpus in nodes.values() if cpus}
-    threads = facts.threads or (
-        _THREADS if all(map(_is_in_two_runs, filter(None, nodes.values()))) else 1
-    )
-    adjacent = bool(facts.has_adjacent_threads) or (len(listed) > 1 and runs == {1})
-    for cpus in listed.values():
-        if len(cpus) % threads:
-            yield from (1 << cpu for cpu in cpus)
-            continue
+    cpus_of_nodes = [cpus for cpus in nodes.values() if cpus]
+    threads = facts.threads
+    if not threads:
+        threads = _THREADS if all(map(_is_in_two_runs, cpus_of_nodes)) else 1
 
-        step = 1 if adjacent else len(cpus) // threads
-        starts = range(0, len(cpus), threads) if adjacent else range(step)
-        for start in starts:
-            yield union(1 << cpus[start + step * thread] for thread in range(threads))
+    are_single_runs = all(_runs(cpus) == 1 for cpus in cpus_of_nodes)
+    is_adjacent = facts.has_adjacent_threads or (len(cpus_of_nodes) > 1 and are_single_runs)
+    for node_cpus in cpus_of_nodes:
+        cpus = list(bit_numbers(node_cpus))
+        core_count, extra = divmod(len(cpus), threads)
+        if extra:
+            yield from (1 << cpu for cpu in cpus)
+        elif is_adjacent:
+            for start in range(0, len(cpus), threads):
+                yield bit_set(cpus[start : start + threads])
+        else:
+            for start in range(core_count):
+                yield bit_set(cpus[start::core_count])
 
 
 def _runs(cpus: int) -> int:
@@ -189,7 +211,7 @@ def _runs(cpus: int) -> int:
 
 
 def _is_in_two_runs(cpus: int) -> bool:
-    """Return whether a set of CPUs is two equal runs such as 0-3,8-11: first threads, and second threads."""
+    """Return whether a set of CPUs is two equal runs, of first and second threads, as 0-3,8-11."""
     first = cpus & ~(cpus + (cpus & -cpus))
     return (
         first != first & -first
@@ -200,26 +222,36 @@ def _is_in_two_runs(cpus: int) -> bool:
 
 def _assumed_sockets(nodes: Mapping[int, int], cores: Iterable[int], count: int) -> dict[int, int]:
     """Return equal parts of the cores, by NUMA node and number, as sockets."""
-    place = {cpu: numa_id for numa_id, cpus in nodes.items() for cpu in bit_numbers(cpus)}
-    lowest = [((core & -core).bit_length() - 1, core) for core in cores if core]
-    ordered = [core for _, core in sorted(lowest, key=lambda one: (place.get(one[0], 0), one[0]))]
+    node_of_cpu = {cpu: numa_id for numa_id, cpus in nodes.items() for cpu in bit_numbers(cpus)}
+
+    def place(core: int) -> tuple[int, int]:
+        lowest_cpu = (core & -core).bit_length() - 1
+        return node_of_cpu.get(lowest_cpu, 0), lowest_cpu
+
+    ordered = sorted(filter(None, cores), key=place)
     return unions((index * count // len(ordered), core) for index, core in enumerate(ordered))
 
 
 def _row(facts: Facts, numa_id: int, ids: list[int]) -> tuple[int, ...]:
     """Return the distances of a node by position; empty unless all rows are whole."""
     rows = facts.distances or {}
-    if any(len(rows.get(one, {}).keys() & set(ids)) != len(ids) for one in ids):
-        return ()
-    return tuple(rows[numa_id][other] for other in ids)
+    for row_id in ids:
+        if not rows.get(row_id, {}).keys() >= set(ids):
+            return ()
+
+    return tuple(rows[numa_id][column_id] for column_id in ids)
 
 
 def _placed(gpus: Iterable[Gpu], nodes: Mapping[int, int]) -> Iterator[Device]:
-    """Yield the GPUs with the NUMA nodes that they are near: those of the driver, or those of their CPUs."""
+    """Yield the GPUs with the NUMA nodes that they are near.
+
+    These are those that the driver names, or those of their CPUs.
+    """
     for gpu in gpus:
-        named = tuple(one for one in gpu.numa_nodes if one in nodes)
-        near = named or tuple(one for one, cpus in sorted(nodes.items()) if cpus & gpu.cpus)
-        yield Device(gpu.name, near or None)
+        numa_ids = [numa_id for numa_id in gpu.numa_nodes if numa_id in nodes]
+        if not numa_ids:
+            numa_ids = [numa_id for numa_id, cpus in sorted(nodes.items()) if cpus & gpu.cpus]
+        yield Device(gpu.name, tuple(numa_ids) or None)
 
 
 def _unknown(facts: Facts, ids: list[int]) -> Iterator[str]:
@@ -233,16 +265,17 @@ def _unknown(facts: Facts, ids: list[int]) -> Iterator[str]:
     yield "hugepages (taken as none)"
 
 
-def only_one(found: Iterable[_T], what: str) -> _T | None:
+def only_one(occurrences: Iterable[_T], label: str) -> _T | None:
     """Return the one value that a text has, however often; None: it has none.
 
     Raises:
         InputError: it has different ones, as texts of two machines do.
     """
-    values = list(dict.fromkeys(found))
+    values = list(dict.fromkeys(occurrences))
     if len(values) > 1:
         shown = some_of([repr(value) for value in values], _SHOWN)
         raise InputError(
-            f"{what} is there with different values ({shown}): leave the texts of one machine"
+            f"{label} is there with different values ({shown}): leave the texts of one machine"
         )
+
     return values[0] if values else None

@@ -10,7 +10,7 @@ are rounded. Whatever else a text has is ignored. What it leaves open is told in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from json import JSONDecoder
 from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element, SubElement
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 _PROPERTY: Final = re.compile(
-    r"\s*(Architecture|Thread\(s\) per core|Socket\(s\)|CPU\(s\)|On-line CPU\(s\) list|Off-line CPU\(s\) list"
+    r"\s*(Architecture|Thread\(s\) per core|Socket\(s\)|CPU\(s\)"
+    r"|On-line CPU\(s\) list|Off-line CPU\(s\) list"
     r"|NUMA node(?P<node>\d{1,5}) CPU\(s\)):[ \t]*(?P<value>\S*)\s*"
 )
 _TABLE: Final = re.compile(r"\s*CPU(?:\s+(?:[A-Z][A-Za-z0-9]*(?::\w+)*))+\s*")
@@ -73,69 +74,75 @@ def is_cut_off(line: str) -> bool:
     return _CUT_OFF.fullmatch(line) is not None
 
 
-def rows_after(lines: Sequence[str], start: int, row: re.Pattern[str], what: str) -> list[str]:
+def rows_after(lines: Sequence[str], start: int, row: re.Pattern[str], label: str) -> list[str]:
     """Return the lines of a table.
 
     Args:
         lines: those of the whole text.
         start: the index of the table's first line.
         row: the form of a line.
-        what: the name of the table in errors.
+        label: the name of the table in errors.
 
     Raises:
         InputError: the table is cut off.
     """
-    found: list[str] = []
+    rows: list[str] = []
     for line in lines[start:]:
         if is_cut_off(line):
-            raise InputError(f"{what} is cut off after {len(found)} lines: give all of it")
+            raise InputError(f"{label} is cut off after {len(rows)} lines: give all of it")
         if not row.fullmatch(line):
             break
-        found.append(line)
 
-    return found
+        rows.append(line)
+
+    return rows
 
 
 def read_properties(lines: Sequence[str]) -> Facts | None:
     """Return what the list of properties tells: NUMA nodes, and how many threads a core has."""
-    known: dict[str, list[str]] = {}
+    values_by_name: dict[str, list[str]] = {}
     for line in lines:
         matched = _PROPERTY.fullmatch(line)
         if matched:
-            known.setdefault(matched[1], []).append(matched["value"])
+            values_by_name.setdefault(matched[1], []).append(matched["value"])
 
-    values = {name: only_one(found, name) or "" for name, found in known.items()}
-    lists = {name: value for name, value in values.items() if name.startswith("NUMA")}
-    nodes = {
-        int(name.split()[1].removeprefix("node")): _cpus(value, name)
-        for name, value in lists.items()
-    }
-    online = _cpus(values.get("On-line CPU(s) list", ""), "On-line CPU(s) list")
-    count = _number(values.get("CPU(s)", ""))
-    if not nodes and "Thread(s) per core" in values:
-        nodes = {0: online or (1 << (count or 0)) - 1}
+    properties = {name: only_one(values, name) or "" for name, values in values_by_name.items()}
+    nodes = {}
+    for name, value in properties.items():
+        if name.startswith("NUMA"):
+            numa_id = int(name.split()[1].removeprefix("node"))
+            nodes[numa_id] = _cpus(value, name)
+
+    online = _cpus(properties.get("On-line CPU(s) list", ""), "On-line CPU(s) list")
+    if not nodes and "Thread(s) per core" in properties:
+        count = _number(properties.get("CPU(s)", "")) or 0
+        nodes = {0: online or (1 << count) - 1}
 
     if not nodes:
         return None
 
+    has_adjacent_threads = None
+    if "Architecture" in properties:
+        has_adjacent_threads = properties["Architecture"].startswith(_ADJACENT)
+
     return Facts(
         nodes=nodes,
-        offline=_cpus(values.get("Off-line CPU(s) list", ""), "Off-line CPU(s) list"),
-        threads=_number(values.get("Thread(s) per core", "")),
-        socket_count=_number(values.get("Socket(s)", "")),
-        has_adjacent_threads=values["Architecture"].startswith(_ADJACENT)
-        if "Architecture" in values
-        else None,
+        offline=_cpus(properties.get("Off-line CPU(s) list", ""), "Off-line CPU(s) list"),
+        threads=_number(properties.get("Thread(s) per core", "")),
+        socket_count=_number(properties.get("Socket(s)", "")),
+        has_adjacent_threads=has_adjacent_threads,
     )
+
+
+def _is_short_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def _number(text: str) -> int | None:
     """Return a number above zero; None: it is none."""
-    return (
-        int(text) or None
-        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
-        else None
-    )
+    if not _is_short_number(text):
+        return None
+    return int(text) or None
 
 
 def _cpus(text: str, where: str) -> int:
@@ -159,38 +166,40 @@ def _of_tables(
     lines: Sequence[str],
     header: re.Pattern[str],
     row: re.Pattern[str],
-    what: str,
+    label: str,
     separator: str | None,
 ) -> Facts | None:
     """Return what the one table of a text tells, however often it is there."""
     tables = []
     for index, line in enumerate(lines):
         if header.fullmatch(line):
-            listed = [line.strip().lstrip("# "), *rows_after(lines, index + 1, row, what)]
-            names, *rows = (tuple(one.strip().upper().split(separator)) for one in listed)
+            table_lines = [line.strip().lstrip("# "), *rows_after(lines, index + 1, row, label)]
+            names, *rows = (tuple(text.strip().upper().split(separator)) for text in table_lines)
             if rows and {"CORE", "SOCKET", "NODE"} & set(names):
                 tables.append((names, tuple(rows)))
 
-    table = only_one(tables, what) if tables else None
-    return (
-        None
-        if table is None
-        else _of_rows([dict(zip(table[0], one, strict=False)) for one in table[1]], what)
-    )
+    table = only_one(tables, label)
+    if table is None:
+        return None
+
+    names, cells_of_rows = table
+    return _of_rows([dict(zip(names, cells, strict=False)) for cells in cells_of_rows], label)
 
 
-def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
+def _of_rows(rows: Sequence[Mapping[str, str]], label: str) -> Facts:
     """Return what rows with a CPU each tell."""
     online: dict[int, Mapping[str, str]] = {}
     offline = 0
     for row in rows:
-        bit = _cpus(row["CPU"], what)
+        bit = _cpus(row["CPU"], label)
         if row.get("ONLINE", "yes").lower() in {"no", "n", "false"}:
             offline |= bit
         else:
             online[bit] = row
 
-    nodes, sockets = (_numbered(online, name) for name in ("NODE", "SOCKET"))
+    nodes = _numbered(online, "NODE")
+    sockets = _numbered(online, "SOCKET")
+
     # lscpu numbers the cores of each type of CPU from 0, and -y those of each socket: the L1 cache
     # tells them apart
     cores = None
@@ -199,69 +208,80 @@ def _of_rows(rows: Sequence[Mapping[str, str]], what: str) -> Facts:
         keys = {bit: (*map(row.get, columns), _cache(row, "L1D")) for bit, row in online.items()}
         cores = tuple(unions((key, bit) for bit, key in keys.items()).values())
 
-    caches = {
-        bit: level for bit, row in online.items() if (level := _cache(row, "L3")) not in _NONE
-    }
-    knows_caches = any("L3" in name.split(":") for row in online.values() for name in row)
-    l3_groups = (
-        tuple(unions((key, bit) for bit, key in caches.items()).values()) if knows_caches else None
-    )
+    l3_groups = None
+    if any("L3" in name.split(":") for row in online.values() for name in row):
+        caches = [(_cache(row, "L3"), bit) for bit, row in online.items()]
+        in_caches = ((number, bit) for number, bit in caches if number not in _NONE)
+        l3_groups = tuple(unions(in_caches).values())
+
     return Facts(nodes, cores, sockets, l3_groups, offline)
 
 
 def _numbered(rows: Mapping[int, Mapping[str, str]], name: str) -> dict[int, int] | None:
     """Return the CPUs by the number in a column; None: it has none."""
-    found = {
-        bit: number for bit, row in rows.items() if (number := row.get(name, "-")) not in _NONE
-    }
-    if not found:
+    cells = [(row.get(name, "-"), bit) for bit, row in rows.items()]
+    grouped = unions((cell, bit) for cell, bit in cells if cell not in _NONE)
+    if not grouped:
         return None
-    grouped = unions((number, bit) for bit, number in found.items())
-    if not all(
-        number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS for number in grouped
-    ):
+    if not all(map(_is_short_number, grouped)):
         raise InputError.at(f"the column {name} of lscpu", "numbers", next(iter(grouped)))
+
     return {int(number): cpus for number, cpus in grouped.items()}
 
 
 def _cache(row: Mapping[str, str], level: str) -> str:
-    """Return the number of a cache, which `-p` has in a column and `-e` in a part of one; empty: there is none."""
+    """Return the number of a cache; empty: there is none.
+
+    `-p` has it in a column, and `-e` in a part of one.
+    """
     for name, value in row.items():
         levels = name.split(":")
         if level in levels:
             numbers = value.split(":")
             place = levels.index(level)
             return numbers[place] if place < len(numbers) else ""
+
     return ""
 
 
 def without_json(text: str) -> str:
     """Return a text with what `lscpu -J` prints turned into what lscpu prints without."""
-    found = _JSON.search(text)
-    if found is None:
+    matched = _JSON.search(text)
+    if matched is None:
         return text
-    text = text[: found.start()] + _BARE_HYPHEN.sub(": null", text[found.start() :])
+
+    start = matched.start()
+    text = text[:start] + _BARE_HYPHEN.sub(": null", text[start:])
     try:
-        value, end = JSONDecoder().raw_decode(text, found.start())
+        value, end = JSONDecoder().raw_decode(text, start)
     except (ValueError, RecursionError) as error:
         raise InputError(f"the JSON of lscpu is cut off or damaged: {str(error)[:80]}") from None
+
     lines = [*_properties(value.get("lscpu")), *_table(value.get("cpus"))]
-    return "\n".join((text[: found.start()], *lines, without_json(text[end:])))
+    return "\n".join((text[:start], *lines, without_json(text[end:])))
 
 
 def _properties(fields: Any) -> Iterator[str]:
-    for one in fields if isinstance(fields, list) else ():
-        if isinstance(one, dict):
-            yield f"{str(one.get('field')).rstrip(':')}: {one.get('data') or '-'}"
-            yield from _properties(one.get("children"))
+    """Yield the lines of a list of properties."""
+    for entry in _mappings(fields):
+        yield f"{str(entry.get('field')).rstrip(':')}: {entry.get('data') or '-'}"
+        yield from _properties(entry.get("children"))
 
 
-def _table(rows: Any) -> Iterable[str]:
-    entries = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+def _table(rows: Any) -> Iterator[str]:
+    """Yield the lines of a table: the names of its columns, and its rows."""
+    entries = _mappings(rows)
     if entries:
         yield " ".join(entries[0]).upper()
         for row in entries:
             yield " ".join(_cell(value) for value in row.values())
+
+
+def _mappings(entries: Any) -> list[dict[str, Any]]:
+    """Return the mappings in a list; none if it is no list."""
+    if not isinstance(entries, list):
+        return []
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def _cell(value: Any) -> str:
@@ -287,17 +307,10 @@ def read_lstopo(lines: Sequence[str]) -> Facts | None:
     root.append(tree)
     _number_sets(tree, 0)
     machine = machine_of_topology(root, "the tree of lstopo")
-    nodes = {
-        node.id: cpus for node, cpus in zip(machine.numa_nodes, machine.node_cpus, strict=True)
-    }
     cores = [core for node in machine.numa_nodes for core in node.cores]
-    caches = {
-        core.l3: union(one.bits for one in cores if one.l3 == core.l3)
-        for core in cores
-        if core.l3 is not None
-    }
+    caches = unions((core.l3, core.bits) for core in cores if core.l3 is not None)
     return Facts(
-        nodes=nodes,
+        nodes=dict(zip(machine.numa_node_ids, machine.node_cpus, strict=True)),
         cores=tuple(core.bits for core in cores),
         sockets=dict(zip(machine.sockets, machine.socket_cpus, strict=True)),
         l3_groups=tuple(caches.values()),
@@ -307,7 +320,10 @@ def read_lstopo(lines: Sequence[str]) -> Facts | None:
 
 
 def _tree(lines: Sequence[str]) -> Element:
-    """Return the objects, each within the one that is less indented; a plus sign joins objects within each other."""
+    """Return the objects, each within the one that is less indented.
+
+    A plus sign joins objects that are within each other.
+    """
     margin = len(lines[0]) - len(lines[0].lstrip())
     top = Element("object", type="Machine")
     above = [(-1, top)]
@@ -317,11 +333,13 @@ def _tree(lines: Sequence[str]) -> Element:
             raise InputError("the tree of lstopo is cut off: give all of it")
         if indent < 0 or not line.strip() or (indent == 0 and above[-1][1] is not top):
             break
+
         while above[-1][0] >= indent:
             above.pop()
         if len(above) > _MOST_NESTED:
             raise InputError(f"the tree of lstopo has more than {_MOST_NESTED} levels")
-        parent = above[-1][1]
+
+        _, parent = above[-1]
         for part in line.strip().split(" + "):
             parent = _object(parent, part)
         above.append((indent, parent))
@@ -334,36 +352,40 @@ def _object(parent: Element, text: str) -> Element:
     device = _PCI.match(text)
     if device:
         address = device["address"]
-        return SubElement(
-            parent,
-            "object",
-            type="PCIDev",
-            pci_busid=address if address.count(":") > 1 else f"0000:{address}",
-        )
+        if address.count(":") == 1:
+            address = f"0000:{address}"
+        return SubElement(parent, "object", type="PCIDev", pci_busid=address)
 
     matched = _OBJECT.match(text)
     if matched is None:
         return SubElement(parent, "object", type="Misc")
 
     kind = _KINDS.get(matched["kind"], matched["kind"])
-    made = SubElement(parent, "object", type=kind)
-    number = matched["number"] or (None if kind in {"PU", "NUMANode"} else matched["logical"])
+    element = SubElement(parent, "object", type=kind)
+    number = matched["number"]
+    logical = matched["logical"]
+    if number is None and kind not in {"PU", "NUMANode"}:
+        number = logical
+
     if number is not None:
-        made.set("os_index", number)
-    elif kind == "PU" or (kind == "NUMANode" and matched["logical"] is not None):
+        element.set("os_index", number)
+    elif kind == "PU" or (kind == "NUMANode" and logical is not None):
         raise InputError(
             "the tree of lstopo has logical numbers only: run it without -l and --logical"
         )
 
     size = _LOCAL.search(text) or _AMOUNT.search(text)
     if kind == "NUMANode" and size:
-        made.set("local_memory", str(int(size[1]) << _SHIFTS[size[2]]))
+        element.set("local_memory", str(int(size[1]) << _SHIFTS[size[2]]))
 
-    return made
+    return element
 
 
-def _number_sets(element: Element, near: int) -> int:
-    """Give each object its set of CPUs and return it; a NUMA node that has none within it is near those around it."""
+def _number_sets(element: Element, near_cpus: int) -> int:
+    """Give each object its set of CPUs, and return that of this one.
+
+    A NUMA node that has none within it is near those around it.
+    """
     if element.get("type") == "PU":
         cpu = int(element.get("os_index", "0"))
         if cpu >= CPU_LIMIT:
@@ -371,16 +393,16 @@ def _number_sets(element: Element, near: int) -> int:
         cpus = 1 << cpu
     else:
         numbers = (
-            int(one.get("os_index", "0"))
-            for one in element.iter("object")
-            if one.get("type") == "PU"
+            int(unit.get("os_index", "0"))
+            for unit in element.iter("object")
+            if unit.get("type") == "PU"
         )
         cpus = union(1 << number for number in numbers if number < CPU_LIMIT)
         for child in element:
-            _number_sets(child, cpus or near)
+            _number_sets(child, cpus or near_cpus)
 
     if element.get("type") == "NUMANode":
-        cpus = cpus or near
+        cpus = cpus or near_cpus
 
     if cpus:
         element.set("cpuset", _as_hwloc_writes(cpus))
@@ -390,12 +412,14 @@ def _number_sets(element: Element, near: int) -> int:
 
 def _as_hwloc_writes(cpus: int) -> str:
     """Return a set of CPUs as words of 32 bits, the last the lowest."""
-    words = range((cpus.bit_length() + 31) // 32)
-    return ",".join(f"0x{cpus >> 32 * word & 0xFFFFFFFF:08x}" for word in reversed(words))
+    count = (cpus.bit_length() + 31) // 32
+    return ",".join(f"0x{cpus >> 32 * place & 0xFFFFFFFF:08x}" for place in reversed(range(count)))
 
 
 def read_numactl(lines: Sequence[str]) -> Facts | None:
-    """Return what `numactl -H` tells: CPUs, memory and distances of NUMA nodes; sizes are in MiB, rounded down.
+    """Return what `numactl -H` tells: CPUs, memory and distances of NUMA nodes.
+
+    Sizes are in MiB, rounded down.
 
     Raises:
         InputError: a list is cut off, or the text has those of two machines.
@@ -404,26 +428,21 @@ def read_numactl(lines: Sequence[str]) -> Facts | None:
     sizes: dict[int, list[int]] = {}
     for index, line in enumerate(lines):
         if matched := _CPUS.fullmatch(line):
-            cpus.setdefault(int(matched[1]), []).append(
-                _wrapped_cpus(matched[2], lines[index + 1 :], int(matched[1]))
-            )
+            numa_id = int(matched[1])
+            node_cpus = _wrapped_cpus(matched[2], lines[index + 1 :], numa_id)
+            cpus.setdefault(numa_id, []).append(node_cpus)
         elif matched := _SIZE.fullmatch(line):
             sizes.setdefault(int(matched[1]), []).append(int(matched[2]) << 20)
 
     if not cpus:
         return None
 
-    return Facts(
-        nodes={
-            numa_id: only_one(found, f"node {numa_id} cpus") or 0 for numa_id, found in cpus.items()
-        },
-        memory={
-            numa_id: only_one(found, f"node {numa_id} size") or 0
-            for numa_id, found in sizes.items()
-        }
-        or None,
-        distances=_distances(lines),
-    )
+    nodes = {numa_id: only_one(sets, f"node {numa_id} cpus") or 0 for numa_id, sets in cpus.items()}
+    memory = {
+        numa_id: only_one(amounts, f"node {numa_id} size") or 0
+        for numa_id, amounts in sizes.items()
+    }
+    return Facts(nodes=nodes, memory=memory or None, distances=_distances(lines))
 
 
 def _wrapped_cpus(text: str, following: Sequence[str], numa_id: int) -> int:
@@ -432,13 +451,16 @@ def _wrapped_cpus(text: str, following: Sequence[str], numa_id: int) -> int:
         if not line.strip() or not _NUMBERS.fullmatch(line):
             break
         text += f" {line}"
+
     if not _NUMBERS.fullmatch(text or " "):
         raise InputError(f"node {numa_id} cpus is cut off, or no list of numbers: give all of it")
+
     numbers = [
         int(word) if len(word) <= len(str(CPU_LIMIT)) else CPU_LIMIT for word in text.split()
     ]
     if any(number >= CPU_LIMIT for number in numbers):
         raise InputError.at(f"node {numa_id} cpus", f"CPU numbers below {CPU_LIMIT}", max(numbers))
+
     return union(1 << number for number in numbers)
 
 
@@ -453,11 +475,14 @@ def _distances(lines: Sequence[str]) -> dict[int, dict[int, int]] | None:
             values = [int(word) for word in matched[2].split()]
             if len(values) == len(columns):
                 rows[int(matched[1])] = dict(zip(columns, values, strict=True))
+
     return rows or None
 
 
 def read_nvidia_topology(lines: Sequence[str]) -> Facts | None:
-    """Return the CPUs and NUMA nodes that GPUs are near by `nvidia-smi topo -m`; other devices have no resource in it.
+    """Return the CPUs and NUMA nodes that GPUs are near by `nvidia-smi topo -m`.
+
+    Other devices have no resource in it.
 
     Raises:
         InputError: the table is cut off, or the text has those of two machines.
@@ -467,6 +492,7 @@ def read_nvidia_topology(lines: Sequence[str]) -> Facts | None:
         header = _AFFINITIES.fullmatch(line)
         if header and "GPU0" in header[1].split():
             tables.append(_gpus(lines[index + 1 :], header[1].split(), bool(header[2])))
+
     gpus = only_one(tables, "the table of nvidia-smi topo -m")
     return None if gpus is None else Facts(gpus=gpus)
 
@@ -474,35 +500,40 @@ def read_nvidia_topology(lines: Sequence[str]) -> Facts | None:
 def _gpus(lines: Sequence[str], columns: list[str], has_nodes: bool) -> tuple[Gpu, ...]:
     """Return the GPUs of the rows below a header."""
     expected = [name for name in columns if _GPU.fullmatch(name)]
-    found: dict[str, Gpu] = {}
+    gpus: dict[str, Gpu] = {}
     for line in lines:
-        words = line.split()
-        if is_cut_off(line) or not words:
-            if len(found) == len(expected) or not found:
+        cells = line.split()
+        if is_cut_off(line) or not cells:
+            if len(gpus) == len(expected) or not gpus:
                 continue
             break
 
-        if not _GPU.fullmatch(words[0]):
-            if len(found) == len(expected):
+        if not _GPU.fullmatch(cells[0]):
+            if len(gpus) == len(expected):
                 break
             continue
 
-        told = words[1 + len(columns) :]
-        cpus = told[0] if told and _LIST.fullmatch(told[0]) else ""
-        nodes = told[1] if has_nodes and len(told) > 1 and _LIST.fullmatch(told[1]) else ""
-        where = f"the row of {words[0]} in nvidia-smi topo -m"
-        found[words[0]] = Gpu(
-            words[0], int(CPUSet.parse(cpus, where)), tuple(CPUSet.parse(nodes, where))
-        )
+        name = cells[0]
+        where = f"the row of {name} in nvidia-smi topo -m"
+        affinities = cells[1 + len(columns) :]
+        cpus = _affinity(affinities[:1], where)
+        numa_nodes = _affinity(affinities[1:2], where) if has_nodes else ()
+        gpus[name] = Gpu(name, int(cpus), tuple(numa_nodes))
 
-    if set(found) != set(expected):
-        missing = next(name for name in expected if name not in found)
+    if set(gpus) != set(expected):
+        missing = next(name for name in expected if name not in gpus)
         raise InputError(
             f"the table of nvidia-smi topo -m is cut off: it has no row of {missing}; give all of "
             "it"
         )
 
-    return tuple(found[name] for name in expected)
+    return tuple(gpus[name] for name in expected)
+
+
+def _affinity(cells: Sequence[str], where: str) -> CPUSet:
+    """Return the numbers in a cell; none if it is missing, or no list."""
+    text = "".join(cells)
+    return CPUSet.parse(text, where) if _LIST.fullmatch(text) else CPUSet()
 
 
 # By the program, in the order in which they count where two tell the same: sizes of lstopo are
@@ -518,7 +549,7 @@ _READERS: Final[Mapping[str, Callable[[Sequence[str]], Facts | None]]] = {
 
 
 def read_pasted(text: str, source: str) -> LoadedMachine:
-    """Return the machine that the outputs of programs in a text describe, and its GPUs if the text has them.
+    """Return the machine that the outputs of programs in a text describe, and its GPUs.
 
     What no output tells is warned of; memory that nothing tells is 0 (see `Machine.knows_memory`).
 
@@ -531,20 +562,25 @@ def read_pasted(text: str, source: str) -> LoadedMachine:
     """
     with errors_in(source):
         lines = _lines(text)
-        told = {
-            name: facts for name, read in _READERS.items() if (facts := read(lines)) is not None
-        }
-        found = machine_of_facts(told, source)
+        facts_by_program = {}
+        for program, read in _READERS.items():
+            facts = read(lines)
+            if facts is not None:
+                facts_by_program[program] = facts
 
-    if found is None:
-        got = f"that of {' and '.join(told)} only" if told else repr(text.strip()[:_SHOWN])
-        raise InputError(
-            "expected a machine (JSON, hwloc's XML, a snapshot, or the output of "
-            f"{', '.join(_READERS)}), got {got} in "
-            f"{source}; `(lscpu -e; numactl -H) > FILE` on the machine writes one"
-        )
+        machine = machine_of_facts(facts_by_program, source)
 
-    return found
+    if machine is not None:
+        return machine
+
+    actual = repr(text.strip()[:_SHOWN])
+    if facts_by_program:
+        actual = f"that of {' and '.join(facts_by_program)} only"
+    raise InputError(
+        "expected a machine (JSON, hwloc's XML, a snapshot, or the output of "
+        f"{', '.join(_READERS)}), got {actual} in "
+        f"{source}; `(lscpu -e; numactl -H) > FILE` on the machine writes one"
+    )
 
 
 def _lines(text: str) -> list[str]:

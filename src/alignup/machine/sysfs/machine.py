@@ -1,7 +1,7 @@
-"""Reads a machine from the kernel's files, of this machine or of a copy: CPUs, NUMA nodes, PCI devices.
+"""Reads a machine from the kernel's files: CPUs, NUMA nodes, PCI devices.
 
-A kubelet learns of caches from cadvisor, which leaves some out. Sets of CPUs and of nodes are ints
-as bit sets.
+The files are those of this machine, or a copy of another's. A kubelet learns of caches from
+cadvisor, which leaves some out. Sets of CPUs and of nodes are ints as bit sets.
 
 The parsers at the end read numbers, CPU lists, masks and tables. Firmware and old kernels write odd
 things, so a text that makes no sense is None: not known. Lists and masks may end in a newline, a
@@ -14,7 +14,7 @@ import re
 from contextlib import suppress
 
 from alignup.errors import InputError
-from alignup.machine.bits import bit_numbers, bit_set, union
+from alignup.machine.bits import bit_numbers, bit_set, union, unions
 from alignup.machine.cpuset import CPU_COUNT_LIMIT, CPU_LIMIT, CPUSet
 from alignup.machine.machine import (
     Core,
@@ -60,6 +60,7 @@ _GEN_3: Final = 8
 _GEN_6: Final = 64
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _INK: Final = " \t\r\n\0"
+_FIRST_NUMBER: Final = re.compile(r"\s*(-?\d{1,18})")
 _MASK_WORD_DIGITS: Final = 8
 _MEM_TOTAL: Final = re.compile(r"\bMemTotal:\s*(\d{1,18})\s*kB")
 _MASK: Final = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{1,8})*")
@@ -91,11 +92,11 @@ def describe(tree: KernelTree) -> Machine:
     online, offline = cpu_numbers(tree)
     if not online or not tree.names("sys"):  # an empty /sys, of a container for one, says nothing
         missing = "kernel files that describe CPUs, such as sys/devices/system/cpu/cpu0,"
-        inside = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
-        hint = (
-            f"; {inside} lies at its top, so a folder above it is probably meant" if inside else ""
-        )
-        raise InputError(f"no {missing} at {tree.source}{hint}")
+        message = f"no {missing} at {tree.source}"
+        inner_folder = next((name for name in ("devices", "system", "cpu") if tree.names(name)), "")
+        if inner_folder:
+            message += f"; {inner_folder} lies at its top, so a folder above it is probably meant"
+        raise InputError(message)
 
     count = online.bit_count()
     if count > CPU_COUNT_LIMIT:
@@ -104,89 +105,130 @@ def describe(tree: KernelTree) -> Machine:
             f"{tree.source}"
         )
 
-    groups = cores(tree, online)
-    found = make_cores(groups, sockets(tree, online), l3_groups(tree, online, groups))
+    core_groups = cores(tree, online)
+    socket_groups = sockets(tree, online)
+    all_cores = make_cores(core_groups, socket_groups, l3_groups(tree, online, core_groups))
+
     ids = node_ids(tree)
     check_node_count(len(ids))
-    # without NUMA, the files of the machine are those of its only node
-    folders = [(one, f"{NODE_FOLDER}/node{one}", f"{NODE_FOLDER}/node{one}") for one in ids]
-    folders = folders or [(0, "proc", "sys/kernel/mm")]
-    listed = [node_cpus(tree, numa_id) & online for numa_id in ids] or [online]
-    kinds = _memory_kinds(tree, ids, listed) if ids else {}
-    rows = distances(tree, ids) or [()] * len(folders)
-    nodes = []
-    for (numa_id, of_memory, of_pages), cpus, row in zip(folders, listed, rows, strict=True):
-        seen = with_uncore_caches(tree, cores_within(found, cpus))
-        memory, pages = (
-            meminfo_bytes(tree.read(f"{of_memory}/meminfo")),
-            hugepages(tree, f"{of_pages}/hugepages"),
-        )
-        nodes.append(NumaNode(numa_id, memory, seen, pages, row, kinds.get(numa_id, "")))
+    if ids:
+        cpus_of_nodes = [node_cpus(tree, numa_id) & online for numa_id in ids]
+        numa_nodes = _numa_nodes(tree, ids, cpus_of_nodes, all_cores)
+    else:
+        cpus_of_nodes = [online]
+        numa_nodes = (_only_node(tree, cores_within(all_cores, online)),)
 
-    assigned = union(listed)
+    assigned = union(cpus_of_nodes)
     if not assigned:
         raise InputError(f"no NUMA node has CPUs that are online at {tree.source}")
 
-    pci, apart = (
-        pci_devices(tree, [node.id for node in nodes], listed),
-        cores_within(found, online & ~assigned),
+    isolated = number_list(tree.read(f"{CPU_FOLDER}/isolated")) or 0
+    nohz_full = number_list(tree.read(f"{CPU_FOLDER}/nohz_full")) or 0
+    return Machine(
+        numa_nodes,
+        offline_cpus=tuple(bit_numbers(offline)),
+        pci_devices=pci_devices(tree, [node.id for node in numa_nodes], cpus_of_nodes),
+        unassigned_cores=cores_within(all_cores, online & ~assigned),
+        isolated_cpus=tuple(bit_numbers(isolated & online)),
+        nohz_full_cpus=tuple(bit_numbers(nohz_full & online)),
     )
-    alone = (
-        number_list(tree.read(f"{CPU_FOLDER}/{name}")) or 0 for name in ("isolated", "nohz_full")
-    )
-    isolated, nohz_full = (tuple(bit_numbers(cpus & online)) for cpus in alone)
-    return Machine(tuple(nodes), tuple(bit_numbers(offline)), pci, apart, isolated, nohz_full)
 
 
-def _memory_kinds(tree: KernelTree, ids: list[int], listed: list[int]) -> dict[int, str]:
+def _numa_nodes(
+    tree: KernelTree, ids: list[int], cpus_of_nodes: list[int], all_cores: tuple[Core, ...]
+) -> tuple[NumaNode, ...]:
+    """Return the NUMA nodes that the kernel knows, each with the cores of its CPUs."""
+    kinds = _memory_kinds(tree, ids, cpus_of_nodes)
+    rows = distances(tree, ids) or [()] * len(ids)
+    numa_nodes = []
+    for numa_id, cpus, row in zip(ids, cpus_of_nodes, rows, strict=True):
+        folder = f"{NODE_FOLDER}/node{numa_id}"
+        numa_nodes.append(
+            NumaNode(
+                numa_id,
+                memory=meminfo_bytes(tree.read(f"{folder}/meminfo")),
+                cores=with_uncore_caches(tree, cores_within(all_cores, cpus)),
+                hugepages=hugepages(tree, f"{folder}/hugepages"),
+                distances=row,
+                memory_kind=kinds.get(numa_id, ""),
+            )
+        )
+
+    return tuple(numa_nodes)
+
+
+def _only_node(tree: KernelTree, cores: tuple[Core, ...]) -> NumaNode:
+    """Return the one node of a kernel without NUMA, whose files are those of the machine."""
+    return NumaNode(
+        0,
+        memory=meminfo_bytes(tree.read("proc/meminfo")),
+        cores=with_uncore_caches(tree, cores),
+        hugepages=hugepages(tree, "sys/kernel/mm/hugepages"),
+    )
+
+
+def _memory_kinds(tree: KernelTree, ids: list[int], cpus_of_nodes: list[int]) -> dict[int, str]:
     """Return the kinds of memory of the nodes without CPUs of which something is known, by id.
 
     NVIDIA's driver names the nodes of its GPUs' memory. Of the others, the bandwidth that firmware
     tells (ACPI's HMAT) and the kernel's memory tiers say which are faster than those of the CPUs,
     and which slower.
     """
-    found: dict[int, str] = {}
-    alone = [numa_id for numa_id, cpus in zip(ids, listed, strict=True) if not cpus]
-    if not alone:
-        return found
+    kinds: dict[int, str] = {}
+    memory_nodes = [numa_id for numa_id, cpus in zip(ids, cpus_of_nodes, strict=True) if not cpus]
+    if not memory_nodes:
+        return kinds
 
-    bandwidths = {
-        one: tree.read(f"{NODE_FOLDER}/node{one}/access0/initiators/read_bandwidth") for one in ids
-    }
-    speeds = {one: first_number(text) or 0 for one, text in bandwidths.items()}
-    numbers = [
-        name
-        for name in (name.removeprefix("memory_tier") for name in tree.names(_TIERS))
-        if name.isdigit()
-    ]
-    lists = {
-        -int(tier): number_list(tree.read(f"{_TIERS}/memory_tier{tier}/nodelist")) or 0
-        for tier in numbers
-    }
-    tiers = {one: tier for tier, nodes in lists.items() for one in bit_numbers(nodes)}
-    for fast in (tiers, speeds):
+    for speeds in (_memory_tiers(tree), _bandwidths(tree, ids)):
         usual = max(
-            (fast[numa_id] for numa_id in ids if numa_id not in alone and fast.get(numa_id)),
+            (
+                speeds[numa_id]
+                for numa_id in ids
+                if numa_id not in memory_nodes and speeds.get(numa_id)
+            ),
             default=0,
         )
-        for numa_id in alone:
-            if usual and fast.get(numa_id) not in {None, 0, usual}:
-                found[numa_id] = "hbm" if fast[numa_id] > usual else "far"
+        for numa_id in memory_nodes:
+            speed = speeds.get(numa_id, 0)
+            if usual and speed not in {0, usual}:
+                kinds[numa_id] = "hbm" if speed > usual else "far"
 
     for name in tree.names(_NVIDIA_GPUS):
-        told = re.search(
-            r"Node:\s*(\d{1,5})", tree.read(f"{_NVIDIA_GPUS}/{name}/numa_status") or ""
-        )
-        if told and int(told[1]) in alone:
-            found[int(told[1])] = "gpu"
+        status = tree.read(f"{_NVIDIA_GPUS}/{name}/numa_status") or ""
+        matched = re.search(r"Node:\s*(\d{1,5})", status)
+        if matched and int(matched[1]) in memory_nodes:
+            kinds[int(matched[1])] = "gpu"
 
-    return found
+    return kinds
+
+
+def _memory_tiers(tree: KernelTree) -> dict[int, int]:
+    """Return the memory tier of each node, negated, so that faster memory has a higher number."""
+    tiers: dict[int, int] = {}
+    for name in tree.names(_TIERS):
+        number = name.removeprefix("memory_tier")
+        if number.isdigit():
+            nodes = number_list(tree.read(f"{_TIERS}/memory_tier{number}/nodelist")) or 0
+            tiers |= dict.fromkeys(bit_numbers(nodes), -int(number))
+
+    return tiers
+
+
+def _bandwidths(tree: KernelTree, ids: list[int]) -> dict[int, int]:
+    """Return the read bandwidth of each node; 0: firmware does not tell it."""
+    bandwidths = {}
+    for numa_id in ids:
+        text = tree.read(f"{NODE_FOLDER}/node{numa_id}/access0/initiators/read_bandwidth")
+        bandwidths[numa_id] = first_number(text) or 0
+
+    return bandwidths
 
 
 def _present(tree: KernelTree, folder: str, name: str) -> int:
-    """Return the numbers of the CPUs or nodes that have a folder, such as `cpu0` by the name `cpu`."""
+    """Return the numbers of the CPUs or nodes that have a folder, `cpu0` by the name `cpu`."""
     form = re.compile(rf"{name}(\d{{1,5}})")
-    numbers = (int(found[1]) for found in map(form.fullmatch, tree.names(folder)) if found)
+    matches = map(form.fullmatch, tree.names(folder))
+    numbers = (int(matched[1]) for matched in matches if matched)
     return bit_set(number for number in numbers if number < CPU_LIMIT)
 
 
@@ -197,8 +239,8 @@ def node_ids(tree: KernelTree) -> list[int]:
     that have no `online` have folders for the nodes they use.
     """
     present = _present(tree, NODE_FOLDER, "node")
-    online = number_list(tree.read(f"{NODE_FOLDER}/online"))
-    return list(bit_numbers(present & online if online and present & online else present))
+    online = number_list(tree.read(f"{NODE_FOLDER}/online")) or 0
+    return list(bit_numbers(present & online or present))
 
 
 def node_cpus(tree: KernelTree, numa_id: int) -> int:
@@ -207,18 +249,22 @@ def node_cpus(tree: KernelTree, numa_id: int) -> int:
 
 
 def distances(tree: KernelTree, ids: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the row of distances of each node in `ids`, in that order; no rows if one makes no sense.
+    """Return the row of distances of each node in `ids`; no rows if one makes no sense.
 
     `distance` has a column for each node that was online, ascending, not for each number. A row
     that is missing, holds zeros, or is longer or shorter than the nodes there are leaves all
     distances unknown, since the columns of one cannot be told from those of another.
     """
     online = list(bit_numbers(number_list(tree.read(f"{NODE_FOLDER}/online")) or 0))
-    found = (
-        number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")) or [] for numa_id in ids
-    )
-    rows = [_columns(row, ids, online) for row in found]
-    return rows if all(row and 0 not in row for row in rows) else []
+    rows = []
+    for numa_id in ids:
+        columns = number_row(tree.read(f"{NODE_FOLDER}/node{numa_id}/distance")) or []
+        row = _columns(columns, ids, online)
+        if not row or 0 in row:
+            return []
+        rows.append(row)
+
+    return rows
 
 
 def _columns(row: list[int], ids: Sequence[int], online: list[int]) -> tuple[int, ...]:
@@ -237,19 +283,15 @@ def hugepages(tree: KernelTree, folder: str) -> tuple[HugePages, ...]:
     A node without the folder has none: the kernel has kept pages by node for as long as there are
     such folders, and the machine's total does not tell which node they are in.
     """
-    sizes = sorted(
-        int(found[1]) << 10 for found in map(_HUGEPAGES.fullmatch, tree.names(folder)) if found
-    )
-    # a file that cannot be read is no pages
-    counts = (
-        first_number(tree.read(f"{folder}/hugepages-{size >> 10}kB/nr_hugepages")) or 0
-        for size in sizes
-    )
-    return tuple(
-        HugePages.of_bytes(size, max(count, 0))
-        for size, count in zip(sizes, counts, strict=True)
-        if size
-    )
+    matches = map(_HUGEPAGES.fullmatch, tree.names(folder))
+    kibibytes = sorted(int(matched[1]) for matched in matches if matched)
+    pages = []
+    for size in filter(None, kibibytes):
+        # a file that cannot be read is no pages
+        count = first_number(tree.read(f"{folder}/hugepages-{size}kB/nr_hugepages")) or 0
+        pages.append(HugePages.of_bytes(size << 10, max(count, 0)))
+
+    return tuple(pages)
 
 
 def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
@@ -263,16 +305,19 @@ def cpu_numbers(tree: KernelTree) -> tuple[int, int]:
     present = _present(tree, CPU_FOLDER, "cpu")
     listed = number_list(tree.read(f"{CPU_FOLDER}/online"))
     if not present:
-        numbers = (
-            map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or "")) if not listed else ()
-        )
-        return listed or bit_set(number for number in numbers if number < CPU_LIMIT), 0
+        if not listed:
+            numbers = map(int, _PROCESSOR.findall(tree.read("proc/cpuinfo") or ""))
+            listed = bit_set(number for number in numbers if number < CPU_LIMIT)
+        return listed, 0
 
     if listed:
         offline = present & ~listed
     else:
-        own = ((cpu, tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) for cpu in bit_numbers(present))
-        offline = bit_set(cpu for cpu, text in own if first_number(text) == 0)
+        offline = bit_set(
+            cpu
+            for cpu in bit_numbers(present)
+            if first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/online")) == 0
+        )
 
     return present & ~offline, offline
 
@@ -284,9 +329,11 @@ def cpu_set(tree: KernelTree, folder: str, *names: str) -> int | None:
     these only, and where a copied tree was edited by hand, the mask counts.
     """
     for name in names:
-        read = number_list if name.endswith("list") else number_mask
-        if (found := read(tree.read(f"{folder}/{name}"))) is not None:
-            return found
+        parse = number_list if name.endswith("list") else number_mask
+        cpus = parse(tree.read(f"{folder}/{name}"))
+        if cpus is not None:
+            return cpus
+
     return None
 
 
@@ -297,11 +344,11 @@ def partition(cpus: int, group_of: Callable[[int], int | None]) -> Iterator[tupl
     A CPU is in one group, whatever its files say; a CPU of which nothing is known is a group of its
     own.
     """
-    left = cpus
+    remaining = cpus
     for cpu in bit_numbers(cpus):
-        if left >> cpu & 1:
-            group = ((group_of(cpu) or 0) | 1 << cpu) & left
-            left ^= group
+        if remaining >> cpu & 1:
+            group = ((group_of(cpu) or 0) | 1 << cpu) & remaining
+            remaining ^= group
             yield cpu, group
 
 
@@ -311,26 +358,29 @@ def cores(tree: KernelTree, online: int) -> list[int]:
     (package id, core id) does not identify a core, so it is not used. AMD's families 15h and 16h
     call the two cores of a module siblings: there, each CPU is a core.
     """
-    by_first = partition(
-        online, lambda cpu: cpu_set(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE)
-    )
-    found = [group for _, group in by_first]
-    shared = next((group for group in found if group & (group - 1)), 0)
-    return (
-        [1 << cpu for cpu in bit_numbers(online)]
-        if shared and _are_modules(tree, shared)
-        else found
-    )
+
+    def siblings_of(cpu: int) -> int | None:
+        return cpu_set(tree, f"{CPU_FOLDER}/cpu{cpu}/topology", *_CORE)
+
+    siblings = [group for _, group in partition(online, siblings_of)]
+    several_cpus = next((group for group in siblings if group & (group - 1)), 0)
+    if several_cpus and _are_modules(tree, several_cpus):
+        return [1 << cpu for cpu in bit_numbers(online)]
+    return siblings
 
 
 def _are_modules(tree: KernelTree, group: int) -> bool:
-    """Return whether the siblings in `group` are cores of an AMD module: they have ids of their own."""
+    """Return whether the siblings in `group` are cores of an AMD module.
+
+    These have ids of their own.
+    """
     ids = {
         first_number(tree.read(f"{CPU_FOLDER}/cpu{cpu}/topology/core_id"))
         for cpu in bit_numbers(group)
     }
     if len(ids) == 1:
         return False
+
     # only here, since proc/cpuinfo of a large machine takes longer to read than everything else
     cpuinfo = tree.read("proc/cpuinfo", whole=False) or ""
     family = re.search(r"^cpu family\s*:\s*(\d{1,9})\b", cpuinfo, re.MULTILINE)
@@ -357,22 +407,16 @@ def sockets(tree: KernelTree, online: int) -> dict[int, int]:
         has_siblings = has_siblings or group is not None
         return group
 
-    groups = list(partition(online, package_of))
-    found = groups if has_siblings else _by_id(groups, ids)
-    return number_groups((ids[first], group) for first, group in found)
+    packages = [(ids[first], group) for first, group in partition(online, package_of)]
+    if not has_siblings:
+        # CPUs whose id is not known are one socket together
+        packages = list(unions(packages).items())
 
-
-def _by_id(groups: list[tuple[int, int]], ids: dict[int, int | None]) -> list[tuple[int, int]]:
-    """Return `groups` with those of one package id joined; ids that are not known are one socket together."""
-    joined: dict[int | None, tuple[int, int]] = {}
-    for first, group in groups:
-        earlier = joined.get(ids[first], (first, 0))
-        joined[ids[first]] = (earlier[0], earlier[1] | group)
-    return list(joined.values())
+    return number_groups(packages)
 
 
 def l3_groups(tree: KernelTree, online: int, cores: list[int]) -> list[int]:
-    """Return the sets of CPUs of `online` that share an L3 cache; CPUs without one are in none of them.
+    """Return the sets of CPUs of `online` that share an L3 cache; CPUs without one are in none.
 
     The number in `indexN` is not the level, so `level` and `type` decide. An L3 that no CPU shares,
     as the kernel says on Itanium, is the core's own; one of size 0 (Knights Landing) does not
@@ -386,6 +430,7 @@ def l3_groups(tree: KernelTree, online: int, cores: list[int]) -> list[int]:
         shared = _l3_of(tree, f"{CPU_FOLDER}/cpu{cpu}/cache")
         if shared is None:
             return None
+
         with_l3 |= 1 << cpu
         return shared or core_of.get(1 << cpu)
 
@@ -393,107 +438,138 @@ def l3_groups(tree: KernelTree, online: int, cores: list[int]) -> list[int]:
 
 
 def with_uncore_caches(tree: KernelTree, cores: Iterable[Core]) -> tuple[Core, ...]:
-    """Return the cores of a NUMA node with the uncore cache that a kubelet sees; the socket where it sees none.
+    """Return the cores of a NUMA node with the uncore cache that a kubelet sees.
 
-    As cadvisor (0.56, `addCacheInfo`) does: a cache above level 2 that is shared by as many CPUs as
-    the node has belongs to the node. Any other is an uncore cache of its core, and a core's first
-    one counts. If a file of a cache is missing, as `id` is on many machines, the core has no uncore
-    cache, and neither have the cores that are read after it.
+    Where it sees none, that is the socket. As cadvisor (0.56, `addCacheInfo`) does: a cache above
+    level 2 that is shared by as many CPUs as the node has belongs to the node. Any other is an
+    uncore cache of its core, and a core's first one counts. If a file of a cache is missing, as
+    `id` is on many machines, the core has no uncore cache, and neither have the cores that are read
+    after it.
     """
     cores = tuple(cores)
     caches: dict[int, list[tuple[int, int]] | None] = {}
-    found: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     # the order in which cadvisor finds them
     for core in sorted(cores, key=lambda core: str(core.cpus[0])):
         key = -1 - core.cpus[0] if core.l3 is None else core.l3
         if key not in caches:
             caches[key] = _cadvisor_caches(tree, f"{CPU_FOLDER}/cpu{core.cpus[0]}/cache")
-        of_core = caches[key]
-        if of_core is None:
-            break
-        of_node = len(cores) * len(core.cpus)
-        found[core.cpus[0]] = next(
-            (number for number, cpus in of_core if cpus != of_node), core.socket
-        )
 
-    return tuple(replace(core, uncore_cache=found.get(core.cpus[0], core.socket)) for core in cores)
+        core_caches = caches[key]
+        if core_caches is None:
+            break
+
+        node_cpu_count = len(cores) * len(core.cpus)
+        uncore_caches = (number for number, cpu_count in core_caches if cpu_count != node_cpu_count)
+        numbers[core.cpus[0]] = next(uncore_caches, core.socket)
+
+    return tuple(
+        replace(core, uncore_cache=numbers.get(core.cpus[0], core.socket)) for core in cores
+    )
 
 
 def _cadvisor_caches(tree: KernelTree, folder: str) -> list[tuple[int, int]] | None:
-    """Return id and number of CPUs of each cache above level 2; None where a file is missing that cadvisor reads."""
-    found = []
+    """Return id and number of CPUs of each cache above level 2.
+
+    None where a file is missing that cadvisor reads.
+    """
+    caches = []
     for index in sorted(filter(_INDEX.fullmatch, tree.names(folder))):
         cache = f"{folder}/{index}"
-        number, level = (
-            first_number(tree.read(f"{cache}/id")),
-            first_number(tree.read(f"{cache}/level")),
-        )
+        number = first_number(tree.read(f"{cache}/id"))
+        level = first_number(tree.read(f"{cache}/level"))
         cpus = cpu_set(tree, cache, *_CACHE)
         if number is None or number < 0 or level is None or cpus is None:
             return None
         if level > _L2:
-            found.append((number, cpus.bit_count()))
+            caches.append((number, cpus.bit_count()))
 
-    return found
+    return caches
 
 
 def _l3_of(tree: KernelTree, folder: str) -> int | None:
-    """Return the CPUs that share the L3 cache described in a CPU's `cache`, or None if it has none."""
+    """Return the CPUs that share the L3 cache described in a CPU's `cache`; None if it has none."""
     # the highest index first: that is where the L3 mostly is
-    for index in sorted(
-        filter(_INDEX.fullmatch, tree.names(folder)), key=lambda name: -int(name[5:])
-    ):
+    indexes = filter(_INDEX.fullmatch, tree.names(folder))
+    for index in sorted(indexes, key=lambda name: -int(name[5:])):
         cache = f"{folder}/{index}"
         is_l3 = first_number(tree.read(f"{cache}/level")) == _L3
         has_data = is_l3 and not (tree.read(f"{cache}/type") or "").startswith("Instruction")
         if has_data and first_number(tree.read(f"{cache}/size")) != 0:
             return cpu_set(tree, cache, *_CACHE)
+
     return None
 
 
 def pci_devices(
     tree: KernelTree, ids: Sequence[int], node_cpus: Sequence[int]
 ) -> tuple[PciDevice, ...]:
-    """Return the PCI devices by address; `ids` and `node_cpus` are the machine's nodes and their CPUs.
+    """Return the PCI devices by address.
 
-    An entry of which no file can be read (a link that leads nowhere) is left out.
+    `ids` and `node_cpus` are the machine's nodes and their CPUs. An entry of which no file can be
+    read (a link that leads nowhere) is left out.
     """
     addresses = sorted(filter(_ADDRESS.fullmatch, tree.names(PCI_FOLDER)), key=pci_place)
-    found = (_device(tree, address, ids, node_cpus) for address in addresses)
-    return tuple(device for device in found if device)
+    devices = (_pci_device(tree, address, ids, node_cpus) for address in addresses)
+    return tuple(device for device in devices if device)
 
 
-def _device(
+def _pci_device(
     tree: KernelTree, address: str, ids: Sequence[int], node_cpus: Sequence[int]
 ) -> PciDevice | None:
+    """Return the PCI device at an address; None: its files cannot be read."""
     folder = f"{PCI_FOLDER}/{address}"
-    kind, vendor, device = (
-        hex_number(tree.read(f"{folder}/{name}")) for name in ("class", "vendor", "device")
-    )
-    if kind is None and vendor is None:
+    class_ = hex_number(tree.read(f"{folder}/class"))
+    vendor = hex_number(tree.read(f"{folder}/vendor"))
+    device = hex_number(tree.read(f"{folder}/device"))
+    if class_ is None and vendor is None:
         return None
-    kind, near = kind or 0, _numa_node(tree, folder, ids, node_cpus)
-    buses = _buses(tree, folder) if kind >> 16 == _BRIDGE else None
-    class_, maker, model = (f"{number:04x}" for number in (kind >> 8, vendor or 0, device or 0))
-    return PciDevice(address, class_, maker, model, near, buses, _link(tree, folder))
+
+    class_ = class_ or 0
+    buses = None
+    if class_ >> 16 == _BRIDGE:
+        buses = _buses(tree, folder)
+
+    return PciDevice(
+        address,
+        class_=f"{class_ >> 8:04x}",
+        vendor=f"{vendor or 0:04x}",
+        device=f"{device or 0:04x}",
+        numa_node=_numa_node(tree, folder, ids, node_cpus),
+        buses=buses,
+        link=_link(tree, folder),
+    )
 
 
 def _buses(tree: KernelTree, folder: str) -> tuple[int, int] | None:
-    """Return the buses behind the bridge in `folder`; None: the kernel does not say, or firmware has set none up."""
+    """Return the first and the last bus behind the bridge in `folder`.
+
+    None: the kernel does not say, or firmware has set none up.
+    """
     first = first_number(tree.read(f"{folder}/secondary_bus_number"))
     last = first_number(tree.read(f"{folder}/subordinate_bus_number"))
     return (first, last) if first and last and first <= last else None
 
 
 def _link(tree: KernelTree, folder: str) -> float | None:
-    """Return the GB/s of a link such as `16.0 GT/s PCIe` of 16 lanes, less what the encoding takes."""
+    """Return the GB/s of a link, such as `16.0 GT/s PCIe` of 16 lanes, less what encoding takes."""
     speed = _SPEED.match(tree.read(f"{folder}/current_link_speed") or "")
-    lanes = first_number(tree.read(f"{folder}/current_link_width")) if speed else None
-    if not speed or not lanes or lanes < 0:
+    if not speed:
         return None
+
+    lanes = first_number(tree.read(f"{folder}/current_link_width"))
+    if not lanes or lanes < 0:
+        return None
+
     transfers = float(speed[1])
-    carried = 8 / 10 if transfers < _GEN_3 else 128 / 130 if transfers < _GEN_6 else 242 / 256
-    return round(transfers * carried * lanes / 8, 2) or None
+    if transfers < _GEN_3:
+        payload = 8 / 10
+    elif transfers < _GEN_6:
+        payload = 128 / 130
+    else:
+        payload = 242 / 256
+
+    return round(transfers * payload * lanes / 8, 2) or None
 
 
 def _numa_node(
@@ -510,14 +586,19 @@ def _numa_node(
         return numa_id
 
     local = cpu_set(tree, folder, "local_cpus", "local_cpulist") or 0
-    near = [node for node, cpus in zip(ids, node_cpus, strict=True) if cpus & local]
-    return near[0] if len(near) == 1 and len(ids) > 1 else None
+    near_nodes = [node for node, cpus in zip(ids, node_cpus, strict=True) if cpus & local]
+    if len(near_nodes) == 1 and len(ids) > 1:
+        return near_nodes[0]
+    return None
 
 
 def number_list(text: str | None) -> int | None:
     """Return the bit set that a list such as `0-3,8` describes; an empty list is the empty set."""
+    if text is None:
+        return None
+
     with suppress(InputError):
-        return None if text is None else int(CPUSet.parse(text.strip(_INK)))
+        return int(CPUSet.parse(text.strip(_INK)))
     return None
 
 
@@ -526,7 +607,7 @@ def number_mask(text: str | None) -> int | None:
 
     It is written as 32-bit words in hexadecimal, most significant first; the first may be shorter.
     """
-    stripped = text.strip(_INK) if text is not None else ""
+    stripped = (text or "").strip(_INK)
     if not _MASK.fullmatch(stripped):
         return None
     return int("".join(word.zfill(_MASK_WORD_DIGITS) for word in stripped.split(",")), 16)
@@ -534,25 +615,25 @@ def number_mask(text: str | None) -> int | None:
 
 def first_number(text: str | None) -> int | None:
     """Return the number that a text starts with: `-1`, `10240K`, `512`."""
-    found = re.match(r"\s*(-?\d{1,18})", text) if text is not None else None
-    return int(found[1]) if found else None
+    matched = _FIRST_NUMBER.match(text or "")
+    return int(matched[1]) if matched else None
 
 
 def number_row(text: str | None) -> list[int] | None:
     """Return the numbers of a row such as `10 21`, or None if anything else is in it."""
-    words = text.strip(_INK).split() if text is not None else []
-    if not words or not all(word.isascii() and word.isdigit() for word in words):
+    columns = (text or "").strip(_INK).split()
+    if not columns or not all(column.isascii() and column.isdigit() for column in columns):
         return None
-    return [int(word[:18]) for word in words]
+    return [int(column[:18]) for column in columns]
 
 
 def hex_number(text: str | None) -> int | None:
     """Return the number that a text such as `0x030200` is in hexadecimal."""
-    found = _HEX.fullmatch(text.strip(_INK)) if text is not None else None
-    return int(found[1], 16) if found else None
+    matched = _HEX.fullmatch((text or "").strip(_INK))
+    return int(matched[1], 16) if matched else None
 
 
 def meminfo_bytes(text: str | None) -> int:
-    """Return `MemTotal` of a `meminfo`, a node's or the machine's, in bytes; 0 if it is not there."""
-    found = _MEM_TOTAL.search(text) if text is not None else None
-    return int(found[1]) << 10 if found else 0
+    """Return `MemTotal` of a node's `meminfo`, or the machine's, in bytes; 0 if it is missing."""
+    matched = _MEM_TOTAL.search(text or "")
+    return int(matched[1]) << 10 if matched else 0

@@ -1,6 +1,7 @@
-"""Reads the kernel's files beneath a root: mounted file systems, a copy of them, or an archive in memory.
+"""Reads the kernel's files beneath a root.
 
-A file that is missing, or that the kernel refuses to read, is None.
+They are those of mounted file systems, a copy of them, or an archive in memory. A file that is
+missing, or that the kernel refuses to read, is None.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ _LARGEST_CPUINFO: Final = 16 << 20
 
 
 def largest_size(path: str) -> int:
-    """Return how many bytes a kernel file may have; a larger one is no kernel file, such as a device."""
+    """Return how many bytes a kernel file may have; a larger one is none, such as a device."""
     return _LARGEST_CPUINFO if path == "proc/cpuinfo" else _LARGEST
 
 
 class KernelTree(Protocol):
-    """Kernel files by their path from the root, without a leading slash: `sys/devices/system/cpu/online`.
+    """Kernel files by their path from the root, such as `sys/devices/system/cpu/online`.
+
+    There is no slash before a path.
 
     Attributes:
         source: the name of the tree in errors.
@@ -39,7 +42,10 @@ class KernelTree(Protocol):
     source: str
 
     def read(self, path: str, *, whole: bool = True) -> str | None:
-        """Return the text of a file, or None; unless `whole`, at least the first few hundred lines of it."""
+        """Return the text of a file, or None.
+
+        Unless `whole`, it is at least the first few hundred lines of it.
+        """
 
     def names(self, path: str) -> Sequence[str]:
         """Return the names in a folder, in no order; none if there is no such folder."""
@@ -63,8 +69,9 @@ class DirectoryTree:
                 f"cannot read {self.source} as a directory with sys and proc in it: "
                 f"{system_reason(error)}"
             )
-            hint = "; read_machine reads files" if isinstance(error, NotADirectoryError) else ""
-            raise InputError(message + hint) from error
+            if isinstance(error, NotADirectoryError):
+                message += "; read_machine reads files"
+            raise InputError(message) from error
 
     def read(self, path: str, *, whole: bool = True) -> str | None:
         """Return the text of a file, or None; unless `whole`, the first 64 KiB of it."""
@@ -94,7 +101,8 @@ class DirectoryTree:
     def names(self, path: str) -> Sequence[str]:
         """Return the names in a folder, in no order; none if there is no such folder."""
         try:
-            return os.listdir(self._prefix + path)  # noqa: PTH208  # a Path object for each costs more
+            # a Path object for each costs more
+            return os.listdir(self._prefix + path)  # noqa: PTH208
         except (OSError, ValueError):
             return ()
 
@@ -115,9 +123,11 @@ class MemoryTree:
                     break
                 folders[folder][name] = None
                 child = folder
+
         self._folders = folders
 
-    def read(self, path: str, *, whole: bool = True) -> str | None:  # noqa: ARG002  # it is there at no cost
+    # all of it is there at no cost
+    def read(self, path: str, *, whole: bool = True) -> str | None:  # noqa: ARG002
         """Return the text of a file, or None."""
         return self._files.get(path)
 
