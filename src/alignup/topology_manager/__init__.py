@@ -1,1 +1,4 @@
-"""The Topology Manager itself: manager, scopes, policies, hints and Store. No resource is known here."""
+"""The Topology Manager itself: manager, scopes, policies, hints and Store.
+
+No resource is known here.
+"""

@@ -1,4 +1,7 @@
-"""The result of an admission: the verdict, its reason, and the allocation of each container; and that of a resize."""
+"""The results of an admission and of a resize.
+
+That of an admission is the verdict, its reason, and the allocation of each container.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,10 @@ class MemoryBlock(Record):
 class ContainerAllocation(Record):
     """The affinity, CPUs, memory and devices allocated to one container.
 
-    >>> limits = {"cpu": "2", "memory": "1Gi"}
-    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
-    >>> node = Node(read_machine("xeon-2s"), {"cpuManagerPolicy": "static", "topologyManagerPolicy": "restricted"})
+    >>> container = {"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
+    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
+    >>> kubelet = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "restricted"}
+    >>> node = Node(read_machine("xeon-2s"), kubelet)
     >>> str(node.admit(pod).containers["c"].cpus)
     '0,64'
 
@@ -80,10 +84,14 @@ def affinity_dict(
     """Return a hint in JSON's types, with NUMA node ids where they are known; None for no hint."""
     if hint is None:
         return None
-    mask = hint.affinity
-    bits = None if mask is None else mask.bits()
-    nodes = bits if bits is None or numa_node_ids is None else [numa_node_ids[bit] for bit in bits]
-    return {"numaNodes": None if nodes is None else list(nodes), "preferred": bool(hint.preferred)}
+
+    numa_nodes = None
+    if hint.affinity is not None:
+        numa_nodes = list(hint.affinity.bits())
+        if numa_node_ids is not None:
+            numa_nodes = [numa_node_ids[bit] for bit in numa_nodes]
+
+    return {"numaNodes": numa_nodes, "preferred": bool(hint.preferred)}
 
 
 class Admission(Record, LateRecord):
@@ -121,10 +129,9 @@ class Admission(Record, LateRecord):
     def __repr__(self) -> str:
         if not self.admitted:
             return f"<Admission: refused, {self.reason}>"
-        return (
-            "<Admission: admitted, "
-            f"{some_of(list(self.containers), _NAMES_SHOWN) or 'no containers'}>"
-        )
+
+        names = some_of(list(self.containers), _NAMES_SHOWN) or "no containers"
+        return f"<Admission: admitted, {names}>"
 
     @property
     def exact(self) -> bool:
@@ -133,11 +140,11 @@ class Admission(Record, LateRecord):
         False when a search over more than 8 NUMA nodes reached its limit and the best hint found so
         far was taken.
         """
-        hints = (
-            [self.refusal.best]
-            if self.refusal
-            else [got.affinity for got in self.containers.values()]
-        )
+        if self.refusal:
+            hints = [self.refusal.best]
+        else:
+            hints = [allocation.affinity for allocation in self.containers.values()]
+
         return all(hint is None or hint.exact for hint in hints)
 
     @property
@@ -145,24 +152,33 @@ class Admission(Record, LateRecord):
         """The cause of the refusal as a sentence; empty when the pod was admitted."""
         if self.refusal is None:
             return ""
-        from alignup.topology_manager.refusal_message import refusal_message  # noqa: PLC0415 - only a refusal needs words
+
+        # only a refusal needs a sentence
+        from alignup.topology_manager.refusal_message import refusal_message  # noqa: PLC0415
 
         return refusal_message(self.refusal, self.numa_node_ids)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the admission in JSON's types: a step of `alignup replay --json` without `sharedCpus`.
+        """Return the admission in JSON's types.
 
-        `exact` is there only if it is False, `preempted` only if it is not empty.
+        It is a step of `alignup replay --json` without `sharedCpus`. `exact` is there only if it is
+        False, `preempted` only if it is not empty.
         """
-        ids = self.numa_node_ids
-        told: dict[str, Any] = {
-            **json_fields(self, "admitted", "reason", "message"),
-            "containers": {name: got.to_dict(ids) for name, got in self.containers.items()},
-            **(json_fields(self, "preempted") if self.preempted else {}),
-            **({"podCpus": str(self.pod_cpus)} if self.pod_cpus is not None else {}),
-            **(json_fields(self, "pod_memory") if self.pod_memory else {}),
+        fields: dict[str, Any] = json_fields(self, "admitted", "reason", "message")
+        fields["containers"] = {
+            name: allocation.to_dict(self.numa_node_ids)
+            for name, allocation in self.containers.items()
         }
-        return told if self.exact else {**told, "exact": False}
+
+        if self.preempted:
+            fields |= json_fields(self, "preempted")
+        if self.pod_cpus is not None:
+            fields["podCpus"] = str(self.pod_cpus)
+        if self.pod_memory:
+            fields |= json_fields(self, "pod_memory")
+        if not self.exact:
+            fields["exact"] = False
+        return fields
 
 
 class Resize(Record):

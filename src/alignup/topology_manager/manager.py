@@ -38,7 +38,8 @@ class Observer(Protocol):
     ...         self.all.append(seconds)
     >>> observer = Seconds()
     >>> node = Node(read_machine("xeon-2s"), observer=observer)
-    >>> _ = node.admit({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    >>> _ = node.admit(pod)
     >>> len(observer.all)
     1
 
@@ -53,7 +54,8 @@ class TopologyManager:
     """Admits pods, one at a time; safe to call from several threads.
 
     >>> manager = TopologyManager(make_policy("restricted", numa_nodes=2))
-    >>> manager.admit({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}).admitted
+    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    >>> manager.admit(pod).admitted
     True
 
     Args:
@@ -94,16 +96,17 @@ class TopologyManager:
         if not isinstance(scope, str) and not callable(getattr(scope, "admit", None)):
             raise TypeError(f"expected 'container', 'pod' or a scope, got {scope!r}")
 
-        is_class = isinstance(observer, type)
-        if observer is not None and (
-            is_class or not callable(getattr(observer, "admission", None))
-        ):
+        is_observer = not isinstance(observer, type) and callable(
+            getattr(observer, "admission", None)
+        )
+        if observer is not None and not is_observer:
             raise TypeError(
                 f"expected an observer with a method admission(seconds, admitted), got {observer!r}"
             )
 
         self.policy = policy
         self.scope = make_scope(scope, policy) if isinstance(scope, str) else scope
+        self.placer = placer
         self.lock = ManagerLock()
         # The providers, in the order in which they are asked.
         self.providers: tuple[HintProvider, ...] = tuple(
@@ -113,7 +116,6 @@ class TopologyManager:
         self._pods: SharedDict[str, Pod] = SharedDict()
         self._observer = observer
         self._in_pod_order = in_pod_order
-        self.placer = placer
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -132,13 +134,23 @@ class TopologyManager:
     def copy(
         self, providers: tuple[HintProvider, ...], placer: Placer | None = None
     ) -> TopologyManager:
-        """Return an independent manager of the same pods, with copies of the providers and without an observer."""
-        other = TopologyManager.__new__(TopologyManager)
-        other.policy, other.scope, other.lock = self.policy, self.scope, ManagerLock()
-        other.providers, other._store = providers, self._store.copy()
-        other._pods, other._observer = self._pods.copy(), None
-        other._in_pod_order, other.placer = self._in_pod_order, placer
-        return other
+        """Return an independent manager of the same pods, without an observer.
+
+        Args:
+            providers: copies of the providers.
+            placer: places pods as these would, if given.
+        """
+        duplicate = TopologyManager.__new__(TopologyManager)
+        duplicate.policy = self.policy
+        duplicate.scope = self.scope
+        duplicate.placer = placer
+        duplicate.lock = ManagerLock()
+        duplicate.providers = providers
+        duplicate._store = self._store.copy()
+        duplicate._pods = self._pods.copy()
+        duplicate._observer = None
+        duplicate._in_pod_order = self._in_pod_order
+        return duplicate
 
     def add_provider(self, provider: HintProvider) -> None:
         """Ask one more provider from now on."""
@@ -170,6 +182,7 @@ class TopologyManager:
         with self.lock:
             if (refusal := self.decide(pod, self.policy, self.scope)) is not None:
                 return Admission(False, refusal.reason, refusal=refusal)
+
             affinities = self.affinities(pod.uid)
             return Admission(
                 True,
@@ -202,17 +215,26 @@ class TopologyManager:
         return refusal
 
     def preview(self, pod: Pod) -> tuple[Share, ...] | None:
-        """Return what the containers of a new pod would get; None where that is not known before they are given it."""
+        """Return what the containers of a new pod would get.
+
+        None where that is not known before they are given it.
+        """
         if self.placer is None or pod.uid in self._pods:
             return None
         return self.lock.change(self.placer.preview, None, pod)
 
     def shares(self, pod: Pod) -> tuple[Share, ...] | None:
         """Return what the containers of a pod have; None where the providers have to be asked."""
-        return None if self.placer is None else self.placer.held(pod, self._store.affinities)
+        if self.placer is None:
+            return None
+        return self.placer.held(pod, self._store.affinities)
 
     def refuse(self, refusal: Refusal) -> Refusal:
-        """Tell the observer about a pod that is refused before any provider is asked, and return the refusal."""
+        """Tell the observer about a pod that is refused before any provider is asked.
+
+        Returns:
+            The refusal.
+        """
         self._tell(0.0, False)
         return refusal
 
@@ -233,30 +255,40 @@ class TopologyManager:
             raise PodExistsError(f"a pod of uid {pod.uid!r} is admitted already")
 
     def _place(self, pod: Pod, policy: Policy, scope: Scope) -> Refusal | None:
-        placer = self.placer if policy is self.policy and scope is self.scope else None
+        placer = None
+        if policy is self.policy and scope is self.scope:
+            placer = self.placer
+
         refusal = None
         if placer is None or not placer.place(pod, self._store.affinities):
             refusal = scope.admit(pod, policy, self.providers, self._store)
+
         if refusal is None:
             self._pods[pod.uid] = pod
-        elif (failed := self._release(pod)) is not None:
-            raise failed
+        elif (error := self._release(pod)) is not None:
+            raise error
         return refusal
 
     def _forget(self, pod: Pod, *_: object) -> BaseException | None:
-        """Release all that a pod was given, and count it as admitted no more; return a provider's error."""
+        """Release all that a pod was given, and count it as admitted no more.
+
+        Returns:
+            A provider's error.
+        """
         self._pods.pop(pod.uid)
         return self._release(pod)
 
     def _release(self, pod: Pod) -> BaseException | None:
-        """Release all that a pod was given, of each container the providers in reverse, and forget its affinities.
+        """Release all that a pod was given, and forget its affinities.
 
-        If a provider fails, the others are still called; the first error is returned.
+        Of each container the providers are called in reverse. If a provider fails, the others are
+        still called; the first error is returned.
         """
         containers = pod.all_containers[:: 1 if self._in_pod_order else -1]
         if self.placer is not None and self.placer.take_back(pod, containers):
             self._store.forget_pod(pod.uid)
             return None
+
         return release_all(containers, self.providers[::-1], pod.uid, self._store.forget_pod)
 
     def pod(self, pod_uid: str) -> Pod:
@@ -280,7 +312,7 @@ class TopologyManager:
         return self.lock.finish(self.pod, self._forget, pod_uid)
 
     def allocate_again(self, pod: Pod, providers: Sequence[HintProvider]) -> Refusal | None:
-        """Ask providers for hints for a pod that is admitted and has other requests now, and let them allocate.
+        """Ask providers for hints for an admitted pod that has other requests now, and to allocate.
 
         As in the kubelet, nothing that they gave is released after a refusal. The lock must be
         held.
@@ -302,7 +334,9 @@ class TopologyManager:
             self._store.set_pod(pod_uid, affinities)
 
     def restore(self, pods: Iterable[Pod]) -> None:
-        """Count pods as admitted that a kubelet admitted earlier; what they hold is restored by the providers.
+        """Count pods as admitted that a kubelet admitted earlier.
+
+        What they hold is restored by the providers.
 
         Raises:
             PodExistsError: a pod of one of the uids is admitted already; nothing changed.
@@ -312,6 +346,7 @@ class TopologyManager:
             twice = next((uid for uid in restored if uid in self._pods), None)
             if twice is not None:
                 raise PodExistsError(f"a pod of uid {twice!r} is admitted already")
+
             self._pods.update(restored)
 
     def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
@@ -328,7 +363,10 @@ class TopologyManager:
             self._store.add_container(pod.uid, container_name, container_id)
 
     def remove_container(self, container_id: str) -> None:
-        """Forget a container id, and the affinity with the last id of that container; unknown ids are ignored."""
+        """Forget a container id, and the affinity with the last id of that container.
+
+        Unknown ids are ignored.
+        """
         with self.lock:
             self._store.remove_container(container_id)
 

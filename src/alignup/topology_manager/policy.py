@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 # NUMA nodes that the documents allow.
-MOST_AS_WRITTEN: Final = 8
+MAX_NODES_AS_WRITTEN: Final = 8
 
 
 class Policy(Protocol):
@@ -53,7 +53,7 @@ class Policy(Protocol):
         """The kubelet's name for the policy."""
 
     def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:
-        """Return the best hint that combines those of all providers, and whether to admit with it."""
+        """Return the best hint that combines those of all providers, and whether to admit."""
 
 
 def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
@@ -80,9 +80,8 @@ def flatten(providers_hints: Iterable[ResourceHints]) -> list[HintList]:
                 lists.append(NO_PREFERENCE)
                 continue
 
-            lists.append(
-                (hints if type(hints) is HintList else packed(resource, hints)) or IMPOSSIBLE
-            )
+            hint_list = hints if type(hints) is HintList else packed(resource, hints)
+            lists.append(hint_list or IMPOSSIBLE)
 
     return lists
 
@@ -104,7 +103,10 @@ class NonePolicy(Record):
 
     name: ClassVar[str] = "none"
 
-    def merge(self, providers_hints: Iterable[ResourceHints]) -> tuple[TopologyHint, bool]:  # noqa: ARG002 - a policy
+    def merge(
+        self,
+        providers_hints: Iterable[ResourceHints],  # noqa: ARG002  # a policy is given them
+    ) -> tuple[TopologyHint, bool]:
         """Return the hint without a mask, and admit."""
         return TopologyHint(None, False), True
 
@@ -164,7 +166,7 @@ def is_as_written(policy: Policy) -> bool:
 
 
 _POLICIES: Final = {
-    one.name: one for one in (BestEffortPolicy, RestrictedPolicy, SingleNUMANodePolicy)
+    policy.name: policy for policy in (BestEffortPolicy, RestrictedPolicy, SingleNUMANodePolicy)
 }
 
 
@@ -208,34 +210,43 @@ def make_policy(
     if not isinstance(numa_nodes, int):
         raise TypeError(f"expected a number of NUMA nodes, got {numa_nodes!r}")
 
-    parsed = (
-        options if isinstance(options, TopologyOptions) else parse_topology_options(options or {})
-    )
-    most = min(parsed.max_allowable_numa_nodes, MAX_NUMA_NODES)
-    if not 1 <= numa_nodes <= most:
+    if not isinstance(options, TopologyOptions):
+        options = parse_topology_options(options or {})
+
+    max_nodes = min(options.max_allowable_numa_nodes, MAX_NUMA_NODES)
+    if not 1 <= numa_nodes <= max_nodes:
         raise ConfigError(
-            f"expected 1 to {most} NUMA nodes under policy {name!r}, got {numa_nodes}; "
+            f"expected 1 to {max_nodes} NUMA nodes under policy {name!r}, got {numa_nodes}; "
             f"max-allowable-numa-nodes of topologyManagerPolicyOptions (up to {MAX_NUMA_NODES}) "
             "allows more"
         )
 
     if reading == DOCUMENTS:
-        if parsed.prefer_closest_numa_nodes or numa_nodes > MOST_AS_WRITTEN:
+        if options.prefer_closest_numa_nodes or numa_nodes > MAX_NODES_AS_WRITTEN:
             raise ConfigError(
-                f"expected at most {MOST_AS_WRITTEN} NUMA nodes and no prefer-closest-numa-nodes "
-                "where the documents "
-                f"are followed, got {numa_nodes} NUMA nodes and {set_options(parsed)}"
+                f"expected at most {MAX_NODES_AS_WRITTEN} NUMA nodes and no "
+                "prefer-closest-numa-nodes where the documents are followed, "
+                f"got {numa_nodes} NUMA nodes and {set_options(options)}"
             )
 
         return _POLICIES[name](Merger(numa_nodes, as_written=True))
 
-    rows = (distances or ()) if parsed.prefer_closest_numa_nodes else None
-    if rows is not None and (
-        len(rows) != numa_nodes or any(len(row) != numa_nodes for row in rows)
-    ):
+    if not options.prefer_closest_numa_nodes:
+        return _POLICIES[name](Merger(numa_nodes, None))
+
+    rows = distances or ()
+    _check_distances(rows, numa_nodes)
+    return _POLICIES[name](Merger(numa_nodes, rows))
+
+
+def _check_distances(rows: Sequence[Sequence[int]], numa_nodes: int) -> None:
+    """Check that there is a distance between any two NUMA nodes.
+
+    Raises:
+        ConfigError: there is not.
+    """
+    if len(rows) != numa_nodes or any(len(row) != numa_nodes for row in rows):
         raise ConfigError(
             f"expected distances between all {numa_nodes} NUMA nodes for policy option "
             f'"prefer-closest-numa-nodes", got {[len(row) for row in rows]!r} a row'
         )
-
-    return _POLICIES[name](Merger(numa_nodes, rows))

@@ -24,7 +24,7 @@ ResourceHints: TypeAlias = "Mapping[str, HintList | Sequence[TopologyHint] | Non
 
 @runtime_checkable
 class HintProvider(Protocol):
-    """Offers sets of NUMA nodes for a resource (hints), then allocates it near the set that was chosen.
+    """Offers sets of NUMA nodes for a resource (hints), then allocates it near the chosen one.
 
     Optionally, a provider has a method `account(pod, container)`, which is called when a policy
     refuses a container, or with `container` None the pod as a whole. It returns, for each resource
@@ -45,11 +45,14 @@ class HintProvider(Protocol):
                 self.held = {}
 
             def hints(self, devices):
-                wanted = dict(devices).get("example.com/licence")
-                if not wanted:
+                request = dict(devices).get("example.com/licence")
+                if not request:
                     return None
-                return {"example.com/licence": [TopologyHint(BitMask([0]), True)] if wanted <=
-                self.free else []}
+
+                hints = []
+                if request <= self.free:
+                    hints.append(TopologyHint(BitMask([0]), True))
+                return {"example.com/licence": hints}
 
             def topology_hints(self, pod, container):
                 return self.hints(container.devices)
@@ -58,24 +61,28 @@ class HintProvider(Protocol):
                 return self.hints(pod.devices)
 
             def allocate(self, pod, container, affinity):
-                wanted = dict(container.devices).get("example.com/licence", 0)
-                if wanted > self.free:
-                    words = f"expected {wanted} free licences, got {self.free}"
-                    raise AllocationError(words, resources=("example.com/licence",))
-                self.free -= wanted
-                self.held[pod.uid, container.name] = wanted
+                request = dict(container.devices).get("example.com/licence", 0)
+                if request > self.free:
+                    cause = f"expected {request} free licences, got {self.free}"
+                    raise AllocationError(cause, resources=("example.com/licence",))
+
+                self.free -= request
+                self.held[pod.uid, container.name] = request
 
             def release(self, pod_uid, container_name):
                 self.free += self.held.pop((pod_uid, container_name), 0)
 
             def account(self, pod, container):
-                wanted = dict((container or pod).devices).get("example.com/licence")
-                words = f"{wanted} asked, {self.free} free"
-                return {"example.com/licence": lambda: words} if wanted else {}
+                request = dict((container or pod).devices).get("example.com/licence")
+                if not request:
+                    return {}
+
+                amounts = f"{request} asked, {self.free} free"
+                return {"example.com/licence": lambda: amounts}
     """
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
-        """Return where each resource that the container asks for could come from, given what is free now."""
+        """Return where each resource that the container asks for could come from now."""
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Return the same for the pod's effective request, all containers together."""
@@ -102,9 +109,10 @@ def allocate_pod(provider: HintProvider, pod: Pod, affinity: TopologyHint) -> No
     Raises:
         AllocationError: the request cannot be met.
     """
-    if (own := getattr(provider, "allocate_pod", None)) is not None:
-        own(pod, affinity)
+    if (allocate_whole_pod := getattr(provider, "allocate_pod", None)) is not None:
+        allocate_whole_pod(pod, affinity)
         return
+
     for container in pod.all_containers:
         provider.allocate(pod, container, affinity)
 
@@ -117,13 +125,15 @@ def name_of(provider: HintProvider) -> str:
 class RecordingProvider:
     """A provider that delegates to another one and remembers its hints for the current pod.
 
-    >>> seen = []
-    >>> node = Node(read_machine("xeon-2s"), {"cpuManagerPolicy": "static", "topologyManagerPolicy": "best-effort"},
-    ...             wrap=lambda provider: seen.append(RecordingProvider(provider)) or seen[-1])
-    >>> limits = {"cpu": "2", "memory": "1Gi"}
-    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
-    >>> _ = node.admit(pod)
-    >>> [str(hint.affinity) for hint in seen[0].by_container["c"]["cpu"]]
+    >>> recorders = []
+    >>> def recorded(provider):
+    ...     recorders.append(RecordingProvider(provider))
+    ...     return recorders[-1]
+    >>> kubelet = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "best-effort"}
+    >>> node = Node(read_machine("xeon-2s"), kubelet, wrap=recorded)
+    >>> container = {"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
+    >>> _ = node.admit({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+    >>> [str(hint.affinity) for hint in recorders[0].by_container["c"]["cpu"]]
     ['01', '10', '11']
     """
 
@@ -161,8 +171,10 @@ class RecordingProvider:
 
     def account(self, pod: Pod, container: Container | None) -> Accounts:
         """Return the provider's descriptions of requested and free amounts, if it has any."""
-        account = getattr(self.provider, "account", None)
-        return {} if account is None else account(pod, container)
+        accounts: Accounts = {}
+        if (account := getattr(self.provider, "account", None)) is not None:
+            accounts = account(pod, container)
+        return accounts
 
     def allocate_pod(self, pod: Pod, affinity: TopologyHint) -> None:
         """Let the provider allocate for a pod as a whole."""

@@ -25,7 +25,6 @@ Account: TypeAlias = "Callable[[], str]"
 # Accounts by resource.
 Accounts: TypeAlias = "Mapping[str, Account | MemoryAccount]"
 
-
 # Ids of NUMA nodes that can only be used as this set, and the pods that hold memory on them.
 Ties: TypeAlias = "tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]"
 
@@ -41,7 +40,7 @@ class MemoryAccount(Record):
             message is read.
     """
 
-    asked: int
+    requested: int
     free: tuple[int, ...] | None
     numa_node_ids: tuple[int, ...]
     families: Mapping[frozenset[str], HintList | Sequence[TopologyHint]] = field(
@@ -51,41 +50,59 @@ class MemoryAccount(Record):
 
     def words(self, unit: ByteUnit) -> str:
         """Return the account as text, with all amounts in one unit."""
-        asked = f"{amount_in(unit, self.asked, up=True)} asked"
+        request = f"{amount_in(unit, self.requested, up=True)} asked"
         if self.free is None:
-            return f"{asked}, the machine has none"
+            return f"{request}, the machine has none"
 
         nodes: dict[int, list[int]] = {}
         for node, free in zip(self.numa_node_ids, self.free, strict=True):
             nodes.setdefault(free, []).append(node)
 
-        there = ", ".join(
-            (
-                f"{amount_in(unit, free)} on "
-                f"{'each of ' if len(ids) > 1 else ''}{named('NUMA node', ids, ', ')}"
-            )
-            for free, ids in nodes.items()
-            if free
-        )
-        return f"{asked}, {f'free: {there}' if there else '0 free'}{''.join(map(_tie_words, self.ties()))}"
+        stocks = []
+        for free, ids in nodes.items():
+            if free:
+                each = "each of " if len(ids) > 1 else ""
+                place = named("NUMA node", ids, ", ")
+                stocks.append(f"{amount_in(unit, free)} on {each}{place}")
+
+        stock = f"free: {', '.join(stocks)}" if stocks else "0 free"
+        ties = "".join(map(_tie_words, self.ties()))
+        return f"{request}, {stock}{ties}"
 
 
 def _tie_words(tie: tuple[tuple[int, ...], tuple[str, ...]]) -> str:
-    """Return which nodes can only be used together, or which one only by itself, and because of which pods."""
+    """Return which nodes can only be used together, or one by itself, because of which pods."""
     nodes, pods = tie
-    holders = f"while {', '.join(pods)} hold{'s' if len(pods) == 1 else ''} memory there"
+    verb = "holds" if len(pods) == 1 else "hold"
+    holders = f"while {', '.join(pods)} {verb} memory there"
     if len(nodes) == 1:
         return f"; NUMA node {nodes[0]} can only be used by itself {holders}"
     return f"; NUMA nodes {'+'.join(map(str, nodes))} can only be used together {holders}"
 
 
 def in_words(accounts: Accounts) -> dict[str, str]:
-    """Return all accounts as text by resource; amounts of memory share a unit where one suits them all."""
-    memory = {name: one for name, one in accounts.items() if isinstance(one, MemoryAccount)}
-    told = {name: one() for name, one in accounts.items() if not isinstance(one, MemoryAccount)}
-    if memory:
-        units = {name: shared_unit([(one.asked, one.free or ())]) for name, one in memory.items()}
-        shared = shared_unit((one.asked, one.free or ()) for one in memory.values())
-        suits = shared.size >= _GIBI or shared == max(units.values(), key=lambda unit: unit.size)
-        told |= {name: one.words(shared if suits else units[name]) for name, one in memory.items()}
-    return told
+    """Return all accounts as text by resource.
+
+    Amounts of memory share a unit where one suits them all.
+    """
+    texts = {}
+    memory = {}
+    for name, account in accounts.items():
+        if isinstance(account, MemoryAccount):
+            memory[name] = account
+        else:
+            texts[name] = account()
+
+    if not memory:
+        return texts
+
+    units = {
+        name: shared_unit([(account.requested, account.free or ())])
+        for name, account in memory.items()
+    }
+    shared = shared_unit((account.requested, account.free or ()) for account in memory.values())
+    is_shared = shared.size >= _GIBI or shared == max(units.values(), key=lambda unit: unit.size)
+    for name, account in memory.items():
+        texts[name] = account.words(shared if is_shared else units[name])
+
+    return texts

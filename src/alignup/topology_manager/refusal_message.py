@@ -47,7 +47,7 @@ LOOKED_AT = 4096
 
 
 class ResourceView(Record):
-    """The hints for one resource: the first sets of NUMA node ids, narrowest first, and how many there are.
+    """The hints for one resource as sets of NUMA node ids: the narrowest, and how many there are.
 
     Attributes:
         preferred: sets that can supply the request now, with as few nodes as on the empty machine.
@@ -81,6 +81,12 @@ def refusal_dict(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -
         numa_node_ids: the kernel's id for each position of a mask; None: positions are shown.
     """
     accounts = in_words(refusal.accounts)
+    views = [
+        view_of(resource, hints, numa_node_ids, accounts.get(resource, ""))
+        for resources in refusal.hints
+        for resource, hints in sorted((resources or {}).items())
+    ]
+
     names = (
         "resource",
         "preferred",
@@ -92,11 +98,7 @@ def refusal_dict(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -
     )
     return {
         **json_fields(refusal, "reason", "policy", "container", "detail"),
-        "resources": [
-            json_fields(view_of(resource, hints, numa_node_ids, accounts.get(resource, "")), *names)
-            for resources in refusal.hints
-            for resource, hints in sorted((resources or {}).items())
-        ],
+        "resources": [json_fields(view, *names) for view in views],
     }
 
 
@@ -108,29 +110,39 @@ def view_of(
         return ResourceView(resource, (), (), anywhere=True, account=account)
 
     pairs = mask_pairs(hints)
-    preferred, other = (
-        [
-            mask
-            for _, mask in sorted(
-                (mask.bit_count(), mask) for mask, is_good in pairs if mask and is_good == wanted
-            )
-        ]
-        for wanted in (True, False)
-    )
+    preferred = [mask for mask, is_preferred in pairs if mask and is_preferred]
+    not_preferred = [mask for mask, is_preferred in pairs if mask and not is_preferred]
     return ResourceView(
-        resource, sets_of(preferred, numa_node_ids), sets_of(other, numa_node_ids), (None, True) in pairs,
-        len(preferred), len(other), account, len(pairs) < LOOKED_AT,
-    )  # fmt: skip
+        resource,
+        sets_of(sorted(preferred, key=_width_and_mask), numa_node_ids),
+        sets_of(sorted(not_preferred, key=_width_and_mask), numa_node_ids),
+        anywhere=(None, True) in pairs,
+        preferred_count=len(preferred),
+        other_count=len(not_preferred),
+        account=account,
+        is_whole=len(pairs) < LOOKED_AT,
+    )
+
+
+def _width_and_mask(mask: int) -> tuple[int, int]:
+    """Return what masks are sorted by: the narrowest first."""
+    return mask.bit_count(), mask
 
 
 def sets_of(masks: Sequence[int], numa_node_ids: Sequence[int] | None) -> tuple[NodeSet, ...]:
-    """Return the first masks as sets of those ids that the machine has; masks without any are left out."""
-    found = (BitMask.from_int(mask).bits() for mask in masks[:KEPT])
-    if numa_node_ids is not None:
-        found = (
-            tuple(numa_node_ids[bit] for bit in bits if bit < len(numa_node_ids)) for bits in found
-        )
-    return tuple(filter(None, found))
+    """Return the first masks as sets of ids.
+
+    Ids that the machine lacks, and masks without any that it has, are left out.
+    """
+    sets = []
+    for mask in masks[:KEPT]:
+        nodes = BitMask.from_int(mask).bits()
+        if numa_node_ids is not None:
+            nodes = tuple(numa_node_ids[bit] for bit in nodes if bit < len(numa_node_ids))
+        if nodes:
+            sets.append(nodes)
+
+    return tuple(sets)
 
 
 class Amounts(NamedTuple):
@@ -139,61 +151,66 @@ class Amounts(NamedTuple):
     Attributes:
         free: on all NUMA nodes together; None where some of it is near none.
         on_one_node: the most that is free on, or near to, one NUMA node.
-        there: what containers can have if nobody holds any; None where `free` is, or unknown.
+        allocatable: what containers can have if nobody holds any; None where `free` is, or unknown.
         is_alone: no other pod is on the node.
         reserved: what no container can have.
-        apart: free devices near no NUMA node, which the others do not count since they cannot be
-            aligned.
+        unaligned: free devices near no NUMA node, which the others do not count since they cannot
+            be aligned.
     """
 
-    asked: int
+    requested: int
     free: int | None
     on_one_node: int
-    there: int | None = None
+    allocatable: int | None = None
     is_alone: bool = False
     reserved: int = 0
-    apart: int = 0
+    unaligned: int = 0
 
     @property
     def is_too_little(self) -> bool:
         """Whether less is free than was asked for."""
-        return self.free is not None and self.free < self.asked
+        return self.free is not None and self.free < self.requested
 
     @property
     def is_lasting(self) -> bool:
         """Whether no other pod holds any of it, so that nobody's going can help."""
-        return bool(self.there) and (self.is_alone or self.there == self.free)
+        return bool(self.allocatable) and (self.is_alone or self.allocatable == self.free)
 
 
 def refusal_message(refusal: Refusal, numa_node_ids: Sequence[int] | None = None) -> str:
-    """Return the cause of a refusal as a sentence that names the resources and NUMA nodes concerned.
+    """Return the cause of a refusal as a sentence that names resources and NUMA nodes.
 
     Of a refusal by the kubelet's own checks it is the kubelet's message.
     """
     if refusal.provider == KUBELET:
         return refusal.detail
+
     subject = "pod" if refusal.container is None else f"container {refusal.container!r}"
     if refusal.detail:
         return one_line(f"{subject}: {refusal.detail}")
-    exact = refusal.best is None or refusal.best.exact
-    words = f"{subject} refused by policy {refusal.policy!r}: {cause(refusal, numa_node_ids)}"
-    return one_line(words + ("" if exact else LIMIT_REACHED))
+
+    sentence = f"{subject} refused by policy {refusal.policy!r}: {cause(refusal, numa_node_ids)}"
+    if refusal.best is not None and not refusal.best.exact:
+        sentence += LIMIT_REACHED
+    return one_line(sentence)
 
 
 def kind_of(refusal: Refusal) -> tuple[str, list[Offer]]:
-    """Return the kind of cause why the policy found no set of NUMA nodes good enough, and the offers to blame.
+    """Return why the policy found no set of NUMA nodes good enough, and the offers to blame.
 
     `too little`: more than all that is free. `one node`: more than one NUMA node has. `spread`:
     more NUMA nodes than on an empty machine. `conflict`: no set of NUMA nodes suits all.
     """
     offers = _Offers(refusal)
-    found = offers.blamed()
-    spread = [offer for offer in found if offers.good(offer) == frozenset()]
+    to_blame = offers.blamed()
+    spread = [offer for offer in to_blame if offers.good(offer) == frozenset()]
     if impossible := [offer for offer in spread if offer.is_impossible]:
         return "too little", impossible
+    if spread and refusal.policy == SINGLE:
+        return "one node", spread
     if spread:
-        return ("one node" if refusal.policy == SINGLE else "spread"), spread
-    return "conflict", found
+        return "spread", spread
+    return "conflict", to_blame
 
 
 def cause(
@@ -210,22 +227,20 @@ def cause(
             accounts tell all.
     """
     accounts = in_words(refusal.accounts)
+    amounts_of = amounts or {}
     kind, offers = kind_of(refusal)
     names = [name for offer in offers for name in offer.resources]
     if kind == "too little":
-        return too_little(names, accounts, amounts or {})
+        return too_little(names, accounts, amounts_of)
 
-    views = [
-        view_of(
-            " and ".join(offer.resources),
-            offer.hints,
-            numa_node_ids,
-            _told(offer.resources, accounts),
-        )
-        for offer in offers
-    ]
+    views = []
+    for offer in offers:
+        resource = " and ".join(offer.resources)
+        account = _joined_accounts(offer.resources, accounts)
+        views.append(view_of(resource, offer.hints, numa_node_ids, account))
+
     if kind == "spread":
-        needs = "; ".join(_spread(one, (amounts or {}).get(one.resource)) for one in views)
+        needs = "; ".join(_spread(view, amounts_of.get(view.resource)) for view in views)
         return (
             f"{needs}; {refusal.policy} admits no more NUMA nodes than an empty machine would need"
         )
@@ -233,44 +248,56 @@ def cause(
     if kind == "conflict":
         return _conflict(views, refusal.policy, amounts)
 
-    known = [(name, amounts[name]) for name in names if amounts and name in amounts]
-    lacking = {
-        name: (one.asked, one.on_one_node) for name, one in known if one.on_one_node < one.asked
-    }
+    lacking = _lacking_on_one_node(names, amounts_of)
     if len(lacking) == len(names):
-        told = [(f"{asked} {name}", free) for name, (asked, free) in _in_one_unit(lacking).items()]
-        when = "" if all(amount.is_alone for _, amount in known) else " free"
-        wishes = [f"{wish}{when} (at most {free})" for wish, free in told]
+        when = "" if all(amounts_of[name].is_alone for name in lacking) else " free"
+        wishes = [
+            f"{requested} {name}{when} (at most {free})"
+            for name, (requested, free) in _in_one_unit(lacking).items()
+        ]
         return f"no NUMA node has {_either(wishes)}; {SINGLE} needs one"
 
     parts = [
-        _beyond_one(view, offer.resources, amounts or {})
+        _beyond_one(view, offer.resources, amounts_of)
         for view, offer in zip(views, offers, strict=True)
     ]
     return f"{'; '.join(parts)}; {SINGLE} needs one NUMA node for all"
 
 
-def _told(resources: Sequence[str], accounts: Mapping[str, str]) -> str:
+def _joined_accounts(resources: Sequence[str], accounts: Mapping[str, str]) -> str:
     """Return the accounts of resources, with their names where there are several."""
-    several = len(resources) > 1
-    return "; ".join(
-        f"{name}: {accounts[name]}" if several else accounts[name]
-        for name in resources
-        if name in accounts
-    )
+    if len(resources) == 1:
+        return accounts.get(resources[0], "")
+    return "; ".join(f"{name}: {accounts[name]}" for name in resources if name in accounts)
+
+
+def _lacking_on_one_node(
+    names: Sequence[str], amounts: Mapping[str, Amounts]
+) -> dict[str, tuple[int, int]]:
+    """Return by resource what is requested and free, where no NUMA node has enough of it."""
+    return {
+        name: (amounts[name].requested, amounts[name].on_one_node)
+        for name in names
+        if name in amounts and amounts[name].on_one_node < amounts[name].requested
+    }
 
 
 def _spread(view: ResourceView, amounts: Amounts | None) -> str:
     """Return that a resource now takes more NUMA nodes than on an empty machine."""
-    if amounts is None or amounts.on_one_node >= amounts.asked:
+    if amounts is None or amounts.on_one_node >= amounts.requested:
         return f"{view.resource} can now come only from {other_sets(view)}{_accounted(view)}"
-    asked, free = _in_one_unit({view.resource: (amounts.asked, amounts.on_one_node)})[view.resource]
+
+    requested, free = _texts_of(view.resource, amounts.requested, amounts.on_one_node)
     needed = counted(len(view.other[0]), "NUMA node")
-    return f"{asked} {view.resource} need{_ending(asked)} {needed} (at most {free} free on one)"
+    verb = f"need{_ending(requested)}"
+    return f"{requested} {view.resource} {verb} {needed} (at most {free} free on one)"
 
 
 def _ending(amount: str) -> str:
-    """Return the ending of a verb whose subject is an amount: "1 gpu needs", "8Gi memory needs", "2 gpu need"."""
+    """Return the ending of a verb whose subject is an amount.
+
+    It is "1 gpu needs" and "8Gi memory needs", but "2 gpu need".
+    """
     return "" if amount.isdecimal() and amount != "1" else "s"
 
 
@@ -282,112 +309,142 @@ def _accounted(view: ResourceView) -> str:
 def too_little(
     names: Sequence[str], accounts: Mapping[str, str], amounts: Mapping[str, Amounts]
 ) -> str:
-    """Return that more is asked for than is free, with both amounts where they tell it all, or else the accounts."""
-    known = {name: one for name in names if (one := amounts.get(name)) and one.is_too_little}
-    texts = _in_one_unit({name: (one.asked, one.free or 0) for name, one in known.items()})
-    told = {
-        name: f"{texts[name][0]} {name} asked, {_left(name, one, texts[name][1])}"
-        for name, one in known.items()
-    }
-    if known.keys() == set(names) and (len(names) > 1 or known[names[0]].is_lasting):
-        lasting = all(one.is_lasting for one in known.values())
-        return f"{'' if lasting else 'not enough is free: '}{'; '.join(told.values())}"
+    """Return that more is asked for than is free.
 
-    each = {
-        name: told[name].replace(f" {name}", "", 1) if name in told else accounts.get(name, "")
-        for name in names
+    Both amounts are said where they tell it all, or else the accounts.
+    """
+    too_scarce = {
+        name: amounts[name] for name in names if name in amounts and amounts[name].is_too_little
     }
-    return "; ".join(
-        f"not enough {name} is free{f': {words}' if words else ''}" for name, words in each.items()
+    texts = _in_one_unit(
+        {name: (scarce.requested, scarce.free or 0) for name, scarce in too_scarce.items()}
     )
+    sentences = {}
+    for name, scarce in too_scarce.items():
+        requested, free = texts[name]
+        sentences[name] = f"{requested} {name} asked, {_stock(name, scarce, free)}"
+
+    tells_all = len(names) > 1 or (names[0] in too_scarce and too_scarce[names[0]].is_lasting)
+    if too_scarce.keys() == set(names) and tells_all:
+        sentence = "; ".join(sentences.values())
+        if all(scarce.is_lasting for scarce in too_scarce.values()):
+            return sentence
+        return f"not enough is free: {sentence}"
+
+    parts = []
+    for name in dict.fromkeys(names):
+        account = accounts.get(name, "")
+        if name in sentences:
+            account = sentences[name].replace(f" {name}", "", 1)
+
+        parts.append(f"not enough {name} is free{f': {account}' if account else ''}")
+
+    return "; ".join(parts)
 
 
-def _left(name: str, amounts: Amounts, free: str) -> str:
+def _stock(name: str, amounts: Amounts, free: str) -> str:
     """Return how much is free, or that the machine has no more, whoever goes."""
-    apart = (
-        f" with a NUMA node (the device plugin reports none for {amounts.apart} more)"
-        if amounts.apart
-        else ""
-    )
+    unaligned = ""
+    if amounts.unaligned:
+        unaligned = (
+            f" with a NUMA node (the device plugin reports none for {amounts.unaligned} more)"
+        )
     if not amounts.is_lasting:
-        return f"{free} free{apart}"
-    if amounts.there and amounts.there != amounts.free:
-        taken, there = _in_one_unit({name: (amounts.there - (amounts.free or 0), amounts.there)})[
-            name
-        ]
-        return f"the machine has {there}, of which the pod's other containers take {taken}"
+        return f"{free} free{unaligned}"
+
+    free_amount = amounts.free or 0
+    if amounts.allocatable and amounts.allocatable != amounts.free:
+        taken = amounts.allocatable - free_amount
+        taken_text, allocatable_text = _texts_of(name, taken, amounts.allocatable)
+        return (
+            f"the machine has {allocatable_text}, "
+            f"of which the pod's other containers take {taken_text}"
+        )
 
     if not amounts.reserved or is_device(name):
-        return f"the machine has {free}{apart}"
+        return f"the machine has {free}{unaligned}"
 
-    reserved, there = _in_one_unit(
-        {name: (amounts.reserved, amounts.reserved + (amounts.free or 0))}
-    )[name]
-    return f"the machine has {free} ({there} less {reserved} reserved)"
+    total = amounts.reserved + free_amount
+    reserved_text, total_text = _texts_of(name, amounts.reserved, total)
+    return f"the machine has {free} ({total_text} less {reserved_text} reserved)"
 
 
 def _beyond_one(
     view: ResourceView, resources: Sequence[str], amounts: Mapping[str, Amounts]
 ) -> str:
     """Return that resources do not fit into any single NUMA node."""
-    known = {name: amounts[name] for name in resources if name in amounts}
-    short = {
-        name: (one.asked, one.on_one_node)
-        for name, one in known.items()
-        if one.on_one_node < one.asked
-    }
-    several = len(resources) > 1
-    what = f"{view.resource} {'do' if several else 'does'} not fit into one NUMA node"
-    if not short:
-        wider = preferred_sets(view) or other_sets(view)
-        takes = f"{'they' if several else 'it'} would take {wider}" if wider else ""
-        return f"{what} ({'; '.join(filter(None, (view.account, takes)))})"
+    is_plural = len(resources) > 1
+    verb, pronoun = ("do", "they") if is_plural else ("does", "it")
+    sentence = f"{view.resource} {verb} not fit into one NUMA node"
+
+    lacking = _lacking_on_one_node(resources, amounts)
+    if not lacking:
+        reasons = [view.account] if view.account else []
+        if wider := preferred_sets(view) or other_sets(view):
+            reasons.append(f"{pronoun} would take {wider}")
+        return f"{sentence} ({'; '.join(reasons)})"
 
     parts = [
-        f"{f'{name} ' if several else ''}{asked} asked, at most {free} free on one"
-        for name, (asked, free) in _in_one_unit(short).items()
+        f"{f'{name} ' if is_plural else ''}{requested} asked, at most {free} free on one"
+        for name, (requested, free) in _in_one_unit(lacking).items()
     ]
-    return f"{what}: {', '.join(parts)}"
+    return f"{sentence}: {', '.join(parts)}"
 
 
 def _in_one_unit(amounts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[str, str]]:
-    """Return by resource what is asked for and free in words: all bytes in one unit, other things as numbers."""
+    """Return by resource what is asked for and free, as text.
+
+    All bytes are in one unit, other things are numbers.
+    """
     unit = shared_unit(
-        (asked, [free]) for name, (asked, free) in amounts.items() if is_pinned_memory(name)
+        (requested, [free]) for name, (requested, free) in amounts.items() if is_pinned_memory(name)
     )
-    return {
-        name: (amount_in(unit, asked, up=True), amount_in(unit, free))
-        if is_pinned_memory(name)
-        else (f"{asked}", f"{free}")
-        for name, (asked, free) in amounts.items()
-    }
+    texts = {}
+    for name, (requested, free) in amounts.items():
+        if is_pinned_memory(name):
+            texts[name] = (amount_in(unit, requested, up=True), amount_in(unit, free))
+        else:
+            texts[name] = (str(requested), str(free))
+
+    return texts
+
+
+def _texts_of(name: str, requested: int, free: int) -> tuple[str, str]:
+    """Return two amounts of one resource as text, in one unit."""
+    return _in_one_unit({name: (requested, free)})[name]
 
 
 def _conflict(
     views: Sequence[ResourceView], policy: str, amounts: Mapping[str, Amounts] | None
 ) -> str:
-    """Return that no set of NUMA nodes suits all resources; with their accounts, unless their amounts are given."""
+    """Return that no set of NUMA nodes suits all resources.
+
+    Their accounts are said unless their amounts are given.
+    """
     bound = [view for view in views if not view.anywhere]
     both = "both" if len(bound) == 2 else "all"  # noqa: PLR2004  # English has a word for two
     differ = len({len(nodes) for view in bound for nodes in view.preferred}) > 1
     rule = f"needs {both} on {'one NUMA node' if policy == SINGLE else 'the same NUMA nodes'}"
     parts = []
     for place, view in enumerate(bound):
-        name, ending = view.resource, "" if " and " in view.resource else "s"
+        name = view.resource
+        ending = "" if " and " in name else "s"
         if policy == SINGLE:
-            single = [nodes for nodes in view.preferred if len(nodes) == 1]
-            words = f"{'' if place else 'fits '}only on {listed(single)}"
+            single_nodes = listed([nodes for nodes in view.preferred if len(nodes) == 1])
+            part = f"only on {single_nodes}" if place else f"fits only on {single_nodes}"
         elif differ and view.preferred:  # how many it takes says why, and which ones does not
             rule = f"refuses unless {both} need the same NUMA nodes"
             if amounts and name in amounts:
-                amount = _in_one_unit({name: (amounts[name].asked, 0)})[name][0]
-                name, ending = f"{amount} {name}", _ending(amount)
+                amount, _ = _texts_of(name, amounts[name].requested, 0)
+                ending = _ending(amount)
+                name = f"{amount} {name}"
 
-            words = f"need{ending} {counted(len(view.preferred[0]), 'NUMA node')}"
+            part = f"need{ending} {counted(len(view.preferred[0]), 'NUMA node')}"
         else:
-            words = f"prefer{ending} {preferred_sets(view)}"
+            part = f"prefer{ending} {preferred_sets(view)}"
 
-        parts.append(f"{name} {words}{_accounted(view) if amounts is None else ''}")
+        account = _accounted(view) if amounts is None else ""
+        parts.append(f"{name} {part}{account}")
 
     return f"{', '.join(parts)}; {policy} {rule}"
 
@@ -403,20 +460,31 @@ def other_sets(view: ResourceView) -> str:
 
 
 def listed(sets: Sequence[NodeSet], count: int = 0, *, is_whole: bool = True) -> str:
-    """Return sets of nodes as text: the first `SHOWN`, then how many more there are of `count`, if that is whole."""
+    """Return sets of nodes as text: the first `SHOWN`, then how many more there are.
+
+    Args:
+        sets: the first sets.
+        count: how many there are; less than there are sets: no more than these.
+        is_whole: False: there are more than `count`, nobody knows how many.
+    """
     if not sets:
         return ""
+
+    noun = "NUMA nodes" if len(sets[0]) > 1 else "NUMA node"
     texts = ["+".join(map(str, nodes)) for nodes in sets[:SHOWN]]
     more = max(count, len(sets)) - SHOWN
     if more > 0:
         texts.append(counted(more, "other") if is_whole else "others")
-    return f"NUMA node{'s' * (len(sets[0]) > 1)} {_either(texts)}"
+
+    return f"{noun} {_either(texts)}"
 
 
 def _either(texts: Sequence[str]) -> str:
     """Return texts as alternatives: "a", "a or b", "a, b or c"."""
-    *first, last = texts
-    return " or ".join(filter(None, (", ".join(first), last)))
+    *firsts, last = texts
+    if not firsts:
+        return last
+    return f"{', '.join(firsts)} or {last}"
 
 
 class Offer(Record):
@@ -440,7 +508,9 @@ class Offer(Record):
     @property
     def is_impossible(self) -> bool:
         """True if no set of nodes can supply the request now."""
-        return self.hints is not None and not any(
+        if self.hints is None:
+            return False
+        return not any(
             mask or (mask is None and is_preferred) for mask, is_preferred in mask_pairs(self.hints)
         )
 
@@ -448,10 +518,12 @@ class Offer(Record):
         """Return the masks that would do for the policy; None: any mask would."""
         if self.hints is None:
             return None
+
         if isinstance(self.hints, HintList):
             preferred = self.hints.preferred_masks(LOOKED_AT)
         else:
             preferred = [mask for mask, is_preferred in mask_pairs(self.hints) if is_preferred]
+
         if None in preferred:
             return None
         return frozenset(
@@ -460,10 +532,15 @@ class Offer(Record):
 
 
 def mask_pairs(hints: Offered) -> Sequence[tuple[int | None, bool]]:
-    """Return the mask of each of the first hints, None for any node, and whether the hint is preferred."""
+    """Return the mask of each of the first hints, and whether the hint is preferred.
+
+    A mask that is None stands for any node.
+    """
     if isinstance(hints, HintList):
         return hints.pairs(LOOKED_AT)
-    return [(None if one.affinity is None else int(one.affinity), one.preferred) for one in hints]
+    return [
+        (None if hint.affinity is None else int(hint.affinity), hint.preferred) for hint in hints
+    ]
 
 
 def blamed(refusal: Refusal) -> list[Offer]:
@@ -487,54 +564,65 @@ class _Offers:
         self._good: dict[int, frozenset[int] | None] = {}
         self.listed: list[Offer] = []
         for resources in refusal.hints:
-            known = dict(sorted((resources or {}).items()))
-            together = tuple(name for name in known if self._families(name))
+            hints_of = dict(sorted((resources or {}).items()))
+            together = tuple(name for name in hints_of if self._families(name))
             if together:
-                self.listed.append(Offer(together, known[together[0]]))
+                self.listed.append(Offer(together, hints_of[together[0]]))
+
             self.listed += [
-                Offer((name,), hints) for name, hints in known.items() if name not in together
+                Offer((name,), hints) for name, hints in hints_of.items() if name not in together
             ]
+
         self.names = [name for offer in self.listed for name in offer.resources]
 
     def _families(self, name: str) -> Mapping[frozenset[str], Offered]:
-        """Return what the hints would be for fewer types of memory; empty for any other resource."""
+        """Return the hints for fewer types of memory; empty for any other resource."""
         account = self._refusal.accounts.get(name)
-        return account.families if isinstance(account, MemoryAccount) else {}
+        if not isinstance(account, MemoryAccount):
+            return {}
+        return account.families
 
     def blamed(self) -> list[Offer]:
         """Return what `blamed` does."""
         names = self.names
         if alone := [name for name in names if not self.can_agree([name])]:
             return [offer for name in alone for offer in self.cut([name])]
+
         if self.can_agree(names) or not all(offer.is_whole for offer in self.listed):
             # too many hints to tell which could be left out, or a policy of another kind
             return self.listed
+
         needed = names
         for name in names:
-            fewer = [other for other in needed if other != name]
+            fewer = [needed_name for needed_name in needed if needed_name != name]
             if not self.can_agree(fewer):
                 needed = fewer
+
         return self.cut(needed)
 
     def cut(self, names: Collection[str]) -> list[Offer]:
         """Return the offers as they would be if only these resources were requested."""
-        found = []
+        offers = []
         for offer in self.listed:
             kept = tuple(name for name in offer.resources if name in names)
             if kept == offer.resources:
-                found.append(offer)
+                offers.append(offer)
             elif kept:
-                found.append(Offer(kept, self._families(kept[0]).get(frozenset(kept), offer.hints)))
-        return found
+                hints = self._families(kept[0]).get(frozenset(kept), offer.hints)
+                offers.append(Offer(kept, hints))
+
+        return offers
 
     def can_agree(self, names: Collection[str]) -> bool:
         """Return whether some mask would do for these resources."""
-        masks = [good for offer in self.cut(names) if (good := self.good(offer)) is not None]
-        return not masks or bool(reduce(frozenset.intersection, masks))
+        masks = [self.good(offer) for offer in self.cut(names)]
+        bounds = [good_masks for good_masks in masks if good_masks is not None]
+        return not bounds or bool(reduce(frozenset.intersection, bounds))
 
     def good(self, offer: Offer) -> frozenset[int] | None:
         """Return what `Offer.good` does for the policy; None: any mask would do."""
         key = id(offer.hints)  # which the refusal keeps alive; two providers may use one name
         if key not in self._good:
             self._good[key] = offer.good(self._refusal.policy)
+
         return self._good[key]

@@ -45,7 +45,7 @@ NOTHING_DECIDED = TopologyHint(None, False)
 
 
 class Refusal(Record):
-    """The facts about a refusal; `alignup.topology_manager.refusal_message` makes a sentence of them.
+    """The facts about a refusal, of which `refusal_message` makes a sentence.
 
     Attributes:
         reason: the reason in the pod's status.
@@ -98,7 +98,13 @@ class Scope(Protocol):
 def allocate(
     pod: Pod, container: Container | None, affinity: TopologyHint, providers: Sequence[HintProvider]
 ) -> Refusal | None:
-    """Have each provider allocate for a container, or with None for a pod with resources of its own.
+    """Have each provider allocate for a container, or for a pod with resources of its own.
+
+    Args:
+        pod: the pod.
+        container: one of its containers; None: the pod as a whole.
+        affinity: the hint that was decided.
+        providers: they allocate in this order.
 
     Returns:
         None if all could.
@@ -121,8 +127,12 @@ def failed(
     affinity: TopologyHint,
     provider: HintProvider,
 ) -> Refusal:
-    """Return the refusal of a container, or with None of the pod as a whole, that a provider could not allocate for."""
+    """Return the refusal of a container that a provider could not allocate for.
+
+    Without a container it is that of the pod as a whole.
+    """
     concerned = None if container is None else container.name
+
     return Refusal(
         error.reason,
         error.detail,
@@ -136,7 +146,10 @@ def failed(
 def merged(
     pod: Pod, container: Container | None, policy: Policy, providers: Sequence[HintProvider]
 ) -> tuple[TopologyHint, Refusal | None]:
-    """Return the best hint for a container, or with None for the pod as a whole, and the policy's refusal if any."""
+    """Return the best hint for a container, and the policy's refusal if any.
+
+    Without a container it is the hint for the pod as a whole.
+    """
     if container is None:
         hints = [provider.pod_topology_hints(pod) for provider in providers]
     else:
@@ -190,13 +203,16 @@ class ContainerScope(Record):
         self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
     ) -> Refusal | None:
         """Ask, merge, store and allocate, container by container."""
-        own = self.policies
+        policies = self.policies
+        container_policy = policy
         for container in pod.all_containers:
-            best, refusal = merged(
-                pod, container, own.get(container.name, policy) if own else policy, providers
-            )
+            if policies:
+                container_policy = policies.get(container.name, policy)
+
+            best, refusal = merged(pod, container, container_policy, providers)
             if refusal is not None:
                 return refusal
+
             store.set(pod.uid, container.name, best)
             if (refusal := allocate(pod, container, best, providers)) is not None:
                 return refusal
@@ -212,16 +228,23 @@ class PodScope(Record):
     def admit(
         self, pod: Pod, policy: Policy, providers: Sequence[HintProvider], store: Store
     ) -> Refusal | None:
-        """Ask and merge once, then store and allocate for each container, or at once where the pod has resources."""
+        """Ask and merge once, then store and allocate for each container.
+
+        Where the pod has resources of its own, allocate once for all.
+        """
         best, refusal = merged(pod, None, policy, providers)
         if refusal is not None:
             return refusal
+
         is_shared = pod.has_shared_pool
         for container in pod.all_containers:
             store.set(pod.uid, container.name, best)
             if not is_shared and (refusal := allocate(pod, container, best, providers)) is not None:
                 return refusal
-        return allocate(pod, None, best, providers) if is_shared else None
+
+        if is_shared:
+            return allocate(pod, None, best, providers)
+        return None
 
 
 def make_scope(name: str, policy: Policy) -> Scope:
@@ -234,7 +257,9 @@ def make_scope(name: str, policy: Policy) -> Scope:
         raise ConfigError.at("topologyManagerScope", f"one of {', '.join(TOPOLOGY_SCOPES)}", name)
     if policy.name == NonePolicy.name:
         return NoneScope()
-    return ContainerScope() if name == ContainerScope.name else PodScope()
+    if name == ContainerScope.name:
+        return ContainerScope()
+    return PodScope()
 
 
 class Store:
@@ -249,9 +274,10 @@ class Store:
 
     def copy(self) -> Store:
         """Return an independent store with the same affinities and container ids."""
-        other = Store()
-        other.affinities, other._containers = self.affinities.copy(), self._containers.copy()
-        return other
+        duplicate = Store()
+        duplicate.affinities = self.affinities.copy()
+        duplicate._containers = self._containers.copy()
+        return duplicate
 
     def set(self, pod_uid: str, container_name: str, affinity: TopologyHint) -> None:
         """Keep the affinity of a container."""
@@ -272,9 +298,10 @@ class Store:
     def forget_pod(self, pod_uid: str) -> None:
         """Forget all affinities and container ids of a pod."""
         self.affinities.pop(pod_uid)
-        for container_id in [
-            known for known, (uid, _) in self._containers.items() if uid == pod_uid
-        ]:
+        container_ids = [
+            container_id for container_id, (uid, _) in self._containers.items() if uid == pod_uid
+        ]
+        for container_id in container_ids:
             del self._containers[container_id]
 
     def add_container(self, pod_uid: str, container_name: str, container_id: str) -> None:
@@ -282,22 +309,22 @@ class Store:
         self._containers[container_id] = (pod_uid, container_name)
 
     def remove_container(self, container_id: str) -> None:
-        """Forget a container id, and the affinity with it unless a newer id stands for the same container.
+        """Forget a container id, and the affinity of the container unless it has a newer id.
 
         A restarted container has a new id before the old one is removed; its affinity must outlive
         the old id.
         """
-        known = self._containers.pop(container_id, None)
-        if known is None or known in self._containers.values():
+        container = self._containers.pop(container_id, None)
+        if container is None or container in self._containers.values():
             return
 
-        pod_uid, container_name = known
-        left = {
-            name: one
-            for name, one in self.affinities.get(pod_uid, {}).items()
+        pod_uid, container_name = container
+        remaining = {
+            name: affinity
+            for name, affinity in self.affinities.get(pod_uid, {}).items()
             if name != container_name
         }
-        if left:
-            self.affinities[pod_uid] = left
+        if remaining:
+            self.affinities[pod_uid] = remaining
         else:
             self.affinities.pop(pod_uid)

@@ -697,7 +697,7 @@ def _lacking(accounts: Mapping[str, MemoryAccount]) -> dict[str, MemoryAccount]:
 
 def _is_scarce(account: MemoryAccount) -> bool:
     """Return whether more is asked for than is free on all nodes together."""
-    return account.free is None or sum(account.free) < account.asked
+    return account.free is None or sum(account.free) < account.requested
 
 
 @lru_cache(maxsize=64)
