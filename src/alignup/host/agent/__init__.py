@@ -1,5 +1,5 @@
-"""Places work on this machine for many users at once, without a kubelet: device plugins, durable leases, metrics.
+"""Places work on this machine for many users at once, without a kubelet.
 
-Needs the extra `agent`. `device_plugins` is a library of its own: it feeds the device provider of
-any node.
+It has device plugins, durable leases and metrics. Needs the extra `agent`. `device_plugins` is a
+library of its own: it feeds the device provider of any node.
 """

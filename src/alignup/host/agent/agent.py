@@ -1,4 +1,7 @@
-"""Puts the agent together and runs it: takes over the leases, serves, and leaves them as they are when it ends."""
+"""Puts the agent together and runs it.
+
+It takes over the leases, serves, and leaves them as they are when it ends.
+"""
 
 from __future__ import annotations
 
@@ -94,6 +97,7 @@ def run_agent(file: LeaseFile, site: Site, options: AgentOptions) -> int:
         check_free(options.socket, "--socket")  # before the file says that an agent serves there
         with system_errors("cannot serve a socket", options.socket):
             make_folder(options.socket, options.group)  # before device plugins have theirs in it
+
         table = ownership.take_over(site.identity, options.socket, _LOG.warning)
         agent = Agent(file, site, options, ownership, table)
         try:
@@ -135,35 +139,45 @@ class Agent:
         self._ownership = ownership
         self._table = table
         self._status = 0
+
         # Set when it is told to end, by a signal or otherwise.
         self.end = asyncio.Event()
         # Set when it serves.
         self.is_ready = threading.Event()
 
     async def run(self) -> int:
-        """Serve until it is told to end, by a signal or otherwise, or the disk fails; return the exit status."""
+        """Serve until it is told to end, by a signal or otherwise, or the disk fails.
+
+        Returns:
+            The exit status.
+        """
         loop = asyncio.get_running_loop()
         options = self._options
         ledger = Ledger(self._site, options.limits, os.geteuid(), options.version or NEWEST)
-        own = self._ownership
-        ledger.closed = own.lost
+        ownership = self._ownership
+        ledger.closed = ownership.lost
         for notice in ledger.restore(self._table.leases, self._table.waiting):
             _LOG.warning("%s", notice)
 
         async with AsyncExitStack() as stack:
             journal = Journal(
-                own.journal,
+                ownership.journal,
                 ledger.table,
                 self._fail,
                 durable=options.durable,
-                lost=own.lost,
-                written=own.wrote,
+                lost=ownership.lost,
+                written=ownership.wrote,
             )
             stack.push_async_callback(journal.close)
             ledger.record = journal.append
+
             observer = Observer()
             if options.metrics:
-                from alignup.host.agent.metrics_server import AgentMetrics, serving_metrics  # noqa: PLC0415  # needs prometheus-client
+                # needs prometheus-client
+                from alignup.host.agent.metrics_server import (  # noqa: PLC0415
+                    AgentMetrics,
+                    serving_metrics,
+                )
 
                 observer = AgentMetrics(ledger)
                 await stack.enter_async_context(serving_metrics(options.metrics, observer.registry))
@@ -171,17 +185,25 @@ class Agent:
             plugins = self._plugins(stack)
             enclosures = Enclosures(self._cgroups())
             stack.callback(enclosures.close)
-            enclosures.sweep(frozenset(lease.cgroup for lease in self._table.leases), own.left)
+            lease_cgroups = frozenset(lease.cgroup for lease in self._table.leases)
+            enclosures.sweep(lease_cgroups, ownership.ended_cgroups)
+
             service = Service(
                 ledger, journal, self._site, self._file.path, plugins, observer, enclosures
             )
             stack.callback(service.watch.close)
             plugins.feed(ledger, service.changed)
-            if options.pod_resources is not None:
-                from alignup.kubelet.pod_resources_server import serve_pod_resources  # noqa: PLC0415  # needs grpc
 
-                told = partial(pod_resources_of, ledger, self._site.machine)
-                stop = serve_pod_resources({options.pod_resources: told}, loop, "--podresources")
+            if options.pod_resources is not None:
+                # needs grpc
+                from alignup.kubelet.pod_resources_server import (  # noqa: PLC0415
+                    serve_pod_resources,
+                )
+
+                list_pods = partial(pod_resources_of, ledger, self._site.machine)
+                stop = serve_pod_resources(
+                    {options.pod_resources: list_pods}, loop, "--podresources"
+                )
                 # it asks the event loop, and must not be waited for within it
                 stack.push_async_callback(asyncio.to_thread, stop)
 
@@ -190,37 +212,43 @@ class Agent:
             stack.push_async_callback(server.stop)
             if options.replaces_own_files:
                 self._take_from_own_files(service)
+
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, self._told_to_end)
 
             stack.callback(asyncio.create_task(self._look_after_file(service)).cancel)
             loop.call_later(_GRACE, service.drop_waiters)
-            _LOG.info("serving %s with %s", options.socket, counted(len(ledger.leases), "lease"))
+
+            lease_count = counted(len(ledger.leases), "lease")
+            _LOG.info("serving %s with %s", options.socket, lease_count)
             settle_memory()
             self.is_ready.set()
-            tell_systemd(f"READY=1\nSTATUS={counted(len(ledger.leases), 'lease')} taken over")
+            tell_systemd(f"READY=1\nSTATUS={lease_count} taken over")
             await self.end.wait()
             tell_systemd("STOPPING=1")
 
         return self._status
 
     async def _look_after_file(self, service: Service) -> None:
-        """See now and then that the file still says whose its leases are; end if another agent may have them."""
+        """See now and then that the file still says whose its leases are.
+
+        End if another agent may have them.
+        """
         while True:
             await asyncio.sleep(_LOOK)
             try:
-                found = await asyncio.to_thread(self._ownership.look)
+                leases = await asyncio.to_thread(self._ownership.look)
             except InputError as error:
                 if getattr(error.__cause__, "errno", None) in _SHORTAGES:
                     continue
+
                 self._fail(str(error))
                 return
 
-            for lease in found:
-                service.adopt(
-                    lease, logging.ERROR, "was granted without the agent, whose file was removed"
-                )
+            for lease in leases:
+                origin = "was granted without the agent, whose file was removed"
+                service.adopt(lease, logging.ERROR, origin)
 
     def _take_from_own_files(self, service: Service) -> None:
         """Take over the leases that running processes have from files of their users' own.
@@ -228,15 +256,14 @@ class Agent:
         Called once the agent serves: a command that takes a lease from such a file looks afterwards
         whether an agent serves.
         """
-        own = text_of(self._file.path)
-        for one in find_evidence(None, of_all_users=os.geteuid() == 0):
-            if (
-                one.state != own
-                and is_default_state(one.state)
-                and one.machine == self._site.identity
-            ):
-                words = f"of user {one.lease.uid} was taken over from {one.state}"
-                service.adopt(one.lease, logging.WARNING, words)
+        own_state = text_of(self._file.path)
+        for evidence in find_evidence(None, of_all_users=os.geteuid() == 0):
+            state = evidence.state
+            is_own_file = state != own_state and is_default_state(state)
+            if is_own_file and evidence.machine == self._site.identity:
+                lease = evidence.lease
+                origin = f"of user {lease.uid} was taken over from {state}"
+                service.adopt(lease, logging.WARNING, origin)
 
     def _fail(self, trouble: str) -> None:
         """End: what cannot be written is promised to nobody."""
@@ -249,7 +276,9 @@ class Agent:
         self.end.set()
 
     def _cgroups(self) -> Cgroups | None:
-        """Return what makes cgroups; None, with a sentence in the log, if there is nowhere to make them.
+        """Return what makes cgroups.
+
+        Return None, with a sentence in the log, if there is nowhere to make them.
 
         Raises:
             InputError: there is nowhere, and the options say where.
@@ -262,13 +291,16 @@ class Agent:
         except InputError as error:
             if self._options.cgroup is not None:
                 raise
+
             _LOG.info(
                 "leases of commands have no cgroups, and end with the processes that are known: %s",
                 error,
             )
             return None
 
-        where = f"in {cgroups.base}" if cgroups.base else "below that of the command"
+        where = "below that of the command"
+        if cgroups.base:
+            where = f"in {cgroups.base}"
         _LOG.info("each lease of a command has a cgroup %s, and ends when that is empty", where)
         return cgroups
 
@@ -277,6 +309,7 @@ class Agent:
         folder = self._options.device_plugins
         if folder is None:
             return PluginCalls()
+
         from alignup.host.device_plugins.plugins import DevicePlugins  # noqa: PLC0415  # needs grpc
 
         plugins = stack.enter_context(
@@ -288,36 +321,44 @@ class Agent:
 
 
 def pod_resources_of(ledger: Ledger, machine: Machine) -> tuple[list[PodResources], Allocatable]:
-    """Return the leases as pods, each in a namespace of its user with one container, and the allocatable resources."""
+    """Return the leases as pods, and the allocatable resources.
+
+    Each pod is in a namespace of its user, and has one container.
+    """
     pods = []
     for lease in ledger.leases.values():
-        memory = [
-            MemoryBlock(tuple(sorted(by)), kind, sum(by.values()))
-            for kind, by in lease.memory_by_node.items()
+        blocks = [
+            MemoryBlock(tuple(sorted(sizes)), kind, sum(sizes.values()))
+            for kind, sizes in lease.memory_by_node.items()
         ]
         devices = {resource: tuple(ids) for resource, ids in lease.devices.items()}
-        container = ContainerResources("command", lease.cpus, tuple(memory), devices)
-        pods.append(PodResources(f"user-{ledger.users.owner_of(lease)}", lease.name, (container,)))
+        container = ContainerResources("command", lease.cpus, tuple(blocks), devices)
+        namespace = f"user-{ledger.users.owner_of(lease)}"
+        pods.append(PodResources(namespace, lease.name, (container,)))
 
-    cpus = CPUSet([cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus])
-    memory = [
+    cores = [core for node in machine.numa_nodes for core in node.cores]
+    cpus = CPUSet([cpu for core in cores for cpu in core.cpus])
+    memory = tuple(
         MemoryBlock((node.id,), "memory", node.memory) for node in machine.numa_nodes if node.memory
-    ]
-    devices_there = {resource: tuple(some) for resource, some in ledger.node.inventory.items()}
-    return pods, Allocatable(cpus, tuple(memory), devices_there)
+    )
+    inventory = {resource: tuple(devices) for resource, devices in ledger.node.inventory.items()}
+    return pods, Allocatable(cpus, memory, inventory)
 
 
-def tell_systemd(words: str) -> None:
+def tell_systemd(message: str) -> None:
     """Tell the service manager how it stands, where one wants to know."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
+
+    if address.startswith("@"):
+        address = "\0" + address[1:]
     with (
         suppress(OSError),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify,
     ):
-        notify.connect("\0" + address[1:] if address.startswith("@") else address)
-        notify.sendall(words.encode())
+        notify.connect(address)
+        notify.sendall(message.encode())
 
 
 def settle_memory() -> None:

@@ -1,8 +1,9 @@
-"""Writes what happens to the leases into a file before anybody is told, and reads it back after whatever happened.
+"""Writes what happens to the leases into a file before anybody is told, and reads it back.
 
-A line has the checksum of what follows it, and an entry. The first entry is a table of all leases;
-when the file has grown, a new one that starts with today's table takes its place. Entries that come
-while the disk is busy are written together (group commit), by a thread that does nothing else.
+It reads back whatever happened in between. A line has the checksum of what follows it, and an
+entry. The first entry is a table of all leases; when the file has grown, a new one that starts with
+today's table takes its place. Entries that come while the disk is busy are written together (group
+commit), by a thread that does nothing else.
 
 What ends in a newline was promised. Where such a line cannot be read, the leases that it may have
 given are looked for among those that running processes show; what is not found is said to be lost,
@@ -62,6 +63,11 @@ class Damage(NamedTuple):
     line: int
     text: bytes
 
+    @property
+    def end(self) -> int:
+        """The number of the line behind it."""
+        return self.line + self.text.count(b"\n") + 1
+
 
 class Reading(NamedTuple):
     """What a journal says.
@@ -83,22 +89,22 @@ def read_entries(text: bytes, where: str) -> Reading:
     Raises:
         InputError: it is of a later release, or has amounts that no machine has.
     """
-    *promised, rest = text.split(b"\n")
+    *promised, tail = text.split(b"\n")
     entries: list[Began | record.Entry] = []
     damage: list[Damage] = []
     for number, line in enumerate(promised, 1):
-        found = _entries_of(line)
-        entries += found
-        if found:
-            continue
-        if damage and damage[-1].line + damage[-1].text.count(b"\n") + 1 == number:
-            line = damage.pop().text + b"\n" + line  # noqa: PLW2901  # one entry with a newline in it
-            number -= line.count(b"\n")  # noqa: PLW2901  # as above
+        line_entries = _entries_of(line)
+        if line_entries:
+            entries += line_entries
+        elif damage and damage[-1].end == number:
+            # one entry with a newline in it
+            earlier = damage.pop()
+            damage.append(Damage(earlier.line, earlier.text + b"\n" + line))
+        else:
+            damage.append(Damage(number, line))
 
-        damage.append(Damage(number, line))
-
-    last, is_torn = _unfinished(rest)
-    entries += last
+    tail_entries, is_torn = _unfinished(tail)
+    entries += tail_entries
     began = next((entry for entry in entries if isinstance(entry, Began)), None)
     if began is None and not damage:
         damage = [Damage(1, b"")]
@@ -116,7 +122,9 @@ def read_entries(text: bytes, where: str) -> Reading:
 def settled(
     reading: Reading, shown: Sequence[Evidence], promised_leases: int | None = None
 ) -> tuple[record.LeaseTable, str, str]:
-    """Return the leases that are known, words about where from, and why there may be others; empty: there are none.
+    """Return the leases that are known, words about where from, and why there may be others.
+
+    The last is empty where there are no others.
 
     Args:
         reading: what the journal says.
@@ -125,33 +133,27 @@ def settled(
             known.
     """
     if not reading.damage:
-        words = (
-            "the journal ends with an incomplete entry, which is ignored" if reading.is_torn else ""
-        )
-        return reading.table, words, reading.lost
+        notice = ""
+        if reading.is_torn:
+            notice = "the journal ends with an incomplete entry, which is ignored"
+        return reading.table, notice, reading.lost
 
-    table, found = with_evidence(reading.table, shown)
-    where = ", ".join(str(one.line) for one in reading.damage[:4])
-    words = (
-        f"line {where} of the journal cannot be read; "
-        f"{found or 'running processes show no other lease'}"
-    )
-    if (
-        len(reading.damage) == 1
-        and promised_leases is not None
-        and len(table.leases) >= promised_leases
-    ):
-        return table, words, reading.lost
+    table, evidence_notice = with_evidence(reading.table, shown)
+    lines = ", ".join(str(damage.line) for damage in reading.damage[:4])
+    unreadable = f"line {lines} of the journal cannot be read"
+    notice = f"{unreadable}; {evidence_notice or 'running processes show no other lease'}"
+    has_all = promised_leases is not None and len(table.leases) >= promised_leases
+    if has_all and len(reading.damage) == 1:
+        return table, notice, reading.lost
 
-    return (
-        table,
-        words,
-        f"line {where} of the journal cannot be read, and may have recorded a lease",
-    )
+    return table, notice, f"{unreadable}, and may have recorded a lease"
 
 
 def write_journal(path: Path, table: record.LeaseTable, lost: str = "") -> int:
-    """Write a journal that starts with a table, in the place of an earlier one; return its size in bytes.
+    """Write a journal that starts with a table, in the place of an earlier one.
+
+    Returns:
+        Its size in bytes.
 
     Raises:
         OSError: it cannot be written; the earlier one is still there.
@@ -195,12 +197,14 @@ class Journal:
         self._written = written
         self._descriptor = open_own(path, os.O_WRONLY | os.O_APPEND)
         self._size = self._first_size = os.fstat(self._descriptor).st_size
+
         # What is to be written next, and the event that says that it is, or that it cannot be.
         self._lines: list[bytes] = []
         self._done = asyncio.Event()
         self._wake = asyncio.Event()
         self._is_closing = False
         self._trouble = ""
+
         # its own: what hangs elsewhere is not to keep the disk waiting
         self._disk = ThreadPoolExecutor(1, "journal")
         self._writing = asyncio.create_task(self._run())
@@ -239,6 +243,7 @@ class Journal:
             self._wake.clear()
             lines, self._lines = self._lines, []
             done, self._done = self._done, asyncio.Event()
+
             try:
                 if lines and not self._trouble:
                     table = self._table()  # it has what the lines say
@@ -251,16 +256,17 @@ class Journal:
             done.set()
 
     def _write(self, data: bytes, table: record.LeaseTable) -> None:
-        """Write some lines, or the whole table in a new file if the file has grown large or is not as it was left."""
+        """Write some lines.
+
+        Write the whole table in a new file if the file has grown large or is not as it was left.
+        """
         is_as_left = (
             is_at(self._path, self._descriptor) and os.fstat(self._descriptor).st_size == self._size
         )
         if not is_as_left or self._size > max(_LARGEST, 4 * self._first_size):
             self._size = self._first_size = write_journal(self._path, table, self._lost)
-            earlier, self._descriptor = (
-                self._descriptor,
-                open_own(self._path, os.O_WRONLY | os.O_APPEND),
-            )
+            earlier = self._descriptor
+            self._descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND)
             os.close(earlier)
         else:
             self._size += len(data)
@@ -283,6 +289,7 @@ def _entry_of(line: bytes) -> Began | record.Entry | None:
     text = line[_CHECKSUM + 1 :]
     if line[:_CHECKSUM] != b"%08x" % zlib.crc32(text):
         return None
+
     try:
         entry: Began | record.Entry = _DECODE(text)
     except msgspec.MsgspecError:
@@ -291,28 +298,40 @@ def _entry_of(line: bytes) -> Began | record.Entry | None:
 
 
 def _entries_of(line: bytes) -> list[Began | record.Entry]:
-    """Return the entry of a line, or the two of a line whose newline was damaged; none if it cannot be read."""
+    """Return the entry of a line, or the two of a line whose newline was damaged.
+
+    There are none if it cannot be read.
+    """
     entry = _entry_of(line)
     if entry is not None:
         return [entry]
-    for between in _JOINED.finditer(line):
-        one, other = _entry_of(line[: between.start() + 1]), _entry_of(line[between.end() :])
-        if one is not None and other is not None:
-            return [one, other]
+
+    for separator in _JOINED.finditer(line):
+        first = _entry_of(line[: separator.start() + 1])
+        second = _entry_of(line[separator.end() :])
+        if first is not None and second is not None:
+            return [first, second]
+
     return []
 
 
-def _unfinished(rest: bytes) -> tuple[list[Began | record.Entry], bool]:
-    """Return the entries at the end of a journal that have no newline, and whether something else is left there."""
-    found = _entries_of(rest)
-    if found:
-        return found, False
+def _unfinished(tail: bytes) -> tuple[list[Began | record.Entry], bool]:
+    """Return the entries at the end of a journal that have no newline.
+
+    The second value says whether something else is there behind them.
+    """
+    entries = _entries_of(tail)
+    if entries:
+        return entries, False
+
     # the newline of a promised line may be what is damaged
-    for end in [found.end() for found in re.finditer(rb"\}", rest)][-_MOST_ENDS:]:
-        found = _entries_of(rest[:end])
-        if found:
-            return found, end + 1 < len(rest)
-    return [], bool(rest)
+    ends = [brace.end() for brace in re.finditer(rb"\}", tail)]
+    for end in ends[-_MOST_ENDS:]:
+        entries = _entries_of(tail[:end])
+        if entries:
+            return entries, end + 1 < len(tail)
+
+    return [], bool(tail)
 
 
 def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> record.LeaseTable:
@@ -328,7 +347,11 @@ def _replayed(entries: Sequence[Began | record.Entry], *, is_damaged: bool) -> r
         elif isinstance(entry, record.Given):
             # nothing is given twice: what the lease has of an earlier one had been freed
             if is_damaged:
-                leases = {key: one for key, one in leases.items() if not overlap(one, entry.lease)}
+                leases = {
+                    lease_id: lease
+                    for lease_id, lease in leases.items()
+                    if not overlap(lease, entry.lease)
+                }
             leases[entry.lease.id] = entry.lease
         elif isinstance(entry, record.Freed):
             leases.pop(entry.id, None)

@@ -1,7 +1,7 @@
-"""Counts for Prometheus what the agent does, and shows what is free and held: on loopback, or on a unix socket.
+"""Counts for Prometheus what the agent does, and shows what is free and held.
 
-Needs prometheus-client. The three metrics of the kubelet's Topology Manager are there under their
-own names.
+It serves on loopback, or on a unix socket. Needs prometheus-client. The three metrics of the
+kubelet's Topology Manager are there under their own names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from email.parser import BytesParser
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -51,20 +51,25 @@ class AgentMetrics(Observer, Collector):
         self.registry = CollectorRegistry()
         self.registry.register(self)
         self._ledger = ledger
+
         self._admissions = AdmissionMetrics(self.registry)
-        words = "The number of requests by verdict and reason."
         self._verdicts = Counter(
-            "alignup_agent_admissions", words, ("verdict", "reason"), registry=self.registry
-        )
-        words = (
-            "The number of leases that were granted, by the number of NUMA nodes that they span."
+            "alignup_agent_admissions",
+            "The number of requests by verdict and reason.",
+            ("verdict", "reason"),
+            registry=self.registry,
         )
         self._aligned = Counter(
-            "alignup_agent_leases", words, ("numa_nodes",), registry=self.registry
+            "alignup_agent_leases",
+            "The number of leases that were granted, by the number of NUMA nodes that they span.",
+            ("numa_nodes",),
+            registry=self.registry,
         )
-        words = "Seconds that requests with --wait waited for a lease."
         self._waits = Histogram(
-            "alignup_agent_wait_seconds", words, buckets=_WAITS, registry=self.registry
+            "alignup_agent_wait_seconds",
+            "Seconds that requests with --wait waited for a lease.",
+            buckets=_WAITS,
+            registry=self.registry,
         )
 
     def admitted(self, lease: LeaseRecord, seconds: float) -> None:
@@ -87,25 +92,28 @@ class AgentMetrics(Observer, Collector):
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return gauges of what is free and held now; called in the event loop, where the ledger changes."""
+        """Return gauges of what is free and held now.
+
+        Called in the event loop, where the ledger changes.
+        """
         labels = ("numa_node", "resource")
-        free = GaugeMetricFamily(
+        free_gauge = GaugeMetricFamily(
             "alignup_agent_free", "CPUs, bytes and devices that could be given.", labels=labels
         )
-        held = GaugeMetricFamily(
+        held_gauge = GaugeMetricFamily(
             "alignup_agent_held", "CPUs, bytes and devices that leases hold.", labels=labels
         )
-        for (node, resource), (is_free, is_held) in self._ledger.amounts().items():
-            free.add_metric((node, resource), is_free)
-            held.add_metric((node, resource), is_held)
+        for (node, resource), (free_amount, held_amount) in self._ledger.amounts().items():
+            free_gauge.add_metric((node, resource), free_amount)
+            held_gauge.add_metric((node, resource), held_amount)
 
-        leases = GaugeMetricFamily(
+        lease_gauge = GaugeMetricFamily(
             "alignup_agent_leases_held", "The number of leases.", len(self._ledger.leases)
         )
-        waiting = GaugeMetricFamily(
+        waiting_gauge = GaugeMetricFamily(
             "alignup_agent_waiting", "The number of requests that wait.", len(self._ledger.waiting)
         )
-        return [free, held, leases, waiting]
+        return [free_gauge, held_gauge, lease_gauge, waiting_gauge]
 
 
 @asynccontextmanager
@@ -137,26 +145,28 @@ async def serving_metrics(where: str, registry: CollectorRegistry) -> AsyncItera
 
 def _listening(where: str) -> socket.socket:
     """Return a socket at a place; one with a path is for its group only from the beginning."""
-    family, address = socket.AF_UNIX, cast("Any", where)
+    family = socket.AF_UNIX
+    address: Any = where
     if "/" in where:
         clear(Path(where), "--metrics")
     else:
         host, _, port = where.rpartition(":")
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host.strip("[]") or _LOOPBACK, int(port), type=socket.SOCK_STREAM
         )
-        family, address = found[0][0], (found[0][4][0], int(port))
+        family, _, _, _, socket_address = addresses[0]
+        address = (socket_address[0], int(port))
 
-    made = socket.socket(family, socket.SOCK_STREAM)
+    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with mode_of_new_files(0o660):
-            made.bind(address)
+            listening.bind(address)
     except BaseException:
-        made.close()
+        listening.close()
         raise
 
-    return made
+    return listening
 
 
 async def _answer(
@@ -165,19 +175,15 @@ async def _answer(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Answer whatever is asked with the metrics, if not too many ask; nobody who comes and goes is of consequence."""
+    """Answer whatever is asked with the metrics, if not too many ask.
+
+    Nobody who comes and goes is of consequence.
+    """
     try:
         if not free.locked():
             async with free, asyncio.timeout(_PATIENCE):
-                _, _, headers = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
-                accepted = BytesParser().parsebytes(headers, headersonly=True).get("Accept", "")
-                encode, kind = choose_encoder(accepted)
-                body = encode(registry)
-                head = (
-                    f"HTTP/1.0 200 OK\r\nContent-Type: {kind}\r\nContent-Length: "
-                    f"{len(body)}\r\n\r\n"
-                )
-                writer.write(head.encode() + body)
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_response(registry, request))
                 writer.close()
                 await writer.wait_closed()
     except (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError):
@@ -186,3 +192,13 @@ async def _answer(
         _LOG.exception("a request for metrics failed")
     finally:
         writer.transport.abort()
+
+
+def _response(registry: CollectorRegistry, request: bytes) -> bytes:
+    """Return the answer to a request, in the form that its headers accept."""
+    _, _, headers = request.partition(b"\r\n")
+    accepted = BytesParser().parsebytes(headers, headersonly=True).get("Accept", "")
+    encode, kind = choose_encoder(accepted)
+    body = encode(registry)
+    head = f"HTTP/1.0 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body

@@ -1,8 +1,8 @@
-"""Takes over the leases of a file for the agent, and gives them back to it; sees that there is one agent only.
+"""Takes over the leases of a file for the agent, and gives them back to it.
 
-The file then says which agent has its leases, so that no command gives anything beside it. At every
-moment either the file or the journal has them: the journal is written first, and counts only once
-the file says so.
+It sees to it that there is one agent only. The file then says which agent has its leases, so that
+no command gives anything beside it. At every moment either the file or the journal has them: the
+journal is written first, and counts only once the file says so.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from alignup.host.trusted_files import check_trusted, is_at, make_folders, open_
 from alignup.text.counting import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from alignup.host.leases.evidence import Evidence
 
 # Bytes of the first line of the lock file; the second line is the socket.
 _NOTE = 121
 _REPAIR = "nothing is given until `alignup agent --repair` has been used"
 
 
-class Known(NamedTuple):
+class KnownLeases(NamedTuple):
     """The leases of an agent, as far as they are known.
 
     Attributes:
@@ -74,28 +75,28 @@ class Ownership:
         self.is_first = False
         # The cgroups of leases that ended before this agent took over: nobody else will remove
         # them.
-        self.left: tuple[str, ...] = ()
+        self.ended_cgroups: tuple[str, ...] = ()
         # Why there may be leases that are not known, and nothing is to be given; empty: all are
         # known.
         self.lost = ""
+
         check_trusted(file.path, "the lease file")
         lock = self._lock = file.agent_lock
         with system_errors("cannot lock a file", lock):
             make_folders(lock.parent)
             self._descriptor = open_own(lock, os.O_RDWR | os.O_CREAT)
 
-        text = os.pread(self._descriptor, 200, 0).decode("ascii", "replace").split()
+        note = os.pread(self._descriptor, 200, 0).decode("ascii", "replace").split()
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._descriptor)
-            raise InputError(
-                f"pid {text[0] if text else 'unknown'} is the agent of {file.path} already"
-            ) from None
+            pid = note[0] if note else "unknown"
+            raise InputError(f"pid {pid} is the agent of {file.path} already") from None
 
         self._promise = _Promise()
         with suppress(ValueError, IndexError):
-            self._promise = _Promise(text[1], int(text[2]), int(text[3]), int(text[4]))
+            self._promise = _Promise(note[1], int(note[2]), int(note[3]), int(note[4]))
 
         self._boot_id = identify(os.getpid()).boot_id
         self._note(self._promise)
@@ -105,9 +106,12 @@ class Ownership:
         os.close(self._descriptor)
 
     def wrote(self, descriptor: int, leases: int) -> None:
-        """Write down how far the journal is on the disk, so that one that is cut off later is noticed."""
-        found = os.fstat(descriptor)
-        self._note(_Promise(self._boot_id, found.st_ino, found.st_size, leases))
+        """Write down how far the journal is on the disk.
+
+        So one that is cut off later is noticed.
+        """
+        status = os.fstat(descriptor)
+        self._note(_Promise(self._boot_id, status.st_ino, status.st_size, leases))
 
     def take_over(
         self, machine: MachineIdentity, socket: Path, tell: Callable[[str], None]
@@ -126,9 +130,12 @@ class Ownership:
         """
         with self._file.change(by_agent=True) as change:
             is_first = not change.table.agent
-            known = Known(change.table) if is_first else self._known(change.table, tell)
-            table, gone = living(known.table)
-            self._tell_of_ended(gone, tell)
+            known_leases = KnownLeases(change.table)
+            if not is_first:
+                known_leases = self._known_leases(change.table, tell)
+
+            table, ended = living(known_leases.table)
+            self._tell_of_ended(ended, tell)
             check_machine(table, machine, self._file.path)
             before = table.machine
             if before is not None and before.description != machine.description:
@@ -140,23 +147,28 @@ class Ownership:
             table = LeaseTable(machine, table.leases, table.waiting)
             # first of all: with the journal there, a file that somebody removes is known to be the
             # agent's
+            socket_line = f"{socket}\n".encode()
             with system_errors("cannot write a file", self._lock):
-                os.pwrite(self._descriptor, f"{socket}\n".encode(), _NOTE)
-                os.truncate(self._descriptor, _NOTE + len(f"{socket}\n".encode()))
+                os.pwrite(self._descriptor, socket_line, _NOTE)
+                os.truncate(self._descriptor, _NOTE + len(socket_line))
 
-            self._write(table, known, known.lost, tell)
+            self._write(table, known_leases.damaged, known_leases.lost, tell)
             change.table = LeaseTable(machine, agent=str(socket))
 
-        if known.lost:
-            tell(f"{known.lost}: {_REPAIR}")
+        self.lost = ""
+        if known_leases.lost:
+            self.lost = f"{known_leases.lost}: {_REPAIR}"
+            tell(self.lost)
 
-        self.lost = f"{known.lost}: {_REPAIR}" if known.lost else ""
-        self._socket, self.is_first = str(socket), is_first
-        self.left = tuple(lease.cgroup for lease in gone if lease.cgroup)
+        self.is_first = is_first
+        self._socket = str(socket)
+        self.ended_cgroups = tuple(lease.cgroup for lease in ended if lease.cgroup)
         return table
 
     def look(self) -> tuple[LeaseRecord, ...]:
-        """Make sure that the file still says that this agent has the leases; say so again if somebody removed it.
+        """Make sure that the file still says that this agent has the leases.
+
+        If somebody removed it, it is made to say so again.
 
         Returns:
             The leases that commands have taken from the file meanwhile; they are the agent's from
@@ -175,10 +187,10 @@ class Ownership:
             return ()
 
         with self._file.change(by_agent=True) as change:
-            found = living(change.table)[0].leases  # what the dead had may be others' by now
+            table, _ = living(change.table)  # what the dead had may be others' by now
             change.table = LeaseTable(change.table.machine, agent=self._socket)
 
-        return found
+        return table.leases
 
     def hand_back(self, tell: Callable[[str], None]) -> LeaseTable:
         """Put the leases back into the file, and return them; commands then use the file again.
@@ -186,25 +198,29 @@ class Ownership:
         Raises:
             InputError: a file cannot be read or written, or some leases may not be known.
         """
-        gone: list[LeaseRecord] = []
+        ended: list[LeaseRecord] = []
         with self._file.change(by_agent=True) as change:
             table = change.table
             if table.agent:
-                known = self._known(table, tell)
-                if known.lost:
-                    raise InputError(f"{known.lost}: see `alignup agent --repair`")
-                table, gone = living(known.table)
-                self._tell_of_ended(gone, tell)
+                known_leases = self._known_leases(table, tell)
+                if known_leases.lost:
+                    raise InputError(f"{known_leases.lost}: see `alignup agent --repair`")
+
+                table, ended = living(known_leases.table)
+                self._tell_of_ended(ended, tell)
                 table = change.table = LeaseTable(table.machine, table.leases)
 
         self.journal.unlink(missing_ok=True)
-        for cgroup in (*self.left, *(lease.cgroup for lease in gone if lease.cgroup)):
+        cgroups = [lease.cgroup for lease in ended if lease.cgroup]
+        for cgroup in (*self.ended_cgroups, *cgroups):
             remove_cgroup(cgroup)
 
         return table
 
-    def repair(self, tell: Callable[[str], None], *, writes: bool) -> Known:
-        """Return the leases that are known, and why there may be others; if it `writes`, from now on there are none.
+    def repair(self, tell: Callable[[str], None], *, writes: bool) -> KnownLeases:
+        """Return the leases that are known, and why there may be others.
+
+        If it `writes`, from now on there are no others.
 
         Raises:
             InputError: no agent has the leases, or a file cannot be read or written.
@@ -215,48 +231,56 @@ class Ownership:
                     f"no agent keeps the leases of {self._file.path}: there is no journal"
                 )
 
-            known = self._known(change.table, tell)
-            known = known._replace(table=living(known.table)[0])
+            known_leases = self._known_leases(change.table, tell)
+            table, _ = living(known_leases.table)
+            known_leases = known_leases._replace(table=table)
             if writes:
-                self._write(known.table, known, "", tell)
+                self._write(table, known_leases.damaged, "", tell)
 
-        return known
+        return known_leases
 
-    def _known(self, found: LeaseTable, tell: Callable[[str], None]) -> Known:
-        """Return the leases of the journal, and those beside them that running processes were found to show.
+    def _known_leases(self, file_table: LeaseTable, tell: Callable[[str], None]) -> KnownLeases:
+        """Return the leases of the journal, and those beside them.
+
+        These are the ones of the file, and those that running processes are found to show.
 
         Raises:
             InputError: it cannot be read.
         """
         reading, text = self._reading()
-        shown = (
-            find_evidence(self._file.path, of_all_users=os.geteuid() == 0) if reading.damage else ()
-        )
-        table, words, lost = settled(reading, shown, self._promise.leases)
-        if words:
-            tell(f"{words}, at {self.journal}")
+        shown: Sequence[Evidence] = ()
+        if reading.damage:
+            shown = find_evidence(self._file.path, of_all_users=os.geteuid() == 0)
+
+        table, notice, lost = settled(reading, shown, self._promise.leases)
+        if notice:
+            tell(f"{notice}, at {self.journal}")
 
         if self._promise.boot_id not in {"", self._boot_id}:
             lost = ""  # whoever had them has ended with that boot
 
-        known = {lease.id for lease in table.leases}
-        beside = tuple(lease for lease in found.leases if lease.id not in known)
+        ids = {lease.id for lease in table.leases}
+        beside = tuple(lease for lease in file_table.leases if lease.id not in ids)
         table = msgspec.structs.replace(table, leases=table.leases + beside)
-        return Known(table, lost, text if reading.damage else b"")
+        return KnownLeases(table, lost, text if reading.damage else b"")
 
     def _reading(self) -> tuple[Reading, bytes]:
-        """Return what the journal says, and its text; what was promised and is not there counts as damage.
+        """Return what the journal says, and its text.
+
+        What was promised and is not there counts as damage.
 
         Raises:
             InputError: it cannot be read.
         """
-        text, inode = b"", 0
+        text = b""
+        inode = 0
         with (
             system_errors("cannot read the journal", self.journal),
             suppress(FileNotFoundError),
             os.fdopen(open_own(self.journal, os.O_RDONLY), "rb") as file,
         ):
-            text, inode = file.read(), os.fstat(file.fileno()).st_ino
+            text = file.read()
+            inode = os.fstat(file.fileno()).st_ino
 
         if not inode:
             return Reading(LeaseTable(), (Damage(1, b""),)), b""
@@ -269,38 +293,41 @@ class Ownership:
         return reading, text
 
     def _write(
-        self, table: LeaseTable, known: Known, lost: str, tell: Callable[[str], None]
+        self, table: LeaseTable, damaged: bytes, lost: str, tell: Callable[[str], None]
     ) -> None:
         """Write the journal anew; a damaged one is kept beside it.
 
         Raises:
             InputError: it cannot be written.
         """
-        if known.damaged:
-            tell(f"the damaged journal is now {set_aside(self.journal, known.damaged)}")
+        if damaged:
+            tell(f"the damaged journal is now {set_aside(self.journal, damaged)}")
+
         with system_errors("cannot write the journal", self.journal):
             size = write_journal(self.journal, table, lost)
             inode = self.journal.stat().st_ino
+
         self._note(_Promise(self._boot_id, inode, size, len(table.leases)))
 
     def _note(self, promise: _Promise) -> None:
-        """Write down who has the leases, and what was promised; a note is as long as any, and so never torn."""
-        self._promise = promise
-        words = f"{os.getpid()} {promise.boot_id} {promise.inode} {promise.size} "
-        words += "" if promise.leases is None else str(promise.leases)
-        with suppress(OSError):  # without it, less is noticed
-            os.pwrite(
-                self._descriptor,
-                f"{words if promise.boot_id else os.getpid():<{_NOTE - 1}}\n".encode(),
-                0,
-            )
+        """Write down who has the leases, and what was promised.
 
-    def _tell_of_ended(self, gone: list[LeaseRecord], tell: Callable[[str], None]) -> None:
+        A note is as long as any, and so never torn.
+        """
+        self._promise = promise
+        note = str(os.getpid())
+        if promise.boot_id:
+            leases = "" if promise.leases is None else promise.leases
+            note += f" {promise.boot_id} {promise.inode} {promise.size} {leases}"
+
+        with suppress(OSError):  # without it, less is noticed
+            os.pwrite(self._descriptor, f"{note:<{_NOTE - 1}}\n".encode(), 0)
+
+    def _tell_of_ended(self, ended: list[LeaseRecord], tell: Callable[[str], None]) -> None:
         """Say how many leases have ended while there was no agent."""
-        of_this_boot = sum(lease.process.boot_id == self._boot_id for lease in gone)
-        for count, when in (
-            (len(gone) - of_this_boot, "with an earlier boot of this machine"),
-            (of_this_boot, "while no agent ran"),
-        ):
-            if count:
-                tell(f"{counted(count, 'lease')} ended {when}")
+        of_this_boot = sum(lease.process.boot_id == self._boot_id for lease in ended)
+        of_earlier_boots = len(ended) - of_this_boot
+        if of_earlier_boots:
+            tell(f"{counted(of_earlier_boots, 'lease')} ended with an earlier boot of this machine")
+        if of_this_boot:
+            tell(f"{counted(of_this_boot, 'lease')} ended while no agent ran")

@@ -1,6 +1,7 @@
-"""Serves the agent on a unix socket: knows who calls, frames and bounds messages, and waits for nobody.
+"""Serves the agent on a unix socket.
 
-What is asked for is carried out by `alignup.host.agent.service`.
+It knows who calls, frames and bounds messages, and waits for nobody. What is asked for is carried
+out by `alignup.host.agent.service`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ class AgentServer:
         self._refused = Counter[int]()
 
     async def start(self) -> None:
-        """Serve from now on: few connections in one turn of the loop, so that a flood keeps nobody else waiting.
+        """Serve from now on.
+
+        Few connections are taken in one turn of the loop, so that a flood keeps nobody else
+        waiting.
 
         Raises:
             InputError: the socket cannot be made, or there is something else, or somebody serves
@@ -73,26 +77,35 @@ class AgentServer:
         """
         with system_errors("cannot serve a socket", self._path, LookupError):
             listening = self._listen()
-        make = partial(_Connection, self, self._service)
-        self._server = await asyncio.get_running_loop().create_server(
-            make, sock=listening, backlog=_AT_ONCE
-        )
+
+        make_connection = partial(_Connection, self, self._service)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(make_connection, sock=listening, backlog=_AT_ONCE)
         listening.listen(_BACKLOG)
 
     async def stop(self) -> None:
-        """Serve no longer; the socket stays, so that commands know that there is an agent, which does not answer."""
+        """Serve no longer.
+
+        The socket stays, so that commands know that there is an agent, which does not answer.
+        """
         self._server.close()
         self._service.is_closing = True
         await asyncio.gather(*(connection.end() for connection in list(self._connections)))
 
     def admit(self, connection: _Connection) -> bool:
-        """Count a connection; return False if its user may have no more. Root and the agent's own user are last."""
+        """Count a connection; return False if its user may have no more.
+
+        Root and the agent's own user are refused last.
+        """
         uid = connection.caller.uid
         is_ours = uid in {0, os.geteuid()}
-        is_full = len(self._connections) >= (
-            self._last if is_ours else min(_MOST_CONNECTIONS, self._last // 2)
-        )
-        if is_full or (self._of_user[uid] >= _MOST_OF_A_USER and not is_ours):
+        if is_ours:
+            is_full = len(self._connections) >= self._last
+        else:
+            limit = min(_MOST_CONNECTIONS, self._last // 2)
+            is_full = len(self._connections) >= limit or self._of_user[uid] >= _MOST_OF_A_USER
+
+        if is_full:
             if not self._refused:
                 asyncio.get_running_loop().call_later(_LOGGED_EVERY, self._log_refused)
             self._refused[uid] += 1
@@ -104,8 +117,8 @@ class AgentServer:
 
     def _log_refused(self) -> None:
         refused, self._refused = self._refused, Counter()
-        words = ", ".join(f"{count} of user {uid}" for uid, count in refused.most_common(8))
-        _LOG.warning("connections were refused, since there are too many: %s", words)
+        counts = ", ".join(f"{count} of user {uid}" for uid, count in refused.most_common(8))
+        _LOG.warning("connections were refused, since there are too many: %s", counts)
 
     def forget(self, connection: _Connection) -> None:
         """Count a connection no longer."""
@@ -136,7 +149,9 @@ class AgentServer:
 
 
 def make_folder(path: Path, group: str) -> None:
-    """Make the folder of a socket, if it is not there; one that a group may use has to let it through.
+    """Make the folder of a socket, if it is not there.
+
+    A folder that a group may use has to let it through.
 
     Raises:
         OSError: it cannot be made.
@@ -145,7 +160,10 @@ def make_folder(path: Path, group: str) -> None:
 
 
 class _Connection(asyncio.Protocol):
-    """One user's connection: one request at a time, the next is carried out when the reply has been taken."""
+    """One user's connection: one request at a time.
+
+    The next is carried out when the reply has been taken.
+    """
 
     def __init__(self, server: AgentServer, service: Service) -> None:
         self._server = server
@@ -167,6 +185,7 @@ class _Connection(asyncio.Protocol):
         self.caller = Caller(transport.get_extra_info("socket"))
         if not self._server.admit(self):
             transport.abort()
+
         # one reply is kept for whoever does not read, and no second one is made
         transport.set_write_buffer_limits(high=0)
 
@@ -216,16 +235,17 @@ class _Connection(asyncio.Protocol):
         return start + HEADER + min(length, LARGEST_REQUEST)
 
     def _next_request(self) -> None:
-        """Carry out a request, in a turn of its own, if a whole one is there and nothing else is under way."""
+        """Carry out a request, in a turn of its own.
+
+        Do nothing if no whole one is there, or something else is under way.
+        """
         if self._work is not None or self._is_unread or not self._buffer:
             return
 
+        length = LARGEST_REQUEST
         try:
-            length = (
-                length_of(self._buffer, LARGEST_REQUEST)
-                if len(self._buffer) >= HEADER
-                else LARGEST_REQUEST
-            )
+            if len(self._buffer) >= HEADER:
+                length = length_of(self._buffer, LARGEST_REQUEST)
         except InputError as error:
             self._buffer.clear()
             self._transport.write(frame(Failed(str(error))))
@@ -246,13 +266,14 @@ class _Connection(asyncio.Protocol):
             message = frame(await self._service.handle(decode_request(text), self.caller))
         except InputError as error:  # it is no request, or the reply has what no message can hold
             message = frame(Failed(str(error)))
+
         self._work = None
         self._transport.write(message)
         self._next_request()
 
-    def _start_timer(self, what: str) -> None:
-        self._timers[what] = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
+    def _start_timer(self, name: str) -> None:
+        self._timers[name] = asyncio.get_running_loop().call_later(_PATIENCE, self._transport.abort)
 
-    def _stop_timer(self, what: str) -> None:
-        if what in self._timers:
-            self._timers.pop(what).cancel()
+    def _stop_timer(self, name: str) -> None:
+        if name in self._timers:
+            self._timers.pop(name).cancel()

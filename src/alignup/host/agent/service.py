@@ -1,7 +1,8 @@
-"""Carries out what users ask the agent for: the ledger decides, plugins agree, the journal is written, then they hear.
+"""Carries out what users ask the agent for.
 
-Connections are left to `server` beside this module. Each request is a task of its own, so that only
-its sender waits for plugins and for others' leases; what needs neither is decided in one step.
+The ledger decides, plugins agree, the journal is written, then users hear. Connections are left to
+`server` beside this module. Each request is a task of its own, so that only its sender waits for
+plugins and for others' leases; what needs neither is decided in one step.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ _THREADS: Final = 2
 _MOST_CALLS: Final = 64
 # Seconds between two reports that are taken over, at least.
 _PAUSE: Final = 0.02
-_T = TypeVar("_T")
-_Held = TypeVar("_Held", "LeaseRecord", "Waiter")
 # A request whose plugins are asked more often meets a machine that changes all the time.
 _MOST_QUESTIONS: Final = 16
+# See `Ask.id`.
+_ID_LENGTH: Final = 16
+_T = TypeVar("_T")
+_Record = TypeVar("_Record", "LeaseRecord", "Waiter")
 
 
 class Observer:
@@ -82,7 +85,10 @@ class PluginCalls:
         raise NotImplementedError
 
     def feed(self, ledger: Ledger, changed: Callable[[], object]) -> None:
-        """Let a ledger have the devices that there are, now and whenever they change; call a function afterwards."""
+        """Let a ledger have the devices that there are, now and whenever they change.
+
+        The function is called afterwards.
+        """
 
 
 class Service:
@@ -115,6 +121,7 @@ class Service:
         self._state = state
         self._plugins = plugins
         self._observer = observer
+
         self._turns: dict[str, asyncio.Event] = {}
         # Those who wait keep their places, for when the agent is there again.
         self.is_closing = False
@@ -139,27 +146,31 @@ class Service:
         if isinstance(request, messages.Ask):
             return await self._ask(request, caller)
 
-        uid, users = caller.uid, self._ledger.users
+        ledger = self._ledger
+        uid = caller.uid
         if isinstance(request, messages.GiveBack):
-            lease = self._ledger.leases.get(request.id)
+            lease = ledger.leases.get(request.id)
+            users = ledger.users
             if lease is None or not (users.is_admin(uid) or users.owner_of(lease) == uid):
                 return messages.Done()
             return await self._end(lease)
 
         if isinstance(request, messages.Release):
-            named = self._ledger.named(request.name, uid)
-            return await self._end(check_release(named, request.name, force=request.force)[0])
-        if isinstance(request, messages.List):
-            return shown(self._ledger, uid, self.watch.state_of)
+            named = ledger.named(request.name, uid)
+            lease, _ = check_release(named, request.name, force=request.force)
+            return await self._end(lease)
 
-        found = cut(
+        if isinstance(request, messages.List):
+            return shown(ledger, uid, self.watch.state_of)
+
+        parts = cut(
             self._site,
-            self._ledger.node.inventory,
+            ledger.node.inventory,
             request.parts,
             request.cpus_per_part,
             request.devices,
         )
-        return messages.Parts(tuple(map(messages.KnownPart.of, found)))
+        return messages.Parts(tuple(map(messages.KnownPart.of, parts)))
 
     def ended(self, lease_id: str) -> None:
         """Free a lease whose processes have ended."""
@@ -182,13 +193,21 @@ class Service:
         for waiter in self._ledger.waiting:
             if waiter.id not in self._turns:
                 self._ledger.leave(waiter.id)
+
         self.changed()
 
-    def adopt(self, lease: LeaseRecord, level: int, words: str) -> None:
-        """Keep a lease that was given beside the agent, unless it is known; the words for the log say how that was."""
+    def adopt(self, lease: LeaseRecord, level: int, origin: str) -> None:
+        """Keep a lease that was given beside the agent, unless it is known.
+
+        Args:
+            lease: the lease.
+            level: how grave that is, as `logging` says it.
+            origin: words for the log: how the lease came to be.
+        """
         if lease.id in self._ledger.leases:
             return
-        _LOG.log(level, "lease %s %s", lease.name, words)
+
+        _LOG.log(level, "lease %s %s", lease.name, origin)
         try:
             self._ledger.restore([lease], are_new=True)
         except InputError as error:
@@ -204,31 +223,34 @@ class Service:
             AllocationError: it cannot be had, or not in time.
             InputError: the request is invalid, or its holder cannot be told what it needs to know.
         """
-        start, wait = time.perf_counter(), request.wait
-        asked = self._checked(request, caller)
+        start = time.perf_counter()
+        wait = request.wait
+        lease_request = self._checked(request, caller)
         try:
-            granted = await self._waited_for(asked, wait)
+            grant = await self._waited_for(lease_request, wait)
         except AllocationError as error:
             self._observer.refused(error.reason, time.perf_counter() - start)
             waited = f" (waited for {wait:g} s)" if wait > 0 else ""
             raise AllocationError(f"{error.detail}{waited}", error.reason) from None
 
         seconds = time.perf_counter() - start
-        with self._freed_on_error(granted.lease.id):
+        with self._freed_on_error(grant.lease.id):
             if wait:
                 self._observer.waited(seconds)
-            self._observer.admitted(granted.lease, seconds)
+            self._observer.admitted(grant.lease, seconds)
 
         await self._journal.written()
-        return granted
+        return grant
 
-    def _encloses(self, asked: LeaseRequest) -> bool:
+    def _encloses(self, request: LeaseRequest) -> bool:
         """Return whether a request is for a command that is to have a cgroup.
 
         Not for a process that asks for itself: it may have several leases, and does other things
         beside them.
         """
-        return asked.keeper is not None and self._enclosures.takes(in_container=asked.in_container)
+        return request.keeper is not None and self._enclosures.takes(
+            in_container=request.in_container
+        )
 
     def _checked(self, request: messages.Ask, caller: Caller) -> LeaseRequest:
         """Return a request, checked.
@@ -236,22 +258,30 @@ class Service:
         Raises:
             InputError: the request is invalid.
         """
-        if len(request.id) != 16 or not (request.id.isascii() and request.id.isalnum()):  # noqa: PLR2004  # see Ask.id
-            raise InputError.at("the request", "an id of 16 letters and digits", request.id)
+        is_plain = request.id.isascii() and request.id.isalnum()
+        if len(request.id) != _ID_LENGTH or not is_plain:
+            raise InputError.at(
+                "the request", f"an id of {_ID_LENGTH} letters and digits", request.id
+            )
 
         check_name(request.stem, "stem")
         holder = self.watch.checked(request.holder, caller)
-        keeper = None if request.keeper is None else self.watch.checked(request.keeper, caller)
-        asked = {name: getattr(request, name) for name in Request.__struct_fields__}
-        wishes = make_request(**asked | {"policy": request.policy or DEFAULT_POLICY})
-        own = str(self._ledger.node.node.config.version)
-        if wishes.kubelet_version not in {"", own}:
+        keeper = None
+        if request.keeper is not None:
+            keeper = self.watch.checked(request.keeper, caller)
+
+        fields = {name: getattr(request, name) for name in Request.__struct_fields__}
+        demand = make_request(**fields | {"policy": request.policy or DEFAULT_POLICY})
+        version = str(self._ledger.node.node.config.version)
+        if demand.kubelet_version not in {"", version}:
             raise InputError.at(
-                "--kubelet-version", f"{own}, as which the agent decides", request.kubelet_version
+                "--kubelet-version",
+                f"{version}, as which the agent decides",
+                request.kubelet_version,
             )
 
         return LeaseRequest(
-            wishes,
+            demand,
             holder,
             command=request.command[:100],
             name=request.stem[:80],
@@ -262,7 +292,7 @@ class Service:
             in_container=self.watch.is_elsewhere(request.holder, caller),
         )
 
-    async def _waited_for(self, asked: LeaseRequest, wait: float) -> messages.Grant:
+    async def _waited_for(self, request: LeaseRequest, wait: float) -> messages.Grant:
         """Return the lease when it can be had; below 0 seconds, wait as long as it takes.
 
         Raises:
@@ -273,76 +303,88 @@ class Service:
         is_queued = False
         try:
             while True:
-                turn = self._turns[asked.id] = asyncio.Event()
+                turn = self._turns[request.id] = asyncio.Event()
                 try:
-                    return await self._lease_made(asked)
+                    return await self._lease_made(request)
                 except AllocationError as refusal:
-                    left = None if end is None else end - time.monotonic()
-                    if left is not None and left <= 0:
+                    remaining = None if end is None else end - time.monotonic()
+                    if remaining is not None and remaining <= 0:
                         raise
-                    self._ledger.join(asked)
+
+                    self._ledger.join(request)
                     is_queued = True
                     try:
-                        await asyncio.wait_for(turn.wait(), left)
+                        await asyncio.wait_for(turn.wait(), remaining)
                     except TimeoutError:
                         raise refusal from None
+
         finally:
-            self._turns.pop(asked.id, None)
-            if not self.is_closing and (self._ledger.leave(asked.id) or is_queued):
+            self._turns.pop(request.id, None)
+            if not self.is_closing and (self._ledger.leave(request.id) or is_queued):
                 self.changed()
 
-    async def _lease_made(self, asked: LeaseRequest) -> messages.Grant:
-        """Return a lease that the plugins of its devices have agreed to, with its command in a cgroup if it gets one.
+    async def _lease_made(self, request: LeaseRequest) -> messages.Grant:
+        """Return a lease that the plugins of its devices have agreed to.
+
+        Its command is in a cgroup then if it gets one.
 
         Raises:
             AllocationError: there is none now, or a plugin failed.
             InputError: its holder cannot be told what it needs to know.
         """
-        found = await self._set_aside(asked)
-        ids = {
-            resource: ids for resource, ids in found.devices.items() if self._plugins.has(resource)
+        reserved = await self._set_aside(request)
+        ids_of_plugins = {
+            resource: ids
+            for resource, ids in reserved.devices.items()
+            if self._plugins.has(resource)
         }
+        answer: DeviceAnswer | None = None
         cgroup = ""
-        with self._freed_on_error(found.id):
-            answer = await self._plugins.allocate(ids) if ids else None
-            if self._encloses(asked) and not found.cgroup:
-                cgroup = await self._enclosures.enclose(asked.id, asked.holder)
-            if found.id not in self._ledger.leases:
+        with self._freed_on_error(reserved.id):
+            if ids_of_plugins:
+                answer = await self._plugins.allocate(ids_of_plugins)
+            if self._encloses(request) and not reserved.cgroup:
+                cgroup = await self._enclosures.enclose(request.id, request.holder)
+            if reserved.id not in self._ledger.leases:
                 self._enclosures.discard(cgroup)
                 raise AllocationError("the process exited before its lease was granted")
 
-            lease = self._ledger.keep(found.id, answer, cgroup)
+            lease = self._ledger.keep(reserved.id, answer, cgroup)
             _LOG.debug("lease %r has CPUs %s", lease.name, lease.cpus, extra={"lease": lease.id})
             self.watch.watch(lease)
             return self._site.grant(lease, self._ledger.node.inventory, self._state)
 
-    async def _set_aside(self, asked: LeaseRequest) -> LeaseRecord:
-        """Return what a request gets once its plugins agree, after asking them which devices they prefer.
+    async def _set_aside(self, request: LeaseRequest) -> LeaseRecord:
+        """Return what a request gets once its plugins agree.
+
+        They are asked first which devices they prefer.
 
         Raises:
             AllocationError: there is nothing for it now, or a plugin failed.
         """
-        asked.advice.clear()
+        request.advice.clear()
         for _ in range(_MOST_QUESTIONS):
-            found = self._ledger.ask(asked)
-            if not isinstance(found, Question):
-                return found
+            outcome = self._ledger.ask(request)
+            if not isinstance(outcome, Question):
+                return outcome
+
             try:
-                asked.advice[found] = tuple(await self._plugins.prefer(found))
+                request.advice[outcome] = tuple(await self._plugins.prefer(outcome))
             except AllocationError as error:
-                asked.advice[found] = error.detail
+                request.advice[outcome] = error.detail
 
         raise AllocationError("the device list kept changing")
 
     @contextmanager
     def _freed_on_error(self, lease_id: str) -> Iterator[None]:
-        """Take a lease back, or what was set aside for one, if its holder will not be told of it."""
+        """Take a lease back, or what was set aside for one, if its holder will not hear of it."""
         try:
             yield
         except BaseException:
             lease = self._ledger.leases.get(lease_id)
             if lease is not None:
                 self._free(lease)
+
             raise
 
     async def _end(self, lease: LeaseRecord) -> messages.Done:
@@ -359,7 +401,9 @@ class Service:
 
 
 def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> messages.Leases:
-    """Return leases and queue as a user may see them: of other users, what they have and ask for, but not who they are.
+    """Return leases and queue as a user may see them.
+
+    Of other users there is what they have and ask for, but not who they are.
 
     Args:
         ledger: the leases.
@@ -367,33 +411,37 @@ def shown(ledger: Ledger, uid: int, state_of: Callable[[str], Liveness]) -> mess
         state_of: says of an id whether a process of that lease runs.
     """
 
-    def sees(one: LeaseRecord | Waiter) -> bool:
-        return ledger.users.is_admin(uid) or ledger.users.owner_of(one) == uid
+    def sees(record: LeaseRecord | Waiter) -> bool:
+        return ledger.users.is_admin(uid) or ledger.users.owner_of(record) == uid
 
-    def hidden(one: _Held, **more: str | None) -> _Held:
-        name = f"(user {ledger.users.owner_of(one)})"
-        return msgspec.structs.replace(one, id="", name=name, process=_NOBODY, command="", **more)
-
-    leases = tuple(
-        messages.KnownLease(lease, state_of(lease.id).value)
-        if sees(lease)
-        else messages.KnownLease(
-            hidden(lease, keeper=None, answer=None, cgroup=""), Liveness.RUNNING.value
+    def hidden(record: _Record, **changes: str | None) -> _Record:
+        name = f"(user {ledger.users.owner_of(record)})"
+        return msgspec.structs.replace(
+            record, id="", name=name, process=_NOBODY, command="", **changes
         )
-        for lease in ledger.leases.values()
-    )
-    waiting = (one if sees(one) else hidden(one) for one in ledger.waiting)
-    return messages.Leases(
-        leases, tuple(msgspec.structs.replace(one, ancestors=()) for one in waiting)
-    )
+
+    leases = []
+    for lease in ledger.leases.values():
+        if sees(lease):
+            leases.append(messages.KnownLease(lease, state_of(lease.id).value))
+        else:
+            anonymous = hidden(lease, keeper=None, answer=None, cgroup="")
+            leases.append(messages.KnownLease(anonymous, Liveness.RUNNING.value))
+
+    waiting = []
+    for waiter in ledger.waiting:
+        visible = waiter if sees(waiter) else hidden(waiter)
+        waiting.append(msgspec.structs.replace(visible, ancestors=()))
+
+    return messages.Leases(tuple(leases), tuple(waiting))
 
 
 class PluginDevices(PluginCalls):
-    """The device plugins of the agent: their devices for the ledger, and their answers for the service.
+    """The device plugins of the agent.
 
-    Each plugin has threads of its own, so that one that hangs keeps nobody else waiting. Reports
-    are taken over one at a time, the latest of each plugin, and with pauses four times as long as
-    that took.
+    The ledger gets their devices, and the service their answers. Each plugin has threads of its
+    own, so that one that hangs keeps nobody else waiting. Reports are taken over one at a time, the
+    latest of each plugin, and with pauses four times as long as that took.
 
     Args:
         plugins: those that register.
@@ -429,12 +477,10 @@ class PluginDevices(PluginCalls):
             resource = next(iter(self._reports))
             try:
                 self._resources.add(resource)
-                placed = near_cpu_nodes(self._machine, {resource: self._reports.pop(resource)})[
-                    resource
-                ]
-                ledger.update(
-                    resource, placed, has_preferences=self._plugins.has_preferences(resource)
-                )
+                inventory = {resource: self._reports.pop(resource)}
+                devices = near_cpu_nodes(self._machine, inventory)[resource]
+                has_preferences = self._plugins.has_preferences(resource)
+                ledger.update(resource, devices, has_preferences=has_preferences)
                 changed()
             except AlignupError as error:
                 _LOG.warning("the devices of %s were not taken over: %s", resource, error)
@@ -450,17 +496,17 @@ class PluginDevices(PluginCalls):
     async def prefer(self, question: Question) -> Sequence[str]:
         """See `PluginCalls`."""
         preference = self._plugins.preference(question.resource)
-        asked = (question.available, question.must_include, question.size)
-        return await self._called(question.resource, preference, *asked)
+        arguments = (question.available, question.must_include, question.size)
+        return await self._called(question.resource, preference, *arguments)
 
     async def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
         """See `PluginCalls`; several plugins are asked one after the other."""
-        asked = sorted(devices.items())
+        ids_by_resource = sorted(devices.items())
         answers = [
             await self._called(resource, self._plugins.allocate, {resource: ids})
-            for resource, ids in asked
+            for resource, ids in ids_by_resource
         ]
-        for resource, ids in asked:
+        for resource, ids in ids_by_resource:
             await self._called(resource, self._plugins.pre_start, {resource: ids})
         return join_answers(answers)
 
@@ -470,7 +516,9 @@ class PluginDevices(PluginCalls):
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def _called(self, resource: str, function: Callable[..., _T], *arguments: object) -> _T:
-        """Return what a function returns: of one plugin, two at a time, and a bounded number behind them.
+        """Return what a function returns.
+
+        Of one plugin, two are called at a time, and a bounded number waits behind them.
 
         Raises:
             AllocationError: too many calls wait already, or the function raises one.
