@@ -1,1 +1,1 @@
-"""Devices given by claims (DRA): which devices the scheduler allocates to a pod's claims on a node, or why none."""
+"""Devices given by claims (DRA): which ones the scheduler allocates on a node, or why none."""

@@ -1,7 +1,7 @@
-"""The objects of `resource.k8s.io` as far as they decide which devices a claim gets; quantities in billionths.
+"""The objects of `resource.k8s.io` as far as they decide which devices a claim gets.
 
-Names of fields are the API's in lower case with underscores. `alignup.claims.read` makes these
-records of documents.
+Quantities are in billionths. Names of fields are the API's in lower case with underscores.
+`alignup.claims.read` makes these records of documents.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Amount(int):
         Raises:
             InputError: it is no quantity.
         """
-        found = cls(parse_quantity(value, most=10**40))
-        found.text = str(value).strip()
-        return found
+        amount = cls(parse_quantity(value, most=10**40))
+        amount.text = str(value).strip()
+        return amount
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -158,7 +158,10 @@ class Taint(Wire, frozen=True):
 
 
 class Mapping(Wire, frozen=True):
-    """How much of a resource of the node a device is: by what is taken of a capacity, or by the device."""
+    """How much of a resource of the node a device is.
+
+    It goes by what is taken of a capacity, or by the device.
+    """
 
     capacity_key: str = ""
     capacity_multiplier: Amount = Amount(_ONE)
@@ -166,7 +169,10 @@ class Mapping(Wire, frozen=True):
 
 
 class Overhead(Wire, frozen=True):
-    """What of a resource of the node goes with a device, for each pod and for each container that uses its claim."""
+    """What of a resource of the node goes with a device.
+
+    It goes with each pod and each container that uses the device's claim.
+    """
 
     per_pod: Amount = Amount(0)
     per_container: Amount = Amount(0)

@@ -1,8 +1,8 @@
-"""The claims of pods on one node: which devices they get, and whether those meet the pods' CPUs and memory.
+"""The claims of pods on one node.
 
-The scheduler chooses the devices of claims before the kubelet chooses CPUs and memory, and neither
-looks at the other. `ClaimProvider` allocates as they do, or gives hints, as the device manager does
-for the devices of plugins.
+Their devices may be near the pods' CPUs and memory or not: the scheduler chooses the devices of
+claims before the kubelet chooses CPUs and memory, and neither looks at the other. `ClaimProvider`
+allocates as they do, or gives hints, as the device manager does for the devices of plugins.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def pci_address_of(driver: str, device: objects.Device) -> str:
             address = value.values[0].lower()
             if _ADDRESS.fullmatch(address):
                 return address if address.count(":") > 1 else f"0000:{address}"
+
     return ""
 
 
@@ -90,7 +91,8 @@ def numa_nodes_of(
         device: with its attributes.
         by_address: the NUMA nodes of the machine's PCI devices.
     """
-    if name := numa_attribute_of(driver, device):
+    name = numa_attribute_of(driver, device)
+    if name:
         value = attribute_of(device, driver, name)
         return () if value is None else tuple(map(int, value.values))
 
@@ -104,6 +106,7 @@ def numa_attribute_of(driver: str, device: objects.Device) -> str:
         value = attribute_of(device, driver, name)
         if value is not None and value.kind == "int" and value.values:
             return name
+
     return ""
 
 
@@ -132,7 +135,9 @@ class ClaimedDevice(Record):
 def node_resources(
     claim: objects.Claim, devices: Mapping[objects.DeviceId, objects.Device], users: int
 ) -> Counter[str]:
-    """Return what an allocated claim counts as on the node, in billionths; source: `buildNodeAllocatableDRAInfo`.
+    """Return what an allocated claim counts as on the node, in billionths.
+
+    Source: `buildNodeAllocatableDRAInfo`.
 
     Args:
         claim: with its devices.
@@ -143,28 +148,34 @@ def node_resources(
         AllocationError: a device counts by a capacity, and the allocation does not tell what it
             takes.
     """
-    found: Counter[str] = Counter()
-    for one in claim.allocated or ():
-        for name, how in (
-            devices[one.id].node_allocatable_resources.items() if one.id in devices else ()
-        ):
-            found[name] += how.overhead.per_pod + users * how.overhead.per_container
-            if how.mapping is not None and (key := how.mapping.capacity_key):
-                if one.consumed_capacity is None:
-                    wrong = (
-                        f"ConsumedCapacity is nil, but Capacity key '{key}' is set in "
-                        "NodeAllocatableResources"
-                    )
-                    raise AllocationError(
-                        f"claim {claim}, device {one.device}: {wrong} for resource {name}"
-                    )
+    amounts: Counter[str] = Counter()
+    for allocated in claim.allocated or ():
+        device = devices.get(allocated.id)
+        if device is None:
+            continue
 
-                taken = one.consumed_capacity.get(key, 0)
-                found[name] += -(-taken * how.mapping.capacity_multiplier // _BILLION)
-            elif how.mapping is not None:
-                found[name] += how.mapping.device_multiplier
+        for name, resource in device.node_allocatable_resources.items():
+            overhead = resource.overhead
+            amounts[name] += overhead.per_pod + users * overhead.per_container
+            mapping = resource.mapping
+            if mapping is None:
+                continue
+            if not mapping.capacity_key:
+                amounts[name] += mapping.device_multiplier
+                continue
+            if allocated.consumed_capacity is None:
+                problem = (
+                    f"ConsumedCapacity is nil, but Capacity key '{mapping.capacity_key}' is set in "
+                    "NodeAllocatableResources"
+                )
+                raise AllocationError(
+                    f"claim {claim}, device {allocated.device}: {problem} for resource {name}"
+                )
 
-    return found
+            consumed = allocated.consumed_capacity.get(mapping.capacity_key, 0)
+            amounts[name] += -(-consumed * mapping.capacity_multiplier // _BILLION)
+
+    return amounts
 
 
 class ClaimProvider:
@@ -198,7 +209,9 @@ class ClaimProvider:
         self._gates = gates or gates_of()
         self.held: dict[str, dict[str, objects.Claim]] = {}
         by_address = {
-            one.address: one.numa_node for one in machine.pci_devices if one.numa_node is not None
+            pci_device.address: pci_device.numa_node
+            for pci_device in machine.pci_devices
+            if pci_device.numa_node is not None
         }
         # The NUMA nodes of each device that the node reaches, as in `ClaimedDevice`.
         self.near: dict[objects.DeviceId, tuple[int, ...]] = {}
@@ -209,9 +222,11 @@ class ClaimProvider:
         for pool in gather_pools(self.slices, node, self._gates):
             for part in pool.slices:
                 for device in part.devices:
-                    nodes = numa_nodes_of(part.driver, device, by_address)
+                    numa_nodes = numa_nodes_of(part.driver, device, by_address)
                     id_ = objects.DeviceId(part.driver, pool.name, device.name)
-                    self.near[id_] = tuple(one for one in nodes if one in machine.numa_node_ids)
+                    self.near[id_] = tuple(
+                        numa_node for numa_node in numa_nodes if numa_node in machine.numa_node_ids
+                    )
                     self.attributes.add(numa_attribute_of(part.driver, device))
 
         self.attributes.discard("")
@@ -219,93 +234,121 @@ class ClaimProvider:
         # as well
         for part in self.slices:
             for device in part.devices:
-                if is_for(device if part.per_device_node_selection else part, node):
-                    self._devices.setdefault(
-                        objects.DeviceId(part.driver, part.pool.name, device.name), device
-                    )
+                owner = device if part.per_device_node_selection else part
+                if is_for(owner, node):
+                    id_ = objects.DeviceId(part.driver, part.pool.name, device.name)
+                    self._devices.setdefault(id_, device)
 
     def copy(self, resources: Resources | None = None) -> ClaimProvider:
-        """Return an independent provider with the same holdings, and perhaps with other claims and templates."""
-        other = copy(self)
-        other.held = {uid: dict(held) for uid, held in self.held.items()}
-        other.resources = resources or self.resources
-        return other
+        """Return an independent provider with the same holdings.
+
+        Args:
+            resources: with other claims and templates; None: the same.
+        """
+        provider = copy(self)
+        provider.held = {uid: dict(claims) for uid, claims in self.held.items()}
+        provider.resources = resources or self.resources
+        return provider
 
     def devices(self, pod_uid: str) -> tuple[ClaimedDevice, ...]:
-        """Return the devices of a pod, claim by claim in its order, those of a claim in the scheduler's order."""
+        """Return the devices of a pod.
+
+        Claims are in the pod's order, the devices of a claim in the scheduler's.
+        """
         return tuple(
-            ClaimedDevice(str(claim), one.request, one.id, self.near.get(one.id, ()))
+            ClaimedDevice(
+                str(claim), allocated.request, allocated.id, self.near.get(allocated.id, ())
+            )
             for claim in self.held.get(pod_uid, {}).values()
-            for one in claim.allocated or ()
+            for allocated in claim.allocated or ()
         )
 
     def why_not(self, pod: Pod) -> str:
-        """Return why the claims of a pod cannot be allocated, and what would help; empty: they can."""
+        """Return why a pod's claims cannot be allocated, and what would help; empty: they can."""
         waiting = _waiting(self.claims(pod))
         try:
             if self._solved(waiting, None) is not None:
                 return ""
         except AllocationError as error:
             return str(error)
+
         refusal = why_not(self._question(waiting.values(), None))
-        return f"{refusal.where}: {refusal.text}" + "".join(
-            f"; would help: {one}" for one in refusal.helps
-        )
+        helps = [f"would help: {change}" for change in refusal.helps]
+        return "; ".join([f"{refusal.where}: {refusal.text}", *helps])
 
     def claims(self, pod: Pod, container: Container | None = None) -> dict[str, objects.Claim]:
-        """Return the claims of a pod or of one container by the pod's names for them, allocated where they are.
+        """Return the claims of a pod or of one container by the pod's names for them.
 
-        What no container uses counts to the first.
+        They are allocated where the pod's, or another's, are. What no container uses counts to the
+        first.
         """
         first = pod.all_containers[0].name
-        found = {}
-        for one, claim in zip(
-            pod.constraints.claims, claims_of_pod(pod, self.resources), strict=True
-        ):
-            if container is not None and container.name not in (one.containers or (first,)):
+        claims = {}
+        pod_claims = pod.constraints.claims
+        for pod_claim, claim in zip(pod_claims, claims_of_pod(pod, self.resources), strict=True):
+            users = pod_claim.containers or (first,)
+            if container is not None and container.name not in users:
                 continue
-            # a claim that is there by itself may be another pod's, too
-            holders = self.held.values() if one.claim else [self.held.get(pod.uid, {})]
-            known = (
-                other for held in holders for other in held.values() if str(other) == str(claim)
-            )
-            found[one.name] = next(known, claim)
 
-        return found
+            # a claim that is there by itself may be another pod's, too
+            holdings: Iterable[Mapping[str, objects.Claim]] = [self.held.get(pod.uid, {})]
+            if pod_claim.claim:
+                holdings = self.held.values()
+
+            claims[pod_claim.name] = _among(holdings, str(claim)) or claim
+
+        return claims
 
     def _question(
         self, claims: Iterable[objects.Claim], mask: int | None, used: InUse | None = None
     ) -> Question:
         if used is None:
-            held = {id(claim): claim for one in self.held.values() for claim in one.values()}
-            used = in_use([*self.resources.claims, *held.values()], self._gates)
-        excluded = [] if mask is None else [one for one in self.near if self._bits([one]) & ~mask]
-        classes = self.resources.classes
+            held_claims = {
+                id(claim): claim for by_name in self.held.values() for claim in by_name.values()
+            }
+            used = in_use([*self.resources.claims, *held_claims.values()], self._gates)
+
+        excluded: frozenset[objects.DeviceId] = frozenset()
+        if mask is not None:
+            excluded = frozenset(id_ for id_ in self.near if self._bits([id_]) & ~mask)
+
         return Question(
-            self._node, self.slices, classes, tuple(claims), used, self._gates, frozenset(excluded)
+            self._node,
+            self.slices,
+            self.resources.classes,
+            tuple(claims),
+            used,
+            self._gates,
+            excluded,
         )
 
     def _bits(self, devices: Iterable[objects.DeviceId]) -> int:
         """Return the nearest NUMA nodes of devices as bits, by position."""
         return bit_set(
-            self.machine.position(node) for one in devices for node in self.near.get(one, ())[:1]
+            self.machine.position(numa_node)
+            for id_ in devices
+            for numa_node in self.near.get(id_, ())[:1]
         )
 
     def _solved(
         self, claims: Mapping[str, objects.Claim], mask: int | None, used: InUse | None = None
     ) -> dict[str, objects.Claim] | None:
-        """Return claims with their allocation, of devices near these NUMA nodes; None: there is none.
+        """Return claims with their allocation, of devices near NUMA nodes; None: there is none.
 
         Raises:
             AllocationError: the scheduler would fail, or a bound was hit.
         """
         if not claims:
             return {}
-        found = allocate(self._question(claims.values(), mask, used))
-        return None if found is None else dict(zip(claims, found, strict=True))
+
+        allocated = allocate(self._question(claims.values(), mask, used))
+        if allocated is None:
+            return None
+
+        return dict(zip(claims, allocated, strict=True))
 
     def are_aligned(self, pod: Pod, containers: Mapping[str, ContainerAllocation]) -> bool | None:
-        """Return whether each container's claimed devices are near NUMA nodes of its CPUs, and of its memory.
+        """Return whether each container's claimed devices are near its CPUs, and near its memory.
 
         None: that cannot be told, since its CPUs are shared and its memory is not pinned, or no
         device tells where it is.
@@ -314,60 +357,86 @@ class ClaimProvider:
             pod: a pod that was admitted.
             containers: what the kubelet gave it.
         """
-        known, claims = False, self.claims(pod)
-        for one in pod.constraints.claims:
-            claim = str(claims[one.name])
+        is_known = False
+        claims = self.claims(pod)
+        for pod_claim in pod.constraints.claims:
+            claim = str(claims[pod_claim.name])
             near = {
-                it.numa_nodes[0]
-                for it in self.devices(pod.uid)
-                if it.claim == claim and it.numa_nodes
+                device.numa_nodes[0]
+                for device in self.devices(pod.uid)
+                if device.claim == claim and device.numa_nodes
             }
-            for got in [
-                containers[name]
-                for name in one.containers or containers
-                if name in containers and near
-            ]:
-                own = overlapping(self.machine.node_cpus, int(got.cpus or 0))
-                cpus = set(ids_of(own, self.machine.numa_node_ids))
-                memory = {node for block in got.memory if block.size for node in block.numa_nodes}
-                if not all(near <= place for place in (cpus, memory) if place):
-                    return False
-                known = known or bool(cpus or memory)
+            if not near:
+                continue
 
-        return True if known else None
+            for name in pod_claim.containers or containers:
+                if name not in containers:
+                    continue
+
+                for numa_nodes in self._places(containers[name]):
+                    if not near <= numa_nodes:
+                        return False
+
+                    is_known = True
+
+        return True if is_known else None
+
+    def _places(self, allocation: ContainerAllocation) -> Iterator[set[int]]:
+        """Yield the NUMA nodes of a container's CPUs, and those of its memory, if it has some."""
+        mask = overlapping(self.machine.node_cpus, int(allocation.cpus or 0))
+        if mask:
+            yield set(ids_of(mask, self.machine.numa_node_ids))
+
+        blocks = [block for block in allocation.memory if block.size]
+        memory_nodes = {numa_node for block in blocks for numa_node in block.numa_nodes}
+        if memory_nodes:
+            yield memory_nodes
 
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Return near which NUMA nodes the container's claims can be allocated."""
-        return self._hints(self.claims(pod, container)) if self.gives_hints else None
+        if not self.gives_hints:
+            return None
+
+        return self._hints(self.claims(pod, container))
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Return the same for all claims of the pod."""
-        return self._hints(self.claims(pod)) if self.gives_hints else None
-
-    def _hints(self, claims: Mapping[str, objects.Claim]) -> ResourceHints:
-        there = self._bits(self.near)
-        if not claims or not there:
+        if not self.gives_hints:
             return None
 
-        fixed = self._bits(one.id for claim in claims.values() for one in claim.allocated or ())
+        return self._hints(self.claims(pod))
+
+    def _hints(self, claims: Mapping[str, objects.Claim]) -> ResourceHints:
+        near_nodes = self._bits(self.near)
+        if not claims or not near_nodes:
+            return None
+
         waiting = _waiting(claims)
-        now = _smallest(there, fixed, lambda mask: self._can(waiting, mask, None))
-        if not now:
+        fixed_nodes = self._bits(
+            allocated.id for claim in claims.values() for allocated in claim.allocated or ()
+        )
+        smallest = _smallest(
+            near_nodes, fixed_nodes, lambda mask: self._can(waiting, mask, used=None)
+        )
+        if not smallest:
             return {"claims": []}
 
         # as the device manager does, the smallest set counts that would do if nobody held anything
-        size = max(
-            1,
-            _smallest(there, fixed, lambda mask: self._can(waiting, mask, InUse()))[0].bit_count(),
+        if_unused = _smallest(
+            near_nodes, fixed_nodes, lambda mask: self._can(waiting, mask, used=InUse())
         )
+        size = max(1, if_unused[0].bit_count())
+
         count = len(self.machine.numa_nodes)
-        masks = range(1, 1 << count) if count <= _MOST_LISTED else list(_subsets(range(count)))[1:]
-        wide = (mask for mask in masks if any(one & ~mask == 0 for one in now))
-        return {
-            "claims": HintList(
-                TopologyHint(BitMask.from_int(mask), mask.bit_count() == size) for mask in wide
-            )
-        }
+        masks: Iterable[int] = range(1, 1 << count)
+        if count > _MOST_LISTED:
+            masks = list(_subsets(range(count)))[1:]
+
+        sufficient = (mask for mask in masks if any(part & ~mask == 0 for part in smallest))
+        hints = (
+            TopologyHint(BitMask.from_int(mask), mask.bit_count() == size) for mask in sufficient
+        )
+        return {"claims": HintList(hints)}
 
     def _can(self, claims: Mapping[str, objects.Claim], mask: int, used: InUse | None) -> bool:
         try:
@@ -381,39 +450,46 @@ class ClaimProvider:
         Raises:
             AllocationError: they cannot be allocated.
         """
-        held = self.held.get(pod.uid, {})
-        if not pod.constraints.claims or (held and not self.gives_hints):
+        held_claims = self.held.get(pod.uid, {})
+        if not pod.constraints.claims or (held_claims and not self.gives_hints):
             return
 
         claims = self.claims(pod, container if self.gives_hints else None)
-        mask = (
-            int(affinity.affinity) if self.gives_hints and affinity.affinity is not None else None
-        )
+        waiting = _waiting(claims)
+        mask = None
+        if self.gives_hints and affinity.affinity is not None:
+            mask = int(affinity.affinity)
+
         try:
-            found = self._solved(_waiting(claims), mask)
-            if found is None and mask is not None:
-                found = self._solved(_waiting(claims), None)
+            allocated = self._solved(waiting, mask)
+            if allocated is None and mask is not None:
+                allocated = self._solved(waiting, None)
         except AllocationError as error:
             raise NotAllocatedError(
                 f"cannot allocate all claims: {error}", UNSCHEDULABLE
             ) from error
 
-        if found is None:
+        if allocated is None:
             raise NotAllocatedError("cannot allocate all claims", UNSCHEDULABLE)
 
-        self.held[pod.uid] = {**held, **claims, **found}
+        self.held[pod.uid] = {**held_claims, **claims, **allocated}
         if self._gates.node_resources:
             self._check_node_resources(pod)
 
     def _check_node_resources(self, pod: Pod) -> None:
-        """Refuse what the scheduler does not let count on the node; source: `nodeallocatabledynamicresources.go`.
+        """Refuse what the scheduler does not let count on the node.
+
+        Source: `nodeallocatabledynamicresources.go`.
 
         Raises:
             AllocationError: another pod has a claim that counts, or the pod as a whole requests
                 less than counts.
         """
-        others = {
-            str(one) for uid, held in self.held.items() if uid != pod.uid for one in held.values()
+        claims_of_others = {
+            str(claim)
+            for uid, claims in self.held.items()
+            if uid != pod.uid
+            for claim in claims.values()
         }
         for claim in self.held[pod.uid].values():
             try:
@@ -421,48 +497,65 @@ class ClaimProvider:
             except AllocationError as error:
                 raise NotAllocatedError(str(error), UNSCHEDULABLE) from error
 
-            how = [
-                self._devices[one.id] for one in claim.allocated or () if one.id in self._devices
-            ]
-            is_mapped = any(
-                one.mapping for device in how for one in device.node_allocatable_resources.values()
-            )
-            if is_mapped and str(claim) in others:
-                what = f"node allocatable resource claim {claim.name} has a mapped device"
-                raise NotAllocatedError(f"{what} and cannot be shared across pods", UNSCHEDULABLE)
+            if str(claim) in claims_of_others and self._is_mapped(claim):
+                problem = f"node allocatable resource claim {claim.name} has a mapped device"
+                raise NotAllocatedError(
+                    f"{problem} and cannot be shared across pods", UNSCHEDULABLE
+                )
 
-        whole, own = Counter[str](), {one.name: Counter[str]() for one in pod.all_containers}
-        for claim, containers in self._users(pod):
-            whole.update(node_resources(claim, self._devices, len(containers)))
-            for name in {*containers}:
-                own[name].update(node_resources(claim, self._devices, 1))
+        of_pod = Counter[str]()
+        by_container = {container.name: Counter[str]() for container in pod.all_containers}
+        for claim, users in self._users(pod):
+            of_pod.update(node_resources(claim, self._devices, len(users)))
+            for name in set(users):
+                by_container[name].update(node_resources(claim, self._devices, 1))
 
-        if whole and (short := beyond_level(pod, whole, own)):
-            raise NotAllocatedError(short, UNSCHEDULABLE)
+        if of_pod and (problem := beyond_level(pod, of_pod, by_container)):
+            raise NotAllocatedError(problem, UNSCHEDULABLE)
+
+    def _is_mapped(self, claim: objects.Claim) -> bool:
+        """Return whether a device of a claim counts as a resource of the node."""
+        for allocated in claim.allocated or ():
+            device = self._devices.get(allocated.id)
+            if device is not None and any(
+                resource.mapping for resource in device.node_allocatable_resources.values()
+            ):
+                return True
+
+        return False
 
     def _users(self, pod: Pod) -> Iterator[tuple[objects.Claim, list[str]]]:
-        """Yield the claims that a pod has, each once, and the containers that use it, by each of its names."""
-        held = self.held.get(pod.uid, {})
-        found: dict[str, tuple[objects.Claim, list[str]]] = {}
-        for one in pod.constraints.claims:
-            if one.name in held:
-                claim = held[one.name]
-                found.setdefault(str(claim), (claim, []))[1].extend(one.containers)
-        yield from found.values()
+        """Yield the claims that a pod has, each once, and the containers that use it.
+
+        A container comes once by each of the pod's names for a claim.
+        """
+        claims = self.held.get(pod.uid, {})
+        users: dict[str, tuple[objects.Claim, list[str]]] = {}
+        for pod_claim in pod.constraints.claims:
+            if pod_claim.name in claims:
+                claim = claims[pod_claim.name]
+                _, containers = users.setdefault(str(claim), (claim, []))
+                containers.extend(pod_claim.containers)
+
+        yield from users.values()
 
     def counted(self, pod: Pod) -> Pod:
-        """Return a pod with what the devices of its claims count as on the node, unless its status tells that.
+        """Return a pod with what the devices of its claims count as on the node.
 
-        Claims that were adopted without what they take of a capacity count nothing by it.
+        A pod whose status tells that stays as it is. Claims that were adopted without what they
+        take of a capacity count nothing by it.
         """
-        held = self.held.get(pod.uid, {})
-        if not held or pod.constraints.claimed or not self._gates.node_resources:
+        if not self.held.get(pod.uid):
             return pod
-        found = Counter[str]()
+        if pod.constraints.claimed or not self._gates.node_resources:
+            return pod
+
+        amounts = Counter[str]()
         for claim, containers in self._users(pod):
             with suppress(AllocationError):
-                found.update(node_resources(claim, self._devices, len(containers)))
-        claimed = {name: in_units(name, amount) for name, amount in found.items()}
+                amounts.update(node_resources(claim, self._devices, len(containers)))
+
+        claimed = {name: in_units(name, amount) for name, amount in amounts.items()}
         return replace(pod, constraints=replace(pod.constraints, claimed=claimed))
 
     def adopt(self, pod_uid: str, devices: Mapping[str, Iterable[str]]) -> None:
@@ -471,38 +564,55 @@ class ClaimProvider:
         Raises:
             AllocationError: another pod has one of them.
         """
-        held = [
-            one
+        held_devices = {
+            str(allocated.id)
             for claims in self.held.values()
             for claim in claims.values()
-            for one in claim.allocated or ()
-        ]
-        taken = {str(one.id) for one in held}
-        twice = sorted(taken.intersection(one for ids in devices.values() for one in ids))
+            for allocated in claim.allocated or ()
+        }
+        adopted = {id_ for ids in devices.values() for id_ in ids}
+        twice = sorted(held_devices & adopted)
         if twice:
             raise NotAllocatedError(f"another pod has {', '.join(twice)}", UNSCHEDULABLE)
 
         self.held[pod_uid] = {
             name: objects.Claim(
-                name, allocated=tuple(objects.Allocated(*_parts_of_id(one)) for one in ids)
+                name, allocated=tuple(objects.Allocated(*_parts_of_id(id_)) for id_ in ids)
             )
             for name, ids in devices.items()
         }
 
-    def release(self, pod_uid: str, container_name: str) -> None:  # noqa: ARG002  # as for the others
+    def release(
+        self,
+        pod_uid: str,
+        container_name: str,  # noqa: ARG002  # as for the other providers
+    ) -> None:
         """Take back what the pod has: claims go with it."""
         self.held.pop(pod_uid, None)
 
     def account(self, pod: Pod, container: Container | None) -> Mapping[str, Callable[[], str]]:
         """Return what a refusal says of claims."""
         names = ", ".join(self.claims(pod, container))
-        return {"claims": lambda: f"devices of {names}"} if names else {}
+        if not names:
+            return {}
+
+        return {"claims": lambda: f"devices of {names}"}
+
+
+def _among(holdings: Iterable[Mapping[str, objects.Claim]], full_name: str) -> objects.Claim | None:
+    """Return the claim of a namespace and name that a pod holds, if one does."""
+    for claims in holdings:
+        for claim in claims.values():
+            if str(claim) == full_name:
+                return claim
+
+    return None
 
 
 def _parts_of_id(text: str) -> objects.DeviceId:
     """Return the id of a device that `driver/pool/device` is, where the pool may have slashes."""
-    driver, _, rest = text.partition("/")
-    pool, _, device = rest.rpartition("/")
+    driver, _, pool_and_device = text.partition("/")
+    pool, _, device = pool_and_device.rpartition("/")
     return objects.DeviceId(driver, pool, device)
 
 
@@ -510,26 +620,35 @@ def _waiting(claims: Mapping[str, objects.Claim]) -> dict[str, objects.Claim]:
     return {name: claim for name, claim in claims.items() if claim.allocated is None}
 
 
-def _smallest(there: int, fixed: int, can: Callable[[int], bool]) -> list[int]:
+def _smallest(near_nodes: int, fixed_nodes: int, suffices: Callable[[int], bool]) -> list[int]:
     """Return the sets of NUMA nodes that will do and no subset of which will, the smallest first.
 
     Args:
-        there: the NUMA nodes that matter.
-        fixed: those that must be in it.
-        can: whether a set will do; a larger one then does too.
+        near_nodes: the NUMA nodes that matter.
+        fixed_nodes: those that must be in it.
+        suffices: whether a set will do; a larger one then does too.
     """
-    found: list[int] = []
-    for mask in _subsets(list(bit_numbers(there))):
-        if not fixed & ~mask and all(one & ~mask for one in found) and can(mask):
-            found.append(mask)
-    return found
+    masks: list[int] = []
+    for mask in _subsets(list(bit_numbers(near_nodes))):
+        has_fixed = not fixed_nodes & ~mask
+        if has_fixed and all(smaller & ~mask for smaller in masks) and suffices(mask):
+            masks.append(mask)
+
+    return masks
 
 
 def _subsets(bits: Sequence[int]) -> Iterator[int]:
-    """Yield the sets of some positions, small ones first; of many positions those of up to two, and all of them."""
-    for size in range(len(bits) + 1) if len(bits) <= _MOST_LISTED else (0, 1, 2, len(bits)):
-        for chosen in combinations(bits, size):
-            yield bit_set(chosen)
+    """Yield the sets of some positions, small ones first.
+
+    Of many positions it is those of up to two, and all of them.
+    """
+    sizes: Iterable[int] = range(len(bits) + 1)
+    if len(bits) > _MOST_LISTED:
+        sizes = (0, 1, 2, len(bits))
+
+    for size in sizes:
+        for positions in combinations(bits, size):
+            yield bit_set(positions)
 
 
 class _Node(Protocol):
@@ -559,21 +678,27 @@ class ClaimsOutcome(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in JSON's types."""
-        told = {
-            "devices": [one.to_dict() for one in self.devices],
+        fields: dict[str, Any] = {
+            "devices": [device.to_dict() for device in self.devices],
             "meet": self.meet,
             "helps": list(self.helps),
         }
-        return told | ({"refusal": self.refusal} if self.refusal else {})
+        if self.refusal:
+            fields["refusal"] = self.refusal
+
+        return fields
 
 
 def preview_claims(node: _Node, pod: Pod, *, suggest: bool = True) -> ClaimsOutcome | None:
-    """Return the outcome of a pod's claims on a node; None: the pod has no claims, or the node has no claim provider.
+    """Return the outcome of a pod's claims on a node.
 
     Args:
         node: the node, which stays as it is.
         pod: the pod, which is not there yet.
         suggest: look for changes with which they would be aligned.
+
+    Returns:
+        None: the pod has no claims, or the node has no claim provider.
     """
     if node.claims is None or not pod.constraints.claims:
         return None
@@ -583,20 +708,34 @@ def preview_claims(node: _Node, pod: Pod, *, suggest: bool = True) -> ClaimsOutc
     if not admitted:
         return ClaimsOutcome(refusal=node.claims.why_not(pod))
 
-    helps = (
-        what_helps(node.claims, pod, lambda *how: _tried(node, *how)[1])
-        if suggest and meet is False
-        else ()
-    )
-    return ClaimsOutcome(provider.devices(pod.uid), meet, tuple(helps))
+    helps: tuple[str, ...] = ()
+    if suggest and meet is False:
+
+        def meets(pod: Pod, provider: ClaimProvider) -> bool | None:
+            return _tried(node, pod, provider)[1]
+
+        helps = tuple(what_helps(node.claims, pod, meets))
+
+    return ClaimsOutcome(provider.devices(pod.uid), meet, helps)
 
 
 def _tried(node: _Node, pod: Pod, provider: ClaimProvider) -> tuple[bool, bool | None]:
-    """Return whether a node would admit a pod with claims as a provider has them, and whether they would be aligned."""
-    admission = node.copy(
-        wrap=lambda one: provider if isinstance(one, ClaimProvider) else one
-    ).admit(pod)
-    return bool(admission), provider.are_aligned(pod, admission.containers) if admission else None
+    """Return whether a node would admit a pod, and whether the pod's claims would be aligned.
+
+    Args:
+        node: the node, which stays as it is.
+        pod: the pod.
+        provider: of the claims, in place of the node's.
+    """
+
+    def wrap(node_provider: HintProvider) -> HintProvider:
+        return provider if isinstance(node_provider, ClaimProvider) else node_provider
+
+    admission = node.copy(wrap=wrap).admit(pod)
+    if not admission:
+        return False, None
+
+    return True, provider.are_aligned(pod, admission.containers)
 
 
 def what_helps(
@@ -616,25 +755,34 @@ def what_helps(
         return meets(pod, provider.copy(_changed(provider.resources, pod, change)))
 
     for attribute in sorted(provider.attributes):
-        for change, words in _constraints(attribute, provider.machine.numa_node_ids):
+        for change, description in _constraints(attribute, provider.machine.numa_node_ids):
             if tried(change):
-                yield f"{words} {named}"
+                yield f"{description} {named}"
                 break
 
-    asked = [
-        one.exactly.wanted for claim in claims for one in claim.requests if one.exactly is not None
+    counts = [
+        request.exactly.wanted
+        for claim in claims
+        for request in claim.requests
+        if request.exactly is not None
     ]
-    fewer = next(
-        (
-            count
-            for count in range(max(asked, default=1) - 1, 0, -1)
-            if tried(partial(_at_most, count))
-        ),
-        0,
-    )
-    if fewer:
-        yield f"ask for at most {fewer} devices a request {named}"
+    for count in range(max(counts, default=1) - 1, 0, -1):
+        if tried(partial(_at_most, count)):
+            yield f"ask for at most {count} devices a request {named}"
+            break
 
+    yield from _fewer_cpus(provider, pod, meets)
+    yield from _from_cpu_driver(provider, pod, meets)
+    with_hints = provider.copy()
+    with_hints.gives_hints = True
+    if not provider.gives_hints and meets(pod, with_hints):
+        yield "let claims give hints (draHints), in placement without a kubelet"
+
+
+def _fewer_cpus(
+    provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimProvider], bool | None]
+) -> Iterator[str]:
+    """Yield for each container the most CPUs, below its own, with which the pod would do."""
     for container in pod.all_containers:
         for cpus in range(container.exclusive_cpus - 1, 0, -1):
             amounts = {"requests": {"cpu": cpus}, "limits": {"cpu": cpus}}
@@ -642,53 +790,33 @@ def what_helps(
                 yield f"ask for {cpus} CPUs in container {container.name}"
                 break
 
-    yield from _from_cpu_driver(provider, pod, meets)
-    other = provider.copy()
-    other.gives_hints = True
-    if not provider.gives_hints and meets(pod, other):
-        yield "let claims give hints (draHints), in placement without a kubelet"
-
 
 def _from_cpu_driver(
     provider: ClaimProvider, pod: Pod, meets: Callable[[Pod, ClaimProvider], bool | None]
 ) -> Iterator[str]:
-    """Yield how the DRA driver for CPUs, where it is there, could give the pod's CPUs in place of the CPU manager."""
-    cpus = [device for one in provider.slices if one.driver == CPU_DRIVER for device in one.devices]
-    waiting, count = list(_waiting(provider.claims(pod)).values()), pod.exclusive_cpus
-    if not cpus or not count or len(waiting) != 1:
+    """Yield how the DRA driver for CPUs could give the pod's CPUs in place of the CPU manager.
+
+    Nothing, where the driver is not there.
+    """
+    cpu_devices = [
+        device for part in provider.slices if part.driver == CPU_DRIVER for device in part.devices
+    ]
+    waiting = list(_waiting(provider.claims(pod)).values())
+    count = pod.exclusive_cpus
+    if not cpu_devices or not count or len(waiting) != 1:
         return
 
-    asked = objects.Subrequest(
-        count=count, selectors=(objects.Selector(objects.Cel(f'device.driver == "{CPU_DRIVER}"')),)
-    )
-    words = f"{count} devices"
-    if cpus[0].allow_multiple_allocations and cpus[0].capacity:  # each is many CPUs
-        capacity = next(iter(cpus[0].capacity))
-        asked = changed(
-            asked,
-            count=1,
-            capacity=objects.Capacities({capacity: objects.Amount(count * _BILLION)}),
-        )
-        words = f"a device with capacity {capacity} of {count}"
-
-    inits, mains = (
-        tuple(replace(one, exclusive_cpus=0) for one in some)
-        for some in (pod.init_containers, pod.containers)
-    )
-    bare = replace(
-        pod, exclusive_cpus=0, containers=mains, init_containers=inits, all_containers=inits + mains
-    )
-    for name in sorted(
-        {one.name for one in provider.resources.classes},
-        key=lambda name: (name != CPU_DRIVER, name),
-    ):
-        request = objects.Request("cpus", changed(asked, device_class_name=name))
+    description, cpu_request = _request_for_cpus(cpu_devices[0], count)
+    without_cpus = _without_cpus(pod)
+    class_names = {device_class.name for device_class in provider.resources.classes}
+    for name in sorted(class_names, key=lambda name: (name != CPU_DRIVER, name)):
+        request = objects.Request("cpus", changed(cpu_request, device_class_name=name))
         for attribute in sorted(provider.attributes):
             change = partial(_constrained, attribute, further=(request,))
             trial = provider.copy(_changed(provider.resources, pod, change))
-            if meets(bare, trial) is not False and trial.devices(pod.uid):
+            if meets(without_cpus, trial) is not False and trial.devices(pod.uid):
                 added = (
-                    f"add a request for {words} of class {name} and the constraint "
+                    f"add a request for {description} of class {name} and the constraint "
                     f"matchAttribute {attribute}"
                 )
                 place = f"take the CPUs from the driver {CPU_DRIVER} in place of the CPU manager"
@@ -696,21 +824,54 @@ def _from_cpu_driver(
                 return
 
 
+def _request_for_cpus(device: objects.Device, count: int) -> tuple[str, objects.Subrequest]:
+    """Return a request for CPUs as devices such as this one, in words and as part of a claim."""
+    selector = objects.Selector(objects.Cel(f'device.driver == "{CPU_DRIVER}"'))
+    if not device.allow_multiple_allocations or not device.capacity:
+        return f"{count} devices", objects.Subrequest(count=count, selectors=(selector,))
+
+    # each is many CPUs
+    name = next(iter(device.capacity))
+    capacity = objects.Capacities({name: objects.Amount(count * _BILLION)})
+    request = objects.Subrequest(count=1, selectors=(selector,), capacity=capacity)
+    return f"a device with capacity {name} of {count}", request
+
+
+def _without_cpus(pod: Pod) -> Pod:
+    """Return a pod that asks for no CPUs of its own."""
+    init_containers = tuple(
+        replace(container, exclusive_cpus=0) for container in pod.init_containers
+    )
+    containers = tuple(replace(container, exclusive_cpus=0) for container in pod.containers)
+    return replace(
+        pod,
+        exclusive_cpus=0,
+        containers=containers,
+        init_containers=init_containers,
+        all_containers=init_containers + containers,
+    )
+
+
 def _changed(
-    known: Resources, pod: Pod, change: Callable[[objects.Claim], objects.Claim]
+    resources: Resources, pod: Pod, change: Callable[[objects.Claim], objects.Claim]
 ) -> Resources:
     """Return the resources with the pod's claims changed."""
 
-    def of(claims: tuple[objects.Claim, ...], names: set[str]) -> tuple[objects.Claim, ...]:
+    def changed_claims(
+        claims: tuple[objects.Claim, ...], names: set[str]
+    ) -> tuple[objects.Claim, ...]:
         return tuple(
-            change(one) if one.name in names and one.allocated is None else one for one in claims
+            change(claim) if claim.name in names and claim.allocated is None else claim
+            for claim in claims
         )
 
-    asked = pod.constraints.claims
+    pod_claims = pod.constraints.claims
+    claim_names = {pod_claim.claim for pod_claim in pod_claims}
+    template_names = {pod_claim.template for pod_claim in pod_claims if not pod_claim.claim}
     return replace(
-        known,
-        claims=of(known.claims, {one.claim for one in asked}),
-        templates=of(known.templates, {one.template for one in asked if not one.claim}),
+        resources,
+        claims=changed_claims(resources.claims, claim_names),
+        templates=changed_claims(resources.templates, template_names),
     )
 
 
@@ -736,15 +897,16 @@ def _constrained(
 
 
 def _selecting(selector: objects.Selector, claim: objects.Claim) -> objects.Claim:
-    return _each(claim, lambda one: changed(one, selectors=(*one.selectors, selector)))
+    return _each(claim, lambda way: changed(way, selectors=(*way.selectors, selector)))
 
 
 def _at_most(count: int, claim: objects.Claim) -> objects.Claim:
-    return _each(claim, lambda one: changed(one, count=min(one.wanted, count)))
+    return _each(claim, lambda way: changed(way, count=min(way.wanted, count)))
 
 
 def _each(
     claim: objects.Claim, change: Callable[[objects.Subrequest], objects.Subrequest]
 ) -> objects.Claim:
     """Return a claim with each way to serve each request changed."""
-    return changed(claim, requests=tuple(all_ways(one, change) for one in claim.requests))
+    requests = tuple(all_ways(request, change) for request in claim.requests)
+    return changed(claim, requests=requests)

@@ -13,7 +13,7 @@ from alignup.records import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from alignup.claims.objects import Device, NodeSelector, Slice
+    from alignup.claims.objects import Device, NodeSelector, Slice, Term
     from alignup.claims.scheduler_gates import Gates
     from alignup.kubernetes.node_fit import NodeObject
 
@@ -44,157 +44,186 @@ def gather_pools(slices: Sequence[Slice], node: NodeObject, gates: Gates) -> lis
     """Return the pools that a node reaches, in order."""
     is_stable = gates.allocator == "stable"
 
-    def is_hoisted(one: Slice) -> bool:
-        return gates.is_before_37 and bool(one.shared_counters)
+    def is_hoisted(part: Slice) -> bool:
+        return gates.is_before_37 and bool(part.shared_counters)
 
     # the node's own slices come first; 1.36 takes the counters of a pool wherever they are
-    near = (
-        slices
-        if is_stable
-        else sorted(slices, key=lambda one: not one.node_name or is_hoisted(one))
-    )
-    found: dict[tuple[str, str], list[Slice]] = {}
-    for one in near:
-        if _is_hidden(one, gates) or not _is_near(
-            one, node, is_stable=is_stable, is_old=gates.is_before_37
+    ordered = slices
+    if not is_stable:
+        ordered = sorted(slices, key=lambda part: not part.node_name or is_hoisted(part))
+
+    by_pool: dict[tuple[str, str], list[Slice]] = {}
+    for part in ordered:
+        if _is_hidden(part, gates) or not _is_near(
+            part, node, is_stable=is_stable, is_old=gates.is_before_37
         ):
             continue
 
-        parts = found.setdefault((one.driver, one.pool.name), [])
-        if parts and one.pool.generation < parts[0].pool.generation:
+        parts = by_pool.setdefault((part.driver, part.pool.name), [])
+        if parts and part.pool.generation < parts[0].pool.generation:
             continue
-        if parts and one.pool.generation > parts[0].pool.generation:
+        if parts and part.pool.generation > parts[0].pool.generation:
             parts.clear()
-        parts.append(one)
 
-    pools = [
-        pool
-        for key, parts in found.items()
-        if (pool := _pool(key, parts, slices, gates)) is not None
-    ]
+        parts.append(part)
+
+    pools = []
+    for key, parts in by_pool.items():
+        pool = _pool(key, parts, slices, gates)
+        if pool is not None:
+            pools.append(pool)
+
     if not is_stable:
         pools.sort(key=lambda pool: (_binds(pool), pool.driver.encode(), pool.name.encode()))
 
     return pools
 
 
-def _is_hidden(one: Slice, gates: Gates) -> bool:
-    if not gates.partitionable_devices and (
-        one.per_device_node_selection is not None or one.shared_counters
-    ):
+def _is_hidden(part: Slice, gates: Gates) -> bool:
+    is_partitioned = part.per_device_node_selection is not None or bool(part.shared_counters)
+    if is_partitioned and not gates.partitionable_devices:
         return True
-    return one.uses_compatibility_groups and not gates.is_before_37
+
+    return part.uses_compatibility_groups and not gates.is_before_37
 
 
-def _is_near(one: Slice, node: NodeObject, *, is_stable: bool, is_old: bool) -> bool:
-    if (is_stable or is_old) and one.shared_counters:
+def _is_near(part: Slice, node: NodeObject, *, is_stable: bool, is_old: bool) -> bool:
+    if (is_stable or is_old) and part.shared_counters:
         return True
-    if one.node_name or one.all_nodes or one.node_selector is not None:
-        return is_for(one, node)
-    return bool(one.per_device_node_selection) and any(
-        is_for(device, node) for device in one.devices
-    )
+    if part.node_name or part.all_nodes or part.node_selector is not None:
+        return is_for(part, node)
+    if not part.per_device_node_selection:
+        return False
+
+    return any(is_for(device, node) for device in part.devices)
 
 
 def _pool(
     key: tuple[str, str], near: list[Slice], slices: Sequence[Slice], gates: Gates
 ) -> PoolOnNode | None:
     """Return a pool of the slices that the node sees; None: a newer generation takes its place."""
-    generation, wanted = near[0].pool.generation, near[0].pool.resource_slice_count
+    generation = near[0].pool.generation
+    slice_count = near[0].pool.resource_slice_count
     whole = near
-    if len(near) != wanted:
-        mine = [one for one in slices if (one.driver, one.pool.name) == key]
-        if any(one.pool.generation > generation for one in mine):
+    if len(near) != slice_count:
+        of_pool = [part for part in slices if (part.driver, part.pool.name) == key]
+        if any(part.pool.generation > generation for part in of_pool):
             return None
-        whole = [one for one in mine if one.pool.generation == generation]
+
+        whole = [part for part in of_pool if part.pool.generation == generation]
         if not gates.is_before_37:
-            whole = [one for one in whole if not one.uses_compatibility_groups]
-        if len(whole) != wanted:
+            whole = [part for part in whole if not part.uses_compatibility_groups]
+        if len(whole) != slice_count:
             return PoolOnNode(*key, is_incomplete=True)
 
     if gates.allocator != "stable":
-        near = sorted(near, key=lambda one: one.name.encode())
+        near = sorted(near, key=lambda part: part.name.encode())
 
-    names = {one.name for one in near}
-    far = [one for one in whole if one.name not in names] if len(near) < len(whole) else []
+    far: list[Slice] = []
+    if len(near) < len(whole):
+        near_names = {part.name for part in near}
+        far = [part for part in whole if part.name not in near_names]
+
     splits = gates.partitionable_devices
-    here = tuple(one for one in near if not (splits and one.shared_counters))
-    elsewhere = tuple(one for one in far if not (splits and one.shared_counters))
-    counters, invalid = _counters((*near, *far), here, elsewhere) if splits else ({}, "")
-    twice = _first_twice(device.name for one in here for device in one.devices)
-    invalid = f"duplicate device name {twice}" if twice else invalid
+    with_devices = tuple(part for part in near if not (splits and part.shared_counters))
+    elsewhere = tuple(part for part in far if not (splits and part.shared_counters))
+    counters: dict[str, dict[str, int]] = {}
+    invalid = ""
+    if splits:
+        counters, invalid = _counters((*near, *far), with_devices, elsewhere)
+
+    twice = _first_twice(device.name for part in with_devices for device in part.devices)
+    if twice:
+        invalid = f"duplicate device name {twice}"
     if invalid:
         return PoolOnNode(*key, invalid=invalid)
 
-    flat = tuple(
-        (shared, name, value)
-        for shared, values in counters.items()
-        for name, value in values.items()
+    values = tuple(
+        (counter_set, name, value)
+        for counter_set, by_name in counters.items()
+        for name, value in by_name.items()
     )
-    return PoolOnNode(*key, slices=here, elsewhere=elsewhere, counters=flat)
+    return PoolOnNode(*key, slices=with_devices, elsewhere=elsewhere, counters=values)
 
 
 def _first_twice(names: Iterable[str]) -> str:
     """Return the first name that comes a second time; empty: none does."""
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for name in names:
-        if name in seen:
+        if name in earlier:
             return name
-        seen.add(name)
+
+        earlier.add(name)
+
     return ""
 
 
 def _counters(
-    slices: tuple[Slice, ...], here: tuple[Slice, ...], elsewhere: tuple[Slice, ...]
+    slices: tuple[Slice, ...], with_devices: tuple[Slice, ...], elsewhere: tuple[Slice, ...]
 ) -> tuple[dict[str, dict[str, int]], str]:
-    """Return the counters of a pool by set, and what is wrong with them or their use; empty: nothing."""
-    shared = [one for part in slices for one in part.shared_counters]
-    if twice := _first_twice(one.name for one in shared):
+    """Return the counters of a pool by set, and what is wrong with them or their use, or nothing.
+
+    Args:
+        slices: all of the pool.
+        with_devices: those with devices for the node.
+        elsewhere: those with devices for other nodes.
+    """
+    counter_sets = [counter_set for part in slices for counter_set in part.shared_counters]
+    twice = _first_twice(counter_set.name for counter_set in counter_sets)
+    if twice:
         return {}, f"duplicate counter set name {twice}"
 
-    counters: dict[str, dict[str, int]] = {
-        one.name: {name: counter.value for name, counter in one.counters.items()} for one in shared
-    }
-    for use in [
-        use
-        for one in (*here, *elsewhere)
-        for device in one.devices
-        for use in device.consumes_counters
-    ]:
+    counters: dict[str, dict[str, int]] = {}
+    for counter_set in counter_sets:
+        counters[counter_set.name] = {
+            name: counter.value for name, counter in counter_set.counters.items()
+        }
+
+    devices = [device for part in (*with_devices, *elsewhere) for device in part.devices]
+    for use in (use for device in devices for use in device.consumes_counters):
         if use.counter_set not in counters:
             return {}, f"counter set {use.counter_set} not found"
-        if missing := use.counters.keys() - counters[use.counter_set].keys():
+
+        missing = use.counters.keys() - counters[use.counter_set].keys()
+        if missing:
             return {}, f"counter {min(missing)} not found in counter set {use.counter_set}"
 
     return counters, ""
 
 
 def _binds(pool: PoolOnNode) -> bool:
-    return any(
-        device.binding_conditions is not None for one in pool.slices for device in one.devices
-    )
+    devices = (device for part in pool.slices for device in part.devices)
+    return any(device.binding_conditions is not None for device in devices)
 
 
 def is_for(owner: Slice | Device, node: NodeObject) -> bool:
     """Return whether a slice, or a device that selects nodes itself, is for a node."""
     if owner.node_name:
         return owner.node_name == node.name
-    return owner.all_nodes or (
-        owner.node_selector is not None and selects(owner.node_selector, node)
-    )
+    if owner.all_nodes:
+        return True
+
+    return owner.node_selector is not None and selects(owner.node_selector, node)
 
 
 def selects(selector: NodeSelector, node: NodeObject) -> bool:
     """Return whether a selector matches a node."""
-    return any(
-        all(
-            meets(node.labels.get(one.key), one.operator, one.values)
-            for one in term.match_expressions
-        )
-        and all(
-            one.key == FIELD_NAME and meets(node.name, one.operator, one.values)
-            for one in term.match_fields
-        )
-        for term in selector.node_selector_terms
-        if term.match_expressions or term.match_fields
-    )
+    return any(_holds(term, node) for term in selector.node_selector_terms)
+
+
+def _holds(term: Term, node: NodeObject) -> bool:
+    """Return whether a term has conditions, and a node meets them all."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+
+    for label in term.match_expressions:
+        if not meets(node.labels.get(label.key), label.operator, label.values):
+            return False
+
+    for node_field in term.match_fields:
+        if node_field.key != FIELD_NAME:
+            return False
+        if not meets(node.name, node_field.operator, node_field.values):
+            return False
+
+    return True

@@ -55,22 +55,29 @@ class Resources(Record):
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def __add__(self, other: Resources) -> Resources:
+    def __add__(self, more: Resources) -> Resources:
         return Resources(
-            *(getattr(self, name) + getattr(other, name) for name in self.__match_args__)
+            *(getattr(self, name) + getattr(more, name) for name in self.__match_args__)
         )
 
     def __post_init__(self) -> None:
         pools: dict[tuple[str, str], list[Slice]] = {}
-        for one in self.slices:
-            pools.setdefault((one.driver, one.pool.name), []).append(one)
+        for part in self.slices:
+            pools.setdefault((part.driver, part.pool.name), []).append(part)
+
         for parts in pools.values():
-            names = {"" if one.shared_counters else one.node_name for one in parts}
-            for name in ("",) if "" in names else names:
+            names = {"" if part.shared_counters else part.node_name for part in parts}
+            if "" in names:
+                names = {""}
+
+            for name in names:
                 self.by_node.setdefault(name, []).extend(parts)
 
     def slices_near(self, node: str) -> tuple[Slice, ...]:
-        """Return all slices of the pools that a node may reach; those of other nodes are many, and decide nothing."""
+        """Return all slices of the pools that a node may reach.
+
+        Those of other nodes are many, and decide nothing.
+        """
         return (*self.by_node.get("", ()), *self.by_node.get(node, ()))
 
     @property
@@ -80,13 +87,14 @@ class Resources(Record):
         Raises:
             InputError: they are of none or of several.
         """
-        names = sorted({one.node_name for one in self.slices if one.node_name})
+        names = sorted({part.node_name for part in self.slices if part.node_name})
         if len(names) != 1:
-            some = ", ".join(names[:5]) or "no node"
+            first_names = ", ".join(names[:5]) or "no node"
             raise InputError(
                 "expected the name of a node, or ResourceSlices of one node only; these are of "
-                f"{some}"
+                f"{first_names}"
             )
+
         return NodeObject(names[0], {"kubernetes.io/hostname": names[0]})
 
 
@@ -148,31 +156,26 @@ def resources_of(documents: Sequence[object], source: str) -> Resources:
     Raises:
         InputError: an object is malformed.
     """
-    found: dict[str, list[Any]] = {kind: [] for kind in (*_READERS, "Pod")}
+    objects: dict[str, list[Any]] = {kind: [] for kind in (*_READERS, "Pod")}
     for place, document in _objects(documents, source):
         kind = document.get("kind")
-        spec = document.get("spec")
-        if (
-            kind == "DeviceTaintRule"
-            and isinstance(spec, Mapping)
-            and spec.get("deviceSelector") is not None
-        ):
-            warn(f"the DeviceTaintRule at {place} is ignored: put its taint into the devices")
-
-        if kind == "Pod":
+        if kind == "DeviceTaintRule":
+            spec = document.get("spec")
+            if isinstance(spec, Mapping) and spec.get("deviceSelector") is not None:
+                warn(f"the DeviceTaintRule at {place} is ignored: put its taint into the devices")
+        elif kind == "Pod":
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", IGNORED_CLAIMS)
-                found[kind].append(read_pod(document, place))
+                objects[kind].append(read_pod(document, place))
         elif isinstance(kind, str) and kind in _READERS:
-            version = document.get("apiVersion")
-            if version not in [f"{_GROUP}{one}" for one in _VERSIONS]:
-                raise InputError.at(
-                    f"{place}.apiVersion", f"{_GROUP}{' or '.join(_VERSIONS)}", version
-                )
+            api_version = document.get("apiVersion")
+            if api_version not in [f"{_GROUP}{version}" for version in _VERSIONS]:
+                expected = f"{_GROUP}{' or '.join(_VERSIONS)}"
+                raise InputError.at(f"{place}.apiVersion", expected, api_version)
 
-            found[kind].append(_READERS[kind](document, place))
+            objects[kind].append(_READERS[kind](document, place))
 
-    return Resources(*map(tuple, found.values()))
+    return Resources(*map(tuple, objects.values()))
 
 
 def _objects(documents: Sequence[object], source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -182,21 +185,21 @@ def _objects(documents: Sequence[object], source: str) -> Iterator[tuple[str, Ma
             continue
         if not isinstance(document, Mapping):
             raise InputError.at(place, "an object of Kubernetes", document)
+
         kind = document.get("kind")
         if not isinstance(kind, str) or not kind.endswith("List"):
             yield place, document
             continue
 
-        # kubectl leaves these out of the items of a typed list
-        typed = (
-            {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
-            if kind != "List"
-            else {}
-        )
-        for index, item in enumerate(
-            decode(document.get("items") or [], list[dict[str, Any]], f"items of {place}")
-        ):
-            yield f"items[{index}] of {place}", {**typed, **item}
+        shared_keys: dict[str, Any] = {}
+        if kind != "List":
+            # kubectl leaves these out of the items of a typed list
+            shared_keys["kind"] = kind.removesuffix("List")
+            shared_keys["apiVersion"] = document.get("apiVersion")
+
+        items = decode(document.get("items") or [], list[dict[str, Any]], f"items of {place}")
+        for index, item in enumerate(items):
+            yield f"items[{index}] of {place}", {**shared_keys, **item}
 
 
 def _object(document: object, place: str) -> _Object:
@@ -205,10 +208,11 @@ def _object(document: object, place: str) -> _Object:
     Raises:
         InputError: it is malformed.
     """
-    found = decode(without_nulls(document), _Object, place, own=Amount)
-    if not found.name:
-        raise InputError.at(f"{place}: metadata.name", "a name", found.name)
-    return found
+    named_object = decode(without_nulls(document), _Object, place, own=Amount)
+    if not named_object.name:
+        raise InputError.at(f"{place}: metadata.name", "a name", named_object.name)
+
+    return named_object
 
 
 def read_slice(document: object, place: str) -> Slice:
@@ -217,21 +221,22 @@ def read_slice(document: object, place: str) -> Slice:
     Raises:
         InputError: it is malformed.
     """
-    found = _object(document, place)
-    devices = found.spec.get("devices", [])
+    named_object = _object(document, place)
+    devices = named_object.spec.get("devices", [])
     if isinstance(devices, list):
         # v1beta1 has what a device is made of under a key of its own
-        devices = [
-            {**one, **one["basic"]} if _has_mapping(one, "basic") else one for one in devices
-        ]
+        devices = [_without_basic(device) for device in devices]
 
-    return decode(
-        {**found.spec, "devices": devices, "name": found.name}, Slice, f"{place}: spec", own=Amount
-    )
+    fields = {**named_object.spec, "devices": devices, "name": named_object.name}
+    return decode(fields, Slice, f"{place}: spec", own=Amount)
 
 
-def _has_mapping(record: object, key: str) -> bool:
-    return isinstance(record, Mapping) and isinstance(record.get(key), Mapping)
+def _without_basic(device: object) -> object:
+    """Return a device with what is under its key `basic`, if anything, beside its name."""
+    if not isinstance(device, Mapping) or not isinstance(device.get("basic"), Mapping):
+        return device
+
+    return {**device, **device["basic"]}
 
 
 def read_class(document: object, place: str) -> DeviceClass:
@@ -240,8 +245,8 @@ def read_class(document: object, place: str) -> DeviceClass:
     Raises:
         InputError: it is malformed.
     """
-    found = _object(document, place)
-    return decode({**found.spec, "name": found.name}, DeviceClass, f"{place}: spec")
+    named_object = _object(document, place)
+    return decode({**named_object.spec, "name": named_object.name}, DeviceClass, f"{place}: spec")
 
 
 def read_claim(document: object, place: str) -> Claim:
@@ -253,39 +258,40 @@ def read_claim(document: object, place: str) -> Claim:
     return _claim(_object(document, place), place)
 
 
-def _claim(found: _Object, place: str) -> Claim:
-    asked = found.spec.get("devices", {})
-    if isinstance(asked, Mapping) and isinstance(asked.get("requests"), list):
-        # v1beta1 has what is asked for beside the name
-        requests = [
-            {
-                "name": one.get("name"),
-                "exactly": {key: value for key, value in one.items() if key != "name"},
-            }
-            if isinstance(one, Mapping) and not {"exactly", "firstAvailable"} & one.keys()
-            else one
-            for one in asked["requests"]
-        ]
-        asked = {**asked, "requests": requests}
+def _claim(named_object: _Object, place: str) -> Claim:
+    spec = named_object.spec.get("devices", {})
+    if isinstance(spec, Mapping) and isinstance(spec.get("requests"), list):
+        spec = {**spec, "requests": [_with_exactly(request) for request in spec["requests"]]}
 
-    devices = decode(asked, _Devices, f"{place}: spec.devices", own=Amount)
-    allocation = found.status.allocation
-    return Claim(
-        found.name,
-        found.metadata.namespace,
+    devices = decode(spec, _Devices, f"{place}: spec.devices", own=Amount)
+    claim = Claim(
+        named_object.name,
+        named_object.metadata.namespace,
         devices.requests,
         devices.constraints,
-        None if allocation is None else allocation.devices.results,
-        None if allocation is None else allocation.node_selector,
     )
+    allocation = named_object.status.allocation
+    if allocation is None:
+        return claim
+
+    return msgspec.structs.replace(
+        claim, allocated=allocation.devices.results, allocated_nodes=allocation.node_selector
+    )
+
+
+def _with_exactly(request: object) -> object:
+    """Return a request as v1 has it: v1beta1 has what is asked for beside the name."""
+    if not isinstance(request, Mapping) or {"exactly", "firstAvailable"} & request.keys():
+        return request
+
+    exactly = {key: value for key, value in request.items() if key != "name"}
+    return {"name": request.get("name"), "exactly": exactly}
 
 
 def _template(document: object, place: str) -> Claim:
-    found = _object(document, place)
-    return _claim(
-        _Object(found.metadata, decode(found.spec, _Object, f"{place}: spec").spec),
-        f"{place}: spec",
-    )
+    template = _object(document, place)
+    spec = decode(template.spec, _Object, f"{place}: spec").spec
+    return _claim(_Object(template.metadata, spec), f"{place}: spec")
 
 
 # In the order of the fields of `Resources`.
@@ -301,46 +307,56 @@ def without_nulls(value: Any, depth: int = 0) -> Any:
     """Return a document without keys whose value is null, which mean the same as absent ones."""
     if depth > _DEEPEST:
         raise InputError(f"expected an object of at most {_DEEPEST} levels, got more")
+
     if isinstance(value, Mapping):
         return {
             key: without_nulls(inner, depth + 1)
             for key, inner in value.items()
             if inner is not None
         }
-    return (
-        [without_nulls(inner, depth + 1) for inner in value] if isinstance(value, list) else value
-    )
+    if isinstance(value, list):
+        return [without_nulls(inner, depth + 1) for inner in value]
+
+    return value
 
 
 def claims_of_pod(pod: Pod, resources: Resources) -> tuple[Claim, ...]:
-    """Return the claims of a pod, in its order: those that it names, and those that its templates make.
+    """Return the claims of a pod, in its order.
+
+    They are those that it names, and those that its templates make.
 
     Raises:
         InputError: a claim or template is not among the resources.
     """
     claims = []
-    for number, one in enumerate(pod.constraints.claims):
-        name, known, kind = one.claim, resources.claims, "ResourceClaim"
-        if not name:
-            name, known, kind = one.template, resources.templates, "ResourceClaimTemplate"
+    for number, pod_claim in enumerate(pod.constraints.claims):
         where = f"the pod: spec.resourceClaims[{number}]"
-        if not name:
-            raise InputError.at(where, "resourceClaimName or resourceClaimTemplateName", one.name)
-        claim = next(
-            (
-                it
-                for it in known
-                if it.name == name and (it.namespace or "default") == pod.namespace
-            ),
-            None,
-        )
-        if claim is None:
-            raise InputError(
-                f"expected the {kind} {name!r} among the resources, which is missing ({where})"
+        if pod_claim.claim:
+            claims.append(_named(pod_claim.claim, pod, resources.claims, "ResourceClaim", where))
+        elif pod_claim.template:
+            template = _named(
+                pod_claim.template, pod, resources.templates, "ResourceClaimTemplate", where
+            )
+            name = f"{pod.name}-{pod_claim.name}"
+            claims.append(msgspec.structs.replace(template, name=name))
+        else:
+            raise InputError.at(
+                where, "resourceClaimName or resourceClaimTemplateName", pod_claim.name
             )
 
-        claims.append(
-            claim if one.claim else msgspec.structs.replace(claim, name=f"{pod.name}-{one.name}")
-        )
-
     return tuple(claims)
+
+
+def _named(name: str, pod: Pod, claims: Sequence[Claim], kind: str, where: str) -> Claim:
+    """Return the claim or template of a name in the namespace of a pod.
+
+    Raises:
+        InputError: there is none.
+    """
+    for claim in claims:
+        if claim.name == name and (claim.namespace or "default") == pod.namespace:
+            return claim
+
+    raise InputError(
+        f"expected the {kind} {name!r} among the resources, which is missing ({where})"
+    )

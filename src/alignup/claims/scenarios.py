@@ -45,7 +45,7 @@ class _Selector(msgspec.Struct, rename="camel"):
 
 
 def answer_scenario(line: object, place: str) -> dict[str, Any]:
-    """Return the answer to a scenario: `name`, `result`, `ms`, and with an error `error` and `class`.
+    """Return the answer to a scenario: `name`, `result`, `ms`; with an error `error` and `class`.
 
     Raises:
         InputError: the scenario is malformed.
@@ -53,14 +53,23 @@ def answer_scenario(line: object, place: str) -> dict[str, Any]:
     wire = decode(without_nulls(line), _Scenario, place)
     gates = gates_of(wire.release, wire.features)
     node = node_object({"kind": "Node", **wire.node}, f"{place}: node")
-    slices = [read_slice(one, f"{place}: slices[{index}]") for index, one in enumerate(wire.slices)]
+    slices = [
+        read_slice(document, f"{place}: slices[{index}]")
+        for index, document in enumerate(wire.slices)
+    ]
     classes = [
-        read_class(one, f"{place}: classes[{index}]") for index, one in enumerate(wire.classes)
+        read_class(document, f"{place}: classes[{index}]")
+        for index, document in enumerate(wire.classes)
     ]
-    claims = [read_claim(one, f"{place}: claims[{index}]") for index, one in enumerate(wire.claims)]
+    claims = [
+        read_claim(document, f"{place}: claims[{index}]")
+        for index, document in enumerate(wire.claims)
+    ]
     allocated = [
-        read_claim(one, f"{place}: allocated[{index}]") for index, one in enumerate(wire.allocated)
+        read_claim(document, f"{place}: allocated[{index}]")
+        for index, document in enumerate(wire.allocated)
     ]
+
     answer: dict[str, Any] = {"name": wire.name, "result": None}
     start = time.perf_counter()
     try:
@@ -76,23 +85,25 @@ def answer_of(claims: Sequence[Claim] | None) -> list[dict[str, Any]] | None:
     """Return allocated claims as plain objects."""
     if claims is None:
         return None
-    found = []
+
+    answers = []
     for claim in claims:
-        one: dict[str, Any] = {
-            "claim": str(claim),
-            "devices": [_device(device) for device in claim.allocated or ()],
-        }
+        devices = [_device(device) for device in claim.allocated or ()]
+        answer: dict[str, Any] = {"claim": str(claim), "devices": devices}
         if claim.allocated_nodes is not None:
-            one["nodeSelector"] = _plain(claim.allocated_nodes)
-        found.append(one)
-    return found
+            answer["nodeSelector"] = _plain(claim.allocated_nodes)
+
+        answers.append(answer)
+
+    return answers
 
 
 def _device(device: Allocated) -> dict[str, Any]:
-    found: dict[str, Any] = {"request": device.request, **_plain(device)}
-    if found.pop("shareID", None):
-        found["shared"] = True
-    return found
+    answer: dict[str, Any] = {"request": device.request, **_plain(device)}
+    if answer.pop("shareID", None):
+        answer["shared"] = True
+
+    return answer
 
 
 def _plain(value: Wire) -> Any:
@@ -104,11 +115,15 @@ def quantity_text(amount: int) -> str:
     for suffix, unit in (("", 10**9), ("m", 10**6), ("u", 10**3)):
         if amount % unit == 0:
             return f"{amount // unit}{suffix}"
+
     return f"{amount}n"
 
 
 def answer_selector(line: object, place: str) -> Mapping[str, Any]:
-    """Return `name`, one of `match`, `error`, `compileError` and `notUnderstood`, and of the first two the `cost`.
+    """Return the answer to a question about a selector.
+
+    It has `name`, one of `match`, `error`, `compileError` and `notUnderstood`, and with the first
+    two `cost`.
 
     Raises:
         InputError: the question is malformed.
@@ -119,6 +134,7 @@ def answer_selector(line: object, place: str) -> Mapping[str, Any]:
     try:
         if isinstance(program, Exception):
             raise program
+
         match, cost = program.matches(variables_of(wire.driver, device))
     except CompileError as error:
         return {"name": wire.name, "compileError": str(error)}

@@ -61,39 +61,49 @@ def gates_of(release: str = NEWEST, features: Mapping[str, bool] | None = None) 
     if release not in RELEASES:
         raise InputError.at("release", f"one of {', '.join(RELEASES)}", release)
 
-    known = release_of(KubeletVersion(int(release[2:]))).gates
-    is_set = {name: stage.is_on for name, stage in known.items() if name.startswith("DRA")} | dict(
-        features or {}
-    )
+    stages = release_of(KubeletVersion(int(release[2:]))).gates
+    is_set = {name: stage.is_on for name, stage in stages.items() if name.startswith("DRA")}
+    is_set.update(features or {})
 
     def is_on(name: str) -> bool:
         return is_set.get(name, False)
 
-    # devices of 1.36 say otherwise how they count, in fields that 1.37 has given up
-    for name in (*_UNSUPPORTED, *((NODE_RESOURCES,) if release != NEWEST else ())):
+    unsupported = list(_UNSUPPORTED)
+    if release != NEWEST:
+        # devices of 1.36 say otherwise how they count, in fields that 1.37 has given up
+        unsupported.append(NODE_RESOURCES)
+
+    for name in unsupported:
         if is_on(name):
             raise InputError(
                 f"the rules of the feature gate {name} are not modelled: switch it off"
             )
 
-    old = release == "1.36"
+    is_36 = release == "1.36"
     binding = is_on("DRADeviceBindingConditions") and is_on("DRAResourceClaimDeviceStatus")
+    consumable = is_on("DRAConsumableCapacity")
+    fractional = is_on("DRAFractionalCapacityRange") and not is_36
     lists = is_on("DRAListTypeAttributes")
     # kube-scheduler 1.36 gives the gate to its selectors, and not to the allocator
-    experimental = lists and not old
-    fractional = is_on("DRAFractionalCapacityRange") and not old
-    newer = binding or is_on("DRAConsumableCapacity") or fractional
+    list_attributes = lists and not is_36
+    if list_attributes:
+        allocator = "experimental"
+    elif binding or consumable or fractional:
+        allocator = "incubating"
+    else:
+        allocator = "stable"
+
     return Gates(
         admin_access=is_on("DRAAdminAccess"),
         prioritized_list=is_on("DRAPrioritizedList"),
         partitionable_devices=is_on("DRAPartitionableDevices"),
         device_taints=is_on("DRADeviceTaints"),
         binding_conditions=binding,
-        consumable_capacity=is_on("DRAConsumableCapacity"),
+        consumable_capacity=consumable,
         fractional_ranges=fractional,
-        list_attributes=experimental,
-        list_selectors=lists or not old,
-        allocator="experimental" if experimental else "incubating" if newer else "stable",
-        is_before_37=old,
+        list_attributes=list_attributes,
+        list_selectors=lists or not is_36,
+        allocator=allocator,
+        is_before_37=is_36,
         node_resources=is_on(NODE_RESOURCES),
     )
