@@ -16,7 +16,8 @@ from alignup.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 ROOMS = "benches|cython|docs|src|tests"
-PAGES = ("docs/architecture.md", "CONTRIBUTING.md")
+MAP = "docs/dev/architecture.md"
+PAGES = (MAP, "docs/dev/kernels.md", "docs/dev/kubelet.md", "CONTRIBUTING.md")
 
 
 def named_in(page: str) -> set[str]:
@@ -49,7 +50,7 @@ def folders_in(text: str) -> set[Path]:
 def test_files_that_are_named_alone_are_in_a_folder_named_before() -> None:
     """In the same section of the map, up to the end of the row or paragraph that names the file."""
     lost = []
-    for section in re.split(r"^#{2,3} ", (ROOT / PAGES[0]).read_text("utf-8"), flags=re.MULTILINE):
+    for section in re.split(r"^#{2,3} ", (ROOT / MAP).read_text("utf-8"), flags=re.MULTILINE):
         folders: set[Path] = set()
         for block in re.split(r"\n\n|\n(?=[-|\d])", section):
             folders |= folders_in(block)
@@ -60,17 +61,18 @@ def test_files_that_are_named_alone_are_in_a_folder_named_before() -> None:
     assert lost == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_room_of_the_package_is_on_the_map(page: str) -> None:
-    """The architecture page leaves out no folder of the package; the other page leads to it."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    if page != PAGES[0]:
-        assert PAGES[0] in text
-        return
-    rooms = {path.name for path in (ROOT / "src" / "alignup").iterdir() if path.is_dir()} - {
-        "__pycache__"
-    }
+def test_every_room_of_the_package_is_on_the_map() -> None:
+    """The map leaves out no folder of the package."""
+    text = (ROOT / MAP).read_text(encoding="utf-8")
+    folders = {path.name for path in (ROOT / "src" / "alignup").iterdir() if path.is_dir()}
+    rooms = folders - {"__pycache__"}
     assert [room for room in sorted(rooms) if f"src/alignup/{room}" not in text] == []
+
+
+def test_a_newcomer_is_led_to_each_page_for_developers() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names = [f"docs/dev/{path.name}" for path in (ROOT / "docs" / "dev").glob("*.md")]
+    assert [name for name in sorted(names) if name not in page] == []
 
 
 def test_the_support_page_names_the_interpreters_that_wheels_are_built_for() -> None:
