@@ -103,7 +103,9 @@ class _Allocated(msgspec.Struct):
 
 
 def read_allocated(data: bytes, source: str = "allocated_pods_state") -> dict[str, Any]:
-    """Return by uid what a kubelet has allocated to each pod that it has admitted and not removed yet.
+    """Return by uid what a kubelet has allocated to each pod.
+
+    Of those that it has admitted and not removed yet.
 
     Args:
         data: its own file (`pkg/kubelet/allocation/state/checkpoint.go`).
@@ -116,8 +118,8 @@ def read_allocated(data: bytes, source: str = "allocated_pods_state") -> dict[st
     if checksum_of(f"(string){wire.data}") != wire.checksum:
         raise InputError(f"expected another checksum than {wire.checksum} at {source}")
 
-    told: object = decode_json(wire.data, "the JSON of allocated resources", f"data in {source}")
-    return decode(told, _Entries, f"data in {source}").entries
+    plain: object = decode_json(wire.data, "the JSON of allocated resources", f"data in {source}")
+    return decode(plain, _Entries, f"data in {source}").entries
 
 
 class _Entries(msgspec.Struct):
@@ -125,25 +127,35 @@ class _Entries(msgspec.Struct):
 
 
 def with_allocated(pod: Pod, entry: Any) -> Pod:
-    """Return a pod with the CPU and memory that its kubelet has allocated, be it less than it now requests.
+    """Return a pod with the CPU and memory that its kubelet has allocated.
+
+    They may be less than it now requests.
 
     Raises:
         InputError: the entry is not one of this pod.
     """
     if not isinstance(entry, dict):
         return pod
+
     containers = {
-        name: _amounts(one) for name, one in (entry.get("ContainerResources") or {}).items()
+        name: _amounts(resources)
+        for name, resources in (entry.get("ContainerResources") or {}).items()
     }
     whole = entry.get("PodLevelResources") if source_of(pod).raw_pod else None
     return resized_pod(pod, containers, whole and _amounts(whole))
 
 
 def allocated_containers(entry: Any) -> set[str]:
-    """Return the containers of a pod to which its kubelet has allocated something, which are all but most init ones."""
+    """Return the containers of a pod to which its kubelet has allocated something.
+
+    These are all but most init ones.
+    """
+    if not isinstance(entry, dict):
+        return set()
+
     # 1.32 has the containers alone
-    found = entry.get("ContainerResources", entry) if isinstance(entry, dict) else {}
-    return set(found) if isinstance(found, dict) else set()
+    containers = entry.get("ContainerResources", entry)
+    return set(containers) if isinstance(containers, dict) else set()
 
 
 def _amounts(resources: Any) -> dict[str, Any]:
@@ -207,7 +219,7 @@ class KubeletNode(Record):
 def read_kubelet_node(
     root: str | os.PathLike[str] = "/", **options: Unpack[KubeletOptions]
 ) -> Node:
-    """Return the node of a kubelet: its machine and configuration, and its pods with what they hold.
+    """Return the node of a kubelet: machine and configuration, and its pods with what they hold.
 
     >>> from alignup import read_kubelet_node
     >>> node = read_kubelet_node("node.tar.xz", kubelet_version="1.36")    # doctest: +SKIP
@@ -255,6 +267,7 @@ def machine_of(files: NodeFiles) -> Machine:
             f"{missing}; --machine FILE gives it, or `tar czf FILE -C / sys/devices/system` packs "
             "it"
         )
+
     return describe(kernel)
 
 
@@ -281,20 +294,20 @@ def read_records(
     if pods is not None:
         pods = _of_one_node(pods, node_object, files.place(PODS))
 
-    told = (
-        options.get("kubelet_version")
-        or (node_object.kubelet_version if node_object else None)
-        or NEWEST
-    )
-    version = parse_version(told)
+    release = options.get("kubelet_version")
+    if not release and node_object is not None:
+        release = node_object.kubelet_version
+    release = release or NEWEST
+    version = parse_version(release)
+
     allocated = _allocated(files)
     if pods is not None and allocated is not None:
-        pods = tuple(_with_allocated(one, allocated.get(one.pod.uid)) for one in pods)
+        pods = tuple(_with_allocated(pod, allocated.get(pod.pod.uid)) for pod in pods)
 
     ids = {
-        identity: (one.pod.uid, name)
-        for one in pods or ()
-        for identity, name in one.container_ids.items()
+        identity: (document.pod.uid, name)
+        for document in pods or ()
+        for identity, name in document.container_ids.items()
     }
     if state_of is None:
         state = read_state(files, version).named(ids)
@@ -318,31 +331,37 @@ def read_records(
         allocatable,
         node_object,
         allocated,
-        newer_release(told),
+        newer_release(release),
     )
 
 
 def _allocated(files: NodeFiles) -> dict[str, Any] | None:
-    """Return what is allocated to all admitted pods, as kubelets keep it that resize pods; None: this one does not."""
+    """Return what is allocated to all admitted pods, as kubelets keep it that resize pods.
+
+    None: this one does not.
+    """
     try:
-        found: dict[str, Any] | None = _read(files, ALLOCATED, read_allocated)
+        allocated: dict[str, Any] | None = _read(files, ALLOCATED, read_allocated)
     except InputError as error:
         warn(f"what was allocated to pods is not known: {error}")
         return None
-    return found
+
+    return allocated
 
 
-def _with_allocated(one: PodDocument, entry: Any) -> PodDocument:
+def _with_allocated(document: PodDocument, entry: Any) -> PodDocument:
     """Return a pod with what its kubelet has allocated to it, while a resize waits."""
     with suppress(InputError, AttributeError, TypeError):  # an entry of another shape
-        return replace(one, pod=with_allocated(one.pod, entry))
-    return one
+        return replace(document, pod=with_allocated(document.pod, entry))
+    return document
 
 
 def _read(files: NodeFiles, path: str, read: Any) -> Any:
     """Return what a file says; None: there is no such file."""
     data = files.read(path)
-    return None if data is None else read(data, files.place(path))
+    if data is None:
+        return None
+    return read(data, files.place(path))
 
 
 def _of_one_node(
@@ -353,9 +372,10 @@ def _of_one_node(
     Raises:
         InputError: they are bound to several nodes, and the Node's name is not known.
     """
-    names = sorted({one.node_name for one in pods if one.node_name})
     if node is not None and node.name:
-        return tuple(one for one in pods if one.node_name in {"", node.name})
+        return tuple(pod for pod in pods if pod.node_name in {"", node.name})
+
+    names = sorted({pod.node_name for pod in pods if pod.node_name})
     if len(names) > 1:
         raise InputError.at(
             place, "pods of one node, or a node.json beside them that names it", names
@@ -375,16 +395,19 @@ def make_node(
     """
     config = config_of(records, machine)
     _check_policies(records, config)
-    reported = devices if devices is not None else _devices(records)
-    node = Node(machine, config, reported, node_object=records.node_object)
+    if devices is None:
+        devices = _devices(records)
+    node = Node(machine, config, devices, node_object=records.node_object)
+
     active = _active(records)
     stale = _stale(records, active)
-    dropped = {(uid, name) for uid, names in stale.items() for name in names}
-    state = records.state.without(
-        lambda uid, name: (
-            (uid, name) in dropped if name else active is not None and uid not in active
-        )
-    )
+
+    def is_stale(uid: str, name: str | None) -> bool:
+        if name:
+            return name in stale.get(uid, ())
+        return active is not None and uid not in active
+
+    state = records.state.without(is_stale)
     restore(node, state, [pod.read_as(config.profile.pods) for pod in _pods(records, state)])
     return KubeletNode(node, records)
 
@@ -413,29 +436,27 @@ def config_of(records: NodeRecords, machine: Machine | None) -> KubeletConfig:
 
 def _guessed_fields(records: NodeRecords, machine: Machine | None) -> dict[str, Any]:
     """Return the fields that state files and answers tell."""
-    found: dict[str, Any] = {}
-    if records.state.cpu is not None and records.state.cpu.policy:
-        found["cpuManagerPolicy"] = records.state.cpu.policy
+    fields: dict[str, Any] = {}
+    cpu = records.state.cpu
+    if cpu is not None and cpu.policy:
+        fields["cpuManagerPolicy"] = cpu.policy
         if records.allocatable is not None and machine is not None:
-            found["reservedSystemCPUs"] = str(
-                CPUSet.from_int(machine.cpus & ~int(records.allocatable.cpus))
-            )
+            reserved = CPUSet.from_int(machine.cpus & ~int(records.allocatable.cpus))
+            fields["reservedSystemCPUs"] = str(reserved)
 
     memory = records.state.memory
     if memory is not None and memory.policy == "Static":
-        found["memoryManagerPolicy"] = memory.policy
-        kept = {
-            one: {k: node.table(k).system_reserved for k in memory.types}
-            for one, node in memory.nodes.items()
-        }
-        limits = {
-            one: {k: size for k, size in sizes.items() if size} for one, sizes in kept.items()
-        }
-        found["reservedMemory"] = [
-            {"numaNode": one, "limits": some} for one, some in limits.items() if some
-        ]
+        fields["memoryManagerPolicy"] = memory.policy
+        reservations = []
+        for numa_id, node in memory.nodes.items():
+            sizes = {kind: node.table(kind).system_reserved for kind in memory.types}
+            limits = {kind: size for kind, size in sizes.items() if size}
+            if limits:
+                reservations.append({"numaNode": numa_id, "limits": limits})
 
-    return found
+        fields["reservedMemory"] = reservations
+
+    return fields
 
 
 def _check_policies(records: NodeRecords, config: KubeletConfig) -> None:
@@ -444,71 +465,97 @@ def _check_policies(records: NodeRecords, config: KubeletConfig) -> None:
     Raises:
         ConfigError: one is of another policy; a kubelet would not start.
     """
-    state = records.state
-    for name, one, policy in (
-        ("cpu_manager_state", state.cpu, config.cpu_manager_policy),
-        ("memory_manager_state", state.memory, config.memory_manager_policy),
-    ):
-        if one is not None and one.policy != policy and (one.policy or policy != "None"):
+    managers = (
+        ("cpu_manager_state", records.state.cpu, config.cpu_manager_policy),
+        ("memory_manager_state", records.state.memory, config.memory_manager_policy),
+    )
+
+    for name, state, policy in managers:
+        if state is None:
+            if policy in {"static", "Static"}:
+                warn(
+                    f"no {name} at {records.files.source}: assuming that no container holds any of "
+                    "it"
+                )
+        elif state.policy != policy and (state.policy or policy != "None"):
             raise ConfigError.at(
                 records.files.place(f"{KUBELET}/{name}"),
                 f"the policy {policy} of the configuration",
-                one.policy,
+                state.policy,
             )
-
-        if one is None and policy in {"static", "Static"}:
-            warn(f"no {name} at {records.files.source}: assuming that no container holds any of it")
 
 
 def _active(records: NodeRecords) -> Mapping[str, Sequence[str]] | None:
-    """Return by uid the containers of the pods that can hold something; None: it is not known which these are."""
+    """Return by uid the containers of the pods that can hold something.
+
+    None: it is not known which these are.
+    """
     if records.pods is not None:
-        # a pod that has failed holds what it has until it is terminated; PodResources lists it so
-        # long
-        ends = records.version.minor >= _LISTS_ACTIVE_PODS
-        holding = {
-            (pod.namespace, pod.name) for pod in records.listed or () if ends or pod.holds_something
-        }
-        there = [
-            one
-            for one in records.pods
-            if not one.has_ended or (one.pod.namespace, one.pod.name) in holding
-        ]
-        return {
-            one.pod.uid: [container.name for container in one.pod.all_containers] for one in there
-        }
+        return _active_by_manifests(records, records.pods)
+    if records.listed is not None:
+        return _active_by_answer(records, records.listed)
 
-    containers = records.state.containers()
-    if records.listed is None:
-        if containers:
-            missing = f"neither pods.json nor PodResources answers at {records.files.source}"
-            warn(f"{missing}: uids stand for names, and pods that are gone count too")
+    if records.state.containers():
+        missing = f"neither pods.json nor PodResources answers at {records.files.source}"
+        warn(f"{missing}: uids stand for names, and pods that are gone count too")
 
-        return None
+    return None
 
-    known = pods_by_uid(records.state, records.listed, records.allocated or ())
+
+def _active_by_manifests(
+    records: NodeRecords, documents: Iterable[PodDocument]
+) -> dict[str, list[str]]:
+    """Return what `_active` does, where the pods of the node are known."""
+    # a pod that has failed holds what it has until it is terminated; PodResources lists it so long
+    lists_active_pods = records.version.minor >= _LISTS_ACTIVE_PODS
+    holding = {
+        (pod.namespace, pod.name)
+        for pod in records.listed or ()
+        if lists_active_pods or pod.holds_something
+    }
+
+    return {
+        document.pod.uid: [container.name for container in document.pod.all_containers]
+        for document in documents
+        if not document.has_ended or (document.pod.namespace, document.pod.name) in holding
+    }
+
+
+def _active_by_answer(
+    records: NodeRecords, listed: Iterable[PodResources]
+) -> dict[str, Sequence[str]]:
+    """Return what `_active` does, where only the answer to List says which pods there are."""
+    pods = pods_by_uid(records.state, listed, records.allocated or ())
+    names = {(pod.namespace, pod.name) for pod in pods.values()}
+
     # init containers are not in the answer: a pod where they alone hold something is in it without
     # holdings
-    names = {(pod.namespace, pod.name) for pod in known.values()}
-    quiet = [
-        one
-        for one in records.listed
-        if not one.holds_something and (one.namespace, one.name) not in names
-    ]
-    told, silent = (
-        [{one.name for one in pod.containers} for pod in some] for some in (records.listed, quiet)
-    )
+    containers_of_listed = []
+    containers_of_silent = []
+    for pod in listed:
+        containers = {container.name for container in pod.containers}
+        containers_of_listed.append(containers)
+        if not pod.holds_something and (pod.namespace, pod.name) not in names:
+            containers_of_silent.append(containers)
 
-    def may_be_listed(uid: str, found: Sequence[str]) -> bool:
+    def may_be_listed(uid: str, holding: Sequence[str]) -> bool:
         if records.allocated is None:
-            return bool(silent) and all(some.isdisjoint(found) for some in told)
+            return bool(containers_of_silent) and all(
+                containers.isdisjoint(holding) for containers in containers_of_listed
+            )
+
         # the file keeps pods that are gone until the next one is admitted, but has the names that
         # the answer has
         admitted = allocated_containers(records.allocated.get(uid))
-        return any(some <= admitted and some.isdisjoint(found) for some in silent)
+        return any(
+            containers <= admitted and containers.isdisjoint(holding)
+            for containers in containers_of_silent
+        )
 
     return {
-        uid: found for uid, found in containers.items() if uid in known or may_be_listed(uid, found)
+        uid: holding
+        for uid, holding in records.state.containers().items()
+        if uid in pods or may_be_listed(uid, holding)
     }
 
 
@@ -520,14 +567,17 @@ def stale_entries(records: NodeRecords) -> dict[str, list[str]]:
 def _stale(
     records: NodeRecords, active: Mapping[str, Sequence[str]] | None
 ) -> dict[str, list[str]]:
-    """Return by pod uid the containers that are in the state files and not among the active ones."""
+    """Return by pod uid the containers in the state files that are not among the active ones."""
     if active is None:
         return {}
-    holding = records.state.containers().items()
-    found = {
-        uid: [name for name in names if name not in active.get(uid, ())] for uid, names in holding
-    }
-    return {uid: names for uid, names in found.items() if names}
+
+    stale = {}
+    for uid, holding in records.state.containers().items():
+        names = [name for name in holding if name not in active.get(uid, ())]
+        if names:
+            stale[uid] = names
+
+    return stale
 
 
 def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
@@ -535,58 +585,66 @@ def _devices(records: NodeRecords) -> dict[str, tuple[Device, ...]]:
     checkpoint = records.state.devices
     if records.allocatable is not None:
         # a resource that is registered and has no healthy device is not in the answer
-        return {
-            **dict.fromkeys(checkpoint.registered if checkpoint else (), ()),
-            **records.allocatable.devices,
-        }
+        without_devices = dict.fromkeys(checkpoint.registered if checkpoint else (), ())
+        return {**without_devices, **records.allocatable.devices}
 
     if checkpoint is None:
         return {}
 
-    held = devices_near(
+    held_devices = devices_near(
         (entry.resource, identity, {numa_id} - {NO_NUMA_NODE})
         for entry in checkpoint.entries
         for numa_id, ids in entry.devices.items()
         for identity in ids
     )
-    known_devices = {
-        (resource, one.id): one for resource, devices in held.items() for one in devices
+    devices_by_id = {
+        (resource, device.id): device
+        for resource, devices in held_devices.items()
+        for device in devices
     }
+
     registered = {
         (resource, identity) for resource, ids in checkpoint.registered.items() for identity in ids
     }
-    unknown = registered - known_devices.keys()
+    unknown = registered - devices_by_id.keys()
     if unknown:
         missing = f"no PodResources answer at {records.files.source}"
-        devices = f"the NUMA nodes of {len(unknown)} devices that nobody holds"
-        warn(f"{missing}: {devices} are not known, and they count as near none")
+        subject = f"the NUMA nodes of {len(unknown)} devices that nobody holds"
+        warn(f"{missing}: {subject} are not known, and they count as near none")
 
     return {
         resource: tuple(
-            known_devices.get((resource, one)) or Device(one, None) for one in sorted(ids)
+            devices_by_id.get((resource, identity)) or Device(identity, None)
+            for identity in sorted(ids)
         )
         for resource, ids in checkpoint.registered.items()
     }
 
 
 def _pods(records: NodeRecords, state: KubeletState) -> list[Pod]:
-    """Return the pods of the node: those of the manifests, and one for each uid that holds something."""
-    containers = state.containers()
-    found = [
-        one.pod
-        for one in records.pods or ()
-        if one.pod.uid in containers
-        or (not one.has_ended and (one.started or one.phase == "Running"))
-    ]
-    known = {pod.uid for pod in found}
-    named = pods_by_uid(state, records.listed or ()) if set(containers) - known else {}
-    for uid, names in containers.items():
-        if uid not in known:
-            told = named.get(uid)
-            namespace, name = (told.namespace, told.name) if told else ("", uid)
-            found.append(held_pod(uid, namespace, name, names, state))
+    """Return the pods of the node.
 
-    return found
+    They are those of the manifests, and one for each uid that holds something.
+    """
+    containers = state.containers()
+    pods = [
+        document.pod
+        for document in records.pods or ()
+        if document.pod.uid in containers
+        or (not document.has_ended and (document.started or document.phase == "Running"))
+    ]
+
+    nameless = containers.keys() - {pod.uid for pod in pods}
+    if nameless:
+        answers = pods_by_uid(state, records.listed or ())
+        for uid, names in containers.items():
+            if uid in nameless:
+                namespace, name = "", uid
+                if uid in answers:
+                    namespace, name = answers[uid].namespace, answers[uid].name
+                pods.append(held_pod(uid, namespace, name, names, state))
+
+    return pods
 
 
 class KubeletOptions(TypedDict, total=False):
@@ -626,42 +684,54 @@ def pods_by_uid(
     """
     waiting: dict[frozenset[_Holding], list[PodResources]] = {}
     for pod in pods:
-        told = [_holding(one.name, one.cpus, one.memory, one.devices) for one in pod.containers]
-        key = frozenset(filter(None, told))
+        listed = [
+            _holding(container.name, container.cpus, container.memory, container.devices)
+            for container in pod.containers
+        ]
+        holdings = frozenset(filter(None, listed))
         if pod.cpus or pod.memory:
-            key = _as_whole(pod.cpus, pod.memory, key)
-        if key:
-            waiting.setdefault(key, []).append(pod)
+            holdings = _as_whole(pod.cpus, pod.memory, holdings)
+        if holdings:
+            waiting.setdefault(holdings, []).append(pod)
 
+    matches = {}
     devices = state.device_ids()
-    found = {}
-    for uid, names in sorted(state.containers().items(), key=lambda one: one[0] not in first):
+    containers = state.containers()
+    for uid in sorted(containers, key=lambda uid: uid not in first):
         written = [
             _holding(
                 name, state.cpus(uid, name), state.blocks(uid, name), devices.get((uid, name), {})
             )
-            for name in names
+            for name in containers[uid]
         ]
         holdings = frozenset(filter(None, written))
-        # init containers are not in the answers
-        candidates = (
-            [holdings] if holdings in waiting else [key for key in waiting if key < holdings]
-        )
+
+        candidates = [holdings]
+        if holdings not in waiting:  # init containers are not in the answers
+            candidates = [fewer for fewer in waiting if fewer < holdings]
         if state.is_whole(uid):
             candidates.insert(0, _as_whole(*state.whole(uid), holdings))
-        fitting = next((key for key in candidates if waiting.get(key)), None)
-        if fitting is not None:
-            found[uid] = waiting[fitting].pop(0)
 
-    return found
+        for candidate in candidates:
+            if waiting.get(candidate):
+                matches[uid] = waiting[candidate].pop(0)
+                break
+
+    return matches
 
 
 def _as_whole(
     cpus: Iterable[int], memory: Iterable[MemoryBlock], holdings: Iterable[_Holding]
 ) -> frozenset[_Holding]:
-    """Return the form of a pod that has CPUs or memory as a whole: these, and its containers' devices."""
-    devices = {(name, 0, (), held) for name, _, _, held in holdings if held}
-    return frozenset({*filter(None, [_holding("", CPUSet(cpus), memory, {})]), *devices})
+    """Return the form of a pod that has CPUs or memory as a whole.
+
+    It is these, and its containers' devices.
+    """
+    form: set[_Holding] = {(name, 0, (), devices) for name, _, _, devices in holdings if devices}
+    whole = _holding("", CPUSet(cpus), memory, {})
+    if whole is not None:
+        form.add(whole)
+    return frozenset(form)
 
 
 def _holding(
@@ -671,9 +741,13 @@ def _holding(
     devices: Mapping[str, tuple[str, ...]],
 ) -> _Holding | None:
     """Return what a container holds in a form that can be compared; None: nothing."""
-    blocks = tuple(sorted((one.type, tuple(sorted(one.numa_nodes)), one.size) for one in memory))
-    held = tuple(sorted((resource, ids) for resource, ids in devices.items() if ids))
-    return (name, int(cpus or 0), blocks, held) if cpus or blocks or held else None
+    blocks = tuple(
+        sorted((block.type, tuple(sorted(block.numa_nodes)), block.size) for block in memory)
+    )
+    held_ids = tuple(sorted((resource, ids) for resource, ids in devices.items() if ids))
+    if not (cpus or blocks or held_ids):
+        return None
+    return name, int(cpus or 0), blocks, held_ids
 
 
 def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
@@ -687,17 +761,16 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
     Raises:
         InputError: the state is not one of this machine or configuration.
     """
-    names = {pod.uid: pod.namespaced_name for pod in pods}
     if node.cpu is not None and state.cpu is not None:
-        held = {
+        of_containers = {
             uid: {name: int(cpus) for name, cpus in containers.items()}
             for uid, containers in state.cpu.entries.items()
         }
-        node.cpu.restore(
-            held, int(state.cpu.shared), {uid: int(cpus) for uid, cpus in state.cpu.pods.items()}
-        )
+        of_pods = {uid: int(cpus) for uid, cpus in state.cpu.pods.items()}
+        node.cpu.restore(of_containers, int(state.cpu.shared), of_pods)
 
     if node.memory is not None and state.memory is not None and state.memory.nodes:
+        names = {pod.uid: pod.namespaced_name for pod in pods}
         restored = restored_memory(
             state.memory, node.machine.numa_node_ids, names, node.memory.allocatable
         )
@@ -713,7 +786,10 @@ def restore(node: Node, state: KubeletState, pods: Sequence[Pod]) -> None:
 
 
 def _gone(node: Node, checkpoint: DeviceCheckpoint) -> dict[str, tuple[Device, ...]]:
-    """Return the devices that containers hold and no plugin reports, near the NUMA nodes that the file tells."""
+    """Return the devices that containers hold and no plugin reports.
+
+    They are near the NUMA nodes that the file tells.
+    """
     return devices_near(
         (entry.resource, identity, {numa_id} & {*node.machine.numa_node_ids})
         for entry in checkpoint.entries
@@ -724,7 +800,7 @@ def _gone(node: Node, checkpoint: DeviceCheckpoint) -> dict[str, tuple[Device, .
 
 
 def restored_memory(
-    state: MemoryState, ids: Sequence[int], names: Mapping[str, str], known: Iterable[str] = ()
+    state: MemoryState, ids: Sequence[int], names: Mapping[str, str], types: Iterable[str] = ()
 ) -> RestoredMemory:
     """Return a memory manager's state by the positions of NUMA nodes.
 
@@ -732,7 +808,7 @@ def restored_memory(
         state: what the memory manager has written.
         ids: the kernel ids of the machine's NUMA nodes.
         names: by pod uid, the pod's name in messages.
-        known: further types of memory that the machine has; the kubelet has nothing of them to
+        types: further types of memory that the machine has; the kubelet has nothing of them to
             give.
 
     Raises:
@@ -744,60 +820,72 @@ def restored_memory(
         )
 
     position = {numa_id: index for index, numa_id in enumerate(ids)}
-    present, types = set(ids), set(state.types)
+    present_ids, present_types = set(ids), set(state.types)
+    blocks_on: Counter[int] = Counter()
     for (uid, _), block in _blocks(state):
         if (
-            not present.issuperset(block.numa_nodes)
+            not present_ids.issuperset(block.numa_nodes)
             or not block.numa_nodes
-            or block.type not in types
+            or block.type not in present_types
         ):
-            told = (block.numa_nodes, block.type)
-            raise InputError.at(f"entries of {uid}", "memory of the machine's NUMA nodes", told)
+            written = (block.numa_nodes, block.type)
+            raise InputError.at(f"entries of {uid}", "memory of the machine's NUMA nodes", written)
+        blocks_on.update(block.numa_nodes)
 
-    cells = [
-        [one for one in state.nodes[numa_id].cells or (numa_id,) if one in position]
-        for numa_id in ids
-    ]
-    blocks_on = Counter(numa_id for _, block in _blocks(state) for numa_id in block.numa_nodes)
-    kinds = sorted({*state.types, *known})
+    nodes = [state.nodes[numa_id] for numa_id in ids]
+    groups = []
+    for numa_id, node in zip(ids, nodes, strict=True):
+        cells = {cell for cell in node.cells or (numa_id,) if cell in position}
+        groups.append(sum(1 << position[cell] for cell in cells))
+
+    kinds = sorted({*state.types, *types})
     return RestoredMemory(
-        {
-            kind: tuple(state.nodes[numa_id].table(kind).allocatable for numa_id in ids)
-            for kind in kinds
-        },
-        {kind: tuple(state.nodes[numa_id].table(kind).free for numa_id in ids) for kind in kinds},
+        {kind: tuple(node.table(kind).allocatable for node in nodes) for kind in kinds},
+        {kind: tuple(node.table(kind).free for node in nodes) for kind in kinds},
         _shares(state, position),
-        [sum(1 << position[one] for one in set(cell)) for cell in cells],
-        [max(0, state.nodes[numa_id].assignments - blocks_on[numa_id]) for numa_id in ids],
+        groups,
+        [
+            max(0, node.assignments - blocks_on[numa_id])
+            for numa_id, node in zip(ids, nodes, strict=True)
+        ],
         names,
     )
 
 
 def _blocks(state: MemoryState) -> Iterator[tuple[tuple[str, str], MemoryBlock]]:
-    """Yield by pod uid and container the blocks that count; under "" those of pods with memory as a whole."""
-    for uid, containers in {
-        **state.entries,
-        **{uid: {"": blocks} for uid, blocks in state.pods.items()},
-    }.items():
-        yield from (((uid, name), block) for name, blocks in containers.items() for block in blocks)
+    """Yield by pod uid and container the blocks that count.
+
+    Under the container "" are those of pods with memory as a whole.
+    """
+    of_pods = {uid: {"": blocks} for uid, blocks in state.pods.items()}
+    for uid, containers in {**state.entries, **of_pods}.items():
+        for name, blocks in containers.items():
+            for block in blocks:
+                yield (uid, name), block
 
 
 def _parts(
     state: MemoryState, pods: Sequence[Pod]
 ) -> dict[str, dict[str, tuple[bool, tuple[tuple[str, int], ...]]]]:
-    """Return of pods that have memory as a whole what each container has of it, and whether it ends early."""
-    ends = {
-        (pod.uid, one.name): one.is_init and not one.is_sidecar
+    """Return what containers have of the memory that their pods have as a whole.
+
+    By pod uid and container: whether it ends early, and its amounts by type.
+    """
+    end_early = {
+        (pod.uid, container.name)
         for pod in pods
-        for one in pod.all_containers
+        for container in pod.all_containers
+        if container.is_init and not container.is_sidecar
     }
-    return {
-        uid: {
-            name: (ends.get((uid, name), False), tuple((one.type, one.size) for one in blocks))
+
+    parts = {}
+    for uid in state.pods:
+        parts[uid] = {
+            name: ((uid, name) in end_early, tuple((block.type, block.size) for block in blocks))
             for name, blocks in state.entries.get(uid, {}).items()
         }
-        for uid in state.pods
-    }
+
+    return parts
 
 
 def _shares(
@@ -808,26 +896,27 @@ def _shares(
     The file says so only for containers of one node. Of the others it says the sum, and by node
     what all together hold; their bytes are dealt out so that both are met.
     """
-    left = {
+    undealt = {
         (kind, numa_id): node.table(kind).reserved
         for numa_id, node in state.nodes.items()
         for kind in state.types
     }
-    found: dict[tuple[str, str], dict[str, Mapping[int, int]]] = {}
+
+    shares: dict[tuple[str, str], dict[str, Mapping[int, int]]] = {}
     for key, block in sorted(_blocks(state), key=lambda entry: len(entry[1].numa_nodes)):
         missing = block.size
         parts = dict.fromkeys((position[numa_id] for numa_id in block.numa_nodes), 0)
         for numa_id in block.numa_nodes:
-            part = min(missing, left[block.type, numa_id])
-            left[block.type, numa_id] -= part
+            part = min(missing, undealt[block.type, numa_id])
+            undealt[block.type, numa_id] -= part
             parts[position[numa_id]] += part
             missing -= part
 
         # the kubelet can have taken another container's bytes for this one's when that was removed
         parts[position[block.numa_nodes[0]]] += missing
-        found.setdefault(key, {})[block.type] = parts
+        shares.setdefault(key, {})[block.type] = parts
 
-    return found
+    return shares
 
 
 def held_pod(
@@ -835,11 +924,18 @@ def held_pod(
 ) -> Pod:
     """Return a pod of which no manifest is known: its requests are what it holds."""
     devices = state.device_ids()
-    held = tuple(
-        _held_container(state, uid, one, devices.get((uid, one), {})) for one in containers
+
+    return Pod(
+        uid,
+        name,
+        namespace,
+        containers=tuple(
+            _held_container(state, uid, container, devices.get((uid, container), {}))
+            for container in containers
+        ),
+        qos=QOSClass.GUARANTEED,
+        pod_level=PodLevel.MANAGED if state.is_whole(uid) else PodLevel.IGNORED,
     )
-    level = PodLevel.MANAGED if state.is_whole(uid) else PodLevel.IGNORED
-    return Pod(uid, name, namespace, containers=held, qos=QOSClass.GUARANTEED, pod_level=level)
 
 
 def _held_container(
@@ -848,5 +944,11 @@ def _held_container(
     cpus = len(state.cpus(uid, name) or ())
     memory = tuple(sorted({block.type: block.size for block in state.blocks(uid, name)}.items()))
     counts = tuple(sorted((resource, len(ids)) for resource, ids in devices.items()))
-    amounts = {**({"cpu": 1000 * cpus} if cpus else {}), **dict(memory), **dict(counts)}
+
+    amounts: dict[str, int] = {}
+    if cpus:
+        amounts["cpu"] = 1000 * cpus
+    amounts.update(memory)
+    amounts.update(counts)
+
     return Container(name, amounts, amounts, exclusive_cpus=cpus, memory=memory, devices=counts)

@@ -1,7 +1,7 @@
-"""Verifies that running processes are placed as the state of their node says: affinity, memory, device files.
+"""Verifies that running processes are placed as the state of their node says.
 
-For containers of a kubelet and for leases alike. Where processes are is read in
-`alignup.kubelet.processes`.
+That is their affinity, their memory and the device files that they see. For containers of a kubelet
+and for leases alike. Where processes are is read in `alignup.kubelet.processes`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from alignup.records import Record
 from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from alignup.host.leases.record import LeaseRecord
@@ -68,50 +69,65 @@ class Misplaced(Record):
 
 
 def placements_of_kubelet(
-    found: KubeletNode, processes: Iterable[Process]
+    kubelet_node: KubeletNode, processes: Iterable[Process]
 ) -> dict[int, ExpectedPlacement]:
     """Return by process id the placement of each process that is in a container of the node.
 
     Args:
-        found: the node.
+        kubelet_node: the node.
         processes: all that run.
     """
-    documents = found.records.pods or ()
+    node = kubelet_node.node
+    documents = kubelet_node.records.pods or ()
     containers = {
-        key: (one.pod.uid, name) for one in documents for key, name in one.container_ids.items()
+        container_id: (document.pod.uid, name)
+        for document in documents
+        for container_id, name in document.container_ids.items()
     }
-    names = {pod.uid: pod for pod in found.node.pods}
-    files = _device_files(found)
+    pods = {pod.uid: pod for pod in node.pods}
+    files = _device_files(kubelet_node)
+
     placements: dict[int, ExpectedPlacement] = {}
     for process in processes:
         uid, container = containers.get(process.container_id, (process.pod_uid, ""))
-        pod = names.get(uid) or names.get(uid.replace("-", ""))  # a static pod's uid has no dashes
+        pod = pods.get(uid) or pods.get(uid.replace("-", ""))  # a static pod's uid has no dashes
         if pod is None:
             continue
+
         if not container and len(pod.all_containers) == 1:
             container = pod.all_containers[0].name
-        if container:
-            held = found.node.allocation(pod.uid, container)
-            cpus = found.node.shared_cpus if held.cpus is None else held.cpus
-            nodes = frozenset(numa_id for block in held.memory for numa_id in block.numa_nodes)
-            name, paths = f"{pod.namespaced_name}/{container}", files.get((pod.uid, container), ())
-            placements[process.pid] = ExpectedPlacement(
-                name, cpus, held.cpus is not None, nodes, device_files=paths
-            )
+        if not container:
+            continue
+
+        allocation = node.allocation(pod.uid, container)
+        placements[process.pid] = ExpectedPlacement(
+            name=f"{pod.namespaced_name}/{container}",
+            cpus=node.shared_cpus if allocation.cpus is None else allocation.cpus,
+            is_exclusive=allocation.cpus is not None,
+            numa_nodes=frozenset(
+                numa_id for block in allocation.memory for numa_id in block.numa_nodes
+            ),
+            device_files=files.get((pod.uid, container), ()),
+        )
 
     return placements
 
 
-def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return by pod uid and container the device files that plugins gave it; none without the extra `kubelet`."""
-    checkpoint = found.records.state.devices
+def _device_files(kubelet_node: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return by pod uid and container the device files that plugins gave it.
+
+    There are none without the extra `kubelet`.
+    """
+    checkpoint = kubelet_node.records.state.devices
     if checkpoint is None or not any(entry.response for entry in checkpoint.entries):
         return {}
 
     try:
         from google.protobuf.message import DecodeError  # noqa: PLC0415  # an extra
 
-        from alignup.kubelet.allocate_response_pb2 import AllocateResponse  # noqa: PLC0415  # an extra
+        from alignup.kubelet.allocate_response_pb2 import (  # noqa: PLC0415  # an extra
+            AllocateResponse,
+        )
     except ImportError:
         return {}
 
@@ -123,7 +139,7 @@ def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
         except DecodeError:  # as in the kubelet, such an answer has no device files
             continue
 
-        paths[key] = (*paths.get(key, ()), *(one.container_path for one in answer.devices))
+        paths[key] = (*paths.get(key, ()), *(file.container_path for file in answer.devices))
 
     return paths
 
@@ -131,7 +147,9 @@ def _device_files(found: KubeletNode) -> dict[tuple[str, str], tuple[str, ...]]:
 def placements_of_leases(
     leases: Iterable[LeaseRecord], processes: Iterable[Process]
 ) -> dict[int, ExpectedPlacement]:
-    """Return by process id the placement of each process of a lease, and of those that it has started.
+    """Return by process id the placement of each process of a lease.
+
+    Those that such a process has started have its placement.
 
     Args:
         leases: all there are.
@@ -139,19 +157,25 @@ def placements_of_leases(
     """
     placements = {}
     for lease in leases:
-        nodes = frozenset(share.numa_node for share in lease.memory)
-        cpus = lease.cpus or None
         placements[lease.process.pid] = ExpectedPlacement(
-            lease.name, cpus, True, nodes, must_be_confined=False
+            lease.name,
+            cpus=lease.cpus or None,
+            is_exclusive=True,
+            numa_nodes=frozenset(share.numa_node for share in lease.memory),
+            must_be_confined=False,
         )
 
     parents = {process.pid: process.parent for process in processes}
     for pid in parents:
-        line = [pid]
-        while line[-1] not in placements and parents.get(line[-1]) and len(line) <= len(parents):
-            line.append(parents[line[-1]])
-        if line[-1] in placements:
-            placements.update(dict.fromkeys(line, placements[line[-1]]))
+        ancestors = [pid]
+        while (
+            ancestors[-1] not in placements
+            and parents.get(ancestors[-1])
+            and len(ancestors) <= len(parents)
+        ):
+            ancestors.append(parents[ancestors[-1]])
+        if ancestors[-1] in placements:
+            placements.update(dict.fromkeys(ancestors, placements[ancestors[-1]]))
 
     return placements
 
@@ -175,34 +199,33 @@ def verify(
     """
     running = {process.pid: process for process in processes}
     for pid in pids:
-        if pid not in running or pid not in placements:
-            why = (
-                "does not run" if pid not in running else "belongs to no container and to no lease"
-            )
-            raise InputError(f"process {pid} {why}")
+        if pid not in running:
+            raise InputError(f"process {pid} does not run")
+        if pid not in placements:
+            raise InputError(f"process {pid} belongs to no container and to no lease")
 
     chosen = list(pids) or sorted(placements.keys() & running.keys())
-    return [one for pid in chosen for one in _misplaced(root, running[pid], placements[pid])]
+    faults: list[Misplaced] = []
+    for pid in chosen:
+        faults += _misplaced(root, running[pid], placements[pid])
+    return faults
 
 
 def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> Iterator[Misplaced]:
     """Yield what is wrong with one process."""
     who = f"process {process.pid} ({process.name})"
     if placement.cpus is not None and not process.cpus <= placement.cpus:
-        whose = (
-            f"has CPUs {placement.cpus} for itself"
-            if placement.is_exclusive
-            else f"shares CPUs {placement.cpus}"
-        )
         extra = CPUSet(process.cpus - placement.cpus)
-        yield Misplaced(
-            "cpus", process.pid, placement.name, f"{who} may run on CPUs {extra}, and {whose}"
-        )
+        allowance = f"shares CPUs {placement.cpus}"
+        if placement.is_exclusive:
+            allowance = f"has CPUs {placement.cpus} for itself"
+        text = f"{who} may run on CPUs {extra}, and {allowance}"
+        yield Misplaced("cpus", process.pid, placement.name, text)
 
     if not placement.numa_nodes:
         return
 
-    wanted = ",".join(map(str, sorted(placement.numa_nodes)))
+    numa_nodes = ",".join(map(str, sorted(placement.numa_nodes)))
     if (
         placement.must_be_confined
         and process.mems
@@ -210,7 +233,7 @@ def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> It
     ):
         text = (
             f"{who} may have memory of NUMA nodes {process.mems}, and its container has NUMA "
-            f"nodes {wanted}"
+            f"nodes {numa_nodes}"
         )
         yield Misplaced("mems", process.pid, placement.name, text)
 
@@ -223,22 +246,21 @@ def _misplaced(root: Path, process: Process, placement: ExpectedPlacement) -> It
         )
         text = (
             f"{who} has {where} of its {short_bytes(total)}, and should have all on NUMA nodes "
-            f"{wanted}"
+            f"{numa_nodes}"
         )
         yield Misplaced("memory", process.pid, placement.name, text)
 
     for path in placement.device_files:
         if not sees_device(root, process.pid, path):
-            yield Misplaced(
-                "device", process.pid, placement.name, f"{who} does not see the device file {path}"
-            )
+            text = f"{who} does not see the device file {path}"
+            yield Misplaced("device", process.pid, placement.name, text)
 
 
 # ---- this process itself
 
 
 def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return in JSON's types what this process is bound to, its PCI devices, and whether they go together.
+    """Return in JSON's types what this process is bound to, and whether its devices are near.
 
     Its devices are those that device plugins name in its environment, those of its network
     namespace, and the GPUs of NVIDIA whose device files it has. `aligned` is null where that is
@@ -254,52 +276,66 @@ def look_at_self(root: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     machine = read_sysfs(root)
     status = status_of(root / "proc/self")
     cpus = CPUSet.parse(status.get("Cpus_allowed_list", "")) & CPUSet.from_int(machine.cpus)
-    own = list(ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids))
-    known = {device.address: device.numa_node for device in machine.pci_devices}
-    only = machine.numa_node_ids[0] if len(machine.numa_nodes) == 1 else None
-    devices = [
-        {
-            "address": address,
-            "from": where,
-            "numaNode": known.get(address, only) if only is None else only,
-        }
-        for address, where in sorted(devices_of_self(root, environment).items())
-    ]
-    near = {one["numaNode"] for one in devices}
-    aligned: bool | None = len(own) == 1 and near <= {*own}
-    text = "aligned: all of it is on one NUMA node"
-    if not own or (len(own) == 1 and None in near and near <= {*own, None}):
-        missing = (
-            "the NUMA node of a device is not known" if own else "no CPU of a NUMA node may be used"
-        )
-        aligned, text = None, f"unknown: {missing}"
-    elif len(own) > 1:
-        text = f"not aligned: CPUs of {len(own)} NUMA nodes may be used"
-    elif not aligned:
-        text = "not aligned: a device is on another NUMA node than the CPUs"
+    numa_ids = list(ids_of(overlapping(machine.node_cpus, int(cpus)), machine.numa_node_ids))
 
-    mems = [*CPUSet.parse(status.get("Mems_allowed_list", ""))]
-    bound = {"cpus": str(cpus), "numaNodes": own, "memoryNumaNodes": mems, "devices": devices}
-    return {**bound, "aligned": aligned, "text": text}
+    origins = devices_of_self(root, environment)
+    near_ids: dict[str, int | None] = dict.fromkeys(origins)
+    if len(machine.numa_nodes) == 1:
+        near_ids = dict.fromkeys(origins, machine.numa_node_ids[0])
+    else:
+        near_ids |= {device.address: device.numa_node for device in machine.pci_devices}
+
+    devices = [
+        {"address": address, "from": origin, "numaNode": near_ids[address]}
+        for address, origin in sorted(origins.items())
+    ]
+    aligned, text = _alignment(numa_ids, {near_ids[address] for address in origins})
+    return {
+        "cpus": str(cpus),
+        "numaNodes": numa_ids,
+        "memoryNumaNodes": [*CPUSet.parse(status.get("Mems_allowed_list", ""))],
+        "devices": devices,
+        "aligned": aligned,
+        "text": text,
+    }
+
+
+def _alignment(
+    numa_ids: Sequence[int], device_ids: AbstractSet[int | None]
+) -> tuple[bool | None, str]:
+    """Return whether CPUs and devices are on one NUMA node, and that in words.
+
+    Args:
+        numa_ids: the NUMA nodes of the CPUs.
+        device_ids: those of the devices; None: that of a device is not known.
+    """
+    if not numa_ids:
+        return None, "unknown: no CPU of a NUMA node may be used"
+    if len(numa_ids) > 1:
+        return False, f"not aligned: CPUs of {len(numa_ids)} NUMA nodes may be used"
+    if device_ids - {*numa_ids, None}:
+        return False, "not aligned: a device is on another NUMA node than the CPUs"
+    if None in device_ids:
+        return None, "unknown: the NUMA node of a device is not known"
+    return True, "aligned: all of it is on one NUMA node"
 
 
 def devices_of_self(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the PCI addresses of the devices that this process was given, and what says so."""
-    told = [
-        (name, value.lower())
-        for name, value in environment.items()
-        if name.startswith(_DEVICE_VARIABLES)
-    ]
-    found = {address: name for name, value in told for address in _ADDRESS.findall(value)}
+    origins: dict[str, str] = {}
+    for name, value in environment.items():
+        if name.startswith(_DEVICE_VARIABLES):
+            origins |= dict.fromkeys(_ADDRESS.findall(value.lower()), name)
+
     for folder in ("net", "infiniband"):
         for link in sorted((root / "sys/class" / folder).glob("*/device")):
             address = link.resolve().name
             if _ADDRESS.fullmatch(address):
-                found.setdefault(address, f"{folder} {link.parent.name}")
+                origins.setdefault(address, f"{folder} {link.parent.name}")
 
     for information in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
         minor = re.search(r"Device Minor:\s*(\d+)", information.read_text("utf-8", "replace"))
         if minor and (root / f"dev/nvidia{minor[1]}").exists():
-            found.setdefault(information.parent.name.lower(), f"/dev/nvidia{minor[1]}")
+            origins.setdefault(information.parent.name.lower(), f"/dev/nvidia{minor[1]}")
 
-    return found
+    return origins

@@ -51,8 +51,8 @@ _KIND: Final = "NodeResourceTopology"
 _NODE_KIND: Final = "Node"
 _GROUP: Final = "topology.node.k8s.io"
 _LEGACY_NAMES: Final = {
-    f"{word}{level}": policy
-    for policy, word in (("none", "None"), *POLICY_NAMES.items())
+    f"{name}{level}": policy
+    for policy, name in (("none", "None"), *POLICY_NAMES.items())
     for level in ("", "ContainerLevel", "PodLevel")
 }
 
@@ -127,32 +127,34 @@ def read_topologies(
         InputError: something is no such object, or there is none.
     """
     documents, where = _opened(source)
-    found: list[Topology] = []
+    topologies: list[Topology] = []
     nodes: dict[str, NodeObject] = {}
     errors: list[InputError] = []
     with errors_in(where):
-        for one, place in _objects(documents):
+        for document, place in _objects(documents):
             try:
-                read = _object(one, place)
-                if isinstance(read, Topology):
-                    found.append(read)
+                record = _object(document, place)
+                if isinstance(record, Topology):
+                    topologies.append(record)
                 else:
-                    nodes[read.name] = read
+                    nodes[record.name] = record
             except InputError as error:
                 if not skip_bad:
                     raise
                 errors.append(error)
 
-        if errors and not found:
+        if errors and not topologies:
             raise errors[0]
 
     for complaint in errors:
         warn(f"an object is ignored: {complaint} in {where}")
 
-    if not found:
+    if not topologies:
         raise InputError(f"no {_KIND} in {where}")
 
-    return _with_releases(found, nodes, where) if nodes else found
+    if nodes:
+        return _with_releases(topologies, nodes, where)
+    return topologies
 
 
 def read_node_resource_topologies(
@@ -161,11 +163,11 @@ def read_node_resource_topologies(
     skip_bad: bool = False,
     kubelet_version: KubeletVersion | str | None = None,
 ) -> Cluster:
-    """Return the cluster that NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`) describe.
+    """Return the cluster that NodeResourceTopology objects describe.
 
-    They know amounts and nothing else, so whatever is admitted is an upper bound
-    (`Evaluation.exact`). They do not name the kubelet's release; Node objects among them do
-    (`status.nodeInfo.kubeletVersion`).
+    They are of version `topology.node.k8s.io/v1alpha2`. They know amounts and nothing else, so
+    whatever is admitted is an upper bound (`Evaluation.exact`). They do not name the kubelet's
+    release; Node objects among them do (`status.nodeInfo.kubeletVersion`).
 
     Args:
         source: A path, the text of YAML or JSON as bytes, a decoded object (a List too), or
@@ -177,15 +179,19 @@ def read_node_resource_topologies(
     Raises:
         InputError: something is no such object.
     """
-    found = read_topologies(source, skip_bad=skip_bad)
-    of_all = None if kubelet_version is None else parse_version(kubelet_version)
-    versions = [of_all or one.version or NEWEST for one in found]
-    known = {version: KubeletConfig(version=version).profile for version in set(versions)}
-    profiles = [known[version] for version in versions]
+    topologies = read_topologies(source, skip_bad=skip_bad)
+
+    versions = [topology.version or NEWEST for topology in topologies]
+    if kubelet_version is not None:
+        versions = [parse_version(kubelet_version)] * len(topologies)
+    by_version = {version: KubeletConfig(version=version).profile for version in set(versions)}
+    profiles = [by_version[version] for version in versions]
+
     rows = [
-        row_of_amounts(one.amounts, profile) for one, profile in zip(found, profiles, strict=True)
+        row_of_amounts(topology.amounts, profile)
+        for topology, profile in zip(topologies, profiles, strict=True)
     ]
-    return Cluster([one.name for one in found], rows, profiles=profiles)
+    return Cluster([topology.name for topology in topologies], rows, profiles=profiles)
 
 
 def read_amounts(data: Mapping[str, Any] | msgspec.Raw, name: str) -> NodeAmounts:
@@ -208,32 +214,34 @@ def _opened(
             return _documents(Path(where).read_bytes(), where), where
     if isinstance(source, bytes):
         return _documents(source, where), where
-    return ([source] if isinstance(source, Mapping) else source), where
+    if isinstance(source, Mapping):
+        return [source], where
+    return source, where
 
 
 def _with_releases(
-    found: list[Topology], nodes: Mapping[str, NodeObject], where: str
+    topologies: list[Topology], nodes: Mapping[str, NodeObject], where: str
 ) -> list[Topology]:
     """Return the nodes with the releases that their Node objects name.
 
     Raises:
         InputError: one of them is no version of a kubelet, or too old.
     """
-    alone = sorted(nodes.keys() - {one.name for one in found})
+    alone = sorted(nodes.keys() - {topology.name for topology in topologies})
     if alone:
         warn(f"Node objects without a {_KIND} are ignored: {', '.join(alone)} in {where}")
 
-    known: dict[str, KubeletVersion] = {}
+    parsed: dict[str, KubeletVersion] = {}
 
     def release(name: str) -> KubeletVersion | None:
         text = nodes[name].kubelet_version if name in nodes else None
         if text is None:
             return None
-        if text not in known:
-            known[text] = parse_version(text, f"status.nodeInfo.kubeletVersion of node {name}")
-        return known[text]
+        if text not in parsed:
+            parsed[text] = parse_version(text, f"status.nodeInfo.kubeletVersion of node {name}")
+        return parsed[text]
 
-    return [replace(one, version=release(one.name)) for one in found]
+    return [replace(topology, version=release(topology.name)) for topology in topologies]
 
 
 def read_topology(data: Mapping[str, Any] | msgspec.Raw, name: str) -> Topology:
@@ -242,19 +250,22 @@ def read_topology(data: Mapping[str, Any] | msgspec.Raw, name: str) -> Topology:
     Raises:
         InputError: it is no such object.
     """
-    found = _object(data, name)
-    if not isinstance(found, Topology):
+    topology = _object(data, name)
+    if not isinstance(topology, Topology):
         raise InputError.at(f"{name}, kind", _KIND, "Node")
-    return found
+    return topology
 
 
 def _documents(text: bytes, source: str) -> Iterable[Any]:
-    """Return the documents in a text; JSON, which cannot expand, may be as long as a large cluster makes it.
+    """Return the documents in a text.
 
-    Of a List there is what its objects say, so that never all of them lie about as plain objects.
+    JSON, which cannot expand, may be as long as a large cluster makes it. Of a List there is what
+    its objects say, so that never all of them lie about as plain objects.
     """
-    if (told := TopologyText().read_list(text)) is not None:
-        return [{"kind": "List", "items": told}]
+    items = TopologyText().read_list(text)
+    if items is not None:
+        return [{"kind": "List", "items": items}]
+
     with suppress(InputError):
         return [decode_json(text, "an object")]
     return read_documents(text, source)
@@ -265,6 +276,7 @@ def _objects(documents: Iterable[Any]) -> Iterable[tuple[Any, str]]:
     for number, document in enumerate(documents):
         if document is None:
             continue
+
         place = f"document {number + 1}"
         if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
             items = document.get("items")
@@ -281,8 +293,9 @@ def _object(data: Any, place: str) -> Topology | NodeObject:
         data = TopologyText().read_object(bytes(data)) or bytes(data)
 
     if isinstance(data, tuple):
-        name, count, legacy, words, columns, distances = data
-        policy, scope = _policy(name, legacy, zip(words[::2], words[1::2], strict=True))
+        name, count, legacy, attributes, columns, distances = data
+        pairs = zip(attributes[::2], attributes[1::2], strict=True)
+        policy, scope = _policy(name, legacy, pairs)
         return Topology(name, NodeAmounts(count, policy, scope, columns, distances))
 
     if isinstance(data, bytes):  # it is odd: that of plain objects says how
@@ -303,48 +316,52 @@ def _described(wire: _Object, place: str) -> Topology:
     if wire.api_version.split("/", maxsplit=1)[0] != _GROUP:
         raise InputError.at(f"{place}, apiVersion", f"{_GROUP}/v1alpha2", wire.api_version)
 
-    place = f"{place} ({wire.metadata.name})" if wire.metadata.name else place
+    name = wire.metadata.name
+    if not name:
+        raise InputError.at(place, "a name", name)
+
+    place = f"{place} ({name})"
     zones = numa_zones(wire.zones)
-    if not wire.metadata.name or not 1 <= len(zones) <= NUMA_NODE_LIMIT:
-        what = "1 to 64 zones of type Node" if wire.metadata.name else "a name"
-        raise InputError.at(place, what, len(zones) if wire.metadata.name else wire.metadata.name)
+    if not 1 <= len(zones) <= NUMA_NODE_LIMIT:
+        raise InputError.at(place, "1 to 64 zones of type Node", len(zones))
 
     legacy = wire.topology_policies[0] if wire.topology_policies else None
     attributes = map(attrgetter("name", "value"), wire.attributes or ())
-    policy, scope = _policy(wire.metadata.name, legacy, attributes)
-    columns, distances = columns_of(zones, place), distances_of(zones, place)
-    return Topology(wire.metadata.name, NodeAmounts(len(zones), policy, scope, columns, distances))
+    policy, scope = _policy(name, legacy, attributes)
+    columns = columns_of(zones, place)
+    distances = distances_of(zones, place)
+    return Topology(name, NodeAmounts(len(zones), policy, scope, columns, distances))
 
 
 def _policy(
     node: str, legacy: str | None, attributes: Iterable[tuple[str, str]]
 ) -> tuple[str, str]:
-    """Return policy and scope: attributes win over the older list of policies, unknown words count for nothing."""
+    """Return policy and scope.
+
+    Attributes win over the older list of policies, unknown values count for nothing.
+    """
     policy, scope = "none", "container"
     if legacy is not None:
-        known = _known(node, "policy", legacy, _LEGACY_NAMES, policy)
-        policy, scope = (
-            _LEGACY_NAMES.get(known, known),
-            "pod" if legacy.endswith("PodLevel") else scope,
-        )
+        value = _known_value(node, "policy", legacy, _LEGACY_NAMES, policy)
+        policy = _LEGACY_NAMES.get(value, value)
+        if legacy.endswith("PodLevel"):
+            scope = "pod"
 
     for name, value in attributes:
         if name == "topologyManagerPolicy":
-            policy = _known(node, "policy", value, TOPOLOGY_POLICIES, policy)
+            policy = _known_value(node, "policy", value, TOPOLOGY_POLICIES, policy)
         if name == "topologyManagerScope":
-            scope = _known(node, "scope", value, TOPOLOGY_SCOPES, scope)
+            scope = _known_value(node, "scope", value, TOPOLOGY_SCOPES, scope)
 
     return policy, scope
 
 
-def _known(node: str, what: str, word: str, words: Collection[str], otherwise: str) -> str:
-    """Return a word if it is known, or else what holds without it."""
-    if word in words:
-        return word
-    warn(
-        f"the topology {what} {word!r} of node {node} is unknown and ignored; {otherwise} is taken"
-    )
-    return otherwise
+def _known_value(node: str, kind: str, value: str, values: Collection[str], default: str) -> str:
+    """Return a value if it is known, or else what holds without it."""
+    if value in values:
+        return value
+    warn(f"the topology {kind} {value!r} of node {node} is unknown and ignored; {default} is taken")
+    return default
 
 
 # One resource of a zone: capacity, allocatable and available units.
@@ -389,18 +406,19 @@ def columns_of(zones: list[Zone], place: str) -> dict[str, Amounts]:
     Raises:
         InputError: a value is no amount, or is too large.
     """
-    found: dict[str, list[_Amounts]] = {}
+    by_resource: dict[str, list[_Amounts]] = {}
     for position, zone in enumerate(zones):
         for resource in zone.resources or ():
             name = resource.name
             if name in _NOT_ALIGNED:
                 continue
-            column = found.setdefault(name, [(0, 0, 0)] * len(zones))
-            column[position] = _amounts(resource, f"{place}, zone {zone.name}")
+
+            amounts = by_resource.setdefault(name, [(0, 0, 0)] * len(zones))
+            amounts[position] = _amounts(resource, f"{place}, zone {zone.name}")
 
     columns = {}
-    for name, column in sorted(found.items()):
-        capacity, allocatable, available = zip(*column, strict=True)
+    for name, amounts in sorted(by_resource.items()):
+        capacity, allocatable, available = zip(*amounts, strict=True)
         columns[name] = (capacity, allocatable, available)
 
     return columns
@@ -416,21 +434,26 @@ def _amounts(resource: _Resource, place: str) -> _Amounts:
 
     if allocatable is None:
         allocatable = capacity
+    if available is None:
+        available = allocatable
 
-    available = allocatable if available is None else available
-    whole = _units(capacity, place, resource.name)
-    given = whole if allocatable == capacity else _units(allocatable, place, resource.name)
-    return (
-        whole,
-        given,
-        given if available == allocatable else _units(available, place, resource.name),
-    )
+    # most amounts are equal, and are read once
+    capacity_units = _units(capacity, place, resource.name)
+    allocatable_units = capacity_units
+    if allocatable != capacity:
+        allocatable_units = _units(allocatable, place, resource.name)
+    free_units = allocatable_units
+    if available != allocatable:
+        free_units = _units(available, place, resource.name)
+
+    return capacity_units, allocatable_units, free_units
 
 
 def _units(value: object, place: str, name: str) -> int:
     """Return a quantity in whole units, at least 0."""
     if type(value) is str and value.isdigit() and value.isascii() and len(value) < _SHORT:
         return int(value)
+
     where = f"{place}, {name}"
     amount = whole_units(parse_quantity(value, where))
     if abs(amount) > _LARGEST_AMOUNT:
@@ -444,7 +467,7 @@ def distances_of(zones: list[Zone], place: str) -> tuple[tuple[int, ...], ...] |
     rows = []
     costs_known = False
     for zone in zones:
-        told = [cost.name for cost in zone.costs or ()]
+        neighbours = [cost.name for cost in zone.costs or ()]
         values = [cost.value for cost in zone.costs or ()]
         if values:
             costs_known = True
@@ -452,8 +475,8 @@ def distances_of(zones: list[Zone], place: str) -> tuple[tuple[int, ...], ...] |
                 wrong = next(value for value in values if not 0 <= value <= _LARGEST_COST)
                 raise InputError.at(place, f"costs from 0 to {_LARGEST_COST}", wrong)
 
-        if told != names:
-            costs = dict(zip(told, values, strict=True))
+        if neighbours != names:
+            costs = dict(zip(neighbours, values, strict=True))
             values = [costs.get(name, _UNKNOWN_DISTANCE) for name in names]
 
         rows.append(tuple(values))
@@ -470,7 +493,10 @@ def nodes_of(
         topologies: what the objects say.
         version: the release of all kubelets; None: what is known of each, or the newest known.
     """
-    return {one.name: node_of(one, version or one.version or NEWEST) for one in topologies}
+    return {
+        topology.name: node_of(topology, version or topology.version or NEWEST)
+        for topology in topologies
+    }
 
 
 def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
@@ -479,93 +505,105 @@ def node_of(topology: Topology, version: KubeletVersion = NEWEST) -> Node:
     Raises:
         InputError: the amounts are more than a machine can have.
     """
-    known = topology.amounts
-    machine, reserved_cpus = _machine(known)
-    for resource, (_, totals, _) in known.devices.items():
+    amounts = topology.amounts
+    machine, reserved_cpus = _machine(amounts)
+
+    inventory = {}
+    in_use = {}
+    for resource, (_, totals, free) in amounts.devices.items():
         if sum(totals) > _MOST_DEVICES:  # it may be counted in bytes
             raise InputError.at(
                 f"node {topology.name}, {resource}", f"at most {_MOST_DEVICES} devices", sum(totals)
             )
 
-    inventory = {
-        resource: tuple(
+        inventory[resource] = tuple(
             Device(f"zone-{zone}-{number}", (zone,))
             for zone, count in enumerate(totals)
             for number in range(count)
         )
-        for resource, (_, totals, _) in known.devices.items()
-    }
-    node = Node(machine, _config(known, reserved_cpus, version), inventory)
-    node.counts_use_as_reserved = True
-    taken = {
-        resource: [
+        in_use[resource] = [
             f"zone-{zone}-{number}"
-            for zone in range(known.numa_nodes)
+            for zone in range(amounts.numa_nodes)
             for number in range(totals[zone] - free[zone])
         ]
-        for resource, (_, totals, free) in known.devices.items()
-    }
-    if node.devices is not None and any(taken.values()):
-        node.devices.adopt(_IN_USE, _IN_USE, taken)
+
+    node = Node(machine, _config(amounts, reserved_cpus, version), inventory)
+    node.counts_use_as_reserved = True
+    if node.devices is not None and any(in_use.values()):
+        node.devices.adopt(_IN_USE, _IN_USE, in_use)
 
     return node
 
 
-def _machine(known: NodeAmounts) -> tuple[Machine, CPUSet]:
-    """Return a machine with the amounts of the zones, and those of its CPUs that are reserved or in use."""
-    nothing = (0,) * known.numa_nodes
-    capacity, _, available = known.resources.get(
-        "cpu", ((1, *nothing[1:]), nothing, (1, *nothing[1:]))
-    )
-    reserved: list[int] = []
+def _machine(amounts: NodeAmounts) -> tuple[Machine, CPUSet]:
+    """Return a machine with the amounts of the zones, and its CPUs that are reserved or in use."""
+    nothing = (0,) * amounts.numa_nodes
+    cpus, available_cpus = (1, *nothing[1:]), (1, *nothing[1:])
+    if "cpu" in amounts.resources:
+        cpus, _, available_cpus = amounts.resources["cpu"]
+
+    bytes_by_zone = nothing
+    if _MEMORY in amounts.resources:
+        bytes_by_zone = amounts.resources[_MEMORY][1]
+
+    reserved_cpus: list[int] = []
     nodes = []
     cpu = 0
-    for zone, count in enumerate(capacity):
-        reserved += range(cpu, cpu + count - available[zone])
-        pages = tuple(
-            HugePages(record.size, record.size_bytes, by_zone[zone] // record.size_bytes)
-            for kind, (_, by_zone, _) in known.memory.items()
-            if kind != _MEMORY
-            for record in [HugePages.parse(kind.removeprefix("hugepages-"), 0)]
-        )
-        memory = known.resources.get(_MEMORY, (nothing, nothing))[1][zone] + (
-            _PAGE if zone == 0 else 0
-        )
-        memory += sum(record.size_bytes * record.count for record in pages)
+    for zone, count in enumerate(cpus):
+        reserved_cpus += range(cpu, cpu + count - available_cpus[zone])
         cores = tuple(Core((number,), zone) for number in range(cpu, cpu + count))
-        nodes.append(
-            NumaNode(zone, memory, cores, pages, known.distances[zone] if known.distances else ())
-        )
         cpu += count
 
-    return Machine(tuple(nodes)), CPUSet(reserved)
+        pages = _pages(amounts, zone)
+        memory = bytes_by_zone[zone] + sum(record.size_bytes * record.count for record in pages)
+        if zone == 0:
+            memory += _PAGE
+
+        distances = amounts.distances[zone] if amounts.distances else ()
+        nodes.append(NumaNode(zone, memory, cores, pages, distances))
+
+    return Machine(tuple(nodes)), CPUSet(reserved_cpus)
 
 
-def _config(known: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion) -> KubeletConfig:
+def _pages(amounts: NodeAmounts, zone: int) -> tuple[HugePages, ...]:
+    """Return the hugepages of a zone."""
+    pages = []
+    for kind, (_, bytes_by_zone, _) in amounts.memory.items():
+        if kind != _MEMORY:
+            record = HugePages.parse(kind.removeprefix("hugepages-"), 0)
+            count = bytes_by_zone[zone] // record.size_bytes
+            pages.append(HugePages(record.size, record.size_bytes, count))
+
+    return tuple(pages)
+
+
+def _config(amounts: NodeAmounts, reserved_cpus: CPUSet, version: KubeletVersion) -> KubeletConfig:
     """Return the configuration under which exactly what is free can be given away."""
     kubelet: dict[str, Any] = {
-        "topologyManagerPolicy": known.policy,
-        "topologyManagerScope": known.scope,
+        "topologyManagerPolicy": amounts.policy,
+        "topologyManagerScope": amounts.scope,
     }
-    if known.numa_nodes > DEFAULT_MAXIMUM:
+    if amounts.numa_nodes > DEFAULT_MAXIMUM:
         kubelet["topologyManagerPolicyOptions"] = {
-            "max-allowable-numa-nodes": str(known.numa_nodes)
+            "max-allowable-numa-nodes": str(amounts.numa_nodes)
         }
 
-    if "cpu" in known.resources:
+    if "cpu" in amounts.resources:
         kubelet |= {"cpuManagerPolicy": "static", "reservedSystemCPUs": str(reserved_cpus)}
 
-    if known.memory:
+    if amounts.memory:
         reserved: list[dict[str, Any]] = []  # what is in use, and the page that has to be reserved
-        for zone in range(known.numa_nodes):
-            limits = {
-                kind: there[zone] - free[zone] for kind, (_, there, free) in known.memory.items()
+        for zone in range(amounts.numa_nodes):
+            sizes = {
+                kind: totals[zone] - free[zone]
+                for kind, (_, totals, free) in amounts.memory.items()
             }
             if zone == 0:
-                limits[_MEMORY] = limits.get(_MEMORY, 0) + _PAGE
-            if any(limits.values()):
-                used = {kind: amount for kind, amount in limits.items() if amount}
-                reserved.append({"numaNode": zone, "limits": used})
+                sizes[_MEMORY] = sizes.get(_MEMORY, 0) + _PAGE
+
+            limits = {kind: size for kind, size in sizes.items() if size}
+            if limits:
+                reserved.append({"numaNode": zone, "limits": limits})
 
         kubelet |= {"memoryManagerPolicy": "Static", "reservedMemory": reserved}
 

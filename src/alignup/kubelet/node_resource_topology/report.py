@@ -1,4 +1,6 @@
-"""Reads and writes what a node publishes about itself: its NodeResourceTopology object, with two annotations.
+"""Reads and writes what a node publishes about itself.
+
+That is its NodeResourceTopology object, with two annotations.
 
 `alignup.dev/node` describes the node as a line of `alignup rank --nodes` does: machine,
 configuration, devices. It changes when a kubelet starts anew. `alignup.dev/holdings` lists which
@@ -105,33 +107,39 @@ def decode_report(data: bytes | msgspec.Raw) -> Report:
     Raises:
         InputError: it is no object with metadata.
     """
-    found = decode_json(data, "a NodeResourceTopology", kind=_Object)
-    metadata, annotations = found.metadata, found.metadata.annotations or {}
-    attributes = {one.name: one.value for one in found.attributes or ()}
+    wire = decode_json(data, "a NodeResourceTopology", kind=_Object)
+    attributes = {attribute.name: attribute.value for attribute in wire.attributes or ()}
     # other methods leave out pods, and which is not told
-    method = attributes.get(METHOD_ATTRIBUTE, METHOD)
-    signature = attributes.get(ATTRIBUTE, "") if method == METHOD else ""
+    fingerprint = ""
+    if attributes.get(METHOD_ATTRIBUTE, METHOD) == METHOD:
+        fingerprint = attributes.get(ATTRIBUTE, "")
+
+    annotations = wire.metadata.annotations or {}
     description = annotations.get(NODE)
-    text = bytes(data) if description is None else b""
-    # machines are alike, so their descriptions are kept once
     return Report(
-        metadata.name,
+        wire.metadata.name,
+        # machines are alike, so their descriptions are kept once
         description and sys.intern(description),
         annotations.get(HOLDINGS),
-        text,
-        signature,
+        text=bytes(data) if description is None else b"",
+        fingerprint=fingerprint,
     )
 
 
 class Description:
-    """Makes empty nodes from their descriptions; the parts that nodes have in common are read once."""
+    """Makes empty nodes from their descriptions.
+
+    The parts that nodes have in common are read once.
+    """
 
     def __init__(self) -> None:
         self._reader = NodeReader()
         self._templates: dict[tuple[str, tuple[tuple[str, str], ...]], Node] = {}
 
     def template(self, text: str, labels: Mapping[str, str]) -> Node:
-        """Return the empty node that a description stands for; it is shared, so copy it before pods come.
+        """Return the empty node that a description stands for.
+
+        It is shared, so copy it before pods come.
 
         Args:
             text: the annotation.
@@ -174,84 +182,69 @@ def holdings_of(node: Node) -> Holdings:
 
 def pod_holding(node: Node, pod: Pod) -> PodHolding:
     """Return what a pod holds on a node."""
-    found = {one.name: _container_holding(node, pod.uid, one.name) for one in pod.all_containers}
-    whole = None if node.cpu is None else node.cpu.pod_cpus(pod.uid)
+    containers = {
+        container.name: _container_holding(node, pod.uid, container.name)
+        for container in pod.all_containers
+    }
+
     sums: dict[str, dict[str, int]] = {}
     if node.memory is not None and node.memory.pod_blocks(pod.uid):
-        for name in ("", *found):
-            for kind, given in node.memory.shares(pod.uid, name).items():
-                places = sums.setdefault(kind, {})
-                places |= {
-                    str(numa): places.get(str(numa), 0) + size for numa, size in given.items()
-                }
+        for name in ("", *containers):
+            for kind, shares in node.memory.shares(pod.uid, name).items():
+                sizes = sums.setdefault(kind, {})
+                for numa_id, size in shares.items():
+                    sizes[str(numa_id)] = sizes.get(str(numa_id), 0) + size
 
-    found[""] = ContainerHolding("" if whole is None else str(whole), sums)
+    cpus = None
+    if node.cpu is not None:
+        cpus = node.cpu.pod_cpus(pod.uid)
+    containers[""] = ContainerHolding("" if cpus is None else str(cpus), sums)
+
     nothing = ContainerHolding()
     return PodHolding(
         pod.uid,
         pod.name,
         pod.namespace,
-        {name: one for name, one in found.items() if one != nothing},
+        {name: holding for name, holding in containers.items() if holding != nothing},
     )
 
 
 def _container_holding(node: Node, uid: str, name: str) -> ContainerHolding:
-    cpus = None if node.cpu is None else node.cpu.cpus(uid, name)
-    shares = {} if node.memory is None else node.memory.shares(uid, name)
-    devices = {} if node.devices is None else node.devices.devices(uid, name)
-    return ContainerHolding(
-        "" if cpus is None else str(cpus),
-        {kind: {str(numa): size for numa, size in given.items()} for kind, given in shares.items()},
-        {resource: list(ids) for resource, ids in devices.items()},
-    )
+    cpus = None
+    if node.cpu is not None:
+        cpus = node.cpu.cpus(uid, name)
+
+    memory: dict[str, dict[str, int]] = {}
+    if node.memory is not None:
+        for kind, shares in node.memory.shares(uid, name).items():
+            memory[kind] = {str(numa_id): size for numa_id, size in shares.items()}
+
+    devices: dict[str, list[str]] = {}
+    if node.devices is not None:
+        for resource, ids in node.devices.devices(uid, name).items():
+            devices[resource] = list(ids)
+
+    return ContainerHolding("" if cpus is None else str(cpus), memory, devices)
 
 
-def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) -> Node:
+def restored_node(template: Node, holdings: Holdings, known_pods: Mapping[str, Pod]) -> Node:
     """Return a node whose pods hold what a report says.
 
     Args:
         template: the node without pods.
         holdings: the report.
-        known: pods by uid; of others there is only what the report says.
+        known_pods: pods by uid; of others there is only what the report says.
 
     Raises:
         AlignupError: the holdings do not fit the node, or each other.
     """
     node = template.copy()
-    pods = []
-    for held in holdings.pods:
-        found = known.get(held.uid)
-        if found is None:
-            names = [name for name in held.containers if name or len(held.containers) == 1]
-            found = Pod(
-                held.uid, held.name, held.namespace, containers=tuple(map(Container, names))
-            )
-
-        pods.append(found)
+    pods = [known_pods.get(holding.uid) or _pod_of(holding) for holding in holdings.pods]
 
     node.manager.restore(pods)
-    # most hold nothing
-    for pod, held in [both for both in zip(pods, holdings.pods, strict=True) if both[1].containers]:
-        given = 0  # init containers hand CPUs and devices on to those after them
-        handed: set[tuple[str, str]] = set()
-        for name, one in _adopt_whole(node, pod, held).items():
-            if one.cpus and node.cpu is not None:
-                cpus = int(CPUSet.parse(one.cpus)) & ~given
-                given |= cpus
-                node.cpu.adopt(held.uid, name, cpus)
-
-            if one.memory and node.memory is not None:
-                node.memory.adopt(
-                    held.uid, name, {kind: _by_id(taken) for kind, taken in one.memory.items()}
-                )
-
-            if one.devices and node.devices is not None:
-                own = {
-                    kind: [device for device in ids if (kind, device) not in handed]
-                    for kind, ids in one.devices.items()
-                }
-                node.devices.adopt(held.uid, name, {kind: ids for kind, ids in own.items() if ids})
-                handed |= {(kind, device) for kind, ids in own.items() for device in ids}
+    for pod, holding in zip(pods, holdings.pods, strict=True):
+        if holding.containers:  # most hold nothing
+            _adopt(node, pod, holding)
 
     for pod in pods:
         ruling = node.pod_policies.ruling(pod) if has_policy(pod) else None
@@ -261,30 +254,75 @@ def restored_node(template: Node, holdings: Holdings, known: Mapping[str, Pod]) 
     return node
 
 
-def _adopt_whole(node: Node, pod: Pod, held: PodHolding) -> dict[str, ContainerHolding]:
-    """Let a pod hold what it has as a whole, and return what its containers hold beside that."""
-    whole = held.containers.get("")
-    if whole is None:
-        return held.containers
+def _pod_of(holding: PodHolding) -> Pod:
+    """Return a pod of which there is only what a report says."""
+    names = [name for name in holding.containers if name or len(holding.containers) == 1]
+    containers = tuple(map(Container, names))
+    return Pod(holding.uid, holding.name, holding.namespace, containers=containers)
 
-    others = {name: one for name, one in held.containers.items() if name}
+
+def _adopt(node: Node, pod: Pod, pod_holding: PodHolding) -> None:
+    """Let a pod hold what a report says."""
+    uid = pod_holding.uid
+    # init containers hand CPUs and devices on to those after them
+    adopted_cpus = 0
+    adopted_devices: set[tuple[str, str]] = set()
+    for name, holding in _adopt_whole(node, pod, pod_holding).items():
+        if holding.cpus and node.cpu is not None:
+            cpus = int(CPUSet.parse(holding.cpus)) & ~adopted_cpus
+            adopted_cpus |= cpus
+            node.cpu.adopt(uid, name, cpus)
+
+        if holding.memory and node.memory is not None:
+            node.memory.adopt(uid, name, _memory_by_id(holding))
+
+        if holding.devices and node.devices is not None:
+            new_ids: dict[str, list[str]] = {}
+            for resource, ids in holding.devices.items():
+                for device in ids:
+                    if (resource, device) not in adopted_devices:
+                        new_ids.setdefault(resource, []).append(device)
+
+            node.devices.adopt(uid, name, new_ids)
+            for resource, ids in new_ids.items():
+                adopted_devices.update((resource, device) for device in ids)
+
+
+def _adopt_whole(node: Node, pod: Pod, pod_holding: PodHolding) -> dict[str, ContainerHolding]:
+    """Let a pod hold what it has as a whole, and return what its containers hold beside that."""
+    whole = pod_holding.containers.get("")
+    if whole is None:
+        return pod_holding.containers
+
+    containers = {name: holding for name, holding in pod_holding.containers.items() if name}
     if whole.cpus and node.cpu is not None:
-        parts = {name: int(CPUSet.parse(one.cpus)) for name, one in others.items() if one.cpus}
-        node.cpu.adopt_pod(held.uid, int(CPUSet.parse(whole.cpus)), parts)
+        parts = {
+            name: int(CPUSet.parse(holding.cpus))
+            for name, holding in containers.items()
+            if holding.cpus
+        }
+        node.cpu.adopt_pod(pod_holding.uid, int(CPUSet.parse(whole.cpus)), parts)
 
     if whole.memory and node.memory is not None:
-        node.memory.adopt_pod(pod, {kind: _by_id(taken) for kind, taken in whole.memory.items()})
+        node.memory.adopt_pod(pod, _memory_by_id(whole))
 
     return {
         name: ContainerHolding(
-            "" if whole.cpus else one.cpus, {} if whole.memory else one.memory, one.devices
+            cpus="" if whole.cpus else holding.cpus,
+            memory={} if whole.memory else holding.memory,
+            devices=holding.devices,
         )
-        for name, one in others.items()
+        for name, holding in containers.items()
     }
 
 
-def _by_id(shares: Mapping[str, int]) -> dict[int, int]:
-    try:
-        return {int(numa): size for numa, size in shares.items()}
-    except ValueError as error:
-        raise InputError.at("memory", "bytes by NUMA node id", shares) from error
+def _memory_by_id(holding: ContainerHolding) -> dict[str, dict[int, int]]:
+    """Return the memory of a container by type and kernel node id."""
+    memory = {}
+    for kind, shares in holding.memory.items():
+        try:
+            memory[kind] = {int(numa_id): size for numa_id, size in shares.items()}
+        except ValueError as error:
+            raise InputError.at("memory", "bytes by NUMA node id", shares) from error
+
+    return memory

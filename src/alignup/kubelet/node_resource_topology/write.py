@@ -1,9 +1,9 @@
-"""Writes NodeResourceTopology objects (`topology.node.k8s.io/v1alpha2`), for `node export`, `node publish` and `fleet`.
+"""Writes NodeResourceTopology objects, for `node export`, `node publish` and `fleet`.
 
-They are like those of node-feature-discovery's topology updater: zones are the NUMA nodes; only
-what managers give out exclusively is counted, CPUs under a static CPU manager, memory under a
-Static memory manager, and devices; a device counts in the zone of each NUMA node that it is near
-to; a zone leaves out a resource of which it has nothing.
+They are of version `topology.node.k8s.io/v1alpha2`, and like those of node-feature-discovery's
+topology updater: zones are the NUMA nodes; only what managers give out exclusively is counted, CPUs
+under a static CPU manager, memory under a Static memory manager, and devices; a device counts in
+the zone of each NUMA node that it is near to; a zone leaves out a resource of which it has nothing.
 
 Schedulers tell by the fingerprint whether an object is up to date: that of
 `k8stopologyawareschedwg/podfingerprint`, version v001, which is xxHash (64 bits) of each pod's
@@ -40,9 +40,12 @@ METHOD: Final = "all"
 _PREFIX: Final = "pfp0v001"
 
 
-def kubelet_topology_object(name: str, found: KubeletNode) -> dict[str, Any]:
-    """Return the object of a kubelet's node, with the fingerprint of the pods that PodResources lists, if any."""
-    return topology_object(name, found.node, found.records.listed)
+def kubelet_topology_object(name: str, kubelet_node: KubeletNode) -> dict[str, Any]:
+    """Return the object of a kubelet's node.
+
+    Its fingerprint is that of the pods that PodResources lists, if it lists any.
+    """
+    return topology_object(name, kubelet_node.node, kubelet_node.records.listed)
 
 
 def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) -> dict[str, Any]:
@@ -54,14 +57,19 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
         pods: those of the fingerprint, with `namespace` and `name`; None: the node's. The
             fingerprint is left out, with a warning, where the extra `kubelet` is not installed.
     """
-    config = node.config
-    policy, scope = config.topology_manager_policy, config.topology_manager_scope
-    level = "PodLevel" if scope == "pod" else "ContainerLevel"
+    policy = node.config.topology_manager_policy
+    scope = node.config.topology_manager_scope
+    legacy_policy = "None"
+    if policy in POLICY_NAMES:
+        level = "PodLevel" if scope == "pod" else "ContainerLevel"
+        legacy_policy = f"{POLICY_NAMES[policy]}{level}"
+
     attributes = {"topologyManagerPolicy": policy, "topologyManagerScope": scope}
-    known = node.pods if pods is None else pods
+    if pods is None:
+        pods = node.pods
     try:  # by the fingerprint schedulers tell of which pods an object knows
         attributes |= {
-            ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in known),
+            ATTRIBUTE: fingerprint((pod.namespace, pod.name) for pod in pods),
             METHOD_ATTRIBUTE: METHOD,
         }
     except InputError as error:
@@ -71,9 +79,7 @@ def topology_object(name: str, node: Node, pods: Iterable[Any] | None = None) ->
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
         "metadata": {"name": name},
-        "topologyPolicies": [
-            f"{POLICY_NAMES[policy]}{level}" if policy in POLICY_NAMES else "None"
-        ],
+        "topologyPolicies": [legacy_policy],
         "attributes": [{"name": key, "value": value} for key, value in attributes.items()],
         "zones": list(_zones(node)),
     }
@@ -87,57 +93,47 @@ def _zones(node: Node) -> Iterator[dict[str, Any]]:
         if distances is not None:
             costs = zip(ids, distances[position], strict=True)
             zone["costs"] = [
-                {"name": f"node-{other}", "value": distance} for other, distance in costs
+                {"name": f"node-{near_id}", "value": distance} for near_id, distance in costs
             ]
 
         zone["resources"] = [
             {
                 "name": resource,
-                "capacity": str(there),
-                "allocatable": str(given),
-                "available": str(free),
+                "capacity": str(capacity),
+                "allocatable": str(allocatable),
+                "available": str(available),
             }
-            for resource, there, given, free in _amounts(node, position)
-            if there
+            for resource, capacity, allocatable, available in _amounts(node, position)
+            if capacity
         ]
         yield zone
 
 
 def _amounts(node: Node, position: int) -> Iterator[tuple[str, int, int, int]]:
-    """Yield each resource of a NUMA node with its capacity and its allocatable and available amounts."""
+    """Yield each resource of a NUMA node with its capacity, allocatable and available amounts."""
     machine = node.machine
     if node.cpu is not None:
-        local = machine.node_cpus[position]
-        counts = [
-            (local & int(cpus)).bit_count()
-            for cpus in (node.cpu.allocatable_cpus, node.cpu.free_cpus)
-        ]
-        yield "cpu", local.bit_count(), counts[0], counts[1]
+        cpus = machine.node_cpus[position]
+        allocatable = (cpus & int(node.cpu.allocatable_cpus)).bit_count()
+        available = (cpus & int(node.cpu.free_cpus)).bit_count()
+        yield "cpu", cpus.bit_count(), allocatable, available
 
     if node.memory is not None:
         capacity = machine.numa_nodes[position].memory_by_type
-        for kind, allocatable in node.memory.allocatable.items():
-            yield (
-                kind,
-                capacity.get(kind, 0),
-                allocatable[position],
-                node.memory.free[kind][position],
-            )
+        for kind, sizes in node.memory.allocatable.items():
+            free = node.memory.free[kind]
+            yield kind, capacity.get(kind, 0), sizes[position], free[position]
 
     numa_id = machine.numa_node_ids[position]
     for resource, pool in node.pools.items():
-        here = [
-            one.id
-            for one in pool.devices
-            if one.numa_nodes is not None and numa_id in one.numa_nodes
+        near = [
+            device.id
+            for device in pool.devices
+            if device.numa_nodes is not None and numa_id in device.numa_nodes
         ]
-        healthy = set(pool.ids(pool.healthy)).intersection(here)
-        yield (
-            resource,
-            len(here),
-            len(healthy),
-            len(healthy.intersection(pool.ids(pool.ledger.free))),
-        )
+        healthy = set(pool.ids(pool.healthy)).intersection(near)
+        free_ids = healthy.intersection(pool.ids(pool.ledger.free))
+        yield resource, len(near), len(healthy), len(free_ids)
 
 
 def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
@@ -148,9 +144,10 @@ def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
     """
     with needs_extra("the fingerprint of pods needs xxhash", "'alignup[kubelet]'"):
         import xxhash  # noqa: PLC0415  # an extra
+
     hashes = sorted(
         xxhash.xxh64_intdigest(name.encode(), xxhash.xxh64_intdigest(namespace.encode()))
         for namespace, name in pods
     )
-    whole = xxhash.xxh64(b"".join(one.to_bytes(8, "little") for one in hashes))
+    whole = xxhash.xxh64(b"".join(number.to_bytes(8, "little") for number in hashes))
     return f"{_PREFIX}{whole.hexdigest()}"
