@@ -1,7 +1,8 @@
-"""Counts admissions for Prometheus, under the names and in the units of the kubelet (`pkg/kubelet/metrics`).
+"""Counts admissions for Prometheus, as the kubelet does.
 
-Needs the extra `metrics` (prometheus-client). Only the agent's metrics import this module; without
-an observer nothing is timed.
+Names and units are those of the kubelet (`pkg/kubelet/metrics`). Needs the extra `metrics`
+(prometheus-client). Only the agent's metrics import this module; without an observer nothing is
+timed.
 """
 
 from __future__ import annotations
@@ -51,4 +52,5 @@ class AdmissionMetrics:
         self._requests.inc()
         if not admitted:
             self._errors.inc()
+
         self._milliseconds.observe(seconds * 1000)

@@ -1,7 +1,7 @@
-"""Finds the known faults of kubelets that an admission comes upon: no answer, a panic, CPUs that are given twice.
+"""Finds the known faults of kubelets that an admission comes upon.
 
-Which release has which is in the files of `alignup.kubernetes.releases`; a node itself answers as
-if there were none.
+There may be no answer, a panic, or CPUs that are given twice. Which release has which is in the
+files of `alignup.kubernetes.releases`; a node itself answers as if there were none.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from alignup.topology_manager.hints import HintList, TopologyHint
 from alignup.topology_manager.provider import HintProvider, RecordingProvider
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from alignup.node.node import Node
+    from alignup.topology_manager.provider import ResourceHints
 
 # A walk over all sets of more NUMA nodes takes minutes, and twice as long with each more.
 MOST_WALKED: Final = 20
@@ -42,47 +43,64 @@ class Fault(Record):
 
 
 def known_faults(node: Node, pod: Pod) -> tuple[Fault, ...]:
-    """Return the known faults that the node's kubelet comes upon when it admits a pod; the node stays as it is.
+    """Return the known faults that the node's kubelet comes upon when it admits a pod.
+
+    The node stays as it is.
 
     Raises:
         PodExistsError: a pod of this uid is admitted already.
     """
-    known = release_of(node.config.version).faults
-    found = dict(_of_node(node, pod))
-    lists = len(pod.devices) + len(pod.memory) + bool(pod.exclusive_cpus)
+    faults_of_release = release_of(node.config.version).faults
+    faults = dict(_of_node(node, pod))
     merges = node.manager.policy.name in ("best-effort", "restricted")
-    most = (1 << len(node.machine.numa_nodes)) ** lists * len(pod.all_containers)
-    is_long = merges and most > MOST_MERGED
-    if is_long or (node.cpu is not None and any(one.exclusive_cpus for one in pod.all_containers)):
-        watched: list[RecordingProvider] = []
-        with (
-            node.manager.lock,
-            node.scratch(partial(_watched, found=found, watched=watched)) as scratch,
-        ):
-            scratch.whole_verdict = False
-            if scratch.admit(pod):
-                scratch.remove(pod.uid)
-
-        count = sum(_combinations(pod, watched)) if merges else 0
+    may_merge_long = merges and _most_combinations(node, pod) > MOST_MERGED
+    has_exclusive_cpus = node.cpu is not None and any(
+        container.exclusive_cpus for container in pod.all_containers
+    )
+    if may_merge_long or has_exclusive_cpus:
+        recorders = _tried(node, pod, faults)
+        count = sum(_combinations(pod, recorders)) if merges else 0
         if count > MOST_MERGED:
             text = f"it merges all {count:.1e} combinations of hints"
-            found["merges_all_combinations"] = Fault("does not answer", text)
+            faults["merges_all_combinations"] = Fault("does not answer", text)
 
-    return tuple(fault for name, fault in found.items() if name in known)
+    return tuple(fault for name, fault in faults.items() if name in faults_of_release)
+
+
+def _most_combinations(node: Node, pod: Pod) -> int:
+    """Return how many combinations of hints there are if each list has a hint for each mask."""
+    list_count = len(pod.devices) + len(pod.memory) + bool(pod.exclusive_cpus)
+    return (1 << len(node.machine.numa_nodes) * list_count) * len(pod.all_containers)
+
+
+def _tried(node: Node, pod: Pod, faults: dict[str, Fault]) -> list[RecordingProvider]:
+    """Try an admission, add the faults of the CPU manager, and return what the providers offer."""
+    recorders: list[RecordingProvider] = []
+    wrap = partial(_watched, faults=faults, recorders=recorders)
+    with node.manager.lock, node.scratch(wrap) as scratch:
+        scratch.whole_verdict = False
+        if scratch.admit(pod):
+            scratch.remove(pod.uid)
+
+    return recorders
 
 
 def _of_node(node: Node, pod: Pod) -> Iterator[tuple[str, Fault]]:
     """Yield by name the faults that follow from the node and the requests alone."""
-    ids, options = node.machine.numa_node_ids, node.config.topology_manager_policy_options
+    ids = node.machine.numa_node_ids
+    options = node.config.topology_manager_policy_options
     if node.manager.policy.name != "none":
         pools = node.pools
-        walked = [
+        aligned_resources = [
             name
             for name, _ in pod.devices
             if name in pools and pools[name].ledger.inventory.is_aligned
         ]
-        if walked and len(ids) > MOST_WALKED:
-            text = f"it walks all 2^{len(ids)} sets of NUMA nodes for the hints of {walked[0]}"
+        if aligned_resources and len(ids) > MOST_WALKED:
+            text = (
+                f"it walks all 2^{len(ids)} sets of NUMA nodes for the hints of "
+                f"{aligned_resources[0]}"
+            )
             yield "walks_all_masks", Fault("does not answer", text)
 
         if options.prefer_closest_numa_nodes and ids[-1] >= len(ids):
@@ -92,22 +110,35 @@ def _of_node(node: Node, pod: Pod) -> Iterator[tuple[str, Fault]]:
             )
             yield "panics_on_sparse_ids", Fault("panics", text)
 
-    there = node.machine.memory_by_type
-    lacking = [
+    memory_types = node.machine.memory_by_type
+    missing_types = [
         kind
         for kind, amount in pod.memory
-        if amount and is_pinned_memory(kind) and kind not in there
+        if amount and is_pinned_memory(kind) and kind not in memory_types
     ]
-    if node.memory is not None and lacking:
-        text = f"{lacking[0]} is requested, of which the machine has no pages at all"
+    if node.memory is not None and missing_types:
+        text = f"{missing_types[0]} is requested, of which the machine has no pages at all"
         yield "panics_on_missing_hugepages", Fault("panics", text)
 
 
-def _combinations(pod: Pod, watched: Sequence[RecordingProvider]) -> Iterator[int]:
-    """Yield from how many combinations of hints the best is chosen, for the pod and for each container."""
-    for name in ("", *(one.name for one in pod.all_containers)):
-        offered = [(one.by_container.get(name) if name else one.by_pod) or {} for one in watched]
-        yield prod(_size(hints) for resources in offered for hints in resources.values() if hints)
+def _combinations(pod: Pod, recorders: Sequence[RecordingProvider]) -> Iterator[int]:
+    """Yield from how many combinations of hints the best is chosen.
+
+    The first is that of the pod as a whole, the others are those of its containers.
+    """
+    yield _product(recorder.by_pod for recorder in recorders)
+    for container in pod.all_containers:
+        yield _product(recorder.by_container.get(container.name) for recorder in recorders)
+
+
+def _product(offers: Iterable[ResourceHints | None]) -> int:
+    """Return how many combinations there are of a hint of each list that is not empty."""
+    return prod(
+        _size(hints)
+        for resource_hints in offers
+        for hints in (resource_hints or {}).values()
+        if hints
+    )
 
 
 def _size(hints: Sequence[TopologyHint] | HintList) -> int:
@@ -119,11 +150,11 @@ def _size(hints: Sequence[TopologyHint] | HintList) -> int:
 class _Watched(RecordingProvider):
     """The CPU manager, of whose allocations faults are noted."""
 
-    __slots__ = ("found",)
+    __slots__ = ("faults",)
 
-    def __init__(self, provider: CpuProvider, found: dict[str, Fault]) -> None:
+    def __init__(self, provider: CpuProvider, faults: dict[str, Fault]) -> None:
         super().__init__(provider)
-        self.found = found
+        self.faults = faults
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Note the faults, and let the provider allocate."""
@@ -132,27 +163,27 @@ class _Watched(RecordingProvider):
             if name == "distribution_never_ends":
                 text = (
                     "full-pcpus-only with distribute-cpus-across-numa waits for a whole core "
-                    "where halves are left"
+                    f"where halves are left (container {container.name!r})"
                 )
-                self.found[name] = Fault(
-                    "does not answer", f"{text} (container {container.name!r})"
-                )
+                self.faults[name] = Fault("does not answer", text)
             else:
                 text = (
                     f"container {container.name!r} gets CPUs {cpus}, which are reserved or "
                     "another container's"
                 )
-                self.found[name] = Fault("gives CPUs twice", text)
+                self.faults[name] = Fault("gives CPUs twice", text)
 
         self.provider.allocate(pod, container, affinity)
 
 
 def _watched(
-    provider: HintProvider, found: dict[str, Fault], watched: list[RecordingProvider]
+    provider: HintProvider, faults: dict[str, Fault], recorders: list[RecordingProvider]
 ) -> HintProvider:
-    watched.append(
-        _Watched(provider, found)
-        if isinstance(provider, CpuProvider)
-        else RecordingProvider(provider)
-    )
-    return watched[-1]
+    """Return a provider that records what it offers, after it is added to `recorders`."""
+    if isinstance(provider, CpuProvider):
+        recorder: RecordingProvider = _Watched(provider, faults)
+    else:
+        recorder = RecordingProvider(provider)
+
+    recorders.append(recorder)
+    return recorder

@@ -1,8 +1,8 @@
-"""Reads the amounts of each resource on a node: capacity, reserved and free, and which containers hold the rest.
+"""Reads the amounts of each resource on a node, and which containers hold them.
 
-Amounts are told for each place: a NUMA node, or for devices the set of nodes that they are near to.
-Nothing is decided here; `Holdings` is a record of one moment, and stays as it is when pods come and
-go.
+Of each resource there are a capacity, and what is reserved and free of it. Amounts are told for
+each place: a NUMA node, or for devices the set of nodes that they are near to. Nothing is decided
+here; `Holdings` is a record of one moment, and stays as it is when pods come and go.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from alignup.errors import one_line
-from alignup.machine.bits import ids_of, union
+from alignup.machine.bits import bit_numbers, bit_set, ids_of, union
 from alignup.machine.cpuset import CPUSet
 from alignup.records import Record, field, json_fields, json_of, replace
 from alignup.text.counting import short_bytes
@@ -123,13 +123,13 @@ class ContainerHolding(Record):
         """The bytes that it took of each type on each NUMA node: type, kernel id, bytes."""
         return [
             (kind, node, size)
-            for kind, taken in self.memory.items()
-            for node, size in taken.items()
+            for kind, bytes_by_node in self.memory.items()
+            for node, size in bytes_by_node.items()
             if size
         ]
 
     def cells(self, end: str = "\n") -> tuple[str, str, str]:
-        """Return its CPUs, memory and devices in words, one thing after the other with `end` between them."""
+        """Return its CPUs, memory and devices in words, with `end` between the things of a cell."""
         memory = [
             f"{kind} {short_bytes(size)} on NUMA node {node}" for kind, node, size in self.blocks
         ]
@@ -142,43 +142,57 @@ class ContainerHolding(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the holding in JSON's types."""
+        memory = [
+            {"numaNode": node, "type": kind, "size": size} for kind, node, size in self.blocks
+        ]
         return {
             "uid": self.pod_uid,
             **json_fields(self, "pod", "container"),
             "cpus": None if self.cpus is None else str(self.cpus),
-            "memory": [
-                {"numaNode": node, "type": kind, "size": size} for kind, node, size in self.blocks
-            ],
+            "memory": memory,
             "devices": {resource: list(ids) for resource, ids in self.devices.items()},
         }
 
 
-def allocation_cells(got: Mapping[str, Any], end: str = "\n") -> tuple[str, str, str, str, str]:
-    """Return a container's allocation in JSON's types as cells: NUMA nodes, preferred, CPUs, memory and devices."""
-    affinity = got["affinity"]
-    nodes = None if affinity is None else affinity["numaNodes"]
+def allocation_cells(
+    allocation: Mapping[str, Any], end: str = "\n"
+) -> tuple[str, str, str, str, str]:
+    """Return a container's allocation in JSON's types as cells.
+
+    They are of NUMA nodes, whether these are preferred, CPUs, memory and devices.
+    """
+    affinity = allocation["affinity"]
+    numa_nodes = "any"
+    preferred = "-"
+    if affinity is not None:
+        preferred = "yes" if affinity["preferred"] else "no"
+        if affinity["numaNodes"] is not None:
+            numa_nodes = ",".join(map(str, affinity["numaNodes"]))
+
     blocks = [
-        f"{one['type']} {short_bytes(one['size'])} @ {','.join(map(str, one['numaNodes']))}"
-        for one in got["memory"]
-        if one["size"]  # an init container may have handed all of it on
+        f"{block['type']} {short_bytes(block['size'])} @ {','.join(map(str, block['numaNodes']))}"
+        for block in allocation["memory"]
+        if block["size"]  # an init container may have handed all of it on
     ]
     devices = [
-        one_line(f"{resource} {','.join(ids)}") for resource, ids in got["devices"].items() if ids
+        one_line(f"{resource} {','.join(ids)}")
+        for resource, ids in allocation["devices"].items()
+        if ids
     ]
     return (
-        "any" if nodes is None else ",".join(map(str, nodes)),
-        "-" if affinity is None else "yes" if affinity["preferred"] else "no",
-        got["cpus"] or "shared",
+        numa_nodes,
+        preferred,
+        allocation["cpus"] or "shared",
         end.join(blocks) or "-",
         end.join(devices) or "-",
     )
 
 
 class MemoryGroup(Record):
-    """NUMA nodes whose memory is bound together, or one that is bound to itself, and the pods that bind it.
+    """NUMA nodes whose memory is bound together, and the pods that bind it.
 
     Attributes:
-        numa_nodes: kernel ids, ascending.
+        numa_nodes: kernel ids, ascending; one alone is bound to itself.
         pods: `namespace/name` of those that hold memory on exactly these nodes; empty: a pod that
             is gone left the binding.
         usable: False: a smaller set has been cut out of it since, so no further pod gets memory on
@@ -215,36 +229,42 @@ class Holdings(Record):
 
     def amounts(self, resource: str) -> ResourceAmounts | None:
         """Return the amounts of a resource; None where no manager allocates it."""
-        return next((one for one in self.resources if one.resource == resource), None)
+        return next((amounts for amounts in self.resources if amounts.resource == resource), None)
 
     def holders(
         self, amounts: ResourceAmounts, numa_nodes: tuple[int, ...]
     ) -> Iterator[tuple[ContainerHolding, int, int]]:
-        """Yield who holds some of a resource in one place, how much, and how much of that others before hold too."""
-        node = numa_nodes[0] if numa_nodes else -1
-        counted: set[int | str] = set()
-        for one in self.containers:
-            held: set[int | str]
-            if amounts.resource == "cpu":
-                held = set(CPUSet.from_int(int(one.cpus or 0) & self.node_cpus.get(node, 0)))
-            elif amounts.devices:
-                ids = one.devices.get(amounts.resource, ())
-                held = {identity for identity in ids if amounts.devices.get(identity) == numa_nodes}
-            else:
-                if amount := one.memory.get(amounts.resource, {}).get(node, 0):
-                    yield one, amount, 0
-                continue
+        """Yield who holds some of a resource in one place, and how much.
 
-            if held:
-                yield one, len(held), len(held & counted)
-                counted |= held
+        With it comes how much of that other containers before hold too.
+        """
+        node = numa_nodes[0] if numa_nodes else -1
+        if amounts.resource != "cpu" and not amounts.devices:
+            for holding in self.containers:
+                amount = holding.memory.get(amounts.resource, {}).get(node, 0)
+                if amount:
+                    yield holding, amount, 0
+            return
+
+        counted_units: set[int | str] = set()
+        for holding in self.containers:
+            units: set[int | str]
+            if amounts.resource == "cpu":
+                units = set(CPUSet.from_int(int(holding.cpus or 0) & self.node_cpus.get(node, 0)))
+            else:
+                ids = holding.devices.get(amounts.resource, ())
+                units = {device for device in ids if amounts.devices.get(device) == numa_nodes}
+
+            if units:
+                yield holding, len(units), len(units & counted_units)
+                counted_units |= units
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record in JSON's types; containers that hold nothing are left out."""
         return {
             "numaNodes": list(self.numa_node_ids),
             "resources": json_of(self.resources),
-            "containers": [one.to_dict() for one in self.containers if one],
+            "containers": [holding.to_dict() for holding in self.containers if holding],
             "memoryGroups": json_of(self.memory_groups),
             "reservedCpus": str(self.reserved_cpus),
             "sharedCpus": None if self.shared_cpus is None else str(self.shared_cpus),
@@ -258,40 +278,50 @@ def holdings_of(node: Node, judged: Pod | None = None) -> Holdings:
         node: the node.
         judged: a pod that is being judged, whose earlier containers hold something already.
     """
+    machine = node.machine
     with node.manager.lock:
-        pods = node.pods if judged is None else (*node.pods, judged)
+        pods = node.pods
+        if judged is not None:
+            pods = (*pods, judged)
+
+        reserved_cpus = CPUSet()
+        if node.cpu is not None:
+            reserved_cpus = CPUSet.from_int(machine.cpus & ~int(node.cpu.allocatable_cpus))
+
         return Holdings(
-            node.machine.numa_node_ids,
-            (*_cpu_amounts(node), *_memory_amounts(node), *_device_amounts(node)),
-            tuple(one for pod in pods for one in _holdings(node, pod)),
-            tuple(_memory_groups(node, pods)),
-            CPUSet.from_int(
-                0 if node.cpu is None else node.machine.cpus & ~int(node.cpu.allocatable_cpus)
-            ),
-            node.shared_cpus,
-            dict(zip(node.machine.numa_node_ids, node.machine.node_cpus, strict=True)),
+            machine.numa_node_ids,
+            resources=(*_cpu_amounts(node), *_memory_amounts(node), *_device_amounts(node)),
+            containers=tuple(holding for pod in pods for holding in _holdings(node, pod)),
+            memory_groups=tuple(_memory_groups(node, pods)),
+            reserved_cpus=reserved_cpus,
+            shared_cpus=node.shared_cpus,
+            node_cpus=dict(zip(machine.numa_node_ids, machine.node_cpus, strict=True)),
         )
 
 
 def _holdings(node: Node, pod: Pod) -> Iterator[ContainerHolding]:
     """Yield what the containers of an admitted pod hold, and what it has beyond that."""
-    containers = [_holding(node, pod, one.name) for one in pod.all_containers]
-    yield from containers
+    holdings = [_holding(node, pod, container.name) for container in pod.all_containers]
+    yield from holdings
     if not pod.has_shared_pool:
         return
+
     cpus = 0 if node.cpu is None else int(node.cpu.pod_cpus(pod.uid) or 0)
-    for one in containers:
-        cpus &= ~int(one.cpus or 0)
-    rest = replace(_holding(node, pod, ""), cpus=CPUSet.from_int(cpus) if cpus else None)
-    if rest:
-        yield rest
+    for holding in holdings:
+        cpus &= ~int(holding.cpus or 0)
+
+    remainder = replace(_holding(node, pod, ""), cpus=CPUSet.from_int(cpus) if cpus else None)
+    if remainder:
+        yield remainder
 
 
 def _holding(node: Node, pod: Pod, container: str) -> ContainerHolding:
     """Return what a container of an admitted pod holds."""
-    got = node.allocation(pod.uid, container)
+    allocation = node.allocation(pod.uid, container)
     memory = {} if node.memory is None else node.memory.shares(pod.uid, container)
-    return ContainerHolding(pod.uid, pod.namespaced_name, container, got.cpus, memory, got.devices)
+    return ContainerHolding(
+        pod.uid, pod.namespaced_name, container, allocation.cpus, memory, allocation.devices
+    )
 
 
 def _cpu_amounts(node: Node) -> Iterator[ResourceAmounts]:
@@ -299,7 +329,8 @@ def _cpu_amounts(node: Node) -> Iterator[ResourceAmounts]:
     if node.cpu is None:
         return
 
-    allocatable, free = int(node.cpu.allocatable_cpus), int(node.cpu.free_cpus)
+    allocatable = int(node.cpu.allocatable_cpus)
+    free = int(node.cpu.free_cpus)
     places = [
         PlaceAmounts(
             (numa_id,),
@@ -316,33 +347,45 @@ def _memory_amounts(node: Node) -> Iterator[ResourceAmounts]:
     """Yield the bytes of each type on each NUMA node, where there is a Static memory policy."""
     if node.memory is None:
         return
-    allocatable, free = node.memory.allocatable, node.memory.free
-    there = [numa.memory_by_type for numa in node.machine.numa_nodes]
+
+    ids = node.machine.numa_node_ids
+    allocatable = node.memory.allocatable
+    free = node.memory.free
+    amounts_of_nodes = [numa_node.memory_by_type for numa_node in node.machine.numa_nodes]
     for kind in ("memory", *sorted(node.machine.memory_by_type.keys() - {"memory"})):
-        amounts = [one.get(kind, 0) for one in there]
-        rows = zip(node.machine.numa_node_ids, amounts, allocatable[kind], free[kind], strict=True)
-        yield ResourceAmounts(kind, tuple(PlaceAmounts((numa_id,), *row) for numa_id, *row in rows))
+        capacity = [amounts.get(kind, 0) for amounts in amounts_of_nodes]
+        rows = zip(ids, capacity, allocatable[kind], free[kind], strict=True)
+        places = [PlaceAmounts((numa_id,), *amounts) for numa_id, *amounts in rows]
+        yield ResourceAmounts(kind, tuple(places))
 
 
 def _device_amounts(node: Node) -> Iterator[ResourceAmounts]:
     """Yield the devices of each resource by the NUMA nodes that they are near to."""
     ids = node.machine.numa_node_ids
     for resource, pool in sorted(node.pools.items()):
-        whole = (1 << len(pool.devices)) - 1
-        near = {**dict(pool.places), 0: whole & ~union(members for _, members in pool.places)}
-        counted = (whole, pool.healthy, pool.ledger.free)
-        places = [
-            PlaceAmounts(ids_of(mask, ids), *((members & bits).bit_count() for bits in counted))
-            for mask, members in sorted(near.items(), key=lambda item: (not item[0], item[0]))
-            if members
-        ]
-        devices = {
-            identity: ids_of(mask, ids)
-            for mask, members in near.items()
-            for identity in pool.ids(members)
-        }
+        all_devices = (1 << len(pool.devices)) - 1
+        members_by_mask = dict(pool.places)
+        members_by_mask[0] = all_devices & ~union(members_by_mask.values())
+        places = []
+        numa_nodes_of: dict[str, tuple[int, ...]] = {}
+        for mask, members in sorted(members_by_mask.items(), key=lambda item: (not item[0], item)):
+            numa_nodes = ids_of(mask, ids)
+            numa_nodes_of |= dict.fromkeys(pool.ids(members), numa_nodes)
+            if members:
+                places.append(
+                    PlaceAmounts(
+                        numa_nodes,
+                        capacity=members.bit_count(),
+                        allocatable=(members & pool.healthy).bit_count(),
+                        free=(members & pool.ledger.free).bit_count(),
+                    )
+                )
+
         yield ResourceAmounts(
-            resource, tuple(places), dict(sorted(devices.items())), pool.ids(whole & ~pool.healthy)
+            resource,
+            tuple(places),
+            devices=dict(sorted(numa_nodes_of.items())),
+            unhealthy=pool.ids(all_devices & ~pool.healthy),
         )
 
 
@@ -351,20 +394,20 @@ def _memory_groups(node: Node, holders: tuple[Pod, ...]) -> Iterator[MemoryGroup
     if node.memory is None:
         return
 
-    ledger, machine = node.memory.ledger, node.machine
+    machine = node.machine
+    ledger = node.memory.ledger
     bound = {mask for mask in ledger.groups if mask & ~ledger.unused}
-    bound |= {
-        1 << bit
-        for bit in range(len(machine.numa_nodes))
-        if ledger.alone & ~ledger.unused & 1 << bit
-    }
-    pods: dict[int, dict[str, None]] = {mask: {} for mask in bound}
-    for pod in holders:
-        own = [node.memory.blocks(pod.uid, container.name) for container in pod.all_containers]
-        for blocks in (*own, node.memory.pod_blocks(pod.uid)):
-            for block in blocks:
-                mask = sum(1 << machine.position(numa_id) for numa_id in block.numa_nodes)
-                pods.setdefault(mask, {})[pod.namespaced_name] = None
+    bound |= {1 << position for position in bit_numbers(ledger.alone & ~ledger.unused)}
 
-    for mask, names in sorted(pods.items()):
+    pods_by_mask: dict[int, dict[str, None]] = {mask: {} for mask in bound}
+    for pod in holders:
+        blocks = list(node.memory.pod_blocks(pod.uid))
+        for container in pod.all_containers:
+            blocks += node.memory.blocks(pod.uid, container.name)
+
+        for block in blocks:
+            mask = bit_set(map(machine.position, block.numa_nodes))
+            pods_by_mask.setdefault(mask, {})[pod.namespaced_name] = None
+
+    for mask, names in sorted(pods_by_mask.items()):
         yield MemoryGroup(ids_of(mask, machine.numa_node_ids), tuple(names), mask in bound)

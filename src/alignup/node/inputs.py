@@ -1,6 +1,7 @@
-"""Reads the keys of the JSON form of `alignup.node.Node`, and the annotations by which pods name policies.
+"""Reads the keys of the JSON form of `alignup.node.Node`, and the annotations of pods.
 
-Values are decoded by the modules of `alignup.machine` and `alignup.kubernetes`.
+By these pods name policies. Values are decoded by the modules of `alignup.machine` and
+`alignup.kubernetes`.
 """
 
 from __future__ import annotations
@@ -28,50 +29,63 @@ KOORDINATOR: Final = "scheduling.koordinator.sh/"
 
 # The keys of a scenario and of a node line; `docs/scenarios.md` says what they mean.
 KEYS: Final = (
-    "machine", *EXTRA_KEYS, "reading", "labels", "singleNUMANodeExclusive", "keepRefusedBindings", "wholeVerdict",
-    "kubeletVersion", "nodeObject", "resources", "draHints", "name", "steps", "pods",
-)  # fmt: skip
+    "machine",
+    *EXTRA_KEYS,
+    "reading",
+    "labels",
+    "singleNUMANodeExclusive",
+    "keepRefusedBindings",
+    "wholeVerdict",
+    "kubeletVersion",
+    "nodeObject",
+    "resources",
+    "draHints",
+    "name",
+    "steps",
+    "pods",
+)
 
 
-def check_keys(keys: Iterable[object], what: str) -> None:
+def check_keys(keys: Iterable[object], document: str) -> None:
     """Warn of keys that resemble one of `KEYS`; others are the writer's own notes."""
     for key, meant in misspelt_keys(keys, KEYS):
-        warn(f"the key {key!r} of {what} is unknown and ignored; did you mean {meant!r}?")
+        warn(f"the key {key!r} of {document} is unknown and ignored; did you mean {meant!r}?")
 
 
 def version_of(
     data: Mapping[str, object],
-    given: KubeletVersion | str | None = None,
+    version: KubeletVersion | str | None = None,
     node: NodeObject | None = None,
 ) -> KubeletVersion:
     """Return the release of a node's kubelet.
 
     Args:
         data: has perhaps the key `kubeletVersion`.
-        given: takes precedence over it.
+        version: takes precedence over it.
         node: the Node object of the API, which counts where neither is there; without any it is the
             newest known.
 
     Raises:
         InputError: it is no version of a kubelet, or too old.
     """
-    named = data.get("kubeletVersion") if given is None else given
-    if named is not None:
-        return parse_version(named)
+    requested = data.get("kubeletVersion") if version is None else version
+    if requested is not None:
+        return parse_version(requested)
+    if node is None or node.kubelet_version is None:
+        return NEWEST
 
-    told = None if node is None else node.kubelet_version
-    return (
-        NEWEST if told is None else parse_version(told, "nodeObject.status.nodeInfo.kubeletVersion")
-    )
+    return parse_version(node.kubelet_version, "nodeObject.status.nodeInfo.kubeletVersion")
 
 
-def node_object_of(found: object) -> NodeObject | None:
+def node_object_of(document: object) -> NodeObject | None:
     """Return a Node object of the API, decoded if it is a mapping; None: there is none.
 
     Raises:
         InputError: it is something else.
     """
-    return found if found is None or isinstance(found, NodeObject) else node_object(found)
+    if document is None or isinstance(document, NodeObject):
+        return document
+    return node_object(document)
 
 
 def is_set(data: Mapping[str, Any], key: str, *, default: bool) -> bool:
@@ -83,6 +97,7 @@ def is_set(data: Mapping[str, Any], key: str, *, default: bool) -> bool:
     value = data.get(key, default)
     if not isinstance(value, bool):
         raise InputError.at(key, "true or false", value)
+
     return value
 
 
@@ -92,7 +107,9 @@ def has_policy(pod: Pod) -> bool:
 
 
 def own_policies(pod: Pod, config: KubeletConfig, machine: Machine) -> dict[str, Policy]:
-    """Return the policies that a pod, or its RuntimeClass, names for its containers; none without the annotation.
+    """Return the policies that a pod, or its RuntimeClass, names for its containers.
+
+    There are none without the annotation.
 
     Raises:
         InputError: the annotation is not an object of containers of the pod and policies.
@@ -103,24 +120,24 @@ def own_policies(pod: Pod, config: KubeletConfig, machine: Machine) -> dict[str,
 
     from alignup.text.json_text import decode_json  # noqa: PLC0415  # few pods need it
 
-    named: object = (
-        {one.name: text for one in pod.all_containers}
-        if text in TOPOLOGY_POLICIES
-        else decode_json(text, "an object of container names and policies, or a policy", POLICIES)
-    )
-    known = {container.name for container in pod.all_containers}
-    if not isinstance(named, dict) or not named.keys() <= known:
+    names = [container.name for container in pod.all_containers]
+    policies: object = dict.fromkeys(names, text)
+    if text not in TOPOLOGY_POLICIES:
+        expected = "an object of container names and policies, or a policy"
+        policies = decode_json(text, expected, POLICIES)
+
+    if not isinstance(policies, dict) or not policies.keys() <= set(names):
         raise InputError.at(
-            POLICIES, f"an object of policies by container ({', '.join(sorted(known))})", named
+            POLICIES, f"an object of policies by container ({', '.join(sorted(names))})", policies
         )
 
-    for policy in named.values():
+    for policy in policies.values():
         if policy not in TOPOLOGY_POLICIES:
             raise InputError.at(POLICIES, f"one of {', '.join(TOPOLOGY_POLICIES)}", policy)
 
     return {
         name: policy_of(replace(config, topology_manager_policy=policy), machine)
-        for name, policy in named.items()
+        for name, policy in policies.items()
     }
 
 
@@ -130,9 +147,12 @@ def policy_of(config: KubeletConfig, machine: Machine) -> Policy:
     Raises:
         ConfigError: the machine has more NUMA nodes than the policy's options allow.
     """
-    policy, options = config.topology_manager_policy, config.topology_manager_policy_options
     return make_policy(
-        policy, len(machine.numa_nodes), machine.distance_matrix, options, reading=config.reading
+        config.topology_manager_policy,
+        len(machine.numa_nodes),
+        machine.distance_matrix,
+        config.topology_manager_policy_options,
+        reading=config.reading,
     )
 
 

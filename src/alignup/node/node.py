@@ -1,4 +1,4 @@
-"""A node: builds the providers and the Topology Manager for a machine and a kubelet's configuration.
+"""A node: builds the providers and the Topology Manager of a machine and a kubelet's configuration.
 
 The only module that knows machine, configuration and providers together. It decides nothing itself.
 """
@@ -46,9 +46,10 @@ if TYPE_CHECKING:
 class Node:
     """A machine that admits pods as a kubelet with this configuration would.
 
-    >>> node = Node(read_machine("xeon-2s"), {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"})
-    >>> limits = {"cpu": "4", "memory": "1Gi"}
-    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    >>> config = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
+    >>> node = Node(read_machine("xeon-2s"), config)
+    >>> container = {"name": "c", "resources": {"limits": {"cpu": "4", "memory": "1Gi"}}}
+    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
     >>> admission = node.admit(pod)
     >>> str(admission.containers["c"].cpus)
     '0-1,64-65'
@@ -93,10 +94,22 @@ class Node:
     """
 
     __slots__ = (
-        "_keeps_bindings", "_pod_policies", "beyond_kubelet", "claims", "config", "counts_use_as_reserved", "cpu",
-        "devices", "labels", "machine", "manager", "memory", "node_object", "single_numa_node_exclusive",
+        "_keeps_bindings",
+        "_pod_policies",
+        "beyond_kubelet",
+        "claims",
+        "config",
+        "counts_use_as_reserved",
+        "cpu",
+        "devices",
+        "labels",
+        "machine",
+        "manager",
+        "memory",
+        "node_object",
+        "single_numa_node_exclusive",
         "whole_verdict",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
@@ -126,51 +139,46 @@ class Node:
         self.labels = dict(labels or {})
         self.single_numa_node_exclusive = single_numa_node_exclusive
         if labels or single_numa_node_exclusive != "Required":
-            from alignup.koordinator.effective import check_default_exclusive, labelled_config  # noqa: PLC0415  # as below
+            from alignup.koordinator.effective import (  # noqa: PLC0415  # as below
+                check_default_exclusive,
+                labelled_config,
+            )
 
             check_default_exclusive(single_numa_node_exclusive, "singleNUMANodeExclusive")
             self.config = labelled_config(self.config, self.labels)
 
-        policy, profile = inputs.policy_of(self.config, self.machine), self.config.profile
-        inventory: Any = devices or {}
-        for name, found in inventory.items():
-            if not isinstance(found, Sequence) or isinstance(found, str):
-                raise InputError.at(
-                    f'devices["{name}"]',
-                    'a list of devices such as {"id": "gpu0", "numa": 0}',
-                    found,
-                )
-
-        if any(isinstance(one, Mapping) for found in inventory.values() for one in found):
-            inventory = decode_inventory(inventory, self.machine)
-
+        policy = inputs.policy_of(self.config, self.machine)
+        profile = self.config.profile
+        inventory = _checked_inventory(devices or {}, self.machine)
         pairing = None
         if pair:
-            from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # few nodes need it
+            # few nodes need it
+            from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415
 
             pairing = Pairing(self.machine, read_pairs(pair))
 
-        self.devices = (
-            DeviceProvider(self.machine, inventory, plugins or {}, profile, pairing)
-            if inventory
-            else None
-        )
+        self.devices: DeviceProvider | None = None
+        if inventory:
+            self.devices = DeviceProvider(self.machine, inventory, plugins or {}, profile, pairing)
         self.cpu = cpu_provider(self.machine, self.config)
         self.memory = _memory_provider(self.machine, self.config)
+
         # in the order in which a kubelet asks them
-        built_in, others = (
-            [one for one in (self.devices, self.cpu, self.memory) if one is not None],
-            tuple(providers),
-        )
+        built_in: list[HintProvider] = [
+            provider for provider in (self.devices, self.cpu, self.memory) if provider is not None
+        ]
+        if wrap:
+            built_in = [wrap(provider) for provider in built_in]
+        further = tuple(providers)
         self.manager = TopologyManager(
             policy,
             self.config.topology_manager_scope,
-            (*(map(wrap, built_in) if wrap else built_in), *others),
+            (*built_in, *further),
             observer,
             # before groups were checked, bytes went back to the lowest NUMA nodes of a mask, so
             # that the order matters
             in_pod_order=not profile.memory_groups_checked,
-            placer=None if wrap or others or pairing else self._placer(),
+            placer=None if wrap or further or pairing else self._placer(),
         )
         self._pod_policies: PodPolicies | None = None
         self._keeps_bindings = keep_refused_bindings
@@ -198,8 +206,9 @@ class Node:
         wrap: Callable[[HintProvider], HintProvider] | None = None,
         kubelet_version: KubeletVersion | str | None = None,
     ) -> Node:
-        """Return the node that `machine`, `kubelet`, `devices`, `preferredSets` and `labels` describe.
+        """Return the node that the keys of a scenario or a node line describe.
 
+        These are `machine`, `kubelet`, `devices`, `preferredSets` and `labels`.
         `singleNUMANodeExclusive` and `reading` are read too; `docs/scenarios.md` lists all keys of
         a scenario and of a node line. All but `machine` may be missing; devices, preferred sets and
         a kubelet's configuration that are missing are those of the machine, which may be the name
@@ -218,27 +227,30 @@ class Node:
         from alignup.text.typed import decode  # noqa: PLC0415  # msgspec is slow to import
 
         inputs.check_keys(data, "a node")
-        loaded, known = (
-            machine_with_devices_from_dict(data),
-            inputs.node_object_of(data.get("nodeObject")),
+        loaded = machine_with_devices_from_dict(data)
+        node_object = inputs.node_object_of(data.get("nodeObject"))
+        reading = data.get("reading")
+        config = KubeletConfig.from_dict(
+            loaded.kubelet,
+            version=inputs.version_of(data, kubelet_version, node_object),
+            reading=READINGS[0] if reading is None else reading,
         )
+        labels: Mapping[str, str] = decode(mapping_under(data, "labels"), dict[str, str], "labels")
+        if not labels and node_object is not None:
+            labels = node_object.labels
+
         return cls(
             loaded.machine,
-            KubeletConfig.from_dict(
-                loaded.kubelet,
-                version=inputs.version_of(data, kubelet_version, known),
-                reading=READINGS[0] if data.get("reading") is None else data["reading"],
-            ),
+            config,
             loaded.devices,
             {**(plugins or {}), **inputs.plugins_of(loaded.preferred_sets)},
             providers=providers,
             observer=observer,
             wrap=wrap,
-            labels=decode(mapping_under(data, "labels"), dict[str, str], "labels")
-            or (known.labels if known else None),
+            labels=labels,
             single_numa_node_exclusive=data.get("singleNUMANodeExclusive") or "Required",
             keep_refused_bindings=inputs.is_set(data, "keepRefusedBindings", default=True),
-            node_object=known,
+            node_object=node_object,
             whole_verdict=inputs.is_set(data, "wholeVerdict", default=False),
             resources=data.get("resources"),
             dra_hints=inputs.is_set(data, "draHints", default=False),
@@ -265,31 +277,32 @@ class Node:
         Raises:
             InputError: an object is malformed, or the node's name is not known.
         """
-        from alignup.claims.on_node import ClaimProvider  # noqa: PLC0415  # as above
-        from alignup.claims.read import Resources, resources_of  # noqa: PLC0415  # as above
-        from alignup.claims.scheduler_gates import NODE_RESOURCES, gates_of  # noqa: PLC0415  # few nodes have claims
+        # few nodes have claims
+        from alignup.claims.on_node import ClaimProvider  # noqa: PLC0415
+        from alignup.claims.read import Resources, resources_of  # noqa: PLC0415
+        from alignup.claims.scheduler_gates import NODE_RESOURCES, gates_of  # noqa: PLC0415
 
-        found = (
-            resources if isinstance(resources, Resources) else resources_of(resources, "resources")
-        )
-        known = self.node_object
-        if name and (known is None or known.name != name):
-            known = NodeObject(name, {"kubernetes.io/hostname": name, **self.labels})
+        if not isinstance(resources, Resources):
+            resources = resources_of(resources, "resources")
 
-        at = known if known is not None and known.name else found.only_node
+        node_object = self.node_object
+        if name and (node_object is None or node_object.name != name):
+            node_object = NodeObject(name, {"kubernetes.io/hostname": name, **self.labels})
+        if node_object is None or not node_object.name:
+            node_object = resources.only_node
+
         features = {NODE_RESOURCES: True} if self.config.profile.pods.claims_count else None
+        gates = gates_of(release, features)
         self.claims = ClaimProvider(
-            self.machine, found, at, gates_of(release, features), gives_hints=dra_hints
+            self.machine, resources, node_object, gates, gives_hints=dra_hints
         )
         self.manager.add_provider(self.claims)
 
     def __repr__(self) -> str:
-        nodes, pods = (
-            counted(len(self.machine.numa_nodes), "NUMA node"),
-            counted(len(self.pods), "pod"),
-        )
+        numa_nodes = counted(len(self.machine.numa_nodes), "NUMA node")
+        pods = counted(len(self.pods), "pod")
         return (
-            f"<Node of {nodes}, {self.machine.cpu_count} CPUs: policy "
+            f"<Node of {numa_nodes}, {self.machine.cpu_count} CPUs: policy "
             f"{self.manager.policy.name}, {pods}>"
         )
 
@@ -300,7 +313,7 @@ class Node:
 
     @property
     def pools(self) -> Mapping[str, DevicePool]:
-        """By resource, the devices that its plugin has reported, with what is free and held of them."""
+        """By resource, the devices that its plugin has reported, and what is free of them."""
         return self.devices.pools if self.devices else {}
 
     @property
@@ -320,9 +333,13 @@ class Node:
 
     @property
     def pod_policies(self) -> PodPolicies:
-        """The hook for pods that bring a policy of their own; Koordinator's, made when the first such pod arrives."""
+        """The hook for pods that bring a policy of their own.
+
+        It is Koordinator's, made when the first such pod arrives.
+        """
         if self._pod_policies is None:
-            from alignup.koordinator import node_policies  # noqa: PLC0415  # few nodes ever see such a pod
+            # few nodes ever see such a pod
+            from alignup.koordinator import node_policies  # noqa: PLC0415
 
             options = self.config.topology_manager_policy_options
             self._pod_policies = node_policies.PodPolicies(
@@ -332,6 +349,7 @@ class Node:
                 self.numa_nodes,
                 self.single_numa_node_exclusive,
             )
+
         return self._pod_policies
 
     def admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
@@ -354,29 +372,35 @@ class Node:
         """
         return self.manager.lock.attempt(self._admit, self._undo, self.read(pod), [])
 
-    def _admit(self, pod: Pod, books: list[MemoryLedger | None]) -> Admission:
+    def _admit(self, pod: Pod, saved_ledgers: list[MemoryLedger | None]) -> Admission:
+        """Admit or refuse a pod, after the memory ledger is saved for `_undo`."""
         self.manager.check_new(pod)
-        books.append(None if self.memory is None else self.memory.ledger.copy())
+        saved_ledgers.append(None if self.memory is None else self.memory.ledger.copy())
         refusal, preempted = self._decide(pod, observed=True)
         if refusal is not None and not self._keeps_bindings:
-            self._undo(pod, books)
+            self._undo(pod, saved_ledgers)
+
         admission = self.admission(pod, refusal, preempted)
         if preempted:
-            self.manager.lock.settle(self._evict, preempted, books)
+            self.manager.lock.settle(self._evict, preempted, saved_ledgers)
+
         return admission
 
-    def _evict(self, pods: Iterable[Pod], books: list[MemoryLedger | None]) -> None:
-        books.clear()  # from here on the admission is not undone
-        for one in pods:
-            if self.manager.has_pod(one.uid):
-                self.remove(one.uid)
+    def _evict(self, pods: Iterable[Pod], saved_ledgers: list[MemoryLedger | None]) -> None:
+        saved_ledgers.clear()  # from here on the admission is not undone
+        for pod in pods:
+            if self.manager.has_pod(pod.uid):
+                self.remove(pod.uid)
 
-    def _undo(self, pod: Pod, books: list[MemoryLedger | None]) -> None:
-        """Remove a pod, if it is there, and take the memory manager's books back; without books, do nothing."""
-        if books and self.manager.has_pod(pod.uid):
+    def _undo(self, pod: Pod, saved_ledgers: list[MemoryLedger | None]) -> None:
+        """Remove a pod, if it is there, and take back the memory ledger.
+
+        Where none was saved, do nothing.
+        """
+        if saved_ledgers and self.manager.has_pod(pod.uid):
             self.remove(pod.uid)
-        if self.memory is not None and books and books[0] is not None:
-            self.memory.ledger.assign(books[0])
+        if self.memory is not None and saved_ledgers and saved_ledgers[0] is not None:
+            self.memory.ledger.assign(saved_ledgers[0])
 
     def try_admit(self, pod: Pod | Mapping[str, Any]) -> Admission:
         """Return the admission that `admit` would give, and leave the node exactly as it is.
@@ -393,54 +417,63 @@ class Node:
         """
         return self.manager.lock.attempt(self._try, self._undo, self.read(pod), [])
 
-    def _try(self, pod: Pod, books: list[MemoryLedger | None]) -> Admission:
+    def _try(self, pod: Pod, saved_ledgers: list[MemoryLedger | None]) -> Admission:
+        """Decide on a pod as `_admit` does, and undo it."""
         is_plain = not (self.whole_verdict or self.beyond_kubelet or inputs.has_policy(pod))
         if is_plain and (shares := self.manager.preview(pod)) is not None:
             return _admitted_later(shares, self.pools, self.machine.numa_node_ids)
+
         self.manager.check_new(pod)
-        books.append(None if self.memory is None else self.memory.ledger.copy())
+        saved_ledgers.append(None if self.memory is None else self.memory.ledger.copy())
         refusal, preempted = self._decide(pod, observed=False)
         admission = self.admission(pod, refusal, preempted)
-        self._undo(pod, books)
+        self._undo(pod, saved_ledgers)
         return admission
 
     def read(self, pod: Pod | Mapping[str, Any]) -> Pod:
-        """Return a pod, or the one that a manifest describes, as the kubelet of this node's release reads it.
+        """Return a pod, or the one that a manifest describes, as this node's kubelet reads it.
 
         Raises:
             InputError: the manifest is not one of a pod.
         """
         if not isinstance(pod, Pod):
             pod = read_pod(pod)
-        return pod if pod.readings is None else pod.read_as(self.config.profile.pods)
+        if pod.readings is None:
+            return pod
+        return pod.read_as(self.config.profile.pods)
 
     def copy(self, *, wrap: Callable[[HintProvider], HintProvider] | None = None) -> Node:
-        """Return an independent node with the same pods and holdings, without observers, for what-if questions.
+        """Return an independent node with the same pods and holdings, for what-if questions.
 
-        `wrap` is called with the copy of each provider, and returns the provider to use in its
-        place.
+        It has no observers. `wrap` is called with the copy of each provider, and returns the
+        provider to use in its place.
 
         Raises:
             TypeError: a provider of a user takes part that has no method `copy()`.
         """
         with self.manager.lock:
-            own = {name: getattr(self, name) for name in ("devices", "cpu", "memory", "claims")}
-            copies = {name: one.copy() for name, one in own.items() if one is not None}
-            by_id = {id(own[name]): one for name, one in copies.items()}
+            copies: dict[str, HintProvider] = {}
+            copy_of: dict[int, HintProvider] = {}
+            for name in ("devices", "cpu", "memory", "claims"):
+                provider = getattr(self, name)
+                if provider is not None:
+                    copies[name] = copy_of[id(provider)] = provider.copy()
+
             providers = [
-                by_id.get(id(one)) or _copied_provider(one) for one in self.manager.providers
+                copy_of.get(id(provider)) or _copied_provider(provider)
+                for provider in self.manager.providers
             ]
             return self._with(providers, wrap, copies)
 
     @contextmanager
     def scratch(self, wrap: Callable[[HintProvider], HintProvider]) -> Iterator[Node]:
-        """Yield a node with the same pods and wrapped providers, to try pods on; this node stays exactly as it is.
+        """Yield a node with the same pods and wrapped providers, to try pods on.
 
-        Providers of users that cannot be copied are lent to it, so whatever it admits must be
-        removed again.
+        This node stays exactly as it is. Providers of users that cannot be copied are lent to it,
+        so whatever it admits must be removed again.
         """
         try:
-            other = self.copy(wrap=wrap)
+            node = self.copy(wrap=wrap)
         except TypeError:
             restore = self.bindings()
             try:
@@ -448,34 +481,38 @@ class Node:
             finally:
                 restore()
         else:
-            yield other
+            yield node
 
     def _with(
         self,
         providers: Sequence[HintProvider],
         wrap: Callable[[HintProvider], HintProvider] | None,
-        own: Mapping[str, HintProvider],
+        copies: Mapping[str, HintProvider],
     ) -> Node:
-        """Return a node with these providers, wrapped, under a manager of its own; `own` are those with a name."""
-        other = Node.__new__(Node)
-        for name in Node.__slots__:
-            setattr(other, name, own.get(name, getattr(self, name)))
+        """Return a node with these providers, wrapped, under a manager of its own.
 
-        placer = None if wrap else self.manager.placer
-        other.manager = self.manager.copy(
-            tuple(map(wrap, providers) if wrap else providers),
-            None if placer is None else placer.copy(other.devices, other.cpu, other.memory),
-        )
-        policies = self._pod_policies
-        other._pod_policies = (
-            None if policies is None else policies.copy(other.manager, other.numa_nodes)
-        )
-        return other
+        `copies` are those of them that are attributes of a node, by name.
+        """
+        node = Node.__new__(Node)
+        for name in Node.__slots__:
+            setattr(node, name, copies.get(name, getattr(self, name)))
+
+        placer = None
+        if wrap:
+            providers = [wrap(provider) for provider in providers]
+        elif self.manager.placer is not None:
+            placer = self.manager.placer.copy(node.devices, node.cpu, node.memory)
+
+        node.manager = self.manager.copy(tuple(providers), placer)
+        if self._pod_policies is not None:
+            node._pod_policies = self._pod_policies.copy(node.manager, node.numa_nodes)
+
+        return node
 
     def emptied(self, config: KubeletConfig) -> Node:
-        """Return a node of the same machine, devices and labels under another configuration, without pods.
+        """Return a node of the same machine, devices and labels under another configuration.
 
-        Providers of users are left out.
+        It has no pods. Providers of users are left out.
 
         Raises:
             ConfigError: a kubelet would refuse to start with it.
@@ -492,7 +529,7 @@ class Node:
             beyond_kubelet=self.beyond_kubelet,
         )
 
-    __copy__ = copy  # two nodes that share their books would spoil them
+    __copy__ = copy  # two nodes that share their ledgers would spoil them
 
     def __deepcopy__(self, _memo: object) -> Node:
         return self.copy()
@@ -503,19 +540,27 @@ class Node:
         )
 
     def _placer(self) -> Placer | None:
-        """Return what places pods with the node's own managers; None where it does not know the rules of the merge."""
-        config, nodes, rows = self.config, len(self.machine.numa_nodes), None
-        if config.topology_manager_policy_options.prefer_closest_numa_nodes:
-            rows = self.machine.distance_matrix
+        """Return what places pods with the node's own managers.
 
-        if config.reading != READINGS[0] or (rows and nodes > MOST_SUMMED):
+        None where it does not know the rules of the merge.
+        """
+        config = self.config
+        node_count = len(self.machine.numa_nodes)
+        if config.reading != READINGS[0]:
             return None
 
+        distances = None
+        rows = self.machine.distance_matrix
+        if config.topology_manager_policy_options.prefer_closest_numa_nodes and rows is not None:
+            if node_count > MOST_SUMMED:
+                return None
+            distances = Distances(rows)
+
         return Placer(
-            nodes,
+            node_count,
             TOPOLOGY_POLICIES.index(config.topology_manager_policy),
             config.topology_manager_scope == "pod",
-            None if rows is None else Distances(rows),
+            distances,
             PodLevel.IGNORED,
             self.devices,
             self.cpu,
@@ -525,9 +570,14 @@ class Node:
     def _decide(self, pod: Pod, *, observed: bool) -> tuple[Refusal | None, tuple[Pod, ...]]:
         """Return the refusal, None for an admission, and the pods that have to go for it."""
         manager = self.manager
-        own = inputs.own_policies(pod, self.config, self.machine) if self.beyond_kubelet else None
-        if own:
-            refusal = manager.decide(pod, manager.policy, ContainerScope(own), observed=observed)
+        policies = None
+        if self.beyond_kubelet:
+            policies = inputs.own_policies(pod, self.config, self.machine)
+
+        if policies:
+            refusal = manager.decide(
+                pod, manager.policy, ContainerScope(policies), observed=observed
+            )
         elif pod.annotations and inputs.has_policy(pod):
             refusal = self.pod_policies.decide(pod, observed=observed)
         else:
@@ -543,38 +593,52 @@ class Node:
         return refusal, preempted
 
     def checked_as_whole(self, pod: Pod) -> tuple[Refusal | None, tuple[Pod, ...]]:
-        """Return why the kubelet's own checks refuse a pod that the managers have admitted, or whom it preempts."""
-        others = [self.counted(one) for one in self.pods if one.uid != pod.uid]
-        misfit = misfit_of(self.counted(pod), others, self.limits(pod))
-        if misfit.reason:
-            return Refusal(
-                misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources
-            ), ()
-        return None, misfit.preempted
+        """Return why the kubelet's own checks refuse a pod that the managers have admitted.
+
+        If they do not, return the pods that it preempts.
+        """
+        neighbours = [
+            self.counted(neighbour) for neighbour in self.pods if neighbour.uid != pod.uid
+        ]
+        misfit = misfit_of(self.counted(pod), neighbours, self.limits(pod))
+        if not misfit.reason:
+            return None, misfit.preempted
+
+        refusal = Refusal(
+            misfit.reason, misfit.message, provider=KUBELET, resources=misfit.resources
+        )
+        return refusal, ()
 
     def counted(self, pod: Pod) -> Pod:
-        """Return an admitted pod with what the devices of its claims count as on this node (KEP-5517)."""
+        """Return an admitted pod with what the devices of its claims count as here (KEP-5517)."""
         return pod if self.claims is None else self.claims.counted(pod)
 
     def limits(self, pod: Pod) -> NodeObject:
-        """Return what the node as a whole offers to pods, once its managers have admitted this one."""
+        """Return what the node as a whole offers to pods, once its managers have admitted this."""
         devices = {name: pool.healthy.bit_count() for name, pool in self.pools.items()}
         limits = node_limits(self.machine, self.config, devices, self.node_object)
         if not pod.devices:
             return limits
+
         # a kubelet counts devices that are held as allocatable, though they have become unhealthy
-        held: dict[str, set[str]] = {}
-        for one in self.pods:
-            for container in one.all_containers:
-                for name, ids in self.allocation(one.uid, container.name).devices.items():
-                    held.setdefault(name, set()).update(ids)
-        most = {name: max(limits.allocatable.get(name, 0), len(ids)) for name, ids in held.items()}
-        return replace(limits, allocatable={**limits.allocatable, **most})
+        held_ids: dict[str, set[str]] = {}
+        for holder in self.pods:
+            for container in holder.all_containers:
+                for name, ids in self.allocation(holder.uid, container.name).devices.items():
+                    held_ids.setdefault(name, set()).update(ids)
+
+        allocatable = {**limits.allocatable}
+        for name, ids_of_resource in held_ids.items():
+            allocatable[name] = max(allocatable.get(name, 0), len(ids_of_resource))
+        return replace(limits, allocatable=allocatable)
 
     def admission(
         self, pod: Pod, refusal: Refusal | None = None, preempted: Sequence[Pod] = ()
     ) -> Admission:
-        """Return the record of a decision, with what each container has now; without a refusal, of an admission."""
+        """Return the record of a decision, with what each container has now.
+
+        Without a refusal it is that of an admission.
+        """
         if refusal is not None:
             return Admission(
                 False, refusal.reason, refusal=refusal, numa_node_ids=self.machine.numa_node_ids
@@ -583,20 +647,23 @@ class Node:
         if not preempted and (shares := self.manager.shares(pod)) is not None:
             return _admitted_later(shares, self.pools, self.machine.numa_node_ids)
 
-        got = {one.name: self.allocation(pod.uid, one.name) for one in pod.all_containers}
-        admission = Admission(True, "", got, None, self.machine.numa_node_ids)
+        allocations = {
+            container.name: self.allocation(pod.uid, container.name)
+            for container in pod.all_containers
+        }
+        admission = Admission(True, "", allocations, None, self.machine.numa_node_ids)
         if not (preempted or pod.has_shared_pool):
             return admission
 
         return replace(
             admission,
-            preempted=tuple(one.namespaced_name for one in preempted),
+            preempted=tuple(victim.namespaced_name for victim in preempted),
             pod_cpus=None if self.cpu is None else self.cpu.pod_cpus(pod.uid),
             pod_memory=() if self.memory is None else self.memory.pod_blocks(pod.uid),
         )
 
     def bindings(self) -> Callable[[], None]:
-        """Return a function that takes the memory manager's books back to what they are now, as after a refusal."""
+        """Return a function that takes the memory ledger back to what it is now."""
         if self.memory is None:
             return lambda: None
         return partial(self.memory.ledger.assign, self.memory.ledger.copy())
@@ -611,31 +678,37 @@ class Node:
         )
 
     def numa_nodes(self, pod_uid: str, container_name: str) -> int:
-        """Return the mask of the NUMA nodes, by position, that a container's CPUs, memory and devices lie in.
+        """Return the mask of the NUMA nodes that a container's CPUs, memory and devices lie in.
 
         A device that is near to several NUMA nodes lies in none of them alone, and does not count.
         """
         machine = self.machine
-        cpus = 0 if self.cpu is None else int(self.cpu.cpus(pod_uid, container_name) or 0)
-        mask = overlapping(machine.node_cpus, cpus)
-        for block in () if self.memory is None else self.memory.blocks(pod_uid, container_name):
-            for numa_id in block.numa_nodes:
-                mask |= 1 << machine.position(numa_id)
-        return mask | (
-            0 if self.devices is None else self.devices.numa_nodes(pod_uid, container_name)
-        )
+        mask = 0
+        if self.cpu is not None:
+            cpus = int(self.cpu.cpus(pod_uid, container_name) or 0)
+            mask |= overlapping(machine.node_cpus, cpus)
+
+        if self.memory is not None:
+            for block in self.memory.blocks(pod_uid, container_name):
+                for numa_id in block.numa_nodes:
+                    mask |= 1 << machine.position(numa_id)
+
+        if self.devices is not None:
+            mask |= self.devices.numa_nodes(pod_uid, container_name)
+
+        return mask
 
     @property
     def occupancy(self) -> Occupancy:
-        """Which NUMA nodes are held by pods under SingleNUMANode, and which by pods across several of them."""
+        """Which NUMA nodes pods under SingleNUMANode hold, and which pods across several do."""
         return self.pod_policies.occupancy
 
     def started(self, pod_uid: str, container_name: str) -> None:
-        """Note that a container has started: the init containers before it have ended, and their memory is free.
+        """Note that a container has started.
 
-        As in the kubelet, whose memory manager gives back what they hold when the next container is
-        added. Sidecars run on and keep theirs; CPUs and devices stay with the pod until it is
-        removed.
+        The init containers before it have ended, and their memory is free, as in the kubelet, whose
+        memory manager gives back what they hold when the next container is added. Sidecars run on
+        and keep theirs; CPUs and devices stay with the pod until it is removed.
 
         Containers of a pod with resources of its own (in pod scope, where the managers give it
         these as a whole) get their devices now.
@@ -647,17 +720,15 @@ class Node:
         """
         with self.manager.lock:
             pod = self.manager.pod(pod_uid)
-            container = next(
-                (one for one in pod.all_containers if one.name == container_name), None
-            )
+            containers = {container.name: container for container in pod.all_containers}
+            container = containers.get(container_name)
             if container is None:
-                names = ", ".join(one.name for one in pod.all_containers)
-                raise InputError.at(
-                    "container", f"a container of the pod ({names})", container_name
-                )
+                expected = f"a container of the pod ({', '.join(containers)})"
+                raise InputError.at("container", expected, container_name)
 
             if self.memory is not None:
                 self.memory.started(pod, container_name)
+
             if self.devices is not None and pod.has_shared_pool and container.devices:
                 affinity = self.manager.affinity(pod_uid, container_name)
                 if not self.devices.devices(pod_uid, container_name):
@@ -702,20 +773,44 @@ class Node:
             self.manager.lock.settle(self._remove, pod_uid)
 
     def _remove(self, pod_uid: str) -> None:
-        # a provider may fail to release; the pod is removed all the same
+        # the last time a provider may have failed to release; the pod is removed all the same
         if self.manager.has_pod(pod_uid):
             self.manager.remove(pod_uid)
         self.pod_policies.removed(pod_uid)
 
 
 def _memory_provider(machine: Machine, config: KubeletConfig) -> MemoryProvider | None:
-    """Return the provider of memory; None: the policy is None, or cannot be followed on this machine."""
+    """Return the provider of memory.
+
+    None: the policy is None, or cannot be followed on this machine.
+    """
     if config.memory_manager_policy != "Static":
         return None
+
     if not machine.knows_memory:
         warn("memoryManagerPolicy Static is not followed: the memory of this machine is not known")
         return None
+
     return MemoryProvider(machine, config.reserved_memory, profile=config.profile)
+
+
+def _checked_inventory(
+    devices: Mapping[str, Any], machine: Machine
+) -> Mapping[str, Sequence[Device]]:
+    """Return the devices of each resource, decoded if one of them is a mapping.
+
+    Raises:
+        InputError: there is no list of devices under a resource, or a device is described wrongly.
+    """
+    is_decoded = True
+    for resource, entries in devices.items():
+        if not isinstance(entries, Sequence) or isinstance(entries, str):
+            expected = 'a list of devices such as {"id": "gpu0", "numa": 0}'
+            raise InputError.at(f'devices["{resource}"]', expected, entries)
+        if any(isinstance(device, Mapping) for device in entries):
+            is_decoded = False
+
+    return devices if is_decoded else decode_inventory(devices, machine)
 
 
 def _checked_machine(machine: object) -> Machine:
@@ -727,16 +822,17 @@ def _checked_machine(machine: object) -> Machine:
     """
     if isinstance(machine, Machine):
         return machine
+
     if isinstance(machine, Mapping):
         passed_over = [key for key in EXTRA_KEYS if machine.get(key)]
         if passed_over:
             warn(f"{', '.join(passed_over)} of the machine ignored: Node.from_dict keeps them")
         return machine_from_dict(machine)
 
-    hint = "; read_machine takes names and files" if isinstance(machine, str) else ""
-    raise TypeError(
-        f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}{hint}"
-    )
+    message = f"expected a Machine, or a mapping as Machine.to_dict returns it, got {machine!r:.80}"
+    if isinstance(machine, str):
+        message += "; read_machine takes names and files"
+    raise TypeError(message)
 
 
 def _checked_config(
@@ -759,26 +855,22 @@ def _checked_config(
         config = KubeletConfig()
 
     if isinstance(config, KubeletConfig):
-        given = {
-            name: value
-            for name, value in (("version", version), ("reading", reading))
-            if value is not None
-        }
-        return replace(config, **given) if given else config
+        overrides: dict[str, Any] = {}
+        if version is not None:
+            overrides["version"] = version
+        if reading is not None:
+            overrides["reading"] = reading
+        return replace(config, **overrides) if overrides else config
 
     if isinstance(config, Mapping):
         return KubeletConfig.from_dict(
             config, version=version or NEWEST, reading=reading or READINGS[0]
         )
 
-    hint = (
-        "; load_config of alignup.kubernetes.kubelet_config reads text"
-        if isinstance(config, str)
-        else ""
-    )
-    raise TypeError(
-        f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}{hint}"
-    )
+    message = f"expected a KubeletConfig, or a mapping of its fields, got {config!r:.80}"
+    if isinstance(config, str):
+        message += "; load_config of alignup.kubernetes.kubelet_config reads text"
+    raise TypeError(message)
 
 
 def _copied_provider(provider: HintProvider) -> HintProvider:
@@ -792,6 +884,7 @@ def _copied_provider(provider: HintProvider) -> HintProvider:
         raise TypeError(
             f"the node cannot be copied: the provider {provider!r} has no method copy()"
         )
+
     return cast("HintProvider", copy())
 
 
@@ -808,17 +901,17 @@ def _admitted_later(
 def _admitted(
     shares: Sequence[Share], pools: Mapping[str, DevicePool], numa_node_ids: tuple[int, ...]
 ) -> Admission:
-    got = {}
-    for one in shares:
-        nodes = ids_of(one.memory_nodes, numa_node_ids)
-        got[one.container.name] = ContainerAllocation(
-            one.affinity,
-            None if one.cpus is None else CPUSet.from_int(one.cpus),
-            tuple([MemoryBlock(nodes, kind, size) for kind, size in one.sizes()]),
+    allocations = {}
+    for share in shares:
+        nodes = ids_of(share.memory_nodes, numa_node_ids)
+        allocations[share.container.name] = ContainerAllocation(
+            share.affinity,
+            None if share.cpus is None else CPUSet.from_int(share.cpus),
+            tuple([MemoryBlock(nodes, kind, size) for kind, size in share.sizes()]),
             {
                 resource: pools[resource].sorted_ids(bits)
-                for resource, bits in sorted((one.devices or {}).items())
+                for resource, bits in sorted((share.devices or {}).items())
             },
         )
 
-    return Admission(True, containers=got, numa_node_ids=numa_node_ids)
+    return Admission(True, containers=allocations, numa_node_ids=numa_node_ids)

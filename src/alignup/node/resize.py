@@ -1,8 +1,8 @@
-"""Decides on a resize in place: what a kubelet says to new requests of a running pod, and what it then holds.
+"""Decides on a resize in place: what a kubelet says to new requests of a running pod.
 
-The kubelet's handlers are asked in its order: that for resizes (`pkg/kubelet/allocation`), the
-Topology Manager, and the fit of the node as a whole. What the API server refuses beforehand is an
-error here.
+What the pod then holds follows from it. The kubelet's handlers are asked in its order: that for
+resizes (`pkg/kubelet/allocation`), the Topology Manager, and the fit of the node as a whole. What
+the API server refuses beforehand is an error here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from alignup.kubernetes.node_fit import NodeObject, requests_of
 from alignup.kubernetes.pod import Pod, QOSClass
 from alignup.kubernetes.policy_options import gate_is_on
 from alignup.kubernetes.versions import release_of
+from alignup.records import Record
 from alignup.topology_manager.admission import ALLOCATED, DEFERRED, ContainerAllocation, Resize
 from alignup.topology_manager.scope import TOPOLOGY_AFFINITY_MESSAGE, Refusal
 
@@ -36,6 +37,25 @@ _POD_MESSAGES: Final = {
         "topology manager"
     ),
 }
+
+
+class _Manager(Record):
+    """A manager of the kubelet that its static policy can keep from resizes.
+
+    Attributes:
+        gate: the feature gate that allows them.
+    """
+
+    name: str
+    resource: str
+    policy: str
+    gate: str
+
+
+_CPU_MANAGER: Final = _Manager("CPU", "cpu", "static", "InPlacePodVerticalScalingExclusiveCPUs")
+_MEMORY_MANAGER: Final = _Manager(
+    "Memory", "memory", "Static", "InPlacePodVerticalScalingExclusiveMemory"
+)
 
 
 class _Node(Protocol):
@@ -66,59 +86,79 @@ def resize(
         InputError: the API server would refuse the new resources.
     """
     pod = node.manager.pod(uid)
-    wanted = resized_pod(pod, containers, resources).read_as(node.config.profile.pods)
-    if wanted.qos is not pod.qos:
-        raise InputError.at("the resize", f"the QoS class to stay {pod.qos}", str(wanted.qos))
-    if not (changed := _changed(pod, wanted)):
+    resized = resized_pod(pod, containers, resources).read_as(node.config.profile.pods)
+    if resized.qos is not pod.qos:
+        raise InputError.at("the resize", f"the QoS class to stay {pod.qos}", str(resized.qos))
+
+    changed = _changed(pod, resized)
+    if not changed:
         return Resize(ALLOCATED)
-    if refused := _infeasible(node, wanted, changed, changes_pod=resources is not None):
-        return Resize(_INFEASIBLE, refused)
 
-    before = {one.name: node.allocation(uid, one.name) for one in pod.all_containers}
-    return node.manager.lock.attempt(_resized, _undo, node, pod, wanted, before, node.bindings())
+    refusal = _infeasible(node, resized, changed, changes_pod=resources is not None)
+    if refusal:
+        return Resize(_INFEASIBLE, refusal)
+
+    allocations = {
+        container.name: node.allocation(uid, container.name) for container in pod.all_containers
+    }
+    restore = node.bindings()
+    return node.manager.lock.attempt(_resized, _undo, node, pod, resized, allocations, restore)
 
 
-def _resized(node: _Node, _pod: Pod, wanted: Pod, *_: object) -> Resize:
-    if refused := _deferred(node, wanted):
-        return Resize(DEFERRED, refused)
-    node.manager.update_requests(wanted)
+def _resized(node: _Node, _pod: Pod, resized: Pod, *_: object) -> Resize:
+    refusal = _deferred(node, resized)
+    if refusal:
+        return Resize(DEFERRED, refusal)
+
+    node.manager.update_requests(resized)
     return Resize(ALLOCATED)
 
 
 def _undo(
     node: _Node,
     pod: Pod,
-    _wanted: Pod,
-    before: Mapping[str, ContainerAllocation],
+    _resized_pod: Pod,
+    allocations: Mapping[str, ContainerAllocation],
     restore: Callable[[], None],
 ) -> None:
     """Take back what a resize that was cut short gave to containers that had nothing."""
-    for name, had in before.items():
-        if node.cpu is not None and had.cpus is None:
+    for name, allocation in allocations.items():
+        if node.cpu is not None and allocation.cpus is None:
             node.cpu.release(pod.uid, name)
-        if node.memory is not None and not had.memory:
+        if node.memory is not None and not allocation.memory:
             node.memory.release(pod.uid, name)
 
     restore()
     node.manager.update_requests(pod)
-    affinities = {name: had.affinity for name, had in before.items() if had.affinity is not None}
+    affinities = {
+        name: allocation.affinity
+        for name, allocation in allocations.items()
+        if allocation.affinity is not None
+    }
     node.manager.set_affinities(pod.uid, affinities)
 
 
-def _changed(pod: Pod, wanted: Pod) -> frozenset[str]:
-    """Return the resources of which something changes; `pod` stands for those of the pod as a whole."""
-    found: set[str] = set()
-    for old, new in zip(pod.all_containers, wanted.all_containers, strict=True):
-        for before, after in ((old.requests, new.requests), (old.limits, new.limits)):
-            found |= {
-                name for name in {*before, *after} if before.get(name, 0) != after.get(name, 0)
-            }
-    if pod.constraints.requests != wanted.constraints.requests:
-        found.add("pod")
-    return frozenset(found)
+def _changed(pod: Pod, resized: Pod) -> frozenset[str]:
+    """Return the resources of which something changes.
+
+    `pod` stands for those of the pod as a whole.
+    """
+    resources: set[str] = set()
+    for old, new in zip(pod.all_containers, resized.all_containers, strict=True):
+        resources |= _differing(old.requests, new.requests) | _differing(old.limits, new.limits)
+
+    if pod.constraints.requests != resized.constraints.requests:
+        resources.add("pod")
+
+    return frozenset(resources)
 
 
-def _infeasible(node: _Node, wanted: Pod, changed: frozenset[str], *, changes_pod: bool) -> str:
+def _differing(old: Mapping[str, int], new: Mapping[str, int]) -> set[str]:
+    """Return the resources of which the amounts differ; one that is missing is 0."""
+    return {name for name in {*old, *new} if old.get(name, 0) != new.get(name, 0)}
+
+
+def _infeasible(node: _Node, resized: Pod, changed: frozenset[str], *, changes_pod: bool) -> str:
     """Return why a resize can never be; empty if it may be possible."""
     config = node.config
 
@@ -131,87 +171,94 @@ def _infeasible(node: _Node, wanted: Pod, changed: frozenset[str], *, changes_po
         return "InPlacePodLevelResourcesVerticalScaling is disabled"
 
     by_kubelet = "kubelet_checks_capacity_of_resizes" in release_of(config.version).rules
-    beyond = list(_beyond_node(node, wanted, "capacity" if by_kubelet else "allocatable"))
+    beyond = list(_beyond_node(node, resized, "capacity" if by_kubelet else "allocatable"))
     if beyond and not by_kubelet:  # the API server says so before the kubelet hears of the resize
         return f"node didn't have enough allocatable resources: {'; '.join(beyond)}"
-    if wanted.qos is QOSClass.GUARANTEED and (
-        refused := _beside_static_policy(node, wanted, is_on)
-    ):
-        return refused
 
-    return f"Node didn't have enough capacity: {beyond[-1]}" if beyond else ""
+    if resized.qos is QOSClass.GUARANTEED:
+        refusal = _beside_static_policy(node, resized, is_on)
+        if refusal:
+            return refusal
+    if beyond:
+        return f"Node didn't have enough capacity: {beyond[-1]}"
+    return ""
 
 
-def _beside_static_policy(node: _Node, wanted: Pod, is_on: Any) -> str:
-    """Return that static policies of the managers do not go with a resize of a Guaranteed pod; empty if they do."""
-    rules = release_of(node.config.version).rules
-    old = {one.name: one for one in node.manager.pod(wanted.uid).all_containers}
-    is_cpu_static = node.config.cpu_manager_policy == "static"
-    is_memory_static = node.config.memory_manager_policy == "Static"
-    if "any_guaranteed_resize_refused" in rules:
-        if is_on("InPlacePodVerticalScalingExclusiveCPUs"):
+def _beside_static_policy(node: _Node, resized: Pod, is_on: Callable[[str], bool]) -> str:
+    """Return that static policies of the managers do not go with a resize of a Guaranteed pod.
+
+    Empty if they do.
+    """
+    static_managers = []
+    if node.config.cpu_manager_policy == "static":
+        static_managers.append(_CPU_MANAGER)
+    if node.config.memory_manager_policy == "Static":
+        static_managers.append(_MEMORY_MANAGER)
+
+    if "any_guaranteed_resize_refused" in release_of(node.config.version).rules:
+        if not static_managers or is_on(_CPU_MANAGER.gate):
             return ""
-        static = "CPU" if is_cpu_static else "Memory" if is_memory_static else ""
         return (
-            static
-            and f"Resize is infeasible for Guaranteed Pods alongside {static} Manager static policy"
+            f"Resize is infeasible for Guaranteed Pods alongside {static_managers[0].name} Manager "
+            "static policy"
         )
 
     with_init = is_on("InPlacePodVerticalScalingInitContainers")
-    resizable = [
-        one for one in wanted.all_containers if with_init or one.is_sidecar or not one.is_init
-    ]
-    for resource, is_static, manager, policy, gate in (
-        ("cpu", is_cpu_static, "CPU", "static", "InPlacePodVerticalScalingExclusiveCPUs"),
-        (
-            "memory",
-            is_memory_static,
-            "Memory",
-            "Static",
-            "InPlacePodVerticalScalingExclusiveMemory",
-        ),
-    ):
-        changes = any(
-            one.requests.get(resource, 0) != old[one.name].requests.get(resource, 0)
-            for one in resizable
-        )
-        if is_static and changes and not is_on(gate):
+    old_containers = {
+        container.name: container for container in node.manager.pod(resized.uid).all_containers
+    }
+    changed: set[str] = set()
+    for container in resized.all_containers:
+        if with_init or container.is_sidecar or not container.is_init:
+            changed |= _differing(old_containers[container.name].requests, container.requests)
+
+    for manager in static_managers:
+        if manager.resource in changed and not is_on(manager.gate):
             return (
-                f"Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy "
-                f'"{policy}"'
+                f"Resize is infeasible for Guaranteed Pods alongside {manager.name} Manager policy "
+                f'"{manager.policy}"'
             )
 
     return ""
 
 
-def _beyond_node(node: _Node, wanted: Pod, word: str) -> Iterator[str]:
-    """Yield what the pod would request beyond what the node has, in the words of who says so; memory is the last."""
-    allocatable, asked = node.limits(wanted).allocatable, requests_of(wanted)
-    for resource in ("cpu", "memory"):
-        there = allocatable.get(resource)
-        if there is not None and asked.get(resource, 0) > there:
-            yield f"{resource}, requested: {asked[resource]}, {word}: {there}"
+def _beyond_node(node: _Node, resized: Pod, word: str) -> Iterator[str]:
+    """Yield what the pod would request beyond what the node has, in the words of who says so.
 
-
-def _deferred(node: _Node, wanted: Pod) -> str:
-    """Let the managers allocate, and return why they do not, or the node has no room now; empty: the resize is done.
-
-    As in the kubelet, what the managers gave before a refusal stays.
+    Memory is the last.
     """
-    manager, providers = node.manager, node.manager.providers
-    if "managers_skip_resizes" in release_of(node.config.version).rules:
-        skipping = tuple(one for one in (node.cpu, node.memory) if one is not None)
-        # a provider may stand for one of them
-        providers = tuple(one for one in providers if getattr(one, "provider", one) not in skipping)
+    allocatable = node.limits(resized).allocatable
+    requests = requests_of(resized)
+    for resource in ("cpu", "memory"):
+        amount = allocatable.get(resource)
+        if amount is not None and requests.get(resource, 0) > amount:
+            yield f"{resource}, requested: {requests[resource]}, {word}: {amount}"
 
-    refusal = manager.allocate_again(wanted, providers)
+
+def _deferred(node: _Node, resized: Pod) -> str:
+    """Let the managers allocate, and return why they do not, or the node has no room now.
+
+    Empty: the resize is done. As in the kubelet, what the managers gave before a refusal stays.
+    """
+    manager = node.manager
+    providers = manager.providers
+    if "managers_skip_resizes" in release_of(node.config.version).rules:
+        skipping = [manager for manager in (node.cpu, node.memory) if manager is not None]
+        # a provider may stand for one of them
+        providers = tuple(
+            provider
+            for provider in providers
+            if getattr(provider, "provider", provider) not in skipping
+        )
+
+    refusal = manager.allocate_again(resized, providers)
     if refusal is not None:
-        if refusal.detail or not wanted.has_shared_pool:
+        if refusal.detail or not resized.has_shared_pool:
             return refusal.detail or TOPOLOGY_AFFINITY_MESSAGE
         return _POD_MESSAGES[manager.scope.name]
 
     if not node.whole_verdict:
         return ""
 
-    refusal, _ = node.checked_as_whole(wanted)
+    refusal, _ = node.checked_as_whole(resized)
     return "" if refusal is None else refusal.detail

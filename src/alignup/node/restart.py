@@ -1,9 +1,9 @@
-"""A start of the kubelet: it checks its reservations, reads its state files, and admits every pod that runs again.
+"""A start of the kubelet: it checks its reservations, reads its state files, and admits pods again.
 
-A container that is in a state file keeps what it holds (`Allocate` of `cpumanager/policy_static.go`
-and `memorymanager/policy_static.go`), but the Topology Manager merges its hints anew, so a running
-pod can be refused. Three things differ from other admissions (`HandlePodAdditions` of
-`pkg/kubelet/kubelet.go`):
+These are all pods that run. A container that is in a state file keeps what it holds (`Allocate` of
+`cpumanager/policy_static.go` and `memorymanager/policy_static.go`), but the Topology Manager merges
+its hints anew, so a running pod can be refused. Three things differ from other admissions
+(`HandlePodAdditions` of `pkg/kubelet/kubelet.go`):
 
 - Nothing is given back before all pods have been seen, since `removeStaleState` waits until all
   sources are ready.
@@ -47,36 +47,38 @@ class Restarted(Record):
 
 
 def restarted(node: Node, config: KubeletConfig) -> Restarted:
-    """Return a node after a restart of its kubelet with a configuration of the same release; this node stays as it is.
+    """Return a node after a restart of its kubelet with a configuration of the same release.
 
-    Providers of users are left out.
+    This node stays as it is. Providers of users are left out.
 
     Raises:
         ConfigError: the kubelet would not start with it, or not on the state files that it has.
     """
-    made = node.emptied(config)
-    if (node.cpu is None) is not (made.cpu is None) or (node.memory is None) is not (
-        made.memory is None
-    ):
-        raise ConfigError("a state file is of another policy")
+    restarted_node = node.emptied(config)
+    for old, new in ((node.cpu, restarted_node.cpu), (node.memory, restarted_node.memory)):
+        if (old is None) is not (new is None):
+            raise ConfigError("a state file is of another policy")
 
-    for old, new in (
-        (getattr(node, name), getattr(made, name)) for name in ("cpu", "memory", "devices")
-    ):
-        if old is not None and new is not None:
-            new.inherit(old)
+    for name in ("cpu", "memory", "devices"):
+        old_provider = getattr(node, name)
+        new_provider = getattr(restarted_node, name)
+        if old_provider is not None and new_provider is not None:
+            new_provider.inherit(old_provider)
 
-    made.manager.restore(node.pods)
-    return admit_again(made, node.pods)
+    restarted_node.manager.restore(node.pods)
+    return admit_again(restarted_node, node.pods)
 
 
 def check_start(machine: Machine, config: KubeletConfig) -> None:
-    """Check that a kubelet starts with these reservations on this machine, in its order (`NewContainerManager`).
+    """Check that a kubelet starts with these reservations on this machine.
+
+    The order is that of the kubelet (`NewContainerManager`).
 
     Raises:
         ConfigError: it does not; the message is its own.
     """
-    online, reserved = CPUSet.from_int(machine.cpus), node_reservation(machine, config)
+    online = CPUSet.from_int(machine.cpus)
+    reserved = node_reservation(machine, config)
     if not config.reserved_system_cpus <= online:
         raise ConfigError(
             f"reserved-cpus: {config.reserved_system_cpus} is not a subset of online-cpus: {online}"
@@ -86,42 +88,50 @@ def check_start(machine: Machine, config: KubeletConfig) -> None:
     if config.cpu_manager_policy == "static" and not reserved["cpu"]:
         needed = "systemreserved.cpu + kubereserved.cpu to be greater than zero"
         raise ConfigError(f"[cpumanager] the static policy requires {needed}")
+
     if config.memory_manager_policy == "Static" and machine.knows_memory:
         _check_reserved_memory(machine, config, reserved)
 
-    for name, there in node_capacity(machine).items():
-        if reserved.get(name, 0) > there:
-            has, kept = (
-                (f"{one}m" if name == "cpu" else format_bytes(one))
-                for one in (there, reserved[name])
-            )
-            wrong = f'Resource "{name}" has a reservation of {kept} but capacity of {has}'
+    for name, capacity in node_capacity(machine).items():
+        if reserved.get(name, 0) > capacity:
+            reservation = _quantity(name, reserved[name])
             raise ConfigError(
-                f"invalid Node Allocatable configuration. {wrong}. Expected capacity >= "
+                f'invalid Node Allocatable configuration. Resource "{name}" has a reservation of '
+                f"{reservation} but capacity of {_quantity(name, capacity)}. Expected capacity >= "
                 "reservation."
             )
+
+
+def _quantity(resource: str, amount: int) -> str:
+    """Return an amount as the API writes it: CPU in thousandths, all else in bytes."""
+    return f"{amount}m" if resource == "cpu" else format_bytes(amount)
 
 
 def _check_reserved_memory(
     machine: Machine, config: KubeletConfig, reserved: Mapping[str, int]
 ) -> None:
-    """Check that `reservedMemory` adds up to what is reserved of the node as a whole (`validateReservedMemory`).
+    """Check that `reservedMemory` adds up to what is reserved of the node as a whole.
+
+    The kubelet does so in `validateReservedMemory`.
 
     Raises:
         ConfigError: it does not, or names a NUMA node that is not there.
     """
-    for one in config.reserved_memory:
-        if one.numa_node not in machine.numa_node_ids:
-            lost = f"a NUMA node {one.numa_node} that does not exist on this machine"
+    for reservation in config.reserved_memory:
+        if reservation.numa_node not in machine.numa_node_ids:
+            lost = f"a NUMA node {reservation.numa_node} that does not exist on this machine"
             raise ConfigError(f"the reserved memory configuration references {lost}")
 
-    by_type, there = reserved_by_type(config), node_capacity(machine)
-    for kind in sorted({*by_type, *filter(is_pinned_memory, there)}):
-        told, wanted = by_type.get(kind, 0), reserved.get(kind, 0) if kind in there else 0
-        if told != wanted:
-            value = f'the value "{format_bytes(wanted)}" determined by Node Allocatable feature'
+    by_type = reserved_by_type(config)
+    capacity = node_capacity(machine)
+    for kind in sorted({*by_type, *filter(is_pinned_memory, capacity)}):
+        configured = by_type.get(kind, 0)
+        expected = reserved.get(kind, 0) if kind in capacity else 0
+        if configured != expected:
+            value = f'the value "{format_bytes(expected)}" determined by Node Allocatable feature'
             raise ConfigError(
-                f'the total amount "{format_bytes(told)}" of type "{kind}" is not equal to {value}'
+                f'the total amount "{format_bytes(configured)}" of type "{kind}" is not equal to '
+                f"{value}"
             )
 
 
@@ -134,7 +144,7 @@ def admit_again(node: Node, pods: Iterable[Pod]) -> Restarted:
         pods: all of them, in the order in which they were made.
     """
     providers = [
-        one for one in (node.cpu, node.memory) if one is not None and one in node.manager.providers
+        provider for provider in node.manager.providers if provider in (node.cpu, node.memory)
     ]
     kept: list[Pod] = []
     refused: dict[str, Refusal] = {}
