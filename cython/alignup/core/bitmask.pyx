@@ -86,18 +86,18 @@ cdef class BitMask:
     def __richcmp__(self, other, int op):
         if not isinstance(other, BitMask):
             return NotImplemented
-        cdef uint64_t mine = self.word, theirs = (<BitMask>other).word
+        cdef uint64_t word = self.word, other_word = (<BitMask>other).word
         if op == Py_EQ:
-            return mine == theirs
+            return word == other_word
         if op == Py_NE:
-            return mine != theirs
+            return word != other_word
         if op == Py_LE:
-            return mine & ~theirs == 0
+            return word & ~other_word == 0
         if op == Py_LT:
-            return mine != theirs and mine & ~theirs == 0
+            return word != other_word and word & ~other_word == 0
         if op == Py_GE:
-            return theirs & ~mine == 0
-        return mine != theirs and theirs & ~mine == 0
+            return other_word & ~word == 0
+        return word != other_word and other_word & ~word == 0
 
     def __and__(self, other):
         if isinstance(self, BitMask) and isinstance(other, BitMask):
@@ -141,11 +141,11 @@ cdef class BitMask:
     def bits(self):
         """Return the positions in the mask, ascending."""
         cdef uint64_t rest = self.word
-        cdef list found = []
+        cdef list positions = []
         while rest:
-            found.append(lowest(rest))
+            positions.append(lowest(rest))
             rest &= rest - 1
-        return tuple(found)
+        return tuple(positions)
 
     def count(self):
         """Return the number of positions in the mask."""
@@ -177,8 +177,8 @@ cdef class BitMask:
         Narrower: fewer positions; among masks of equal size, the one of lower value, that is the one whose
         highest differing position is absent.
         """
-        cdef int mine = popcount(self.word), theirs = popcount(other.word)
-        return self.word < other.word if mine == theirs else mine < theirs
+        cdef int count = popcount(self.word), other_count = popcount(other.word)
+        return self.word < other.word if count == other_count else count < other_count
 
     def is_less_than(self, BitMask other not None):
         """Return whether this mask, read as a number, is lower than `other`."""

@@ -85,12 +85,12 @@ cdef list checked_demands(int numa_nodes, object demands):
     No amount may be negative: a node that is left out of a mask must never add to the sum that the mask reaches.
     """
     cdef list checked = []
-    cdef CheckedDemand one
+    cdef CheckedDemand checked_one
     for demand in demands:
-        one = checked_demand(numa_nodes, demand)
-        if one.amounts and min(one.amounts) < 0:
-            raise ValueError(f"expected amounts of 0 or more beyond {NARROW_NODES} NUMA nodes, got {min(one.amounts)}")
-        checked.append((one.places, one.amounts, one.request))
+        checked_one = checked_demand(numa_nodes, demand)
+        if checked_one.amounts and min(checked_one.amounts) < 0:
+            raise ValueError(f"expected amounts of 0 or more beyond {NARROW_NODES} NUMA nodes, got {min(checked_one.amounts)}")
+        checked.append((checked_one.places, checked_one.amounts, checked_one.request))
     if len(checked) > MOST_DEMANDS:
         raise ValueError(
             f"expected at most {MOST_DEMANDS} demands beyond {NARROW_NODES} NUMA nodes, got {len(checked)}"
@@ -178,16 +178,16 @@ def feasible_hints(
         ValueError: the counts do not fit together.
     """
     cdef uint8_t keeps[NARROW_MASKS]
-    cdef HintList found = HintList.__new__(HintList)
+    cdef HintList hints = HintList.__new__(HintList)
     cdef uint64_t nodes[NARROW_NODES]
     cdef uint64_t touched
     cdef int mask, size, count = 0
     check_nodes(numa_nodes)
     if numa_nodes > NARROW_NODES:
-        found.wide = wide_feasible(
+        hints.wide = wide_feasible(
             numa_nodes, demands, universe, preferred_size, touching, sockets, preferred_sockets, alone, groups, extra
         )
-        return found
+        return hints
     size = 1 << numa_nodes
     keep_all_demands(keeps, numa_nodes, demands)
     for place in touching:
@@ -199,15 +199,15 @@ def feasible_hints(
         touched = place
         if touched < <uint64_t>size:
             keeps[touched] = 1
-    pack_family(&found.family, keeps, size, preferred_size)
+    pack_family(&hints.family, keeps, size, preferred_size)
     if preferred_sockets >= 0:
         for place in sockets:
             if count == NARROW_NODES:
                 raise ValueError(f"expected at most {NARROW_NODES} sockets, got {len(sockets)}")
             nodes[count] = place
             count += 1
-        prefer_by_sockets(&found.family, size, nodes, count, preferred_sockets)
-    return found
+        prefer_by_sockets(&hints.family, size, nodes, count, preferred_sockets)
+    return hints
 
 
 cdef void keep_shapes(uint8_t* keeps, int size, uint64_t universe, uint64_t alone, object groups) except *:

@@ -16,11 +16,11 @@ cdef class TopologyHint:
 cdef class HintList:
     cdef Family family          # complete when `wide` is None; else only its any-node hints count
     cdef WideFamily wide
-    cdef tuple given            # the hints in the order they came, when a caller listed them
+    cdef tuple listed_hints     # the hints in the order they came, when a caller listed them
     cdef tuple arrays(self)
     cdef bint has_no_hints(self)
     cdef list all_pairs(self)
-    cdef list any_node_pairs(self, list found)
+    cdef list any_node_pairs(self, list pairs)
     cdef list all_wide_pairs(self)
 
 

@@ -82,8 +82,8 @@ cdef class HintList:
     def __init__(self, hints=()):
         cdef TopologyHint hint
         cdef list masks = [], preferred = []
-        self.given = tuple(hints)
-        for item in self.given:
+        self.listed_hints = tuple(hints)
+        for item in self.listed_hints:
             if not isinstance(item, TopologyHint):
                 raise TypeError(f"expected TopologyHint objects, got {item!r}")
             hint = item
@@ -91,7 +91,7 @@ cdef class HintList:
                 if hint.preferred:
                     self.family.any_preferred = True
                 else:
-                    self.family.any_other = True
+                    self.family.any_unpreferred = True
             else:
                 masks.append(hint.affinity.word)
                 preferred.append(hint.preferred)
@@ -123,7 +123,7 @@ cdef class HintList:
         >>> HintList.from_arrays([0b11, 0b01], [False, True])
         HintList([TopologyHint(BitMask([0]), True), TopologyHint(BitMask([0, 1]), False)])
         """
-        cdef HintList made = HintList.__new__(HintList)
+        cdef HintList hints = HintList.__new__(HintList)
         cdef bytes words, flags
         cdef const char* word
         cdef const char* flag
@@ -136,16 +136,16 @@ cdef class HintList:
             memcpy(&mask, word + 8 * index, 8)
             widest |= mask
             if mask == 0 and flag[index]:
-                made.family.any_preferred = True
+                hints.family.any_preferred = True
             elif mask == 0:
-                made.family.any_other = True
+                hints.family.any_unpreferred = True
             elif mask < NARROW_MASKS:
-                put_hint(&made.family, mask, flag[index])
+                put_hint(&hints.family, mask, flag[index])
         if widest >= NARROW_MASKS:
-            made.wide = family_of_arrays(words, flags)
-            memset(made.family.preferred, 0, sizeof(made.family.preferred))
-            memset(made.family.other, 0, sizeof(made.family.other))
-        return made
+            hints.wide = family_of_arrays(words, flags)
+            memset(hints.family.preferred, 0, sizeof(hints.family.preferred))
+            memset(hints.family.unpreferred, 0, sizeof(hints.family.unpreferred))
+        return hints
 
     @property
     def masks(self):
@@ -169,8 +169,8 @@ cdef class HintList:
         return narrow_arrays(&self.family) if self.wide is None else wide_arrays(self.pairs())
 
     cdef bint has_no_hints(self):
-        if self.given is not None:
-            return len(self.given) == 0
+        if self.listed_hints is not None:
+            return len(self.listed_hints) == 0
         if self.wide is None:
             return is_empty(&self.family)
         return not self.wide.described and self.wide.listed_count == 0
@@ -185,7 +185,7 @@ cdef class HintList:
         """
         if limit is not None:
             limit = checked_limit(limit)
-            if self.given is not None or self.wide is None:
+            if self.listed_hints is not None or self.wide is None:
                 return self.all_pairs()[:limit]
             return self.any_node_pairs(sample_pairs(self.wide, limit))[:limit]
         return self.all_pairs()
@@ -196,44 +196,44 @@ cdef class HintList:
         Raises:
             ValueError: the limit is negative.
         """
-        cdef list found = []
+        cdef list masks = []
         cdef int place
-        if self.given is not None or self.wide is not None or limit < 2 * NARROW_MASKS:
+        if self.listed_hints is not None or self.wide is not None or limit < 2 * NARROW_MASKS:
             return [mask for mask, preferred in self.pairs(limit) if preferred]
         for place in range(NARROW_MASKS):
             if has(self.family.preferred, BY_SIZE[place]):
-                found.append(BY_SIZE[place])
+                masks.append(BY_SIZE[place])
         if self.family.any_preferred:
-            found.append(None)
-        return found
+            masks.append(None)
+        return masks
 
     cdef list all_pairs(self):
         """Return the pairs of all hints."""
         cdef TopologyHint hint
-        cdef list found = []
+        cdef list pairs = []
         cdef int place, mask
-        if self.given is not None:
-            for item in self.given:
+        if self.listed_hints is not None:
+            for item in self.listed_hints:
                 hint = item
-                found.append((None if hint.affinity is None else hint.affinity.word, bool(hint.preferred)))
-            return found
+                pairs.append((None if hint.affinity is None else hint.affinity.word, bool(hint.preferred)))
+            return pairs
         if self.wide is not None:
             return self.any_node_pairs(self.all_wide_pairs())
         for place in range(NARROW_MASKS):
             mask = BY_SIZE[place]
             if has(self.family.preferred, mask):
-                found.append((mask, True))
-            if has(self.family.other, mask):
-                found.append((mask, False))
-        return self.any_node_pairs(found)
+                pairs.append((mask, True))
+            if has(self.family.unpreferred, mask):
+                pairs.append((mask, False))
+        return self.any_node_pairs(pairs)
 
-    cdef list any_node_pairs(self, list found):
+    cdef list any_node_pairs(self, list pairs):
         """Add the hints without a mask at the end."""
         if self.family.any_preferred:
-            found.append((None, True))
-        if self.family.any_other:
-            found.append((None, False))
-        return found
+            pairs.append((None, True))
+        if self.family.any_unpreferred:
+            pairs.append((None, False))
+        return pairs
 
     cdef list all_wide_pairs(self):
         total = total_of(self.wide)
@@ -248,10 +248,10 @@ cdef class HintList:
         Beyond 8 NUMA nodes a list may describe more hints than can be walked; `len` and iteration then raise
         OverflowError, and `sample` shows some.
         """
-        if self.given is not None or self.wide is None:
+        if self.listed_hints is not None or self.wide is None:
             return len(self)
         total = total_of(self.wide)
-        return None if total is None else total + self.family.any_preferred + self.family.any_other
+        return None if total is None else total + self.family.any_preferred + self.family.any_unpreferred
 
     def sample(self, limit):
         """Return the first `limit` hints, at most 65,536; of a described list that are the narrowest.
@@ -260,26 +260,26 @@ cdef class HintList:
             ValueError: `limit` is negative.
         """
         limit = checked_limit(limit)
-        if self.given is not None or self.wide is None:
+        if self.listed_hints is not None or self.wide is None:
             return self.hints()[:limit]
         return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in self.pairs(limit)])
 
     def avoiding(self, uint64_t avoided):
         """Return the hints except those of several nodes that touch the mask `avoided`."""
-        cdef HintList left
+        cdef HintList remaining
         cdef int mask
-        if self.given is not None:
-            return HintList([hint for hint in self.given if not mixes(hint, avoided)])
-        left = HintList.__new__(HintList)
-        left.family = self.family
+        if self.listed_hints is not None:
+            return HintList([hint for hint in self.listed_hints if not mixes(hint, avoided)])
+        remaining = HintList.__new__(HintList)
+        remaining.family = self.family
         if self.wide is not None:
-            left.wide = family_avoiding(self.wide, avoided)
-            return left
+            remaining.wide = family_avoiding(self.wide, avoided)
+            return remaining
         for mask in range(NARROW_MASKS):
             if mask & avoided and not is_single(mask):
-                drop(left.family.preferred, mask)
-                drop(left.family.other, mask)
-        return left
+                drop(remaining.family.preferred, mask)
+                drop(remaining.family.unpreferred, mask)
+        return remaining
 
     def best(self):
         """Return (mask, preferred) of the best hint with a mask, None if there is none.
@@ -290,28 +290,28 @@ cdef class HintList:
 
     def best_containing(self, uint64_t inner):
         """Return the same as `best`, among the hints whose mask includes `inner`."""
-        cdef list found
+        cdef list candidates
         cdef int mask
-        if self.given is None:
+        if self.listed_hints is None:
             if self.wide is not None:
                 return best_of_family(self.wide, inner)
             mask = first_of(self.family.preferred, inner)
             if mask >= 0:
                 return mask, True
-            mask = first_of(self.family.other, inner)
+            mask = first_of(self.family.unpreferred, inner)
             return (mask, False) if mask >= 0 else None
-        found = [
+        candidates = [
             (not preferred, popcount(word), word)
             for word, preferred in self.pairs()
             if word is not None and (<uint64_t>word) & inner == inner
         ]
-        if not found:
+        if not candidates:
             return None
-        other, _, word = min(found)
-        return word, not other
+        is_unpreferred, _, word = min(candidates)
+        return word, not is_unpreferred
 
     def __len__(self):
-        return len(self.given) if self.given is not None else len(self.pairs())
+        return len(self.listed_hints) if self.listed_hints is not None else len(self.pairs())
 
     def __bool__(self):
         return not self.has_no_hints()
@@ -342,8 +342,8 @@ cdef class HintList:
 
     def hints(self):
         """Return the hints as a tuple of objects."""
-        if self.given is not None:
-            return self.given
+        if self.listed_hints is not None:
+            return self.listed_hints
         return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in self.pairs()])
 
     def __eq__(self, other):
@@ -410,7 +410,7 @@ cdef tuple narrow_arrays(const Family* family):
     cdef uint8_t masks[2 * NARROW_MASKS]
     cdef uint8_t preferred[2 * NARROW_MASKS]
     cdef int mask, count = 0
-    if has(family.preferred, 0) or has(family.other, 0):
+    if has(family.preferred, 0) or has(family.unpreferred, 0):
         raise ValueError(NO_NODE)
     for mask in range(NARROW_MASKS):
         masks[count] = mask
@@ -418,7 +418,7 @@ cdef tuple narrow_arrays(const Family* family):
         count += family.any_preferred if mask == 0 else has(family.preferred, mask)
         masks[count] = mask
         preferred[count] = False
-        count += family.any_other if mask == 0 else has(family.other, mask)
+        count += family.any_unpreferred if mask == 0 else has(family.unpreferred, mask)
     return array_of((<char*>masks)[:count], "u1"), array_of((<char*>preferred)[:count], "?")
 
 
@@ -430,7 +430,7 @@ cdef tuple wide_arrays(list pairs):
     ordered = sorted({(mask or 0, not preferred) for mask, preferred in pairs})
     return (
         array_of(array("Q", [mask for mask, _ in ordered]).tobytes(), "u8"),
-        array_of(bytes([not other for _, other in ordered]), "?"),
+        array_of(bytes([not is_unpreferred for _, is_unpreferred in ordered]), "?"),
     )
 
 

@@ -18,10 +18,10 @@ cdef class LateRecord:
             value: its value.
             make: called with the arguments; returns a record of the same class. Whatever it looks at must not change.
         """
-        cdef LateRecord made = cls.__new__(cls)
-        made.make, made.arguments = make, arguments
-        PyObject_GenericSetAttr(made, known, value)
-        return made
+        cdef LateRecord record = cls.__new__(cls)
+        record.make, record.arguments = make, arguments
+        PyObject_GenericSetAttr(record, known, value)
+        return record
 
     def __getattr__(self, str name):
         make, arguments = self.make, self.arguments

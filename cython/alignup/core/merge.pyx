@@ -304,19 +304,19 @@ cdef class Merger:
 
     cdef TopologyHint merge_wide(self, list lists, bint single_nodes):
         cdef bint closest = self.closest and not single_nodes
-        cdef int64_t* own = NULL
+        cdef int64_t* table = NULL
         cdef Searched best
         if self.as_written:
             raise ValueError(f"expected hints over the {self.numa_nodes} NUMA nodes of the machine")
         if closest and self.distances == NULL:
             # Up to 8 nodes only a list that names nodes beyond the machine comes here.
-            own = table_of(self.rows)
+            table = table_of(self.rows)
         try:
             best = search_best(
-                lists, self.numa_nodes, single_nodes, (own if own != NULL else self.distances) if closest else NULL
+                lists, self.numa_nodes, single_nodes, (table if table != NULL else self.distances) if closest else NULL
             )
         finally:
-            free(own)
+            free(table)
         cdef TopologyHint hint = hint_of(best.mask, False, best.preferred)
         hint.exact = best.exact
         return hint

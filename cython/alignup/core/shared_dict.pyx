@@ -4,17 +4,17 @@ cimport cython
 from cpython.object cimport PyObject
 
 cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(PyObject* one) noexcept nogil
+    Py_ssize_t Py_REFCNT(PyObject* item) noexcept nogil
 
 
 @cython.final
 cdef class SharedDict:
     """A dict; whoever writes while a copy or an iteration still looks at the same entries gets entries of its own.
 
-    >>> one = SharedDict({"a": 1})
-    >>> other = one.copy()
-    >>> other["b"] = 2
-    >>> len(one), len(other)
+    >>> entries = SharedDict({"a": 1})
+    >>> copy = entries.copy()
+    >>> copy["b"] = 2
+    >>> len(entries), len(copy)
     (1, 2)
     """
 
@@ -29,9 +29,9 @@ cdef class SharedDict:
 
     def copy(self):
         """Return a mapping of the same entries that is independent of this one."""
-        cdef SharedDict other = SharedDict.__new__(SharedDict)
-        other.entries = self.entries
-        return other
+        cdef SharedDict duplicate = SharedDict.__new__(SharedDict)
+        duplicate.entries = self.entries
+        return duplicate
 
     def __len__(self):
         return len(self.entries)

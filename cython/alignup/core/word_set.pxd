@@ -17,45 +17,45 @@ cdef inline int count_in(const uint64_t* members, int words) noexcept nogil:
     return count
 
 
-cdef inline uint64_t flip(uint64_t* given, uint64_t members, bint give) noexcept nogil:
+cdef inline uint64_t flip(uint64_t* allocated, uint64_t members, bint give) noexcept nogil:
     """Mark members of one word as given, or as no longer given; return those of which that was not so yet."""
-    cdef uint64_t changed = members & (~given[0] if give else given[0])
-    given[0] ^= changed
+    cdef uint64_t changed = members & (~allocated[0] if give else allocated[0])
+    allocated[0] ^= changed
     return changed
 
 
-cdef inline int count_common(const uint64_t* one, const uint64_t* other, int first, int end, int step) noexcept nogil:
+cdef inline int count_common(const uint64_t* cpus, const uint64_t* mask, int first, int end, int step) noexcept nogil:
     """Return how many CPUs the sets have in common in these words."""
     cdef int word = first, count = 0
     while word < end:
-        count += popcount(one[word] & other[word])
+        count += popcount(cpus[word] & mask[word])
         word += step
     return count
 
 
-cdef inline bint overlap(const uint64_t* one, const uint64_t* other, int first, int end, int step) noexcept nogil:
+cdef inline bint overlap(const uint64_t* cpus, const uint64_t* mask, int first, int end, int step) noexcept nogil:
     """Return whether the sets have a CPU in common in these words."""
     cdef int word = first
     while word < end:
-        if one[word] & other[word]:
+        if cpus[word] & mask[word]:
             return True
         word += step
     return False
 
 
-cdef inline void add_cpus(uint64_t* cpus, const uint64_t* more, int first, int end, int step) noexcept nogil:
+cdef inline void add_cpus(uint64_t* cpus, const uint64_t* added, int first, int end, int step) noexcept nogil:
     """Add to a set what the other one has in these words."""
     cdef int word = first
     while word < end:
-        cpus[word] |= more[word]
+        cpus[word] |= added[word]
         word += step
 
 
-cdef inline void remove_cpus(uint64_t* cpus, const uint64_t* others, int first, int end, int step) noexcept nogil:
+cdef inline void remove_cpus(uint64_t* cpus, const uint64_t* removed, int first, int end, int step) noexcept nogil:
     """Remove from a set what the other one has in these words."""
     cdef int word = first
     while word < end:
-        cpus[word] &= ~others[word]
+        cpus[word] &= ~removed[word]
         word += step
 
 

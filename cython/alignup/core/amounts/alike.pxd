@@ -17,46 +17,46 @@ from alignup.core.amounts.trial cimport NodeRow, PodRequest
 
 cdef enum:
     FEWEST_NODES = 64       # below, nothing is remembered
-    MOST_SEEN = 4096
+    MOST_CACHED = 4096
     ENOUGH_TRIES = 512      # look-ups after which
     WORTH_TRIES = 16        # ... one in so many must have found a node, as each costs a tenth of a judgement
     MOST_STATES = 0x7FFFFFFF    # that get a number
 
 
-cdef struct Seen:
+cdef struct CachedNode:
     uint64_t hash
     int64_t changes         # the count of its changes when it was judged
     Py_ssize_t node         # and 1; 0: nobody
 
 
-cdef struct Judged:
+cdef struct CachedState:
     uint32_t state
     int32_t node
 
 
-cdef struct Lately:
-    Seen* seen              # NULL: nothing is remembered
-    Judged* judged          # [1 << bits] by state
+cdef struct JudgementCache:
+    CachedNode* nodes       # NULL: nothing is remembered
+    CachedState* states     # [1 << bits] by state
     int bits                # the binary logarithm of how many there is room for
     int tries
     int hits
 
 
-cdef inline size_t lately_bytes(Py_ssize_t nodes, int* bits) noexcept nogil:
+cdef inline size_t cache_bytes(Py_ssize_t nodes, int* bits) noexcept nogil:
     """Return the room, zeroed, that nodes to be judged take; 0: they are few."""
     bits[0] = 6
     if nodes < FEWEST_NODES:
         return 0
-    while (<Py_ssize_t>1 << bits[0]) < 2 * nodes and 1 << bits[0] < MOST_SEEN:
+    while (<Py_ssize_t>1 << bits[0]) < 2 * nodes and 1 << bits[0] < MOST_CACHED:
         bits[0] += 1
-    return (<size_t>1 << bits[0]) * (sizeof(Seen) + sizeof(Judged))
+    return (<size_t>1 << bits[0]) * (sizeof(CachedNode) + sizeof(CachedState))
 
 
-cdef inline void place_lately(Lately* lately, char* block) noexcept nogil:
+cdef inline void place_cache(JudgementCache* cache, char* block) noexcept nogil:
     """Begin with nothing in a zeroed block; NULL: there is none."""
-    lately.seen = <Seen*>block
-    lately.judged = NULL if block == NULL else <Judged*>(block + (<size_t>1 << lately.bits) * sizeof(Seen))
-    lately.tries = lately.hits = 0
+    cache.nodes = <CachedNode*>block
+    cache.states = NULL if block == NULL else <CachedState*>(block + (<size_t>1 << cache.bits) * sizeof(CachedNode))
+    cache.tries = cache.hits = 0
 
 
 # The number of a node's state, and the count of the node's changes for which it holds, are one word of 64 bits: other
@@ -75,8 +75,8 @@ cdef extern from *:
 
 cdef inline uint32_t state_at(const uint64_t* word, int64_t changes) noexcept nogil:
     """Return the state of a node after so many changes; 0: it is not known."""
-    cdef uint64_t found = read_word(word)
-    return <uint32_t>found if <uint32_t>(found >> 32) == <uint32_t>changes else 0
+    cdef uint64_t entry = read_word(word)
+    return <uint32_t>entry if <uint32_t>(entry >> 32) == <uint32_t>changes else 0
 
 
 cdef inline void note_state(uint64_t* word, int64_t changes, uint32_t state) noexcept nogil:
@@ -90,27 +90,27 @@ cdef inline uint32_t new_state(uint64_t* states) noexcept nogil:
     return <uint32_t>count_up(states)
 
 
-cdef inline Judged* place_of_state(const Lately* lately, uint32_t state) noexcept nogil:
-    return &lately.judged[<uint32_t>(state * <uint32_t>0x9E3779B1) >> (32 - lately.bits)]
+cdef inline CachedState* place_of_state(const JudgementCache* cache, uint32_t state) noexcept nogil:
+    return &cache.states[<uint32_t>(state * <uint32_t>0x9E3779B1) >> (32 - cache.bits)]
 
 
-cdef inline bint has_state(const Lately* lately, uint32_t state) noexcept nogil:
+cdef inline bint has_state(const JudgementCache* cache, uint32_t state) noexcept nogil:
     """Return whether a node in that state was judged."""
-    return state != 0 and place_of_state(lately, state).state == state
+    return state != 0 and place_of_state(cache, state).state == state
 
 
-cdef inline Py_ssize_t node_in_state(Lately* lately, uint32_t state) noexcept nogil:
+cdef inline Py_ssize_t node_in_state(JudgementCache* cache, uint32_t state) noexcept nogil:
     """Return a node of that state that was judged; minus 1: none is known."""
-    if not has_state(lately, state):
+    if not has_state(cache, state):
         return -1
-    lately.tries += 1
-    lately.hits += 1
-    return place_of_state(lately, state).node
+    cache.tries += 1
+    cache.hits += 1
+    return place_of_state(cache, state).node
 
 
-cdef inline void remember_state(const Lately* lately, uint32_t state, Py_ssize_t node) noexcept nogil:
-    cdef Judged* found = place_of_state(lately, state)
-    found.state, found.node = state, <int32_t>node
+cdef inline void remember_state(const JudgementCache* cache, uint32_t state, Py_ssize_t node) noexcept nogil:
+    cdef CachedState* entry = place_of_state(cache, state)
+    entry.state, entry.node = state, <int32_t>node
 
 
 cdef inline uint64_t mixed(const void* layout, const int64_t* amounts, int count) noexcept nogil:
@@ -137,88 +137,88 @@ cdef inline uint64_t hash_of(const NodeRow* row, const PodRequest* pod) noexcept
     return hash * <uint64_t>0x9E3779B97F4A7C15
 
 
-cdef inline bint is_same_cpu(const CpuState* one, const CpuState* other) noexcept nogil:
-    if one == NULL or other == NULL:
-        return one == other
+cdef inline bint is_same_cpu(const CpuState* state, const CpuState* previous) noexcept nogil:
+    if state == NULL or previous == NULL:
+        return state == previous
     return (
-        one.layout == other.layout and one.free_in_all == other.free_in_all and one.free_whole == other.free_whole
-        and not memcmp(one.given, other.given, (one.layout.groups.words + one.layout.nodes) * sizeof(uint64_t))
+        state.layout == previous.layout and state.free_in_all == previous.free_in_all and state.free_whole == previous.free_whole
+        and not memcmp(state.allocated, previous.allocated, (state.layout.groups.words + state.layout.nodes) * sizeof(uint64_t))
     )
 
 
-cdef inline bint is_same_memory(const MemoryState* one, const MemoryState* other) noexcept nogil:
-    if one == NULL or other == NULL:
-        return one == other
+cdef inline bint is_same_memory(const MemoryState* state, const MemoryState* previous) noexcept nogil:
+    if state == NULL or previous == NULL:
+        return state == previous
     return (
-        one.layout == other.layout and one.group_count == other.group_count
-        and one.unused == other.unused and one.alone == other.alone
+        state.layout == previous.layout and state.group_count == previous.group_count
+        and state.unused == previous.unused and state.alone == previous.alone
         and not memcmp(
-            one.free, other.free, <const char*>(one.lone_users + one.layout.nodes) - <const char*>one.free
+            state.free, previous.free, <const char*>(state.lone_users + state.layout.nodes) - <const char*>state.free
         )
     )
 
 
-cdef inline bint has_same_devices(const DeviceState* one, const DeviceState* other) noexcept nogil:
-    if one == NULL or other == NULL:
-        return one == other
+cdef inline bint has_same_devices(const DeviceState* state, const DeviceState* previous) noexcept nogil:
+    if state == NULL or previous == NULL:
+        return state == previous
     return (
-        one.layout == other.layout and one.free_in_all == other.free_in_all
-        and not memcmp(one.given, other.given, (one.layout.words + one.layout.places) * sizeof(uint64_t))
+        state.layout == previous.layout and state.free_in_all == previous.free_in_all
+        and not memcmp(state.allocated, previous.allocated, (state.layout.words + state.layout.places) * sizeof(uint64_t))
     )
 
 
-cdef inline bint is_alike(const NodeRow* one, const NodeRow* other, const PodRequest* pod) noexcept nogil:
+cdef inline bint is_alike(const NodeRow* row, const NodeRow* previous, const PodRequest* pod) noexcept nogil:
     """Return whether two nodes are the same in all that a judgement of a pod may read."""
     cdef int index
     if (
-        one.nodes != other.nodes or one.policy != other.policy or one.pod_scope != other.pod_scope
-        or one.needs_node != other.needs_node or one.upper_bound != other.upper_bound
-        or one.distances != other.distances or one.sums != other.sums or one.nearest != other.nearest
-        or not is_same_cpu(one.cpu, other.cpu) or not is_same_memory(one.memory, other.memory)
+        row.nodes != previous.nodes or row.policy != previous.policy or row.pod_scope != previous.pod_scope
+        or row.needs_node != previous.needs_node or row.upper_bound != previous.upper_bound
+        or row.distances != previous.distances or row.sums != previous.sums or row.nearest != previous.nearest
+        or not is_same_cpu(row.cpu, previous.cpu) or not is_same_memory(row.memory, previous.memory)
     ):
         return False
     for index in range(pod.resources):
-        if not has_same_devices(one.devices[pod.resource[index]], other.devices[pod.resource[index]]):
+        if not has_same_devices(row.devices[pod.resource[index]], previous.devices[pod.resource[index]]):
             return False
     return True
 
 
-cdef inline bint is_alike_for_all(const NodeRow* one, const NodeRow* other, int resources) noexcept nogil:
+cdef inline bint is_alike_for_all(const NodeRow* row, const NodeRow* previous, int resources) noexcept nogil:
     """Return whether nodes that are alike to a pod are so to every other pod."""
     cdef int index
     for index in range(resources):
-        if not has_same_devices(one.devices[index], other.devices[index]):
+        if not has_same_devices(row.devices[index], previous.devices[index]):
             return False
     return True
 
 
 cdef inline Py_ssize_t alike_node(
-    Lately* lately, const NodeRow* rows, const NodeRow* row, const PodRequest* pod, uint64_t hash
+    JudgementCache* cache, const NodeRow* rows, const NodeRow* row, const PodRequest* pod, uint64_t hash
 ) noexcept nogil:
     """Return a node that was judged, is alike, and did not change since; minus 1: none is known."""
     cdef int way
-    cdef Seen* seen
-    cdef const NodeRow* other
-    lately.tries += 1
+    cdef CachedNode* cached
+    cdef const NodeRow* previous
+    cache.tries += 1
     for way in range(2):
-        seen = &lately.seen[(hash >> (64 - lately.bits)) ^ way]
-        if not seen.node or seen.hash != hash:
+        cached = &cache.nodes[(hash >> (64 - cache.bits)) ^ way]
+        if not cached.node or cached.hash != hash:
             continue
-        other = &rows[seen.node - 1]
-        if is_alike(other, row, pod) and (other.changes == NULL or second_look(other.changes) == seen.changes):
-            lately.hits += 1
-            return seen.node - 1
-    if lately.tries == ENOUGH_TRIES and lately.hits * WORTH_TRIES < lately.tries:
-        lately.seen = NULL
+        previous = &rows[cached.node - 1]
+        if is_alike(previous, row, pod) and (previous.changes == NULL or second_look(previous.changes) == cached.changes):
+            cache.hits += 1
+            return cached.node - 1
+    if cache.tries == ENOUGH_TRIES and cache.hits * WORTH_TRIES < cache.tries:
+        cache.nodes = NULL
     return -1
 
 
-cdef inline void remember(Lately* lately, Py_ssize_t node, int64_t changes, uint64_t hash) noexcept nogil:
+cdef inline void remember(JudgementCache* cache, Py_ssize_t node, int64_t changes, uint64_t hash) noexcept nogil:
     """Remember a node that was judged."""
-    cdef Seen* seen
-    if lately.seen == NULL:
+    cdef CachedNode* cached
+    if cache.nodes == NULL:
         return
-    seen = &lately.seen[hash >> (64 - lately.bits)]
-    if seen.node:
-        seen = &lately.seen[(hash >> (64 - lately.bits)) ^ 1]
-    seen.node, seen.changes, seen.hash = node + 1, changes, hash
+    cached = &cache.nodes[hash >> (64 - cache.bits)]
+    if cached.node:
+        cached = &cache.nodes[(hash >> (64 - cache.bits)) ^ 1]
+    cached.node, cached.changes, cached.hash = node + 1, changes, hash

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t
 
-from alignup.core.amounts.alike cimport Lately
+from alignup.core.amounts.alike cimport JudgementCache
 from alignup.core.amounts.changes cimport Changes
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
 from alignup.core.amounts.device_allocation cimport DeviceState
@@ -44,9 +44,9 @@ cdef class Board:
     cdef Room room
     cdef int16_t* type_of
     cdef const DeviceState** states
-    cdef uint64_t* known            # [rows] see `alignup.core.amounts.alike`
+    cdef uint64_t* node_states      # [rows] see `alignup.core.amounts.alike`
     cdef uint64_t state_count
-    cdef list kept
+    cdef list row_objects
     cdef dict type_numbers
     cdef dict resource_numbers
     cdef Py_ssize_t row_count
@@ -55,8 +55,8 @@ cdef class Board:
     cdef int number_names(self, Row row) except -1
     cdef int lay_out(self) except -1
     cdef void write_row(self, Py_ssize_t index, Row row)
-    cdef bint is_answered(self, const Lately* lately, Py_ssize_t node) noexcept nogil
-    cdef uint32_t state_of(self, Py_ssize_t node, Py_ssize_t other) noexcept nogil
+    cdef bint is_answered(self, const JudgementCache* cache, Py_ssize_t node) noexcept nogil
+    cdef uint32_t state_of(self, Py_ssize_t node, Py_ssize_t twin) noexcept nogil
     cdef Resource resource_named(self, str name, bint allocatable)
 
 

@@ -11,8 +11,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from alignup.core.amounts.alike cimport (
-    Lately, alike_node, has_state, hash_of, is_alike_for_all, lately_bytes, new_state, node_in_state, note_state,
-    place_lately, remember, remember_state, state_at,
+    JudgementCache, alike_node, has_state, hash_of, is_alike_for_all, cache_bytes, new_state, node_in_state, note_state,
+    place_cache, remember, remember_state, state_at,
 )
 from alignup.core.amounts.changes cimport Changes, first_look, second_look
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
@@ -174,7 +174,7 @@ cdef void add_amounts(const NodeRow* row, Resource resource, int64_t* out) noexc
                 out[node] += amounts[place]
 
 
-cdef int64_t mask_of_nodes_with(const int64_t* amounts, int nodes, int64_t least) noexcept nogil:
+cdef int64_t mask_of_nodes_with(const int64_t* amounts, int nodes, int64_t amount) noexcept nogil:
     """Return the mask of the NUMA nodes that have at least so much; minus 1: all together have less.
 
     The 64th NUMA node is left out of the mask, since its bit is the sign.
@@ -183,9 +183,9 @@ cdef int64_t mask_of_nodes_with(const int64_t* amounts, int nodes, int64_t least
     cdef int node
     for node in range(nodes):
         total += amounts[node]
-        if node < WIDEST - 1 and amounts[node] >= least:
+        if node < WIDEST - 1 and amounts[node] >= amount:
             mask |= <int64_t>1 << node
-    return -1 if total < least else mask
+    return -1 if total < amount else mask
 
 
 # The states of nodes lie far apart in memory, and waiting for them is slow, so they are prefetched: in three steps,
@@ -232,7 +232,7 @@ cdef inline void prefetch_amounts(const NodeRow* row, const PodRequest* pod, bin
     if row.cpu != NULL:
         if layouts:
             prefetch_all(row.cpu.layout, row.cpu.layout + 1)
-        prefetch_all(row.cpu.given, row.cpu.free + row.nodes)
+        prefetch_all(row.cpu.allocated, row.cpu.free + row.nodes)
     if row.memory != NULL:
         if layouts:
             prefetch_all(row.memory.layout, row.memory.layout + 1)
@@ -243,7 +243,7 @@ cdef inline void prefetch_amounts(const NodeRow* row, const PodRequest* pod, bin
         if devices != NULL:
             if layouts:
                 prefetch_all(devices.layout, devices.layout + 1)
-            prefetch_all(devices.given, devices.free + row.nodes)
+            prefetch_all(devices.allocated, devices.free + row.nodes)
 
 
 cdef inline void prefetch_layouts(const NodeRow* row, const PodRequest* pod) noexcept nogil:
@@ -314,13 +314,13 @@ cdef inline int place_in(const int* numbers, int count, int number) noexcept nog
     return count
 
 
-cdef int read_request(Request* request, tuple asked, list types, list resources) except -1:
+cdef int read_request(Request* request, tuple requested, list types, list resources) except -1:
     """Read what a pod or container asks for; resources that no node has are ignored."""
-    cpus, sizes, counts, is_reusable = asked
+    cpus, sizes, counts, is_reusable = requested
     if min([cpus] + [amount for _, amount in (*sizes, *counts)]) < 0:
-        raise ValueError(f"expected requests that are not negative, got {asked}")
+        raise ValueError(f"expected requests that are not negative, got {requested}")
     if len(dict(sizes)) != len(sizes) or len(dict(counts)) != len(counts):
-        raise ValueError(f"expected each type and resource once, got {asked}")
+        raise ValueError(f"expected each type and resource once, got {requested}")
     request.cpus, request.is_reusable = min(cpus, LARGEST_REQUEST), is_reusable
     for name, size in sizes:
         request.type[request.types] = types.index(name)
@@ -348,15 +348,15 @@ cdef class Board:
         self.rows = NULL
         self.type_of = NULL
         self.states = NULL
-        self.known = NULL
+        self.node_states = NULL
 
     def __init__(self, rows):
         if self.rows is not NULL:
             raise TypeError("expected a new board, got one that is made already")
-        self.kept = list(rows)
+        self.row_objects = list(rows)
         self.type_numbers = {}
         self.resource_numbers = {}
-        for row in self.kept:
+        for row in self.row_objects:
             self.number_names(row)
         self.lay_out()
 
@@ -364,7 +364,7 @@ cdef class Board:
         PyMem_Free(self.rows)
         PyMem_Free(self.type_of)
         PyMem_Free(self.states)
-        PyMem_Free(self.known)
+        PyMem_Free(self.node_states)
 
     def __len__(self):
         return self.row_count
@@ -372,7 +372,7 @@ cdef class Board:
     @property
     def parts(self):
         """The rows, in order."""
-        return tuple(self.kept)
+        return tuple(self.row_objects)
 
     @property
     def types(self):
@@ -397,26 +397,26 @@ cdef class Board:
 
     cdef int lay_out(self) except -1:
         """Make room for all rows and names, and write them."""
-        cdef Py_ssize_t index, count = len(self.kept)
+        cdef Py_ssize_t index, count = len(self.row_objects)
         cdef int types = len(self.type_numbers), resources = len(self.resource_numbers)
         cdef NodeRow* rows = <NodeRow*>PyMem_Calloc(max(1, count), sizeof(NodeRow))
         cdef int16_t* type_of = <int16_t*>PyMem_Calloc(max(1, count * types), sizeof(int16_t))
         cdef const DeviceState** states = <const DeviceState**>PyMem_Calloc(max(1, count * resources), sizeof(void*))
-        cdef uint64_t* known = <uint64_t*>PyMem_Calloc(max(1, count), sizeof(uint64_t))
-        if rows is NULL or type_of is NULL or states is NULL or known is NULL:
+        cdef uint64_t* node_states = <uint64_t*>PyMem_Calloc(max(1, count), sizeof(uint64_t))
+        if rows is NULL or type_of is NULL or states is NULL or node_states is NULL:
             PyMem_Free(rows)
             PyMem_Free(type_of)
             PyMem_Free(states)
-            PyMem_Free(known)
+            PyMem_Free(node_states)
             raise MemoryError
         PyMem_Free(self.rows)
         PyMem_Free(self.type_of)
         PyMem_Free(self.states)
-        PyMem_Free(self.known)
-        self.rows, self.type_of, self.states, self.known = rows, type_of, states, known
+        PyMem_Free(self.node_states)
+        self.rows, self.type_of, self.states, self.node_states = rows, type_of, states, node_states
         self.row_count, self.type_room, self.resource_room = count, types, resources
         for index in range(count):
-            self.write_row(index, self.kept[index])
+            self.write_row(index, self.row_objects[index])
         return 0
 
     cdef void write_row(self, Py_ssize_t index, Row row):
@@ -433,34 +433,34 @@ cdef class Board:
                 type_of[<int>self.type_numbers[name]] = place
         for name, ledger in row.ledgers.items():
             states[<int>self.resource_numbers[name]] = &(<DeviceLedger>ledger).state
-        self.known[index] = 0
+        self.node_states[index] = 0
         at[0] = row.amounts
         at.type_of = type_of
         at.devices = states
         widen(&self.room, at, self.resource_room)
 
-    cdef bint is_answered(self, const Lately* lately, Py_ssize_t node) noexcept nogil:
+    cdef bint is_answered(self, const JudgementCache* cache, Py_ssize_t node) noexcept nogil:
         """Return whether a node seems to be in a state that was judged in this run."""
         cdef const int64_t* changes = self.rows[node].changes
-        if lately.seen == NULL or changes == NULL:
+        if cache.nodes == NULL or changes == NULL:
             return False
-        return has_state(lately, state_at(&self.known[node], second_look(changes)))
+        return has_state(cache, state_at(&self.node_states[node], second_look(changes)))
 
-    cdef uint32_t state_of(self, Py_ssize_t node, Py_ssize_t other) noexcept nogil:
+    cdef uint32_t state_of(self, Py_ssize_t node, Py_ssize_t twin) noexcept nogil:
         """Return the state of a node that is not known: that of a node like it, or a new one.
 
         Args:
             node: the node, which holds if it did not change meanwhile.
-            other: one that is alike to a pod; minus 1: none.
+            twin: one that is alike to a pod; minus 1: none.
         """
-        cdef const int64_t* changes = NULL if other < 0 else self.rows[other].changes
+        cdef const int64_t* changes = NULL if twin < 0 else self.rows[twin].changes
         cdef int64_t before
         cdef uint32_t state
         if changes != NULL:
             before = first_look(changes)
-            state = state_at(&self.known[other], before)
+            state = state_at(&self.node_states[twin], before)
             if (
-                state and is_alike_for_all(&self.rows[node], &self.rows[other], self.resource_room)
+                state and is_alike_for_all(&self.rows[node], &self.rows[twin], self.resource_room)
                 and second_look(changes) == before
             ):
                 return state
@@ -475,7 +475,7 @@ cdef class Board:
         if not 0 <= index < self.row_count:
             raise IndexError(f"expected the index of one of {self.row_count} nodes, got {index}")
         self.number_names(row)
-        self.kept[index] = row
+        self.row_objects[index] = row
         if len(self.type_numbers) > self.type_room or len(self.resource_numbers) > self.resource_room:
             self.lay_out()
         else:
@@ -572,7 +572,7 @@ cdef class Board:
             IndexError: there is no such node.
             ValueError: the job is another board's, there is no such strategy, or an answer has too little room.
         """
-        cdef Py_ssize_t index, node, later, changed = 0, other = -1
+        cdef Py_ssize_t index, node, later, changed = 0, twin = -1
         cdef const int64_t* changes
         cdef int64_t before = 0
         cdef uint64_t hash = 0
@@ -580,7 +580,7 @@ cdef class Board:
         cdef bint is_known = False
         cdef size_t remembered
         cdef char* scratch
-        cdef Lately lately
+        cdef JudgementCache cache
         cdef Trial trial
         if job.board is not self or job.pod.requests is NULL or job.renumber():
             raise ValueError("expected a job of this board, got another one's")
@@ -597,43 +597,43 @@ cdef class Board:
             for index in range(start, stop):
                 if not 0 <= nodes[index] < self.row_count:
                     raise IndexError(f"expected indices of {self.row_count} nodes, got {nodes[index]}")
-        remembered = lately_bytes(stop - start, &lately.bits)
+        remembered = cache_bytes(stop - start, &cache.bits)
         scratch = <char*>calloc(1, remembered + scratch_bytes(&self.room, &job.pod))
         if scratch is NULL:
             raise MemoryError
-        place_lately(&lately, scratch if remembered else NULL)
+        place_cache(&cache, scratch if remembered else NULL)
         with nogil:
             place_scratch(&trial, &self.room, &job.pod, scratch + remembered)
             for index in range(start, stop):
                 node = index if nodes is None else nodes[index]
-                if index + 2 * AHEAD < stop and lately.seen != NULL:
+                if index + 2 * AHEAD < stop and cache.nodes != NULL:
                     prefetch(self.rows[index + 2 * AHEAD if nodes is None else nodes[index + 2 * AHEAD]].changes)
                 if index + AHEAD < stop:
                     later = index + AHEAD if nodes is None else nodes[index + AHEAD]
-                    if not self.is_answered(&lately, later):
+                    if not self.is_answered(&cache, later):
                         prefetch_states(&self.rows[later], &job.pod)
                     later = index + 2 * AHEAD // 3 if nodes is None else nodes[index + 2 * AHEAD // 3]
-                    if not self.is_answered(&lately, later):
+                    if not self.is_answered(&cache, later):
                         # nodes that are alike share layouts, which are there then
-                        prefetch_amounts(&self.rows[later], &job.pod, lately.seen == NULL)
-                    if lately.seen == NULL:
+                        prefetch_amounts(&self.rows[later], &job.pod, cache.nodes == NULL)
+                    if cache.nodes == NULL:
                         later = index + AHEAD // 3 if nodes is None else nodes[index + AHEAD // 3]
                         prefetch_layouts(&self.rows[later], &job.pod)
                 changes = NULL if locks_held else self.rows[node].changes
                 if changes != NULL:
                     before = first_look(changes)
-                if lately.seen != NULL:
-                    state = 0 if changes == NULL else state_at(&self.known[node], before)
-                    other = node_in_state(&lately, state)
-                    is_known = other >= 0
+                if cache.nodes != NULL:
+                    state = 0 if changes == NULL else state_at(&self.node_states[node], before)
+                    twin = node_in_state(&cache, state)
+                    is_known = twin >= 0
                     if not is_known:
                         hash = hash_of(&self.rows[node], &job.pod)
-                        other = alike_node(&lately, self.rows, &self.rows[node], &job.pod, hash)
+                        twin = alike_node(&cache, self.rows, &self.rows[node], &job.pod, hash)
                         if changes != NULL and not state:
-                            state = self.state_of(node, other)
-                if other >= 0:
-                    admitted[node], reason[node], affinity[node] = admitted[other], reason[other], affinity[other]
-                    preferred[node], score[node], exact[node] = preferred[other], score[other], exact[other]
+                            state = self.state_of(node, twin)
+                if twin >= 0:
+                    admitted[node], reason[node], affinity[node] = admitted[twin], reason[twin], affinity[twin]
+                    preferred[node], score[node], exact[node] = preferred[twin], score[twin], exact[twin]
                 else:
                     judge_row(
                         &trial, &self.rows[node], job.policy, strategy, &admitted[node], &reason[node], &affinity[node],
@@ -642,17 +642,17 @@ cdef class Board:
                 if changes != NULL and (before & 1 or second_look(changes) != before):
                     exact[node] = CHANGING
                     changed += 1
-                elif lately.seen != NULL and not is_known:
-                    if other < 0:
-                        remember(&lately, node, before, hash)
+                elif cache.nodes != NULL and not is_known:
+                    if twin < 0:
+                        remember(&cache, node, before, hash)
                     if changes != NULL and state:
-                        note_state(&self.known[node], before, state)
-                        remember_state(&lately, state, node)
+                        note_state(&self.node_states[node], before, state)
+                        remember_state(&cache, state, node)
         free(scratch)
         if not changed:
             return []
-        found = range(start, stop) if nodes is None else [nodes[index] for index in range(start, stop)]
-        return [node for node in found if exact[node] == CHANGING]
+        judged_nodes = range(start, stop) if nodes is None else [nodes[index] for index in range(start, stop)]
+        return [node for node in judged_nodes if exact[node] == CHANGING]
 
     def score(self, Job job not None, Py_ssize_t index, int strategy, list hints not None):
         """Return what a placement on a node is worth that the node itself chose.
@@ -664,7 +664,7 @@ cdef class Board:
             hints: the affinity of each container as a mask; None: anywhere, or none decided.
         """
         cdef Trial trial
-        cdef uint64_t asked = 0
+        cdef uint64_t requesting_affinity = 0
         cdef bint aligned
         cdef int number
         cdef char* scratch
@@ -684,10 +684,10 @@ cdef class Board:
         aligned = trial.policy != 0
         for number, mask in enumerate(hints, 1):
             if asks_for_anything(&trial, &job.pod.requests[number]):
-                asked |= all_nodes(trial.row.nodes) if mask is None else <uint64_t>mask
+                requesting_affinity |= all_nodes(trial.row.nodes) if mask is None else <uint64_t>mask
                 aligned = aligned and not (mask is None and trial.row.nodes > 1)
         free(scratch)
-        return score_of(&self.rows[index], &job.pod, asked, aligned, strategy)
+        return score_of(&self.rows[index], &job.pod, requesting_affinity, aligned, strategy)
 
 
 @cython.final
@@ -732,9 +732,9 @@ cdef class Job:
 
     cdef int read_pod(self, list requests) except -1:
         """Number the types and resources that the pod asks for, and read every request."""
-        types = list(dict.fromkeys([name for asked in requests for name, _ in asked[1]]))
-        known = self.board.resource_numbers
-        resources = list(dict.fromkeys([name for asked in requests for name, _ in asked[2] if name in known]))
+        types = list(dict.fromkeys([name for request in requests for name, _ in request[1]]))
+        resource_numbers = self.board.resource_numbers
+        resources = list(dict.fromkeys([name for request in requests for name, _ in request[2] if name in resource_numbers]))
         if len(types) > MOST_TYPES or len(resources) > MOST_RESOURCES:
             raise ValueError(f"expected at most {MOST_TYPES} types of memory and {MOST_RESOURCES} device resources")
         self.names = len(self.board.type_numbers) + len(self.board.resource_numbers)
@@ -742,15 +742,15 @@ cdef class Job:
         for place, name in enumerate(types):
             self.pod.type[<int>place] = self.board.type_numbers.get(name, -1)
         for place, name in enumerate(resources):
-            self.pod.resource[<int>place] = known[name]
+            self.pod.resource[<int>place] = resource_numbers[name]
         self.pod.containers = len(requests) - 1
         self.pod.is_reusable = False
         memset(&self.pod.total, 0, sizeof(Request))
         self.pod.requests = <Request*>zeroed(len(requests), sizeof(Request))
         first = {}
-        for number, asked in enumerate(requests):
-            read_request(&self.pod.requests[<int>number], asked, types, resources)
-            self.pod.requests[<int>number].same_as = first.setdefault(asked, number) if number else 0
+        for number, request in enumerate(requests):
+            read_request(&self.pod.requests[<int>number], request, types, resources)
+            self.pod.requests[<int>number].same_as = first.setdefault(request, number) if number else 0
             self.pod.is_reusable = self.pod.is_reusable or self.pod.requests[<int>number].is_reusable
             if number:
                 add_request(&self.pod.total, &self.pod.requests[<int>number])

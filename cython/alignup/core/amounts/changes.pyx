@@ -137,9 +137,9 @@ cdef class ManagerLock:
         try:
             self.begin()
             try:
-                found = find(key)
-                self.settled(work, (found,))
-                return found
+                result = find(key)
+                self.settled(work, (result,))
+                return result
             finally:
                 self.is_changing = False
         finally:

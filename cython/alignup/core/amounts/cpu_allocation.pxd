@@ -40,7 +40,7 @@ cdef struct CpuLayout:
 
 cdef struct CpuState:
     const CpuLayout* layout
-    uint64_t* given                 # [words]
+    uint64_t* allocated             # [words]
     int64_t* free                   # [nodes] that can be given away and that nobody holds
     int64_t free_in_all
     int64_t free_whole              # CPUs nobody holds, on cores without a reserved one (full-pcpus-only)

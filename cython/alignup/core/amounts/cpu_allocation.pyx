@@ -22,8 +22,8 @@ cdef size_t cpu_bytes(const CpuLayout* layout) noexcept nogil:
 
 cdef void place_cpus(CpuState* state, char* block) noexcept nogil:
     """Let the arrays of a state, whose layout is set, lie in a block of `cpu_bytes`."""
-    state.given = <uint64_t*>block
-    state.free = <int64_t*>(state.given + state.layout.groups.words)
+    state.allocated = <uint64_t*>block
+    state.free = <int64_t*>(state.allocated + state.layout.groups.words)
 
 
 cdef void count_free_cpus(CpuState* state) noexcept nogil:
@@ -35,9 +35,9 @@ cdef void count_free_cpus(CpuState* state) noexcept nogil:
     for node in range(layout.nodes):
         state.free[node] = 0
     for word in range(words):
-        free = layout.allocatable[word] & ~state.given[word]
+        free = layout.allocatable[word] & ~state.allocated[word]
         state.free_in_all += popcount(free)
-        state.free_whole += popcount(layout.shareable[word] & ~state.given[word] & ~layout.reserved_cores[word])
+        state.free_whole += popcount(layout.shareable[word] & ~state.allocated[word] & ~layout.reserved_cores[word])
         for node in range(layout.nodes):
             state.free[node] += popcount(free & layout.groups.node_cpus[node * words + word])
 
@@ -45,7 +45,7 @@ cdef void count_free_cpus(CpuState* state) noexcept nogil:
 cdef void copy_cpus(CpuState* copy, const CpuState* state, char* block) noexcept nogil:
     """Make an independent copy in another block."""
     copy[0] = state[0]
-    memcpy(block, state.given, cpu_bytes(state.layout))
+    memcpy(block, state.allocated, cpu_bytes(state.layout))
     place_cpus(copy, block)
 
 
@@ -55,7 +55,7 @@ cdef void mark_cpus(CpuState* state, const uint64_t* cpus, bint give) noexcept n
     cdef int word, node, sign = -1 if give else 1, words = layout.groups.words
     cdef uint64_t changed
     for word in range(words):
-        changed = flip(&state.given[word], cpus[word], give)
+        changed = flip(&state.allocated[word], cpus[word], give)
         state.free_whole += sign * popcount(changed & layout.shareable[word] & ~layout.reserved_cores[word])
         changed &= layout.allocatable[word]
         if not changed:
@@ -86,14 +86,14 @@ cdef uint64_t add_reusable(
     """
     cdef const CpuLayout* layout = state.layout
     cdef int word, node, words = layout.groups.words
-    cdef uint64_t more, must = 0
+    cdef uint64_t added, must = 0
     for word in range(words):
         if not reusable[word]:
             continue
-        more = reusable[word] & ~(layout.allocatable[word] & ~state.given[word])
-        total[0] += popcount(more)
+        added = reusable[word] & ~(layout.allocatable[word] & ~state.allocated[word])
+        total[0] += popcount(added)
         for node in range(layout.nodes):
-            amounts[node] += popcount(more & layout.groups.node_cpus[node * words + word])
+            amounts[node] += popcount(added & layout.groups.node_cpus[node * words + word])
             if reusable[word] & layout.groups.node_cpus[node * words + word]:
                 must |= (<uint64_t>1) << node
     return must
@@ -141,15 +141,15 @@ cdef int choice_sets() noexcept nogil:
     return PACK_SETS + 4
 
 
-cdef void find_near(const CpuLayout* layout, uint64_t mask, const uint64_t* free, uint64_t* found) noexcept nogil:
+cdef void find_near(const CpuLayout* layout, uint64_t mask, const uint64_t* free, uint64_t* near) noexcept nogil:
     """Find the free CPUs that are near to some of the nodes."""
     cdef int node, word, words = layout.groups.words
-    memset(found, 0, words * sizeof(uint64_t))
+    memset(near, 0, words * sizeof(uint64_t))
     while mask:
         node = lowest(mask)
         mask &= mask - 1
         for word in range(words):
-            found[word] |= layout.near[node * words + word] & free[word]
+            near[word] |= layout.near[node * words + word] & free[word]
 
 
 cdef CpuOutcome choose_cpus(
@@ -169,30 +169,30 @@ cdef CpuOutcome choose_cpus(
     cdef int64_t missing = request
     cdef uint64_t reused
     cdef uint64_t* free = scratch
-    cdef uint64_t* held = scratch + words
+    cdef uint64_t* unavailable = scratch + words
     cdef uint64_t* aligned = scratch + 2 * words
-    cdef uint64_t* taken = scratch + 3 * words
+    cdef uint64_t* further = scratch + 3 * words
     if layout.distributes:
         return CPUS_TO_DISTRIBUTE
     for word in range(words):
         reused = 0 if reusable == NULL else reusable[word]
-        free[word] = (layout.allocatable[word] & ~state.given[word]) | reused
-        held[word] = state.given[word] & ~reused
+        free[word] = (layout.allocatable[word] & ~state.allocated[word]) | reused
+        unavailable[word] = state.allocated[word] & ~reused
     memset(chosen, 0, words * sizeof(uint64_t))
     if not anywhere:
         find_near(layout, mask, free, aligned)
         count = min(request, count_in(aligned, words))
         if count:
-            pack(layout.groups, aligned, count, held, layout.spreads, layout.l3_rule, chosen, scratch + 4 * words)
+            pack(layout.groups, aligned, count, unavailable, layout.spreads, layout.l3_rule, chosen, scratch + 4 * words)
         missing = request - count_in(chosen, words)
     if missing <= 0:
         return CPUS_CHOSEN
     for word in range(words):
         free[word] &= ~chosen[word]
-        held[word] |= chosen[word]      # else a group that is larger than the average could count some of them again
+        unavailable[word] |= chosen[word]      # else a group that is larger than the average could count some of them again
     if missing > count_in(free, words):
         return CPUS_TOO_FEW
-    pack(layout.groups, free, missing, held, layout.spreads, layout.l3_rule, taken, scratch + 4 * words)
+    pack(layout.groups, free, missing, unavailable, layout.spreads, layout.l3_rule, further, scratch + 4 * words)
     for word in range(words):
-        chosen[word] |= taken[word]
+        chosen[word] |= further[word]
     return CPUS_CHOSEN

@@ -81,19 +81,19 @@ cdef class CpuCapacity:
             capacity: CPUs, reserved ones included.
             allocatable: CPUs that could be given away if nobody had any.
         """
-        cdef CpuCapacity made = CpuCapacity.__new__(CpuCapacity)
+        cdef CpuCapacity machine_capacity = CpuCapacity.__new__(CpuCapacity)
         cdef int node, nodes = len(capacity)
         if not 1 <= nodes <= 64 or len(allocatable) != nodes or min(capacity) < 0 or min(allocatable) < 0:
             raise ValueError(f"expected counts of 1 to 64 NUMA nodes, got {capacity} and {allocatable}")
-        made.make_room(0, nodes, 0)
-        made.counted.positions = nodes
-        made.counted.cpus_per_core = 1
-        made.layout.groups = &made.counted
+        machine_capacity.make_room(0, nodes, 0)
+        machine_capacity.counted.positions = nodes
+        machine_capacity.counted.cpus_per_core = 1
+        machine_capacity.layout.groups = &machine_capacity.counted
         for node in range(nodes):
-            made.layout.capacity[node] = capacity[node]
-            made.layout.allocatable_count[node] = allocatable[node]
-        made.sum_largest()
-        return made
+            machine_capacity.layout.capacity[node] = capacity[node]
+            machine_capacity.layout.allocatable_count[node] = allocatable[node]
+        machine_capacity.sum_largest()
+        return machine_capacity
 
     cdef int make_room(self, int words, int nodes, int sockets) except -1:
         """Let the arrays of the layout lie in one block."""
@@ -196,24 +196,24 @@ cdef class CpuLedger:
     """
 
     def __cinit__(self, CpuCapacity capacity not None):
-        self.state.given = NULL
+        self.state.allocated = NULL
         self.own(capacity)
         count_free_cpus(&self.state)
 
     @staticmethod
     def from_counts(CpuCapacity capacity not None, list available not None):
         """Return a ledger of which only counts are known: the CPUs of each NUMA node that can be given away now."""
-        cdef CpuLedger made
+        cdef CpuLedger ledger
         cdef int node
         if capacity.topology is not None or len(available) != capacity.layout.nodes or min(available, default=0) < 0:
             raise ValueError(f"expected counts of {capacity.layout.nodes} NUMA nodes, got {available}")
-        made = CpuLedger.__new__(CpuLedger, capacity)
-        made.state.free_in_all = 0
+        ledger = CpuLedger.__new__(CpuLedger, capacity)
+        ledger.state.free_in_all = 0
         for node in range(capacity.layout.nodes):
-            made.state.free[node] = available[node]
-            made.state.free_in_all += made.state.free[node]
-        made.state.free_whole = made.state.free_in_all
-        return made
+            ledger.state.free[node] = available[node]
+            ledger.state.free_in_all += ledger.state.free[node]
+        ledger.state.free_whole = ledger.state.free_in_all
+        return ledger
 
     cdef int own(self, CpuCapacity capacity) except -1:
         if capacity.block is NULL:
@@ -224,18 +224,18 @@ cdef class CpuLedger:
         return 0
 
     def __dealloc__(self):
-        PyMem_Free(self.state.given)
+        PyMem_Free(self.state.allocated)
 
     def copy(self):
         """Return an independent ledger in which the same CPUs are given."""
-        cdef CpuLedger other = CpuLedger.__new__(CpuLedger, self.capacity)
-        copy_cpus(&other.state, &self.state, <char*>other.state.given)
-        return other
+        cdef CpuLedger ledger = CpuLedger.__new__(CpuLedger, self.capacity)
+        copy_cpus(&ledger.state, &self.state, <char*>ledger.state.allocated)
+        return ledger
 
     @property
     def given(self):
         """The CPUs of the machine that are held."""
-        return cpus_of(self.capacity.topology, self.state.given)
+        return cpus_of(self.capacity.topology, self.state.allocated)
 
     def free_by_node(self):
         """Return how many CPUs of each NUMA node can still be given away, by position."""
@@ -298,12 +298,12 @@ cdef class CpuLedger:
             leave(sets, short)
 
     cdef HintList hints_of(self, const int64_t* amounts, uint64_t must, int64_t request):
-        cdef HintList found
+        cdef HintList hints
         cdef int node, nodes = self.state.layout.nodes, size = smallest_cpu_size(self.state.layout, request)
         if nodes <= NARROW_NODES:
-            found = HintList.__new__(HintList)
-            cpu_family(self.state.layout, amounts, must, request, size, &found.family)
-            return found
+            hints = HintList.__new__(HintList)
+            cpu_family(self.state.layout, amounts, must, request, size, &hints.family)
+            return hints
         return feasible_hints(
             nodes, ((None, [amounts[node] for node in range(nodes)], request),),
             universe=self.state.layout.universe, preferred_size=size,
@@ -351,9 +351,9 @@ cdef class CpuLedger:
 
     def choose_distributed(self, int64_t request, reusable, mask, distribute):
         """Return CPUs that `distribute` chooses: near the affinity first, then from anywhere."""
-        given = self.given
-        free = self.capacity.allocatable & ~given | reusable
-        held = given & ~reusable
+        allocated = self.given
+        free = self.capacity.allocatable & ~allocated | reusable
+        unavailable = allocated & ~reusable
         chosen = 0
         if mask is not None:
             topology = self.capacity.topology
@@ -363,12 +363,12 @@ cdef class CpuLedger:
                 if mask >> node & 1:
                     aligned |= cpus
             aligned &= free
-            chosen = distribute(aligned, min(request, aligned.bit_count()), held)
+            chosen = distribute(aligned, min(request, aligned.bit_count()), unavailable)
         if (missing := request - chosen.bit_count()) > 0:
-            others = free & ~chosen
-            if missing > others.bit_count():
+            elsewhere = free & ~chosen
+            if missing > elsewhere.bit_count():
                 return CpuShortage("too few")
-            chosen |= distribute(others, missing, held | chosen)
-        if chosen & held or chosen.bit_count() != request:
+            chosen |= distribute(elsewhere, missing, unavailable | chosen)
+        if chosen & unavailable or chosen.bit_count() != request:
             raise ValueError(f"expected {request} CPUs that nobody holds, got {chosen}")
         return chosen

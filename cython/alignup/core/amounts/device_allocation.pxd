@@ -41,7 +41,7 @@ cdef struct DeviceLayout:
 
 cdef struct DeviceState:
     const DeviceLayout* layout
-    uint64_t* given                 # [words]
+    uint64_t* allocated             # [words]
     int64_t* free                   # [places] devices that are healthy and that nobody holds
     int64_t free_in_all             # those without a place included
 

@@ -37,8 +37,8 @@ cdef size_t device_bytes(const DeviceLayout* layout) noexcept nogil:
 
 cdef void place_devices(DeviceState* state, char* block) noexcept nogil:
     """Let the arrays of a state, whose layout is set, lie in a block of `device_bytes`."""
-    state.given = <uint64_t*>block
-    state.free = <int64_t*>(state.given + state.layout.words)
+    state.allocated = <uint64_t*>block
+    state.free = <int64_t*>(state.allocated + state.layout.words)
 
 
 cdef void count_free(DeviceState* state) noexcept nogil:
@@ -50,7 +50,7 @@ cdef void count_free(DeviceState* state) noexcept nogil:
     for place in range(layout.places):
         state.free[place] = 0
     for word in range(layout.words):
-        free = layout.healthy[word] & ~state.given[word]
+        free = layout.healthy[word] & ~state.allocated[word]
         if not free:
             continue
         state.free_in_all += popcount(free)
@@ -61,7 +61,7 @@ cdef void count_free(DeviceState* state) noexcept nogil:
 cdef void copy_devices(DeviceState* copy, const DeviceState* state, char* block) noexcept nogil:
     """Make an independent copy in another block."""
     copy[0] = state[0]
-    memcpy(block, state.given, device_bytes(state.layout))
+    memcpy(block, state.allocated, device_bytes(state.layout))
     place_devices(copy, block)
 
 
@@ -71,7 +71,7 @@ cdef void mark_devices(DeviceState* state, const uint64_t* devices, bint give) n
     cdef uint64_t changed
     cdef int place, word, sign = -1 if give else 1
     for word in range(layout.words):
-        changed = flip(&state.given[word], devices[word], give) & layout.healthy[word]
+        changed = flip(&state.allocated[word], devices[word], give) & layout.healthy[word]
         if not changed:
             continue
         state.free_in_all += sign * popcount(changed)
@@ -157,7 +157,7 @@ cdef DeviceOutcome start_choice(
                 for word in range(words):
                     choice[word] |= layout.members[place * words + word]
         for word in range(words):
-            choice[word] &= layout.healthy[word] & ~state.given[word]
+            choice[word] &= layout.healthy[word] & ~state.allocated[word]
             near += popcount(choice[word])
         if missing < near:
             return DEVICES_ASK_NEAR
@@ -166,7 +166,7 @@ cdef DeviceOutcome start_choice(
         if missing == near:
             return DEVICES_CHOSEN
     for word in range(words):
-        choice[word] = layout.healthy[word] & ~state.given[word]
+        choice[word] = layout.healthy[word] & ~state.allocated[word]
     return DEVICES_ASK_ANY
 
 

@@ -101,27 +101,27 @@ cdef class DeviceInventory:
     @staticmethod
     def from_counts(list totals not None, *, bint over_all_nodes=False):
         """Return an inventory of which only the number of devices near to each NUMA node is known."""
-        cdef DeviceInventory made = DeviceInventory.__new__(DeviceInventory)
+        cdef DeviceInventory inventory = DeviceInventory.__new__(DeviceInventory)
         cdef int node, nodes = len(totals)
         cdef uint64_t* at
         if not 1 <= nodes <= 64 or min(totals) < 0:
             raise ValueError(f"expected counts of 1 to 64 NUMA nodes, got {totals}")
-        made.block = <char*>zeroed(3 * nodes + 1, sizeof(uint64_t))
-        at = <uint64_t*>made.block
-        made.layout.nodes = made.layout.places = nodes
-        made.layout.place, made.layout.totals = at, <int64_t*>(at + nodes)
-        made.layout.largest_sums = <int64_t*>(at + 2 * nodes)
-        made.layout.single_places = made.layout.in_order = made.layout.any_healthy = True
+        inventory.block = <char*>zeroed(3 * nodes + 1, sizeof(uint64_t))
+        at = <uint64_t*>inventory.block
+        inventory.layout.nodes = inventory.layout.places = nodes
+        inventory.layout.place, inventory.layout.totals = at, <int64_t*>(at + nodes)
+        inventory.layout.largest_sums = <int64_t*>(at + 2 * nodes)
+        inventory.layout.single_places = inventory.layout.in_order = inventory.layout.any_healthy = True
         for node in range(nodes):
-            made.layout.place[node] = (<uint64_t>1) << node
-            made.layout.totals[node] = totals[node]
-            made.layout.reported += made.layout.totals[node]
+            inventory.layout.place[node] = (<uint64_t>1) << node
+            inventory.layout.totals[node] = totals[node]
+            inventory.layout.reported += inventory.layout.totals[node]
             if totals[node]:
-                made.layout.universe |= made.layout.place[node]
-        if over_all_nodes and made.layout.universe:
-            made.layout.universe = all_nodes(nodes)
-        made.sum_largest()
-        return made
+                inventory.layout.universe |= inventory.layout.place[node]
+        if over_all_nodes and inventory.layout.universe:
+            inventory.layout.universe = all_nodes(nodes)
+        inventory.sum_largest()
+        return inventory
 
     cdef void sort_by_place(self, list places):
         """Sort the devices by place."""
@@ -167,11 +167,11 @@ cdef class DeviceInventory:
     def places(self):
         """Return (mask, set of devices) for each set of NUMA nodes, then (0, set) for those near to none."""
         cdef int place, words = self.layout.words
-        found = [
+        placed = [
             (self.layout.place[place], read_words(self.layout.members + place * words, words))
             for place in range(self.layout.places)
         ]
-        return [*found, (0, read_words(self.layout.without_place, words))]
+        return [*placed, (0, read_words(self.layout.without_place, words))]
 
     @property
     def present(self):
@@ -189,24 +189,24 @@ cdef class DeviceLedger:
     """Which devices of an inventory are given; `given` is the set of devices that are given already."""
 
     def __cinit__(self, DeviceInventory inventory not None, given=0):
-        self.state.given = NULL
+        self.state.allocated = NULL
         self.own(inventory)
-        write_set(given, self.state.given, inventory.layout.words)
+        write_set(given, self.state.allocated, inventory.layout.words)
         count_free(&self.state)
 
     @staticmethod
     def from_counts(DeviceInventory inventory not None, list available not None):
         """Return a ledger of which only counts are known: the devices near to each NUMA node that are free."""
-        cdef DeviceLedger made
+        cdef DeviceLedger ledger
         cdef int place
         if inventory.layout.words or len(available) != inventory.layout.places or min(available, default=0) < 0:
             raise ValueError(f"expected counts of {inventory.layout.places} NUMA nodes, got {available}")
-        made = DeviceLedger.__new__(DeviceLedger, inventory)
-        made.state.free_in_all = 0
+        ledger = DeviceLedger.__new__(DeviceLedger, inventory)
+        ledger.state.free_in_all = 0
         for place in range(inventory.layout.places):
-            made.state.free[place] = available[place]
-            made.state.free_in_all += made.state.free[place]
-        return made
+            ledger.state.free[place] = available[place]
+            ledger.state.free_in_all += ledger.state.free[place]
+        return ledger
 
     cdef int own(self, DeviceInventory inventory) except -1:
         if inventory.block is NULL:
@@ -217,13 +217,13 @@ cdef class DeviceLedger:
         return 0
 
     def __dealloc__(self):
-        PyMem_Free(self.state.given)
+        PyMem_Free(self.state.allocated)
 
     def copy(self):
         """Return an independent ledger in which the same devices are given."""
-        cdef DeviceLedger other = DeviceLedger.__new__(DeviceLedger, self.inventory)
-        copy_devices(&other.state, &self.state, <char*>other.state.given)
-        return other
+        cdef DeviceLedger ledger = DeviceLedger.__new__(DeviceLedger, self.inventory)
+        copy_devices(&ledger.state, &self.state, <char*>ledger.state.allocated)
+        return ledger
 
     cdef int read_set(self, object devices, uint64_t* words) except -1:
         cdef int last = self.state.layout.words - 1
@@ -238,7 +238,7 @@ cdef class DeviceLedger:
     @property
     def given(self):
         """The devices that are held."""
-        return self.set_of(self.state.given)
+        return self.set_of(self.state.allocated)
 
     @property
     def free(self):
@@ -278,18 +278,18 @@ cdef class DeviceLedger:
         cdef uint64_t[SHORT_SET] short
         cdef int64_t[64] amounts
         cdef uint64_t* sets
-        cdef HintList found
+        cdef HintList hints
         if not self.state.layout.universe:
             return None
         if held is None and not reusable and self.state.layout.nodes <= NARROW_NODES:
             if self.state.free_in_all < request:
                 return HintList.empty()
-            found = HintList.__new__(HintList)
+            hints = HintList.__new__(HintList)
             device_family(
                 self.state.layout, self.state.free, NULL, request, smallest_device_size(self.state.layout, request),
-                &found.family,
+                &hints.family,
             )
-            return found
+            return hints
         reusable &= self.inventory.present  # nobody can take over a device that is not there any more
         pool = (self.free if held is None else held) | reusable
         if pool.bit_count() < request:
@@ -300,16 +300,16 @@ cdef class DeviceLedger:
         for place in range(self.state.layout.places):
             amounts[place] = counts[place]
         sets = room_for(self.state.layout.words, short, SHORT_SET)
-        found = HintList.__new__(HintList)
+        hints = HintList.__new__(HintList)
         try:
             self.read_set(reusable, sets)
             device_family(
                 self.state.layout, amounts, sets if reusable else NULL, request,
-                smallest_device_size(self.state.layout, request), &found.family,
+                smallest_device_size(self.state.layout, request), &hints.family,
             )
         finally:
             leave(sets, short)
-        return found
+        return hints
 
     cdef HintList wide_hints(self, list counts, object reusable, int64_t request):
         """Describe the hints beyond 8 nodes, or of more places than are counted on the stack."""

@@ -16,10 +16,10 @@ cdef int size_over_places(const DeviceLayout* layout, int64_t request) noexcept 
 cdef int size_over_types(const MemoryLayout* layout, const MemoryRequest* request) noexcept nogil
 
 
-cdef inline int fewest_nodes(const int64_t* largest_sums, int most, int64_t request) noexcept nogil:
-    """Return how many nodes hold a request, those with the most first; `most` where fewer do not."""
+cdef inline int fewest_nodes(const int64_t* largest_sums, int largest_size, int64_t request) noexcept nogil:
+    """Return how many nodes hold a request, those with the most first; `largest_size` where fewer do not."""
     cdef int size = 1
-    while size < most and largest_sums[size] < request:
+    while size < largest_size and largest_sums[size] < request:
         size += 1
     return size
 

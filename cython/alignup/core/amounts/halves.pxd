@@ -13,7 +13,7 @@ cdef extern from *:
     #if defined(__SSE2__)
     #include <emmintrin.h>
     #define ALIGNUP_TWO(node) _mm_movemask_pd(_mm_castsi128_pd(_mm_sub_epi64( \
-        _mm_loadu_si128((const __m128i*)(amounts + (node))), asked)))
+        _mm_loadu_si128((const __m128i*)(amounts + (node))), requests)))
     #endif
     /* The nodes that have less than is asked for, two at a time where the machine can. Amounts lie between 0 and 2**62,
        so that a difference does not overflow, and is negative exactly if something is missing. */
@@ -21,7 +21,7 @@ cdef extern from *:
         uint64_t below = 0;
         int node = 0;
     #if defined(__SSE2__)
-        const __m128i asked = _mm_set1_epi64x(request);
+        const __m128i requests = _mm_set1_epi64x(request);
         if (nodes == 8) {
             return ALIGNUP_TWO(0) | ALIGNUP_TWO(2) << 2 | ALIGNUP_TWO(4) << 4 | ALIGNUP_TWO(6) << 6;
         }
@@ -33,9 +33,9 @@ cdef extern from *:
     /* Eight amounts in descending order, by the 19 comparisons of a sorting network: which amounts come is random to
        the processor, so a sort that branches on them would mostly wait for branches that were guessed wrong. */
     #define ALIGNUP_ORDER(i, j) do { \
-        const int64_t one = ordered[i], other = ordered[j]; \
-        ordered[i] = one < other ? other : one; \
-        ordered[j] = one < other ? one : other; } while (0)
+        const int64_t first = ordered[i], second = ordered[j]; \
+        ordered[i] = first < second ? second : first; \
+        ordered[j] = first < second ? first : second; } while (0)
     static CYTHON_INLINE void order_eight(int64_t* ordered) {
         ALIGNUP_ORDER(0, 2); ALIGNUP_ORDER(1, 3); ALIGNUP_ORDER(4, 6); ALIGNUP_ORDER(5, 7);
         ALIGNUP_ORDER(0, 4); ALIGNUP_ORDER(1, 5); ALIGNUP_ORDER(2, 6); ALIGNUP_ORDER(3, 7);

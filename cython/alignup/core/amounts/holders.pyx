@@ -62,10 +62,10 @@ cdef class PodDevices:
 
     def held(self, resource):
         """Return all devices of a resource that any container of the pod holds."""
-        found = 0
+        devices = 0
         for resources in self.containers.values():
-            found |= resources.get(resource, 0)
-        return found
+            devices |= resources.get(resource, 0)
+        return devices
 
     def with_more(self, str name not None, dict chosen not None, dict reusable not None):
         """Return the same with more devices for one container."""

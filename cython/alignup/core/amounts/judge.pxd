@@ -11,7 +11,7 @@ cdef struct Room:
     size_t memory
     size_t devices
     int words                   # of a set of CPUs, or of devices
-    int taken                   # amounts of one container's memory
+    int taking_amounts          # amounts of one container's memory
 
 
 cdef void widen(Room* room, const NodeRow* row, int resources) noexcept nogil

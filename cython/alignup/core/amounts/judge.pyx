@@ -45,7 +45,7 @@ cdef void widen(Room* room, const NodeRow* row, int resources) noexcept nogil:
         room.words = max(room.words, row.cpu.layout.groups.words)
         room.cpus = max(room.cpus, cpu_bytes(row.cpu.layout))
     if row.memory != NULL:
-        room.taken = max(room.taken, row.memory.layout.types * row.nodes)
+        room.taking_amounts = max(room.taking_amounts, row.memory.layout.types * row.nodes)
         room.memory = max(room.memory, (memory_bytes(row.memory.layout) + 7) & ~<size_t>7)
     for resource in range(resources):
         if row.devices[resource] != NULL:
@@ -59,7 +59,7 @@ cdef size_t scratch_bytes(const Room* room, const PodRequest* pod) noexcept nogi
     cdef size_t entries = (1 + pod.resources) * pod.containers
     return (
         room.cpus + room.memory + pod.resources * room.devices + entries * sizeof(Counted)
-        + (words + (2 + room.taken) * pod.containers) * sizeof(uint64_t)
+        + (words + (2 + room.taking_amounts) * pod.containers) * sizeof(uint64_t)
     )
 
 
@@ -74,8 +74,8 @@ cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, c
     trial.counted = <Counted*>(trial.reusable_cpus + room.words)
     trial.singles = <uint64_t*>(trial.counted + (1 + pod.resources) * pod.containers)
     trial.lone = trial.singles + pod.containers
-    trial.taken = <int64_t*>trial.lone + pod.containers
-    trial.sets = <uint64_t*>(trial.taken + room.taken * pod.containers)
+    trial.taking_amounts = <int64_t*>trial.lone + pod.containers
+    trial.sets = <uint64_t*>(trial.taking_amounts + room.taking_amounts * pod.containers)
     scratch = <char*>(trial.sets + (choice_sets() + 2) * room.words)
     for resource in range(pod.resources):
         trial.device_blocks[resource] = scratch
@@ -125,7 +125,7 @@ cdef void judge(Trial* trial, const NodeRow* row, int policy, Answer* answer) no
     Args:
         policy: the policy that the pod brings; -1: none. It goes with a node without a policy, or with the same.
     """
-    answer.affinity = answer.asked = 0
+    answer.affinity = answer.requesting_affinity = 0
     answer.aligned = answer.preferred = False
     answer.outcome = UNDECIDED
     if row.needs_node:
@@ -252,7 +252,7 @@ cdef bint place_like_earlier(Trial* trial, const Request* request, bint last, An
     else:
         return False
     answer.affinity |= mask
-    answer.asked |= mask
+    answer.requesting_affinity |= mask
     if last:
         return True
     for index in range(request.resources):
@@ -284,7 +284,7 @@ cdef inline void note_hint(const Trial* trial, const Request* request, const Hin
     if not hint.anywhere:
         answer.affinity |= hint.mask
     if asks_for_anything(trial, request):
-        answer.asked |= all_nodes(trial.row.nodes) if hint.anywhere else hint.mask
+        answer.requesting_affinity |= all_nodes(trial.row.nodes) if hint.anywhere else hint.mask
         answer.aligned = answer.aligned and not (hint.anywhere and trial.row.nodes > 1)
 
 
@@ -302,7 +302,7 @@ cdef void judge_row(
     reason[0] = 0 if admitted[0] else answer.outcome
     affinity[0] = answer.affinity if admitted[0] else 0
     preferred[0] = answer.preferred and answer.outcome == ADMITTED
-    score[0] = score_of(row, trial.pod, answer.asked, answer.aligned, strategy) if admitted[0] else -INFINITY
+    score[0] = score_of(row, trial.pod, answer.requesting_affinity, answer.aligned, strategy) if admitted[0] else -INFINITY
 
 
 # Offers: for each list of hints, which single NUMA nodes suffice, and from what the larger masks follow
@@ -355,7 +355,7 @@ cdef void offer_cpus(const Trial* trial, const Request* request, Offers* offers)
 
 cdef uint64_t touching(const CpuState* state, uint64_t singles, int sockets) noexcept nogil:
     """Return those of the nodes that have CPUs of exactly so many sockets."""
-    cdef uint64_t found = 0, bit
+    cdef uint64_t nodes = 0, bit
     cdef int socket, touched
     while singles:
         bit = singles & (~singles + 1)
@@ -364,8 +364,8 @@ cdef uint64_t touching(const CpuState* state, uint64_t singles, int sockets) noe
         for socket in range(state.layout.sockets):
             touched += state.layout.socket_nodes[socket] & bit != 0
         if touched == sockets:
-            found |= bit
-    return found
+            nodes |= bit
+    return nodes
 
 
 # Devices
@@ -436,11 +436,11 @@ cdef const int64_t* counted_by_node(const DeviceState* state, int64_t* counted) 
 cdef uint64_t near_singles(const Trial* trial, int resource, int64_t request) noexcept nogil:
     """Return the nodes near to each of which enough devices are, and every one that must be taken over."""
     cdef const DeviceLayout* layout = trial.devices[resource].layout
-    cdef uint64_t found, rest
+    cdef uint64_t candidates, rest
     cdef int64_t near[WIDEST]
     cdef int64_t amount
     cdef int place, word
-    found = layout.universe
+    candidates = layout.universe
     memset(near, 0, layout.nodes * sizeof(int64_t))
     for place in range(layout.places):
         rest = layout.place[place]
@@ -455,8 +455,8 @@ cdef uint64_t near_singles(const Trial* trial, int resource, int64_t request) no
                 return 0
             for place in range(layout.places):
                 if rest & layout.members[place * layout.words + word]:
-                    found &= layout.place[place]
-    return found & nodes_with(near, layout.nodes, request)
+                    candidates &= layout.place[place]
+    return candidates & nodes_with(near, layout.nodes, request)
 
 
 # Memory
@@ -496,7 +496,7 @@ cdef bint has_wide_memory_hint(const Trial* trial, const MemoryRequest* request)
 cdef inline void make_impossible(Family* family) noexcept nogil:
     """Make the family of a list without hints: it joins any other hint and spoils its preference."""
     memset(family, 0, sizeof(Family))
-    family.any_other = True
+    family.any_unpreferred = True
 
 
 cdef int families_of(const Trial* trial, const Request* request, const Offers* offers, Family* families) noexcept nogil:
@@ -656,7 +656,7 @@ cdef Outcome decide_listed(const Trial* trial, const Request* request, const Off
         best = merge_families(families, count, trial.row.nodes, trial.row.distances)
         return keep_hint(trial, hint, best.mask, best.preferred)
     best = best_preferred(families, count, all_nodes(trial.row.nodes), trial.row.distances)
-    return keep_hint(trial, hint, best.mask, True) if best.found else TOPOLOGY_AFFINITY_ERROR
+    return keep_hint(trial, hint, best.mask, True) if best.is_found else TOPOLOGY_AFFINITY_ERROR
 
 
 # Allocation, in the kubelet's order: devices, CPUs, memory. Where it is enough to count, nothing more is done: under
@@ -688,56 +688,56 @@ cdef Outcome allocate(Trial* trial, const Request* request, const Hint* hint, bi
 
 cdef inline void take_count(Trial* trial, int resource, int node, int64_t count) noexcept nogil:
     """Take CPUs (-1) or devices of a NUMA node as a count; which ones is settled when it matters."""
-    cdef Counted* taken = &trial.counted[trial.counts]
-    taken.resource, taken.node, taken.count = resource, node, count
+    cdef Counted* entry = &trial.counted[trial.counts]
+    entry.resource, entry.node, entry.count = resource, node, count
     trial.counts += 1
-    correct_counts(trial, taken, -count)
+    correct_counts(trial, entry, -count)
 
 
-cdef inline void correct_counts(Trial* trial, const Counted* taken, int64_t change) noexcept nogil:
+cdef inline void correct_counts(Trial* trial, const Counted* entry, int64_t change) noexcept nogil:
     cdef DeviceState* devices
-    if taken.resource < 0:
-        trial.cpu_copy.free[taken.node] += change
+    if entry.resource < 0:
+        trial.cpu_copy.free[entry.node] += change
         trial.cpu_copy.free_in_all += change
         trial.cpu_copy.free_whole += change
     else:
-        devices = &trial.device_copies[taken.resource]
-        devices.free[taken.node] += change
+        devices = &trial.device_copies[entry.resource]
+        devices.free[entry.node] += change
         devices.free_in_all += change
 
 
 cdef void settle(Trial* trial, int resource) noexcept nogil:
     """Choose the CPUs (-1) or devices that were only counted so far, in the order in which they were taken."""
     cdef int index
-    cdef Counted* taken
+    cdef Counted* entry
     for index in range(trial.counts):
         if trial.counted[index].resource == resource:
             correct_counts(trial, &trial.counted[index], trial.counted[index].count)
     for index in range(trial.counts):
-        taken = &trial.counted[index]
-        if taken.resource == resource:
+        entry = &trial.counted[index]
+        if entry.resource == resource:
             if resource < 0:
-                settle_cpus(trial, taken)
+                settle_cpus(trial, entry)
             else:
-                settle_devices(trial, taken)
-            taken.resource = -2
+                settle_devices(trial, entry)
+            entry.resource = -2
 
 
-cdef void settle_cpus(Trial* trial, const Counted* taken) noexcept nogil:
+cdef void settle_cpus(Trial* trial, const Counted* entry) noexcept nogil:
     choose_cpus(
-        &trial.cpu_copy, taken.count, NULL, False, (<uint64_t>1) << taken.node, trial.sets,
+        &trial.cpu_copy, entry.count, NULL, False, (<uint64_t>1) << entry.node, trial.sets,
         trial.sets + trial.cpu.layout.groups.words,
     )
     mark_cpus(&trial.cpu_copy, trial.sets, True)
 
 
-cdef void settle_devices(Trial* trial, const Counted* taken) noexcept nogil:
-    cdef DeviceState* devices = &trial.device_copies[taken.resource]
+cdef void settle_devices(Trial* trial, const Counted* entry) noexcept nogil:
+    cdef DeviceState* devices = &trial.device_copies[entry.resource]
     cdef uint64_t* choice = trial.sets + devices.layout.words
     cdef DeviceOutcome outcome
-    outcome = start_choice(devices, taken.count, NULL, False, (<uint64_t>1) << taken.node, trial.sets, choice)
+    outcome = start_choice(devices, entry.count, NULL, False, (<uint64_t>1) << entry.node, trial.sets, choice)
     if outcome != DEVICES_CHOSEN:
-        finish_choice(devices, outcome, taken.count, False, trial.sets, choice)
+        finish_choice(devices, outcome, entry.count, False, trial.sets, choice)
     mark_devices(devices, trial.sets, True)
 
 
@@ -998,8 +998,8 @@ cdef Outcome take_memory_of(Trial* trial, const Request* request, uint64_t mask)
     taking.mask = mask
     taking.nodes = popcount(mask)
     taking.types = 0
-    taking.taken = trial.taken + trial.holders * trial.memory.layout.types * trial.row.nodes
-    memset(taking.taken, 0, trial.memory.layout.types * taking.nodes * sizeof(int64_t))
+    taking.amounts = trial.taking_amounts + trial.holders * trial.memory.layout.types * trial.row.nodes
+    memset(taking.amounts, 0, trial.memory.layout.types * taking.nodes * sizeof(int64_t))
     take_memory(&trial.memory_copy, &memory, trial.donors, trial.holders, taking)
     if request.is_reusable:
         trial.donors[trial.holders] = taking

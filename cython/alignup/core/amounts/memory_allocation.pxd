@@ -37,13 +37,13 @@ cdef bint suffices_with_reuse(
 ) noexcept nogil
 cdef inline uint64_t lone_nodes_with(const MemoryState* state, const MemoryRequest* request) noexcept nogil:
     """Return the NUMA nodes that may be used on their own and hold the request."""
-    cdef uint64_t found = state.alone
+    cdef uint64_t nodes = state.alone
     cdef int index
     for index in range(request.types):
-        found &= nodes_with(
+        nodes &= nodes_with(
             state.free + request.type[index] * state.layout.nodes, state.layout.nodes, request.size[index]
         )
-    return 0 if request.unknown_type else found
+    return 0 if request.unknown_type else nodes
 
 
 cdef bint memory_family(const MemoryHints* hints, Family* family) noexcept nogil

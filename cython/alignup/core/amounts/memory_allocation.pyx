@@ -77,7 +77,7 @@ cdef int64_t size_held(const MemoryTaking* taking, int type) noexcept nogil:
     cdef int64_t total = 0
     cdef int index
     for index in range(taking.nodes):
-        total += taking.taken[type * taking.nodes + index]
+        total += taking.amounts[type * taking.nodes + index]
     return total
 
 
@@ -146,7 +146,7 @@ cdef bint best_memory_hint(void* context, uint64_t inner, uint64_t* mask, bint* 
     cdef Family family
     cdef const MemoryHints* hints = <const MemoryHints*>context
     cdef uint64_t lone
-    cdef int index, candidate, other = 0
+    cdef int index, candidate, unpreferred = 0
     if hints.preferred_size == 1 and not hints.donor_count and not inner:
         lone = lone_nodes_with(hints.state, hints.request)
         if lone:
@@ -165,11 +165,11 @@ cdef bint best_memory_hint(void* context, uint64_t inner, uint64_t* mask, bint* 
             mask[0] = candidate
             preferred[0] = True
             return True
-        if not other and has(family.other, candidate):
-            other = candidate
-    mask[0] = other
+        if not unpreferred and has(family.unpreferred, candidate):
+            unpreferred = candidate
+    mask[0] = unpreferred
     preferred[0] = False
-    return other != 0
+    return unpreferred != 0
 
 
 cdef bint best_of_one_type(
@@ -216,23 +216,23 @@ cdef MemoryOutcome choose_memory(
 
     Where no nodes will do, `mask` is left at the nodes that had to be included.
     """
-    cdef uint64_t found = 0
+    cdef uint64_t candidate = 0
     cdef bint is_preferred = False
     if request.unknown_type:
         return MEMORY_TOO_LITTLE
     if anywhere:
-        if not best(context, 0, &found, &is_preferred):
+        if not best(context, 0, &candidate, &is_preferred):
             return MEMORY_TOO_LITTLE
         if preferred and not is_preferred:
             return MEMORY_NOT_PREFERRED
-        mask[0] = found
+        mask[0] = candidate
         preferred = is_preferred
     if not holds_memory(state, request, mask[0]):
-        if not best(context, mask[0], &found, &is_preferred):
+        if not best(context, mask[0], &candidate, &is_preferred):
             return MEMORY_TOO_LITTLE
         if preferred and not is_preferred:
             return MEMORY_NOT_PREFERRED
-        mask[0] = found
+        mask[0] = candidate
     if state.layout.checks_groups and not is_single(mask[0]) and not rule_allows(state, mask[0]):
         return MEMORY_BOUND_OTHERWISE
     return MEMORY_CHOSEN
@@ -261,28 +261,28 @@ cdef void take_memory(
 
 cdef int64_t hand_over(MemoryTaking* donor, MemoryTaking* heir, int type, int64_t amount) noexcept nogil:
     """Move up to `amount` bytes between holdings of the same nodes, lowest first; return what is missing."""
-    cdef int64_t* mine = donor.taken + type * donor.nodes
-    cdef int64_t* theirs = heir.taken + type * heir.nodes
+    cdef int64_t* donor_amounts = donor.amounts + type * donor.nodes
+    cdef int64_t* heir_amounts = heir.amounts + type * heir.nodes
     cdef int64_t moved
     cdef int index
     for index in range(donor.nodes):
-        moved = min(mine[index], amount)
-        mine[index] -= moved
-        theirs[index] += moved
+        moved = min(donor_amounts[index], amount)
+        donor_amounts[index] -= moved
+        heir_amounts[index] += moved
         amount -= moved
     return amount
 
 
 cdef void take_free(MemoryState* state, MemoryTaking* taking, int type, int64_t amount) noexcept nogil:
     cdef int64_t* free = state.free + type * state.layout.nodes
-    cdef int64_t* taken = taking.taken + type * taking.nodes
+    cdef int64_t* amounts = taking.amounts + type * taking.nodes
     cdef uint64_t rest = taking.mask
     cdef int64_t part
     cdef int index = 0
     while rest and amount:
         part = min(free[lowest(rest)], amount)
         free[lowest(rest)] -= part
-        taken[index] += part
+        amounts[index] += part
         amount -= part
         index += 1
         rest &= rest - 1
@@ -297,8 +297,8 @@ cdef void take_what_is_free(MemoryState* state, MemoryTaking* taking) noexcept n
         index = type * taking.nodes
         while rest:
             at = type * state.layout.nodes + lowest(rest)
-            taking.taken[index] = min(state.free[at], taking.taken[index])
-            state.free[at] -= taking.taken[index]
+            taking.amounts[index] = min(state.free[at], taking.amounts[index])
+            state.free[at] -= taking.amounts[index]
             index += 1
             rest &= rest - 1
 
@@ -374,7 +374,7 @@ cdef void return_parts(MemoryState* state, const MemoryTaking* taking, int type)
     while rest:
         at = type * state.layout.nodes + lowest(rest)
         # a kubelet's own books can have less there, where it gave the memory of one container back for another's
-        state.free[at] = min(state.layout.allocatable[at], state.free[at] + taking.taken[type * taking.nodes + index])
+        state.free[at] = min(state.layout.allocatable[at], state.free[at] + taking.amounts[type * taking.nodes + index])
         index += 1
         rest &= rest - 1
 
@@ -384,16 +384,16 @@ cdef void return_to_lowest(MemoryState* state, const MemoryTaking* taking, int t
 
     Only where groups mix is this another node than the one that they came from, often enough to matter.
     """
-    cdef int64_t left = 0, part, at
+    cdef int64_t remaining = 0, part, at
     cdef uint64_t rest = taking.mask
     cdef int index
     for index in range(taking.nodes):
-        left += taking.taken[type * taking.nodes + index]
-    while rest and left:
+        remaining += taking.amounts[type * taking.nodes + index]
+    while rest and remaining:
         at = type * state.layout.nodes + lowest(rest)
-        part = min(left, state.layout.allocatable[at] - state.free[at])
+        part = min(remaining, state.layout.allocatable[at] - state.free[at])
         state.free[at] += part
-        left -= part
+        remaining -= part
         rest &= rest - 1
 
 

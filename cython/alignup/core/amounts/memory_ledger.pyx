@@ -99,10 +99,10 @@ cdef class MemoryHolding:
         self.capacity = capacity
         self.taking.mask = mask
         self.taking.nodes = popcount(mask)
-        self.taking.taken = <int64_t*>zeroed(capacity.layout.types * self.taking.nodes, sizeof(int64_t))
+        self.taking.amounts = <int64_t*>zeroed(capacity.layout.types * self.taking.nodes, sizeof(int64_t))
 
     def __dealloc__(self):
-        PyMem_Free(self.taking.taken)
+        PyMem_Free(self.taking.amounts)
 
     @property
     def mask(self):
@@ -112,17 +112,17 @@ cdef class MemoryHolding:
     def positions(self):
         """Return the positions of the NUMA nodes of the set, ascending."""
         cdef uint64_t rest = self.taking.mask
-        cdef list found = []
+        cdef list numa_nodes = []
         while rest:
-            found.append(lowest(rest))
+            numa_nodes.append(lowest(rest))
             rest &= rest - 1
-        return tuple(found)
+        return tuple(numa_nodes)
 
     def shares(self):
         """Return for each type that was asked for, by name, the bytes taken from each node of the set."""
         cdef int type, index
         return {
-            name: tuple([self.taking.taken[type * self.taking.nodes + index] for index in range(self.taking.nodes)])
+            name: tuple([self.taking.amounts[type * self.taking.nodes + index] for index in range(self.taking.nodes)])
             for type, name in enumerate(self.capacity.types)
             if self.taking.types >> type & 1
         }
@@ -131,15 +131,15 @@ cdef class MemoryHolding:
         """Return (type, bytes on all nodes together) for each type that was asked for, by name."""
         cdef int type, index
         cdef int64_t total
-        cdef list found = []
+        cdef list sizes = []
         for type in range(self.capacity.layout.types):
             if not self.taking.types >> type & 1:
                 continue
             total = 0
             for index in range(self.taking.nodes):
-                total += self.taking.taken[type * self.taking.nodes + index]
-            found.append((self.capacity.types[type], total))
-        return found
+                total += self.taking.amounts[type * self.taking.nodes + index]
+            sizes.append((self.capacity.types[type], total))
+        return sizes
 
 
 cdef int read_donors(object donors, MemoryCapacity capacity, MemoryTaking** takings) except -1:
@@ -181,10 +181,10 @@ cdef MemoryShortage shortage(MemoryOutcome outcome, uint64_t mask):
 cdef bint best_wide_hint(void* context, uint64_t inner, uint64_t* mask, bint* preferred) noexcept nogil:
     """Find the best hint of a list that is described; the context is the HintList."""
     with gil:
-        found = (<HintList>context).best_containing(inner)
-        if found is None:
+        hint = (<HintList>context).best_containing(inner)
+        if hint is None:
             return False
-        mask[0], preferred[0] = found
+        mask[0], preferred[0] = hint
         return True
 
 
@@ -215,7 +215,7 @@ cdef class MemoryLedger:
     @staticmethod
     def from_counts(MemoryCapacity capacity not None, available):
         """Return a ledger of which only counts are known: type -> the bytes that each NUMA node has free."""
-        cdef MemoryLedger made = MemoryLedger(capacity)
+        cdef MemoryLedger ledger = MemoryLedger(capacity)
         cdef int node
         for type, name in enumerate(capacity.types):
             if len(available[name]) != capacity.layout.nodes:
@@ -223,8 +223,8 @@ cdef class MemoryLedger:
             if min(available[name]) < 0:
                 raise ValueError(f"expected bytes that are free for {name}, got {available[name]}")
             for node in range(capacity.layout.nodes):
-                made.state.free[<int>type * capacity.layout.nodes + node] = available[name][node]
-        return made
+                ledger.state.free[<int>type * capacity.layout.nodes + node] = available[name][node]
+        return ledger
 
     def assign(self, MemoryLedger other not None):
         """Go back to, or forward to, the amounts of another ledger of the same machine."""
@@ -235,10 +235,10 @@ cdef class MemoryLedger:
 
     def copy(self):
         """Return an independent ledger with the same amounts."""
-        cdef MemoryLedger other = MemoryLedger.__new__(MemoryLedger, self.capacity)
-        copy_memory(&other.state, &self.state, <char*>other.state.free)
-        other.smallest = self.smallest
-        return other
+        cdef MemoryLedger ledger = MemoryLedger.__new__(MemoryLedger, self.capacity)
+        copy_memory(&ledger.state, &self.state, <char*>ledger.state.free)
+        ledger.smallest = self.smallest
+        return ledger
 
     @property
     def free(self):
@@ -296,7 +296,7 @@ cdef class MemoryLedger:
         cdef MemoryRequest request
         cdef MemoryHints hints
         cdef MemoryTaking* takings[64]
-        cdef HintList found
+        cdef HintList hint_list
         self.read_request(requests, &request)
         if request.unknown_type:
             return HintList.empty()
@@ -307,9 +307,9 @@ cdef class MemoryLedger:
         hints.state = &self.state
         hints.request = &request
         hints.preferred_size = smallest_memory_size(self.state.layout, &request)
-        found = HintList.__new__(HintList)
-        memory_family(&hints, &found.family)
-        return found
+        hint_list = HintList.__new__(HintList)
+        memory_family(&hints, &hint_list.family)
+        return hint_list
 
     cdef HintList wide_hints(self, tuple requests, MemoryRequest* request, object donors):
         """Describe the hints beyond 8 nodes."""
@@ -411,33 +411,33 @@ cdef class MemoryLedger:
                 self.state.free[type * nodes + node] = max(
                     0, min(self.state.layout.allocatable[type * nodes + node], <int64_t>free[name][node])
                 )
-        found = [self.holding_of(shares) for shares in holdings]
-        for holding in found:
+        restored = [self.holding_of(shares) for shares in holdings]
+        for holding in restored:
             if holding is not None:
                 bind_memory(&self.state, &holding.taking)
         for node in range(nodes):
             rebind_memory(&self.state, node, <int>more_users[node], <uint64_t>bound[node])
         refresh_groups(&self.state)
-        return found
+        return restored
 
     cdef MemoryHolding holding_of(self, dict shares):
         """Return a holding of these bytes, which are not taken yet; None where it has no NUMA node."""
         cdef MemoryHolding holding
         cdef uint64_t mask = 0
         cdef int index, number, nodes = self.state.layout.nodes
-        known = {self.capacity.numbers[name]: taken for name, taken in shares.items() if name in self.capacity.numbers}
-        for taken in known.values():
-            for position, amount in taken.items():
+        shares_by_type = {self.capacity.numbers[name]: share for name, share in shares.items() if name in self.capacity.numbers}
+        for share in shares_by_type.values():
+            for position, amount in share.items():
                 if not 0 <= position < nodes or amount < 0:
                     raise ValueError(f"expected bytes on {nodes} NUMA nodes, got {amount} on node {position}")
                 mask |= (<uint64_t>1) << <int>position
         if not mask:
             return None
         holding = MemoryHolding(self.capacity, mask)
-        for number, taken in known.items():
+        for number, share in shares_by_type.items():
             holding.taking.types |= (<uint64_t>1) << number
             for index, position in enumerate(holding.positions()):
-                holding.taking.taken[number * holding.taking.nodes + index] = <int64_t>taken.get(position, 0)
+                holding.taking.amounts[number * holding.taking.nodes + index] = <int64_t>share.get(position, 0)
         return holding
 
     def release(self, MemoryHolding holding not None, SharedDict kept_in=None, key=None):

@@ -45,4 +45,4 @@ cdef struct MemoryTaking:
     uint64_t mask
     int nodes                       # in the mask
     uint64_t types                  # bit t: type t was asked for
-    int64_t* taken                  # [types of the layout][nodes in the mask]
+    int64_t* amounts                # [types of the layout][nodes in the mask]

@@ -33,8 +33,8 @@ cdef struct Sum:
     uint64_t universe
 
 
-cdef inline bint meets(const Sum* one, uint64_t mask) noexcept nogil:
-    return not mask & ~one.universe and sum_of(&one.halves, mask) >= one.request
+cdef inline bint meets(const Sum* sum, uint64_t mask) noexcept nogil:
+    return not mask & ~sum.universe and sum_of(&sum.halves, mask) >= sum.request
 
 
 cdef bint can_merge_amounts(const Trial* trial, const Offers* offers) noexcept nogil:
@@ -116,22 +116,22 @@ cdef int most_spared(const Offer* offer, int nodes) noexcept nogil:
     """Return how many nodes a list can leave out at most: those with the least."""
     cdef int64_t ordered[NARROW_NODES]
     cdef int64_t spare = sum_of_all(offer.amounts, nodes) - offer.request
-    cdef int most = 0
+    cdef int count = 0
     sort_amounts(offer.amounts, nodes, ordered)
-    while most < nodes and ordered[nodes - 1 - most] <= spare:
-        spare -= ordered[nodes - 1 - most]
-        most += 1
-    return most
+    while count < nodes and ordered[nodes - 1 - count] <= spare:
+        spare -= ordered[nodes - 1 - count]
+        count += 1
+    return count
 
 
 cdef int fewest_common(const Offers* offers, int nodes) noexcept nogil:
     """Return how few nodes the lists may have in common, each leaving out as many as it can; memory is not counted."""
-    cdef int index, left = nodes
+    cdef int index, common = nodes
     if offers.has_memory:
         return 1
     for index in range(offers.count):
-        left -= most_spared(&offers.offer[index], nodes)
-    return max(1, left)
+        common -= most_spared(&offers.offer[index], nodes)
+    return max(1, common)
 
 
 cdef int smallest_memory(const Trial* trial, const Offers* offers) noexcept nogil:
@@ -157,7 +157,7 @@ cdef int start_dealing(const Trial* trial, const Offers* offers, Dealing* dealin
     """Note what each list can leave out; return the largest of the lists' smallest sizes."""
     cdef int64_t ordered[NARROW_NODES]
     cdef const Offer* offer
-    cdef int index, wanted = 1, nodes = trial.row.nodes
+    cdef int index, target_size = 1, nodes = trial.row.nodes
     dealing.nodes = nodes
     dealing.steps = 0
     dealing.universe = dealing.must = all_nodes(nodes)
@@ -172,11 +172,11 @@ cdef int start_dealing(const Trial* trial, const Offers* offers, Dealing* dealin
         dealing.must &= nodes_with(offer.amounts, nodes, dealing.spare[index] + 1)
         if not offer.singles:
             sort_amounts(offer.amounts, nodes, ordered)
-            wanted = max(wanted, least_count(ordered, nodes, offer.request))
+            target_size = max(target_size, least_count(ordered, nodes, offer.request))
     if offers.has_memory:
         start_dealing_memory(trial, offers, dealing)
-        wanted = max(wanted, smallest_memory(trial, offers))
-    return wanted
+        target_size = max(target_size, smallest_memory(trial, offers))
+    return target_size
 
 
 cdef void start_dealing_memory(const Trial* trial, const Offers* offers, Dealing* dealing) noexcept nogil:
@@ -198,25 +198,25 @@ cdef bint reach_best(const Trial* trial, const Offers* offers, const int64_t* di
     The result is not preferred. If nothing is reached but the empty mask, the result is all nodes.
     """
     cdef Dealing dealing
-    cdef int size, fewest, nodes = trial.row.nodes, wanted = start_dealing(trial, offers, &dealing)
+    cdef int size, fewest, nodes = trial.row.nodes, target_size = start_dealing(trial, offers, &dealing)
     best.preferred = False
     best.mask = 0
-    if wanted <= nodes and not reach_size(trial, offers, &dealing, wanted, distances, &best.mask):
+    if target_size <= nodes and not reach_size(trial, offers, &dealing, target_size, distances, &best.mask):
         return False
     if not best.mask:
         fewest = fewest_common(offers, nodes)
-        for size in range(wanted - 1, fewest - 1, -1):
+        for size in range(target_size - 1, fewest - 1, -1):
             if not reach_size(trial, offers, &dealing, size, distances, &best.mask):
                 return False
             if best.mask:
                 break
         if not best.mask:
-            for size in range(max(wanted + 1, fewest), nodes + 1):
+            for size in range(max(target_size + 1, fewest), nodes + 1):
                 if not reach_size(trial, offers, &dealing, size, distances, &best.mask):
                     return False
                 if best.mask:
                     break
-    best.found = best.mask != 0
+    best.is_found = best.mask != 0
     best.mask = best.mask or all_nodes(nodes)
     return True
 

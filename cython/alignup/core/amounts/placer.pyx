@@ -71,14 +71,14 @@ cdef class Share:
         return sorted(self.container.memory) if self.memory_nodes else []
 
 
-cdef bint are_among(dict held, tuple containers) except -1:
+cdef bint are_among(dict holdings, tuple containers) except -1:
     """Return whether all that is held is held by these containers."""
-    cdef Py_ssize_t known = 0
-    if held is None:
+    cdef Py_ssize_t count = 0
+    if holdings is None:
         return True
     for container in containers:
-        known += container.name in held
-    return known == len(held)
+        count += container.name in holdings
+    return count == len(holdings)
 
 
 @cython.final
@@ -143,7 +143,7 @@ cdef class Placer:
         cdef dict hints, cpus = None
         cdef PodDevices devices = None
         cdef Share share
-        cdef list found = []
+        cdef list shares = []
         if pod.init_containers or pod.pod_level is not self.plain_level:
             return None
         hints = affinities.entries.get(uid)
@@ -163,8 +163,8 @@ cdef class Placer:
             if self.memory is not None:
                 share.holding = self.memory.holdings.entries.get((uid, name))
                 share.memory_nodes = 0 if share.holding is None else share.holding.taking.mask
-            found.append(share)
-        return tuple(found)
+            shares.append(share)
+        return tuple(shares)
 
     def take_back(self, pod, tuple containers not None):
         """Take back all that a pod holds, and return True; or return False, and do nothing, where it is not as plain.
@@ -201,16 +201,16 @@ cdef class Placer:
                     self.memory.ledger.take_back(holding)
                     del self.memory.holdings.own()[key]
         if cpus is not None:
-            for taken in cpus.values():
-                self.cpu.ledger.mark(taken, False)
+            for allocated in cpus.values():
+                self.cpu.ledger.mark(allocated, False)
                 if self.cpu.reusable and self.cpu.reusing_pod == uid:
-                    self.cpu.reusable &= ~taken
+                    self.cpu.reusable &= ~allocated
             del self.cpu.held.own()[uid]
         if devices is not None:
             for resources in devices.containers.values():
-                for resource, taken in (<dict?>resources).items():
+                for resource, allocated in (<dict?>resources).items():
                     ledger = self.devices.pools[resource].ledger
-                    ledger.mark(taken, False)
+                    ledger.mark(allocated, False)
             del self.devices.pods.own()[uid]
         return True
 
@@ -231,14 +231,14 @@ cdef class Placer:
             return uid not in self.memory.init_holdings.entries and uid not in self.memory.pod_holdings.entries
         return True
 
-    cdef bint read(self, one, Trial* trial, Request* request, list pools) except -1:
+    cdef bint read(self, requester, Trial* trial, Request* request, list pools) except -1:
         """Read what a container, or a pod as a whole, asks for; return whether that is all that has to be known."""
         cdef DeviceLedger ledger
         cdef int index = 0
-        request.cpus = 0 if self.cpu is None else min(one.exclusive_cpus, LARGEST_REQUEST)
+        request.cpus = 0 if self.cpu is None else min(requester.exclusive_cpus, LARGEST_REQUEST)
         request.types = request.resources = 0
         if self.memory is not None:
-            for kind, size in <tuple?>one.memory:
+            for kind, size in <tuple?>requester.memory:
                 if index == MOST_TYPES or size < 0:
                     return False
                 number = self.memory.ledger.capacity.numbers.get(kind)
@@ -249,7 +249,7 @@ cdef class Placer:
         if self.devices is None:
             return request.cpus >= 0
         index = 0
-        for resource, count in <tuple?>one.devices:
+        for resource, count in <tuple?>requester.devices:
             pool = self.devices.pools.get(resource)
             if pool is None:
                 continue
@@ -271,11 +271,11 @@ cdef class Placer:
         cdef NodeRow row
         cdef Request request
         cdef Hint hint
-        cdef MemoryLedger before = None
+        cdef MemoryLedger previous_memory = None
         cdef tuple containers = pod.all_containers
         cdef Py_ssize_t index, last = len(containers) - 1
         cdef bint by_pod = self.pod_scope and self.policy != POLICY_NONE, whole = False
-        cdef list found = [], pools
+        cdef list shares = [], pools
         cdef Share share
         if not self.is_plain(pod, pod.uid):
             return None
@@ -283,12 +283,12 @@ cdef class Placer:
         if by_pod and not (self.read(pod, &trial, &request, []) and self.decided(&trial, &request, &hint)):
             return None
         if last > 0 and self.memory is not None:
-            before = self.memory.ledger.copy()
+            previous_memory = self.memory.ledger.copy()
         try:
             for index in range(last + 1):
                 container = containers[index]
                 pools = []
-                if not self.is_new(pod, container, found) or not self.read(container, &trial, &request, pools):
+                if not self.is_new(pod, container, shares) or not self.read(container, &trial, &request, pools):
                     return None
                 if not by_pod and not self.decided(&trial, &request, &hint):
                     return None
@@ -296,12 +296,12 @@ cdef class Placer:
                 if share is None:
                     return None
                 if keep or index < last:
-                    found.append(share)
+                    shares.append(share)
             whole = keep
         finally:
             if not whole:
-                self.give_back(found, before)
-        return found if keep or last < 0 else [*found, share]
+                self.give_back(shares, previous_memory)
+        return shares if keep or last < 0 else [*shares, share]
 
     cdef void start(self, Trial* trial, NodeRow* row):
         """Let a trial look at the node as it is; only what a decision reads is set."""
@@ -425,7 +425,7 @@ cdef class Placer:
             return 0
         return mask
 
-    cdef int give_back(self, list shares, MemoryLedger before) except -1:
+    cdef int give_back(self, list shares, MemoryLedger previous_memory) except -1:
         """Take back what shares were given; memory is as it was before."""
         cdef Share share
         cdef DeviceLedger ledger
@@ -435,8 +435,8 @@ cdef class Placer:
             for resource, devices in (share.devices or {}).items():
                 ledger = self.devices.pools[resource].ledger
                 ledger.mark(devices, False)
-        if before is not None and shares:
-            copy_memory(&self.memory.ledger.state, &before.state, <char*>self.memory.ledger.state.free)
+        if previous_memory is not None and shares:
+            copy_memory(&self.memory.ledger.state, &previous_memory.state, <char*>self.memory.ledger.state.free)
         return 0
 
     cdef int note(self, pod, list shares, SharedDict affinities) except -1:

@@ -23,31 +23,31 @@ cdef enum:
 
 cdef struct Amount:
     # Of one resource: what is asked for, what the placement's nodes have free, and what they have at all.
-    double asked
+    double request
     double free
     double allocatable
 
 
 cdef inline Amount amount_within(
-    int64_t asked, const int64_t* free, const int64_t* allocatable, uint64_t mask
+    int64_t request, const int64_t* free, const int64_t* allocatable, uint64_t mask
 ) noexcept nogil:
-    return Amount(asked, sum_within(free, mask), sum_within(allocatable, mask))
+    return Amount(request, sum_within(free, mask), sum_within(allocatable, mask))
 
 
-cdef Amount devices_within(int64_t asked, const DeviceState* state, uint64_t mask, bint everywhere) noexcept nogil:
+cdef Amount devices_within(int64_t request, const DeviceState* state, uint64_t mask, bint everywhere) noexcept nogil:
     """Sum the devices near to some nodes; `everywhere` is all of them, those near to none too."""
     cdef const DeviceLayout* layout = state.layout
     cdef int64_t free = 0, allocatable = 0
     cdef int place
     if everywhere:
-        return Amount(asked, state.free_in_all, layout.reported)
+        return Amount(request, state.free_in_all, layout.reported)
     if layout.in_order:
-        return amount_within(asked, state.free, layout.totals, mask)
+        return amount_within(request, state.free, layout.totals, mask)
     for place in range(layout.places):
         if layout.place[place] & mask:
             free += state.free[place]
             allocatable += layout.totals[place]
-    return Amount(asked, free, allocatable)
+    return Amount(request, free, allocatable)
 
 
 cdef int amounts_of(const NodeRow* row, const PodRequest* pod, uint64_t mask, Amount* amounts) noexcept nogil:
@@ -125,11 +125,11 @@ cdef double score_of(
         for index in range(count):
             if amounts[index].allocatable > 0:
                 total += (
-                    amounts[index].allocatable - amounts[index].free + amounts[index].asked
+                    amounts[index].allocatable - amounts[index].free + amounts[index].request
                 ) / amounts[index].allocatable
         return HIGHEST - 10 * popcount(mask) + (10 * total / count if count else 0)
     for index in range(count):
-        shares[index] = share(amounts[index].asked, amounts[index].free)
+        shares[index] = share(amounts[index].request, amounts[index].free)
         total += shares[index]
     if not count:
         return HIGHEST

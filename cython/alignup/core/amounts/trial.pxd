@@ -81,7 +81,7 @@ cdef struct Hint:
 cdef struct Answer:
     Outcome outcome
     uint64_t affinity       # of all containers together
-    uint64_t asked          # of those that ask for anything that a provider gives
+    uint64_t requesting_affinity    # of those that ask for anything that a provider gives
     bint aligned            # each of these has an affinity of its own
     bint preferred
 
@@ -137,7 +137,7 @@ cdef struct Trial:
     char* memory_block
     char* device_blocks[MOST_RESOURCES]
     uint64_t* sets
-    int64_t* taken
+    int64_t* taking_amounts
 
 
 cdef enum:

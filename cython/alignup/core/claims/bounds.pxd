@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from alignup.core.claims.state cimport Point, Tables, Taken
+from alignup.core.claims.state cimport Point, Tables, Allocation
 
 
 # Scratch memory.
@@ -15,12 +15,12 @@ cdef struct Bounds:
     int64_t* group_total        # [groups] devices that the counters can carry
     int64_t* group_used         # [groups] of which the flow has given
     uint8_t* group_seen         # [groups]
-    int64_t* wanted             # [families] of counters, at least
+    int64_t* needed             # [families] of counters, at least
     int64_t* usable             # [families]
     int32_t* value_count        # [64 * words of the widest set] devices of each value
     uint64_t* feasible          # [constraints][words] values that a matchAttribute can still have
 
 
 cdef bint is_hopeless(
-    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point
+    Bounds* bounds, const Tables* tables, const Allocation* allocation, const Point* point
 ) noexcept nogil

@@ -8,27 +8,27 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 from alignup.core.bits cimport popcount
-from alignup.core.claims.state cimport MOST_RESULTS, Point, Tables, Taken, has_counters, has_room, set_of, values_of
+from alignup.core.claims.state cimport MOST_RESULTS, Point, Tables, Allocation, has_counters, has_room, set_of, values_of
 
 cdef enum:
     MOST_TABLED = 512   # counters below this have a table of what can be taken of them
 
 
 cdef bint is_hopeless(
-    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point
+    Bounds* bounds, const Tables* tables, const Allocation* allocation, const Point* point
 ) noexcept nogil:
     """Return whether what is left cannot serve what is still asked for, each on its own and all together."""
     cdef Py_ssize_t constraint, request
     for constraint in range(tables.first_constraint[point.claim], tables.constraints):
         if tables.constraint_last[constraint] >= point.request and not can_be_met(
-            bounds, tables, taken, point, constraint
+            bounds, tables, allocation, point, constraint
         ):
             return True
-    if not have_counters(bounds, tables, taken, point):
+    if not have_counters(bounds, tables, allocation, point):
         return True
-    start_flow(bounds, tables, taken)
+    start_flow(bounds, tables, allocation)
     for request in range(point.request, tables.requests):
-        if not is_served(bounds, tables, taken, point, request):
+        if not is_served(bounds, tables, allocation, point, request):
             return True
     return False
 
@@ -53,27 +53,27 @@ cdef inline Py_ssize_t first_device_of(const Point* point, Py_ssize_t request) n
 cdef int32_t least_of(const Tables* tables, const Point* point, Py_ssize_t request) noexcept nogil:
     """Return how many devices a request still needs at least."""
     cdef Py_ssize_t way
-    cdef int32_t found = MOST_RESULTS + 1
+    cdef int32_t least_count = MOST_RESULTS + 1
     if request == point.request:
         return tables.counts[point.way] - <int32_t>point.count
     for way in range(tables.first_way[request], tables.first_way[request + 1]):
-        found = min(found, tables.counts[way])
-    return found
+        least_count = min(least_count, tables.counts[way])
+    return least_count
 
 
-cdef bint can_have(const Tables* tables, const Taken* taken, Py_ssize_t way, Py_ssize_t device) noexcept nogil:
+cdef bint can_have(const Tables* tables, const Allocation* allocation, Py_ssize_t way, Py_ssize_t device) noexcept nogil:
     """Return whether a way could take a device now, constraints apart."""
     if tables.matches[way * tables.devices + device] != 1 or tables.flags[way * tables.devices + device]:
         return False
-    if not tables.is_admin[way] and (tables.is_taken[device] or taken.marks[device]):
+    if not tables.is_admin[way] and (tables.is_taken[device] or allocation.marks[device]):
         return False
-    return has_counters(tables, taken, device) and has_room(tables, taken, way, device)
+    return has_counters(tables, allocation, device) and has_room(tables, allocation, way, device)
 
 
 # Constraints
 
 cdef bint can_be_met(
-    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point, Py_ssize_t constraint
+    Bounds* bounds, const Tables* tables, const Allocation* allocation, const Point* point, Py_ssize_t constraint
 ) noexcept nogil:
     """Return whether a constraint can still be met; find the values that a matchAttribute can still have.
 
@@ -81,26 +81,26 @@ cdef bint can_be_met(
     devices are asked for.
     """
     cdef Py_ssize_t claim = point.claim, request, word
-    cdef uint64_t* found = bounds.feasible + tables.word_start[constraint]
-    cdef bint is_distinct = tables.is_distinct[constraint], is_begun = taken.depth[constraint] > 0
-    cdef int32_t wanted = 0, need, values = 0
+    cdef uint64_t* feasible = bounds.feasible + tables.word_start[constraint]
+    cdef bint is_distinct = tables.is_distinct[constraint], is_begun = allocation.depth[constraint] > 0
+    cdef int32_t total = 0, need, values = 0
     while constraint >= tables.first_constraint[claim + 1]:
         claim += 1
     for word in range(tables.words[constraint]):
-        found[word] = (
-            0 if is_distinct else set_of(tables, taken, constraint)[word] if is_begun else ~<uint64_t>0
+        feasible[word] = (
+            0 if is_distinct else set_of(tables, allocation, constraint)[word] if is_begun else ~<uint64_t>0
         )
     for request in range(max(point.request, tables.first_request[claim]), tables.first_request[claim + 1]):
         need = least_of(tables, point, request)
         if need and is_covered(tables, point, constraint, request):
-            wanted += need
-            count_values(bounds, tables, taken, point, constraint, request)
-            note_values(bounds.value_count, tables.words[constraint], is_distinct, need, found)
+            total += need
+            count_values(bounds, tables, allocation, point, constraint, request)
+            note_values(bounds.value_count, tables.words[constraint], is_distinct, need, feasible)
     for word in range(tables.words[constraint]):
         if is_distinct and is_begun:
-            found[word] &= ~set_of(tables, taken, constraint)[word]
-        values += popcount(found[word])
-    return not wanted or values >= (wanted if is_distinct else 1)
+            feasible[word] &= ~set_of(tables, allocation, constraint)[word]
+        values += popcount(feasible[word])
+    return not total or values >= (total if is_distinct else 1)
 
 
 cdef bint is_covered(
@@ -115,7 +115,7 @@ cdef bint is_covered(
 
 
 cdef void count_values(
-    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point, Py_ssize_t constraint,
+    Bounds* bounds, const Tables* tables, const Allocation* allocation, const Point* point, Py_ssize_t constraint,
     Py_ssize_t request
 ) noexcept nogil:
     """Count the devices of each value that a request could have."""
@@ -124,7 +124,7 @@ cdef void count_values(
     memset(bounds.value_count, 0, 64 * tables.words[constraint] * sizeof(int32_t))
     for device in range(first_device_of(point, request), tables.devices):
         for way in range(first_way_of(tables, point, request), end_of_ways(tables, point, request)):
-            if not can_have(tables, taken, way, device):
+            if not can_have(tables, allocation, way, device):
                 continue
             for word in range(tables.words[constraint]):
                 values = values_of(tables, constraint, device)[word]
@@ -137,38 +137,38 @@ cdef void count_values(
 
 
 cdef void note_values(
-    const int32_t* counts, int32_t words, bint is_distinct, int32_t need, uint64_t* found
+    const int32_t* counts, int32_t words, bint is_distinct, int32_t need, uint64_t* feasible
 ) noexcept nogil:
     """Add the values that a distinctAttribute can have; leave a matchAttribute those that enough devices have."""
     cdef Py_ssize_t word, bit
     for word in range(words):
         for bit in range(64):
             if is_distinct and counts[64 * word + bit]:
-                found[word] |= <uint64_t>1 << bit
+                feasible[word] |= <uint64_t>1 << bit
             elif not is_distinct and counts[64 * word + bit] < need:
-                found[word] &= ~(<uint64_t>1 << bit)
+                feasible[word] &= ~(<uint64_t>1 << bit)
 
 
 cdef bint suits(
-    const Bounds* bounds, const Tables* tables, const Taken* taken, Py_ssize_t way, Py_ssize_t device
+    const Bounds* bounds, const Tables* tables, const Allocation* allocation, Py_ssize_t way, Py_ssize_t device
 ) noexcept nogil:
     """Return whether the constraints of a claim leave a device a chance."""
     cdef Py_ssize_t claim = tables.claim_of[tables.request_of[way]], constraint, word
     cdef const uint64_t* values
-    cdef const uint64_t* known
-    cdef uint64_t own, common
+    cdef const uint64_t* feasible
+    cdef uint64_t any_value, common
     for constraint in range(tables.first_constraint[claim], tables.first_constraint[claim + 1]):
         if not tables.covers[constraint * tables.ways + way]:
             continue
         values = values_of(tables, constraint, device)
-        known = bounds.feasible + tables.word_start[constraint]
+        feasible = bounds.feasible + tables.word_start[constraint]
         if tables.is_distinct[constraint]:
-            known = set_of(tables, taken, constraint) if taken.depth[constraint] else NULL
-        own = common = 0
+            feasible = set_of(tables, allocation, constraint) if allocation.depth[constraint] else NULL
+        any_value = common = 0
         for word in range(tables.words[constraint]):
-            own |= values[word]
-            common |= values[word] & known[word] if known != NULL else 0
-        if not own or (common != 0) == tables.is_distinct[constraint]:
+            any_value |= values[word]
+            common |= values[word] & feasible[word] if feasible != NULL else 0
+        if not any_value or (common != 0) == tables.is_distinct[constraint]:
             return False
     return True
 
@@ -176,40 +176,40 @@ cdef bint suits(
 # Counters
 
 cdef bint have_counters(
-    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point
+    Bounds* bounds, const Tables* tables, const Allocation* allocation, const Point* point
 ) noexcept nogil:
     """Return whether the counters of one name, over all sets, can carry the lightest devices for what is left."""
     cdef Py_ssize_t request, family, counter
-    memset(bounds.wanted, 0, tables.families * sizeof(int64_t))
+    memset(bounds.needed, 0, tables.families * sizeof(int64_t))
     memset(bounds.usable, 0, tables.families * sizeof(int64_t))
     for family in range(tables.families):
         for request in range(point.request, tables.requests):
-            bounds.wanted[family] += lightest(tables, taken, point, request, family)
+            bounds.needed[family] += lightest(tables, allocation, point, request, family)
     for counter in range(tables.counters):
-        bounds.usable[tables.family_of[counter]] += most_of(tables, taken, point.request, counter)
+        bounds.usable[tables.family_of[counter]] += most_of(tables, allocation, point.request, counter)
     for family in range(tables.families):
-        if bounds.wanted[family] > bounds.usable[family]:
+        if bounds.needed[family] > bounds.usable[family]:
             return False
     return True
 
 
 cdef int64_t lightest(
-    const Tables* tables, const Taken* taken, const Point* point, Py_ssize_t request, Py_ssize_t family
+    const Tables* tables, const Allocation* allocation, const Point* point, Py_ssize_t request, Py_ssize_t family
 ) noexcept nogil:
     """Return what a request takes at least of the counters of a family."""
     cdef Py_ssize_t way, device
-    cdef int64_t need, weight, found = -1
+    cdef int64_t need, weight, least_weight = -1
     for way in range(first_way_of(tables, point, request), end_of_ways(tables, point, request)):
         need = tables.counts[way] - (point.count if request == point.request else 0)
         for device in range(first_device_of(point, request), tables.devices):
-            if not can_have(tables, taken, way, device):
+            if not can_have(tables, allocation, way, device):
                 continue
             weight = need * weight_of(tables, device, family)
             if not weight:
                 return 0
-            if found < 0 or weight < found:
-                found = weight
-    return max(found, 0)
+            if least_weight < 0 or weight < least_weight:
+                least_weight = weight
+    return max(least_weight, 0)
 
 
 cdef int64_t weight_of(const Tables* tables, Py_ssize_t device, Py_ssize_t family) noexcept nogil:
@@ -224,32 +224,32 @@ cdef int64_t weight_of(const Tables* tables, Py_ssize_t device, Py_ssize_t famil
 
 
 cdef int64_t most_of(
-    const Tables* tables, const Taken* taken, Py_ssize_t request, Py_ssize_t counter
+    const Tables* tables, const Allocation* allocation, Py_ssize_t request, Py_ssize_t counter
 ) noexcept nogil:
     """Return the most that devices which are still asked for can take of a counter, each as often as it likes."""
     cdef uint8_t is_sum[MOST_TABLED]
     cdef Py_ssize_t device, place, kind, last = -1
-    cdef int64_t left = taken.left[counter], amount, total
-    if left >= MOST_TABLED:
-        return left
-    memset(is_sum, 0, left + 1)
+    cdef int64_t remaining = allocation.remaining[counter], amount, total
+    if remaining >= MOST_TABLED:
+        return remaining
+    memset(is_sum, 0, remaining + 1)
     is_sum[0] = True
     for place in range(tables.user_start[counter], tables.user_start[counter + 1]):
         device, amount = tables.user_device[place], tables.user_amount[place]
         kind = tables.class_of[device]
-        if taken.marks[device] or tables.class_last[kind] < request or kind == last:
+        if allocation.marks[device] or tables.class_last[kind] < request or kind == last:
             continue
         last = kind
-        for total in range(amount, left + 1):
+        for total in range(amount, remaining + 1):
             is_sum[total] |= is_sum[total - amount]
-    while not is_sum[left]:
-        left -= 1
-    return left
+    while not is_sum[remaining]:
+        remaining -= 1
+    return remaining
 
 
 # Classes of devices
 
-cdef void start_flow(Bounds* bounds, const Tables* tables, const Taken* taken) noexcept nogil:
+cdef void start_flow(Bounds* bounds, const Tables* tables, const Allocation* allocation) noexcept nogil:
     """Count the free devices of each class, and how many of each group its counters can carry; give nothing yet."""
     cdef Py_ssize_t device, place, group
     memset(bounds.edge, 0, tables.requests * tables.classes * sizeof(int32_t))
@@ -258,18 +258,18 @@ cdef void start_flow(Bounds* bounds, const Tables* tables, const Taken* taken) n
     memset(bounds.class_used, 0, tables.classes * sizeof(int32_t))
     memset(bounds.group_used, 0, tables.groups * sizeof(int64_t))
     for device in range(tables.devices):
-        if not (tables.is_taken[device] or taken.marks[device] or tables.is_shareable[device]):
+        if not (tables.is_taken[device] or allocation.marks[device] or tables.is_shareable[device]):
             bounds.class_total[tables.class_of[device]] += 1
     for group in range(tables.groups):
         bounds.group_total[group] = INT64_MAX
         for place in range(tables.least_start[group], tables.least_start[group + 1]):
             bounds.group_total[group] = min(
-                bounds.group_total[group], taken.left[tables.least_counter[place]] // tables.least_amount[place]
+                bounds.group_total[group], allocation.remaining[tables.least_counter[place]] // tables.least_amount[place]
             )
 
 
 cdef bint is_served(
-    Bounds* bounds, const Tables* tables, const Taken* taken, const Point* point, Py_ssize_t request
+    Bounds* bounds, const Tables* tables, const Allocation* allocation, const Point* point, Py_ssize_t request
 ) noexcept nogil:
     """Add a request to the flow; return whether it gets all it needs."""
     cdef Py_ssize_t device, way
@@ -279,7 +279,7 @@ cdef bint is_served(
             return True
     for device in range(first_device_of(point, request), tables.devices):
         for way in range(first_way_of(tables, point, request), end_of_ways(tables, point, request)):
-            if can_have(tables, taken, way, device) and suits(bounds, tables, taken, way, device):
+            if can_have(tables, allocation, way, device) and suits(bounds, tables, allocation, way, device):
                 if tables.is_shareable[device]:
                     need -= 1
                 else:

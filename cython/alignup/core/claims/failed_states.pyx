@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from alignup.core.claims.state cimport Point, Tables, Taken, set_of
+from alignup.core.claims.state cimport Point, Tables, Allocation, set_of
 
 
 # Keys
@@ -23,13 +23,13 @@ cdef Py_ssize_t longest_key(const Tables* tables) noexcept nogil:
 
 
 cdef Py_ssize_t make_key(
-    FailedStates* failed, const Tables* tables, const Taken* taken, const Point* point
+    FailedStates* failed, const Tables* tables, const Allocation* allocation, const Point* point
 ) noexcept nogil:
     """Write what the rest of the walk depends on; return its length."""
     cdef int64_t* key = failed.key
-    cdef Py_ssize_t length = 2, started = count_devices(failed, tables, taken, point), kind, place
+    cdef Py_ssize_t length = 2, started = count_devices(failed, tables, allocation, point), kind, place
     key[0] = point.way
-    key[1] = point.count | (<int64_t>taken.claim_count[point.claim] << 32 if tables.may_overflow else 0)
+    key[1] = point.count | (<int64_t>allocation.claim_count[point.claim] << 32 if tables.may_overflow else 0)
     for kind in range(tables.classes):
         if tables.class_last[kind] < point.request:
             continue
@@ -39,60 +39,60 @@ cdef Py_ssize_t make_key(
             key[length] |= <int64_t>failed.free[kind] << 20
         length += 1
         if point.request <= tables.admin_last:
-            key[length] = failed.held[kind]
+            key[length] = failed.claimed[kind]
             length += 1
-    length += write_constraints(key + length, tables, taken, point)
+    length += write_constraints(key + length, tables, allocation, point)
     for place in range(tables.counters):
         if tables.counter_last[place] >= point.request:
-            key[length] = taken.left[place]
+            key[length] = allocation.remaining[place]
             length += 1
-    sort_started(failed, started, tables, taken, point.start)
-    return length + write_started(key + length, failed, started, tables, taken, point.start)
+    sort_started(failed, started, tables, allocation, point.start)
+    return length + write_started(key + length, failed, started, tables, allocation, point.start)
 
 
 cdef Py_ssize_t count_devices(
-    FailedStates* failed, const Tables* tables, const Taken* taken, const Point* point
+    FailedStates* failed, const Tables* tables, const Allocation* allocation, const Point* point
 ) noexcept nogil:
     """Count the devices of each class that still matter; list those of which there are shares, and return how many."""
     cdef Py_ssize_t device, kind, started = 0
     memset(failed.tail, 0, tables.classes * sizeof(int32_t))
     memset(failed.free, 0, tables.classes * sizeof(int32_t))
-    memset(failed.held, 0, tables.classes * sizeof(int32_t))
+    memset(failed.claimed, 0, tables.classes * sizeof(int32_t))
     for device in range(tables.devices):
         kind = tables.class_of[device]
         if tables.class_last[kind] < point.request:
             continue
-        if tables.is_shareable[device] and taken.shares[device] > 0:
+        if tables.is_shareable[device] and allocation.shares[device] > 0:
             failed.started[started] = <int32_t>device
             started += 1
-        elif taken.marks[device] == 0:
+        elif allocation.marks[device] == 0:
             failed.free[kind] += 1
             failed.tail[kind] += device >= point.start
-        elif not (taken.marks[device] >> point.claim) & 1:
+        elif not (allocation.marks[device] >> point.claim) & 1:
             # those with admin access may have what earlier claims hold
-            failed.held[kind] += 1 if device < point.start else 0x10000
+            failed.claimed[kind] += 1 if device < point.start else 0x10000
     return started
 
 
 cdef Py_ssize_t write_constraints(
-    int64_t* key, const Tables* tables, const Taken* taken, const Point* point
+    int64_t* key, const Tables* tables, const Allocation* allocation, const Point* point
 ) noexcept nogil:
     """Write what the constraints of the current claim have come to; return how many words that are."""
     cdef Py_ssize_t constraint, word, length = 0
     for constraint in range(tables.first_constraint[point.claim], tables.first_constraint[point.claim + 1]):
         if tables.constraint_last[constraint] < point.request:
             continue
-        key[length] = taken.depth[constraint] > 0
+        key[length] = allocation.depth[constraint] > 0
         length += 1
-        if taken.depth[constraint] > 0:
+        if allocation.depth[constraint] > 0:
             for word in range(tables.words[constraint]):
-                key[length] = <int64_t>set_of(tables, taken, constraint)[word]
+                key[length] = <int64_t>set_of(tables, allocation, constraint)[word]
                 length += 1
     return length
 
 
 cdef Py_ssize_t write_started(
-    int64_t* key, const FailedStates* failed, Py_ssize_t count, const Tables* tables, const Taken* taken,
+    int64_t* key, const FailedStates* failed, Py_ssize_t count, const Tables* tables, const Allocation* allocation,
     Py_ssize_t start
 ) noexcept nogil:
     """Write what is used of the devices of which there are shares; return how many words that are."""
@@ -101,38 +101,38 @@ cdef Py_ssize_t write_started(
         device = failed.started[place]
         rooms = tables.room_start[device + 1] - tables.room_start[device]
         key[length] = <int64_t>tables.class_of[device] << 1 | (device >= start)
-        memcpy(key + length + 1, taken.used + tables.room_start[device], rooms * sizeof(int64_t))
+        memcpy(key + length + 1, allocation.used + tables.room_start[device], rooms * sizeof(int64_t))
         length += 1 + rooms
     return length
 
 
 cdef void sort_started(
-    FailedStates* failed, Py_ssize_t count, const Tables* tables, const Taken* taken, Py_ssize_t start
+    FailedStates* failed, Py_ssize_t count, const Tables* tables, const Allocation* allocation, Py_ssize_t start
 ) noexcept nogil:
     """Bring shared devices into an order that does not depend on which of a class they are."""
-    cdef Py_ssize_t place, other
+    cdef Py_ssize_t place, slot
     cdef int32_t device
     for place in range(1, count):
         device = failed.started[place]
-        other = place
-        while other > 0 and comes_before(tables, taken, device, failed.started[other - 1], start):
-            failed.started[other] = failed.started[other - 1]
-            other -= 1
-        failed.started[other] = device
+        slot = place
+        while slot > 0 and comes_before(tables, allocation, device, failed.started[slot - 1], start):
+            failed.started[slot] = failed.started[slot - 1]
+            slot -= 1
+        failed.started[slot] = device
 
 
 cdef bint comes_before(
-    const Tables* tables, const Taken* taken, Py_ssize_t one, Py_ssize_t other, Py_ssize_t start
+    const Tables* tables, const Allocation* allocation, Py_ssize_t device, Py_ssize_t rival, Py_ssize_t start
 ) noexcept nogil:
     """Order shared devices by class, place and what is used of them."""
     cdef Py_ssize_t room
-    cdef const int64_t* first = taken.used + tables.room_start[one]
-    cdef const int64_t* second = taken.used + tables.room_start[other]
-    if tables.class_of[one] != tables.class_of[other]:
-        return tables.class_of[one] < tables.class_of[other]
-    if (one >= start) != (other >= start):
-        return other >= start
-    for room in range(tables.room_start[one + 1] - tables.room_start[one]):
+    cdef const int64_t* first = allocation.used + tables.room_start[device]
+    cdef const int64_t* second = allocation.used + tables.room_start[rival]
+    if tables.class_of[device] != tables.class_of[rival]:
+        return tables.class_of[device] < tables.class_of[rival]
+    if (device >= start) != (rival >= start):
+        return rival >= start
+    for room in range(tables.room_start[device + 1] - tables.room_start[device]):
         if first[room] != second[room]:
             return first[room] < second[room]
     return False
@@ -151,10 +151,10 @@ cdef uint64_t mixed(const int64_t* words, Py_ssize_t count) noexcept nogil:
 # States
 
 cdef bint has_failed(
-    FailedStates* failed, const Tables* tables, const Taken* taken, const Point* point, uint64_t* digest
+    FailedStates* failed, const Tables* tables, const Allocation* allocation, const Point* point, uint64_t* digest
 ) noexcept nogil:
     """Return whether the walk has failed from such a state; the digest is for `note_failure`."""
-    cdef Py_ssize_t slot, place, length = make_key(failed, tables, taken, point)
+    cdef Py_ssize_t slot, place, length = make_key(failed, tables, allocation, point)
     digest[0] = mixed(failed.key, length)
     if not failed.slot_count:
         return False
@@ -172,11 +172,11 @@ cdef bint has_failed(
 
 
 cdef void note_failure(
-    FailedStates* failed, const Tables* tables, const Taken* taken, const Point* point, uint64_t digest
+    FailedStates* failed, const Tables* tables, const Allocation* allocation, const Point* point, uint64_t digest
 ) noexcept nogil:
     """Keep a failed state; where there is no memory for it, the walk is only slower."""
     # made again: the walk from here has made other keys since
-    cdef Py_ssize_t place = failed.used, length = make_key(failed, tables, taken, point)
+    cdef Py_ssize_t place = failed.used, length = make_key(failed, tables, allocation, point)
     if not (has_room_for(failed, length + 2) and has_slot(failed)):
         return
     failed.keys[place] = <int64_t>digest
@@ -195,11 +195,11 @@ cdef void enter(FailedStates* failed, Py_ssize_t place) noexcept nogil:
     failed.slots[slot] = place + 1
 
 
-cdef bint has_room_for(FailedStates* failed, Py_ssize_t more) noexcept nogil:
+cdef bint has_room_for(FailedStates* failed, Py_ssize_t words) noexcept nogil:
     """Return whether there is room for more words of keys, made where there was none."""
     cdef Py_ssize_t size = failed.room
     cdef void* block
-    while failed.used + more > size:
+    while failed.used + words > size:
         size = 2 * size if size else 1 << 12
     if size == failed.room:
         return True

@@ -37,7 +37,7 @@ cdef list flat(object rows, Py_ssize_t count, Py_ssize_t width):
     """Lay the rows of a table end to end."""
     if len(rows) != count or any([len(row) != width for row in rows]):
         raise ValueError(f"expected {count} rows of {width}, got rows of {[len(row) for row in rows]}")
-    return [one for row in rows for one in row]
+    return [entry for row in rows for entry in row]
 
 
 cdef void find_ends(
@@ -87,7 +87,7 @@ cdef class _Search:
         self.read_counters(problem)
         self.read_constraints(problem)
         self.set_ends()
-        self.make_room_for_what_is_taken(problem)
+        self.make_room_for_allocation(problem)
         self.make_room_for_pruning()
 
     def __dealloc__(self):
@@ -111,7 +111,7 @@ cdef class _Search:
 
     cdef int32_t* numbers(self, list values, Py_ssize_t count, int64_t least, int64_t end) except NULL:
         """Copy so many numbers from `least` up to, not with, `end`."""
-        cdef int32_t* found = self.new_numbers(count)
+        cdef int32_t* numbers = self.new_numbers(count)
         cdef Py_ssize_t place
         cdef int64_t value
         if len(values) != count:
@@ -120,35 +120,35 @@ cdef class _Search:
             value = values[place]
             if not least <= value < end:
                 raise ValueError(f"expected numbers from {least} up to, not with, {end}, got {value}")
-            found[place] = <int32_t>value
-        return found
+            numbers[place] = <int32_t>value
+        return numbers
 
     cdef int64_t* amounts(self, list values, Py_ssize_t count) except NULL:
-        cdef int64_t* found = self.new_amounts(count)
+        cdef int64_t* amounts = self.new_amounts(count)
         cdef Py_ssize_t place
         if len(values) != count:
             raise ValueError(f"expected {count} amounts, got {len(values)}")
         for place in range(count):
-            found[place] = values[place]
-        return found
+            amounts[place] = values[place]
+        return amounts
 
     cdef uint8_t* bits(self, list values, Py_ssize_t count) except NULL:
         """Copy so many booleans or flags."""
-        cdef uint8_t* found = <uint8_t*>self.get(count, 1)
+        cdef uint8_t* bits = <uint8_t*>self.get(count, 1)
         cdef Py_ssize_t place
         if len(values) != count:
             raise ValueError(f"expected {count} booleans, got {len(values)}")
         for place in range(count):
-            found[place] = values[place]
-        return found
+            bits[place] = values[place]
+        return bits
 
     cdef int32_t* starts(self, list lists) except NULL:
         """Return where each list begins when all are laid end to end."""
-        cdef int32_t* found = self.new_numbers(len(lists) + 1)
+        cdef int32_t* starts = self.new_numbers(len(lists) + 1)
         cdef Py_ssize_t place
         for place in range(len(lists)):
-            found[place + 1] = found[place] + <int32_t>len(lists[place])
-        return found
+            starts[place + 1] = starts[place] + <int32_t>len(lists[place])
+        return starts
 
     cdef int32_t* firsts(self, list values, Py_ssize_t count, Py_ssize_t end) except NULL:
         """Copy where each of `count` begins in a list of `end`."""
@@ -169,10 +169,10 @@ cdef class _Search:
         if not all(groups):
             raise ValueError("expected a way for each request, got none")
         tables.claim_of = self.numbers([group[0].claim for group in groups], tables.requests, 0, tables.claims)
-        most = [0] * tables.claims
+        most_devices = [0] * tables.claims
         for group in groups:
-            most[group[0].claim] += max([way.count for way in group])
-        tables.may_overflow = max(most, default=0) > MOST_RESULTS
+            most_devices[group[0].claim] += max([way.count for way in group])
+        tables.may_overflow = max(most_devices, default=0) > MOST_RESULTS
         return 0
 
     cdef int read_devices(self, object problem, list watch) except -1:
@@ -185,7 +185,7 @@ cdef class _Search:
         rooms = [room if shareable else () for room, shareable in zip(problem.room, problem.is_shareable)]
         tables.room_start = self.starts(rooms)
         tables.rooms = tables.room_start[tables.devices]
-        tables.room = self.amounts([one for room in rooms for one in room], tables.rooms)
+        tables.room = self.amounts([capacity for room in rooms for capacity in room], tables.rooms)
         tables.classes = max(problem.classes, default=-1) + 1
         tables.class_of = self.numbers(problem.classes, tables.devices, 0, tables.classes)
         last = {}
@@ -201,14 +201,14 @@ cdef class _Search:
         cdef Py_ssize_t count = tables.ways, way, device, place
         cdef int64_t* needs
         ways = problem.ways
-        everything = [one.everything or [] for one in ways]
-        if any([one.everything is not None and one.count != len(one.everything) for one in ways]):
+        everything = [record.everything or [] for record in ways]
+        if any([record.everything is not None and record.count != len(record.everything) for record in ways]):
             raise ValueError("expected as many devices as are asked for in allocation mode All")
-        tables.request_of = self.numbers([one.request for one in ways], count, 0, tables.requests)
-        tables.counts = self.numbers([min(one.count, MOST_COUNT) for one in ways], count, 0, MOST_COUNT + 1)
-        tables.is_admin = self.bits([one.is_admin for one in ways], count)
-        tables.admin_last = max([one.request for one in ways if one.is_admin], default=-1)
-        tables.is_all = self.bits([one.everything is not None for one in ways], count)
+        tables.request_of = self.numbers([record.request for record in ways], count, 0, tables.requests)
+        tables.counts = self.numbers([min(record.count, MOST_COUNT) for record in ways], count, 0, MOST_COUNT + 1)
+        tables.is_admin = self.bits([record.is_admin for record in ways], count)
+        tables.admin_last = max([record.request for record in ways if record.is_admin], default=-1)
+        tables.is_all = self.bits([record.everything is not None for record in ways], count)
         tables.all_start = self.starts(everything)
         tables.all_devices = self.numbers(
             [device for row in everything for device in row], tables.all_start[count], 0, tables.devices
@@ -218,7 +218,7 @@ cdef class _Search:
         )
         blocked, needed = flat(problem.blocked, count, tables.devices), flat(problem.amounts, count, tables.devices)
         tables.flags = self.bits(
-            [(BLOCKED if one else 0) | (FULL if amounts is None else 0) for one, amounts in zip(blocked, needed)],
+            [(BLOCKED if is_blocked else 0) | (FULL if amounts is None else 0) for is_blocked, amounts in zip(blocked, needed)],
             count * tables.devices,
         )
         needs = self.new_amounts(count * tables.rooms)
@@ -254,17 +254,17 @@ cdef class _Search:
     cdef int read_groups(self, object problem) except -1:
         """Find the classes that take from the same counters, and the least that their devices take of each."""
         cdef Tables* tables = &self.walk.tables
-        groups, least = {}, []
+        groups, least_amounts = {}, []
         group_of = [-1] * tables.classes
         for uses, kind, shareable in zip(problem.uses, problem.classes, problem.is_shareable):
             if not uses or shareable:
                 continue
             group = group_of[kind] = groups.setdefault(tuple([counter for counter, _ in uses]), len(groups))
-            if group == len(least):
-                least.append(dict(uses))
+            if group == len(least_amounts):
+                least_amounts.append(dict(uses))
             for counter, amount in uses:
-                least[group][counter] = min(least[group][counter], amount)
-        bounding = [[(counter, amount) for counter, amount in row.items() if amount] for row in least]
+                least_amounts[group][counter] = min(least_amounts[group][counter], amount)
+        bounding = [[(counter, amount) for counter, amount in row.items() if amount] for row in least_amounts]
         tables.groups = len(groups)
         tables.group_of = self.numbers(group_of, tables.classes, -1, tables.groups)
         tables.least_start = self.starts(bounding)
@@ -292,7 +292,7 @@ cdef class _Search:
         tables.is_alone = self.bits(flat(problem.is_alone, count, tables.devices), count * tables.devices)
         tables.forgets = problem.forgets
         masks = flat(problem.values, count, tables.devices)
-        widths = [max(1, max([one.bit_length() + 63 for one in row], default=0) // 64) for row in problem.values]
+        widths = [max(1, max([mask.bit_length() + 63 for mask in row], default=0) // 64) for row in problem.values]
         tables.words = self.numbers(widths, count, 1, INT32_MAX)
         for constraint in range(count):
             word_start[constraint + 1] = word_start[constraint] + tables.words[constraint]
@@ -318,20 +318,20 @@ cdef class _Search:
 
     # The state
 
-    cdef int make_room_for_what_is_taken(self, object problem) except -1:
+    cdef int make_room_for_allocation(self, object problem) except -1:
         cdef const Tables* tables = &self.walk.tables
-        cdef Py_ssize_t words = tables.word_start[tables.constraints], most = tables.claims * MOST_RESULTS
-        self.walk.taken.marks = <uint64_t*>self.get(tables.devices, sizeof(uint64_t))
-        self.walk.taken.shares = self.new_numbers(tables.devices)
-        self.walk.taken.used = self.new_amounts(tables.rooms)
-        self.walk.taken.left = self.amounts(problem.counters, tables.counters)
-        self.walk.taken.depth = self.new_numbers(tables.constraints)
-        self.walk.taken.sets = <uint64_t*>self.get(words * (MOST_RESULTS + 2), sizeof(uint64_t))
-        self.walk.taken.last_device = self.new_numbers(tables.constraints * tables.requests)
-        memset(self.walk.taken.last_device, -1, tables.constraints * tables.requests * sizeof(int32_t))
-        self.walk.taken.claim_count = self.new_numbers(tables.claims + 1)
-        self.walk.taken.result_way = self.new_numbers(most)
-        self.walk.taken.result_device = self.new_numbers(most)
+        cdef Py_ssize_t words = tables.word_start[tables.constraints], most_results = tables.claims * MOST_RESULTS
+        self.walk.allocation.marks = <uint64_t*>self.get(tables.devices, sizeof(uint64_t))
+        self.walk.allocation.shares = self.new_numbers(tables.devices)
+        self.walk.allocation.used = self.new_amounts(tables.rooms)
+        self.walk.allocation.remaining = self.amounts(problem.counters, tables.counters)
+        self.walk.allocation.depth = self.new_numbers(tables.constraints)
+        self.walk.allocation.sets = <uint64_t*>self.get(words * (MOST_RESULTS + 2), sizeof(uint64_t))
+        self.walk.allocation.last_device = self.new_numbers(tables.constraints * tables.requests)
+        memset(self.walk.allocation.last_device, -1, tables.constraints * tables.requests * sizeof(int32_t))
+        self.walk.allocation.claim_count = self.new_numbers(tables.claims + 1)
+        self.walk.allocation.result_way = self.new_numbers(most_results)
+        self.walk.allocation.result_device = self.new_numbers(most_results)
         return 0
 
     cdef int make_room_for_pruning(self) except -1:
@@ -341,7 +341,7 @@ cdef class _Search:
         self.walk.failed.key = self.new_amounts(longest_key(tables))
         self.walk.failed.tail = self.new_numbers(tables.classes)
         self.walk.failed.free = self.new_numbers(tables.classes)
-        self.walk.failed.held = self.new_numbers(tables.classes)
+        self.walk.failed.claimed = self.new_numbers(tables.classes)
         self.walk.failed.started = self.new_numbers(tables.devices)
         self.walk.bounds.edge = self.new_numbers(tables.requests * tables.classes)
         self.walk.bounds.flow = self.new_numbers(tables.requests * tables.classes)
@@ -351,7 +351,7 @@ cdef class _Search:
         self.walk.bounds.group_total = self.new_amounts(tables.groups)
         self.walk.bounds.group_used = self.new_amounts(tables.groups)
         self.walk.bounds.group_seen = <uint8_t*>self.get(tables.groups, 1)
-        self.walk.bounds.wanted = self.new_amounts(tables.families)
+        self.walk.bounds.needed = self.new_amounts(tables.families)
         self.walk.bounds.usable = self.new_amounts(tables.families)
         for constraint in range(tables.constraints):
             widest = max(widest, tables.words[constraint])
@@ -363,8 +363,8 @@ cdef class _Search:
         """Return the ways and devices that were taken."""
         cdef Py_ssize_t place
         return [
-            (self.walk.taken.result_way[place], self.walk.taken.result_device[place])
-            for place in range(self.walk.taken.results)
+            (self.walk.allocation.result_way[place], self.walk.allocation.result_device[place])
+            for place in range(self.walk.allocation.results)
         ]
 
 
@@ -392,8 +392,8 @@ def search(
         MemoryError: there is none for the tables.
         ValueError: the tables of the problem do not fit together.
     """
-    cdef _Search made = _Search(problem, list(watch))
-    cdef Walk* walk = &made.walk
+    cdef _Search state = _Search(problem, list(watch))
+    cdef Walk* walk = &state.walk
     cdef Outcome outcome
     has_errors = bool(problem.errors) or any(
         way.everything is not None and any(row[number] for row in problem.covers)
@@ -407,7 +407,7 @@ def search(
     with nogil:
         outcome = walk_from(walk, Point(0, 0, -1, 0, 0))
     if outcome == FOUND:
-        return "found", made.results(), walk.steps
+        return "found", state.results(), walk.steps
     if outcome == FATAL:
         if walk.fatal_way < 0:
             return "error", [(-1 - walk.fatal_way, 0)], walk.steps

@@ -76,11 +76,11 @@ cdef struct Tables:
 
 
 # What the walk has taken so far.
-cdef struct Taken:
+cdef struct Allocation:
     uint64_t* marks                 # [devices] the claims that have it, as bits
     int32_t* shares                 # [devices]
     int64_t* used                   # [rooms] of capacities
-    int64_t* left                   # [counters]
+    int64_t* remaining              # [counters]
     int32_t* depth                  # [constraints] devices that were added to it
     uint64_t* sets                  # [constraints][MOST_RESULTS + 2][words] what it had come to, by depth
     int32_t* last_device            # [constraints][requests] the last of each request; -1: none
@@ -106,30 +106,30 @@ cdef inline const uint64_t* values_of(
     return tables.values + tables.word_start[constraint] * tables.devices + device * tables.words[constraint]
 
 
-cdef inline uint64_t* set_of(const Tables* tables, const Taken* taken, Py_ssize_t constraint) noexcept nogil:
+cdef inline uint64_t* set_of(const Tables* tables, const Allocation* allocation, Py_ssize_t constraint) noexcept nogil:
     """Return what a constraint has come to: the values in common, or those that are taken."""
     return (
-        taken.sets + tables.word_start[constraint] * (MOST_RESULTS + 2)
-        + taken.depth[constraint] * tables.words[constraint]
+        allocation.sets + tables.word_start[constraint] * (MOST_RESULTS + 2)
+        + allocation.depth[constraint] * tables.words[constraint]
     )
 
 
-cdef inline bint has_counters(const Tables* tables, const Taken* taken, Py_ssize_t device) noexcept nogil:
+cdef inline bint has_counters(const Tables* tables, const Allocation* allocation, Py_ssize_t device) noexcept nogil:
     """Return whether the counters have what a device takes; of a shared device they are paid."""
     cdef Py_ssize_t place
-    if tables.is_shareable[device] and (tables.is_shared[device] or taken.shares[device] > 0):
+    if tables.is_shareable[device] and (tables.is_shared[device] or allocation.shares[device] > 0):
         return True
     for place in range(tables.use_start[device], tables.use_start[device + 1]):
-        if tables.use_amount[place] > taken.left[tables.use_counter[place]]:
+        if tables.use_amount[place] > allocation.remaining[tables.use_counter[place]]:
             return False
     return True
 
 
-cdef inline bint has_room(const Tables* tables, const Taken* taken, Py_ssize_t way, Py_ssize_t device) noexcept nogil:
+cdef inline bint has_room(const Tables* tables, const Allocation* allocation, Py_ssize_t way, Py_ssize_t device) noexcept nogil:
     """Return whether a device has the capacities for a share; one that is not shareable has none."""
     cdef Py_ssize_t place
     cdef const int64_t* need = tables.needs + way * tables.rooms
     for place in range(tables.room_start[device], tables.room_start[device + 1]):
-        if taken.used[place] + need[place] > tables.room[place]:
+        if allocation.used[place] + need[place] > tables.room[place]:
             return False
     return True

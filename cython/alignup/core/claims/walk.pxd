@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from alignup.core.claims.bounds cimport Bounds
 from alignup.core.claims.failed_states cimport FailedStates
-from alignup.core.claims.state cimport Point, Tables, Taken
+from alignup.core.claims.state cimport Point, Tables, Allocation
 
 
 cdef enum Outcome:
@@ -18,7 +18,7 @@ cdef enum Outcome:
 
 cdef struct Walk:
     Tables tables
-    Taken taken
+    Allocation allocation
     FailedStates failed
     Bounds bounds
     # What is left out of the walk:

@@ -17,8 +17,8 @@ cdef enum L3Rule:
 
 
 cdef int pack(
-    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* held, bint spread, L3Rule l3_rule,
-    uint64_t* taken, uint64_t* scratch,
+    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* allocated, bint spread, L3Rule l3_rule,
+    uint64_t* chosen, uint64_t* scratch,
 ) noexcept nogil
 
 
@@ -31,7 +31,7 @@ cdef struct Order:
     const uint64_t* free        # must not change while the order is followed
     const CpuGroup* within      # only groups with free CPUs in this one; NULL: anywhere
     int count                   # free CPUs of the groups that are coming now
-    int more                    # the next larger such count
+    int next_count              # the next larger such count
     int place
 
 

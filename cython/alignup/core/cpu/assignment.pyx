@@ -18,13 +18,13 @@ from alignup.core.cpu.groups cimport CpuGroup, CpuGroups
 # CPUs that are being picked: what is still free, how many are still needed, what was taken.
 cdef struct Pick:
     const CpuGroups* groups
-    const uint64_t* held        # must not be taken, not even as part of a group that counts as wholly free
+    const uint64_t* allocated   # must not be taken, not even as part of a group that counts as wholly free
     uint64_t* free
-    uint64_t* taken
+    uint64_t* chosen
     int needed
-    uint64_t* seen              # what was free when the current step began: its order goes by that
-    uint64_t* seen_within       # the same for the step within a step
-    uint64_t* rest
+    uint64_t* snapshot          # what was free when the current step began: its order goes by that
+    uint64_t* inner_snapshot    # the same for the step within a step
+    uint64_t* remainder         # see `find_remainder`
 
 
 cdef enum Kind:
@@ -34,8 +34,8 @@ cdef enum Kind:
 
 
 cdef int pack(
-    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* held, bint spread, L3Rule l3_rule,
-    uint64_t* taken, uint64_t* scratch,
+    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* allocated, bint spread, L3Rule l3_rule,
+    uint64_t* chosen, uint64_t* scratch,
 ) noexcept nogil:
     """Take `count` of the free CPUs, on as few groups as possible; return how many, 0 if there are too few.
 
@@ -48,27 +48,27 @@ cdef int pack(
         groups: the machine.
         free: the CPUs to choose from.
         count: how many.
-        held: the CPUs that must not be taken whatever happens.
+        allocated: the CPUs that must not be taken whatever happens.
         spread: single CPUs only, by ascending number within a socket (distribute-cpus-across-cores).
         l3_rule: whether L3 groups are preferred after sockets and nodes, and how an odd rest is rounded.
-        taken: where the set of the CPUs taken is written.
+        chosen: where the set of the CPUs taken is written.
         scratch: room for `PACK_SETS` sets.
     """
     cdef int words = groups.words
     cdef Pick pick
     cdef Walk order
-    memset(taken, 0, words * sizeof(uint64_t))
+    memset(chosen, 0, words * sizeof(uint64_t))
     if not 0 < count <= count_in(free, words):
         return 0
-    pick.groups, pick.held, pick.taken, pick.needed = groups, held, taken, count
-    pick.free, pick.seen = scratch, scratch + words
-    pick.seen_within, pick.rest = scratch + 2 * words, scratch + 3 * words
+    pick.groups, pick.allocated, pick.chosen, pick.needed = groups, allocated, chosen, count
+    pick.free, pick.snapshot = scratch, scratch + words
+    pick.inner_snapshot, pick.remainder = scratch + 2 * words, scratch + 3 * words
     memcpy(pick.free, free, words * sizeof(uint64_t))
     if pick.needed >= groups.smallest_outer:
         order = walk(groups, free)
         take_whole(&pick, &order, OUTER, groups.smallest_outer)
     if pick.needed >= groups.smallest_inner:
-        order = walk_from_now(&pick, pick.seen)
+        order = walk_from_now(&pick, pick.snapshot)
         take_whole(&pick, &order, INNER, groups.smallest_inner)
     if l3_rule != L3_IGNORED and pick.needed > 0:
         take_l3_groups(&pick, l3_rule)
@@ -86,18 +86,18 @@ cdef int pack(
 
 cdef Walk walk(const CpuGroups* groups, const uint64_t* free) noexcept nogil:
     """Return a walk over the groups of a machine by what is free; its steps are the functions `next_...`."""
-    cdef Walk found
-    found.groups, found.free = groups, free
-    found.outer = order_of(groups.outer, NULL, groups.outer_count, free, NULL)
-    found.inner = order_of(groups.inner, NULL, 0, free, NULL)
-    found.l3 = order_of(groups.l3_groups, NULL, 0, free, NULL)
-    return found
+    cdef Walk walk
+    walk.groups, walk.free = groups, free
+    walk.outer = order_of(groups.outer, NULL, groups.outer_count, free, NULL)
+    walk.inner = order_of(groups.inner, NULL, 0, free, NULL)
+    walk.l3 = order_of(groups.l3_groups, NULL, 0, free, NULL)
+    return walk
 
 
-cdef inline Walk walk_from_now(const Pick* pick, uint64_t* seen) noexcept nogil:
-    """Return a walk by what is free now, which is noted in `seen`: taking CPUs does not change its order."""
-    memcpy(seen, pick.free, pick.groups.words * sizeof(uint64_t))
-    return walk(pick.groups, seen)
+cdef inline Walk walk_from_now(const Pick* pick, uint64_t* snapshot) noexcept nogil:
+    """Return a walk by what is free now, which is noted in `snapshot`: taking CPUs does not change its order."""
+    memcpy(snapshot, pick.free, pick.groups.words * sizeof(uint64_t))
+    return walk(pick.groups, snapshot)
 
 
 cdef inline Order order_of(
@@ -106,7 +106,7 @@ cdef inline Order order_of(
     """Return the order of groups that have free CPUs: fewest free first, then lowest id."""
     cdef Order order
     order.groups, order.members, order.size, order.free, order.within = groups, members, size, free, within
-    order.count, order.more, order.place = 0, INT_MAX, 0
+    order.count, order.next_count, order.place = 0, INT_MAX, 0
     return order
 
 
@@ -123,13 +123,13 @@ cdef const CpuGroup* next_in_order(Order* order) noexcept nogil:
             group = order.groups + (order.place if order.members is NULL else order.members[order.place])
             order.place += 1
             count = count_common(order.free, group.cpus, group.first_word, group.end_word, group.word_step)
-            if order.count < count < order.more:
-                order.more = count
+            if order.count < count < order.next_count:
+                order.next_count = count
             elif count == order.count and count and has_free_within(order, group):
                 return group
-        if order.more == INT_MAX:
+        if order.next_count == INT_MAX:
             return NULL
-        order.count, order.more, order.place = order.more, INT_MAX, 0
+        order.count, order.next_count, order.place = order.next_count, INT_MAX, 0
 
 
 cdef inline bint has_free_within(const Order* order, const CpuGroup* group) noexcept nogil:
@@ -192,7 +192,7 @@ cdef const CpuGroup* next_l3_group(Walk* walk) noexcept nogil:
 
 cdef inline void take(Pick* pick, const uint64_t* cpus, int first, int end, int step, int count) noexcept nogil:
     """Take these CPUs, `count` in number."""
-    add_cpus(pick.taken, cpus, first, end, step)
+    add_cpus(pick.chosen, cpus, first, end, step)
     remove_cpus(pick.free, cpus, first, end, step)
     pick.needed -= count
 
@@ -203,7 +203,7 @@ cdef inline void take_if_whole(Pick* pick, const CpuGroup* group) noexcept nogil
     if pick.needed < group.size or count_common(pick.free, group.cpus, first, end, step) != group.whole:
         return
     # of a group that is larger than the average, CPUs can be held or taken while it counts as wholly free
-    if not (overlap(group.cpus, pick.held, first, end, step) or overlap(group.cpus, pick.taken, first, end, step)):
+    if not (overlap(group.cpus, pick.allocated, first, end, step) or overlap(group.cpus, pick.chosen, first, end, step)):
         take(pick, group.cpus, first, end, step, group.size)
 
 
@@ -226,7 +226,7 @@ cdef void take_whole_cores(Pick* pick) noexcept nogil:
     """Take whole cores. They all have the same number of free CPUs, so their order is that of their ids."""
     cdef const CpuGroups* groups = pick.groups
     cdef const CpuGroup* group
-    cdef Walk walk = walk_from_now(pick, pick.seen)
+    cdef Walk walk = walk_from_now(pick, pick.snapshot)
     cdef int place
     while True:
         group = next_inner(&walk)
@@ -250,7 +250,7 @@ cdef void take_lowest(Pick* pick, const CpuGroup* group) noexcept nogil:
         if count > pick.needed:
             count = pick.needed
             cpus = lowest_of(cpus, count)
-        pick.taken[word] |= cpus
+        pick.chosen[word] |= cpus
         pick.free[word] &= ~cpus
         pick.needed -= count
         word += group.word_step
@@ -261,7 +261,7 @@ cdef void take_cpus_by_core(Pick* pick) noexcept nogil:
     cdef const CpuGroups* groups = pick.groups
     cdef const CpuGroup* group
     cdef const CpuGroup* core
-    cdef Walk walk = walk_from_now(pick, pick.seen)
+    cdef Walk walk = walk_from_now(pick, pick.snapshot)
     cdef Order cores
     while True:
         group = next_inner(&walk)
@@ -281,7 +281,7 @@ cdef void take_cpus_by_core(Pick* pick) noexcept nogil:
 cdef void take_cpus_by_number(Pick* pick) noexcept nogil:
     """Take single CPUs, socket by socket in ascending order: siblings are numbered apart on most machines."""
     cdef const CpuGroup* socket
-    cdef Walk walk = walk_from_now(pick, pick.seen)
+    cdef Walk walk = walk_from_now(pick, pick.snapshot)
     while pick.needed > 0:
         socket = next_outer(&walk) if pick.groups.sockets_outer else next_inner(&walk)
         if socket is NULL:
@@ -294,7 +294,7 @@ cdef void take_cpus_by_number(Pick* pick) noexcept nogil:
 cdef void take_l3_groups(Pick* pick, L3Rule rule) noexcept nogil:
     """Take whole L3 groups while they fit, and the rest from one group that can hold all of it."""
     cdef const CpuGroup* group
-    cdef Walk walk = walk_from_now(pick, pick.seen), within
+    cdef Walk walk = walk_from_now(pick, pick.snapshot), within
     cdef int before
     cdef bint none_left = False     # no whole group is left that fits: looking again would find none
     while True:
@@ -303,28 +303,28 @@ cdef void take_l3_groups(Pick* pick, L3Rule rule) noexcept nogil:
             return
         if pick.needed >= pick.groups.cpus_per_l3_group and not none_left:
             before = pick.needed
-            within = walk_from_now(pick, pick.seen_within)
+            within = walk_from_now(pick, pick.inner_snapshot)
             take_whole(pick, &within, L3_GROUP, 1)
             none_left = pick.needed == before
         if pick.needed < 1:
             return
-        if find_rest(pick, group, rule) == pick.needed:
-            take(pick, pick.rest, 0, pick.groups.words, 1, pick.needed)
+        if find_remainder(pick, group, rule) == pick.needed:
+            take(pick, pick.remainder, 0, pick.groups.words, 1, pick.needed)
             return
 
 
-cdef int find_rest(Pick* pick, const CpuGroup* group, L3Rule rule) noexcept nogil:
-    """Note in `rest` the free CPUs of as many cores of an L3 group as are needed, the lowest first; return how many.
+cdef int find_remainder(Pick* pick, const CpuGroup* group, L3Rule rule) noexcept nogil:
+    """Note in `remainder` the free CPUs of as many cores of an L3 group as are needed, the lowest first; return how many.
 
     Where an odd number is needed and cores have several CPUs, one CPU too many is left out, no more than one; rounding
     down, there are too few.
     """
     cdef const CpuGroups* groups = pick.groups
     cdef const CpuGroup* core
-    cdef int per_core = groups.cpus_per_core, more = per_core - 1 if rule == L3_ROUNDS_UP else 0
-    cdef int cores = (pick.needed + more) / per_core
+    cdef int per_core = groups.cpus_per_core, round_up = per_core - 1 if rule == L3_ROUNDS_UP else 0
+    cdef int cores = (pick.needed + round_up) / per_core
     cdef int place, word, count, last
-    memset(pick.rest, 0, groups.words * sizeof(uint64_t))
+    memset(pick.remainder, 0, groups.words * sizeof(uint64_t))
     for place in range(group.first_part, group.end_part):
         if not cores:
             break
@@ -334,13 +334,13 @@ cdef int find_rest(Pick* pick, const CpuGroup* group, L3Rule rule) noexcept nogi
         cores -= 1
         word = core.first_word
         while word < core.end_word:
-            pick.rest[word] |= pick.free[word] & core.cpus[word]
+            pick.remainder[word] |= pick.free[word] & core.cpus[word]
             word += core.word_step
-    count = count_in(pick.rest, groups.words)
+    count = count_in(pick.remainder, groups.words)
     if rule == L3_ROUNDS_UP and pick.needed % 2 and per_core > 1 and count > pick.needed:
         last = groups.words - 1
-        while not pick.rest[last]:
+        while not pick.remainder[last]:
             last -= 1
-        pick.rest[last] ^= highest_of(pick.rest[last])
+        pick.remainder[last] ^= highest_of(pick.remainder[last])
         count -= 1
     return count

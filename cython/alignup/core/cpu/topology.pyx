@@ -97,7 +97,7 @@ cdef class CpuTopology:
     cdef int read_numbers(self) except -1:
         """Note which numbers the kernel gave to CPUs, and the position of each."""
         cdef int word, count = 0
-        cdef uint64_t left
+        cdef uint64_t rest
         self.kernel_words = (self.cpus.bit_length() + 63) // 64
         self.groups.cpu_count = self.cpus.bit_count()
         self.groups.words = (self.groups.cpu_count + 63) // 64
@@ -108,11 +108,11 @@ cdef class CpuTopology:
         read_long(self.cpus, <unsigned char*>self.present, self.kernel_words * sizeof(uint64_t))
         for word in range(self.kernel_words):
             self.rank[word] = count
-            left = self.present[word]
-            while left:
-                self.numbers[count] = 64 * word + lowest(left)
+            rest = self.present[word]
+            while rest:
+                self.numbers[count] = 64 * word + lowest(rest)
                 count += 1
-                left &= left - 1
+                rest &= rest - 1
         return 0
 
     cdef int allocate_groups(self, list kinds) except -1:
@@ -225,25 +225,25 @@ cdef class CpuTopology:
         cdef const CpuGroup* group
         cdef const CpuGroup* first = self.groups.inner if self.groups.sockets_outer else self.groups.outer
         cdef uint64_t* sets = <uint64_t*>zeroed(self.groups.words, sizeof(uint64_t))
-        cdef dict found = {}
+        cdef dict records = {}
         try:
             words_of(self, free, sets)
             steps = walk(&self.groups, sets)
             group = next_node(&steps)
             while group is not NULL:
-                found[group - first] = self.nodes[group - first]
+                records[group - first] = self.nodes[group - first]
                 group = next_node(&steps)
         finally:
             PyMem_Free(sets)
-        return tuple(found.values())
+        return tuple(records.values())
 
     def __reduce__(self):
-        made = partial(
+        constructor = partial(
             CpuTopology, self.outer, sockets_outer=self.sockets_outer, node_cpus=self.node_cpus,
             node_sockets=self.node_sockets, socket_cpus=self.socket_cpus, cpus_per_core=self.cpus_per_core,
             cpus_per_l3_group=self.cpus_per_l3_group,
         )
-        return made, ()
+        return constructor, ()
 
     def __deepcopy__(self, _memo):
         return self
@@ -271,8 +271,8 @@ cdef class CpuTopology:
 
 cdef list in_order(groups):
     """Return the groups by ascending id, each once."""
-    cdef dict found = {group.id: group for group in groups}
-    return [found[number] for number in sorted(found)]
+    cdef dict by_id = {group.id: group for group in groups}
+    return [by_id[number] for number in sorted(by_id)]
 
 
 cdef dict places_of(groups):
@@ -313,33 +313,33 @@ cdef int words_of(CpuTopology topology, object cpus, uint64_t* out) except -1:
     cdef int unknown = 0
     if not isinstance(cpus, int):
         raise TypeError(f"expected CPUs as an int, got {cpus!r}")
-    cdef uint64_t* found = out if topology.dense else <uint64_t*>zeroed(topology.kernel_words, sizeof(uint64_t))
+    cdef uint64_t* numbered = out if topology.dense else <uint64_t*>zeroed(topology.kernel_words, sizeof(uint64_t))
     try:
         try:
-            read_long(cpus, <unsigned char*>found, size)
+            read_long(cpus, <unsigned char*>numbered, size)
         except OverflowError:
             if cpus < 0:
                 raise
             unknown = 1
-            read_long(cpus & topology.cpus, <unsigned char*>found, size)
+            read_long(cpus & topology.cpus, <unsigned char*>numbered, size)
         if topology.dense:
-            return keep_present(topology, found) or unknown
-        return to_positions(topology, found, out) or unknown
+            return keep_present(topology, numbered) or unknown
+        return to_positions(topology, numbered, out) or unknown
     finally:
-        if found != out:
-            PyMem_Free(found)
+        if numbered != out:
+            PyMem_Free(numbered)
 
 
 cdef object cpus_of(CpuTopology topology, const uint64_t* words):
     """See the declaration."""
-    cdef uint64_t* found
+    cdef uint64_t* numbered
     if not topology.dense:
-        found = <uint64_t*>zeroed(topology.kernel_words, sizeof(uint64_t))
+        numbered = <uint64_t*>zeroed(topology.kernel_words, sizeof(uint64_t))
         try:
-            to_numbers(topology, words, found)
-            return int_of(found, topology.kernel_words)
+            to_numbers(topology, words, numbered)
+            return int_of(numbered, topology.kernel_words)
         finally:
-            PyMem_Free(found)
+            PyMem_Free(numbered)
     return int_of(words, topology.kernel_words)
 
 
@@ -364,25 +364,25 @@ cdef int keep_present(CpuTopology topology, uint64_t* words) noexcept nogil:
 cdef int to_positions(CpuTopology topology, const uint64_t* numbered, uint64_t* out) noexcept nogil:
     """Write the positions of CPUs that are given by number; return whether the machine lacks some."""
     cdef int word, position
-    cdef uint64_t left, unknown = 0
+    cdef uint64_t rest, unknown = 0
     memset(out, 0, topology.groups.words * sizeof(uint64_t))
     for word in range(topology.kernel_words):
         unknown |= numbered[word] & ~topology.present[word]
-        left = numbered[word] & topology.present[word]
-        while left:
-            position = topology.rank[word] + popcount(topology.present[word] & ((left & (0 - left)) - 1))
+        rest = numbered[word] & topology.present[word]
+        while rest:
+            position = topology.rank[word] + popcount(topology.present[word] & ((rest & (0 - rest)) - 1))
             out[position >> 6] |= (<uint64_t>1) << (position & 63)
-            left &= left - 1
+            rest &= rest - 1
     return unknown != 0
 
 
 cdef void to_numbers(CpuTopology topology, const uint64_t* words, uint64_t* numbered) noexcept nogil:
     """Write the kernel's numbers of CPUs that are given by position; `numbered` must be empty."""
     cdef int word, number
-    cdef uint64_t left
+    cdef uint64_t rest
     for word in range(topology.groups.words):
-        left = words[word]
-        while left:
-            number = topology.numbers[64 * word + lowest(left)]
+        rest = words[word]
+        while rest:
+            number = topology.numbers[64 * word + lowest(rest)]
             numbered[number >> 6] |= (<uint64_t>1) << (number & 63)
-            left &= left - 1
+            rest &= rest - 1

@@ -19,10 +19,10 @@ cdef uint64_t OF_SIZE[NARROW_NODES + 1][4]      # the set of the masks of each s
 cdef struct Family:
     # Bit m stands for the set of nodes m. Computed masks are in one of the two; a caller may list one in both.
     uint64_t preferred[4]
-    uint64_t other[4]
+    uint64_t unpreferred[4]
     # The hint without a mask: any node will do.
     bint any_preferred
-    bint any_other
+    bint any_unpreferred
 
 
 cdef inline bint has(const uint64_t* masks, int mask) noexcept nogil:
@@ -41,7 +41,7 @@ cdef inline void put_hint(Family* family, int mask, bint preferred) noexcept nog
     if preferred:
         put(family.preferred, mask)
     else:
-        put(family.other, mask)
+        put(family.unpreferred, mask)
 
 
 cdef inline void start_keeping(uint8_t* keeps, int size) noexcept nogil:
@@ -51,7 +51,7 @@ cdef inline void start_keeping(uint8_t* keeps, int size) noexcept nogil:
 
 
 cdef bint pack_family(Family* family, const uint8_t* keeps, int size, int preferred_size) noexcept nogil
-cdef void prefer_by_sockets(Family* family, int size, const uint64_t* sockets, int count, int touched) noexcept nogil
+cdef void prefer_by_sockets(Family* family, int size, const uint64_t* sockets, int count, int required) noexcept nogil
 
 
 cdef inline void pack_masks(const uint8_t* keeps, int size, uint64_t* masks) noexcept nogil:
@@ -83,9 +83,9 @@ cdef inline void cut(uint64_t* masks, int nodes) noexcept nogil:
 cdef inline bint is_empty(const Family* family) noexcept nogil:
     cdef int word
     for word in range(4):
-        if family.preferred[word] | family.other[word]:
+        if family.preferred[word] | family.unpreferred[word]:
             return False
-    return not (family.any_preferred or family.any_other)
+    return not (family.any_preferred or family.any_unpreferred)
 
 
 cdef inline void sum_over_subsets(int64_t* values, int nodes) noexcept nogil:

@@ -43,20 +43,20 @@ cdef bint pack_family(Family* family, const uint8_t* keeps, int size, int prefer
     for word in range(4):
         if 0 < preferred_size <= NARROW_NODES:
             family.preferred[word] = kept[word] & OF_SIZE[preferred_size][word]
-        family.other[word] = kept[word] & ~family.preferred[word]
+        family.unpreferred[word] = kept[word] & ~family.preferred[word]
         any_kept |= kept[word]
     return any_kept != 0
 
 
-cdef void prefer_by_sockets(Family* family, int size, const uint64_t* sockets, int count, int touched) noexcept nogil:
+cdef void prefer_by_sockets(Family* family, int size, const uint64_t* sockets, int count, int required) noexcept nogil:
     """Prefer, too, the masks that touch exactly so many of the sockets (align-by-socket)."""
-    cdef int mask, socket, found
+    cdef int mask, socket, touched_sockets
     for mask in range(1, size):
-        if not has(family.other, mask):
+        if not has(family.unpreferred, mask):
             continue
-        found = 0
+        touched_sockets = 0
         for socket in range(count):
-            found += sockets[socket] & <uint64_t>mask != 0
-        if found == touched:
-            drop(family.other, mask)
+            touched_sockets += sockets[socket] & <uint64_t>mask != 0
+        if touched_sockets == required:
+            drop(family.unpreferred, mask)
             put(family.preferred, mask)

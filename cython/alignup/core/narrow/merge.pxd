@@ -8,7 +8,7 @@ from alignup.core.narrow.family cimport Family
 cdef struct Best:
     uint64_t mask
     bint preferred
-    bint found
+    bint is_found
 
 
 cdef Best best_preferred(const Family* families, int count, uint64_t full, const int64_t* distances) noexcept nogil

@@ -37,37 +37,37 @@ cdef void count_supersets() noexcept nogil:
 count_supersets()
 
 
-cdef int wanted_size(const Family* families, int count) noexcept nogil:
+cdef int target_size(const Family* families, int count) noexcept nogil:
     """Return the largest of the lists' smallest mask sizes; lists without a masked hint do not count."""
-    cdef int index, size, word, wanted = 0
-    cdef uint64_t found
+    cdef int index, size, word, largest = 0
+    cdef uint64_t masks
     for index in range(count):
         for size in range(NARROW_NODES + 1):
-            found = 0
+            masks = 0
             for word in range(4):
-                found |= OF_SIZE[size][word] & (families[index].preferred[word] | families[index].other[word])
-            if found:
-                wanted = max(wanted, size)
+                masks |= OF_SIZE[size][word] & (families[index].preferred[word] | families[index].unpreferred[word])
+            if masks:
+                largest = max(largest, size)
                 break
-    return wanted
+    return largest
 
 
 cdef bint best_of_size(const uint64_t* masks, int size, const int64_t* distances, uint64_t* best) noexcept nogil:
     """Find the best mask of one size in a set of masks: the nearest when distances count, then the lowest value."""
     cdef int word
     cdef uint64_t mask, rest
-    cdef bint found = False
+    cdef bint is_found = False
     for word in range(4):
         rest = masks[word] & OF_SIZE[size][word]
         while rest:
             mask = <uint64_t>word << 6 | lowest(rest)
             rest &= rest - 1
-            if not found or distances[mask] < distances[best[0]]:
-                found = True
+            if not is_found or distances[mask] < distances[best[0]]:
+                is_found = True
                 best[0] = mask
             if distances == NULL:
                 return True
-    return found
+    return is_found
 
 
 cdef Best best_preferred(const Family* families, int count, uint64_t full, const int64_t* distances) noexcept nogil:
@@ -76,7 +76,7 @@ cdef Best best_preferred(const Family* families, int count, uint64_t full, const
     cdef uint64_t common[4]
     cdef uint64_t named[4]
     cdef int index, word, size, nodes = popcount(full)
-    best.found = True           # until a list turns up that does not prefer any node
+    best.is_found = True           # until a list turns up that does not prefer any node
     best.preferred = True
     best.mask = full
     memset(common, 0xFF, sizeof(common))
@@ -85,7 +85,7 @@ cdef Best best_preferred(const Family* families, int count, uint64_t full, const
         for word in range(4):
             named[word] |= families[index].preferred[word]
         if not families[index].any_preferred:
-            best.found = False
+            best.is_found = False
             for word in range(4):
                 common[word] &= families[index].preferred[word]
     for word in range(4):
@@ -95,7 +95,7 @@ cdef Best best_preferred(const Family* families, int count, uint64_t full, const
     cut(common, nodes)
     for size in range(1, nodes + 1):
         if best_of_size(common, size, distances, &best.mask):
-            best.found = True
+            best.is_found = True
             break
     return best
 
@@ -129,7 +129,7 @@ cdef inline void take_back(uint32_t* counts, int size, int step) noexcept nogil:
 
 cdef void keep_reached(uint32_t* counts, int nodes, uint64_t* reached) noexcept nogil:
     """Turn counts of permutations whose masks all include a mask into the set of masks that some AND to exactly."""
-    cdef uint8_t some[NARROW_MASKS]
+    cdef uint8_t is_reached[NARROW_MASKS]
     cdef int mask, size = 1 << nodes
     # Each step is a constant, so that the compiler makes each pass one of vector instructions.
     if nodes >= 1:
@@ -148,10 +148,10 @@ cdef void keep_reached(uint32_t* counts, int nodes, uint64_t* reached) noexcept 
         take_back(counts, size, 64)
     if nodes >= 8:
         take_back(counts, size, 128)
-    memset(some, 0, 8)
+    memset(is_reached, 0, 8)
     for mask in range(size):
-        some[mask] = counts[mask] != 0
-    pack_masks(some, size, reached)
+        is_reached[mask] = counts[mask] != 0
+    pack_masks(is_reached, size, reached)
     reached[0] &= ~<uint64_t>1
 
 
@@ -161,11 +161,11 @@ cdef inline void multiply(
 ) noexcept nogil:
     """Multiply the counts of four lists: in pairs, whose products fit 16 bits, and then the pairs."""
     cdef int mask
-    cdef uint16_t one, other
+    cdef uint16_t first_pair, second_pair
     for mask in range(size):
-        one = <uint16_t>(first[mask] * second[mask])
-        other = <uint16_t>(third[mask] * fourth[mask])
-        products[mask] = <uint32_t>one * other
+        first_pair = <uint16_t>(first[mask] * second[mask])
+        second_pair = <uint16_t>(third[mask] * fourth[mask])
+        products[mask] = <uint32_t>first_pair * second_pair
 
 
 cdef void reach(const Family* families, int count, int nodes, uint64_t* reached) noexcept nogil:
@@ -185,9 +185,9 @@ cdef void reach(const Family* families, int count, int nodes, uint64_t* reached)
         while factor < LISTS_A_PRODUCT:
             if index < count:
                 for word in range(4):
-                    masks[word] = families[index].preferred[word] | families[index].other[word]
+                    masks[word] = families[index].preferred[word] | families[index].unpreferred[word]
                 cut(masks, nodes)
-                if families[index].any_preferred or families[index].any_other:
+                if families[index].any_preferred or families[index].any_unpreferred:
                     put(masks, full)
                 count_including(masks, nodes, factors[factor])
                 index += 1
@@ -209,24 +209,24 @@ cdef Best merge_families(const Family* families, int count, int nodes, const int
     """
     cdef uint64_t reached[4]
     cdef uint64_t full = all_nodes(nodes)
-    cdef int index, size, wanted
+    cdef int index, size, target
     cdef Best best
-    best.found = False
+    best.is_found = False
     best.preferred = False
     best.mask = full
     for index in range(count):
         if is_empty(&families[index]):
             return best
     best = best_preferred(families, count, full, distances)
-    if best.found:
+    if best.is_found:
         return best
     best.preferred = False
-    wanted = wanted_size(families, count)
+    target = target_size(families, count)
     reach(families, count, nodes, reached)
-    for size in range(min(wanted, nodes), 0, -1):
+    for size in range(min(target, nodes), 0, -1):
         if best_of_size(reached, size, distances, &best.mask):
             return best
-    for size in range(wanted + 1, nodes + 1):
+    for size in range(target + 1, nodes + 1):
         if best_of_size(reached, size, distances, &best.mask):
             return best
     return best
@@ -238,12 +238,12 @@ cdef Best merge_as_written(const Family* families, int count, int nodes) noexcep
     A result is preferred where all of its hints are, whatever masks they have. Preferred ones come first, then the
     narrowest, then the mask of the smallest value; without any result it is all nodes, not preferred.
     """
-    cdef Family own[MOST_FAMILIES]
+    cdef Family preferred_families[MOST_FAMILIES]
     cdef uint64_t reached[4]
     cdef int index, size
     cdef bint all_prefer = True
     cdef Best best
-    best.found = count == 0
+    best.is_found = count == 0
     best.preferred = count == 0
     best.mask = all_nodes(nodes)
     if count == 0:
@@ -251,20 +251,20 @@ cdef Best merge_as_written(const Family* families, int count, int nodes) noexcep
     for index in range(count):
         if is_empty(&families[index]):
             return best
-        own[index] = families[index]
-        memset(own[index].other, 0, sizeof(own[index].other))
-        own[index].any_other = False
-        all_prefer = all_prefer and not is_empty(&own[index])
+        preferred_families[index] = families[index]
+        memset(preferred_families[index].unpreferred, 0, sizeof(preferred_families[index].unpreferred))
+        preferred_families[index].any_unpreferred = False
+        all_prefer = all_prefer and not is_empty(&preferred_families[index])
     if all_prefer:
-        reach(own, count, nodes, reached)
+        reach(preferred_families, count, nodes, reached)
         for size in range(1, nodes + 1):
             if best_of_size(reached, size, NULL, &best.mask):
-                best.found = best.preferred = True
+                best.is_found = best.preferred = True
                 return best
     reach(families, count, nodes, reached)
     for size in range(1, nodes + 1):
         if best_of_size(reached, size, NULL, &best.mask):
-            best.found = True
+            best.is_found = True
             return best
     return best
 
@@ -274,7 +274,7 @@ cdef void keep_single_nodes_as_written(Family* family) noexcept nogil:
     cdef int word
     for word in range(4):
         family.preferred[word] &= OF_SIZE[1][word]
-        family.other[word] &= OF_SIZE[1][word]
+        family.unpreferred[word] &= OF_SIZE[1][word]
 
 
 cdef void keep_single_nodes(Family* family) noexcept nogil:
@@ -282,5 +282,5 @@ cdef void keep_single_nodes(Family* family) noexcept nogil:
     cdef int word
     for word in range(4):
         family.preferred[word] &= OF_SIZE[1][word]
-        family.other[word] = 0
-    family.any_other = False
+        family.unpreferred[word] = 0
+    family.any_unpreferred = False

@@ -10,8 +10,8 @@ cdef struct Tree:
     int right[64]
     int sizes[128]
     int64_t heights[64]         # what a pair across merge i costs at least
-    int64_t own[64]             # what candidate i costs by itself
-    int64_t least[128][65]      # [node][k]: the least cost of k leaves below the node
+    int64_t single_costs[64]    # what candidate i costs by itself
+    int64_t least_costs[128][65]    # [node][k]: the least cost of k leaves below the node
 
 
 cdef void grow(Tree* tree, const int* nodes, int count, const int64_t* distances) noexcept nogil

@@ -10,13 +10,13 @@ from alignup.core.blocks cimport zeroed
 
 
 cdef uint64_t* words_of(object masks, int* count) except NULL:
-    cdef list given = list(masks)
+    cdef list items = list(masks)
     cdef int index
-    count[0] = len(given)
+    count[0] = len(items)
     cdef uint64_t* words = <uint64_t*>zeroed(count[0], sizeof(uint64_t))
     try:
         for index in range(count[0]):
-            words[index] = given[index]
+            words[index] = items[index]
     except (TypeError, OverflowError):
         PyMem_Free(words)
         raise
@@ -81,7 +81,7 @@ cdef class WideFamily:
 
     cdef int membership(self, uint64_t mask) noexcept nogil:
         """Return 0 for a mask that is no hint; else bit 0: a hint that is not preferred, bit 1: a preferred one."""
-        cdef int index = 0, end = self.listed_count, middle, found = 0
+        cdef int index = 0, end = self.listed_count, middle, bits = 0
         while index < end:
             middle = (index + end) // 2
             if self.listed[middle].mask < mask:
@@ -89,12 +89,12 @@ cdef class WideFamily:
             else:
                 end = middle
         while index < self.listed_count and self.listed[index].mask == mask:
-            found |= 2 if self.listed[index].preferred else 1
+            bits |= 2 if self.listed[index].preferred else 1
             index += 1
         if self.described and mask and not mask & ~self.description.universe:
             if holds(&self.description, mask):
-                found |= 2 if prefers(&self.description, mask) else 1
-        return found
+                bits |= 2 if prefers(&self.description, mask) else 1
+        return bits
 
 
 cdef WideFamily listed_family(list masks, list preferred):
@@ -118,10 +118,10 @@ cdef WideFamily described_family(
     description.preferred_sockets = preferred_sockets
     description.touching = words_of(touching, &description.touching_count)
     description.sockets = words_of(sockets, &description.socket_count)
-    cdef list given = list(demands)
-    description.demands = <Demand*>zeroed(len(given), sizeof(Demand))
-    description.demand_count = len(given)
-    for index, (places, amounts, request) in enumerate(given):
+    cdef list demand_list = list(demands)
+    description.demands = <Demand*>zeroed(len(demand_list), sizeof(Demand))
+    description.demand_count = len(demand_list)
+    for index, (places, amounts, request) in enumerate(demand_list):
         demand = &description.demands[index]
         amounts = list(amounts)
         if places is None:
@@ -137,7 +137,7 @@ cdef WideFamily described_family(
 cdef WideFamily family_avoiding(WideFamily family, uint64_t avoided):
     """Return the family without the masks of several nodes of which one is to be avoided."""
     cdef Description* description = &family.description
-    cdef WideFamily left
+    cdef WideFamily remaining
     cdef list masks = [], preferred = []
     cdef uint64_t mask, rest = description.universe & avoided if family.described else 0
     cdef int index
@@ -154,14 +154,14 @@ cdef WideFamily family_avoiding(WideFamily family, uint64_t avoided):
             preferred.append(bool(prefers(description, mask)))
     if not family.described:
         return listed_family(masks, preferred)
-    left = described_family(
+    remaining = described_family(
         family.numa_nodes, demands_of(description), description.universe & ~avoided,
         [description.touching[index] for index in range(description.touching_count)], description.preferred_size,
         [description.sockets[index] for index in range(description.socket_count)], description.preferred_sockets,
     )
-    left.described = holds(&left.description, left.description.universe)
-    left.list_masks(masks, preferred)
-    return left
+    remaining.described = holds(&remaining.description, remaining.description.universe)
+    remaining.list_masks(masks, preferred)
+    return remaining
 
 
 cdef list demands_of(const Description* description):

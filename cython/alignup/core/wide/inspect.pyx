@@ -17,13 +17,13 @@ from alignup.core.wide.family cimport Description, prefers
 
 cdef list sample_pairs(WideFamily family, int64_t limit):
     """Return (mask, preferred) for at most `limit` masks of a family, narrowest first."""
-    cdef list found = [
+    cdef list pairs = [
         (family.listed[index].mask, bool(family.listed[index].preferred)) for index in range(family.listed_count)
     ]
     if family.described:
-        found += sample_described(&family.description, limit)
-    found.sort(key=narrowest_first)
-    return found[:limit]
+        pairs += sample_described(&family.description, limit)
+    pairs.sort(key=narrowest_first)
+    return pairs[:limit]
 
 
 def narrowest_first(pair):
@@ -36,7 +36,7 @@ cdef list sample_described(const Description* description, int64_t limit):
     cdef Budget budget = Budget(steps=SAMPLE_STEPS, cut=False)
     cdef int size
     cdef int64_t index
-    cdef list found
+    cdef list pairs
     memset(&walk, 0, sizeof(walk))
     walk.budget = &budget
     if add_description(&walk, description, 0) or prepare(&walk, description.universe):
@@ -49,13 +49,13 @@ cdef list sample_described(const Description* description, int64_t limit):
     with nogil:
         for size in range(1, walk.count + 1):
             collect(&walk, size)
-    found = [
+    pairs = [
         (walk.collected[index], bool(prefers(description, walk.collected[index])))
         for index in range(walk.collected_count)
     ]
     free(walk.collected)
     finish(&walk)
-    return found
+    return pairs
 
 
 cdef object total_of(WideFamily family):
@@ -77,14 +77,14 @@ cdef object count_choices(const Walk* walk):
     cdef list classes = []
     cdef int candidate
     cdef object choices = 1
-    cdef uint64_t seen = 0
+    cdef uint64_t counted = 0
     for candidate in range(walk.count - 1, -1, -1):
-        if (seen >> candidate) & 1:
+        if (counted >> candidate) & 1:
             continue
         members = [lower for lower in range(candidate + 1) if lower == candidate
                    or (walk.lower_alike[candidate] >> lower) & 1]
         for lower in members:
-            seen |= (<uint64_t>1) << <int>lower
+            counted |= (<uint64_t>1) << <int>lower
         classes.append([walk.nodes[<int>lower] for lower in members])
         choices *= len(members) + 1
     return None if choices > MOST_CHOICES else count_classes(walk, classes, 0, 1)
@@ -106,33 +106,33 @@ cdef object count_classes(const Walk* walk, list classes, uint64_t mask, object 
 
 cdef tuple best_of_family(WideFamily family, uint64_t inner):
     """Return (mask, preferred) of the best mask of a family that includes `inner`, None if there is none."""
-    cdef list found = []
+    cdef list candidates = []
     cdef int index
     cdef object described
     for index in range(family.listed_count):
         if family.listed[index].mask & inner == inner:
-            found.append((not family.listed[index].preferred, popcount(family.listed[index].mask),
+            candidates.append((not family.listed[index].preferred, popcount(family.listed[index].mask),
                           family.listed[index].mask))
     if family.described and not inner & ~family.description.universe:
         described = best_described(&family.description, inner)
         if described is not None:
-            found.append(described)
-    if not found:
+            candidates.append(described)
+    if not candidates:
         return None
-    other, _, mask = min(found)
-    return mask, not other
+    is_unpreferred, _, mask = min(candidates)
+    return mask, not is_unpreferred
 
 
 cdef object best_described(const Description* description, uint64_t inner):
     """Return (not preferred, size, mask) of the best described mask that includes `inner`, None if there is none."""
-    cdef int size, most = popcount(description.universe), first = max(popcount(inner), 1)
+    cdef int size, last = popcount(description.universe), first = max(popcount(inner), 1)
     cdef Budget budget = Budget(steps=SEARCH_STEPS, cut=False)
     cdef uint64_t mask
-    for size in range(first, most + 1):
+    for size in range(first, last + 1):
         if size == description.preferred_size or description.preferred_sockets >= 0:
             if find_described(description, inner, size, size, True, &budget, &mask):
                 return False, size, mask
-    size = find_described(description, inner, first, most, False, &budget, &mask)
+    size = find_described(description, inner, first, last, False, &budget, &mask)
     return (True, size, mask) if size else None
 
 
@@ -146,7 +146,7 @@ cdef int find_described(
     `first` and `last` are then the same.
     """
     cdef Walk walk
-    cdef int size, found = 0
+    cdef int size, found_size = 0
     memset(&walk, 0, sizeof(walk))
     if add_description(&walk, description, first if preferred else 0):
         return 0
@@ -155,8 +155,8 @@ cdef int find_described(
     walk.budget = budget
     for size in range(first, last + 1):
         if find_best(&walk, size, inner):
-            found = size
+            found_size = size
             break
     finish(&walk)
     mask[0] = walk.best
-    return found
+    return found_size

@@ -72,16 +72,16 @@ cdef class MaskSet:
 cdef int64_t cost_of(uint64_t mask, const int64_t* distances) noexcept nogil:
     """Return the sum of the distances between all pairs of nodes, each with itself included."""
     cdef int64_t cost = 0
-    cdef uint64_t rest, others
+    cdef uint64_t sources, targets
     if distances == NULL:
         return 0
-    rest = mask
-    while rest:
-        others = mask
-        while others:
-            cost += distances[lowest(rest) * 64 + lowest(others)]
-            others &= others - 1
-        rest &= rest - 1
+    sources = mask
+    while sources:
+        targets = mask
+        while targets:
+            cost += distances[lowest(sources) * 64 + lowest(targets)]
+            targets &= targets - 1
+        sources &= sources - 1
     return cost
 
 
@@ -90,14 +90,14 @@ cdef class Entry:
 
     cdef WideFamily family      # what is listed, and what is described
     cdef bint any_preferred
-    cdef bint any_other
+    cdef bint any_unpreferred
 
 
 cdef Entry entry_of(HintList hints):
     cdef Entry entry = Entry()
     cdef list pairs
     entry.any_preferred = hints.family.any_preferred
-    entry.any_other = hints.family.any_other
+    entry.any_unpreferred = hints.family.any_unpreferred
     entry.family = hints.wide
     if entry.family is None:
         pairs = [(mask, preferred) for mask, preferred in hints.pairs() if mask is not None]
@@ -113,15 +113,15 @@ cdef class Search:
     cdef int numa_nodes
     cdef const int64_t* distances
     cdef Budget budget
-    cdef bint found
+    cdef bint is_found
     cdef uint64_t best
     cdef int best_rank
     cdef int64_t best_cost
-    cdef int wanted             # the size to come near to; 0 while results are preferred ones
+    cdef int target_size        # the size to come near to; 0 while results are preferred ones
 
     cdef int rank(self, int size) noexcept nogil:
         """Return the place of a size: from the wanted one down, then from above it up."""
-        return self.wanted - size if size <= self.wanted else 64 + size
+        return self.target_size - size if size <= self.target_size else 64 + size
 
     cdef void offer(self, uint64_t mask) noexcept nogil:
         """Keep a result if it is better: a size of lower rank, then nearer, then lower."""
@@ -130,13 +130,13 @@ cdef class Search:
         if not mask:
             return
         rank = self.rank(popcount(mask))
-        if self.found and rank > self.best_rank:
+        if self.is_found and rank > self.best_rank:
             return
         cost = cost_of(mask, self.distances)
-        if not self.found or rank < self.best_rank or cost < self.best_cost or (
+        if not self.is_found or rank < self.best_rank or cost < self.best_cost or (
             cost == self.best_cost and mask < self.best
         ):
-            self.found, self.best, self.best_rank, self.best_cost = True, mask, rank, cost
+            self.is_found, self.best, self.best_rank, self.best_cost = True, mask, rank, cost
 
     cdef void search_preferred(self) except *:
         """Find the best mask that every list prefers; lists that prefer any node join any other."""
@@ -165,15 +165,15 @@ cdef class Search:
 
     cdef void look_up(self, Entry entry, list bound) except *:
         """Offer the listed masks of one list that all of them prefer."""
-        cdef Entry other
+        cdef Entry rival
         cdef int index
         cdef uint64_t mask
         for index in range(entry.family.listed_count):
             if not entry.family.listed[index].preferred:
                 continue
             mask = entry.family.listed[index].mask
-            for other in bound:
-                if not other.family.membership(mask) & 2:
+            for rival in bound:
+                if not rival.family.membership(mask) & 2:
                     break
             else:
                 self.offer(mask & self.full)
@@ -189,7 +189,7 @@ cdef class Search:
                 first = max(first, entry.family.description.preferred_size)
                 last = min(last, entry.family.description.preferred_size)
         for size in range(first, last + 1):
-            if self.found and popcount(self.best) < size:
+            if self.is_found and popcount(self.best) < size:
                 return
             if self.search_size(bound, ground, size):
                 return
@@ -226,11 +226,11 @@ cdef class Search:
         with nogil:
             find_best(&walk, size, 0)
             finish(&walk)
-        if walk.found:
+        if walk.is_found:
             mask[0] = walk.best
-        return walk.found
+        return walk.is_found
 
-    cdef void find_wanted(self) except *:
+    cdef void find_target_size(self) except *:
         """Work out the largest of the lists' smallest mask sizes."""
         cdef Entry entry
         cdef int smallest, described, index, size
@@ -245,14 +245,14 @@ cdef class Search:
                 elif described:
                     smallest = min(smallest, described)
             size = smallest if smallest < 65 else 0
-            self.wanted = max(self.wanted, size)
+            self.target_size = max(self.target_size, size)
 
     cdef void search_reachable(self) except *:
         """Find the best mask that the lists have in common."""
         cdef MaskSet masks
         cdef list lists
         cdef int64_t slot
-        self.find_wanted()
+        self.find_target_size()
         for chosen, masks in self.fold().items():
             lists = [self.entries[index] for index in range(len(self.entries)) if (chosen >> index) & 1]
             for slot in range(masks.size):
@@ -275,7 +275,7 @@ cdef class Search:
         for index, entry in enumerate(self.entries):
             following = {}
             for chosen, masks in folded.items():
-                if entry.family.listed_count or entry.any_preferred or entry.any_other:
+                if entry.family.listed_count or entry.any_preferred or entry.any_unpreferred:
                     if chosen not in following and not (chosen == 0 and index == last):
                         following[chosen] = MaskSet()
                     self.combine(masks, entry, following.get(chosen))
@@ -291,14 +291,14 @@ cdef class Search:
         At most half of the budget is spent, so that the lists that follow have a part in the answer too.
         """
         cdef int64_t slot, index, steps = entry.family.listed_count // ANDS_A_STEP + 1
-        cdef int64_t left = self.budget.steps // 2
-        cdef bint anywhere = entry.any_preferred or entry.any_other, room = True
+        cdef int64_t allowance = self.budget.steps // 2
+        cdef bint anywhere = entry.any_preferred or entry.any_unpreferred, room = True
         with nogil:
             for slot in range(masks.size):
                 if not masks.slots[slot]:
                     continue
-                left -= steps
-                if left < 0 or not room or (into is not None and into.count > MOST_FOLDED):
+                allowance -= steps
+                if allowance < 0 or not room or (into is not None and into.count > MOST_FOLDED):
                     self.budget.cut = True
                     break
                 self.budget.steps -= steps
@@ -325,8 +325,8 @@ cdef class Search:
             ground &= entry.family.description.universe
         if not ground:
             return
-        size = min(self.wanted, popcount(ground)) or 1
-        if self.found and self.best_rank < self.rank(size):
+        size = min(self.target_size, popcount(ground)) or 1
+        if self.is_found and self.best_rank < self.rank(size):
             return
         if len(lists) > MOST_PARTS or self.budget.steps <= 0:
             # Every list can keep all it has, so this much they have in common.
@@ -364,7 +364,7 @@ cdef class Search:
         while size <= last and not find_reachable(partition, size):
             size += 1
         end_partition(partition)
-        if not partition.walk.found:
+        if not partition.walk.is_found:
             return 0
         self.offer(partition.walk.best)
         return size
@@ -423,10 +423,10 @@ cdef Searched search_best(list lists, int numa_nodes, bint single_nodes, const i
     search.budget.cut = False
     search.entries = [entry_of(hints) for hints in lists]
     search.search_preferred()
-    result.preferred = search.found
-    if not search.found:
+    result.preferred = search.is_found
+    if not search.is_found:
         search.search_reachable()
-    if search.found:
+    if search.is_found:
         result.mask = search.best
     result.exact = not search.budget.cut
     return result

@@ -73,7 +73,7 @@ cdef void weigh_losses(Partition* partition) noexcept nogil:
 cdef uint64_t costless_for(const Partition* partition, const Description* description) noexcept nogil:
     """Return the candidates that have nothing a list asks for, so that leaving them out takes nothing from it."""
     cdef int demand, item, candidate
-    cdef uint64_t near = 0, found = 0
+    cdef uint64_t near = 0, candidates = 0
     for item in range(description.touching_count):
         near |= description.touching[item]
     for demand in range(description.demand_count):
@@ -81,22 +81,22 @@ cdef uint64_t costless_for(const Partition* partition, const Description* descri
             if description.demands[demand].amounts[item]:
                 near |= description.demands[demand].places[item]
     for candidate in range(partition.walk.count):
-        found |= ((~near >> partition.walk.nodes[candidate]) & 1) << candidate
-    return found
+        candidates |= ((~near >> partition.walk.nodes[candidate]) & 1) << candidate
+    return candidates
 
 
 cdef void weigh_losses_of(Partition* partition, int index, int demand) noexcept nogil:
     """Add up, for each candidate, the amounts that no other node of the list is near; order candidates by it."""
-    cdef const Demand* wanted = &partition.lists[index].demands[demand]
+    cdef const Demand* requested = &partition.lists[index].demands[demand]
     cdef int64_t* loss = partition.loss[index][demand]
     cdef signed char* order = partition.by_loss[index][demand]
     cdef int item, candidate, place
     cdef uint64_t near
-    for item in range(wanted.count):
-        near = wanted.places[item] & partition.lists[index].universe
+    for item in range(requested.count):
+        near = requested.places[item] & partition.lists[index].universe
         for candidate in range(partition.walk.count):
             if near == (<uint64_t>1) << partition.walk.nodes[candidate]:
-                loss[candidate] += wanted.amounts[item]
+                loss[candidate] += requested.amounts[item]
     for candidate in range(partition.walk.count):
         place = candidate
         while place > 0 and loss[order[place - 1]] > loss[candidate]:
@@ -141,7 +141,7 @@ cdef void relax(Partition* partition) noexcept nogil:
 cdef int64_t least_share(const Partition* partition, int candidate) noexcept nogil:
     """Return the least part of its slack that any list loses with a candidate, in units of 1 / SHARE."""
     cdef int index, demand
-    cdef int64_t slack, loss, least = SHARE * (partition.list_count + 1)
+    cdef int64_t slack, loss, share = SHARE * (partition.list_count + 1)
     for index in range(partition.list_count):
         demand = scarcest(partition, index)
         if demand < 0:
@@ -151,30 +151,30 @@ cdef int64_t least_share(const Partition* partition, int candidate) noexcept nog
         if loss == 0:
             return 0
         if loss <= slack:
-            least = min(least, <int64_t>(<double>loss / slack * SHARE))
-    return least
+            share = min(share, <int64_t>(<double>loss / slack * SHARE))
+    return share
 
 
 cdef int64_t slack_of(const Partition* partition, int index, int demand) noexcept nogil:
     """Return what a whole list can lose of a demand."""
-    cdef const Demand* wanted = &partition.lists[index].demands[demand]
-    return reached(wanted, partition.lists[index].universe) - wanted.request
+    cdef const Demand* requested = &partition.lists[index].demands[demand]
+    return reached(requested, partition.lists[index].universe) - requested.request
 
 
 cdef int scarcest(const Partition* partition, int index) noexcept nogil:
     """Return the demand of a list whose slack is the smallest part of what its nodes hold; -1 without demands."""
-    cdef int demand, candidate, found = -1
-    cdef int64_t held
+    cdef int demand, candidate, demand_found = -1
+    cdef int64_t total_loss
     cdef double part, best = 0
     for demand in range(partition.lists[index].demand_count):
-        held = 1
+        total_loss = 1
         for candidate in range(partition.walk.count):
-            held += partition.loss[index][demand][candidate]
-        part = <double>slack_of(partition, index, demand) / held
-        if found < 0 or part < best:
-            found = demand
+            total_loss += partition.loss[index][demand][candidate]
+        part = <double>slack_of(partition, index, demand) / total_loss
+        if demand_found < 0 or part < best:
+            demand_found = demand
             best = part
-    return found
+    return demand_found
 
 
 cdef bint keep_only(Partition* partition, int index, uint64_t kept) noexcept nogil:
@@ -282,20 +282,20 @@ cdef int most_left_out(const Partition* partition, uint64_t candidates, bint fro
 
     With `from_whole`, can leave out when no list has left out any yet.
     """
-    cdef int index, most = 0
+    cdef int index, count = 0
     for index in range(partition.list_count):
         if from_whole:
-            most += most_left_out_by(partition, index, candidates, partition.whole_slack[index])
+            count += most_left_out_by(partition, index, candidates, partition.whole_slack[index])
         else:
-            most += most_left_out_by(partition, index, candidates, partition.slack[index])
-    return most
+            count += most_left_out_by(partition, index, candidates, partition.slack[index])
+    return count
 
 
 cdef int most_left_out_by(
     const Partition* partition, int index, uint64_t candidates, const int64_t* slacks
 ) noexcept nogil:
     """Return the same for one list: as many as fit each slack if those of least loss go first."""
-    cdef int demand, place, candidate, fits, most = popcount(candidates)
+    cdef int demand, place, candidate, fits, count = popcount(candidates)
     cdef int64_t slack
     for demand in range(partition.lists[index].demand_count):
         slack = slacks[demand]
@@ -308,11 +308,11 @@ cdef int most_left_out_by(
             if slack < 0:
                 break
             fits += 1
-        most = min(most, fits)
-    return most
+        count = min(count, fits)
+    return count
 
 
-cdef bint can_leave_out(void* context, int undecided, int more) noexcept nogil:
+cdef bint can_leave_out(void* context, int undecided, int count) noexcept nogil:
     """Return False if the lists certainly cannot leave out so many more of the undecided candidates.
 
     With one list there is only one division, so its remaining slack decides. With several lists the present division is
@@ -321,14 +321,14 @@ cdef bint can_leave_out(void* context, int undecided, int more) noexcept nogil:
     """
     cdef const Partition* partition = <const Partition*>context
     cdef uint64_t candidates = all_nodes(undecided)
-    cdef int candidate, count = more
+    cdef int candidate, total = count
     if partition.list_count == 1:
-        return most_left_out(partition, candidates, False) >= more
+        return most_left_out(partition, candidates, False) >= count
     for candidate in range(undecided, partition.walk.count):
         if partition.left_out_by[candidate] >= 0:
             candidates |= (<uint64_t>1) << candidate
-            count += 1
-    return most_left_out(partition, candidates, True) >= count
+            total += 1
+    return most_left_out(partition, candidates, True) >= total
 
 
 cdef bint find_reachable(Partition* partition, int size) noexcept nogil:

@@ -8,7 +8,7 @@ from alignup.core.wide.limits cimport MOST_DEMANDS, MOST_SOCKET_RULES, MOST_TOUC
 
 
 cdef struct SocketRule:
-    int wanted
+    int required                # so many of the sockets must be touched, no more
     int count
     const uint64_t* sockets
 
@@ -37,7 +37,7 @@ cdef struct Walk:
     bint bounded                # distances are bounded; else only summed up
     int64_t target              # sets that cost more are skipped
     int64_t beyond              # the least cost, or bound on it, that was over the target
-    bint found
+    bint is_found
     uint64_t best
     # Called with each set that meets everything; returns whether the walk is over.
     bint (*visit)(Walk* walk, uint64_t mask, int64_t cost) noexcept nogil

@@ -56,54 +56,54 @@ cdef int add_description(Walk* walk, const Description* description, int size) n
     if size and size != description.preferred_size and description.preferred_sockets >= 0:
         if walk.rule_count == MOST_SOCKET_RULES:
             return TOO_MANY
-        walk.rules[walk.rule_count].wanted = description.preferred_sockets
+        walk.rules[walk.rule_count].required = description.preferred_sockets
         walk.rules[walk.rule_count].count = description.socket_count
         walk.rules[walk.rule_count].sockets = description.sockets
         walk.rule_count += 1
     return OK
 
 
-cdef bint alike(const Walk* walk, int one, int other) noexcept nogil:
+cdef bint alike(const Walk* walk, int candidate, int twin) noexcept nogil:
     """Return whether exchanging two candidates in any set changes neither what it reaches nor what it costs."""
-    cdef uint64_t bit = (<uint64_t>1) << walk.nodes[one], twin = (<uint64_t>1) << walk.nodes[other]
+    cdef uint64_t bit = (<uint64_t>1) << walk.nodes[candidate], twin_bit = (<uint64_t>1) << walk.nodes[twin]
     cdef int index, item
     cdef uint64_t place
-    cdef int64_t single_one, single_other
+    cdef int64_t candidate_amount, twin_amount
     for index in range(walk.demand_count):
-        single_one = single_other = 0
+        candidate_amount = twin_amount = 0
         for item in range(walk.demands[index].count):
             place = walk.demands[index].places[item]
             if place == bit:
-                single_one += walk.demands[index].amounts[item]
-            elif place == twin:
-                single_other += walk.demands[index].amounts[item]
-            elif ((place & bit) != 0) != ((place & twin) != 0):
+                candidate_amount += walk.demands[index].amounts[item]
+            elif place == twin_bit:
+                twin_amount += walk.demands[index].amounts[item]
+            elif ((place & bit) != 0) != ((place & twin_bit) != 0):
                 return False
-        if single_one != single_other:
+        if candidate_amount != twin_amount:
             return False
     for index in range(walk.touching_count):
-        if ((walk.touching[index] & bit) != 0) != ((walk.touching[index] & twin) != 0):
+        if ((walk.touching[index] & bit) != 0) != ((walk.touching[index] & twin_bit) != 0):
             return False
     for index in range(walk.rule_count):
         for item in range(walk.rules[index].count):
             place = walk.rules[index].sockets[item]
-            if ((place & bit) != 0) != ((place & twin) != 0):
+            if ((place & bit) != 0) != ((place & twin_bit) != 0):
                 return False
-    return walk.distances == NULL or equally_far(walk, walk.nodes[one], walk.nodes[other])
+    return walk.distances == NULL or equally_far(walk, walk.nodes[candidate], walk.nodes[twin])
 
 
-cdef bint equally_far(const Walk* walk, int one, int other) noexcept nogil:
+cdef bint equally_far(const Walk* walk, int node, int twin) noexcept nogil:
     """Return whether two nodes have the same distances to and from all other candidates."""
     cdef const int64_t* distance = walk.distances
-    cdef int index, node
-    if distance[one * 64 + one] != distance[other * 64 + other]:
+    cdef int index, third
+    if distance[node * 64 + node] != distance[twin * 64 + twin]:
         return False
     for index in range(walk.count):
-        node = walk.nodes[index]
-        if node == one or node == other:
+        third = walk.nodes[index]
+        if third == node or third == twin:
             continue
-        if (distance[one * 64 + node] + distance[node * 64 + one]
-                != distance[other * 64 + node] + distance[node * 64 + other]):
+        if (distance[node * 64 + third] + distance[third * 64 + node]
+                != distance[twin * 64 + third] + distance[third * 64 + twin]):
             return False
     return True
 
@@ -152,39 +152,39 @@ cdef void weigh(Walk* walk, int demand) noexcept nogil:
 cdef void sum_largest(const int64_t* weights, int count, int64_t* tops) noexcept nogil:
     """Fill tops[j * (count + 1) + r] with the sum of the r largest of the first j weights (of all, when r > j)."""
     cdef int64_t ordered[64]
-    cdef int taken, index, place, width = count + 1
-    for taken in range(count + 1):
-        if taken:
-            place = taken - 1
-            while place > 0 and ordered[place - 1] < weights[taken - 1]:
+    cdef int considered, index, place, width = count + 1
+    for considered in range(count + 1):
+        if considered:
+            place = considered - 1
+            while place > 0 and ordered[place - 1] < weights[considered - 1]:
                 ordered[place] = ordered[place - 1]
                 place -= 1
-            ordered[place] = weights[taken - 1]
-        tops[taken * width] = 0
+            ordered[place] = weights[considered - 1]
+        tops[considered * width] = 0
         for index in range(count):
-            tops[taken * width + index + 1] = tops[taken * width + index] + (ordered[index] if index < taken else 0)
+            tops[considered * width + index + 1] = tops[considered * width + index] + (ordered[index] if index < considered else 0)
 
 
 cdef void rank_distances(Walk* walk) noexcept nogil:
     """Fill `nearest` with sums of the smallest distances from each candidate to others."""
     cdef int64_t ordered[64]
     cdef int64_t distance
-    cdef int one, other, count, place
-    for one in range(walk.count):
+    cdef int candidate, neighbour, count, place
+    for candidate in range(walk.count):
         count = 0
-        for other in range(walk.count):
-            if other == one:
+        for neighbour in range(walk.count):
+            if neighbour == candidate:
                 continue
-            distance = walk.distances[walk.nodes[one] * 64 + walk.nodes[other]]
+            distance = walk.distances[walk.nodes[candidate] * 64 + walk.nodes[neighbour]]
             place = count
             while place > 0 and ordered[place - 1] > distance:
                 ordered[place] = ordered[place - 1]
                 place -= 1
             ordered[place] = distance
             count += 1
-        walk.nearest[one][0] = 0
+        walk.nearest[candidate][0] = 0
         for place in range(count):
-            walk.nearest[one][place + 1] = walk.nearest[one][place] + ordered[place]
+            walk.nearest[candidate][place + 1] = walk.nearest[candidate][place] + ordered[place]
 
 
 cdef void finish(Walk* walk) noexcept nogil:
@@ -205,7 +205,7 @@ cdef bint satisfied(const Walk* walk, uint64_t mask) noexcept nogil:
         touched = 0
         for item in range(walk.rules[index].count):
             touched += (walk.rules[index].sockets[item] & mask) != 0
-        if touched != walk.rules[index].wanted:
+        if touched != walk.rules[index].required:
             return False
     return True
 
@@ -213,7 +213,7 @@ cdef bint satisfied(const Walk* walk, uint64_t mask) noexcept nogil:
 cdef int64_t count_vectors(const Walk* walk, int size) noexcept nogil:
     """Return how many vectors of counts by class have `size` nodes, `MOST_VECTORS` + 1 for more than that."""
     cdef int64_t ways[65]
-    cdef int64_t here
+    cdef int64_t sum
     cdef int candidate, members, taken, total
     memset(ways, 0, sizeof(ways))
     ways[0] = 1
@@ -222,10 +222,10 @@ cdef int64_t count_vectors(const Walk* walk, int size) noexcept nogil:
             continue
         members = class_size(walk, candidate)
         for total in range(size, 0, -1):
-            here = ways[total]
+            sum = ways[total]
             for taken in range(1, min(members, total) + 1):
-                here += ways[total - taken]
-            ways[total] = min(here, MOST_VECTORS + 1)
+                sum += ways[total - taken]
+            ways[total] = min(sum, MOST_VECTORS + 1)
     return ways[size]
 
 
@@ -302,12 +302,12 @@ cdef int64_t least_cost_by_node(
 
 cdef int64_t least_cost_by_tree(Walk* walk, int undecided, uint64_t chosen) noexcept nogil:
     """Return a lower bound on the same by the hierarchy of distances, see `alignup.core.wide.distance_bound`."""
-    cdef uint64_t taken = 0
+    cdef uint64_t chosen_candidates = 0
     cdef int candidate
     for candidate in range(undecided, walk.count):
-        taken |= ((chosen >> walk.nodes[candidate]) & 1) << candidate
+        chosen_candidates |= ((chosen >> walk.nodes[candidate]) & 1) << candidate
     walk.budget.steps -= BOUND_STEPS
-    return least_of(&walk.tree, taken, all_nodes(undecided), walk.size)
+    return least_of(&walk.tree, chosen_candidates, all_nodes(undecided), walk.size)
 
 
 cdef bint too_far(Walk* walk, int undecided, uint64_t chosen, int remaining, int64_t cost) noexcept nogil:
@@ -323,14 +323,14 @@ cdef bint too_far(Walk* walk, int undecided, uint64_t chosen, int remaining, int
 
 cdef bint stop(Walk* walk, uint64_t mask, int64_t _cost) noexcept nogil:
     """Take the first set."""
-    walk.found = True
+    walk.is_found = True
     walk.best = mask
     return True
 
 
 cdef bint improve(Walk* walk, uint64_t mask, int64_t cost) noexcept nogil:
     """Take each set that is nearer than the one before."""
-    walk.found = True
+    walk.is_found = True
     walk.best = mask
     walk.target = cost - 1
     return False
@@ -414,7 +414,7 @@ cdef bint descend(
 
 
 cdef void start(Walk* walk, int size) noexcept nogil:
-    walk.found = False
+    walk.is_found = False
     walk.best = 0
     walk.size = size
     walk.target = UNBOUNDED
@@ -428,7 +428,7 @@ cdef bint find_any(Walk* walk, int size) noexcept nogil:
     walk.distances = NULL
     descend(walk, walk.count, 0, 0, size, 0)
     walk.distances = distances
-    return walk.found
+    return walk.is_found
 
 
 cdef bint find_best(Walk* walk, int size, uint64_t base) noexcept nogil:
@@ -441,7 +441,7 @@ cdef bint find_best(Walk* walk, int size, uint64_t base) noexcept nogil:
         descend(walk, walk.count, base, 0, size - popcount(base), 0)
     else:
         find_nearest(walk, size)
-    return walk.found
+    return walk.is_found
 
 
 cdef void find_nearest(Walk* walk, int size) noexcept nogil:
@@ -473,8 +473,8 @@ cdef bint find_at_bound(Walk* walk, int size) noexcept nogil:
     for _attempt in range(MOST_TARGETS):
         walk.beyond = UNBOUNDED
         descend(walk, walk.count, 0, 0, size, 0)
-        if walk.found or walk.budget.steps <= 0:
-            return walk.found
+        if walk.is_found or walk.budget.steps <= 0:
+            return walk.is_found
         if walk.beyond == UNBOUNDED:
             return True
         walk.target = walk.beyond
