@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from alignup.claims.read import Resources
     from alignup.host.leases.local_machine import Site
-    from alignup.host.parts.part import Part
     from alignup.machine.device_inventory import Device
     from alignup.machine.machine import Machine
     from alignup.providers.devices.inventory import Preference

@@ -1,4 +1,4 @@
-"""Cuts a machine into equal, disjoint, aligned parts: CPUs, NUMA nodes, memory and devices for N ranks.
+"""Cuts a machine into equal, disjoint, aligned parts for N ranks: CPUs, memory and devices.
 
 The rule, in this order:
 
@@ -91,24 +91,19 @@ def split_machine(
         raise InputError.at("the split", "a number of whole CPUs for each part", cpus_per_part)
 
     machine = machine.disjoint()
-    wanted = {resource: count for resource, count in sorted((devices or {}).items()) if count}
-    there = {resource: (inventory or {}).get(resource, ()) for resource in wanted}
-    remaining = _Remaining(machine, wanted, there, preferred_sets or {}, same_l3=same_l3)
+    counts = {resource: count for resource, count in sorted((devices or {}).items()) if count}
+    offered = {resource: (inventory or {}).get(resource, ()) for resource in counts}
+    remaining = _Remaining(machine, counts, offered, preferred_sets or {}, same_l3=same_l3)
     share = remaining.share(parts, cpus_per_part)
-    _check_devices(parts, wanted, there)
-    drafts = (
-        remaining.laid_out(layout, parts, share) if layout else _drafts(remaining, parts, share)
-    )
-    cut = [draft.cpus for draft in drafts]
+    _check_devices(parts, counts, offered)
+    drafts = _drafts(remaining, parts, share, layout)
     if full_cores:
-        cores = (core.bits for node in machine.numa_nodes for core in node.cores)
-        torn = CPUSet.from_int(
-            union(core for core in cores if any(core & cpus not in {0, core} for cpus in cut))
-        )
-        if torn:
-            size = f" of {cpus_per_part} CPUs" if cpus_per_part else ""
+        split_cpus = _split_cores(machine, drafts)
+        if split_cpus:
+            each = f" of {cpus_per_part} CPUs" if cpus_per_part else ""
             raise InputError(
-                f"{parts} parts{size} are not whole cores: those of CPUs {torn} would be split"
+                f"{parts} parts{each} are not whole cores: those of CPUs {split_cpus} would be "
+                "split"
             )
 
     remaining.give_devices(drafts, pair)
@@ -121,12 +116,19 @@ def split_machine(
 
 
 def shared_cores(machine: Machine, parts: Iterable[int]) -> CPUSet:
-    """Return the CPUs of the cores that are in several of some parts, each the bit set of its CPUs."""
-    given = list(parts)
-    cores = (core.bits for node in machine.numa_nodes for core in node.cores)
-    return CPUSet.from_int(
-        union(core for core in cores if sum(bool(core & cpus) for cpus in given) > 1)
-    )
+    """Return the CPUs of the cores that are in several of some parts.
+
+    Each part is the bit set of its CPUs.
+    """
+    cpu_sets = list(parts)
+    shared = 0
+    for node in machine.numa_nodes:
+        for core in node.cores:
+            owners = sum(bool(core.bits & cpus) for cpus in cpu_sets)
+            if owners > 1:
+                shared |= core.bits
+
+    return CPUSet.from_int(shared)
 
 
 class _Share(Record):
@@ -150,41 +152,61 @@ class _Draft(Record, frozen=False):
 
 
 def _check_devices(
-    parts: int, wanted: Mapping[str, int], inventory: Mapping[str, Sequence[Device]]
+    parts: int, counts: Mapping[str, int], inventory: Mapping[str, Sequence[Device]]
 ) -> None:
     """Refuse more devices than there are.
 
     Raises:
         InputError: there are too few healthy ones.
     """
-    for resource, count in wanted.items():
+    for resource, count in counts.items():
         if count < 0:
             raise InputError.at(
                 "the split", f"a number of devices of {resource} for each part", count
             )
 
-        there = sum(device.healthy for device in inventory[resource])
-        if count * parts > there:
+        healthy = sum(device.healthy for device in inventory[resource])
+        if count * parts > healthy:
             raise InputError(
-                f"{parts} parts of {count} {resource} are too many for the {there} of the machine"
+                f"{parts} parts of {count} {resource} are too many for the {healthy} of the machine"
             )
 
 
+def _split_cores(machine: Machine, drafts: Sequence[_Draft]) -> CPUSet:
+    """Return the CPUs of the cores of which some part has a piece only."""
+    split_cores = 0
+    for node in machine.numa_nodes:
+        for core in node.cores:
+            if any(draft.cpus & core.bits not in {0, core.bits} for draft in drafts):
+                split_cores |= core.bits
+
+    return CPUSet.from_int(split_cores)
+
+
 def _dealt(cores: Sequence[int], count: int) -> set[int]:
-    """Return some of the cores: of each size in proportion, from the front; the larger ones where it is not even."""
+    """Return some of the cores: of each size in proportion, from the front.
+
+    Where that is not even, the sizes with the largest remainders have one more, larger cores first.
+    """
     by_size: dict[int, list[int]] = {}
     for core in cores:
         by_size.setdefault(core.bit_count(), []).append(core)
+
     sizes = sorted(by_size, reverse=True)
-    even = {size: len(by_size[size]) * count // len(cores) for size in sizes}
-    left = count - sum(even.values())
-    for size in sorted(sizes, key=lambda size: -(len(by_size[size]) * count % len(cores)))[:left]:
-        even[size] += 1
-    return {core for size in sizes for core in by_size[size][: even[size]]}
+    counts = {size: len(by_size[size]) * count // len(cores) for size in sizes}
+    remainders = {size: len(by_size[size]) * count % len(cores) for size in sizes}
+    missing = count - sum(counts.values())
+    for size in sorted(sizes, key=lambda size: -remainders[size])[:missing]:
+        counts[size] += 1
+
+    return {core for size in sizes for core in by_size[size][: counts[size]]}
 
 
 def _lowest(cpus: int, count: int) -> int:
-    """Return the lowest of some CPUs: first threads where these are numbered first; all for a count of 0."""
+    """Return the lowest of some CPUs: first threads where these are numbered first.
+
+    Return all for a count of 0.
+    """
     return bit_set(islice(bit_numbers(cpus), count or None))
 
 
@@ -194,14 +216,14 @@ class _Remaining:
     def __init__(
         self,
         machine: Machine,
-        wanted: Mapping[str, int],
+        counts: Mapping[str, int],
         inventory: Mapping[str, Sequence[Device]],
         preferred_sets: Mapping[str, Sequence[Sequence[str]]],
         *,
         same_l3: bool,
     ) -> None:
         self.machine = machine
-        self.wanted = wanted
+        self.counts = counts
         self.cores = [[core.bits for core in node.cores] for node in machine.numa_nodes]
         # The L3 cache of each CPU; None: caches do not matter.
         self.l3_of: dict[int, int | None] | None = None
@@ -214,36 +236,37 @@ class _Remaining:
             }
 
         self._preferred_sets = preferred_sets
-        self._places: dict[str, dict[str, int]] = {
-            resource: {
+        # By resource and id: the devices, the nodes of the free ones, and their order.
+        self._devices: dict[str, dict[str, Device]] = {}
+        self._places: dict[str, dict[str, int]] = {}
+        self._order: dict[str, dict[str, int]] = {}
+        for resource in counts:
+            devices = {device.id: device for device in inventory[resource]}
+            places = {
                 device.id: bit_set(map(machine.position, device.numa_nodes or ()))
                 for device in inventory[resource]
                 if device.healthy
             }
-            for resource in wanted
-        }
-        self._devices = {
-            resource: {device.id: device for device in inventory[resource]} for resource in wanted
-        }
-        self._order = {
-            resource: {identity: i for i, identity in enumerate(places)}
-            for resource, places in self._places.items()
-        }
+            self._devices[resource] = devices
+            self._places[resource] = places
+            self._order[resource] = {device_id: i for i, device_id in enumerate(places)}
 
     def local_parts(self) -> list[float]:
         """Return for how many parts the devices near to each node suffice."""
-        rooms = [float("inf")] * len(self.cores)
-        for resource, count in self.wanted.items():
-            places = self._places[resource].values()
-            anywhere = sum(not mask for mask in places)
-            for i in range(len(rooms)):
-                rooms[i] = min(
-                    rooms[i], (sum(mask >> i & 1 for mask in places) + anywhere) // count
-                )
-        return rooms
+        limits = [float("inf")] * len(self.cores)
+        for resource, count in self.counts.items():
+            masks = self._places[resource].values()
+            anywhere = sum(not mask for mask in masks)
+            for position, limit in enumerate(limits):
+                near = sum(mask >> position & 1 for mask in masks)
+                limits[position] = min(limit, (near + anywhere) // count)
+
+        return limits
 
     def share(self, parts: int, cpus_per_part: int) -> _Share:
-        """Return how much each part gets; cores that are too small for that, or not to be kept whole, are dealt with.
+        """Return how much each part gets.
+
+        Cores that are too small for that, or not to be kept whole, are dealt with.
 
         Raises:
             InputError: the machine has less.
@@ -251,60 +274,87 @@ class _Remaining:
         sizes = sorted((core.bit_count() for cores in self.cores for core in cores), reverse=True)
         total = sum(sizes)
         if parts * max(1, cpus_per_part) > total:
-            wish = (
-                f"{parts} parts of {max(1, cpus_per_part)} CPUs"
-                if cpus_per_part
-                else f"{parts} parts"
+            each = f" of {cpus_per_part} CPUs" if cpus_per_part else ""
+            raise InputError(
+                f"{parts} parts{each} are too many for the {total} CPUs of the machine"
             )
-            raise InputError(f"{wish} are too many for the {total} CPUs of the machine")
 
         if not cpus_per_part and parts <= len(sizes):
-            cores = len(sizes) // parts
-            groups = [len(group) for own in self.cores for group in self.groups(own)]
-            if self.l3_of is not None and parts >= len(groups):
-                while sum(group // cores for group in groups) < parts:
-                    cores -= 1
+            return _Share(self._cores_of_each(parts, len(sizes)), 0)
 
-            return _Share(cores, 0)
+        if cpus_per_part:
+            for size in sorted(set(sizes), reverse=True):
+                core_count = -(-cpus_per_part // size)
+                if core_count * parts <= sum(core_size >= size for core_size in sizes):
+                    self.cores = [
+                        [core for core in cores if core.bit_count() >= size] for cores in self.cores
+                    ]
+                    return _Share(core_count, cpus_per_part)
 
-        for size in sorted(set(sizes), reverse=True) if cpus_per_part else ():
-            cores = -(-cpus_per_part // size)
-            if cores * parts <= sum(one >= size for one in sizes):
-                self.cores = [
-                    [core for core in own if core.bit_count() >= size] for own in self.cores
-                ]
-                return _Share(cores, cpus_per_part)
-
-        cpus = cpus_per_part or total // parts
+        cpu_count = cpus_per_part or total // parts
         # one CPU each is of a core of its own for as long as there are any; several are neighbours
-        joined = (lambda own: [union(own)]) if cpus == 1 else list
-        self.cores = [
-            [1 << cpu for bits in joined(own) for cpu in bit_numbers(bits)] for own in self.cores
-        ]
-        return _Share(cpus, cpus_per_part)
+        by_number = cpu_count == 1
+        for position, cores in enumerate(self.cores):
+            blocks = [union(cores)] if by_number else cores
+            self.cores[position] = [1 << cpu for block in blocks for cpu in bit_numbers(block)]
+
+        return _Share(cpu_count, cpus_per_part)
+
+    def _cores_of_each(self, parts: int, total: int) -> int:
+        """Return how many whole cores each part gets.
+
+        There are fewer than could be where all parts shall fit into L3 caches.
+        """
+        count = total // parts
+        if self.l3_of is None:
+            return count
+
+        group_sizes = [len(group) for cores in self.cores for group in self.groups(cores)]
+        if parts >= len(group_sizes):
+            while sum(size // count for size in group_sizes) < parts:
+                count -= 1
+
+        return count
 
     def groups(self, cores: Sequence[int]) -> list[list[int]]:
-        """Return cores of a node by their L3 cache, in order; as one group where caches do not matter."""
+        """Return cores of a node by their L3 cache, in order.
+
+        They are one group where caches do not matter.
+        """
         groups: dict[int | None, list[int]] = {}
         for core in cores:
             cache = None if self.l3_of is None else self.l3_of[(core & -core).bit_length() - 1]
             groups.setdefault(cache, []).append(core)
+
         return list(groups.values())
 
+    def room(self, position: int, *, in_one_cache: bool) -> int:
+        """Return how many cores of a node one part could have, all or those of one L3 cache."""
+        cores = self.cores[position]
+        if not in_one_cache:
+            return len(cores)
+        return max(map(len, self.groups(cores)), default=0)
+
     def take(self, mask: int, share: _Share) -> _Draft:
-        """Take the cores of a part from its nodes, from as few L3 caches as can be where these matter."""
+        """Take the cores of a part from its nodes.
+
+        They are from as few L3 caches as can be where these matter.
+        """
         cpus = 0
         needed = share.cores
-        for i in bit_numbers(mask):
-            while needed and self.cores[i]:
-                # the smallest that has enough, or the largest
-                groups = self.groups(self.cores[i])
-                # now
-                group = min(groups, key=lambda one: (len(one) < needed, abs(len(one) - needed)))
-                taken = _dealt(group, min(needed, len(group)))
-                self.cores[i] = [core for core in self.cores[i] if core not in taken]
-                needed -= len(taken)
-                cpus |= union(taken)
+        for position in bit_numbers(mask):
+            while needed and self.cores[position]:
+                # the smallest that has enough now, or the largest
+                groups = self.groups(self.cores[position])
+                group = min(
+                    groups, key=lambda cores: (len(cores) < needed, abs(len(cores) - needed))
+                )
+                part_cores = _dealt(group, min(needed, len(group)))
+                self.cores[position] = [
+                    core for core in self.cores[position] if core not in part_cores
+                ]
+                needed -= len(part_cores)
+                cpus |= union(part_cores)
 
         return _Draft(mask, _lowest(cpus, share.cpus))
 
@@ -317,156 +367,194 @@ class _Remaining:
         if layout not in LAYOUTS:
             raise InputError.at("--layout", f"one of {', '.join(LAYOUTS)}", layout)
 
-        place_of = {
-            1 << cpu: {
-                "numa": node,
-                "socket": core.socket,
-                # the cache itself, which may be none of the uncore caches of a kubelet
-                "l3": core.socket if core.l3 is None else core.l3,
-                "core": 0,
-            }[layout]
-            for node, own in enumerate(self.machine.numa_nodes)
-            for core in own.cores
-            for cpu in core.cpus
-        }
+        place_of = self._places_of_cpus(layout)
         rooms: dict[int, list[int]] = {}
-        for bits in (bits for cores in self.cores for bits in cores):
-            rooms.setdefault(place_of[bits & -bits], []).append(bits)
+        for cores in self.cores:
+            for core in cores:
+                rooms.setdefault(place_of[core & -core], []).append(core)
 
         needed = share.cores
-        while (
-            needed > 1
-            and not share.cpus
-            and sum(len(room) // needed for room in rooms.values()) < parts
-        ):
-            needed -= 1
+        if not share.cpus:
+            while needed > 1 and sum(len(room) // needed for room in rooms.values()) < parts:
+                needed -= 1
 
         drafts = []
         queue = list(rooms.values())
         for _ in range(parts):
-            room = next((room for room in queue if len(room) >= needed), None)
-            if room is None:
+            index = next((i for i, room in enumerate(queue) if len(room) >= needed), None)
+            if index is None:
                 raise InputError(
                     f"the layout {layout} has no places for {counted(parts, 'part')} of {needed} "
                     "cores each"
                 )
 
-            cpus, room[:needed] = union(room[:needed]), []
-            # the places after it, then it and those before it
-            at = next(i for i, one in enumerate(queue) if one is room) + 1
-            queue = queue[at:] + queue[:at]
+            room = queue[index]
+            cpus = union(room[:needed])
+            del room[:needed]
+            # the places after it, then those before it, and it
+            queue = queue[index + 1 :] + queue[: index + 1]
             mask = overlapping(self.machine.node_cpus, cpus)
             drafts.append(_Draft(mask, _lowest(cpus, share.cpus)))
 
         return drafts
 
+    def _places_of_cpus(self, layout: str) -> dict[int, int]:
+        """Return the place of a layout that each CPU is in, by the CPU's bit."""
+        places: dict[int, int] = {}
+        for position, node in enumerate(self.machine.numa_nodes):
+            for core in node.cores:
+                place = {
+                    "numa": position,
+                    "socket": core.socket,
+                    # the cache itself, which may be none of the uncore caches of a kubelet
+                    "l3": core.socket if core.l3 is None else core.l3,
+                    "core": 0,
+                }[layout]
+                for cpu in core.cpus:
+                    places[1 << cpu] = place
+
+        return places
+
     def give_devices(self, drafts: Sequence[_Draft], pair: Iterable[str | Sequence[str]]) -> None:
-        """Give all parts their devices; pairs of parts on the same nodes are chosen at once, nearest in sum.
+        """Give all parts their devices.
+
+        Pairs of parts on the same nodes are chosen at once, nearest in sum.
 
         Raises:
             InputError: pairs have to be on one PCIe root, and cannot be.
         """
         if pair:
-            from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415  # startup counts
+            # startup counts
+            from alignup.providers.devices.pairs import Pairing, read_pairs  # noqa: PLC0415
 
             pairing = Pairing(self.machine, read_pairs(pair, "--pair"))
             for mask in dict.fromkeys(draft.mask for draft in drafts):
                 self._give_pairs(mask, [draft for draft in drafts if draft.mask == mask], pairing)
 
         for draft in drafts:
-            given = draft.devices
-            draft.devices = {
-                name: given[name] if name in given else self._take_devices(draft.mask, name)
-                for name in self.wanted
-            }
+            paired = draft.devices
+            draft.devices = {}
+            for resource in self.counts:
+                if resource in paired:
+                    draft.devices[resource] = paired[resource]
+                else:
+                    draft.devices[resource] = self._take_devices(draft.mask, resource)
 
     def _give_pairs(self, mask: int, group: Sequence[_Draft], pairing: Pairing) -> None:
         """Give some parts on the same nodes their devices of resources that belong together."""
-        owner: dict[str, dict[str, int]] = {}
+        # By resource and device id, the position of the part in the group.
+        owners: dict[str, dict[str, int]] = {}
         for pair in pairing.pairs:
             names = (pair.first, pair.second)
-            if not self.wanted.keys() >= set(names):
+            if not self.counts.keys() >= set(names):
                 continue
+
             first, second = (
-                self._choice(name, mask, len(group), owner.get(name)) for name in names
+                self._choice(name, mask, len(group), owners.get(name)) for name in names
             )
             try:
-                joined, *alone = pairing.joined(pair, first, second)
+                joined, *unpaired = pairing.joined(pair, first, second)
             except AllocationError as error:
                 raise InputError(str(error)) from None
 
-            each = min(self.wanted[name] for name in names)
-            one, other = (owner.setdefault(name, {}) for name in names)
-            for number, (here, there) in enumerate(joined):
-                part = one.get(here.id, other.get(there.id, number // each))
-                one[here.id] = other[there.id] = part
+            each = min(self.counts[name] for name in names)
+            first_owners = owners.setdefault(pair.first, {})
+            second_owners = owners.setdefault(pair.second, {})
+            for number, (first_device, second_device) in enumerate(joined):
+                owner = second_owners.get(second_device.id, number // each)
+                owner = first_owners.get(first_device.id, owner)
+                first_owners[first_device.id] = owner
+                second_owners[second_device.id] = owner
 
-            for name, left in zip(names, alone, strict=True):
-                for number, device in enumerate(left):
-                    owner[name].setdefault(device.id, number // (self.wanted[name] - each))
+            for name, devices in zip(names, unpaired, strict=True):
+                for number, device in enumerate(devices):
+                    owner = number // (self.counts[name] - each)
+                    owners[name].setdefault(device.id, owner)
 
-        for name, owners in owner.items():
-            for rank, draft in enumerate(group):
+        for name, owner_of in owners.items():
+            for position, draft in enumerate(group):
                 draft.devices[name] = tuple(
-                    one for one in self._order[name] if owners.get(one) == rank
+                    device_id
+                    for device_id in self._order[name]
+                    if owner_of.get(device_id) == position
                 )
 
-            for identity in owners:
-                del self._places[name][identity]
+            for device_id in owner_of:
+                del self._places[name][device_id]
 
     def _choice(
         self, resource: str, mask: int, parts: int, owned: Mapping[str, int] | None
     ) -> Choice:
-        """Return the devices for some parts on nodes: those that must be taken, and those that may complete them."""
+        """Return the devices for some parts on nodes.
+
+        They are those that must be taken, and those that may complete them.
+        """
         from alignup.providers.devices.pairs import Choice  # noqa: PLC0415  # startup counts
 
-        known, wanted = self._devices[resource], self.wanted[resource] * parts
+        device_of = self._devices[resource]
+        needed = self.counts[resource] * parts
         if owned:
-            return Choice([known[identity] for identity in owned], (), wanted)
+            return Choice([device_of[device_id] for device_id in owned], (), needed)
 
         forced: list[Device] = []
-        for near in self._ranked(resource, mask):
-            devices = [known[identity] for identity in near]
-            if len(forced) + len(near) > wanted:
-                return Choice(forced, devices, wanted)
-            forced += devices
+        for near_ids in self._ranked(resource, mask):
+            near_devices = [device_of[device_id] for device_id in near_ids]
+            if len(forced) + len(near_devices) > needed:
+                return Choice(forced, near_devices, needed)
+            forced += near_devices
 
-        return Choice(forced, (), wanted)
+        return Choice(forced, (), needed)
 
     def _take_devices(self, mask: int, resource: str) -> tuple[str, ...]:
-        """Take a part's devices of a resource: the closest first, and of these, sets that belong together."""
-        chosen: list[str] = []
-        for near in self._ranked(resource, mask):
-            chosen = self._add(resource, chosen, near, self.wanted[resource])
-        for identity in chosen:
-            del self._places[resource][identity]
-        return tuple(sorted(chosen, key=self._order[resource].__getitem__))
+        """Take a part's devices of a resource.
+
+        They are the closest first, and of these, sets that belong together.
+        """
+        chosen_ids: list[str] = []
+        for near_ids in self._ranked(resource, mask):
+            chosen_ids = self._add(resource, chosen_ids, near_ids, self.counts[resource])
+
+        for device_id in chosen_ids:
+            del self._places[resource][device_id]
+
+        return tuple(sorted(chosen_ids, key=self._order[resource].__getitem__))
 
     def _add(self, resource: str, chosen: list[str], near: list[str], count: int) -> list[str]:
         """Return `chosen` and as many of `near` as fit."""
         if len(chosen) + len(near) <= count:
             return chosen + near
-        from alignup.providers.devices.inventory import PreferredSets  # noqa: PLC0415  # startup counts
+
+        # startup counts
+        from alignup.providers.devices.inventory import PreferredSets  # noqa: PLC0415
 
         sets = PreferredSets(self._preferred_sets.get(resource, ()))
         together = set(sets.preferred_allocation(near, [], count - len(chosen)))
-        joined = [ids for ids in sets.sets if ids <= together]
+        whole_sets = [ids for ids in sets.sets if ids <= together]
         # PreferredSets fills up in alphabetical order; here the other devices follow the order of
         # the inventory
-        first = [identity for identity in near if any(identity in ids for ids in joined)]
-        return (chosen + first + [identity for identity in near if identity not in first])[:count]
+        first = [device_id for device_id in near if any(device_id in ids for ids in whole_sets)]
+        others = [device_id for device_id in near if device_id not in first]
+        return (chosen + first + others)[:count]
 
     def _ranked(self, resource: str, mask: int) -> list[list[str]]:
-        """Return the ids of a resource's devices that no part has, those as far from some nodes together."""
-        ranked: dict[int, list[str]] = {}
-        for identity, place in self._places[resource].items():
-            ranked.setdefault(self._distance(mask, place), []).append(identity)
-        return [near for _, near in sorted(ranked.items())]
+        """Return the ids of a resource's devices that no part has.
+
+        Those as far from some nodes are together, the nearest first.
+        """
+        by_distance: dict[int, list[str]] = {}
+        for device_id, place in self._places[resource].items():
+            by_distance.setdefault(self._distance(mask, place), []).append(device_id)
+
+        return [by_distance[length] for length in sorted(by_distance)]
 
     def _distance(self, mask: int, place: int) -> int:
-        """Return how far a device is from the nodes of a part; one without a place comes after those on them."""
+        """Return how far a device is from the nodes of a part.
+
+        A device without a place comes after those on the nodes.
+        """
         if not place:
             return _SAME_NODE + 1
+
         return min(
             distance(self.machine, i, j) for i in bit_numbers(mask) for j in bit_numbers(place)
         )
@@ -474,32 +562,45 @@ class _Remaining:
     def inventory_order(self, devices: Mapping[str, tuple[str, ...]]) -> tuple[int, ...]:
         """Return the positions of a part's devices, by resource."""
         return tuple(
-            self._order[resource][identity] for resource, ids in devices.items() for identity in ids
+            self._order[resource][device_id]
+            for resource, ids in devices.items()
+            for device_id in ids
         )
 
 
-def _drafts(remaining: _Remaining, parts: int, share: _Share) -> list[_Draft]:
-    """Take all parts: first those that fit into one node with devices, then without, then the others."""
-    whole = list(map(len, remaining.cores))
+def _drafts(remaining: _Remaining, parts: int, share: _Share, layout: str) -> list[_Draft]:
+    """Take all parts.
+
+    Without a layout, first those that fit into one node with devices, then those that do without,
+    then the others.
+    """
+    if layout:
+        return remaining.laid_out(layout, parts, share)
+
+    core_counts = list(map(len, remaining.cores))
+
+    def share_left(position: int) -> tuple[float, int]:
+        return len(remaining.cores[position]) / core_counts[position], -position
+
     drafts: list[_Draft] = []
-    for rooms in (remaining.local_parts(), [float("inf")] * len(whole)):
-        left = [
-            limit - sum(draft.mask == 1 << i for draft in drafts) for i, limit in enumerate(rooms)
+    for limits in (remaining.local_parts(), [float("inf")] * len(core_counts)):
+        open_parts = [
+            limit - sum(draft.mask == 1 << position for draft in drafts)
+            for position, limit in enumerate(limits)
         ]
-        for within_one in (True, False) if remaining.l3_of else (False,):
+        for in_one_cache in (True, False) if remaining.l3_of else (False,):
             while len(drafts) < parts:
                 fits = [
-                    i
-                    for i, cores in enumerate(remaining.cores)
-                    if left[i] >= 1
-                    and max(map(len, remaining.groups(cores) if within_one else [cores]), default=0)
-                    >= share.cores
+                    position
+                    for position, limit in enumerate(open_parts)
+                    if limit >= 1
+                    and remaining.room(position, in_one_cache=in_one_cache) >= share.cores
                 ]
                 if not fits:
                     break
-                # the node of which the largest share is left
-                best = max(fits, key=lambda i: (len(remaining.cores[i]) / whole[i], -i))
-                left[best] -= 1
+
+                best = max(fits, key=share_left)
+                open_parts[best] -= 1
                 drafts.append(remaining.take(1 << best, share))
 
     while len(drafts) < parts:
@@ -510,40 +611,52 @@ def _drafts(remaining: _Remaining, parts: int, share: _Share) -> list[_Draft]:
 
 
 def _closest(machine: Machine, room: Sequence[int], needed: int) -> int:
-    """Return the fewest nodes that have as many cores left; of these, those closest to one of them."""
+    """Return the fewest nodes that have as many cores left.
+
+    Of several such sets, it is the one whose nodes are closest to one of them.
+    """
     everywhere = range(len(room))
     size = next(
         size for size in range(1, len(room) + 1) if _largest(room, everywhere, size) >= needed
     )
     best: tuple[int, int] | None = None
     for seed, cores in enumerate(room):
-        mask, have, length = 1 << seed, cores, 0
-        while cores and have < needed:
+        mask = 1 << seed
+        core_count = cores
+        length = 0
+        while cores and core_count < needed:
             open_nodes = size - mask.bit_count()
-            others = [i for i in everywhere if room[i] and not mask >> i & 1]
-            # a node is of use if, with it, the nodes that may still follow can hold the rest
-            useful = [
-                i
-                for i in others
-                if have + room[i] + _largest(room, [k for k in others if k != i], open_nodes - 1)
-                >= needed
+            candidates = [
+                position for position in everywhere if room[position] and not mask >> position & 1
             ]
+            # a node is of use if, with it, the nodes that may still follow can hold the rest
+            useful = []
+            for position in candidates:
+                followers = [candidate for candidate in candidates if candidate != position]
+                most = core_count + room[position] + _largest(room, followers, open_nodes - 1)
+                if most >= needed:
+                    useful.append(position)
+
             if open_nodes < 1 or not useful:
                 break
-            chosen = min((distance(machine, seed, i), -room[i], i) for i in useful)
-            mask |= 1 << chosen[2]
-            have += room[chosen[2]]
-            length += chosen[0]
 
-        if have >= needed and (best is None or (length, mask) < best):
+            step, _, nearest = min(
+                (distance(machine, seed, position), -room[position], position)
+                for position in useful
+            )
+            mask |= 1 << nearest
+            core_count += room[nearest]
+            length += step
+
+        if core_count >= needed and (best is None or (length, mask) < best):
             best = (length, mask)
 
     return best[1] if best else 0
 
 
-def _largest(room: Sequence[int], nodes: Iterable[int], count: int) -> int:
+def _largest(room: Sequence[int], positions: Iterable[int], count: int) -> int:
     """Return how many cores the `count` roomiest of some nodes have left."""
-    return sum(sorted((room[i] for i in nodes), reverse=True)[:count])
+    return sum(sorted((room[position] for position in positions), reverse=True)[:count])
 
 
 def parts_with(
@@ -557,14 +670,10 @@ def parts_with(
         memory: which nodes' memory is shared out.
     """
     shares = memory_shares(machine, [cpus for cpus, _ in parts], memory)
-    return tuple(
-        Part(
-            rank,
-            CPUSet.from_int(cpus),
-            ids_of(overlapping(machine.node_cpus, cpus), machine.numa_node_ids),
-            share,
-            devices,
-            len(parts),
-        )
-        for rank, ((cpus, devices), share) in enumerate(zip(parts, shares, strict=True))
-    )
+    records = []
+    for rank, (cpus, devices) in enumerate(parts):
+        numa_nodes = ids_of(overlapping(machine.node_cpus, cpus), machine.numa_node_ids)
+        cpu_set = CPUSet.from_int(cpus)
+        records.append(Part(rank, cpu_set, numa_nodes, shares[rank], devices, len(parts)))
+
+    return tuple(records)

@@ -1,7 +1,7 @@
-"""The record of a part of a machine, how a process takes its place on it, and what variables tell the process.
+"""The record of a part of a machine, and how a process takes its place on it.
 
-The variables are those of leases too: what there is, for the process itself and for the runtimes of
-its GPUs.
+The variables that tell a process of its part are those of leases too: what there is, for the
+process itself and for the runtimes of its GPUs.
 """
 
 from __future__ import annotations
@@ -53,18 +53,24 @@ class Part(Record):
     visible: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that tell a child what the part is, as `alignup split --env` prints them."""
-        memory = sum(size for _, size in self.memory)
-        own = variables(
-            cpus=self.cpus, numa_nodes=self.numa_nodes, memory=memory, devices=self.devices
+        """Return the environment variables that tell a child what the part is.
+
+        They are those that `alignup split --env` prints.
+        """
+        amounts = variables(
+            cpus=self.cpus,
+            numa_nodes=self.numa_nodes,
+            memory=sum(size for _, size in self.memory),
+            devices=self.devices,
         )
-        return {"ALIGNUP_PART": f"{self.rank}/{self.parts}", **own, **self.visible}
+        return {"ALIGNUP_PART": f"{self.rank}/{self.parts}", **amounts, **self.visible}
 
     def bind(self, memory: str = "preferred", *, threads: bool = True) -> None:
-        """Bind this process to the CPUs of the part, and the memory of the calling thread to its NUMA nodes.
+        """Bind this process to the CPUs of the part.
 
-        Threads and processes that are started from then on inherit both. The kernel lets no thread
-        set the memory policy of another, and leaves memory where it is.
+        The memory of the calling thread is bound to its NUMA nodes. Threads and processes that are
+        started from then on inherit both. The kernel lets no thread set the memory policy of
+        another, and leaves memory where it is.
 
         Args:
             memory: `preferred`: from these nodes first; `bind`: from these only; `interleave`: from
@@ -76,12 +82,21 @@ class Part(Record):
             AllocationError: the kernel does not let the process use these CPUs.
             InputError: there is no such memory policy.
         """
-        from alignup.host.processes.binding import bind_cpus, bind_threads, set_memory  # noqa: PLC0415  # startup counts
+        # startup counts
+        from alignup.host.processes.binding import (  # noqa: PLC0415
+            bind_cpus,
+            bind_threads,
+            set_memory,
+        )
 
         if memory not in MEMORY_MODES:
             raise InputError.at("memory", f"one of {', '.join(MEMORY_MODES)}", memory)
 
-        (bind_threads if threads else bind_cpus)(self.cpus)
+        if threads:
+            bind_threads(self.cpus)
+        else:
+            bind_cpus(self.cpus)
+
         nodes = [node for node, _ in self.memory]
         if memory == "bind":
             self._check_room(nodes)
@@ -94,32 +109,40 @@ class Part(Record):
             warn(f"{trouble}; going on with CPUs {self.cpus}")
 
     def _check_room(self, nodes: list[int]) -> None:
-        """Warn if the nodes have less memory left than the part's share: a process that is bound to them is killed."""
-        left = 0
+        """Warn if the nodes have less memory left than the part's share.
+
+        A process that is bound to them would be killed.
+        """
+        free = 0
         for node in nodes:
             try:
-                with open(f"/sys/devices/system/node/node{node}/meminfo", encoding="ascii") as file:  # noqa: PTH123  # startup counts
-                    words = [line.split() for line in file]
+                path = f"/sys/devices/system/node/node{node}/meminfo"
+                with open(path, encoding="ascii") as file:  # noqa: PTH123  # startup counts
+                    lines = [line.split() for line in file]
             except OSError:
                 return
 
-            left += sum(
-                int(found[3]) << 10 for found in words if found[2].rstrip(":") in _RECLAIMABLE
-            )
+            for fields in lines:
+                if fields[2].rstrip(":") in _RECLAIMABLE:
+                    free += int(fields[3]) << 10
 
         share = sum(size for _, size in self.memory)
-        if left < share:
+        if free < share:
             warn(
-                f"NUMA nodes {CPUSet(nodes)} have {left >> 20} MiB left of the {share >> 20} MiB "
+                f"NUMA nodes {CPUSet(nodes)} have {free >> 20} MiB left of the {share >> 20} MiB "
                 "of this part: whoever "
                 "needs more is killed; with memory='preferred' it would come from other nodes"
             )
 
 
 def _is_all_memory(nodes: Iterable[int]) -> bool:
-    """Return whether no other NUMA node of this machine has memory; False if the kernel does not say."""
+    """Return whether no other NUMA node of this machine has memory.
+
+    Return False if the kernel does not say.
+    """
+    path = "/sys/devices/system/node/has_memory"
     try:
-        with open("/sys/devices/system/node/has_memory", encoding="ascii") as file:  # noqa: PTH123  # startup counts
+        with open(path, encoding="ascii") as file:  # noqa: PTH123  # startup counts
             return CPUSet.parse(file.read()) <= CPUSet(nodes)
     except OSError:
         return False
@@ -137,7 +160,9 @@ def device_variable(resource: str) -> str:
 def variables(
     *, cpus: CPUSet, numa_nodes: Iterable[int], memory: int, devices: Mapping[str, Sequence[str]]
 ) -> dict[str, str]:
-    """Return the variables for some CPUs, NUMA nodes, memory and devices; none for what there is nothing of.
+    """Return the variables for some CPUs, NUMA nodes, memory and devices.
+
+    There is none for what there is nothing of.
 
     Args:
         cpus: the CPUs.
@@ -145,13 +170,16 @@ def variables(
         memory: bytes that were asked for.
         devices: ids by resource.
     """
-    found = {
+    amounts = {
         "ALIGNUP_CPUS": str(cpus),
         "ALIGNUP_NUMA_NODES": ",".join(map(str, numa_nodes)),
         "ALIGNUP_MEMORY": str(memory or ""),
     }
-    named = {device_variable(resource): ",".join(ids) for resource, ids in sorted(devices.items())}
-    return {**{name: value for name, value in found.items() if value}, **named}
+    environment = {name: value for name, value in amounts.items() if value}
+    for resource, ids in sorted(devices.items()):
+        environment[device_variable(resource)] = ",".join(ids)
+
+    return environment
 
 
 def visible_variables(
@@ -159,11 +187,11 @@ def visible_variables(
     inventory: Mapping[str, Sequence[Device]],
     machine: Machine,
 ) -> dict[str, str]:
-    """Return the variables that make CUDA or ROCm see some GPUs only; none where there is no GPU among the devices.
+    """Return the variables that make CUDA or ROCm see some GPUs only.
 
-    Both take UUIDs, and numbers: of PCI addresses, the position among the machine's GPUs of that
-    vendor in the order of the bus; of names that mean nothing to them, the position in the
-    inventory.
+    There are none where there is no GPU among the devices. Both take UUIDs, and numbers: of PCI
+    addresses, the position among the machine's GPUs of that vendor in the order of the bus; of
+    names that mean nothing to them, the position in the inventory.
 
     Args:
         devices: ids by resource.
@@ -173,75 +201,97 @@ def visible_variables(
     Raises:
         InputError: there is a GPU that has no number, such as a PCI address of no GPU.
     """
-    found: dict[str, str] = {}
+    environment: dict[str, str] = {}
     for resource, variable in VISIBLE.items():
         ids = devices.get(resource, ())
         if not ids:
             continue
-        if all(identity.startswith(_UUID_PREFIXES) for identity in ids):
-            found[variable] = ",".join(ids)
+
+        if all(device_id.startswith(_UUID_PREFIXES) for device_id in ids):
+            environment[variable] = ",".join(ids)
             continue
 
-        order, wanted = [device.id for device in inventory.get(resource, ())], list(ids)
-        addresses = [
-            matched for matched in (re.fullmatch(_PCI_ADDRESS, one) for one in ids) if matched
-        ]
-        if len(addresses) == len(ids):
-            from alignup.machine.pci_devices import devices_from_pci, usual_selectors  # noqa: PLC0415  # startup counts
-
-            # NVIDIA's tools write the domain in eight digits and capitals, sysfs does not
-            wanted = [
-                f"{int(matched['domain'], 16):04x}:{matched['slot'].lower()}"
-                for matched in addresses
-            ]
-            there = devices_from_pci(machine, usual_selectors(machine, resource))
-            order = [device.id for device in there.get(resource, ())]
-
-        for identity, name in zip(ids, wanted, strict=True):
-            if name not in order:  # left out, it would be held and never seen
-                raise InputError.at(
-                    f"the devices of {resource}",
-                    f"a GPU that {variable.partition('_')[0]} can number",
-                    identity,
-                )
-
+        numbers = _gpu_numbers(resource, ids, inventory, machine)
         if variable == "CUDA_VISIBLE_DEVICES":
-            found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        found[variable] = ",".join(map(str, sorted(map(order.index, wanted))))
+            environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        environment[variable] = ",".join(map(str, sorted(numbers)))
 
-    return found
+    return environment
+
+
+def _gpu_numbers(
+    resource: str,
+    ids: Sequence[str],
+    inventory: Mapping[str, Sequence[Device]],
+    machine: Machine,
+) -> list[int]:
+    """Return the numbers by which a runtime knows some GPUs.
+
+    Raises:
+        InputError: one of them has none.
+    """
+    names = list(ids)
+    order = [device.id for device in inventory.get(resource, ())]
+    addresses = [address for device_id in ids if (address := re.fullmatch(_PCI_ADDRESS, device_id))]
+    if len(addresses) == len(ids):
+        # startup counts
+        from alignup.machine.pci_devices import (  # noqa: PLC0415
+            devices_from_pci,
+            usual_selectors,
+        )
+
+        # NVIDIA's tools write the domain in eight digits and capitals, sysfs does not
+        names = [
+            f"{int(address['domain'], 16):04x}:{address['slot'].lower()}" for address in addresses
+        ]
+        gpus = devices_from_pci(machine, usual_selectors(machine, resource))
+        order = [device.id for device in gpus.get(resource, ())]
+
+    for device_id, name in zip(ids, names, strict=True):
+        if name not in order:  # left out, it would be held and never seen
+            runtime, _, _ = VISIBLE[resource].partition("_")
+            raise InputError.at(
+                f"the devices of {resource}", f"a GPU that {runtime} can number", device_id
+            )
+
+    return [order.index(name) for name in names]
 
 
 def seen_devices(
     devices: Mapping[str, Sequence[Device]], environment: Mapping[str, str]
 ) -> dict[str, tuple[Device, ...]]:
-    """Return those devices that the variables of CUDA and ROCm let a process see, in the order in which it sees them.
+    """Return those devices that the variables of CUDA and ROCm let a process see.
 
-    As the runtimes do, this ignores what follows a number or UUID of no device. UUIDs may be cut
-    short.
+    They are in the order in which it sees them. As the runtimes do, this ignores what follows a
+    number or UUID of no device. UUIDs may be cut short.
 
     Args:
         devices: by resource, in the order of the bus.
         environment: of the process.
     """
-    found = {resource: tuple(listed) for resource, listed in devices.items()}
+    visible = {resource: tuple(gpus) for resource, gpus in devices.items()}
     for resource, variable in VISIBLE.items():
-        if resource not in found or variable not in environment:
+        if resource in visible and variable in environment:
+            visible[resource] = _named_devices(visible[resource], environment[variable])
+
+    return visible
+
+
+def _named_devices(devices: Sequence[Device], names: str) -> tuple[Device, ...]:
+    """Return the devices that a list of numbers and UUIDs names, up to the first of none."""
+    visible: list[Device] = []
+    for name in names.replace(" ", "").split(","):
+        if name.isascii() and name.isdigit() and int(name) < len(devices):
+            visible.append(devices[int(name)])
             continue
-        seen: list[Device] = []
-        for word in environment[variable].replace(" ", "").split(","):
-            if word.isascii() and word.isdigit() and int(word) < len(found[resource]):
-                seen.append(found[resource][int(word)])
-            else:
-                named = [
-                    one
-                    for one in found[resource]
-                    if word.startswith(_UUID_PREFIXES) and one.id.startswith(word)
-                ]
-                if len(named) != 1:
-                    break
-                seen += named
 
-        found[resource] = tuple(seen)
+        named = [
+            device
+            for device in devices
+            if name.startswith(_UUID_PREFIXES) and device.id.startswith(name)
+        ]
+        if len(named) != 1:
+            break
+        visible += named
 
-    return found
+    return tuple(visible)

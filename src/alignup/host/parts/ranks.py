@@ -1,7 +1,7 @@
-"""One call for every rank, `bind`: which part of this machine it has, and the binding to it; `split` shows all parts.
+"""One call for every rank, `bind`: which part of this machine it has, and the binding to it.
 
-No rank talks to another: each computes the whole division, of what all of them may use, and takes
-its own part.
+`split` shows all parts. No rank talks to another: each computes the whole division, of what all of
+them may use, and takes its own part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def split(
     layout: str | None = None,
     full_cores: bool = False,
 ) -> list[Part]:
-    """Return equal, disjoint, aligned parts of a machine, by rank; `alignup.host.parts.cut` has the rule.
+    """Return equal, disjoint, aligned parts of a machine, by rank.
+
+    `alignup.host.parts.cut` has the rule.
 
     >>> from alignup import split
     >>> [str(part.cpus) for part in split("align-up-article", 2)]
@@ -61,18 +63,20 @@ def split(
             is no such machine.
     """
     loaded = _load(machine, devices or {}, inventory)
-    sets = loaded.preferred_sets if preferred_sets is None and inventory is None else preferred_sets
-    made = split_machine(
+    if preferred_sets is None and inventory is None:
+        preferred_sets = loaded.preferred_sets
+
+    cut = split_machine(
         loaded.machine,
         parts,
         cpus_per_part=cpus_per_part,
         devices=devices,
         inventory=loaded.devices,
-        preferred_sets=sets,
+        preferred_sets=preferred_sets,
         layout=layout or "",
         full_cores=full_cores,
     )
-    return [_with_variables(part, loaded) for part in made]
+    return [_with_variables(part, loaded) for part in cut]
 
 
 def bind(
@@ -118,8 +122,10 @@ def bind(
     if part is None and of is None:
         from alignup.host.launchers import local_rank  # noqa: PLC0415  # startup counts
 
-        found = local_rank(os.environ)
-        part, of, bound = found.rank, found.ranks, found.binding()
+        local = local_rank(os.environ)
+        part = local.rank
+        of = local.ranks
+        bound = local.binding()
 
     if part is None or of is None or not 0 <= part < of:
         raise InputError.at(
@@ -129,76 +135,74 @@ def bind(
     if memory not in MEMORY_MODES:
         raise InputError.at("memory", f"one of {', '.join(MEMORY_MODES)}", memory)
 
-    wanted = {resource: count for resource, count in (devices or {}).items() if count}
-    loaded = _load(_HERE, wanted, None)
+    counts = {resource: count for resource, count in (devices or {}).items() if count}
+    loaded = _load(_HERE, counts, None)
     rules: dict[str, Any] = {
         "cpus_per_part": cpus or 0,
         "layout": layout or "",
         "full_cores": full_cores,
     }
     try:
-        mine = _part_of(loaded, part, of, wanted, rules)
+        own_part = _part_of(loaded, part, of, counts, rules)
     except InputError as error:
         raise InputError(f"{error}; {bound}" if bound else str(error)) from None
 
     if bound:
         warn(bound)
 
-    mine = _with_variables(mine, loaded)
-    mine.bind(memory, threads=threads)
-    return mine
+    own_part = _with_variables(own_part, loaded)
+    own_part.bind(memory, threads=threads)
+    return own_part
 
 
 def _part_of(
-    loaded: LoadedMachine, rank: int, of: int, wanted: Mapping[str, int], rules: Mapping[str, Any]
+    loaded: LoadedMachine, rank: int, of: int, counts: Mapping[str, int], rules: Mapping[str, Any]
 ) -> Part:
     """Return a part of a machine with the devices that the rank sees.
 
     Raises:
         InputError: the machine has too little.
     """
-    known: Mapping[str, Sequence[Device]] = loaded.devices
-    own: dict[str, tuple[str, ...]] = {}
-    if wanted:
-        seen = seen_devices(known, os.environ)
-        own = {
-            resource: tuple(device.id for device in seen[resource])
-            for resource, count in wanted.items()
-            if of > 1 and len(seen.get(resource, ())) == count < len(known[resource])
-        }
-        known = {**seen, **{resource: known[resource] for resource in own}}
+    inventory: dict[str, Sequence[Device]] = dict(loaded.devices)
+    # What the launcher gave this rank only.
+    own_ids: dict[str, tuple[str, ...]] = {}
+    if counts:
+        visible = seen_devices(inventory, os.environ)
+        for resource, count in counts.items():
+            devices = visible.get(resource, ())
+            if of > 1 and len(devices) == count < len(inventory[resource]):
+                own_ids[resource] = tuple(device.id for device in devices)
+            elif resource in visible:
+                inventory[resource] = devices
 
-    shared = {"inventory": known, "preferred_sets": loaded.preferred_sets, **rules}
-    if not own:
-        return split_machine(loaded.machine, of, devices=wanted, **shared)[rank]
+    shared = {"inventory": inventory, "preferred_sets": loaded.preferred_sets, **rules}
+    if not own_ids:
+        return split_machine(loaded.machine, of, devices=counts, **shared)[rank]
 
     # one place for each set of devices that the machine has, of which the launcher gave this rank
     # one
-    places = min(len(known[resource]) // wanted[resource] for resource in own)
-    cut = split_machine(
-        loaded.machine, max(places, of), devices=wanted if places >= of else {}, **shared
-    )
-    mine = next(
-        (
-            one
-            for one in cut
-            if all({*one.devices.get(name, ())} == {*ids} for name, ids in own.items())
-        ),
-        None,
-    )
-    if mine is None:
+    places = min(len(inventory[resource]) // counts[resource] for resource in own_ids)
+    shared["devices"] = counts if places >= of else {}
+    parts = split_machine(loaded.machine, max(places, of), **shared)
+    own_part = next((part for part in parts if _has_devices(part, own_ids)), None)
+    if own_part is None:
         warn(
-            f"the devices that this rank was given ({own}) are those of no part: its CPUs may be "
-            "far from them"
+            f"the devices that this rank was given ({own_ids}) are those of no part: its CPUs may "
+            "be far from them"
         )
-        mine = cut[rank]
+        own_part = parts[rank]
 
-    return replace(mine, rank=rank, parts=of, devices={**mine.devices, **own})
+    return replace(own_part, rank=rank, parts=of, devices={**own_part.devices, **own_ids})
+
+
+def _has_devices(part: Part, own_ids: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether a part has just these devices of their resources."""
+    return all(set(part.devices.get(name, ())) == set(ids) for name, ids in own_ids.items())
 
 
 def _load(
     source: Machine | str | os.PathLike[str],
-    wanted: Mapping[str, int],
+    counts: Mapping[str, int],
     inventory: Mapping[str, Sequence[Any]] | None,
 ) -> LoadedMachine:
     """Return a machine as work may be placed on it, with the devices that are asked for.
@@ -209,34 +213,43 @@ def _load(
     from alignup.machine.device_inventory import LoadedMachine  # noqa: PLC0415  # startup counts
 
     is_here = not isinstance(source, Machine) and str(source) == _HERE
-    if is_here and not wanted and inventory is None:
-        from alignup.machine.sysfs.machine import read_sysfs  # noqa: PLC0415  # what `load_machine` does, sooner
+    if is_here and not counts and inventory is None:
+        # what `load_machine` does, sooner
+        from alignup.machine.sysfs.machine import read_sysfs  # noqa: PLC0415
 
         return LoadedMachine(_here(read_sysfs(_HERE)))
 
-    from alignup.machine.load import load_with_devices, with_usual_devices  # noqa: PLC0415  # startup counts
+    # startup counts
+    from alignup.machine.load import load_with_devices, with_usual_devices  # noqa: PLC0415
 
-    loaded = load_with_devices(
-        source if isinstance(source, Machine) else str(source), devices=inventory
-    )
-    loaded = with_usual_devices(loaded, wanted, is_here=is_here)
-    return replace(loaded, machine=_here(loaded.machine) if is_here else usable(loaded.machine))
+    if not isinstance(source, Machine):
+        source = str(source)
+    loaded = load_with_devices(source, devices=inventory)
+    loaded = with_usual_devices(loaded, counts, is_here=is_here)
+    machine = _here(loaded.machine) if is_here else usable(loaded.machine)
+    return replace(loaded, machine=machine)
 
 
 def _here(machine: Machine) -> Machine:
-    """Return this machine as this process may use it; one that was bound to isolated CPUs only may use these."""
+    """Return this machine as this process may use it.
+
+    A process that was bound to isolated CPUs only may use these.
+    """
     isolated = os.sched_getaffinity(0) <= {*machine.isolated_cpus, *machine.nohz_full_cpus}
     return reachable(usable(machine, isolated=isolated))
 
 
 def _with_variables(part: Part, loaded: LoadedMachine) -> Part:
-    """Return a part with the variables by which runtimes see its GPUs only; none where they could not number one."""
+    """Return a part with the variables by which runtimes see its GPUs only.
+
+    There are none where they could not number one.
+    """
     if not part.devices:
         return part
+
     try:
-        return replace(
-            part, visible=visible_variables(part.devices, loaded.devices, loaded.machine)
-        )
+        visible = visible_variables(part.devices, loaded.devices, loaded.machine)
+        return replace(part, visible=visible)
     except InputError as error:
         warn(f"no variable names the GPUs of part {part.rank}: {error}")
         return part

@@ -1,4 +1,7 @@
-"""What of a machine work may use: its CPUs and memory by the kernel's word and the user's, and memory near CPUs."""
+"""What of a machine work may use: its CPUs and memory, and how memory is found near CPUs.
+
+It goes by the kernel's word and the user's.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,6 @@ TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Final
-
-    from alignup.machine.machine import Machine
 
 _MEMORY_NODES: Final = "Mems_allowed_list:"
 
@@ -42,15 +43,20 @@ def usable(machine: Machine, *, isolated: bool = False, reserve: int = 0) -> Mac
         InputError: no CPU is left.
     """
     machine = machine.disjoint()
-    alone = bit_set(machine.isolated_cpus) | bit_set(machine.nohz_full_cpus)
-    cpus = machine.cpus & ~reserve & (alone if isolated else ~alone)
+    isolated_cpus = bit_set(machine.isolated_cpus) | bit_set(machine.nohz_full_cpus)
+    cpus = machine.cpus & ~reserve
+    if isolated:
+        cpus &= isolated_cpus
+    else:
+        cpus &= ~isolated_cpus
+
     if not cpus:
-        asked = "--isolated" if isolated else "the machine"
-        kept = (
-            f"isolated: {CPUSet.from_int(alone) or 'none'}, reserved: "
-            f"{CPUSet.from_int(reserve) or 'none'}"
+        place = "--isolated" if isolated else "the machine"
+        raise InputError(
+            f"no CPU is left for work by {place} "
+            f"(isolated: {CPUSet.from_int(isolated_cpus) or 'none'}, "
+            f"reserved: {CPUSet.from_int(reserve) or 'none'})"
         )
-        raise InputError(f"no CPU is left for work by {asked} ({kept})")
 
     return machine if cpus == machine.cpus else _within(machine, cpus, -1)
 
@@ -78,12 +84,10 @@ def reachable(
         memory_nodes = _allowed_memory_nodes()
 
     if not machine.cpus & cpus:
-        why = (
-            "they are isolated"
-            if cpus & bit_set(machine.isolated_cpus)
-            else "none of them is in a NUMA node"
-        )
-        raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and {why}")
+        reason = "none of them is in a NUMA node"
+        if cpus & bit_set(machine.isolated_cpus):
+            reason = "they are isolated"
+        raise InputError(f"this process may use CPUs {CPUSet.from_int(cpus)} only, and {reason}")
 
     if not machine.cpus & ~cpus and all(memory_nodes >> node.id & 1 for node in machine.numa_nodes):
         return machine
@@ -92,29 +96,42 @@ def reachable(
 
 
 def equal_cores(machine: Machine) -> Machine:
-    """Return the machine with cores of one size only: of the size that most CPUs have, of several the larger one."""
-    sizes: dict[int, int] = {}
-    for node in machine.numa_nodes:
-        for core in node.cores:
-            sizes[len(core.cpus)] = sizes.get(len(core.cpus), 0) + len(core.cpus)
-    if len(sizes) == 1:
+    """Return the machine with cores of one size only.
+
+    That is the size that most CPUs have, of several the larger one.
+    """
+    cores = [core for node in machine.numa_nodes for core in node.cores]
+    cpus_of_size: dict[int, int] = {}
+    for core in cores:
+        size = len(core.cpus)
+        cpus_of_size[size] = cpus_of_size.get(size, 0) + size
+
+    if len(cpus_of_size) == 1:
         return machine
-    size = max(sizes, key=lambda size: (sizes[size], size))
-    kept = union(
-        core.bits for node in machine.numa_nodes for core in node.cores if len(core.cpus) == size
-    )
-    return _within(machine, kept, -1)
+
+    main_size = max(cpus_of_size, key=lambda size: (cpus_of_size[size], size))
+    return _within(machine, union(core.bits for core in cores if len(core.cpus) == main_size), -1)
 
 
 def _within(machine: Machine, cpus: int, memory_nodes: int) -> Machine:
-    """Return the machine with some CPUs and the memory of some nodes; of one whose cores are gone the kind is kept."""
+    """Return the machine with some CPUs and the memory of some nodes.
+
+    A node whose cores are gone keeps its kind.
+    """
 
     def cut(node: NumaNode) -> NumaNode:
-        kind = node.memory_kind or ("dram" if node.cores else "")
-        node = replace(node, cores=cores_within(node.cores, cpus), memory_kind=kind)
-        return node if memory_nodes >> node.id & 1 else replace(node, memory=0, hugepages=())
+        cores = cores_within(node.cores, cpus)
+        node = replace(node, cores=cores, memory_kind=_memory_kind(node))
+        if memory_nodes >> node.id & 1:
+            return node
+        return replace(node, memory=0, hugepages=())
 
     return replace(machine, numa_nodes=tuple(map(cut, machine.numa_nodes)))
+
+
+def _memory_kind(node: NumaNode) -> str:
+    """Return the kind of a node's memory; where none is known, nodes with cores have DRAM."""
+    return node.memory_kind or ("dram" if node.cores else "")
 
 
 def _bindable(machine: Machine) -> int:
@@ -123,14 +140,14 @@ def _bindable(machine: Machine) -> int:
     The kernel leaves them out of every process's affinity, and tells by taking it whether a cpuset
     allows them.
     """
-    alone = machine.cpus & bit_set((*machine.isolated_cpus, *machine.nohz_full_cpus))
-    if not alone:
+    isolated_cpus = machine.cpus & bit_set((*machine.isolated_cpus, *machine.nohz_full_cpus))
+    if not isolated_cpus:
         return 0
 
     before = os.sched_getaffinity(0)
     try:
-        os.sched_setaffinity(0, CPUSet.from_int(alone))
-        return bit_set(os.sched_getaffinity(0)) & alone
+        os.sched_setaffinity(0, CPUSet.from_int(isolated_cpus))
+        return bit_set(os.sched_getaffinity(0)) & isolated_cpus
     except OSError:
         return 0
     finally:
@@ -138,15 +155,20 @@ def _bindable(machine: Machine) -> int:
 
 
 def _allowed_memory_nodes(status: str = "/proc/self/status") -> int:
-    """Return the bit set of the nodes that this process may have memory of; all if the kernel says nothing."""
+    """Return the bit set of the nodes that this process may have memory of.
+
+    They are all if the kernel says nothing.
+    """
     try:
-        with open(status, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123  # pathlib is slow to import
-            found = next((line for line in lines if line.startswith(_MEMORY_NODES)), None)
+        # pathlib is slow to import
+        with open(status, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
+            allowed = next((line for line in lines if line.startswith(_MEMORY_NODES)), None)
     except OSError:
-        found = None
-    return (
-        -1 if found is None else int(CPUSet.parse(found.removeprefix(_MEMORY_NODES), _MEMORY_NODES))
-    )
+        return -1
+
+    if allowed is None:
+        return -1
+    return int(CPUSet.parse(allowed.removeprefix(_MEMORY_NODES), _MEMORY_NODES))
 
 
 class MemoryRule(Record):
@@ -174,6 +196,7 @@ class MemoryRule(Record):
             raise InputError.at("--memory-kind", f"one of {', '.join(MEMORY_KINDS)}", kind)
         if source is None or source in MEMORY_FROM:
             return cls(source or "near", kind=kind or "")
+
         place = f"--memory-from ({', '.join(MEMORY_FROM)}, or NUMA nodes such as 0,2)"
         return cls("near", CPUSet.parse(source, place), kind or "any")
 
@@ -183,45 +206,51 @@ class MemoryRule(Record):
         Raises:
             InputError: none is left.
         """
-        found = bit_set(
-            position
-            for position, node in enumerate(machine.numa_nodes)
-            if node.memory_by_type["memory"]
-            and (node.id in self.nodes if self.nodes else True)
-            and self._is_of_kind(node.memory_kind or ("dram" if node.cores else ""))
-        )
-        if not found and machine.knows_memory and self != MemoryRule():
-            known = ", ".join(
-                f"{node.id}: {node.memory_kind or 'dram'}"
-                for node in machine.numa_nodes
-                if node.memory
+        nodes = machine.numa_nodes
+        positions = bit_set(position for position, node in enumerate(nodes) if self._opens(node))
+        if not positions and machine.knows_memory and self != MemoryRule():
+            memory_kinds = ", ".join(
+                f"{node.id}: {node.memory_kind or 'dram'}" for node in nodes if node.memory
             )
-            wanted = f"NUMA nodes {self.nodes}" if self.nodes else self.kind
+            wish = f"NUMA nodes {self.nodes}" if self.nodes else self.kind
             raise InputError.at(
-                "the memory that is asked for", f"some of the machine's ({known})", wanted
+                "the memory that is asked for", f"some of the machine's ({memory_kinds})", wish
             )
 
-        return found
+        return positions
 
-    def _is_of_kind(self, kind: str) -> bool:
-        return kind != "gpu" if not self.kind else self.kind in {"any", kind}
+    def _opens(self, node: NumaNode) -> bool:
+        """Return whether memory may come from a node."""
+        if not node.memory_by_type["memory"]:
+            return False
+        if self.nodes and node.id not in self.nodes:
+            return False
+
+        kind = _memory_kind(node)
+        if not self.kind:
+            return kind != "gpu"
+        return self.kind in {"any", kind}
 
 
-def distance(machine: Machine, one: int, other: int) -> int:
-    """Return the distance between two positions; where none is known, all other nodes are equally far."""
-    row = machine.numa_nodes[one].distances
+def distance(machine: Machine, first: int, second: int) -> int:
+    """Return the distance between two positions.
+
+    Where none is known, all other nodes are equally far.
+    """
+    row = machine.numa_nodes[first].distances
     if row:
-        return row[other]
-    return _SAME_NODE if one == other else _UNKNOWN_DISTANCE
+        return row[second]
+    return _SAME_NODE if first == second else _UNKNOWN_DISTANCE
 
 
 def take_near(
     machine: Machine, rule: MemoryRule, home: int, free: Sequence[int], size: int
 ) -> dict[int, int]:
-    """Return how many bytes to take from which position, nearest first; fewer than asked for where there are no more.
+    """Return how many bytes to take from which position, nearest first.
 
-    The nodes of the CPUs come first, then the others by their distance to the nearest of these; of
-    those equally far, the one where most is free, then the lower one.
+    They are fewer than asked for where there are no more. The nodes of the CPUs come first, then
+    the others by their distance to the nearest of these; of those equally far, the one where most
+    is free, then the lower one.
 
     Args:
         machine: the machine.
@@ -233,29 +262,25 @@ def take_near(
 
     def order(position: int) -> tuple[bool, int, int, int]:
         is_away = bool(home) and not home >> position & 1
-        length = (
-            min((distance(machine, one, position) for one in bit_numbers(home)), default=0)
-            if is_away
-            else 0
-        )
-        return (
-            is_away and rule.source != "any",
-            0 if rule.source == "any" else length,
-            -free[position],
-            position,
-        )
+        if rule.source == "any" or not is_away:
+            return False, 0, -free[position], position
 
-    places = rule.open_nodes(machine)
+        length = min(
+            distance(machine, home_position, position) for home_position in bit_numbers(home)
+        )
+        return True, length, -free[position], position
+
+    open_nodes = rule.open_nodes(machine)
     if rule.source == "cpus" and home:
-        places &= home
+        open_nodes &= home
 
-    taken: dict[int, int] = {}
-    for position in sorted(bit_numbers(places), key=order):
+    sizes: dict[int, int] = {}
+    for position in sorted(bit_numbers(open_nodes), key=order):
         if size > 0 and free[position] > 0:
-            taken[position] = min(size, free[position])
-            size -= taken[position]
+            sizes[position] = min(size, free[position])
+            size -= sizes[position]
 
-    return taken
+    return sizes
 
 
 def memory_shares(
@@ -272,41 +297,53 @@ def memory_shares(
         parts: the CPUs of each part, as bit sets.
         rule: which nodes may give some.
     """
-    given, places = union(parts), rule.open_nodes(machine)
-    used = [position for position, own in enumerate(machine.node_cpus) if own & given]
-    # by place of the memory, the weight of a CPU of each node
+    all_cpus = union(parts)
+    claims = _memory_claims(machine, all_cpus, rule)
+
+    def weight(source: int, cpus: int) -> int:
+        return sum(
+            (machine.node_cpus[node] & cpus).bit_count() * cpu_weight
+            for node, cpu_weight in claims[source].items()
+        )
+
+    totals = {source: weight(source, all_cpus) for source in sorted(claims)}
+    shares = []
+    for cpus in parts:
+        part_shares = []
+        for source, total in totals.items():
+            part_weight = weight(source, cpus)
+            if part_weight:
+                node = machine.numa_nodes[source]
+                part_shares.append((node.id, node.memory * part_weight // total))
+        shares.append(tuple(part_shares))
+
+    return shares
+
+
+def _memory_claims(machine: Machine, cpus: int, rule: MemoryRule) -> dict[int, dict[int, int]]:
+    """Return by position of the memory the weight of a CPU of each node that shares it."""
+    open_nodes = rule.open_nodes(machine)
+    used_nodes = [i for i, node_cpus in enumerate(machine.node_cpus) if node_cpus & cpus]
     claims: dict[int, dict[int, int]] = {}
-    for node in used:
-        near = [node] if places >> node & 1 else []
-        if not near and rule.source != "cpus":
-            near = _nearest(machine, node, bit_numbers(places))
-        for place in near:
-            claims.setdefault(place, {})[node] = _WHOLE // len(near)
+    for node in used_nodes:
+        sources: list[int] = []
+        if open_nodes >> node & 1:
+            sources = [node]
+        elif rule.source != "cpus":
+            sources = _nearest(machine, node, bit_numbers(open_nodes))
+        for source in sources:
+            claims.setdefault(source, {})[node] = _WHOLE // len(sources)
 
     if rule != MemoryRule():
-        for place in bit_numbers(places):
-            if not machine.node_cpus[place] and place not in claims:
-                claims[place] = dict.fromkeys(_nearest(machine, place, used), _WHOLE)
+        for source in bit_numbers(open_nodes):
+            if not machine.node_cpus[source] and source not in claims:
+                claims[source] = dict.fromkeys(_nearest(machine, source, used_nodes), _WHOLE)
 
-    def weight(place: int, cpus: int) -> int:
-        return sum(
-            (machine.node_cpus[node] & cpus).bit_count() * each
-            for node, each in claims[place].items()
-        )
-
-    nodes = machine.numa_nodes
-    total = {place: weight(place, given) for place in sorted(claims)}
-    return [
-        tuple(
-            (nodes[place].id, nodes[place].memory * mine // everybody)
-            for place, everybody in total.items()
-            if (mine := weight(place, cpus))
-        )
-        for cpus in parts
-    ]
+    return claims
 
 
-def _nearest(machine: Machine, one: int, others: Iterable[int]) -> list[int]:
+def _nearest(machine: Machine, position: int, candidates: Iterable[int]) -> list[int]:
     """Return those of some positions that are closest to one."""
-    far = {other: distance(machine, one, other) for other in others}
-    return [other for other, length in far.items() if length == min(far.values())]
+    lengths = {candidate: distance(machine, position, candidate) for candidate in candidates}
+    shortest = min(lengths.values(), default=0)
+    return [candidate for candidate, length in lengths.items() if length == shortest]
