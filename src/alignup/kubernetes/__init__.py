@@ -1,1 +1,1 @@
-"""Documents of the field, decoded once: manifests, requests, pods, quantities, KubeletConfiguration."""
+"""Documents of Kubernetes, decoded once: manifests, pods, quantities, KubeletConfiguration."""

@@ -1,4 +1,4 @@
-"""Pod manifests: decodes objects, YAML or JSON into `alignup.kubernetes.pod.Pod`, or says what is wrong with them.
+"""Decodes Pod manifests into `alignup.kubernetes.pod.Pod`, or says what is wrong with them.
 
 Checks what the API server would check of the fields that matter here, and fills in its defaults.
 Pods in texts and in other objects are found by `alignup.kubernetes.pod_documents`. QoS class and
@@ -61,7 +61,8 @@ def read_pod(
 ) -> Pod:
     """Return the pod that a manifest describes.
 
-    >>> read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}).namespaced_name
+    >>> spec = {"containers": [{"name": "c", "image": "i"}]}
+    >>> read_pod({"metadata": {"name": "p"}, "spec": spec}).namespaced_name
     'default/p'
 
     Defaults are the API server's: a request that is missing is the limit of the same resource, the
@@ -82,7 +83,65 @@ def read_pod(
     """
     wire = _decoder()(manifest, place)
     before = f"{place}." if place else ""
+    _check_kind(wire, before)
+
     metadata, spec = wire.metadata, wire.spec
+    name = metadata and metadata.name
+    if metadata is not None and not name and metadata.generate_name:
+        name = f"{metadata.generate_name}0"
+    if metadata is None or not name:
+        raise InputError.at(f"{before}metadata.name", "a name", metadata and metadata.name)
+    if spec is None or not spec.containers:
+        raise InputError.at(
+            f"{before}spec.containers", "at least one container", spec and spec.containers
+        )
+
+    namespace = metadata.namespace or "default"
+    identity = {
+        "uid": metadata.uid or f"{namespace}/{name}",
+        "name": name,
+        "namespace": namespace,
+        "annotations": metadata.annotations or {},
+    }
+
+    names: set[str] = set()
+    raw_init = [
+        _raw_requests(container, f"{before}spec.initContainers[{index}]", names, is_init=True)
+        for index, container in enumerate(spec.init_containers or ())
+    ]
+    raw_containers = [
+        _raw_requests(container, f"{before}spec.containers[{index}]", names, is_init=False)
+        for index, container in enumerate(spec.containers)
+    ]
+
+    claims: tuple[PodClaim, ...] = ()
+    if spec.resource_claims:
+        warn(
+            f"{IGNORED_CLAIMS} {namespace}/{name} are ignored: devices of DRA drivers are not "
+            "modelled"
+        )
+        claims = _claims(spec, wire.status)
+
+    raw_pod = None
+    if spec.resources is not None:
+        raw_pod = RawRequests("", *_resources(spec.resources, f"{before}spec"))
+
+    allocated: dict[str, dict[str, int]] = {}
+    if wire.status is not None:
+        allocated = _allocated(wire.status, raw_init + raw_containers, before)
+
+    os_label = metadata.labels.get(OS_LABEL, "") if metadata.labels else ""
+    constraints = _constraints(spec, os_label, claims, before)
+    if wire.status is not None and wire.status.node_allocatable_resource_claim_statuses:
+        constraints = replace(constraints, claimed=_claimed(wire.status, before))
+
+    return PodSource(
+        identity, raw_init, raw_containers, raw_pod, allocated, constraints, stored_qos
+    ).pod()
+
+
+def _check_kind(wire: PodWire, before: str) -> None:
+    """Check that a manifest is one of a Pod."""
     if wire.kind != "Pod" and wire.kind is not None:
         steps = ".".join(WORKLOADS.get(wire.kind, ()))
         hint = f"; its pod is at {before}{steps}" if steps else ""
@@ -91,87 +150,49 @@ def read_pod(
     if wire.api_version != "v1" and wire.api_version is not None:
         raise InputError.at(f"{before}apiVersion", "v1", wire.api_version)
 
-    name = metadata and (
-        metadata.name or (f"{metadata.generate_name}0" if metadata.generate_name else "")
-    )
-    if metadata is None or not name:
-        raise InputError.at(f"{before}metadata.name", "a name", metadata and metadata.name)
-    if spec is None or not spec.containers:
-        raise InputError.at(
-            f"{before}spec.containers", "at least one container", spec and spec.containers
-        )
-
-    names: set[str] = set()
-    lists = (("initContainers", spec.init_containers), ("containers", spec.containers))
-    raw_init, raw_containers = (
-        [
-            _raw_requests(one, f"{before}spec.{kind}[{index}]", names, kind)
-            for index, one in enumerate(listed or ())
-        ]
-        for kind, listed in lists
-    )
-    namespace = metadata.namespace or "default"
-    if spec.resource_claims:
-        warn(
-            f"{IGNORED_CLAIMS} {namespace}/{name} are ignored: devices of DRA drivers are not "
-            "modelled"
-        )
-
-    uid, annotations = metadata.uid or f"{namespace}/{name}", metadata.annotations or {}
-    identity = {"uid": uid, "name": name, "namespace": namespace, "annotations": annotations}
-    whole = (
-        None
-        if spec.resources is None
-        else RawRequests("", *_resources(spec.resources, f"{before}spec"))
-    )
-    allocated = (
-        {} if wire.status is None else _allocated(wire.status, raw_init + raw_containers, before)
-    )
-    os_label = metadata.labels.get(OS_LABEL, "") if metadata.labels else ""
-    claims = _claims(spec, wire.status) if spec.resource_claims else ()
-    constraints = _constraints(spec, os_label, claims, before)
-    if wire.status is not None and wire.status.node_allocatable_resource_claim_statuses:
-        constraints = replace(constraints, claimed=_claimed(wire.status, before))
-
-    return PodSource(
-        identity, raw_init, raw_containers, whole, allocated, constraints, stored_qos
-    ).pod()
-
 
 def _claims(spec: PodSpecWire, status: PodStatusWire | None) -> tuple[PodClaim, ...]:
     """Return the claims of a pod, with the names that its status knows."""
-    made = {
-        one.name: one.resource_claim_name
-        for one in (status and status.resource_claim_statuses) or ()
+    names_by_status = {
+        claim.name: claim.resource_claim_name
+        for claim in (status and status.resource_claim_statuses) or ()
     }
-    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
-    claiming = [(one.name or "", one.resources.claims or ()) for one in containers if one.resources]
-    uses = {(use.name, container) for container, claims in claiming for use in claims}
-    found = []
-    for one in spec.resource_claims or ():
-        users = tuple(sorted(container for name, container in uses if name == one.name))
-        claim, template = (
-            one.resource_claim_name or made.get(one.name) or "",
-            one.resource_claim_template_name or "",
-        )
-        found.append(PodClaim(one.name, claim, template, users))
 
-    return tuple(found)
+    users: dict[str, set[str]] = {}
+    for container in (*(spec.init_containers or ()), *(spec.containers or ())):
+        if container.resources is not None:
+            for use in container.resources.claims or ():
+                users.setdefault(use.name, set()).add(container.name or "")
+
+    return tuple(
+        PodClaim(
+            claim.name,
+            claim=claim.resource_claim_name or names_by_status.get(claim.name) or "",
+            template=claim.resource_claim_template_name or "",
+            containers=tuple(sorted(users.get(claim.name, ()))),
+        )
+        for claim in spec.resource_claims or ()
+    )
 
 
 def _claimed(status: PodStatusWire, before: str) -> dict[str, int]:
-    """Return what the claims of a pod count as, by its status; source: `addDRANodeAllocatableClaimResources`."""
-    found: dict[str, int] = {}
+    """Return what the claims of a pod count as, by its status.
+
+    Source: `addDRANodeAllocatableClaimResources`.
+    """
+    amounts: dict[str, int] = {}
     for index, claim in enumerate(status.node_allocatable_resource_claim_statuses or ()):
         place = f"{before}status.nodeAllocatableResourceClaimStatuses[{index}]"
-        for one in (*(claim.mapping or ()), *(claim.overhead or ())):
-            amounts = (one.quantity, one.per_pod, one.per_container)
-            mapped, by_pod, by_container = (
-                parse_quantity(value or 0, place, one.name) for value in amounts
-            )
+        for resource in (*(claim.mapping or ()), *(claim.overhead or ())):
+            name = resource.name
+            mapped = parse_quantity(resource.quantity or 0, place, name)
+            by_pod = parse_quantity(resource.per_pod or 0, place, name)
+            by_container = parse_quantity(resource.per_container or 0, place, name)
+
             total = mapped + by_pod + len(claim.containers or ()) * by_container
-            found[one.name] = found.get(one.name, 0) + total
-    return {name: in_units(name, amount) for name, amount in found.items()}
+            amounts[name] = amounts.get(name, 0) + total
+
+    return {name: in_units(name, amount) for name, amount in amounts.items()}
 
 
 @cache
@@ -188,12 +209,15 @@ def _constraints(
 ) -> NodeConstraints:
     """Return what a pod demands of the node as a whole."""
     with_ports = [
-        one for one in spec.init_containers or () if one.ports and one.restart_policy == "Always"
+        container
+        for container in spec.init_containers or ()
+        if container.ports and container.restart_policy == "Always"
     ]
-    with_ports += [one for one in spec.containers or () if one.ports]
+    with_ports += [container for container in spec.containers or () if container.ports]
     if not (
-        spec.node_name or spec.node_selector or spec.affinity or spec.tolerations or spec.os or os_label or claims
-        or spec.priority is not None or spec.priority_class_name or spec.overhead or with_ports
+        spec.node_name or spec.node_selector or spec.affinity or spec.tolerations
+        or spec.os or os_label or claims or spec.priority is not None or spec.priority_class_name
+        or spec.overhead or with_ports
     ):  # fmt: skip
         return ANY_NODE
 
@@ -220,17 +244,17 @@ def _required_terms(
     affinity: Mapping[str, Any], where: str
 ) -> tuple[Mapping[str, Any], ...] | None:
     """Return the required terms of a node affinity; None if there are none."""
-    found: Any = affinity
+    selector: Any = affinity
     for key in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
         where = f"{where}.{key}"
-        found = found.get(key)
-        if found is None:
+        selector = selector.get(key)
+        if selector is None:
             return None
-        if not isinstance(found, Mapping):
-            raise InputError.at(where, "a mapping", found)
+        if not isinstance(selector, Mapping):
+            raise InputError.at(where, "a mapping", selector)
 
-    terms = found.get("nodeSelectorTerms")
-    if not isinstance(terms, list) or not all(isinstance(one, Mapping) for one in terms):
+    terms = selector.get("nodeSelectorTerms")
+    if not isinstance(terms, list) or not all(isinstance(term, Mapping) for term in terms):
         raise InputError.at(f"{where}.nodeSelectorTerms", "a list of terms", terms)
 
     return tuple(terms)
@@ -239,10 +263,15 @@ def _required_terms(
 def _host_ports(
     containers: Iterable[ContainerWire], *, is_host_network: bool
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield the ports of the host that containers take; on the host's network, all that they declare."""
+    """Yield the ports of the host that containers take.
+
+    On the host's network, all that they declare.
+    """
     for container in containers:
         for port in container.ports or ():
-            number = port.get("hostPort") or (port.get("containerPort") if is_host_network else 0)
+            number = port.get("hostPort")
+            if not number and is_host_network:
+                number = port.get("containerPort")
             if isinstance(number, int) and number > 0:
                 yield (
                     str(port.get("protocol") or "TCP"),
@@ -254,26 +283,32 @@ def _host_ports(
 def _allocated(
     status: PodStatusWire, raw_containers: Iterable[RawRequests], before: str
 ) -> dict[str, dict[str, int]]:
-    """Return the allocated resources of containers, in billionths, where they are not what the spec requests."""
+    """Return the allocated resources of containers, where they are not what the spec requests.
+
+    In billionths.
+    """
     requests = {raw.name: raw.requests for raw in raw_containers}
-    found: dict[str, dict[str, int]] = {}
+    allocated: dict[str, dict[str, int]] = {}
     for kind, statuses in (
         ("containerStatuses", status.container_statuses),
         ("initContainerStatuses", status.init_container_statuses),
     ):
-        for index, one in enumerate(statuses or ()):
-            if one.name not in requests or one.allocated_resources is None:
+        for index, container in enumerate(statuses or ()):
+            name = container.name
+            if name not in requests or container.allocated_resources is None:
                 continue
-            amounts = _quantities(
-                one.allocated_resources, f"{before}status.{kind}[{index}].allocatedResources"
-            )
-            if amounts != requests[one.name]:
-                found[one.name] = amounts
 
-    return found
+            place = f"{before}status.{kind}[{index}].allocatedResources"
+            amounts = _quantities(container.allocated_resources, place)
+            if amounts != requests[name]:
+                allocated[name] = amounts
+
+    return allocated
 
 
-def _raw_requests(container: ContainerWire, place: str, names: set[str], kind: str) -> RawRequests:
+def _raw_requests(
+    container: ContainerWire, place: str, names: set[str], *, is_init: bool
+) -> RawRequests:
     """Return the resources of a container; its name is added to `names`."""
     name = container.name
     if not name:
@@ -282,7 +317,6 @@ def _raw_requests(container: ContainerWire, place: str, names: set[str], kind: s
         raise InputError.at(f"{place}.name", "a name that no other container of the pod has", name)
 
     names.add(name)
-    is_init = kind == "initContainers"
     is_sidecar = is_init and container.restart_policy == "Always"
     if container.resources is None:
         return RawRequests(name, {}, {}, is_init, is_sidecar)
@@ -295,45 +329,51 @@ def _raw_requests(container: ContainerWire, place: str, names: set[str], kind: s
 
 
 def _resources(resources: ResourcesWire, place: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the requests and limits of a resources section in billionths, checked against each other."""
-    requests, bounds = resources.requests or {}, resources.limits or {}
-    wanted = _quantities(requests, f"{place}.resources.requests")
-    limits = _quantities(bounds, f"{place}.resources.limits")
-    for resource, amount in wanted.items():
+    """Return the requests and limits of a resources section in billionths.
+
+    They are checked against each other.
+    """
+    written_requests, written_limits = resources.requests or {}, resources.limits or {}
+    requests = _quantities(written_requests, f"{place}.resources.requests")
+    limits = _quantities(written_limits, f"{place}.resources.limits")
+
+    for resource, amount in requests.items():
         limit = limits.get(resource)
         if amount == limit:
             continue
+
         expected = None
-        if is_device(resource) or is_hugepages(resource):
-            expected = (
-                "a limit of as much"
-                if limit is None
-                else f"as much as the limit, {bounds[resource]!r}"
-            )
-        elif limit is not None and amount > limit:
-            expected = f"at most the limit, {bounds[resource]!r}"
+        if limit is None:
+            if is_device(resource) or is_hugepages(resource):
+                expected = "a limit of as much"
+        elif is_device(resource) or is_hugepages(resource):
+            expected = f"as much as the limit, {written_limits[resource]!r}"
+        elif amount > limit:
+            expected = f"at most the limit, {written_limits[resource]!r}"
 
         if expected:
             raise InputError.at(
-                f'{place}.resources.requests["{resource}"]', expected, requests[resource]
+                f'{place}.resources.requests["{resource}"]', expected, written_requests[resource]
             )
 
     if (
-        _COMPUTE.isdisjoint(wanted)
+        _COMPUTE.isdisjoint(requests)
         and _COMPUTE.isdisjoint(limits)
-        and any(map(is_hugepages, (*wanted, *limits)))
+        and any(map(is_hugepages, (*requests, *limits)))
     ):
         raise InputError.at(
-            f"{place}.resources", "cpu or memory next to hugepages", sorted({*wanted, *limits})
+            f"{place}.resources", "cpu or memory next to hugepages", sorted({*requests, *limits})
         )
 
-    return wanted, limits
+    return requests, limits
 
 
 def resized_pod(
     pod: Pod, containers: Mapping[str, Any], resources: Mapping[str, Any] | None = None
 ) -> Pod:
-    """Return a pod with other CPU and memory, as the API server would patch it for a resize in place.
+    """Return a pod with other CPU and memory.
+
+    As the API server would patch it for a resize in place.
 
     Args:
         pod: the pod.
@@ -345,11 +385,12 @@ def resized_pod(
             requested than the limit is.
     """
     source = source_of(pod)
-    known = {one.name: one for one in (*source.raw_init, *source.raw_containers)}
-    for name, wanted in containers.items():
-        if name not in known:
-            raise InputError.at("containers", f"containers of the pod ({', '.join(known)})", name)
-        _resize(known[name], wanted, f"containers[{name!r}]")
+    raw_by_name = {raw.name: raw for raw in (*source.raw_init, *source.raw_containers)}
+    for name, patch in containers.items():
+        if name not in raw_by_name:
+            expected = f"containers of the pod ({', '.join(raw_by_name)})"
+            raise InputError.at("containers", expected, name)
+        _resize(raw_by_name[name], patch, f"containers[{name!r}]")
 
     if resources is not None:
         if source.raw_pod is None:
@@ -363,10 +404,17 @@ def resized_pod(
 
 
 def resources_of(pod: Pod) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the CPU and memory of a pod as `resized_pod` takes them: by container, and of the pod as a whole."""
+    """Return the CPU and memory of a pod as `resized_pod` takes them.
+
+    By container, and of the pod as a whole.
+    """
     source = source_of(pod)
-    found = {one.name: _as_resources(one) for one in (*source.raw_init, *source.raw_containers)}
-    return found, None if source.raw_pod is None else _as_resources(source.raw_pod)
+    containers = {
+        raw.name: _as_resources(raw) for raw in (*source.raw_init, *source.raw_containers)
+    }
+    if source.raw_pod is None:
+        return containers, None
+    return containers, _as_resources(source.raw_pod)
 
 
 def _as_resources(raw: RawRequests) -> dict[str, dict[str, str]]:
@@ -376,30 +424,33 @@ def _as_resources(raw: RawRequests) -> dict[str, dict[str, str]]:
     }
 
 
-def _resize(raw: RawRequests, wanted: object, where: str) -> None:
+def _resize(raw: RawRequests, patch: object, where: str) -> None:
     """Patch resources."""
-    if not isinstance(wanted, Mapping) or not {"requests", "limits"} >= wanted.keys():
-        raise InputError.at(where, 'an object with "requests" and "limits"', wanted)
+    if not isinstance(patch, Mapping) or not {"requests", "limits"} >= patch.keys():
+        raise InputError.at(where, 'an object with "requests" and "limits"', patch)
 
     for kind, amounts in (("requests", raw.requests), ("limits", raw.limits)):
-        given = wanted.get(kind) or {}
-        if not isinstance(given, Mapping):
-            raise InputError.at(f"{where}.{kind}", "amounts by resource", given)
-        for resource, amount in _quantities(given, f"{where}.{kind}").items():
+        new_amounts = patch.get(kind) or {}
+        if not isinstance(new_amounts, Mapping):
+            raise InputError.at(f"{where}.{kind}", "amounts by resource", new_amounts)
+
+        for resource, amount in _quantities(new_amounts, f"{where}.{kind}").items():
             if resource not in _RESIZABLE and amount != amounts.get(resource):
                 raise InputError.at(f"{where}.{kind}", "changes of cpu and memory only", resource)
             amounts[resource] = amount
 
     for resource, limit in raw.limits.items():
         if raw.requests.get(resource, 0) > limit:
-            raise InputError.at(f'{where}.requests["{resource}"]', "at most the limit", wanted)
+            raise InputError.at(f'{where}.requests["{resource}"]', "at most the limit", patch)
 
 
 def _quantities(amounts: Mapping[str, Any], where: str) -> dict[str, int]:
     """Return the amounts in billionths, each checked by itself."""
     parsed: dict[str, int] = {}
     for resource, value in amounts.items():
-        parsed[resource] = amount = parse_quantity(value, where, resource)
+        amount = parse_quantity(value, where, resource)
+        parsed[resource] = amount
+
         expected = ""
         if amount < 0:
             expected = "a quantity that is not negative"
