@@ -1,22 +1,26 @@
-"""Decide which NUMA nodes, CPUs, memory and devices a workload gets, as the Kubernetes Topology Manager would.
+"""Decide which NUMA nodes, CPUs, memory and devices a workload gets.
 
-Public names are imported on first use, so that `import alignup` is fast:
+The decisions are those of the Kubernetes Topology Manager. Public names are imported on first use,
+so that `import alignup` is fast:
 
-    BitMask, TopologyHint, HintList         sets of NUMA nodes, and hints over them
-    Merger                                  the merge alone, of one group of hint lists or of many
-    at once make_policy, TopologyManager            the Topology Manager itself
-    HintProvider, Observer                  protocols: a provider of your own, and what is told
-    about every admission Machine, Pod, KubeletConfig, Node       a machine, a pod, a configuration,
-    and the node they make read_machine, read_pod, read_kubelet_node   these read them: from this
-    machine, files, manifests, a kubelet Admission, ContainerAllocation          the result of
-    admitting a pod, and the allocation of a container explain, Explanation, Suggestion        why a
-    pod is admitted or refused, and what would help bind, split, Part                       equal
-    parts of a machine, one for each rank, and a rank bound to its own draw, Drawing
-    pictures and pages, for notebooks and files Cluster, Evaluation                     one pod
-    evaluated on thousands of nodes
-    plan_room, RoomPlan                     the fewest evictions after which waiting pods are
-    admitted lease, Lease                            CPUs, memory and devices of this machine for a
-    while AlignupError, AlignupWarning            the base of all errors, and of what is ignored
+    BitMask, TopologyHint, HintList     sets of NUMA nodes, and hints over them
+    Merger                              the merge alone, of one group of hint lists or of many
+    make_policy, TopologyManager        the Topology Manager itself
+    HintProvider, Observer              protocols: a provider of your own, and what is told about
+                                        every admission
+    Machine, Pod, KubeletConfig, Node   a machine, a pod, a configuration, and the node they make
+    read_machine, read_pod,             these read them: from this machine, files, manifests, a
+        read_kubelet_node               kubelet
+    Admission, ContainerAllocation      the result of admitting a pod, and the allocation of a
+                                        container
+    explain, Explanation, Suggestion    why a pod is admitted or refused, and what would help
+    bind, split, Part                   equal parts of a machine, one for each rank, and a rank
+                                        bound to its own
+    draw, Drawing                       pictures and pages, for notebooks and files
+    Cluster, Evaluation                 one pod evaluated on thousands of nodes
+    plan_room, RoomPlan                 the fewest evictions after which waiting pods are admitted
+    lease, Lease                        CPUs, memory and devices of this machine for a while
+    AlignupError, AlignupWarning        the base of all errors, and of what is ignored
 """
 
 from __future__ import annotations
@@ -111,7 +115,8 @@ _HOMES = {
     for name in names
 }
 
-__all__ = sorted(_HOMES, key=lambda name: (name[0].islower(), name))  # noqa: PLE0605  # the names are above
+# the names are above
+__all__ = sorted(_HOMES, key=lambda name: (name[0].islower(), name))  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> object:
@@ -120,8 +125,10 @@ def __getattr__(name: str) -> object:
         from alignup.version import VERSION  # noqa: PLC0415  # as the others
 
         return VERSION
+
     if name not in _HOMES:
         raise AttributeError(f"module 'alignup' has no attribute {name!r}")
+
     value = getattr(import_module(f"alignup.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

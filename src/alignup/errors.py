@@ -38,11 +38,15 @@ def one_line(text: str) -> str:
 def sentence_of(text: str) -> str:
     """Return a text as a message has it: one line, without its middle if it is long."""
     line = one_line(text)
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]}...{line[-_LONGEST // 2 :]}"
+    if len(line) <= _LONGEST:
+        return line
+    return f"{line[: _LONGEST // 2]}...{line[-_LONGEST // 2 :]}"
 
 
 class AlignupError(Exception):
-    """The base of all errors of this package. A message is one line, of which nobody can make a page.
+    """The base of all errors of this package.
+
+    A message is one line, of which nobody can make a page.
 
     >>> try:
     ...     read_machine("epyc")
@@ -52,29 +56,43 @@ class AlignupError(Exception):
     """
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(*(sentence_of(one) if isinstance(one, str) else one for one in arguments))
+        super().__init__(
+            *(
+                sentence_of(argument) if isinstance(argument, str) else argument
+                for argument in arguments
+            )
+        )
 
 
 class AlignupWarning(UserWarning):
-    """Issued when something that was given is ignored, so that the answer is about less than was asked.
+    """Issued when something that was given is ignored.
+
+    The answer is then about less than was asked.
 
     >>> import warnings
-    >>> with warnings.catch_warnings(record=True) as found:
+    >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
     ...     _ = KubeletConfig.from_dict({"topologyManagerPolcy": "restricted"})
-    >>> found[0].category.__name__
+    >>> caught[0].category.__name__
     'AlignupWarning'
     """
 
 
 def warn(sentence: str) -> None:
-    """Issue an `AlignupWarning` about the caller of this package; by default Python shows each sentence once."""
-    level, frame = 1, sys._getframe()  # noqa: SLF001  # as `warnings` itself; `skip_file_prefixes` is of Python 3.12
-    while (
-        frame.f_back is not None
-        and frame.f_globals.get("__name__", "").partition(".")[0] == __package__
-    ):
-        level, frame = level + 1, frame.f_back
+    """Issue an `AlignupWarning` about the caller of this package.
+
+    By default Python shows each sentence once.
+    """
+    # as `warnings` itself; `skip_file_prefixes` is of Python 3.12
+    frame = sys._getframe()  # noqa: SLF001
+    level = 1
+    while frame.f_back is not None:
+        package, _, _ = frame.f_globals.get("__name__", "").partition(".")
+        if package != __package__:
+            break
+        frame = frame.f_back
+        level += 1
+
     warnings.warn(sentence_of(sentence), AlignupWarning, stacklevel=level)
 
 
@@ -87,12 +105,12 @@ class InputError(AlignupError, ValueError):
     """
 
     @classmethod
-    def at(cls, where: str, expected: str, got: object) -> InputError:
-        """Return an error of one line with the expected value, the actual one (shortened) and the place."""
+    def at(cls, where: str, expected: str, actual: object) -> InputError:
+        """Return an error with the expected value, the actual one (shortened) and the place."""
         short = reprlib.Repr()
         short.maxlevel = 2
         short.maxstring = short.maxother = 80
-        return cls(f"expected {expected}, got {short.repr(got)} at {where[:_LONGEST_PLACE]}")
+        return cls(f"expected {expected}, got {short.repr(actual)} at {where[:_LONGEST_PLACE]}")
 
 
 @contextmanager
@@ -115,7 +133,11 @@ def errors_in(source: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def needs_extra(needing: str, install: str) -> Iterator[None]:
-    """Say who needs what the block cannot import, such as `metrics need prometheus-client`, and how to install it.
+    """Say who needs what the block cannot import, and how to install it.
+
+    Args:
+        needing: such as `metrics need prometheus-client`.
+        install: the name of the package.
 
     Raises:
         InputError: a module is not installed.
@@ -132,11 +154,13 @@ def system_reason(error: Exception) -> str:
 
 
 @contextmanager
-def system_errors(what: str, place: object, *more: type[Exception]) -> Iterator[None]:
-    """Say in one sentence what the system refuses: `cannot write the journal: no space left on device at PATH`.
+def system_errors(failure: str, place: object, *more: type[Exception]) -> Iterator[None]:
+    """Say in one sentence what the system refuses.
+
+    It reads `cannot write the journal: no space left on device at PATH`.
 
     Args:
-        what: what cannot be done, in words.
+        failure: what cannot be done, in words.
         place: where.
         more: kinds of errors beside those of the system.
 
@@ -149,7 +173,7 @@ def system_errors(what: str, place: object, *more: type[Exception]) -> Iterator[
     except InputError:
         raise
     except kinds as error:
-        raise InputError(f"{what}: {system_reason(error)} at {place}") from error
+        raise InputError(f"{failure}: {system_reason(error)} at {place}") from error
 
 
 class ConfigError(InputError):
@@ -191,7 +215,8 @@ class AllocationError(AlignupError, RuntimeError):
 class PodExistsError(AlignupError, ValueError):
     """Raised when a pod is admitted although a pod of its uid is admitted already.
 
-    >>> node, pod = Node(read_machine("xeon-2s")), {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}
+    >>> node = Node(read_machine("xeon-2s"))
+    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}
     >>> try:
     ...     node.admit(pod), node.admit(pod)
     ... except PodExistsError as error:

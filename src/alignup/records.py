@@ -38,7 +38,10 @@ _Field = namedtuple(  # noqa: PYI024  # see the imports
 
 
 def field(**options: Any) -> Any:
-    """Return what a class says of a field in place of its default; the arguments are those of `dataclasses.field`."""
+    """Return what a class says of a field in place of its default.
+
+    The arguments are those of `dataclasses.field`.
+    """
     return _Field(**options)
 
 
@@ -56,14 +59,17 @@ class _Fields:
 
         import dataclasses  # noqa: PLC0415  # see the module
 
-        made = []
-        for name, one in owner.__record_fields__.items():
+        dataclass_fields = []
+        for name, record_field in owner.__record_fields__.items():
             options = {
-                option: value for option, value in one._asdict().items() if value is not _NONE
+                option: value
+                for option, value in record_field._asdict().items()
+                if value is not _NONE
             }
-            made.append((name, owner.__record_types__[name], dataclasses.field(**options)))
+            kind = owner.__record_types__[name]
+            dataclass_fields.append((name, kind, dataclasses.field(**options)))
 
-        alike: Any = dataclasses.make_dataclass(owner.__name__, made, eq=False)
+        alike: Any = dataclasses.make_dataclass(owner.__name__, dataclass_fields, eq=False)
         fields: dict[str, dataclasses.Field[Any]] = alike.__dataclass_fields__
         self._made[owner] = fields
         return fields
@@ -92,26 +98,26 @@ class _RecordType(type):
             fields |= getattr(base, "__record_fields__", {})
             types |= getattr(base, "__record_types__", {})
 
-        own = [
+        own_keys = [
             key
             for key, kind in namespace.get("__annotations__", {}).items()
             if not kind.startswith("ClassVar")
         ]
-        for key in own:
+        for key in own_keys:
             default = namespace.pop(key, _NONE)
             fields[key] = default if isinstance(default, _Field) else _Field(default)
             types[key] = namespace["__annotations__"][key]
 
-        namespace["__slots__"] = tuple(own)
-        namespace["__match_args__"] = tuple(key for key, one in fields.items() if one.init)
+        arguments = tuple(key for key, record_field in fields.items() if record_field.init)
+        namespace["__slots__"] = tuple(own_keys)
+        namespace["__match_args__"] = arguments
         namespace["__record_fields__"] = fields
-        # the class is among them so that one alone comes in a tuple too
-        namespace["__record_values__"] = attrgetter(*namespace["__match_args__"], "__class__")
-        namespace["__record_places__"] = {
-            key: place for place, key in enumerate(namespace["__match_args__"])
-        }
         namespace["__record_types__"] = types
-        compared = [key for key, one in fields.items() if one.compare]
+        # the class is among them so that one alone comes in a tuple too
+        namespace["__record_values__"] = attrgetter(*arguments, "__class__")
+        namespace["__record_places__"] = {key: place for place, key in enumerate(arguments)}
+
+        compared = [key for key, record_field in fields.items() if record_field.compare]
         hashed = [key for key in compared if fields[key].hash is not False]
         if compared:
             namespace["__record_key__"] = attrgetter(*compared)
@@ -133,8 +139,11 @@ class _RecordType(type):
         """Of the constructor, which is compiled late."""
         import inspect  # noqa: PLC0415  # see the module
 
-        made = cls.__init__ if cls.__init__ is not _first_init else _init_of(cls)  # type: ignore[misc]
-        signature = inspect.signature(made)
+        constructor: Callable[..., None] = cls.__init__  # type: ignore[misc]
+        if constructor is _first_init:
+            constructor = _init_of(cls)
+
+        signature = inspect.signature(constructor)
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
@@ -148,39 +157,44 @@ def _first_init(self: Record, *args: Any, **kwargs: Any) -> None:
 
 
 def _init_of(owner: _RecordType) -> Callable[..., None]:
-    """Return a constructor that sets each field, and then calls `__post_init__` where there is one."""
-    names: dict[str, Any] = {"_none": _NONE}
-    arguments, body = ["self"], []
-    for key, one in owner.__record_fields__.items():
-        names |= {f"_set_{key}": getattr(owner, key).__set__, f"_default_{key}": one.default}
-        value, default = key if one.init else f"_default_{key}", f"_default_{key}"
-        if one.default_factory is not _NONE:
-            names[f"_make_{key}"] = one.default_factory
-            value, default = (
-                f"_make_{key}() if {key} is _none else {key}" if one.init else f"_make_{key}()",
-                "_none",
-            )
+    """Return a constructor that sets each field.
 
-        has_default = one.default is not _NONE or one.default_factory is not _NONE
-        if one.init:
+    It then calls `__post_init__` where there is one.
+    """
+    is_frozen = "__setattr__" not in owner.__dict__
+    names: dict[str, Any] = {"_none": _NONE}
+    arguments = ["self"]
+    body = []
+    for key, record_field in owner.__record_fields__.items():
+        names[f"_set_{key}"] = getattr(owner, key).__set__
+        names[f"_default_{key}"] = record_field.default
+        default = f"_default_{key}"
+        value = key if record_field.init else default
+        if record_field.default_factory is not _NONE:
+            names[f"_make_{key}"] = record_field.default_factory
+            default = "_none"
+            value = f"_make_{key}()"
+            if record_field.init:
+                value += f" if {key} is _none else {key}"
+
+        has_default = record_field.default is not _NONE or record_field.default_factory is not _NONE
+        if record_field.init:
             arguments.append(f"{key}={default}" if has_default else key)
-        if one.init or has_default:
-            is_plain = "__setattr__" in owner.__dict__  # of a class that is not frozen
-            body.append(
-                f"    self.{key} = {value}\n" if is_plain else f"    _set_{key}(self, {value})\n"
-            )
+        if record_field.init or has_default:
+            setter = f"_set_{key}(self, {value})" if is_frozen else f"self.{key} = {value}"
+            body.append(f"    {setter}\n")
 
     if hasattr(owner, "__post_init__"):
         body.append("    self.__post_init__()\n")
 
-    exec(f"def __init__({', '.join(arguments)}):\n{''.join(body) or '    pass'}", names)  # noqa: S102 - our own text
-    made: Callable[..., None] = names["__init__"]
-    made.__qualname__ = f"{owner.__qualname__}.__init__"
-    made.__module__ = owner.__module__
-    made.__annotations__ = {key: owner.__record_types__[key] for key in owner.__match_args__} | {
-        "return": None
-    }
-    return made
+    text = f"def __init__({', '.join(arguments)}):\n{''.join(body) or '    pass'}"
+    exec(text, names)  # noqa: S102  # our own text
+    constructor: Callable[..., None] = names["__init__"]
+    constructor.__qualname__ = f"{owner.__qualname__}.__init__"
+    constructor.__module__ = owner.__module__
+    annotations = {key: owner.__record_types__[key] for key in owner.__match_args__}
+    constructor.__annotations__ = {**annotations, "return": None}
+    return constructor
 
 
 class Record(metaclass=_RecordType):
@@ -210,6 +224,7 @@ class Record(metaclass=_RecordType):
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:
             return NotImplemented
+
         key = self.__class__.__record_key__
         return key(self) == key(other)
 
@@ -217,8 +232,12 @@ class Record(metaclass=_RecordType):
         return hash(self.__class__.__record_hash__(self))
 
     def __repr__(self) -> str:
-        shown = (key for key, one in self.__record_fields__.items() if one.repr)
-        return f"{self.__class__.__qualname__}({', '.join(f'{key}={getattr(self, key)!r}' for key in shown)})"
+        arguments = [
+            f"{key}={getattr(self, key)!r}"
+            for key, record_field in self.__record_fields__.items()
+            if record_field.repr
+        ]
+        return f"{self.__class__.__qualname__}({', '.join(arguments)})"
 
     def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
         return self.__class__, tuple(getattr(self, key) for key in self.__match_args__)
@@ -236,24 +255,35 @@ def replace(record: _R, /, **changes: Any) -> _R:
             values[owner.__record_places__[name]] = value
     except KeyError:
         return owner(**changes)  # it says which name it does not know
+
     return owner(*values[:-1])
 
 
 def json_of(value: object) -> Any:
-    """Return a record, or what one holds, in JSON's types: a record's fields in camelCase, or as its `to_dict` says."""
+    """Return a record, or what one holds, in JSON's types.
+
+    A record's fields are named in camelCase, or it is what its `to_dict` says.
+    """
     if isinstance(value, Record):
-        made = getattr(value, "to_dict", None)
-        return made() if made is not None else json_fields(value)
-    return [json_of(one) for one in value] if isinstance(value, tuple) else value
+        to_dict = getattr(value, "to_dict", None)
+        return to_dict() if to_dict is not None else json_fields(value)
+    if isinstance(value, tuple):
+        return [json_of(element) for element in value]
+    return value
 
 
 def json_fields(record: Record, *names: str) -> dict[str, Any]:
-    """Return fields or properties of a record, or all its fields, in JSON's types and named in camelCase."""
-    found = {}
+    """Return fields or properties of a record in JSON's types, named in camelCase.
+
+    Without names, return all its fields.
+    """
+    document = {}
     for name in names or record.__record_fields__:
-        first, _, rest = name.partition("_")
-        found[first + rest.title().replace("_", "")] = json_of(getattr(record, name))
-    return found
+        first_word, _, more_words = name.partition("_")
+        key = first_word + more_words.title().replace("_", "")
+        document[key] = json_of(getattr(record, name))
+
+    return document
 
 
 def _refuse(sentence: str) -> NoReturn:

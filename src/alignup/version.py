@@ -1,4 +1,7 @@
-"""Holds the version of this package, which the build reads from here: installed metadata is slow to ask."""
+"""Holds the version of this package, which the build reads from here.
+
+To ask installed metadata is slow.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The compiled core: masks, hints and their merge, searches beyond 8 NUMA nodes, and the amounts of a node.
+"""The compiled core: masks, hints and their merge, wide searches, and the amounts of a node.
 
-Few modules import it: each compiled class has one home among the Python modules, which says what it
-is for.
+Wide searches are those beyond 8 NUMA nodes. Few modules import it: each compiled class has one home
+among the Python modules, which says what it is for.
 """

@@ -1,1 +1,1 @@
-"""CPUs as sets of machine words: how a machine groups them, and which of the free ones are taken."""
+"""CPUs as sets of machine words: how a machine groups them, and which free ones are taken."""
