@@ -262,9 +262,10 @@ class Toleration(Wire, frozen=True):
         """Return whether it tolerates a taint; source: `resourceclaim/devicetoleration.go`."""
         if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
             return False
-        return self.operator == "Exists" or (
-            self.operator in ("", "Equal") and self.value == taint.value
-        )
+        if self.operator == "Exists":
+            return True
+
+        return self.operator in ("", "Equal") and self.value == taint.value
 
 
 class Capacities(Wire, frozen=True):
@@ -287,7 +288,7 @@ class Subrequest(Wire, frozen=True):
     derived_attributes: tuple[Any, ...] = ()
 
     @property
-    def wanted(self) -> int:
+    def device_count(self) -> int:
         """How many devices; the API server's default is 1."""
         return self.count or 1
 
@@ -354,3 +355,16 @@ class Claim(Wire, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def attribute_of(device: Device, driver: str, name: str) -> AttributeValue | None:
+    """Return the value of an attribute by its full name.
+
+    One of the driver's domain may be without it.
+    """
+    value = device.attributes.get(name)
+    domain, slash, identifier = name.partition("/")
+    if value is None and slash and domain == driver:
+        return device.attributes.get(identifier)
+
+    return value

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec.structs import replace as changed
 
 from alignup.claims import objects
+from alignup.claims.objects import attribute_of
 from alignup.claims.pools import gather_pools, is_for
-from alignup.claims.problem import AllocationError, InUse, Question, allocate, attribute_of, in_use
+from alignup.claims.problem import AllocationError, InUse, Question, allocate, in_use
 from alignup.claims.read import Resources, claims_of_pod
 from alignup.claims.scheduler_gates import Gates, gates_of
 from alignup.claims.why import all_ways, why_not
@@ -761,7 +762,7 @@ def what_helps(
                 break
 
     counts = [
-        request.exactly.wanted
+        request.exactly.device_count
         for claim in claims
         for request in claim.requests
         if request.exactly is not None
@@ -901,7 +902,7 @@ def _selecting(selector: objects.Selector, claim: objects.Claim) -> objects.Clai
 
 
 def _at_most(count: int, claim: objects.Claim) -> objects.Claim:
-    return _each(claim, lambda way: changed(way, count=min(way.wanted, count)))
+    return _each(claim, lambda way: changed(way, count=min(way.device_count, count)))
 
 
 def _each(

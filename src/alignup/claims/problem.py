@@ -1,8 +1,9 @@
-"""Turns claims, pools and what is in use into the tables of the search; says what the allocator refuses at once.
+"""Turns claims, pools and what is in use into the tables of the search.
 
 Everything that does not change during the search is decided here: which device matches which
 request, what it would take of its capacities, which values it has for constraints, which devices
-are interchangeable. `allocate` then asks the search, and returns devices as the scheduler does.
+are interchangeable. What the allocator refuses at once is refused here too. `allocate` then asks
+the search, and returns devices as the scheduler does.
 
 Source of the rules about capacities: `consumable_capacity.go`, where amounts are in billionths of
 their unit.
@@ -11,14 +12,22 @@ their unit.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain, groupby
+from itertools import chain
 from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace as changed
 
 from alignup.claims import objects
-from alignup.claims.objects import Allocated, Amount, Claim, NodeSelector, Requirement, Term
+from alignup.claims.objects import (
+    Allocated,
+    Amount,
+    Claim,
+    NodeSelector,
+    Requirement,
+    Term,
+    attribute_of,
+)
 from alignup.claims.pools import gather_pools, is_for
 from alignup.claims.selectors.evaluate import Program, program_of, variables_of
 from alignup.claims.selectors.syntax import NotUnderstood
@@ -29,9 +38,10 @@ from alignup.machine.bits import bit_set
 from alignup.records import Record, field
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from alignup.claims.objects import Capacity, Range
+    from alignup.claims.pools import PoolOnNode
     from alignup.claims.read import Resources
     from alignup.claims.scheduler_gates import Gates
     from alignup.kubernetes.node_fit import NodeObject
@@ -74,20 +84,25 @@ class InUse(Record):
 
 
 def in_use(claims: Sequence[objects.Claim], gates: Gates) -> InUse:
-    """Return what claims with an allocation hold; source: `dynamicresources/allocateddevices.go`."""
-    devices, shared = set(), set()
+    """Return what claims with an allocation hold.
+
+    Source: `dynamicresources/allocateddevices.go`.
+    """
+    devices = set()
+    shared = set()
     capacity: dict[objects.DeviceId, Counter[str]] = {}
     for claim in claims:
-        for one in claim.allocated or ():
-            if one.admin_access:
+        for allocated in claim.allocated or ():
+            if allocated.admin_access:
                 continue
-            if not gates.consumable_capacity or one.share_id is None:
-                devices.add(one.id)
+            if not gates.consumable_capacity or allocated.share_id is None:
+                devices.add(allocated.id)
                 continue
 
-            shared.add(one.id)
-            if one.consumed_capacity is not None:
-                capacity.setdefault(one.id, Counter()).update(one.consumed_capacity)
+            shared.add(allocated.id)
+            if allocated.consumed_capacity is not None:
+                amounts = capacity.setdefault(allocated.id, Counter())
+                amounts.update(allocated.consumed_capacity)
 
     return InUse(frozenset(devices), frozenset(shared), capacity)
 
@@ -114,11 +129,10 @@ class Question(Record):
 def question_of(
     node: NodeObject, resources: Resources, claims: Sequence[objects.Claim], gates: Gates
 ) -> Question:
-    """Return what is asked for the claims of a pod, where the resources' claims hold what they have."""
+    """Return what is asked for a pod's claims, where the resources' claims hold what they have."""
     waiting = tuple(claim for claim in claims if claim.allocated is None)
-    return Question(
-        node, resources.slices, resources.classes, waiting, in_use(resources.claims, gates), gates
-    )
+    used = in_use(resources.claims, gates)
+    return Question(node, resources.slices, resources.classes, waiting, used, gates)
 
 
 class Candidate(Record, eq=False):
@@ -132,6 +146,99 @@ class Candidate(Record, eq=False):
     device: objects.Device
     slice: objects.Slice
     pool: int
+
+
+class SelectorAnswers:
+    """Asks selectors about devices, each once.
+
+    Args:
+        devices: which are named by their places here.
+        gates: of the scheduler.
+    """
+
+    def __init__(self, devices: Sequence[Candidate], gates: Gates) -> None:
+        self._devices = devices
+        self._gates = gates
+        # By device.
+        self._variables: dict[int, Mapping[str, Any]] = {}
+        # By expression, and the device or the driver.
+        self._answers: dict[tuple[str, int | str], bool | Exception] = {}
+
+    def all_match(self, selectors: Sequence[objects.Selector], owner: str, index: int) -> bool:
+        """Return whether a device satisfies all selectors of a class or a claim.
+
+        Raises:
+            AllocationError: one cannot be asked.
+        """
+        for number, selector in enumerate(selectors):
+            expression = selector.cel.expression if selector.cel is not None else ""
+            answer = self._answer(expression, index)
+            if isinstance(answer, Exception):
+                raise self._error(answer, f"{owner}: selector #{number}", self._devices[index])
+            if not answer:
+                return False
+
+        return True
+
+    def _answer(self, expression: str, index: int) -> bool | Exception:
+        """Return what a selector says of a device; of a driver where it reads nothing else."""
+        program = program_of(expression)
+        if not isinstance(program, Program):
+            return program
+
+        candidate = self._devices[index]
+        is_of_driver = program.is_of_driver and _has_no_faults(candidate.device)
+        key = expression, candidate.id.driver if is_of_driver else index
+        if key not in self._answers:
+            try:
+                self._answers[key] = program.matches(self._variables_of(index))[0]
+            except (EvaluationError, StoppedError, NotUnderstood) as error:
+                self._answers[key] = error
+
+        return self._answers[key]
+
+    def _variables_of(self, index: int) -> Mapping[str, Any]:
+        """Return a device as expressions see it.
+
+        Raises:
+            EvaluationError: they cannot read it.
+        """
+        candidate = self._devices[index]
+        values = candidate.device.attributes.values()
+        if not self._gates.list_selectors and any(value.is_list for value in values):
+            raise EvaluationError("unsupported attribute value")
+
+        if index not in self._variables:
+            self._variables[index] = variables_of(candidate.id.driver, candidate.device)
+
+        return self._variables[index]
+
+    def _error(self, error: Exception, where: str, candidate: Candidate) -> AllocationError:
+        if isinstance(error, NotUnderstood):
+            return AllocationError(f"{where}: not understood: {error}", "notUnderstood")
+        if not isinstance(error, EvaluationError | StoppedError):
+            return AllocationError(f"{where}: CEL compile error: {error}")
+        if self._gates.is_before_37:
+            return AllocationError(f"{where}: CEL runtime error: {error}")
+
+        hint = ""
+        if "no such key:" in str(error):
+            hint = (
+                ". consider using CEL optional chaining (.? followed by orValue()) or guarding "
+                "the check with has() for optional fields"
+            )
+
+        return AllocationError(
+            f"{where} on device {candidate.id}: CEL runtime error: {error}{hint}"
+        )
+
+
+def _has_no_faults(device: objects.Device) -> bool:
+    """Return whether each attribute is such that every selector can read the device."""
+    return all(
+        value.kind not in ("", "version") and not value.is_list
+        for value in device.attributes.values()
+    )
 
 
 class Way(Record, eq=False, frozen=False):
@@ -148,7 +255,7 @@ class Way(Record, eq=False, frozen=False):
     request: int
     name: str
     where: str
-    wanted: objects.Subrequest
+    subrequest: objects.Subrequest
     device_class: objects.DeviceClass
     count: int = 0
     everything: list[int] | None = None
@@ -156,20 +263,13 @@ class Way(Record, eq=False, frozen=False):
     @property
     def is_admin(self) -> bool:
         """Whether it looks at devices without holding them."""
-        return bool(self.wanted.admin_access)
-
-
-def attribute_of(device: objects.Device, driver: str, name: str) -> objects.AttributeValue | None:
-    """Return the value of an attribute by its full name; one of the driver's domain may be without it."""
-    value = device.attributes.get(name)
-    domain, slash, identifier = name.partition("/")
-    if value is None and slash and domain == driver:
-        return device.attributes.get(identifier)
-    return value
+        return bool(self.subrequest.admin_access)
 
 
 class Problem:
-    """The tables of a question. Devices, ways, requests, claims, constraints and counters are counted from 0.
+    """The tables of a question.
+
+    Devices, ways, requests, claims, constraints and counters are counted from 0.
 
     Raises:
         AllocationError: the scheduler would fail before it searches, for this node or for the pod.
@@ -177,7 +277,8 @@ class Problem:
     """
 
     def __init__(self, question: Question) -> None:
-        self.claims, self.gates = question.claims, question.gates
+        self.claims = question.claims
+        self.gates = question.gates
         if len(self.claims) > _MOST_CLAIMS:
             raise InputError(
                 f"expected at most {_MOST_CLAIMS} claims of a pod, got {len(self.claims)}"
@@ -185,13 +286,7 @@ class Problem:
 
         self.pools = gather_pools(question.slices, question.node, question.gates)
         # Those that may be allocated, in the order in which they are tried.
-        self.devices = [
-            Candidate(objects.DeviceId(one.driver, one.pool.name, device.name), device, one, place)
-            for place, pool in enumerate(self.pools)
-            if not pool.is_incomplete and not pool.invalid
-            for one in pool.slices
-            for device in one.devices
-        ]
+        self.devices = _candidates(self.pools)
         self.ways: list[Way] = []
         # Of each request, its first way; and a last entry, the number of ways.
         self.first_way: list[int] = []
@@ -222,12 +317,17 @@ class Problem:
         self.values: list[list[int]] = []
         # By constraint and device: a list where lists are off, which can only come first.
         self.is_alone: list[list[bool]] = []
-        self._node, self._used, self._excluded = question.node, question.used, question.excluded
-        self._device_classes = {one.name: one for one in question.classes}
-        self._variables: dict[int, Mapping[str, Any]] = {}
-        self._answers: dict[tuple[str, int | str], bool | Exception] = {}
+
+        self._node = question.node
+        self._used = question.used
+        self._excluded = question.excluded
+        self._device_classes = {
+            device_class.name: device_class for device_class in question.classes
+        }
+        self._selector_answers = SelectorAnswers(self.devices, self.gates)
         # Pool, set and counter, by number.
         self._counter_names: list[tuple[int, str, str]] = []
+
         self._read_requests()
         self._read_devices()
         self._read_constraints()
@@ -244,137 +344,149 @@ class Problem:
         )
 
     def _read_requests(self) -> None:
-        """Check the requests in the allocator's order, and list the devices of allocation mode All."""
-        limit = f"exceeds the claim limit of {MOST_RESULTS}"
+        """Check the requests in the allocator's order, and list the ways to serve them."""
         for number, claim in enumerate(self.claims):
             self.first_request.append(len(self.has_alternatives))
-            total = 0
-            for request in claim.requests:
-                self.first_way.append(len(self.ways))
-                self.has_alternatives.append(bool(request.first_available))
-                counts = self._ways(number, claim, request)
-                if not self.gates.is_before_37 and counts > MOST_RESULTS - total:
-                    adding = f"adding {counts} devices {limit}, with {total} already accounted for"
-                    raise AllocationError(f"claim {claim}, request {request.name}: {adding}")
-
-                total += counts
-
-            if total > MOST_RESULTS:
-                raise AllocationError(f"claim {claim}: number of requested devices {total} {limit}")
-            for index, constraint in enumerate(claim.constraints):
-                has_distinct = (
-                    constraint.distinct_attribute is not None and self.gates.allocator != "stable"
-                )
-                if constraint.match_attribute is None and not has_distinct:
-                    where = f"claim {claim}, constraint #{index}"
-                    raise AllocationError(
-                        f"{where}: empty constraint (unsupported constraint type?)"
-                    )
+            self._read_requests_of(number, claim)
+            self._check_constraints(claim)
 
         self.first_request.append(len(self.has_alternatives))
         self.first_way.append(len(self.ways))
 
-    def _ways(self, number: int, claim: objects.Claim, request: objects.Request) -> int:
+    def _read_requests_of(self, number: int, claim: objects.Claim) -> None:
+        limit = f"exceeds the claim limit of {MOST_RESULTS}"
+        total = 0
+        for request in claim.requests:
+            self.first_way.append(len(self.ways))
+            self.has_alternatives.append(bool(request.first_available))
+            count = self._add_ways(number, claim, request)
+            if not self.gates.is_before_37 and count > MOST_RESULTS - total:
+                adding = f"adding {count} devices {limit}, with {total} already accounted for"
+                raise AllocationError(f"claim {claim}, request {request.name}: {adding}")
+
+            total += count
+
+        if total > MOST_RESULTS:
+            raise AllocationError(f"claim {claim}: number of requested devices {total} {limit}")
+
+    def _check_constraints(self, claim: objects.Claim) -> None:
+        knows_distinct = self.gates.allocator != "stable"
+        for index, constraint in enumerate(claim.constraints):
+            has_distinct = knows_distinct and constraint.distinct_attribute is not None
+            if constraint.match_attribute is None and not has_distinct:
+                where = f"claim {claim}, constraint #{index}"
+                raise AllocationError(f"{where}: empty constraint (unsupported constraint type?)")
+
+    def _add_ways(self, number: int, claim: objects.Claim, request: objects.Request) -> int:
         """Add the ways to serve a request, and return the smallest number of devices."""
-        gates, where = self.gates, f"claim {claim}, request {request.name}"
-        choices = request.first_available
-        if choices and not gates.prioritized_list:
+        gates = self.gates
+        where = f"claim {claim}, request {request.name}"
+        alternatives = request.first_available
+        if alternatives and not gates.prioritized_list:
             raise AllocationError(
                 f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled"
             )
 
-        wanted = choices or ((request.exactly,) if request.exactly is not None else ())
-        if not wanted:
+        subrequests = alternatives
+        if not alternatives and request.exactly is not None:
+            subrequests = (request.exactly,)
+        if not subrequests:
             raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
 
-        for one in wanted:
-            if (
-                one.capacity is not None
-                and not gates.consumable_capacity
-                and gates.allocator != "stable"
-            ):
-                which = f"claim {claim}, subrequest {one.name}" if choices else where
-                off = "has capacity requests, but the DRAConsumableCapacity feature is disabled"
-                raise AllocationError(f"{which}: {off}")
+        if not gates.consumable_capacity and gates.allocator != "stable":
+            for subrequest in subrequests:
+                if subrequest.capacity is not None:
+                    if alternatives:
+                        where = f"claim {claim}, subrequest {subrequest.name}"
+
+                    problem = "has capacity requests, but the DRAConsumableCapacity feature"
+                    raise AllocationError(f"{where}: {problem} is disabled")
 
         first = len(self.ways)
-        for one in wanted:
-            full, short = (
-                (f"{request.name}/{one.name}", one.name)
-                if choices
-                else (request.name, request.name)
-            )
-            self.ways.append(self._way(number, claim, one, full, short))
+        for subrequest in subrequests:
+            if alternatives:
+                name = f"{request.name}/{subrequest.name}"
+                where = f"claim {claim}, request {subrequest.name}"
+            else:
+                name = request.name
+                where = f"claim {claim}, request {request.name}"
+
+            self.ways.append(self._way(number, subrequest, name, where))
 
         return min(way.count for way in self.ways[first:])
 
-    def _way(
-        self, number: int, claim: objects.Claim, wanted: objects.Subrequest, full: str, short: str
-    ) -> Way:
-        where = f"claim {claim}, request {short}"
-        if wanted.derived_attributes:
+    def _way(self, number: int, subrequest: objects.Subrequest, name: str, where: str) -> Way:
+        self._check_subrequest(subrequest, name, where)
+        class_name = subrequest.device_class_name
+        if not class_name:
+            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+
+        device_class = self._device_classes.get(class_name)
+        if device_class is None:
+            problem = f'deviceclass.resource.k8s.io "{class_name}" not found'
+            raise AllocationError(
+                f"{where}: could not retrieve device class {class_name}: {problem}"
+            )
+
+        way = Way(number, len(self.has_alternatives) - 1, name, where, subrequest, device_class)
+        if subrequest.allocation_mode == _EXACT:
+            way.count = subrequest.device_count
+        elif subrequest.allocation_mode == objects.ALL:
+            way.everything = self._everything(way)
+            way.count = len(way.everything)
+        else:
+            raise AllocationError(f"{where}: unsupported count mode {subrequest.allocation_mode}")
+
+        return way
+
+    def _check_subrequest(self, subrequest: objects.Subrequest, name: str, where: str) -> None:
+        if subrequest.derived_attributes:
             raise AllocationError(
                 f"{where}: cannot handle request with derived attributes, the feature is disabled"
             )
 
-        for index, selector in enumerate(wanted.selectors):
+        for index, selector in enumerate(subrequest.selectors):
             if selector.cel is None:
                 raise AllocationError(
                     f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
                 )
 
-        if wanted.admin_access is not None and "/" not in full and not self.gates.admin_access:
+        is_alternative = "/" in name
+        asks_for_admin = subrequest.admin_access is not None and not is_alternative
+        if asks_for_admin and not self.gates.admin_access:
             raise AllocationError(
                 f"{where}: admin access is requested, but the feature is disabled"
             )
 
-        name = wanted.device_class_name
-        if not name:
-            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
-
-        device_class = self._device_classes.get(name)
-        if device_class is None:
-            lost = f'device class {name}: deviceclass.resource.k8s.io "{name}" not found'
-            raise AllocationError(f"{where}: could not retrieve {lost}")
-
-        way = Way(number, len(self.has_alternatives) - 1, full, where, wanted, device_class)
-        if wanted.allocation_mode == _EXACT:
-            way.count = wanted.wanted
-        elif wanted.allocation_mode == objects.ALL:
-            way.everything = self._everything(way, where)
-            way.count = len(way.everything)
-        else:
-            raise AllocationError(f"{where}: unsupported count mode {wanted.allocation_mode}")
-
-        return way
-
-    def _everything(self, way: Way, where: str) -> list[int]:
+    def _everything(self, way: Way) -> list[int]:
         """Return the devices of allocation mode All: whatever matches, free or not."""
-        found = []
-        by_pool = {
-            place: list(some)
-            for place, some in groupby(enumerate(self.devices), lambda one: one[1].pool)
-        }
+        by_pool: dict[int, list[int]] = {}
+        for index, candidate in enumerate(self.devices):
+            by_pool.setdefault(candidate.pool, []).append(index)
+
+        everything: list[int] = []
         for place, pool in enumerate(self.pools):
             if pool.is_incomplete or pool.invalid:
                 state = "invalid" if pool.invalid else "being updated"
-                raise AllocationError(
-                    f"{where}: asks for all devices, but resource pool {pool} is currently {state}"
-                )
+                problem = f"asks for all devices, but resource pool {pool} is currently {state}"
+                raise AllocationError(f"{way.where}: {problem}")
 
-            for index, _ in by_pool.get(place, ()):
-                if not self._matches(way, index):
-                    continue
-                if self.gates.consumable_capacity:
-                    amounts = self._amounts(way, index)
-                    if amounts is None or (
-                        self.gates.is_before_37 and not self._has_room(index, amounts)
-                    ):
-                        continue
+            everything += [index for index in by_pool.get(place, ()) if self._is_of_all(way, index)]
 
-                found.append(index)
+        return everything
 
-        return found
+    def _is_of_all(self, way: Way, index: int) -> bool:
+        """Return whether a device counts as one of all that match."""
+        if not self._matches(way, index):
+            return False
+        if not self.gates.consumable_capacity:
+            return True
+
+        amounts = self._amounts(way, index)
+        if amounts is None:
+            return False
+
+        return not self.gates.is_before_37 or self._has_room(index, amounts)
 
     def _matches(self, way: Way, index: int) -> bool:
         """Return whether a device satisfies class and request, and is for this node.
@@ -386,65 +498,16 @@ class Problem:
         if candidate.device.binding_conditions and not self.gates.binding_conditions:
             return False
 
-        for owner, selectors in (
-            (f"class {way.device_class.name}", way.device_class.selectors),
-            (f"claim {self.claims[way.claim]}", way.wanted.selectors),
-        ):
-            for number, selector in enumerate(selectors):
-                answer = self._answer(
-                    selector.cel.expression if selector.cel is not None else "", index
-                )
-                if isinstance(answer, Exception):
-                    raise self._error(answer, f"{owner}: selector #{number}", candidate)
-                if not answer:
-                    return False
+        answers = self._selector_answers
+        class_ = f"class {way.device_class.name}"
+        if not answers.all_match(way.device_class.selectors, class_, index):
+            return False
+
+        claim = f"claim {self.claims[way.claim]}"
+        if not answers.all_match(way.subrequest.selectors, claim, index):
+            return False
 
         return not candidate.slice.per_device_node_selection or is_for(candidate.device, self._node)
-
-    def _error(self, error: Exception, where: str, candidate: Candidate) -> AllocationError:
-        if isinstance(error, NotUnderstood):
-            return AllocationError(f"{where}: not understood: {error}", "notUnderstood")
-        if not isinstance(error, EvaluationError | StoppedError):
-            return AllocationError(f"{where}: CEL compile error: {error}")
-        on = "" if self.gates.is_before_37 else f" on device {candidate.id}"
-        hint = ""
-        if "no such key:" in str(error) and not self.gates.is_before_37:
-            hint = (
-                ". consider using CEL optional chaining (.? followed by orValue()) or guarding "
-                "the check with has() "
-                "for optional fields"
-            )
-        return AllocationError(f"{where}{on}: CEL runtime error: {error}{hint}")
-
-    def _answer(self, expression: str, index: int) -> bool | Exception:
-        """Return what a selector says of a device; each is asked once, of a driver where it reads nothing else."""
-        program = program_of(expression)
-        if not isinstance(program, Program):
-            return program
-        candidate = self.devices[index]
-        is_of_driver = program.is_of_driver and _has_no_faults(candidate.device)
-        key = expression, candidate.id.driver if is_of_driver else index
-        if key not in self._answers:
-            try:
-                self._answers[key] = program.matches(self._seen(index))[0]
-            except (EvaluationError, StoppedError, NotUnderstood) as error:
-                self._answers[key] = error
-        return self._answers[key]
-
-    def _seen(self, index: int) -> Mapping[str, Any]:
-        """Return a device as expressions see it.
-
-        Raises:
-            EvaluationError: they cannot read it.
-        """
-        candidate = self.devices[index]
-        if not self.gates.list_selectors and any(
-            value.is_list for value in candidate.device.attributes.values()
-        ):
-            raise EvaluationError("unsupported attribute value")
-        if index not in self._variables:
-            self._variables[index] = variables_of(candidate.id.driver, candidate.device)
-        return self._variables[index]
 
     def _amounts(self, way: Way, index: int) -> dict[str, int] | None:
         """Return what a request takes of a device's capacities; None: the device cannot serve it.
@@ -453,7 +516,8 @@ class Problem:
             AllocationError: an amount cannot be represented, or is negative.
         """
         candidate = self.devices[index]
-        requests = way.wanted.capacity.requests if way.wanted.capacity is not None else {}
+        capacity = way.subrequest.capacity
+        requests = capacity.requests if capacity is not None else {}
         try:
             return consumed(requests, candidate.device.capacity, self.gates)
         except CapacityError as error:
@@ -463,133 +527,179 @@ class Problem:
 
     def _has_room(self, index: int, amounts: Mapping[str, int]) -> bool:
         candidate = self.devices[index]
-        held, there = self._used.capacity.get(candidate.id, {}), candidate.device.capacity
+        capacity = candidate.device.capacity
+        used = self._used.capacity.get(candidate.id, {})
         return all(
-            held.get(name, 0) + amount <= there[name].value for name, amount in amounts.items()
+            used.get(name, 0) + amount <= capacity[name].value for name, amount in amounts.items()
         )
 
     def _read_devices(self) -> None:
         """Fill what is known of each device, and of each way and device."""
-        gates, used = self.gates, self._used
-        held = used.capacity if gates.is_before_37 else used.capacity.keys() | used.shared
+        gates = self.gates
+        used = self._used
+        taken_ids = used.devices | self._excluded
         # By device: in use by other claims.
-        self.taken = [one.id in used.devices | self._excluded for one in self.devices]
-        shares = gates.consumable_capacity
+        self.taken = [candidate.id in taken_ids for candidate in self.devices]
         self.is_shareable = [
-            shares and one.device.allow_multiple_allocations for one in self.devices
+            gates.consumable_capacity and candidate.device.allow_multiple_allocations
+            for candidate in self.devices
         ]
+
+        shared_ids: Iterable[objects.DeviceId] = used.capacity.keys()
+        if not gates.is_before_37:
+            shared_ids = used.capacity.keys() | used.shared
+
         # By device: other claims have shares of it, so that its counters are paid.
         self.is_shared = [
-            self.is_shareable[index] and one.id in held for index, one in enumerate(self.devices)
+            is_shareable and candidate.id in shared_ids
+            for is_shareable, candidate in zip(self.is_shareable, self.devices, strict=True)
         ]
+
         # The pools in which some counters are overdrawn.
-        self._overdrawn = self._counters()
+        self._overdrawn = self._read_counters()
         for way in self.ways:
-            self._way_on_devices(way)
+            self._read_way(way)
 
         self._block(
-            {index for index, one in enumerate(self.devices) if one.pool in self._overdrawn}
+            {
+                index
+                for index, candidate in enumerate(self.devices)
+                if candidate.pool in self._overdrawn
+            }
         )
         self._scale_capacity()
 
-    def _way_on_devices(self, way: Way) -> None:
+    def _read_way(self, way: Way) -> None:
         """Fill the row of a way: whether each device matches, and what it would take."""
-        gates = self.gates
-        self.matches.append([])
-        self.amounts.append([])
+        matches: list[int] = []
+        amounts: list[dict[str, int] | None] = []
         for index in range(len(self.devices)):
-            answer = 0
-            needed: dict[str, int] | None = {}
             try:
-                if way.is_admin or not self.taken[index] or way.everything is not None:
-                    answer = int(self._matches(way, index))
-                if answer and gates.consumable_capacity:
-                    needed = self._amounts(way, index)
-                    if needed is None or not self._has_room(index, needed):
-                        # in allocation mode All such a device makes the request impossible
-                        needed, answer = None, int(way.everything is not None)
+                match, device_amounts = self._match(way, index)
             except AllocationError as error:
                 self.errors.append(error)
-                answer = -len(self.errors)
+                match = -len(self.errors)
+                device_amounts = {}
 
-            self.matches[-1].append(answer)
-            self.amounts[-1].append(needed)
+            matches.append(match)
+            amounts.append(device_amounts)
+
+        self.matches.append(matches)
+        self.amounts.append(amounts)
+
+    def _match(self, way: Way, index: int) -> tuple[int, dict[str, int] | None]:
+        """Return whether a device matches, 1 or 0, and what a way takes of its capacities.
+
+        Raises:
+            AllocationError: the scheduler would fail.
+        """
+        takes_held_ones = way.is_admin or way.everything is not None
+        if self.taken[index] and not takes_held_ones:
+            return 0, {}
+        if not self._matches(way, index):
+            return 0, {}
+        if not self.gates.consumable_capacity:
+            return 1, {}
+
+        amounts = self._amounts(way, index)
+        if amounts is None or not self._has_room(index, amounts):
+            # in allocation mode All such a device makes the request impossible
+            return int(way.everything is not None), None
+
+        return 1, amounts
 
     def _block(self, overdrawn: set[int]) -> None:
-        """Fill which devices each way is refused, where these are in counters that are overdrawn."""
+        """Fill which devices each way is refused.
+
+        Args:
+            overdrawn: devices in counters that are overdrawn.
+        """
         gates = self.gates
-        unpaid = [
-            bool(one.device.consumes_counters)
-            and (
-                not gates.partitionable_devices
-                or (index in overdrawn and not self.is_shared[index])
-            )
-            for index, one in enumerate(self.devices)
-        ]
-
         effects = ("NoSchedule", "NoExecute") if gates.device_taints else ()
-        hard = [
-            [taint for taint in one.device.taints if taint.effect in effects]
-            for one in self.devices
-        ]
-
-        def is_refused(way: Way, taints: Sequence[objects.Taint]) -> bool:
-            return any(
-                not any(one.tolerates(taint) for one in way.wanted.tolerations) for taint in taints
+        is_unpaid = []
+        hard_taints = []
+        for index, candidate in enumerate(self.devices):
+            cannot_pay = index in overdrawn and not self.is_shared[index]
+            is_unpaid.append(
+                bool(candidate.device.consumes_counters)
+                and (cannot_pay or not gates.partitionable_devices)
+            )
+            hard_taints.append(
+                [taint for taint in candidate.device.taints if taint.effect in effects]
             )
 
         self.blocked = [
-            [unpaid[at] or is_refused(way, taints) for at, taints in enumerate(hard)]
+            [
+                unpaid or not _are_tolerated(taints, way.subrequest.tolerations)
+                for unpaid, taints in zip(is_unpaid, hard_taints, strict=True)
+            ]
             for way in self.ways
         ]
 
-    def _counters(self) -> set[int]:
+    def _read_counters(self) -> set[int]:
         """Fill what is left of counters; return the pools in which some are overdrawn."""
-        used = self._used
         # By device: counters and amounts.
         self.uses: list[list[tuple[int, int]]] = [[] for _ in self.devices]
         if not self.gates.partitionable_devices:
             return set()
 
-        rows = [(place, one) for place, pool in enumerate(self.pools) for one in pool.counters]
-        numbers = {
-            (place, shared, name): row for row, (place, (shared, name, _)) in enumerate(rows)
-        }
-        raw = [value for _, (_, _, value) in rows]
-        for place, pool in enumerate(self.pools):
-            for one in (*pool.slices, *pool.elsewhere):
-                for device in one.devices:
-                    name_of = objects.DeviceId(one.driver, one.pool.name, device.name)
-                    if (
-                        name_of in used.devices
-                        or name_of in used.shared
-                        or name_of in used.capacity
-                    ):
-                        for number, amount in _uses(device, place, numbers).items():
-                            raw[number] -= amount
-
-        uses = [_uses(candidate.device, candidate.pool, numbers) for candidate in self.devices]
-        self._counter_names = list(numbers)
-        # in 1.36, pools of one name share counters
-        keys = [
-            (self.pools[place].name if self.gates.is_before_37 else place, name)
-            for place, _, name in numbers
+        self._counter_names = [
+            (place, counter_set, name)
+            for place, pool in enumerate(self.pools)
+            for counter_set, name, _ in pool.counters
         ]
-        names = {key: family for family, key in enumerate(dict.fromkeys(keys))}
-        self.families = [names[key] for key in keys]
-        units = [0] * len(names)
-        for number, amount in chain(enumerate(raw), *(use.items() for use in uses)):
-            units[self.families[number]] = gcd(units[self.families[number]], amount)
+        numbers = {counter: number for number, counter in enumerate(self._counter_names)}
+        remaining = [value for pool in self.pools for _, _, value in pool.counters]
+        for place, device in self._used_devices():
+            for number, amount in _counter_uses(device, place, numbers).items():
+                remaining[number] -= amount
 
-        unit_of = [units[family] for family in self.families]
+        uses = [
+            _counter_uses(candidate.device, candidate.pool, numbers) for candidate in self.devices
+        ]
+        self.families = self._families()
+        units = [0] * (max(self.families, default=-1) + 1)
+        for number, amount in chain(enumerate(remaining), *(use.items() for use in uses)):
+            family = self.families[number]
+            units[family] = gcd(units[family], amount)
+
         self.counters = [
-            _scaled(max(left, 0), unit) for left, unit in zip(raw, unit_of, strict=True)
+            _scaled(max(amount, 0), units[family])
+            for amount, family in zip(remaining, self.families, strict=True)
         ]
         self.uses = [
-            [(number, _scaled(amount, unit_of[number])) for number, amount in use.items()]
+            [
+                (number, _scaled(amount, units[self.families[number]]))
+                for number, amount in use.items()
+            ]
             for use in uses
         ]
-        return {place for (place, _, _), number in numbers.items() if raw[number] < 0}
+        return {
+            place
+            for (place, _, _), amount in zip(self._counter_names, remaining, strict=True)
+            if amount < 0
+        }
+
+    def _used_devices(self) -> Iterator[tuple[int, objects.Device]]:
+        """Yield the devices that claims hold or have shares of, on any node, each with its pool."""
+        used = self._used
+        for place, pool in enumerate(self.pools):
+            for part in (*pool.slices, *pool.elsewhere):
+                for device in part.devices:
+                    id_ = objects.DeviceId(part.driver, part.pool.name, device.name)
+                    if id_ in used.devices or id_ in used.shared or id_ in used.capacity:
+                        yield place, device
+
+    def _families(self) -> list[int]:
+        """Return the family of each counter."""
+        keys: list[Hashable] = []
+        for place, _, name in self._counter_names:
+            # in 1.36, pools of one name share counters
+            pool = self.pools[place].name if self.gates.is_before_37 else place
+            keys.append((pool, name))
+
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        return [numbers[key] for key in keys]
 
     def _share_counters(self) -> None:
         """Let pools of one name have counters of one name in common, as 1.36 does by a fault.
@@ -598,85 +708,94 @@ class Problem:
         of them take; if some of these counters are overdrawn, no device of all of them is to be
         had.
         """
-        names = self._counter_names
         places: dict[str, set[int]] = {}
-        for place, _, _ in names:
+        for place, _, _ in self._counter_names:
             places.setdefault(self.pools[place].name, set()).add(place)
 
-        waiting = {name for name, found in places.items() if len(found) > 1}
-        decides = {one.pool: one.pool for one in self.devices}
+        waiting = {name for name, pools in places.items() if len(pools) > 1}
+        # By pool: the one whose counters its devices take from.
+        payers = {candidate.pool: candidate.pool for candidate in self.devices}
         while waiting:
             watch = [
-                bool(self.uses[index]) and one.id.pool in waiting
-                for index, one in enumerate(self.devices)
+                bool(uses) and candidate.id.pool in waiting
+                for uses, candidate in zip(self.uses, self.devices, strict=True)
             ]
             outcome, pairs, _ = search(self, prune=False, most_steps=_WATCHED_STEPS, watch=watch)
             if outcome != "touched":
                 return
+
             first = self.devices[pairs[0][1]]
             waiting.remove(first.id.pool)
-            numbers = {
-                (shared, name): at
-                for at, (place, shared, name) in enumerate(names)
-                if place == first.pool
-            }
             for index, candidate in enumerate(self.devices):
                 if candidate.id.pool == first.id.pool:
-                    used = ((names[number][1:], amount) for number, amount in self.uses[index])
-                    self.uses[index] = [
-                        (numbers[name], amount) for name, amount in used if name in numbers
-                    ]
-                    decides[candidate.pool] = first.pool
+                    self.uses[index] = self._uses_in(first.pool, self.uses[index])
+                    payers[candidate.pool] = first.pool
 
             self._block(
                 {
                     index
-                    for index, one in enumerate(self.devices)
-                    if decides[one.pool] in self._overdrawn
+                    for index, candidate in enumerate(self.devices)
+                    if payers[candidate.pool] in self._overdrawn
                 }
             )
             self._number_classes()
 
+    def _uses_in(self, pool: int, uses: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return what a device takes of counters, of those of the same names in another pool."""
+        numbers = {
+            (counter_set, name): number
+            for number, (place, counter_set, name) in enumerate(self._counter_names)
+            if place == pool
+        }
+        moved = []
+        for number, amount in uses:
+            _, counter_set, name = self._counter_names[number]
+            if (counter_set, name) in numbers:
+                moved.append((numbers[counter_set, name], amount))
+
+        return moved
+
     def _scale_capacity(self) -> None:
-        """Bring the capacities of shareable devices into units in which they can be added without overflow."""
+        """Bring the capacities of shareable devices into units.
+
+        In these they can be added without overflow.
+        """
         # By way and device: what is taken of each capacity of `room`; empty: no amounts.
         self.needs: list[list[tuple[int, ...]]] = [[() for _ in self.devices] for _ in self.ways]
         for index, candidate in enumerate(self.devices):
             self.room.append([])
             if not self.is_shareable[index]:
                 continue
-            held = self._used.capacity.get(candidate.id, {})
-            rows = [
-                (way, row[index])
-                for way, row in enumerate(self.amounts)
-                if self.matches[way][index] == 1
-            ]
-            amounts = {way: needed for way, needed in rows if needed}
+
+            amounts_by_way: dict[int, dict[str, int]] = {}
+            for way, row in enumerate(self.amounts):
+                amounts = row[index]
+                if self.matches[way][index] == 1 and amounts:
+                    amounts_by_way[way] = amounts
+
+            used = self._used.capacity.get(candidate.id, {})
             for name, capacity in candidate.device.capacity.items():
-                left = capacity.value - held.get(name, 0)
-                unit = gcd(left, *(needed[name] for needed in amounts.values()))
-                room = _scaled(max(left, 0), unit)
+                remaining = capacity.value - used.get(name, 0)
+                unit = gcd(remaining, *(amounts[name] for amounts in amounts_by_way.values()))
+                room = _scaled(max(remaining, 0), unit)
                 self.room[index].append(room)
-                for way, needed in amounts.items():
-                    self.needs[way][index] += (_scaled(max(needed[name], 0), unit, room),)
+                for way, amounts in amounts_by_way.items():
+                    self.needs[way][index] += (_scaled(max(amounts[name], 0), unit, room),)
 
     def _read_constraints(self) -> None:
         """Fill which ways each constraint covers, and each device's values."""
-        names = [{way.name, way.name.partition("/")[0]} for way in self.ways]
         for number, claim in enumerate(self.claims):
             for constraint in claim.constraints:
+                self.constraints.append((number, constraint))
+                self.covers.append(
+                    [way.claim == number and _is_covered(way, constraint) for way in self.ways]
+                )
                 # where both are set, the allocator looks at the first
                 name = constraint.match_attribute
-                covered = set(constraint.requests)
-                self.constraints.append((number, constraint))
                 self.is_distinct.append(name is None)
-                is_covered = [not covered or not covered.isdisjoint(own) for own in names]
-                self.covers.append(
-                    [one.claim == number and is_covered[way] for way, one in enumerate(self.ways)]
-                )
-                values, alone = self._values(name or constraint.distinct_attribute or "")
+                values, is_alone = self._values_of(name or constraint.distinct_attribute or "")
                 self.values.append(values)
-                self.is_alone.append(alone)
+                self.is_alone.append(is_alone)
 
         # distinctAttribute remembers the last device of each request only, and none that was taken
         # back (1.36).
@@ -686,20 +805,19 @@ class Problem:
             for is_covered, way in zip(row, self.ways, strict=True)
         )
 
-    def _values(self, name: str) -> tuple[list[int], list[bool]]:
-        """Return each device's values as a set of bits, and whether it is a list where lists are off."""
+    def _values_of(self, attribute: str) -> tuple[list[int], list[bool]]:
+        """Return each device's values as bits, and whether it is a list where lists are off."""
         bits: dict[tuple[object, ...], int] = {}
-        values, alone = [], []
+        values = []
+        alone = []
         for candidate in self.devices:
-            found = attribute_of(candidate.device, candidate.id.driver, name)
-            is_alone = found is not None and found.is_list and not self.gates.list_attributes
+            value = attribute_of(candidate.device, candidate.id.driver, attribute)
+            is_alone = value is not None and value.is_list and not self.gates.list_attributes
             keys: set[tuple[object, ...]] = set()
-            if found is not None and found.kind:
-                keys = (
-                    {("alone", candidate.id)}
-                    if is_alone
-                    else {(found.kind, value) for value in found.values}
-                )
+            if value is not None and value.kind:
+                keys = {(value.kind, part) for part in value.values}
+                if is_alone:
+                    keys = {("alone", candidate.id)}
 
             values.append(bit_set([bits.setdefault(key, len(bits)) for key in keys]))
             alone.append(is_alone)
@@ -708,44 +826,67 @@ class Problem:
 
     def _number_classes(self) -> None:
         """Number the classes of devices that nothing in the search tells apart."""
-        fatal = {
-            index
-            for number, way in enumerate(self.ways)
-            if way.everything is not None and any(row[number] for row in self.covers)
-            for index in way.everything
-        }
-        everything = [way.everything for way in self.ways if way.everything is not None]
-        keys = zip(
+        indices = range(len(self.devices))
+        fatal: set[int] = set()
+        for number, way in enumerate(self.ways):
+            if way.everything is not None and any(row[number] for row in self.covers):
+                fatal.update(way.everything)
+
+        columns: list[Sequence[object]] = [
             # their order decides between an error and a refusal
-            [index if index in fatal else -1 for index in range(len(self.devices))],
+            [index if index in fatal else -1 for index in indices],
             self.taken,
             self.is_shareable,
             self.is_shared,
-            *([tuple(row) for row in rows] for rows in (self.room, self.uses)),
-            *(
-                row
-                for rows in (self.matches, self.blocked, self.needs, self.values)
-                for row in rows
-            ),
-            *([one is None for one in row] for row in self.amounts),
-            *([index in devices for index in range(len(self.devices))] for devices in everything),
+            [tuple(row) for row in self.room],
+            [tuple(row) for row in self.uses],
+            *self.matches,
+            *self.blocked,
+            *self.needs,
+            *self.values,
             *self.is_alone,
-            strict=True,
-        )
+        ]
+        columns += [[amounts is None for amounts in row] for row in self.amounts]
+        for way in self.ways:
+            if way.everything is not None:
+                everything = set(way.everything)
+                columns.append([index in everything for index in indices])
+
         numbers: dict[Hashable, int] = {}
         # By device: interchangeable devices have one number.
-        self.classes = [numbers.setdefault(key, len(numbers)) for key in keys]
+        self.classes = [numbers.setdefault(key, len(numbers)) for key in zip(*columns, strict=True)]
 
 
-def _has_no_faults(device: objects.Device) -> bool:
-    """Return whether each attribute is such that every selector can read the device."""
-    return all(
-        value.kind not in ("", "version") and not value.is_list
-        for value in device.attributes.values()
-    )
+def _candidates(pools: Sequence[PoolOnNode]) -> list[Candidate]:
+    """Return the devices of the pools that are whole and valid, in order."""
+    candidates = []
+    for place, pool in enumerate(pools):
+        if pool.is_incomplete or pool.invalid:
+            continue
+
+        for part in pool.slices:
+            for device in part.devices:
+                id_ = objects.DeviceId(part.driver, part.pool.name, device.name)
+                candidates.append(Candidate(id_, device, part, place))
+
+    return candidates
 
 
-def _uses(
+def _are_tolerated(
+    taints: Sequence[objects.Taint], tolerations: Sequence[objects.Toleration]
+) -> bool:
+    return all(any(toleration.tolerates(taint) for toleration in tolerations) for taint in taints)
+
+
+def _is_covered(way: Way, constraint: objects.Constraint) -> bool:
+    """Return whether a constraint is for a request, or for all of the claim."""
+    if not constraint.requests:
+        return True
+
+    return way.name in constraint.requests or way.name.partition("/")[0] in constraint.requests
+
+
+def _counter_uses(
     device: objects.Device, pool: int, numbers: Mapping[tuple[int, str, str], int]
 ) -> dict[int, int]:
     """Return what a device takes of each counter.
@@ -753,25 +894,26 @@ def _uses(
     Raises:
         InputError: an amount is negative.
     """
-    total: Counter[int] = Counter()
+    amounts: Counter[int] = Counter()
     for use in device.consumes_counters:
         for name, amount in use.counters.items():
             if amount.value < 0:
                 raise InputError(f"expected counters of at least 0, got {amount.value} billionths")
-            total[numbers[pool, use.counter_set, name]] += amount.value
 
-    return total
+            amounts[numbers[pool, use.counter_set, name]] += amount.value
+
+    return amounts
 
 
 def _scaled(amount: int, unit: int, most: int = _MOST_AMOUNT) -> int:
     """Return an amount in a unit; an amount above `most` compares as `most + 1` does."""
     scaled = amount // unit if unit else 0
-    if scaled > most:
-        scaled = most + 1
+    scaled = min(scaled, most + 1)
     if scaled > _MOST_AMOUNT:
         raise InputError(
             f"expected amounts that 64 bits can compare, got {amount} billionths in steps of {unit}"
         )
+
     return scaled
 
 
@@ -796,49 +938,59 @@ def consumed(
     if requests.keys() - capacities.keys():
         return None
 
-    taken: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for name, capacity in capacities.items():
-        amount = _taken(requests.get(name), capacity, gates)
+        amount = _consumed_of(capacity, requests.get(name), gates)
         if amount < 0 and not gates.is_before_37:
             raise CapacityError(f'capacity "{name}": capacity value is negative')
-        taken[name] = amount
 
-    refused = any(
-        taken[name] > one.value or _violates(taken[name], one, gates)
-        for name, one in capacities.items()
-    )
-    return None if refused else taken
+        amounts[name] = amount
+
+    for name, capacity in capacities.items():
+        if amounts[name] > capacity.value or _violates(amounts[name], capacity, gates):
+            return None
+
+    return amounts
 
 
-def _taken(requested: int | None, capacity: Capacity, gates: Gates) -> int:
+def _consumed_of(capacity: Capacity, requested: int | None, gates: Gates) -> int:
+    """Return what a request takes of one capacity; None requested: its default, or all of it."""
     policy = capacity.request_policy
-    if requested is None:
-        return capacity.value if policy is None or policy.default is None else policy.default
     if policy is None:
-        return requested
+        return capacity.value if requested is None else requested
+    if requested is None:
+        return capacity.value if policy.default is None else policy.default
 
     limits = policy.valid_range
     if limits is not None and limits.min is not None:
         if requested < limits.min or limits.step is None:
             return max(requested, limits.min)
-        unit = _unit(limits, gates)
-        start, step = _in(limits.min, unit), _in(limits.step, unit)
-        rounded = (
-            start + -(-(_in(requested, unit) - start) // step) * step if step > 0 else requested
-        )
-        if not gates.is_before_37 and (
-            (unit == _MILLI and requested % _MILLI) or rounded > _LARGEST
-        ):
-            raise CapacityError(
-                "capacity request cannot be represented in the device's range arithmetic"
-            )
 
-        return rounded * unit if step > 0 else requested
+        unit = _unit(limits, gates)
+        return _rounded_up(requested, limits.min, limits.step, unit, gates)
 
     if policy.valid_values is not None:
         return next((value for value in policy.valid_values if requested <= value), requested)
 
     return requested
+
+
+def _rounded_up(requested: int, smallest: int, step: int, unit: int, gates: Gates) -> int:
+    """Return a requested amount, rounded up to whole steps above the smallest."""
+    start = _in_units(smallest, unit)
+    step = _in_units(step, unit)
+    rounded = requested
+    if step > 0:
+        steps = -(-(_in_units(requested, unit) - start) // step)
+        rounded = start + steps * step
+
+    is_inexact = unit == _MILLI and requested % _MILLI != 0
+    if not gates.is_before_37 and (is_inexact or rounded > _LARGEST):
+        raise CapacityError(
+            "capacity request cannot be represented in the device's range arithmetic"
+        )
+
+    return rounded * unit if step > 0 else requested
 
 
 def _violates(amount: int, capacity: Capacity, gates: Gates) -> bool:
@@ -847,37 +999,45 @@ def _violates(amount: int, capacity: Capacity, gates: Gates) -> bool:
         return False
 
     limits = policy.valid_range
-    if limits is not None:
-        if limits.max is not None and amount > limits.max:
-            return True
-        if limits.step is None or limits.min is None:
-            return False
-        unit = _unit(limits, gates)
-        if unit == _MILLI and amount % _MILLI:
-            return True
-        step = _in(limits.step, unit)
-        return step > 0 and (_in(amount, unit) - _in(limits.min, unit)) % step != 0
+    if limits is None:
+        return amount not in (policy.valid_values or (amount,))
+    if limits.max is not None and amount > limits.max:
+        return True
+    if limits.step is None or limits.min is None:
+        return False
 
-    return amount not in (policy.valid_values or (amount,))
+    unit = _unit(limits, gates)
+    if unit == _MILLI and amount % _MILLI:
+        return True
+
+    step = _in_units(limits.step, unit)
+    return step > 0 and (_in_units(amount, unit) - _in_units(limits.min, unit)) % step != 0
 
 
 def _unit(limits: Range, gates: Gates) -> int:
-    """Return the unit of a range's arithmetic: thousandths where the gate is on and they are exact."""
+    """Return the unit of a range's arithmetic.
+
+    It is thousandths where the gate is on and they are exact.
+    """
     if not gates.fractional_ranges:
         return _ONE
-    known = [value for value in (limits.min, limits.max, limits.step) if value is not None]
-    if any(value % _MILLI or abs(value) > _LARGEST * _MILLI for value in known):
+
+    bounds = [value for value in (limits.min, limits.max, limits.step) if value is not None]
+    if any(value % _MILLI or abs(value) > _LARGEST * _MILLI for value in bounds):
         return _ONE
-    return _ONE if limits.step is not None and limits.step < _MILLI else _MILLI
+    if limits.step is not None and limits.step < _MILLI:
+        return _ONE
+
+    return _MILLI
 
 
-def _in(amount: int, unit: int) -> int:
+def _in_units(amount: int, unit: int) -> int:
     """Return an amount in a unit, rounded up."""
     return -(-amount // unit)
 
 
 def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, ...] | None:
-    """Return what the scheduler allocates to a pod's claims on a node; None: they cannot be allocated there.
+    """Return what the scheduler allocates to a pod's claims on a node; None: it cannot.
 
     Args:
         question: with the claims.
@@ -888,86 +1048,106 @@ def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, .
             hit; or a selector was not understood.
         InputError: there are more claims than a pod may have, or amounts that cannot be compared.
     """
-    problem = Problem(question)
-    return results_of(problem, question.node.name, solve(problem, most_steps))
+    tables = Problem(question)
+    return results_of(tables, question.node.name, solve(tables, most_steps))
 
 
 def solve(
-    problem: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True
+    tables: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True
 ) -> list[tuple[int, int]] | None:
     """Return ways and devices in order; None: there is no solution.
 
     Raises:
         AllocationError: as in `allocate`.
     """
-    outcome, pairs, _ = search(problem, prune=prune, most_steps=most_steps)
+    outcome, pairs, _ = search(tables, prune=prune, most_steps=most_steps)
     if outcome == "found":
         return pairs
     if outcome == "error":
-        raise problem.errors[pairs[0][0]]
+        raise tables.errors[pairs[0][0]]
     if outcome == "constraint":
-        way, device = problem.ways[pairs[0][0]], problem.devices[pairs[0][1]]
-        why = "because a claim constraint would not be satisfied"
-        raise AllocationError(f"{way.where}: cannot add device {device.id} {why}")
+        way = tables.ways[pairs[0][0]]
+        candidate = tables.devices[pairs[0][1]]
+        problem = f"cannot add device {candidate.id} because a claim constraint would not"
+        raise AllocationError(f"{way.where}: {problem} be satisfied")
 
     if outcome == "limit":
         raise AllocationError(f"the search was given up after {most_steps} steps", "timeout")
-    if any(pool.invalid for pool in problem.pools):
+    if any(pool.invalid for pool in tables.pools):
         raise AllocationError("invalid resource pools were encountered", "node")
 
     return None
 
 
 def results_of(
-    problem: Problem, node: str, pairs: list[tuple[int, int]] | None
+    tables: Problem, node: str, pairs: list[tuple[int, int]] | None
 ) -> tuple[Claim, ...] | None:
-    """Return the claims with their devices in the scheduler's order, and the nodes that can use these."""
+    """Return the claims with their devices in the scheduler's order, and the nodes to use them."""
     if pairs is None:
         return None
 
-    found: list[list[Allocated]] = [[] for _ in problem.claims]
-    candidates: list[list[Candidate]] = [[] for _ in problem.claims]
+    devices: list[list[Allocated]] = [[] for _ in tables.claims]
+    candidates: list[list[Candidate]] = [[] for _ in tables.claims]
     for number, index in pairs:
-        way, candidate = problem.ways[number], problem.devices[index]
-        is_shared = problem.is_shareable[index]
-        amounts = (problem.amounts[number][index] or {}) if is_shared else {}
-        candidates[way.claim].append(candidate)
-        share = str(candidate.id) if is_shared else None
-        taken = {name: Amount(amount) for name, amount in amounts.items()} or None
-        conditions = (
-            (candidate.device.binding_conditions or ()) if problem.gates.binding_conditions else ()
-        )
-        found[way.claim].append(
-            Allocated(*candidate.id, way.name, way.is_admin, share, taken, conditions)
-        )
+        claim = tables.ways[number].claim
+        devices[claim].append(_allocated(tables, number, index))
+        candidates[claim].append(tables.devices[index])
 
     return tuple(
-        changed(claim, allocated=tuple(devices), allocated_nodes=_nodes(chosen, node))
-        for claim, devices, chosen in zip(problem.claims, found, candidates, strict=True)
+        changed(
+            claim, allocated=tuple(claim_devices), allocated_nodes=_nodes(claim_candidates, node)
+        )
+        for claim, claim_devices, claim_candidates in zip(
+            tables.claims, devices, candidates, strict=True
+        )
     )
 
 
-def _nodes(chosen: list[Candidate], node: str) -> NodeSelector | None:
-    """Return which nodes can use the devices of a claim; None: all. Source: `createNodeSelector`."""
+def _allocated(tables: Problem, number: int, index: int) -> Allocated:
+    """Return a device as the result of a way."""
+    way = tables.ways[number]
+    candidate = tables.devices[index]
+    share: str | None = None
+    capacity: dict[str, Amount] | None = None
+    if tables.is_shareable[index]:
+        share = str(candidate.id)
+        amounts = tables.amounts[number][index] or {}
+        capacity = {name: Amount(amount) for name, amount in amounts.items()} or None
+
+    conditions: tuple[str, ...] = ()
+    if tables.gates.binding_conditions:
+        conditions = candidate.device.binding_conditions or ()
+
+    return Allocated(*candidate.id, way.name, way.is_admin, share, capacity, conditions)
+
+
+def _nodes(candidates: list[Candidate], node: str) -> NodeSelector | None:
+    """Return which nodes can use the devices of a claim; None: all.
+
+    Source: `createNodeSelector`.
+    """
     expressions: dict[object, Requirement] = {}
     fields: dict[object, Requirement] = {}
-    for candidate in chosen:
+    for candidate in candidates:
         owner = candidate.device if candidate.slice.per_device_node_selection else candidate.slice
         if owner.node_name or candidate.device.binds_to_node:
-            return NodeSelector(
-                (Term(match_fields=(Requirement("metadata.name", "In", (node,)),)),)
-            )
+            name = Requirement("metadata.name", "In", (node,))
+            return NodeSelector((Term(match_fields=(name,)),))
 
         selector: NodeSelector | None = owner.node_selector
-        for term in selector.node_selector_terms[:1] if selector is not None else ():
-            for listed, known in (
-                (term.match_fields, fields),
-                (term.match_expressions, expressions),
-            ):
-                for one in listed:
-                    known.setdefault((one.key, one.operator, frozenset(one.values)), one)
+        if selector is not None and selector.node_selector_terms:
+            term = selector.node_selector_terms[0]
+            _add(fields, term.match_fields)
+            _add(expressions, term.match_expressions)
 
     if not expressions and not fields:
         return None
 
     return NodeSelector((Term(tuple(expressions.values()), tuple(fields.values())),))
+
+
+def _add(requirements: dict[object, Requirement], further: Iterable[Requirement]) -> None:
+    """Add requirements to those that are there, each once."""
+    for requirement in further:
+        key = (requirement.key, requirement.operator, frozenset(requirement.values))
+        requirements.setdefault(key, requirement)

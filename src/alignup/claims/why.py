@@ -1,8 +1,8 @@
-"""Says why claims cannot be allocated: which request, which constraint, what was free, and what would help.
+"""Says why claims cannot be allocated, and what would help.
 
-The scheduler says "cannot allocate all claims" only. Here the question is asked again with less in
-it: one request alone, a claim without one constraint, the claims before. Every suggestion was
-tried.
+The scheduler says "cannot allocate all claims" only. Here it is told which request or constraint is
+to blame, and what was free: the question is asked again with less in it: one request alone, a claim
+without one constraint, the claims before. Every suggestion was tried.
 """
 
 from __future__ import annotations
@@ -13,13 +13,35 @@ from typing import Any, Final
 
 from msgspec.structs import replace as changed
 
-from alignup.claims.objects import ALL, Claim, Constraint, Request, Subrequest, Toleration
-from alignup.claims.problem import AllocationError, InUse, Problem, Question, attribute_of, solve
+from alignup.claims.objects import (
+    ALL,
+    Claim,
+    Constraint,
+    Request,
+    Subrequest,
+    Toleration,
+    attribute_of,
+)
+from alignup.claims.problem import (
+    MOST_RESULTS,
+    AllocationError,
+    InUse,
+    Problem,
+    Question,
+    solve,
+)
 from alignup.records import Record, replace
 
 # The bound of each question that is asked again.
 _STEPS: Final = 2_000_000
 _MOST_SHOWN: Final = 6
+# What a device is for a request, in the order in which they are counted up.
+_FREE: Final = "free"
+_HELD: Final = "in use"
+_BLOCKED: Final = "tainted or out of counters"
+_TOO_SMALL: Final = "without the capacity"
+_NO_MATCH: Final = "not matching"
+_STATES: Final = (_FREE, _HELD, _BLOCKED, _TOO_SMALL, _NO_MATCH)
 
 
 class Refusal(Record):
@@ -40,7 +62,10 @@ class Refusal(Record):
     @property
     def where(self) -> str:
         """The claim and the request to blame, in words."""
-        return f"claim {self.claim}" + (f", request {self.request}" if self.request else "")
+        if not self.request:
+            return f"claim {self.claim}"
+
+        return f"claim {self.claim}, request {self.request}"
 
 
 def _works(question: Question, **changes: Any) -> bool:
@@ -60,6 +85,7 @@ def why_not(question: Question) -> Refusal:
     for number, claim in enumerate(question.claims):
         if _works(question, claims=question.claims[: number + 1]):
             continue
+
         before = question.claims[:number]
         refusal = _request(question, claim, before) or _constraint(question, claim, before)
         if refusal is not None:
@@ -71,9 +97,8 @@ def why_not(question: Question) -> Refusal:
 
         names = ", ".join(request.name for request in claim.requests)
         text = f"each of the requests {names} can be served alone, but not all of them together"
-        return Refusal(
-            str(claim), "", "", text, (*_fewer(question, claim, before), *_if_released(question))
-        )
+        helps = (*_fewer(question, claim, before), *_if_released(question))
+        return Refusal(str(claim), "", "", text, helps)
 
     return Refusal("", "", "", "the search was given up before all was tried", ())
 
@@ -84,12 +109,14 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
         alone = changed(claim, requests=(request,), constraints=())
         if _works(question, claims=(*before, alone)):
             continue
+
         if before and _works(question, claims=(alone,)):
-            text = f"earlier claims of the pod take what it asks for: {', '.join(map(str, before))}"
+            names = ", ".join(map(str, before))
+            text = f"earlier claims of the pod take what it asks for: {names}"
             return Refusal(str(claim), request.name, "", text, _if_released(question))
 
-        problem = Problem(replace(question, claims=(alone,)))
-        text = "; ".join(_state(problem, way) for way in range(len(problem.ways)))
+        tables = Problem(replace(question, claims=(alone,)))
+        text = "; ".join(_state(tables, number) for number in range(len(tables.ways)))
         helps = (
             *_tolerations(question, claim, request, before),
             *_fewer(question, alone, before),
@@ -100,39 +127,47 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
     return None
 
 
-def _state(problem: Problem, number: int) -> str:
+def _state(tables: Problem, number: int) -> str:
     """Return what there is for one way to serve a request."""
-    way = problem.ways[number]
-    asks = (
-        "all devices"
-        if way.wanted.allocation_mode == ALL
-        else f"{way.count} of class {way.device_class.name}"
-    )
-    if not problem.devices:
-        broken = [pool for pool in problem.pools if pool.invalid or pool.is_incomplete]
-        listed = ", ".join(
-            f"{pool} is {'invalid' if pool.invalid else 'incomplete'}" for pool in broken
-        )
-        why = f" ({listed})" if broken else ""
-        return f"{way.name} asks for {asks}: the node reaches no devices{why}"
+    way = tables.ways[number]
+    request = f"{way.name} asks for {way.count} of class {way.device_class.name}"
+    if way.subrequest.allocation_mode == ALL:
+        request = f"{way.name} asks for all devices"
 
-    counts = dict.fromkeys(
-        ("free", "in use", "tainted or out of counters", "without the capacity", "not matching"), 0
-    )
-    for index in range(len(problem.devices)):
-        is_short = any(amount > problem.counters[one] for one, amount in problem.uses[index])
-        if problem.taken[index] and not way.is_admin:
-            counts["in use"] += 1
-        elif problem.matches[number][index] != 1:
-            lacks = problem.amounts[number][index] is None
-            counts["without the capacity" if lacks else "not matching"] += 1
-        elif problem.blocked[number][index] or is_short:
-            counts["tainted or out of counters"] += 1
-        else:
-            counts["free"] += 1
+    if not tables.devices:
+        broken = []
+        for pool in tables.pools:
+            if pool.invalid:
+                broken.append(f"{pool} is invalid")
+            elif pool.is_incomplete:
+                broken.append(f"{pool} is incomplete")
 
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "free")
-    return f"{way.name} asks for {asks}; of {len(problem.devices)} devices: {told}"
+        why = f" ({', '.join(broken)})" if broken else ""
+        return f"{request}: the node reaches no devices{why}"
+
+    counts = dict.fromkeys(_STATES, 0)
+    for index in range(len(tables.devices)):
+        counts[_device_state(tables, number, index)] += 1
+
+    listed = ", ".join(
+        f"{count} {state}" for state, count in counts.items() if count or state == _FREE
+    )
+    return f"{request}; of {len(tables.devices)} devices: {listed}"
+
+
+def _device_state(tables: Problem, number: int, index: int) -> str:
+    """Return what a device is for a way: one of `_STATES`."""
+    way = tables.ways[number]
+    if tables.taken[index] and not way.is_admin:
+        return _HELD
+    if tables.matches[number][index] != 1:
+        return _TOO_SMALL if tables.amounts[number][index] is None else _NO_MATCH
+
+    is_short = any(amount > tables.counters[counter] for counter, amount in tables.uses[index])
+    if tables.blocked[number][index] or is_short:
+        return _BLOCKED
+
+    return _FREE
 
 
 def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Refusal | None:
@@ -141,12 +176,13 @@ def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> 
         others = claim.constraints[:number] + claim.constraints[number + 1 :]
         if not _works(question, claims=(*before, changed(claim, constraints=others))):
             continue
-        name = constraint.match_attribute or constraint.distinct_attribute or ""
+
+        name = _attribute_of(constraint)
         kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
-        problem = Problem(replace(question, claims=(*before, claim)))
+        tables = Problem(replace(question, claims=(*before, claim)))
         text = (
             f"without the constraint {kind} {name} there would be devices; "
-            f"{_values(problem, claim, constraint)}"
+            f"{_values(tables, claim, constraint)}"
         )
         helps = (
             f"leave out {kind} {name}",
@@ -158,79 +194,87 @@ def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> 
     return None
 
 
-def _values(problem: Problem, claim: Claim, constraint: Constraint) -> str:
+def _attribute_of(constraint: Constraint) -> str:
+    return constraint.match_attribute or constraint.distinct_attribute or ""
+
+
+def _values(tables: Problem, claim: Claim, constraint: Constraint) -> str:
     """Return how many free devices each request has by value of the constraint's attribute."""
-    known = [
-        (problem.claims[owner] is claim, one is constraint) for owner, one in problem.constraints
-    ]
-    number = max(place for place, same in enumerate(known) if all(same))
-    masks = problem.values[number]
-    told = []
+    number = max(
+        place
+        for place, (owner, claim_constraint) in enumerate(tables.constraints)
+        if tables.claims[owner] is claim and claim_constraint is constraint
+    )
+    masks = tables.values[number]
+    lines = []
     for bit in range(max(masks, default=0).bit_length()):
         counts = []
-        for place, way in enumerate(problem.ways):
-            if not problem.covers[number][place]:
-                continue
-            free = sum(
-                mask >> bit & problem.is_free(place, index) for index, mask in enumerate(masks)
-            )
-            counts.append(f"{way.name} {free} of {way.count}")
+        for place, way in enumerate(tables.ways):
+            if tables.covers[number][place]:
+                free = sum(
+                    mask >> bit & tables.is_free(place, index) for index, mask in enumerate(masks)
+                )
+                counts.append(f"{way.name} {free} of {way.count}")
 
         example = next(index for index, mask in enumerate(masks) if mask >> bit & 1)
-        told.append(f"{_shown(problem, number, example, bit)}: {', '.join(counts)}")
+        lines.append(f"{_value_text(tables, number, example, bit)}: {', '.join(counts)}")
 
     missing = sum(not mask for mask in masks)
-    more = f", and {len(told) - _MOST_SHOWN} more values" if len(told) > _MOST_SHOWN else ""
     lacking = f"; {missing} devices lack it" if missing else ""
-    return (
-        "free by value: " + "; ".join(told[:_MOST_SHOWN]) + more + lacking
-        if told
-        else f"no device has it{lacking}"
-    )
+    if not lines:
+        return f"no device has it{lacking}"
+
+    listed = "; ".join(lines[:_MOST_SHOWN])
+    if len(lines) > _MOST_SHOWN:
+        listed += f", and {len(lines) - _MOST_SHOWN} more values"
+
+    return f"free by value: {listed}{lacking}"
 
 
-def _shown(problem: Problem, number: int, index: int, bit: int) -> str:
+def _value_text(tables: Problem, number: int, index: int, bit: int) -> str:
     """Return the value that a bit stands for, as far as a device tells."""
-    constraint, candidate = problem.constraints[number][1], problem.devices[index]
-    name = constraint.match_attribute or constraint.distinct_attribute or ""
-    value = attribute_of(candidate.device, candidate.id.driver, name)
-    return f"value {bit + 1}" if value is None or value.is_list else str(value.values[0])
+    _, constraint = tables.constraints[number]
+    candidate = tables.devices[index]
+    value = attribute_of(candidate.device, candidate.id.driver, _attribute_of(constraint))
+    if value is None or value.is_list:
+        return f"value {bit + 1}"
+
+    return str(value.values[0])
 
 
 def _tolerations(
     question: Question, claim: Claim, request: Request, before: tuple[Claim, ...]
 ) -> tuple[str, ...]:
     """Return whether it would help to tolerate the taints of devices."""
-    tolerant = all_ways(
-        request, lambda one: changed(one, tolerations=(Toleration(operator="Exists"),))
-    )
+    tolerations = (Toleration(operator="Exists"),)
+    tolerant = all_ways(request, partial(changed, tolerations=tolerations))
     alone = changed(claim, requests=(tolerant,), constraints=())
-    return (
-        ("tolerate the taints of the devices",) if _works(question, claims=(*before, alone)) else ()
-    )
+    if not _works(question, claims=(*before, alone)):
+        return ()
+
+    return ("tolerate the taints of the devices",)
 
 
 def all_ways(request: Request, change: Callable[[Subrequest], Subrequest]) -> Request:
     """Return a request with each way to serve it changed."""
     exactly = None if request.exactly is None else change(request.exactly)
-    return changed(
-        request,
-        exactly=exactly,
-        first_available=tuple(change(one) for one in request.first_available),
-    )
+    alternatives = tuple(change(subrequest) for subrequest in request.first_available)
+    return changed(request, exactly=exactly, first_available=alternatives)
 
 
 def _fewer(question: Question, claim: Claim, before: tuple[Claim, ...]) -> tuple[str, ...]:
     """Return the largest smaller count of one request with which the claim would be served."""
     for place, request in enumerate(claim.requests):
-        wanted = request.exactly
-        if wanted is None or wanted.allocation_mode == ALL:
+        exactly = request.exactly
+        if exactly is None or exactly.allocation_mode == ALL:
             continue
-        for count in range(min(wanted.wanted, 32) - 1, 0, -1):
+
+        for count in range(min(exactly.device_count, MOST_RESULTS) - 1, 0, -1):
             fewer = all_ways(request, partial(changed, count=count))
             requests = (*claim.requests[:place], fewer, *claim.requests[place + 1 :])
             if _works(question, claims=(*before, changed(claim, requests=requests))):
                 return (f"ask for {count} in request {request.name}",)
+
     return ()
 
 
@@ -238,4 +282,7 @@ def _if_released(question: Question) -> tuple[str, ...]:
     """Return whether it would help if other claims gave back what they hold."""
     if not (question.used.devices or question.used.shared):
         return ()
-    return ("wait until other claims release devices",) if _works(question, used=InUse()) else ()
+    if not _works(question, used=InUse()):
+        return ()
+
+    return ("wait until other claims release devices",)

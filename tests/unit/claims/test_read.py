@@ -66,7 +66,7 @@ def test_claims_of_all_versions_are_one_record(version) -> None:
     (request,) = found.requests
     assert str(found) == "n/c"
     assert request.exactly is not None
-    assert (request.exactly.wanted, request.exactly.tolerations) == (
+    assert (request.exactly.device_count, request.exactly.tolerations) == (
         2,
         (Toleration("k", "Exists"),),
     )
