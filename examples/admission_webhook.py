@@ -24,31 +24,33 @@ LONGEST = 250
 
 
 def warning(cluster: Cluster, manifest: dict[str, Any]) -> str:
-    """Return why no empty node could align the pods of an object; empty: some node can, or it has none."""
-    found = manifest if manifest.get("kind") == "Pod" else manifest.get("spec", {}).get("template")
-    if not found:
+    """Return why no empty node could align the pods of an object.
+
+    Empty: a node can, or the object has none.
+    """
+    template = manifest
+    if manifest.get("kind") != "Pod":
+        template = manifest.get("spec", {}).get("template")
+    if not template:
         return ""
+
     try:
-        pod = read_pod({**found, "metadata": {**found.get("metadata", {}), "name": "pod"}})
+        pod = read_pod({**template, "metadata": {**template.get("metadata", {}), "name": "pod"}})
         if len(cluster.evaluate(pod).best(1)):
             return ""
-        return (
-            f"alignup: no node can align it; {explain(cluster.nodes[0], pod, suggest=False).cause}"[
-                :LONGEST
-            ]
-        )
+        cause = explain(cluster.nodes[0], pod, suggest=False).cause
     except AlignupError as error:
         return f"alignup: {error}"[:LONGEST]
+
+    return f"alignup: no node can align it; {cause}"[:LONGEST]
 
 
 def reviewed(cluster: Cluster, review: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to an AdmissionReview."""
-    said = warning(cluster, review["request"].get("object") or {})
-    response = {
-        "uid": review["request"]["uid"],
-        "allowed": True,
-        **({"warnings": [said]} if said else {}),
-    }
+    sentence = warning(cluster, review["request"].get("object") or {})
+    response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": True}
+    if sentence:
+        response["warnings"] = [sentence]
     return {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}
 
 
@@ -63,6 +65,7 @@ def made_server(cluster: Cluster, host: str, port: int) -> ThreadingHTTPServer:
             except (ValueError, KeyError, TypeError, AttributeError):
                 self.send_error(400)
                 return
+
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer)))
@@ -81,15 +84,17 @@ def main() -> None:
     parser.add_argument("--listen", default="127.0.0.1:8443")
     parser.add_argument("--certificate")
     parser.add_argument("--key")
-    chosen = parser.parse_args()
-    host, _, port = chosen.listen.rpartition(":")
-    server = made_server(
-        Cluster.from_json_lines(Path(chosen.nodes).read_bytes(), chosen.nodes), host, int(port)
-    )
-    if chosen.certificate:
+    options = parser.parse_args()
+
+    host, _, port = options.listen.rpartition(":")
+    cluster = Cluster.from_json_lines(Path(options.nodes).read_bytes(), options.nodes)
+    server = made_server(cluster, host, int(port))
+
+    if options.certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(chosen.certificate, chosen.key)
+        context.load_cert_chain(options.certificate, options.key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
+
     server.serve_forever()
 
 

@@ -37,20 +37,23 @@ class Pairs:
         def preferred(
             available: Sequence[str], must_include: Sequence[str], size: int
         ) -> list[str]:
-            other, near = self.last
-            follows = near if other != resource else set()
+            last_resource, switches = self.last
+            preferred_switches = switches if last_resource != resource else set()
             chosen = sorted(
                 available,
-                key=lambda one: (one not in must_include, self.switches[one] not in follows),
+                key=lambda device: (
+                    device not in must_include,
+                    self.switches[device] not in preferred_switches,
+                ),
             )[:size]
-            self.last = (resource, {self.switches[one] for one in chosen})
+            self.last = (resource, {self.switches[device] for device in chosen})
             return chosen
 
         return preferred
 
 
 def make_node(pairs: Pairs | None) -> Node:
-    """Return a node of one socket with two switches: NICs are listed in the other order than GPUs."""
+    """Return a node of two switches; NICs are listed in the other order than GPUs."""
     devices = {
         GPU: [{"id": f"gpu{i}", "numa": 0} for i in range(4)],
         NIC: [{"id": f"nic{i}", "numa": 0} for i in range(2)],
@@ -65,23 +68,23 @@ SWITCHES = {"gpu0": "b", "gpu1": "b", "gpu2": "a", "gpu3": "a", "nic0": "a", "ni
 
 def placed(node: Node) -> list[tuple[str, str]]:
     """Admit two pods of a GPU and a NIC each, and return what they got."""
-    found = []
+    pairs = []
     for name in ("one", "two"):
         limits = {"cpu": "4", "memory": "1Gi", GPU: 1, NIC: 1}
         manifest = {
             "metadata": {"name": name},
             "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
         }
-        got = node.admit(manifest).containers["c"].devices
-        found.append((got[GPU][0], got[NIC][0]))
-    return found
+        devices = node.admit(manifest).containers["c"].devices
+        pairs.append((devices[GPU][0], devices[NIC][0]))
+    return pairs
 
 
 if __name__ == "__main__":
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    for words, pairs in (("without", None), ("with", Pairs(SWITCHES))):
-        pods = placed(make_node(pairs))
+    for label, plugin in (("without", None), ("with", Pairs(SWITCHES))):
+        pods = placed(make_node(plugin))
         paired = sum(SWITCHES[gpu] == SWITCHES[nic] for gpu, nic in pods)
-        print(f"{words} the plugin: {pods}, {paired} of {len(pods)} behind one switch")
+        print(f"{label} the plugin: {pods}, {paired} of {len(pods)} behind one switch")

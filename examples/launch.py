@@ -24,12 +24,12 @@ LAUNCHERS = {
 def command_line(launcher: str, ranks: int, command: list[str], gpus: int) -> list[str]:
     """Return the words that start the ranks; `gpus` is the number for each of them."""
     start = [word.format(ranks=ranks) for word in LAUNCHERS[launcher]]
-    gpu = (
-        ["--device", f"nvidia.com/gpu={gpus}", "--device-resource", "nvidia.com/gpu=10de:*"]
-        if gpus
-        else []
-    )
-    return [*start, "alignup", "run", "--part", "auto", *gpu, "--", *command]
+    alignup = ["alignup", "run", "--part", "auto"]
+    if gpus:
+        alignup += ["--device", f"nvidia.com/gpu={gpus}"]
+        alignup += ["--device-resource", "nvidia.com/gpu=10de:*"]
+
+    return [*start, *alignup, "--", *command]
 
 
 def main() -> None:
@@ -42,14 +42,15 @@ def main() -> None:
     parser.add_argument("command", nargs="+")
     parser.add_argument("--gpus", type=int, default=0, help="of each rank")
     parser.add_argument("--dry-run", action="store_true", help="print the command line, and end")
-    chosen = parser.parse_args()
-    words = command_line(chosen.launcher, chosen.ranks, chosen.command, chosen.gpus)
-    if chosen.dry_run:
-        print(shlex.join(words))
-    elif shutil.which(words[0]) is None:
-        parser.error(f"{words[0]} is not installed")
+    options = parser.parse_args()
+
+    command = command_line(options.launcher, options.ranks, options.command, options.gpus)
+    if options.dry_run:
+        print(shlex.join(command))
+    elif shutil.which(command[0]) is None:
+        parser.error(f"{command[0]} is not installed")
     else:
-        os.execvp(words[0], words)  # noqa: S606  # the user's own words
+        os.execvp(command[0], command)  # noqa: S606  # the user's own words
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A hint provider of your own: licences of a simulator, some of them tied to a card in one NUMA node.
+"""A hint provider of your own: licences of a simulator, tied to cards in NUMA nodes.
 
     licences.py
 
@@ -22,7 +22,7 @@ class Licences:
     """Licences by NUMA node, by position; those of a node serve only there."""
 
     free: list[int]
-    held: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
+    holdings: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
 
     def topology_hints(
         self, _pod: Pod, container: Container
@@ -34,47 +34,55 @@ class Licences:
         """Offer the same for a pod as a whole."""
         return self.hints(dict(pod.devices).get(RESOURCE, 0))
 
-    def hints(self, wanted: int) -> dict[str, list[TopologyHint]] | None:
-        """Return the hints; None where no licence is asked for, and no hints at all where there are too few."""
-        if not wanted:
+    def hints(self, count: int) -> dict[str, list[TopologyHint]] | None:
+        """Return the hints; None where no licence is asked for.
+
+        There are no hints at all where there are too few licences.
+        """
+        if not count:
             return None
-        found = [
+
+        hints = [
             TopologyHint(BitMask([node]), True)
             for node, free in enumerate(self.free)
-            if free >= wanted
+            if free >= count
         ]
-        if sum(self.free) >= wanted:
-            found.append(TopologyHint(BitMask(range(len(self.free))), len(self.free) == 1))
-        return {RESOURCE: found}
+        if sum(self.free) >= count:
+            hints.append(TopologyHint(BitMask(range(len(self.free))), len(self.free) == 1))
+
+        return {RESOURCE: hints}
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Take licences, of the affinity's nodes first."""
-        wanted = dict(container.devices).get(RESOURCE, 0)
+        requested = dict(container.devices).get(RESOURCE, 0)
         near = range(len(self.free)) if affinity.affinity is None else affinity.affinity
         taken: dict[int, int] = {}
         for node in near:
-            taken[node] = min(self.free[node], wanted - sum(taken.values()))
-        if sum(taken.values()) < wanted:
-            words = f"expected {wanted} licences near the affinity, got {sum(taken.values())}"
-            raise AllocationError(words, resources=(RESOURCE,))
+            taken[node] = min(self.free[node], requested - sum(taken.values()))
+
+        if sum(taken.values()) < requested:
+            message = f"expected {requested} licences near the affinity, got {sum(taken.values())}"
+            raise AllocationError(message, resources=(RESOURCE,))
+
         for node, count in taken.items():
             self.free[node] -= count
-        self.held[pod.uid, container.name] = taken
+        self.holdings[pod.uid, container.name] = taken
 
     def release(self, pod_uid: str, container_name: str) -> None:
         """Give back what a container holds."""
-        for node, count in self.held.pop((pod_uid, container_name), {}).items():
+        for node, count in self.holdings.pop((pod_uid, container_name), {}).items():
             self.free[node] += count
 
     def account(self, pod: Pod, container: Container | None) -> dict[str, object]:
         """Say in a refusal how many were asked for and free."""
-        wanted = dict((container or pod).devices).get(RESOURCE, 0)
-        words = f"{wanted} asked, {sum(self.free)} free"
-        return {RESOURCE: lambda: words} if wanted else {}
+        requested = dict((container or pod).devices).get(RESOURCE, 0)
+        sentence = f"{requested} asked, {sum(self.free)} free"
+        return {RESOURCE: lambda: sentence} if requested else {}
 
     def copy(self) -> Licences:
         """Return an independent provider, for what-if questions."""
-        return Licences(self.free.copy(), {key: taken.copy() for key, taken in self.held.items()})
+        holdings = {key: taken.copy() for key, taken in self.holdings.items()}
+        return Licences(self.free.copy(), holdings)
 
 
 def pod(name: str, cpus: int, licences: int) -> dict:
@@ -94,5 +102,7 @@ if __name__ == "__main__":
     node = Node(read_machine("xeon-2s"), kubelet, providers=[Licences([1, 3])])
     for name, licences in (("first", 2), ("second", 1), ("third", 2)):
         admission = node.admit(pod(name, 8, licences))
-        got = admission.containers.get("main")
-        print(name, f"CPUs {got.cpus}" if got else f"{admission.reason}: {admission.message}")
+        if admission:
+            print(name, f"CPUs {admission.containers['main'].cpus}")
+        else:
+            print(name, f"{admission.reason}: {admission.message}")

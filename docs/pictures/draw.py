@@ -1,7 +1,7 @@
-"""Draws the pictures of docs/concepts beside itself: python docs/pictures/draw.py; a test draws them again.
+"""Draws the pictures of docs/concepts beside itself: python docs/pictures/draw.py.
 
-What they show is computed: hints are those that a node of the article's machine offers, results
-those of the merge.
+A test draws them again. What they show is computed: hints are those that a node of the article's
+machine offers, results those of the merge.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HINTS = {
     ]
     for name in ("CPU", "GPU", "NIC")
 }
-"""What each resource of the article's pod offers: a CPU pair, a GPU and a NIC are on either NUMA node."""
+"""What each resource of the article's pod offers: each is on either NUMA node."""
 MASKS = [BitMask(), BitMask([0]), BitMask([1]), BitMask([0, 1])]
 
 
@@ -35,7 +35,7 @@ def bits(mask: BitMask) -> str:
 def text(
     x: float,
     y: float,
-    words: str,
+    content: str,
     size: int = 13,
     fill: str = INK,
     anchor: str = "middle",
@@ -43,7 +43,7 @@ def text(
 ) -> str:
     """Return one line of text."""
     place = f'x="{x:g}" y="{y:g}" font-size="{size}" fill="{fill}"'
-    return f'<text {place} text-anchor="{anchor}" font-weight="{weight}">{words}</text>'
+    return f'<text {place} text-anchor="{anchor}" font-weight="{weight}">{content}</text>'
 
 
 def box(x: float, y: float, width: float, height: float, fill: str, stroke: str = LINE) -> str:
@@ -73,54 +73,54 @@ def drawn(height: int, title: str, parts: list[str]) -> str:
 
 def cross_product() -> str:
     """Return the 27 rows of the cross product as three squares, one for each hint of the NIC."""
-    parts, wide, high, left = [], 92, 32, 104
+    parts = []
+    wide, high, margin = 92, 32, 104
     best = chosen()
     for square, nic in enumerate(HINTS["NIC"]):
         y = 56 + square * 156
-        words = f"NIC {bits(nic.affinity)}{'' if nic.preferred else ' (not preferred)'}"
-        parts.append(text(left + 1.5 * wide, y - 30, words, weight=600))
+        title = f"NIC {bits(nic.affinity)}"
+        if not nic.preferred:
+            title += " (not preferred)"
+        parts.append(text(margin + 1.5 * wide, y - 30, title, weight=600))
+
         for column, gpu in enumerate(HINTS["GPU"]):
-            parts.append(
-                text(left + (column + 0.5) * wide, y - 8, f"GPU {bits(gpu.affinity)}", 12, SOFT)
-            )
+            x = margin + column * wide
+            middle = margin + (column + 0.5) * wide
+            parts.append(text(middle, y - 8, f"GPU {bits(gpu.affinity)}", 12, SOFT))
+
             for row, cpu in enumerate(HINTS["CPU"]):
+                top = y + row * high
                 if column == 0:
-                    parts.append(
-                        text(
-                            left - 10,
-                            y + (row + 0.6) * high,
-                            f"CPU {bits(cpu.affinity)}",
-                            12,
-                            SOFT,
-                            "end",
-                        )
-                    )
+                    label = f"CPU {bits(cpu.affinity)}"
+                    parts.append(text(margin - 10, y + (row + 0.6) * high, label, 12, SOFT, "end"))
+
                 mask = cpu.affinity & gpu.affinity & nic.affinity
-                equal = cpu.affinity == gpu.affinity == nic.affinity
-                kind = "none" if not mask else "preferred" if equal and cpu.preferred else "other"
+                is_equal = cpu.affinity == gpu.affinity == nic.affinity
+                if not mask:
+                    kind = "none"
+                elif is_equal and cpu.preferred:
+                    kind = "preferred"
+                else:
+                    kind = "other"
+
                 is_best = TopologyHint(mask, kind == "preferred") == best
-                parts.append(
-                    box(
-                        left + column * wide + 2,
-                        y + row * high + 2,
-                        wide - 4,
-                        high - 4,
-                        FILL[kind],
-                        INK if is_best else LINE,
-                    )
-                )
-                ink, weight = SOFT if kind == "none" else INK, 700 if is_best else 400
-                x = left + (column + 0.5) * wide
-                parts.append(text(x, y + (row + 0.62) * high, bits(mask), 14, ink, weight=weight))
-    for line, (kind, words) in enumerate(
-        (
-            ("preferred", "preferred: all three hints are, and are equal"),
-            ("other", "possible, not preferred"),
-            ("none", "nothing in common: no result"),
-        )
-    ):
-        parts.append(box(left, 488 + line * 22, 18, 14, FILL[kind]))
-        parts.append(text(left + 26, 500 + line * 22, words, 12, SOFT, "start"))
+                stroke = INK if is_best else LINE
+                parts.append(box(x + 2, top + 2, wide - 4, high - 4, FILL[kind], stroke))
+
+                ink = SOFT if kind == "none" else INK
+                weight = 700 if is_best else 400
+                baseline = y + (row + 0.62) * high
+                parts.append(text(middle, baseline, bits(mask), 14, ink, weight=weight))
+
+    legend = {
+        "preferred": "preferred: all three hints are, and are equal",
+        "other": "possible, not preferred",
+        "none": "nothing in common: no result",
+    }
+    for line, (kind, meaning) in enumerate(legend.items()):
+        parts.append(box(margin, 488 + line * 22, 18, 14, FILL[kind]))
+        parts.append(text(margin + 26, 500 + line * 22, meaning, 12, SOFT, "start"))
+
     return drawn(560, "The cross product of the article's hints", parts)
 
 
@@ -133,7 +133,10 @@ def chosen() -> TopologyHint:
 
 
 def sums_over_supersets() -> str:
-    """Return the counts of hints that include each mask, their products, and how many rows give exactly the mask."""
+    """Return the counts of hints that include each mask, and their products.
+
+    The last line is how many rows give exactly the mask.
+    """
     including = [
         [sum(mask & hint.affinity == mask for hint in hints) for mask in MASKS]
         for hints in HINTS.values()
@@ -141,39 +144,40 @@ def sums_over_supersets() -> str:
     rows = [prod(counts) for counts in zip(*including, strict=True)]
     exactly = [
         sum(
-            (-1) ** (len(other) - len(mask)) * row
-            for other, row in zip(MASKS, rows, strict=True)
-            if other & mask == mask
+            (-1) ** (len(superset) - len(mask)) * row
+            for superset, row in zip(MASKS, rows, strict=True)
+            if superset & mask == mask
         )
         for mask in MASKS
     ]
     walked = [a.affinity & b.affinity & c.affinity for a, b, c in product(*HINTS.values())]
-    assert exactly == [walked.count(mask) for mask in MASKS]  # noqa: S101  # what the picture claims
-    parts, left, wide, high = [], 16, 97, 34
+    # what the picture claims
+    assert exactly == [walked.count(mask) for mask in MASKS]  # noqa: S101
+
     lines = [
         (f"{name} hints that include the mask", counts)
         for name, counts in zip(HINTS, including, strict=True)
     ]
     lines.append(("multiplied: rows that include the mask", rows))
     lines.append(("less those of its supersets: rows that give exactly the mask", exactly))
+
+    parts = []
+    margin, wide, high = 16, 97, 34
     for column, mask in enumerate(MASKS):
-        parts.append(text(left + (column + 0.5) * wide, 26, f"mask {bits(mask)}", weight=600))
-    for line, (words, counts) in enumerate(lines):
+        parts.append(text(margin + (column + 0.5) * wide, 26, f"mask {bits(mask)}", weight=600))
+
+    for line, (title, counts) in enumerate(lines):
         y = 58 + line * 62
-        parts.append(text(left + 3, y - 6, words, 12, SOFT, "start"))
+        parts.append(text(margin + 3, y - 6, title, 12, SOFT, "start"))
         for column, count in enumerate(counts):
-            reached = counts is exactly and column > 0
-            parts.append(
-                box(
-                    left + column * wide + 3,
-                    y,
-                    wide - 6,
-                    high,
-                    FILL["other" if reached else "none"],
-                )
-            )
-            x, weight = left + (column + 0.5) * wide, 700 if reached else 400
-            parts.append(text(x, y + 0.68 * high, str(count), 15, weight=weight))
+            is_reached = counts is exactly and column > 0
+            fill = FILL["other" if is_reached else "none"]
+            parts.append(box(margin + column * wide + 3, y, wide - 6, high, fill))
+
+            middle = margin + (column + 0.5) * wide
+            weight = 700 if is_reached else 400
+            parts.append(text(middle, y + 0.68 * high, str(count), 15, weight=weight))
+
     return drawn(356, "Counting which masks a product of lists reaches", parts)
 
 
