@@ -1,6 +1,7 @@
-"""Tries changes as they are replayed: another manifest, other fields of the kubelet's configuration, fewer pods.
+"""Tries changes as they are replayed.
 
-The node that is explained is never changed.
+A change is another manifest, other fields of the kubelet's configuration, or fewer pods. The node
+that is explained is never changed.
 """
 
 from __future__ import annotations
@@ -42,19 +43,23 @@ class Attempts(Record, frozen=False):
     manifest: Manifest
     is_copy: bool
     must_be_preferred: bool = False
-    left: int = field(default=MOST_ATTEMPTS)
+    attempts_left: int = field(default=MOST_ATTEMPTS)
 
     @property
     def cpus_together(self) -> int:
-        """The CPUs that are given together: those of a core where full-pcpus-only wants whole cores, else one."""
+        """The CPUs that are given together.
+
+        They are those of a core where full-pcpus-only wants whole cores, else one.
+        """
         cpu = self.node.cpu
-        whole = cpu is not None and self.node.config.cpu_manager_policy_options.full_pcpus_only
-        return cpu.ledger.capacity.topology.cpus_per_core if cpu is not None and whole else 1
+        if cpu is None or not self.node.config.cpu_manager_policy_options.full_pcpus_only:
+            return 1
+        return cpu.ledger.capacity.topology.cpus_per_core
 
     def with_pod(self, manifest: Manifest) -> Admission | None:
         """Return how this manifest would be admitted; None if it would not."""
         try:
-            return self._good(self.node.try_admit(read_pod(manifest)))
+            return self._accepted(self.node.try_admit(read_pod(manifest)))
         except AlignupError:
             return None
 
@@ -62,61 +67,82 @@ class Attempts(Record, frozen=False):
         """Return how the pod would be admitted if these pods were removed; None if it would not."""
         if not self.is_copy:
             return None
-        other = self.node.copy()
+
+        node = self.node.copy()
         for uid in uids:
-            other.remove(uid)
-        return self._good(other.try_admit(self.pod))
+            node.remove(uid)
+
+        return self._accepted(node.try_admit(self.pod))
 
     def without_topology(self, resource: str) -> Admission | None:
-        """Return how the pod would be admitted if a resource's plugin reported no NUMA nodes; None if it would not."""
+        """Return how the pod would be admitted if a resource's plugin reported no NUMA nodes.
+
+        None if it would not.
+        """
         pool = self.node.pools.get(resource)
         if not self.is_copy or pool is None or not pool.ledger.inventory.is_aligned:
             return None
-        other = self.node.copy()
+
         devices = [
-            replace(one, numa_nodes=None, has_only_unknown_nodes=False) for one in pool.reported
+            replace(device, numa_nodes=None, has_only_unknown_nodes=False)
+            for device in pool.reported
         ]
-        if other.devices is not None:
-            other.devices.update(resource, devices)
-        return self._good(other.try_admit(self.pod))
+        node = self.node.copy()
+        if node.devices is not None:
+            node.devices.update(resource, devices)
+
+        return self._accepted(node.try_admit(self.pod))
 
     def with_kubelet(self, fields: Mapping[str, Any], *, drained: bool = False) -> Admission | None:
-        """Return how the pod would be admitted once the kubelet is configured so; None if it would not.
+        """Return how the pod would be admitted once the kubelet is configured so.
 
-        The kubelet restarts with it, and every pod that is there has to stay.
+        None if it would not. The kubelet restarts with it, and every pod that is there has to stay.
 
         Args:
             fields: top-level keys that are laid over the configuration; None deletes one.
             drained: the node is drained before, so that the pods come again in their order, on new
                 state files.
         """
-        if not self.is_copy or self.left <= 0:
+        if not self.is_copy or self.attempts_left <= 0:
             return None
 
-        own = self.node.config
-        laid = {
-            key: value for key, value in {**fields_of(own), **fields}.items() if value is not None
-        }
+        old = self.node.config
+        all_fields = {**fields_of(old), **fields}
+        written = {key: value for key, value in all_fields.items() if value is not None}
         try:
-            config = KubeletConfig.from_dict(laid, version=own.version, reading=own.reading)
-            if drained:
-                made = self.node.emptied(config)
-                stays = all(made.admit(pod).admitted for pod in self.node.pods)
-            else:
-                again = restarted(self.node, config)
-                made, stays = again.node, not again.refused
-
-            return self._good(made.admit(self.pod)) if stays else None
+            config = KubeletConfig.from_dict(written, version=old.version, reading=old.reading)
+            node = self._drained(config) if drained else self._restarted(config)
+            if node is None:
+                return None
+            return self._accepted(node.admit(self.pod))
         except AlignupError:  # a kubelet would not start so
             return None
 
-    def _good(self, admission: Admission) -> Admission | None:
-        self.left -= 1
-        if self.left < 0 or not admission.admitted:
+    def _drained(self, config: KubeletConfig) -> Node | None:
+        """Return the node of this configuration to which all pods came again; None: not all can."""
+        node = self.node.emptied(config)
+        if all(node.admit(pod).admitted for pod in self.node.pods):
+            return node
+        return None
+
+    def _restarted(self, config: KubeletConfig) -> Node | None:
+        """Return the node after its kubelet restarted so; None if a pod does not stay."""
+        restart = restarted(self.node, config)
+        if restart.refused:
             return None
+        return restart.node
+
+    def _accepted(self, admission: Admission) -> Admission | None:
+        """Return the admission if it counts; None if not."""
+        self.attempts_left -= 1
+        if self.attempts_left < 0 or not admission.admitted:
+            return None
+
         if self.must_be_preferred:
-            hints = [one.affinity for one in admission.containers.values()]
-            return admission if all(hint is not None and hint.preferred for hint in hints) else None
+            hints = [allocation.affinity for allocation in admission.containers.values()]
+            if any(hint is None or not hint.preferred for hint in hints):
+                return None
+
         return admission
 
 
@@ -125,9 +151,12 @@ def fields_of(config: KubeletConfig) -> dict[str, Any]:
     reserve = config.node_reserve
     fields = {
         **json_fields(
-            config, "topology_manager_policy", "topology_manager_scope", "cpu_manager_policy"
+            config,
+            "topology_manager_policy",
+            "topology_manager_scope",
+            "cpu_manager_policy",
+            "memory_manager_policy",
         ),
-        **json_fields(config, "memory_manager_policy"),
         **json_fields(reserve, "max_pods", "pods_per_core"),
         "topologyManagerPolicyOptions": set_options(config.topology_manager_policy_options),
         "cpuManagerPolicyOptions": set_options(config.cpu_manager_policy_options),
@@ -135,9 +164,13 @@ def fields_of(config: KubeletConfig) -> dict[str, Any]:
         "kubeReserved": {name: quantity(name, amount) for name, amount in reserve.amounts.items()},
         "evictionHard": {"memory.available": reserve.eviction_memory or "0"},
         "reservedMemory": [
-            {"numaNode": one.numa_node, "limits": {kind: str(size) for kind, size in one.limits}}
-            for one in config.reserved_memory
+            {
+                "numaNode": reservation.numa_node,
+                "limits": {kind: str(size) for kind, size in reservation.limits},
+            }
+            for reservation in config.reserved_memory
         ],
         "featureGates": dict(config.feature_gates),
     }
+
     return {name: value for name, value in fields.items() if value}

@@ -86,124 +86,150 @@ class Cause(Record):
 def cause_of(trial: Trial, refusal: Refusal) -> Cause:
     """Return why the pod was refused."""
     if trial.limits is not None:
-        return Cause(one_line(_of_node(trial, trial.limits, refusal)), "node", refusal.resources)
+        sentence = _of_node(trial, trial.limits, refusal)
+        return Cause(one_line(sentence), "node", refusal.resources)
 
     question = trial.questions[-1] if trial.questions else None
     if question is None or (refusal.detail and not question.failed):
         return Cause(one_line(refusal.detail), "pod policy")
 
-    pool = _empty_pool(trial, question)
-    amounts = {} if pool else _amounts_in(trial, question)
-    if pool:
-        found = pool
-    elif question.failed:
-        found = _of_allocation(trial, question, refusal, amounts)
-    else:
-        found = merge_cause(refusal, question.holdings.numa_node_ids, amounts)
-        if "cpu" in found.resources:
-            left = _left_behind(trial.pod, question)
-            join = ", and " if found.kind == "conflict" else ", so "
-            found = replace(
-                found, sentence=f"{left}{join}{found.sentence}" if left else found.sentence
-            )
+    amounts: dict[str, Amounts] = {}
+    main_cause = _empty_pool(trial, question)
+    if main_cause is None:
+        amounts = _amounts_in(trial, question)
+        if question.failed:
+            main_cause = _of_allocation(trial, question, refusal, amounts)
+        else:
+            main_cause = _of_merge(trial, question, refusal, amounts)
 
-    limit = "" if trial.admission.exact else LIMIT_REACHED
-    is_of_one = found.kind in {"one node", "spread"}
-    known = {
-        name: amounts[name]
-        for name in found.resources
-        if name in amounts and found.kind != "conflict"
-    }
-    limits = {name: one.on_one_node if is_of_one else one.free for name, one in known.items()}
-    return replace(found, sentence=one_line(found.sentence) + limit, limits=limits)
+    limits: dict[str, int | None] = {}
+    if main_cause.kind != "conflict":
+        is_of_one = main_cause.kind in {"one node", "spread"}
+        for name in main_cause.resources:
+            if name in amounts:
+                limits[name] = amounts[name].on_one_node if is_of_one else amounts[name].free
+
+    sentence = one_line(main_cause.sentence)
+    if not trial.admission.exact:
+        sentence += LIMIT_REACHED
+    return replace(main_cause, sentence=sentence, limits=limits)
+
+
+def _of_merge(
+    trial: Trial, question: Question, refusal: Refusal, amounts: Mapping[str, Amounts]
+) -> Cause:
+    """Return why the policy refused what the hints are merged into."""
+    merge = merge_cause(refusal, question.holdings.numa_node_ids, amounts)
+    if "cpu" not in merge.resources:
+        return merge
+
+    left_behind = _left_behind(trial.pod, question)
+    if not left_behind:
+        return merge
+
+    conjunction = "and" if merge.kind == "conflict" else "so"
+    return replace(merge, sentence=f"{left_behind}, {conjunction} {merge.sentence}")
 
 
 def _left_behind(pod: Pod, question: Question) -> str:
-    """Return which CPUs of init containers the container must reuse, as the beginning of a cause; empty: none."""
+    """Return which CPUs of init containers the container must reuse, as the beginning of a cause.
+
+    Empty if it must reuse none.
+    """
     if question.container is None:
         return ""
 
-    ended = {one.name for one in pod.init_containers if not one.is_sidecar} - {
-        question.container.name
-    }
-    left = [
-        (
-            f"CPU{'s' * (len(one.cpus) > 1)} {one.cpus} of init container {one.container!r} on "
+    ended = {container.name for container in pod.init_containers if not container.is_sidecar}
+    ended.discard(question.container.name)
+    parts = []
+    for holding in question.holdings.containers:
+        if holding.pod_uid != pod.uid or holding.container not in ended or not holding.cpus:
+            continue
+
+        bits = int(holding.cpus)
+        nodes = [node for node, cpus in question.holdings.node_cpus.items() if cpus & bits]
+        noun = "CPUs" if len(holding.cpus) > 1 else "CPU"
+        parts.append(
+            f"{noun} {holding.cpus} of init container {holding.container!r} on "
             f"{named('NUMA node', nodes)}"
         )
-        for one in question.holdings.containers
-        if one.pod_uid == pod.uid and one.container in ended and one.cpus
-        for nodes in [
-            [node for node, cpus in question.holdings.node_cpus.items() if cpus & int(one.cpus)]
-        ]
-    ]
-    return f"it must reuse {' and '.join(left)}" if left else ""
+
+    if not parts:
+        return ""
+    return f"it must reuse {' and '.join(parts)}"
 
 
 def _of_node(trial: Trial, limits: NodeObject, refusal: Refusal) -> str:
     """Return why the kubelet's own checks refused the pod, though its managers admitted it."""
     demands = trial.pod.constraints
     if refusal.resources:
-        words = "; ".join(_lacking(trial, limits, name) for name in refusal.resources)
-        if trial.others and is_critical(trial.pod):
-            words += ", and evicting every pod that this critical pod may evict frees too little"
-        return f"too little is left on the node as a whole: {words}" if trial.others else words
+        text = "; ".join(_lacking(trial, limits, name) for name in refusal.resources)
+        if not trial.others:
+            return text
 
-    taken = {port: one for one in trial.others for port in one.constraints.host_ports}
-    held = [
-        f"{one[2]}/{one[0]} ({taken[one].namespaced_name})"
-        for one in demands.host_ports
-        if one in taken
-    ]
+        if is_critical(trial.pod):
+            text += ", and evicting every pod that this critical pod may evict frees too little"
+        return f"too little is left on the node as a whole: {text}"
+
     if refusal.reason == "NodeName":
         return f"the pod is bound to node {demands.node_name}, and this is node {limits.name}"
 
-    words = NODE_CAUSES.get(
-        refusal.reason, f"the pod is for {demands.os or demands.os_label}, and the node runs linux"
-    )
-    return f"{words}: {', '.join(held)}" if refusal.reason == "NodePorts" and held else words
+    if refusal.reason not in NODE_CAUSES:
+        return f"the pod is for {demands.os or demands.os_label}, and the node runs linux"
+
+    text = NODE_CAUSES[refusal.reason]
+    if refusal.reason == "NodePorts":
+        users = {port: pod for pod in trial.others for port in pod.constraints.host_ports}
+        taken_ports = [
+            f"{port[2]}/{port[0]} ({users[port].namespaced_name})"
+            for port in demands.host_ports
+            if port in users
+        ]
+        if taken_ports:
+            text += f": {', '.join(taken_ports)}"
+
+    return text
 
 
 def _lacking(trial: Trial, limits: NodeObject, resource: str) -> str:
     """Return what is requested and left of a resource of the node as a whole."""
-    used = (
-        len(trial.others)
-        if resource == "pods"
-        else sum(requests_of(one).get(resource, 0) for one in trial.others)
-    )
-    return lacking_in_words(
-        resource, requests_of(trial.pod).get(resource, 0), used, limits.allocatable.get(resource, 0)
-    )
+    used = sum(requests_of(pod).get(resource, 0) for pod in trial.others)
+    if resource == "pods":
+        used = len(trial.others)
+
+    request = requests_of(trial.pod).get(resource, 0)
+    return lacking_in_words(resource, request, used, limits.allocatable.get(resource, 0))
 
 
-def lacking_in_words(resource: str, asked: int, used: int, capacity: int) -> str:
-    """Return what is requested and left of a resource of the node as a whole; of CPU in thousandths."""
+def lacking_in_words(resource: str, request: int, used: int, capacity: int) -> str:
+    """Return what is requested and left of a resource of the node as a whole.
+
+    Amounts of CPU are given in thousandths.
+    """
     if resource == "pods":
         return f"it takes {counted(capacity, 'pod')}, and has {used}"
 
-    left = max(0, capacity - used)
-    amounts = [
-        f"{amount / 1000:g}" if resource == "cpu" else f"{amount}"
-        for amount in (asked, left, capacity)
-    ]
+    remaining = max(0, capacity - used)
     if is_pinned_memory(resource) or resource == "ephemeral-storage":
-        unit = shared_unit([(asked, [left, capacity])])
-        amounts = [
-            amount_in(unit, amount, up=up)
-            for amount, up in ((asked, True), (left, False), (capacity, False))
-        ]
+        unit = shared_unit([(request, [remaining, capacity])])
+        request_text = amount_in(unit, request, up=True)
+        remaining_text = amount_in(unit, remaining)
+        capacity_text = amount_in(unit, capacity)
+    elif resource == "cpu":
+        request_text = f"{request / 1000:g}"
+        remaining_text = f"{remaining / 1000:g}"
+        capacity_text = f"{capacity / 1000:g}"
+    else:
+        request_text, remaining_text, capacity_text = map(str, (request, remaining, capacity))
 
-    first, last, most = amounts
-    return (
-        f"{first} {resource} requested, "
-        f"{f'{last} of {most} left' if used else f'the node has {most}'}"
-    )
+    stock = f"{remaining_text} of {capacity_text} left" if used else f"the node has {capacity_text}"
+    return f"{request_text} {resource} requested, {stock}"
 
 
 def merge_cause(
     refusal: Refusal, numa_node_ids: Sequence[int], amounts: Mapping[str, Amounts] | None = None
 ) -> Cause:
-    """Return why the policy found no set of NUMA nodes good enough; the arguments are those of `cause`."""
+    """Return why the policy found no set of NUMA nodes good enough; takes what `cause` does."""
     kind, offers = kind_of(refusal)
     sentence = cause(refusal, numa_node_ids, amounts)
     return Cause(sentence, kind, tuple(name for offer in offers for name in offer.resources))
@@ -212,52 +238,64 @@ def merge_cause(
 def _amounts_in(trial: Trial, question: Question) -> dict[str, Amounts]:
     """Return by resource what was asked for and free."""
     refusal = trial.admission.refusal
-    failed = (
-        one
-        for one in trial.pod.all_containers
-        if refusal and question.failed and one.name == refusal.container
-    )
-    asked = asked_by(question.container or next(failed, trial.pod))
-    there, is_allocation = question.holdings, bool(question.failed)
+    requester: Container | Pod = question.container or trial.pod
+    if question.container is None and question.failed and refusal is not None:
+        requester = _container_or_pod(trial.pod, refusal.container)
+
     return {
-        name: _amounts(trial, there, name, amount, is_allocation=is_allocation)
-        for name, amount in asked.items()
+        name: _amounts(trial, question.holdings, name, amount, is_allocation=bool(question.failed))
+        for name, amount in asked_by(requester).items()
     }
 
 
+def _container_or_pod(pod: Pod, container: str | None) -> Container | Pod:
+    """Return the container of that name, or if there is none the pod."""
+    for candidate in pod.all_containers:
+        if candidate.name == container:
+            return candidate
+    return pod
+
+
 def _amounts(
-    trial: Trial, holdings: Holdings, resource: str, asked: int, *, is_allocation: bool
+    trial: Trial, holdings: Holdings, resource: str, request: int, *, is_allocation: bool
 ) -> Amounts:
     """Return what is asked for and free of a resource."""
-    known = holdings.amounts(resource)
-    places = () if known is None else known.places
+    amounts = holdings.amounts(resource)
+    places = () if amounts is None else amounts.places
     on_one_node = max(
         sum(place.free for place in places if node in place.numa_nodes)
         for node in holdings.numa_node_ids
     )
     # a device manager allocates what is near no NUMA node, but gives no hint for it
-    told = tuple(one for one in places if one.numa_nodes or is_allocation)
-    if known is None or not told:
-        return Amounts(asked, None, on_one_node)
+    usable_places = tuple(place for place in places if place.numa_nodes or is_allocation)
+    if amounts is None or not usable_places:
+        return Amounts(request, None, on_one_node)
 
-    seen = replace(known, places=told)
-    there = None if known.unhealthy or trial.counts_use_as_reserved else seen.allocatable
-    reserved, apart = seen.capacity - seen.allocatable, known.free - seen.free
-    return Amounts(asked, seen.free, on_one_node, there, not trial.others, reserved, apart)
+    usable = replace(amounts, places=usable_places)
+    is_known = not (amounts.unhealthy or trial.counts_use_as_reserved)
+    return Amounts(
+        request,
+        usable.free,
+        on_one_node,
+        allocatable=usable.allocatable if is_known else None,
+        is_alone=not trial.others,
+        reserved=usable.capacity - usable.allocatable,
+        unaligned=amounts.free - usable.free,
+    )
 
 
 def _empty_pool(trial: Trial, question: Question) -> Cause | None:
-    """Return that nothing would be left for containers to share, if that is why a pod as a whole was refused."""
+    """Return that nothing would be left to share, if that is why a pod as a whole was refused."""
     pod = trial.pod
     if not pod.has_shared_pool or question.container is not None:
         return None
+
     for name, total in (("cpu", {"cpu": pod.exclusive_cpus}), ("memory", dict(pod.memory))):
-        if (
-            name in question.hints
-            and any(total.values())
-            and (words := empty_shared_pool(pod, total))
-        ):
-            return Cause(words, "allocation", (name,))
+        if name not in question.hints or not any(total.values()):
+            continue
+        if sentence := empty_shared_pool(pod, total):
+            return Cause(sentence, "allocation", (name,))
+
     return None
 
 
@@ -265,105 +303,144 @@ def _of_allocation(
     trial: Trial, question: Question, refusal: Refusal, amounts: Mapping[str, Amounts]
 ) -> Cause:
     """Return why a provider could not allocate."""
-    blamed, words = refusal.resources, refusal.detail
+    blamed = refusal.resources
+    sentence = refusal.detail
     if refusal.reason == SMT_ALIGNMENT_ERROR:
-        container = next(
-            (one for one in trial.pod.all_containers if one.name == refusal.container), trial.pod
-        )
-        return whole_cores(container.exclusive_cpus, trial.cpus_per_core, words)
+        requester = _container_or_pod(trial.pod, refusal.container)
+        return whole_cores(requester.exclusive_cpus, trial.cpus_per_core, sentence)
 
     is_short = bool(blamed) and all(
         name in amounts and amounts[name].is_too_little for name in blamed
     )
     # what a device manager itself says counts devices without a NUMA node, too: it allocates them
     # as well
-    may = question.failed in {"cpu", "memory"} and " are free: " in words
-    if may or (is_short and question.failed in {"cpu", "devices", "memory"}):
-        words = too_little(blamed, in_words(question.failed_accounts), amounts)
+    says_amounts = question.failed in {"cpu", "memory"} and " are free: " in sentence
+    if says_amounts or (is_short and question.failed in {"cpu", "devices", "memory"}):
+        sentence = too_little(blamed, in_words(question.failed_accounts), amounts)
 
-    return Cause(words, "allocation", blamed)
+    return Cause(sentence, "allocation", blamed)
 
 
-def whole_cores(asked: int, cpus_per_core: int, too_few: str) -> Cause:
-    """Return why full-pcpus-only refuses a request; `too_few` says it of one that is a number of whole cores."""
-    words = (
-        f"{asked} cpu asked, but the CPU manager's option full-pcpus-only gives whole cores "
-        "only: multiples of"
-    )
-    return Cause(
-        f"{words} {cpus_per_core} CPUs" if asked % cpus_per_core else too_few,
-        "whole cores",
-        ("cpu",),
-    )
+def whole_cores(request: int, cpus_per_core: int, too_few: str) -> Cause:
+    """Return why full-pcpus-only refuses a request.
+
+    `too_few` says it of a request that is a number of whole cores.
+    """
+    sentence = too_few
+    if request % cpus_per_core:
+        sentence = (
+            f"{request} cpu asked, but the CPU manager's option full-pcpus-only gives whole cores "
+            f"only: multiples of {cpus_per_core} CPUs"
+        )
+
+    return Cause(sentence, "whole cores", ("cpu",))
 
 
 def causes_of(node: Node, trial: Trial) -> tuple[Cause, ...]:
     """Return why the pod was refused, the first cause first; each holds without those before it."""
-    found: list[Cause] = []
+    causes: list[Cause] = []
     pod = trial.pod
     refusal = trial.admission.refusal
-    where = refusal.container if refusal else None
-    while (refusal := trial.admission.refusal) is not None and refusal.container == where:
-        cause = cause_of(trial, refusal)
-        found.append(cause)
-        if not cause.resources or len(found) == MOST_CAUSES:
+    container = refusal.container if refusal else None
+    while (refusal := trial.admission.refusal) is not None and refusal.container == container:
+        next_cause = cause_of(trial, refusal)
+        causes.append(next_cause)
+        if not next_cause.resources or len(causes) == MOST_CAUSES:
             break
-        fewer = without_requests(pod, where, cause.resources)
+
+        fewer = without_requests(pod, container, next_cause.resources)
         if fewer == pod:
             break
-        pod, trial = fewer, tried(node, fewer)
 
-    return tuple(found)
+        pod = fewer
+        trial = tried(node, pod)
+
+    return tuple(causes)
 
 
 def prognosis(
     node: Node, pod: Pod, container: str | None, causes: tuple[Cause, ...]
 ) -> tuple[Cause, ...]:
-    """Return the causes of a refusal, after those why the node would refuse the pod without any other pod too.
+    """Return the causes of a refusal, those first that hold without any other pod too.
 
     The first of each names the container where there are several.
     """
-    always: tuple[Cause, ...] = ()
+    lasting_causes: tuple[Cause, ...] = ()
+    lasting_container = None
     if not (node.counts_use_as_reserved or has_users_providers(node)):
-        always, where = _causes_and_container(emptied(node), pod)
+        lasting_causes, lasting_container = _causes_and_container(emptied(node), pod)
 
-    blamed = always[0].resources if always and always[0].kind in _OF_AMOUNTS | _OF_POLICY else ()
+    blamed: tuple[str, ...] = ()
+    if lasting_causes and lasting_causes[0].kind in _OF_AMOUNTS | _OF_POLICY:
+        blamed = lasting_causes[0].resources
+
     # a plugin that reports no device may come back
     if not blamed or any(name in node.pools and not node.pools[name].reported for name in blamed):
         return _of_container(causes, pod, container)
 
-    lasting = _of_container(always, pod, where, "never fits this node")
-    if where != container:
-        lasting, passing = lasting[:1], _of_container(causes, pod, container)
+    lasting = _of_container(lasting_causes, pod, lasting_container, "never fits this node")
+    if lasting_container != container:
+        lasting = lasting[:1]
+        passing = _of_container(causes, pod, container)
     else:
-        # what is more than the machine has would come again, whatever is free
-        short = [name for one in always if one.kind in _OF_AMOUNTS for name in one.resources]
-        fewer = without_requests(pod, container, short)
-        told = {(one.kind, name) for one in always for name in one.resources}
-        found, where = (causes, container) if fewer == pod else _causes_and_container(node, fewer)
-        found = _of_container(found, pod, where) if found and where != container else found
-        passing = tuple(
-            one for one in found if not told.issuperset((one.kind, name) for name in one.resources)
-        )
+        passing = _passing(node, pod, container, causes, lasting_causes)
 
-    return (*lasting, *(replace(one, sentence=f"right now, {one.sentence}") for one in passing))
+    return (
+        *lasting,
+        *(replace(cause, sentence=f"right now, {cause.sentence}") for cause in passing),
+    )
+
+
+def _passing(
+    node: Node,
+    pod: Pod,
+    container: str | None,
+    causes: tuple[Cause, ...],
+    lasting_causes: tuple[Cause, ...],
+) -> tuple[Cause, ...]:
+    """Return the causes of a refusal that are not those which hold on the empty node too."""
+    # what is more than the machine has would come again, whatever is free
+    short = [
+        name for cause in lasting_causes if cause.kind in _OF_AMOUNTS for name in cause.resources
+    ]
+    fewer = without_requests(pod, container, short)
+    refused = container
+    if fewer != pod:
+        causes, refused = _causes_and_container(node, fewer)
+    if causes and refused != container:
+        causes = _of_container(causes, pod, refused)
+
+    lasting = {(cause.kind, name) for cause in lasting_causes for name in cause.resources}
+    return tuple(
+        cause
+        for cause in causes
+        if not lasting.issuperset((cause.kind, name) for name in cause.resources)
+    )
 
 
 def _causes_and_container(node: Node, pod: Pod) -> tuple[tuple[Cause, ...], str | None]:
     """Return why a node refuses a pod, and at which container; no cause: it does not."""
     trial = tried(node, pod)
-    return causes_of(node, trial), getattr(trial.admission.refusal, "container", None)
+    container = trial.admission.refusal.container if trial.admission.refusal else None
+    return causes_of(node, trial), container
 
 
 def _of_container(
     causes: tuple[Cause, ...], pod: Pod, container: str | None, never: str = ""
 ) -> tuple[Cause, ...]:
-    """Return causes of which the first names the container, if there are several, and says that it never fits."""
-    whose = (
-        f"container {container!r}" if container is not None and len(pod.all_containers) > 1 else ""
-    )
-    words = ": ".join(filter(None, (" ".join(filter(None, (whose, never))), causes[0].sentence)))
-    return (replace(causes[0], sentence=words, is_lasting=bool(never)), *causes[1:])
+    """Return causes of which the first names the container, if there are several.
+
+    It says that the pod never fits, if `never` does.
+    """
+    subject = []
+    if container is not None and len(pod.all_containers) > 1:
+        subject.append(f"container {container!r}")
+    if never:
+        subject.append(never)
+
+    first, *others = causes
+    sentence = ": ".join(filter(None, (" ".join(subject), first.sentence)))
+    return (replace(first, sentence=sentence, is_lasting=bool(never)), *others)
 
 
 def without_requests(pod: Pod, container: str | None, resources: Collection[str]) -> Pod:
@@ -378,65 +455,83 @@ def without_requests(pod: Pod, container: str | None, resources: Collection[str]
     def kept(requests: Mapping[str, int]) -> dict[str, int]:
         return {name: amount for name, amount in requests.items() if name not in resources}
 
-    def strip(one: Container) -> Container:
-        if container not in (None, one.name):
-            return one
-        return replace(
-            one, requests=kept(one.requests), exclusive_cpus=0 if "cpu" in resources else one.exclusive_cpus,
-            memory=tuple(item for item in one.memory if item[0] not in resources),
-            devices=tuple(item for item in one.devices if item[0] not in resources),
-            fractional_memory="" if one.fractional_memory in resources else one.fractional_memory,
-        )  # fmt: skip
+    def stripped(candidate: Container) -> Container:
+        if container not in (None, candidate.name):
+            return candidate
 
-    init_containers, containers = (
-        tuple(map(strip, pod.init_containers)),
-        tuple(map(strip, pod.containers)),
-    )
+        fractional_memory = candidate.fractional_memory
+        return replace(
+            candidate,
+            requests=kept(candidate.requests),
+            exclusive_cpus=0 if "cpu" in resources else candidate.exclusive_cpus,
+            memory=tuple(kept(dict(candidate.memory)).items()),
+            devices=tuple(kept(dict(candidate.devices)).items()),
+            fractional_memory="" if fractional_memory in resources else fractional_memory,
+        )
+
+    init_containers = tuple(map(stripped, pod.init_containers))
+    containers = tuple(map(stripped, pod.containers))
     cpus, memory, devices = effective_request(init_containers, containers)
     demands = pod.constraints
     return replace(
-        pod, init_containers=init_containers, containers=containers, all_containers=init_containers + containers,
-        exclusive_cpus=cpus, memory=memory, devices=devices,
-        constraints=replace(demands, requests=kept(demands.requests), overhead=kept(demands.overhead)),
-    )  # fmt: skip
+        pod,
+        init_containers=init_containers,
+        containers=containers,
+        all_containers=init_containers + containers,
+        exclusive_cpus=cpus,
+        memory=memory,
+        devices=devices,
+        constraints=replace(
+            demands, requests=kept(demands.requests), overhead=kept(demands.overhead)
+        ),
+    )
 
 
 def admitted_cause(trial: Trial, containers: Sequence[ContainerPart]) -> Cause:
-    """Return in one sentence how well the pod is aligned; its kind is `aligned`, `missed` or `not aligned`."""
-    evicted = ", ".join(trial.admission.preempted)
-    room = f"; the kubelet evicts {evicted} to make room" if evicted else ""
-    missed = [one for one in containers if one.missed]
+    """Return in one sentence how well the pod is aligned.
+
+    The kind is `aligned`, `missed` or `not aligned`.
+    """
+    room = ""
+    if trial.admission.preempted:
+        room = f"; the kubelet evicts {', '.join(trial.admission.preempted)} to make room"
+
     several = len(containers) > 1
+    missed = [container for container in containers if container.missed]
     if missed:
         first = missed[0]
-        who = f"container {first.name!r}: " if several else ""
+        subject = f"container {first.name!r}: " if several else ""
         more = f"; and {len(missed) - 1} more" if len(missed) > 1 else ""
         sentence = one_line(
-            f"admitted, but not as well aligned as it could be: {who}{first.missed}{more}"
+            f"admitted, but not as well aligned as it could be: {subject}{first.missed}{more}"
         )
         return Cause(sentence + room, "missed")
 
     if trial.policy.name == "none":
         return Cause(f"admitted; policy none aligns nothing{room}", "not aligned")
 
-    where = places_in_words(trial.before, {one.name: one.got for one in containers if one.got})
-    if not where:
+    allocations = {container.name: container.got for container in containers if container.got}
+    places = places_in_words(trial.before, allocations)
+    if not places:
         return Cause(
             f"admitted; it requests nothing that is aligned to NUMA nodes{room}", "not aligned"
         )
 
     each = ", every container with all its resources on its preferred NUMA nodes" if several else ""
-    return Cause(f"admitted, aligned {where}{each}{room}", "aligned")
+    return Cause(f"admitted, aligned {places}{each}{room}", "aligned")
 
 
 def missed_by(trial: Trial, container: Container) -> str:
-    """Return the better placement that a container of an admitted pod missed, and why; empty if there is none."""
-    got = trial.got.get(container.name)
+    """Return the better placement that a container of an admitted pod missed, and why.
+
+    Empty if there is none.
+    """
+    got = trial.allocations.get(container.name)
     question = next(
         (
-            one
-            for one in trial.questions
-            if one.container is None or one.container.name == container.name
+            question
+            for question in trial.questions
+            if question.container is None or question.container.name == container.name
         ),
         None,
     )
@@ -447,10 +542,9 @@ def missed_by(trial: Trial, container: Container) -> str:
 
     nodes = numa_nodes_of(trial.before, got)
     if trial.policy.name == "none" and len(nodes) > 1:
-        where = named("NUMA node", sorted(nodes))
         return (
-            f"its resources are on {where}, as policy none lets each provider take them "
-            "wherever it can"
+            f"its resources are on {named('NUMA node', sorted(nodes))}, as policy none lets each "
+            "provider take them wherever it can"
         )
 
     if spare := spare_caches(trial.l3_groups, got):
@@ -464,21 +558,27 @@ def missed_by(trial: Trial, container: Container) -> str:
 
 
 def spare_caches(l3_groups: Sequence[int], got: ContainerAllocation) -> int:
-    """Return in how many more L3 caches a container's CPUs are than would hold them; 0 where that does not matter."""
+    """Return in how many more L3 caches a container's CPUs are than would hold them.
+
+    0 where that does not matter.
+    """
     cpus = int(got.cpus or 0)
     if not l3_groups or not cpus:
         return 0
+
     largest = max(group.bit_count() for group in l3_groups)
-    return sum(bool(group & cpus) for group in l3_groups) - -(-cpus.bit_count() // largest)
+    used = sum(bool(group & cpus) for group in l3_groups)
+    needed = -(-cpus.bit_count() // largest)
+    return used - needed
 
 
 def _not_preferred(trial: Trial, question: Question) -> str:
     """Return why the merged hint is not one that every resource prefers."""
     policy = "restricted" if trial.policy.name == "best-effort" else trial.policy.name
-    found = merge_cause(
-        refusal_of(question, policy), question.holdings.numa_node_ids, _amounts_in(trial, question)
-    )
-    return found.sentence.rpartition("; restricted ")[0] or found.sentence
+    refusal = refusal_of(question, policy)
+    amounts = _amounts_in(trial, question)
+    sentence = merge_cause(refusal, question.holdings.numa_node_ids, amounts).sentence
+    return sentence.rpartition("; restricted ")[0] or sentence
 
 
 def refusal_of(question: Question, policy: str) -> Refusal:
@@ -489,30 +589,43 @@ def refusal_of(question: Question, policy: str) -> Refusal:
     )
 
 
-def numa_nodes_of(there: Holdings, got: ContainerAllocation) -> set[int]:
+def numa_nodes_of(holdings: Holdings, got: ContainerAllocation) -> set[int]:
     """Return the ids of the NUMA nodes that a container's CPUs, memory and devices lie in.
 
     A device that is near to several NUMA nodes lies in none of them alone, and does not count.
     """
-    found = {node for block in got.memory if block.size for node in block.numa_nodes}
+    numa_nodes = {node for block in got.memory if block.size for node in block.numa_nodes}
     cpus = int(got.cpus or 0)
-    found |= {node for node, bits in there.node_cpus.items() if bits & cpus}
+    numa_nodes |= {node for node, bits in holdings.node_cpus.items() if bits & cpus}
     for resource, ids in got.devices.items():
-        amounts = there.amounts(resource)
-        places = {} if amounts is None else amounts.devices
-        found |= {nodes[0] for one in ids if len(nodes := places.get(one, ())) == 1}
-    return found
+        amounts = holdings.amounts(resource)
+        if amounts is None:
+            continue
+
+        for identity in ids:
+            device_nodes = amounts.devices.get(identity, ())
+            if len(device_nodes) == 1:
+                numa_nodes.add(device_nodes[0])
+
+    return numa_nodes
 
 
-def places_in_words(there: Holdings, containers: Mapping[str, ContainerAllocation]) -> str:
-    """Return which NUMA nodes containers are on: all on the same ones, or container by container; empty if on none."""
-    found = {
-        name: nodes for name, got in containers.items() if (nodes := numa_nodes_of(there, got))
-    }
-    if not found:
+def places_in_words(holdings: Holdings, containers: Mapping[str, ContainerAllocation]) -> str:
+    """Return which NUMA nodes containers are on.
+
+    All are on the same ones, or it is said container by container. Empty if they are on none.
+    """
+    nodes_of = {}
+    for name, allocation in containers.items():
+        if nodes := numa_nodes_of(holdings, allocation):
+            nodes_of[name] = nodes
+
+    if not nodes_of:
         return ""
-    first, *others = found.values()
+
+    first, *others = nodes_of.values()
     if all(nodes == first for nodes in others):
         return f"on {named('NUMA node', sorted(first))}"
-    parts = [f"{named('NUMA node', sorted(nodes))} ({name})" for name, nodes in found.items()]
+
+    parts = [f"{named('NUMA node', sorted(nodes))} ({name})" for name, nodes in nodes_of.items()]
     return f"on {some_of(parts, MOST_SHOWN)}"

@@ -1,4 +1,4 @@
-"""The records of an explanation: what was asked, what was there, what was offered, what was decided, what would help.
+"""The records of an explanation: what was asked, there, offered and decided, and what would help.
 
 They are data first: `Explanation.to_dict` is what `docs/explanation.schema.json` describes. Nothing
 is worked out here.
@@ -41,7 +41,10 @@ class Holder(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the holder in JSON's types; `reused` is there only if it is not 0."""
-        return json_fields(self, "pod", "container", "amount", *(["reused"] if self.reused else []))
+        names = ["pod", "container", "amount"]
+        if self.reused:
+            names.append("reused")
+        return json_fields(self, *names)
 
 
 class PlacePart(Record):
@@ -84,13 +87,11 @@ class ResourcePart(Record):
     @property
     def unit(self) -> str:
         """`CPUs`, `bytes` or `devices`."""
-        return (
-            "CPUs"
-            if self.resource == "cpu"
-            else "bytes"
-            if is_pinned_memory(self.resource)
-            else "devices"
-        )
+        if self.resource == "cpu":
+            return "CPUs"
+        if is_pinned_memory(self.resource):
+            return "bytes"
+        return "devices"
 
     @property
     def free(self) -> int:
@@ -99,11 +100,12 @@ class ResourcePart(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the part in JSON's types."""
-        seen = self.offered
-        offered = seen and {
-            **json_fields(seen, "preferred", "preferred_count", "other", "other_count", "anywhere"),
-            "complete": seen.is_whole,
-        }
+        view = self.offered
+        offered = None
+        if view is not None:
+            view_names = ("preferred", "preferred_count", "other", "other_count", "anywhere")
+            offered = {**json_fields(view, *view_names), "complete": view.is_whole}
+
         names = ("resource", "container", "provider", "unit", "asked", "free", "places")
         return {**json_fields(self, *names), "offered": offered}
 
@@ -130,14 +132,9 @@ class Step(Record):
 
     def to_dict(self, numa_node_ids: tuple[int, ...], *, product: bool = False) -> dict[str, Any]:
         """Return the step in JSON's types; see `Explanation.to_dict`."""
-        names = (
-            "container",
-            "rule",
-            "reachable",
-            "reachable_count",
-            "resources",
-            *(["product"] if product else []),
-        )
+        names = ["container", "rule", "reachable", "reachable_count", "resources"]
+        if product:
+            names.append("product")
         return {**json_fields(self, *names), "best": affinity_dict(self.best, numa_node_ids)}
 
 
@@ -172,9 +169,10 @@ class ContainerPart(Record):
 class Suggestion(Record):
     """A change under which the pod would be admitted, or aligned better: tried, and found to be so.
 
-    >>> node = Node(read_machine("xeon-2s"), {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"})
-    >>> limits = {"cpu": "200", "memory": "1Gi"}
-    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    >>> kubelet = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
+    >>> node = Node(read_machine("xeon-2s"), kubelet)
+    >>> container = {"name": "c", "resources": {"limits": {"cpu": "200", "memory": "1Gi"}}}
+    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
     >>> explain(node, pod).suggestions[0].text
     'ask for 128 cpu instead of 200'
 
@@ -201,21 +199,24 @@ class Suggestion(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the suggestion in JSON's types."""
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "kind": self.kind,
             "text": self.text,
             "try": self.attempt,
             "verified": True,
+            "after": self.after,
         }
-        told["after"] = self.after
-        return told if self.minimal is None else {**told, "minimal": self.minimal}
+        if self.minimal is not None:
+            fields["minimal"] = self.minimal
+        return fields
 
 
 class Explanation(Record):
     """Why a pod would be admitted or refused on a node now, and what would help.
 
     >>> node = Node(read_machine("xeon-2s"))
-    >>> explanation = explain(node, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    >>> explanation = explain(node, pod)
     >>> explanation.admitted, explanation.cause
     (True, 'admitted; policy none aligns nothing')
 
@@ -272,7 +273,9 @@ class Explanation(Record):
     @property
     def relevant_steps(self) -> tuple[Step, ...]:
         """The decisions that matter: of a refusal the one that refused, else all of them."""
-        return self.steps if self.admitted else self.steps[-1:]
+        if self.admitted:
+            return self.steps
+        return self.steps[-1:]
 
     @property
     def resources(self) -> tuple[ResourcePart, ...]:
@@ -281,36 +284,36 @@ class Explanation(Record):
 
     @property
     def named_first(self) -> frozenset[str]:
-        """Among holders: the pod itself and those whose removal is suggested, as `namespace/name`."""
-        uids = {uid for one in self.suggestions for uid in one.attempt.get("remove", ())}
-        return frozenset(
-            {self.pod, *(one.pod for one in self.before.containers if one.pod_uid in uids)}
-        )
+        """Among holders: the pod itself and those whose removal is suggested."""
+        uids = {
+            uid for suggestion in self.suggestions for uid in suggestion.attempt.get("remove", ())
+        }
+        removed = {holding.pod for holding in self.before.containers if holding.pod_uid in uids}
+        return frozenset({self.pod, *removed})
 
     @property
     def neighbours(self) -> tuple[ContainerHolding, ...]:
         """What the containers of other pods hold."""
-        return tuple(one for one in self.before.containers if one)
+        return tuple(holding for holding in self.before.containers if holding)
 
     def of_alike(self, pod: Pod) -> Explanation:
         """Return the explanation of a pod that differs from this one's in name and uid only."""
         suggestions = []
-        for one in self.suggestions:
-            attempt = one.attempt
+        for suggestion in self.suggestions:
+            attempt = suggestion.attempt
             if manifest := attempt.get("pod"):
                 metadata = {**manifest["metadata"], "name": pod.name, "uid": pod.uid}
                 attempt = {**attempt, "pod": {**manifest, "metadata": metadata}}
-            suggestions.append(replace(one, attempt=attempt))
+            suggestions.append(replace(suggestion, attempt=attempt))
+
         return replace(self, pod=pod.namespaced_name, uid=pod.uid, suggestions=tuple(suggestions))
 
     def __bool__(self) -> bool:
         return self.admitted
 
     def __repr__(self) -> str:
-        return (
-            f"<Explanation: {self.pod} {'admitted' if self else f'refused, {self.reason}'}: "
-            f"{self.cause}>"
-        )
+        verdict = "admitted" if self else f"refused, {self.reason}"
+        return f"<Explanation: {self.pod} {verdict}: {self.cause}>"
 
     def to_dict(self, *, product: bool = False) -> dict[str, Any]:
         """Return the explanation in JSON's types, as `docs/explanation.schema.json` describes it.
@@ -319,26 +322,35 @@ class Explanation(Record):
             product: add to each step the cross product of its offers, up to 200 rows.
         """
         ids = self.before.numa_node_ids
-        return {
+        names = (
+            "pod",
+            "uid",
+            "admitted",
+            "reason",
+            "cause",
+            "cause_kind",
+            "never_fits",
+            "blamed",
+            "container",
+            "policy",
+            "scope",
+            "qos",
+            "exact",
+            "preempted",
+            "resources",
+            "neighbours",
+            "suggestions",
+        )
+        fields = {
             "version": VERSION,
             "namespace": self.pod.partition("/")[0],
-            **json_fields(
-                self,
-                "pod",
-                "uid",
-                "admitted",
-                "reason",
-                "cause",
-                "cause_kind",
-                "never_fits",
-                "blamed",
-                "container",
-            ),
-            **json_fields(self, "policy", "scope", "qos", "exact", "preempted"),
-            **json_fields(self, "resources", "neighbours", "suggestions"),
+            **json_fields(self, *names),
             "numaNodes": list(ids),
             "steps": [step.to_dict(ids, product=product) for step in self.steps],
-            "containers": [one.to_dict(ids) for one in self.containers],
+            "containers": [container.to_dict(ids) for container in self.containers],
             "memoryGroups": json_of(self.before.memory_groups),
-            **({"log": self.log} if self.log else {}),
         }
+
+        if self.log:
+            fields["log"] = self.log
+        return fields

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from itertools import chain
 from typing import Any
 
 from alignup.kubernetes.manifest import read_pod
@@ -17,30 +18,32 @@ from alignup.text.counting import format_bytes
 Manifest = dict[str, Any]
 
 
-def manifest_of(pod: Pod, given: Mapping[str, Any] | None = None) -> Manifest | None:
-    """Return a manifest of the pod with its uid, name and namespace; None if the record does not tell enough.
+def manifest_of(pod: Pod, original: Mapping[str, Any] | None = None) -> Manifest | None:
+    """Return a manifest of the pod with its uid, name and namespace.
+
+    None if the record does not tell enough.
 
     Args:
         pod: the pod.
-        given: the manifest that it was read from, for what a record does not keep, such as
+        original: the manifest that it was read from, for what a record does not keep, such as
             `spec.resources`.
     """
     metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     if pod.annotations:
         metadata["annotations"] = dict(pod.annotations)
 
-    spec: dict[str, Any] = {"containers": [_container(one) for one in pod.containers]}
+    spec: dict[str, Any] = {"containers": list(map(_container, pod.containers))}
     if pod.init_containers:
-        spec["initContainers"] = [_container(one) for one in pod.init_containers]
+        spec["initContainers"] = list(map(_container, pod.init_containers))
 
     _write_constraints(pod, metadata, spec)
-    made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    if _reads_as(made, pod):
-        return made
-    if given is None:
+    written = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    if _compared(read_pod(written)) == _compared(pod):
+        return written
+    if original is None:
         return None
 
-    copied = deepcopy(dict(given))
+    copied = deepcopy(dict(original))
     copied["metadata"] = {**copied["metadata"], **metadata}
     return copied
 
@@ -58,67 +61,70 @@ def _write_constraints(pod: Pod, metadata: dict[str, Any], spec: dict[str, Any])
     if ports:
         spec["containers"][0]["ports"] = ports
 
-    affinity = {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": demands.node_affinity
-        }
-    }
+    affinity = None
+    if demands.node_affinity is not None:
+        terms = {"nodeSelectorTerms": demands.node_affinity}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+    overhead = {name: quantity(name, amount) for name, amount in demands.overhead.items()}
     fields: dict[str, Any] = {
         "nodeName": demands.node_name or None,
         "nodeSelector": dict(demands.node_selector) or None,
-        "affinity": None if demands.node_affinity is None else {"nodeAffinity": affinity},
+        "affinity": affinity,
         "tolerations": list(demands.tolerations) or None,
         "os": {"name": demands.os} if demands.os else None,
         "priority": demands.priority,
-        "overhead": {name: quantity(name, amount) for name, amount in demands.overhead.items()}
-        or None,
+        "overhead": overhead or None,
     }
     spec.update({name: value for name, value in fields.items() if value is not None})
 
 
-def _reads_as(manifest: Manifest, pod: Pod) -> bool:
-    """Return whether the manifest is read into this pod."""
-    found, wanted = (
-        (
-            *(one.qos, one.all_containers, one.exclusive_cpus, one.constraints),
-            [(container.requests, container.limits) for container in one.all_containers],
-        )
-        for one in (read_pod(manifest), pod)
-    )
-    return found == wanted
+def _compared(pod: Pod) -> tuple[object, ...]:
+    """Return what has to be equal of a pod and of one that is read from its written manifest."""
+    amounts = [(container.requests, container.limits) for container in pod.all_containers]
+    return pod.qos, pod.all_containers, pod.exclusive_cpus, pod.constraints, amounts
 
 
-def _container(one: Container) -> dict[str, Any]:
+def _container(container: Container) -> dict[str, Any]:
+    written: dict[str, Any] = {"name": container.name, "image": "image"}
+    if container.is_sidecar:
+        written["restartPolicy"] = "Always"
+
     resources = {
         kind: {name: quantity(name, amount) for name, amount in amounts.items()}
-        for kind, amounts in (("requests", one.requests), ("limits", one.limits))
+        for kind, amounts in (("requests", container.requests), ("limits", container.limits))
         if amounts
     }
-    always = {"restartPolicy": "Always"} if one.is_sidecar else {}
-    return {
-        "name": one.name,
-        "image": "image",
-        **always,
-        **({"resources": resources} if resources else {}),
-    }
+    if resources:
+        written["resources"] = resources
+
+    return written
 
 
 def quantity(resource: str, amount: int) -> str:
     """Return an amount as a manifest has it; CPU is in thousandths."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    return format_bytes(amount) if is_pinned_memory(resource) else str(amount)
+    if is_pinned_memory(resource):
+        return format_bytes(amount)
+    return str(amount)
 
 
-def asked_by(one: Container | Pod) -> dict[str, int]:
-    """Return what a container, or the pod as a whole, asks the managers for: CPUs, bytes, devices."""
-    cpus = {"cpu": one.exclusive_cpus} if one.exclusive_cpus else {}
-    return {**cpus, **{name: amount for name, amount in (*one.memory, *one.devices) if amount}}
+def asked_by(requester: Container | Pod) -> dict[str, int]:
+    """Return the CPUs, bytes and devices that a container or a pod asks the managers for."""
+    requests = {
+        "cpu": requester.exclusive_cpus,
+        **dict(requester.memory),
+        **dict(requester.devices),
+    }
+    return {name: amount for name, amount in requests.items() if amount}
 
 
 def in_units(resource: str, amount: int) -> str:
     """Return what the managers count, CPUs, bytes or devices, as a manifest has it."""
-    return quantity(resource, amount * 1000 if resource == "cpu" else amount)
+    if resource == "cpu":
+        return quantity(resource, amount * 1000)
+    return quantity(resource, amount)
 
 
 def changed(
@@ -138,33 +144,41 @@ def changed(
         as_whole: they are requests of the node as a whole, CPU in thousandths; a limit follows that
             was the request.
     """
+    text_of = quantity if as_whole else in_units
 
-    def change(one: dict[str, Any]) -> list[dict[str, Any]]:
-        mine = {
-            resource: amount for (name, resource), amount in amounts.items() if name == one["name"]
+    def changed_containers(container: dict[str, Any]) -> list[dict[str, Any]]:
+        container_amounts = {
+            resource: amount
+            for (name, resource), amount in amounts.items()
+            if name == container["name"]
         }
-        if not mine:
-            return [one]
+        if not container_amounts:
+            return [container]
 
-        given = one.get("resources") or {}
-        requests, limits = (dict(given.get(kind) or {}) for kind in ("requests", "limits"))
-        words = quantity if as_whole else in_units
-        for resource, amount in mine.items():
+        resources = container.get("resources") or {}
+        requests = dict(resources.get("requests") or {})
+        limits = dict(resources.get("limits") or {})
+        for resource, amount in container_amounts.items():
             limit = limits.get(resource)
             is_equal = resource in limits and str(requests.get(resource, limit)) == str(limit)
             for kind in (requests, limits) if is_equal or not as_whole else (requests,):
                 kind.pop(resource, None)
                 if amount:
-                    kind[resource] = words(resource, amount)
+                    kind[resource] = text_of(resource, amount)
 
-        made = {**one, "resources": {**given, "requests": requests, "limits": limits}}
-        return (
-            [made]
-            if parts == 1
-            else [{**made, "name": f"{one['name']}-{number}"} for number in range(parts)]
-        )
+        resources = {**resources, "requests": requests, "limits": limits}
+        changed_container = {**container, "resources": resources}
+        if parts == 1:
+            return [changed_container]
+        return [
+            {**changed_container, "name": f"{container['name']}-{number}"}
+            for number in range(parts)
+        ]
 
-    spec = manifest["spec"]
-    keys = [key for key in ("initContainers", "containers") if spec.get(key)]
-    lists = {key: [new for one in spec[key] for new in change(one)] for key in keys}
-    return {**manifest, "spec": {**spec, **lists}}
+    spec = dict(manifest["spec"])
+    for key in ("initContainers", "containers"):
+        if spec.get(key):
+            lists = map(changed_containers, spec[key])
+            spec[key] = list(chain.from_iterable(lists))
+
+    return {**manifest, "spec": spec}

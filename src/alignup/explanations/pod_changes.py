@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from alignup.explanations.attempts import Attempts
     from alignup.explanations.cause import Cause
     from alignup.node.node import Node
-    from alignup.topology_manager.admission import Admission
+    from alignup.topology_manager.admission import Admission, ContainerAllocation
 
     # As `Node.resize` takes them.
     Amounts = Mapping[str, Any]
@@ -85,8 +85,8 @@ _CAUSES: Final = (
     (
         "",
         (
-            "the managers find no NUMA nodes for the new amounts that the policy accepts; the kubelet "
-            "tries again later"
+            "the managers find no NUMA nodes for the new amounts that the policy accepts; the "
+            "kubelet tries again later"
         ),
     ),
 )
@@ -95,7 +95,9 @@ _CAUSES: Final = (
 def reductions(
     attempts: Attempts, causes: Sequence[Cause], resources: Sequence[str], container: str | None
 ) -> Iterator[Reduction]:
-    """Yield the largest request of each resource that would do, or if there is none the smallest joint reduction.
+    """Yield the largest request of each resource that would do.
+
+    If there is none, yield the smallest joint reduction.
 
     Args:
         attempts: the node and the pod.
@@ -103,71 +105,80 @@ def reductions(
         resources: those to blame.
         container: the one that was refused; None: the pod as a whole.
     """
-    containers = sorted(attempts.pod.all_containers, key=lambda one: one.name != container)
-    asked = {
-        (one.name, resource): amount
-        for one in containers
-        for resource, amount in asked_by(one).items()
-    }
-    found = []
-    for resource in resources:
-        keys = [key for key in asked if key[1] == resource][:MOST_CONTAINERS]
-        amounts = {key: _largest(attempts, {}, key, asked[key]) for key in keys}
-        possible = [{key: amount} for key, amount in amounts.items() if amount is not None]
-        if possible:
-            found.append(min(possible, key=lambda one: _lost(asked, one)))
-
-    if not found:
-        blamed = {key: amount for key, amount in asked.items() if key[1] in resources}
-        joint = _joint(attempts, blamed) or _joint(attempts, asked)
-        found = [joint] if joint else []
-
-    for one in found:
-        made = _reduction(attempts, causes, asked, one)
-        if container is not None and {name for name, _ in one}.isdisjoint([container]):
-            made = replace(
-                made, text=f"{made.text}; then container {container!r} gets what it asks for"
-            )
-
-        yield _lost(asked, one), made
-
-
-def _lost(asked: Mapping[Key, int], amounts: Mapping[Key, int]) -> float:
-    """Return the largest share of a request that is given up."""
-    return max(1 - amount / asked[key] for key, amount in amounts.items())
-
-
-def _largest(attempts: Attempts, fixed: Mapping[Key, int], key: Key, asked: int) -> int | None:
-    """Return the largest amount below what is asked that would be admitted, with other amounts fixed; None for none."""
-    step = min(_step(attempts, key[1]), asked)
-    lowest = 0 if is_device(key[1]) else 1
-    count = _last(
-        lambda count: _fits(attempts, {**fixed, key: count * step}), lowest, -(-asked // step) - 1
+    containers = sorted(
+        attempts.pod.all_containers, key=lambda candidate: candidate.name != container
     )
-    return None if count is None else count * step
+    requests = {
+        (candidate.name, resource): amount
+        for candidate in containers
+        for resource, amount in asked_by(candidate).items()
+    }
+
+    reduced = []
+    for resource in resources:
+        keys = [key for key in requests if key[1] == resource][:MOST_CONTAINERS]
+        largest = {key: _largest(attempts, {}, key, requests[key]) for key in keys}
+        possible = [{key: amount} for key, amount in largest.items() if amount is not None]
+        if possible:
+            reduced.append(min(possible, key=lambda amounts: _lost(requests, amounts)))
+
+    if not reduced:
+        blamed = {key: amount for key, amount in requests.items() if key[1] in resources}
+        joint = _joint(attempts, blamed) or _joint(attempts, requests)
+        if joint:
+            reduced.append(joint)
+
+    for amounts in reduced:
+        suggestion = _reduction(attempts, causes, requests, amounts)
+        if container is not None and container not in {name for name, _ in amounts}:
+            text = f"{suggestion.text}; then container {container!r} gets what it asks for"
+            suggestion = replace(suggestion, text=text)
+
+        yield _lost(requests, amounts), suggestion
 
 
-def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> dict[Key, int] | None:
-    """Return a reduction of several requests by one factor, each then raised again as far as it can be."""
-    if len(asked) <= 1:
+def _lost(requests: Mapping[Key, int], amounts: Mapping[Key, int]) -> float:
+    """Return the largest share of a request that is given up."""
+    return max(1 - amount / requests[key] for key, amount in amounts.items())
+
+
+def _largest(attempts: Attempts, fixed: Mapping[Key, int], key: Key, request: int) -> int | None:
+    """Return the largest amount below the request that would be admitted; None for none.
+
+    Other amounts are `fixed`.
+    """
+    step = min(_step(attempts, key[1]), request)
+    lowest = 0 if is_device(key[1]) else 1
+    highest = -(-request // step) - 1
+    count = _last(lambda count: _fits(attempts, {**fixed, key: count * step}), lowest, highest)
+    if count is None:
+        return None
+    return count * step
+
+
+def _joint(attempts: Attempts, requests: Mapping[Key, int]) -> dict[Key, int] | None:
+    """Return a reduction of several requests by one factor.
+
+    Each is then raised again as far as it can be.
+    """
+    if len(requests) <= 1:
         return None
 
     def scaled(count: int) -> dict[Key, int]:
         amounts = {}
-        for key, amount in asked.items():
+        for key, amount in requests.items():
             step = min(_step(attempts, key[1]), amount)
-            amounts[key] = max(
-                0 if is_device(key[1]) else step, amount * count // SCALE // step * step
-            )
+            lowest = 0 if is_device(key[1]) else step
+            amounts[key] = max(lowest, amount * count // SCALE // step * step)
 
         return amounts
 
-    count = _last(lambda one: _fits(attempts, scaled(one)), 0, SCALE - 1)
+    count = _last(lambda count: _fits(attempts, scaled(count)), 0, SCALE - 1)
     if count is None:
         return None
 
     amounts = scaled(count)
-    for key, amount in asked.items():
+    for key, amount in requests.items():
         if _fits(attempts, {**amounts, key: amount}):
             amounts[key] = amount
         else:
@@ -176,16 +187,19 @@ def _joint(attempts: Attempts, asked: Mapping[Key, int]) -> dict[Key, int] | Non
     if not _fits(attempts, amounts):
         return None
 
-    return {key: value for key, value in amounts.items() if value != asked[key]}
+    return {key: amount for key, amount in amounts.items() if amount != requests[key]}
 
 
 def _last(fits: Callable[[int], bool], lowest: int, highest: int) -> int | None:
-    """Return the last number from `lowest` to `highest` that fits, by binary search; None if the first does not."""
+    """Return the last number from `lowest` to `highest` that fits, by binary search.
+
+    None if the first does not.
+    """
     if lowest > highest or not fits(lowest):
         return None
-    return lowest + bisect_left(
-        range(lowest + 1, highest + 1), True, key=lambda number: not fits(number)
-    )
+
+    numbers = range(lowest + 1, highest + 1)
+    return lowest + bisect_left(numbers, True, key=lambda number: not fits(number))
 
 
 def _fits(attempts: Attempts, amounts: Mapping[Key, int]) -> bool:
@@ -206,13 +220,17 @@ def _step(attempts: Attempts, resource: str) -> int:
 def _more(
     attempts: Attempts,
     causes: Sequence[Cause],
-    asked: Mapping[Key, int],
+    requests: Mapping[Key, int],
     amounts: Mapping[Key, int],
 ) -> str:
-    """Return why a little more than these amounts would be refused, where the causes do not tell it."""
-    key = min(amounts, key=lambda one: amounts[one] / asked[one])
-    more = amounts[key] + min(_step(attempts, key[1]), asked[key])
-    if more >= asked[key]:
+    """Return why a little more than these amounts would be refused.
+
+    Empty where the causes tell it.
+    """
+    key = min(amounts, key=lambda candidate: amounts[candidate] / requests[candidate])
+    container, resource = key
+    more = amounts[key] + min(_step(attempts, resource), requests[key])
+    if more >= requests[key]:
         return ""
 
     trial = tried(attempts.node, read_pod(changed(attempts.manifest, {**amounts, key: more})))
@@ -220,53 +238,72 @@ def _more(
     if refusal is None:
         return ""
 
-    why = cause_of(trial, refusal)
-    if any(why.kind == one.kind and why.limits.items() <= one.limits.items() for one in causes):
-        return ""
+    next_cause = cause_of(trial, refusal)
+    for cause in causes:
+        if next_cause.kind == cause.kind and next_cause.limits.items() <= cause.limits.items():
+            return ""
 
-    which = f" {key[1]}{_in_container(attempts.pod, key[0])}" if len(amounts) > 1 else ""
-    subject = "" if refusal.container in {None, key[0]} else f"container {refusal.container!r}: "
-    return f"{in_units(key[1], more)}{which} would be refused: {subject}{why.sentence}"
+    which = ""
+    if len(amounts) > 1:
+        which = f" {resource}{_in_container(attempts.pod, container)}"
+    subject = ""
+    if refusal.container not in {None, container}:
+        subject = f"container {refusal.container!r}: "
+    return f"{in_units(resource, more)}{which} would be refused: {subject}{next_cause.sentence}"
 
 
 def _reduction(
     attempts: Attempts,
     causes: Sequence[Cause],
-    asked: Mapping[Key, int],
+    requests: Mapping[Key, int],
     amounts: Mapping[Key, int],
 ) -> Suggestion:
     """Return the suggestion of these amounts."""
-    by_container: dict[str, list[tuple[str, str]]] = {}
+    by_container: dict[str, dict[str, int]] = {}
     for (name, resource), amount in amounts.items():
-        before, after = (in_units(resource, one) for one in (asked[name, resource], amount))
-        words = f"{after} {resource} instead of {before}" if amount else f"no {resource}"
-        by_container.setdefault(name, []).append(
-            (words, f"{resource} {before} -> {after if amount else 'none'}")
-        )
+        by_container.setdefault(name, {})[resource] = amount
 
-    parts, lines = [], []
-    for name, found in by_container.items():
+    parts = []
+    lines = []
+    for name, container_amounts in by_container.items():
+        wishes = []
+        changes = []
+        for resource, amount in container_amounts.items():
+            before = in_units(resource, requests[name, resource])
+            after = in_units(resource, amount)
+            if amount:
+                wishes.append(f"{after} {resource} instead of {before}")
+                changes.append(f"{resource} {before} -> {after}")
+            else:
+                wishes.append(f"no {resource}")
+                changes.append(f"{resource} {before} -> none")
+
         whom = _in_container(attempts.pod, name)
-        parts.append(" and ".join(words for words, _ in found) + whom)
-        lines.append(
-            f"{whom.removeprefix(' in ')}{': ' if whom else ''}{', '.join(line for _, line in found)}"
-        )
+        parts.append(f"{' and '.join(wishes)}{whom}")
+        heading = f"{whom.removeprefix(' in ')}: " if whom else ""
+        lines.append(f"{heading}{', '.join(changes)}")
 
-    text = f"ask for {'all of these: ' if len(parts) > 1 else ''}{'; '.join(parts)}"
-    if why := _more(attempts, causes, asked, amounts):
-        text += f" ({why})"
-        lines.append(f"({why})")
+    text = "; ".join(parts)
+    if len(parts) > 1:
+        text = f"all of these: {text}"
+    text = f"ask for {text}"
+
+    if reason := _more(attempts, causes, requests, amounts):
+        text += f" ({reason})"
+        lines.append(f"({reason})")
 
     attempt = {"pod": changed(attempts.manifest, amounts)}
     return Suggestion("request", text, attempt, changes=tuple(lines) if len(amounts) > 1 else ())
 
 
 def _in_container(pod: Pod, name: str) -> str:
-    return f" in container {name!r}" if len(pod.all_containers) > 1 else ""
+    if len(pod.all_containers) <= 1:
+        return ""
+    return f" in container {name!r}"
 
 
 def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Reduction]:
-    """Yield the largest request of one container that would do, where the node as a whole has too little left.
+    """Yield the largest request of one container that would do on the node as a whole.
 
     Args:
         attempts: the node and the pod.
@@ -276,43 +313,52 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
         return
 
     [resource] = resources
-    largest = max(attempts.pod.all_containers, key=lambda one: one.requests.get(resource, 0))
-    asked = largest.requests.get(resource, 0)
-    step = (
-        1
-        if resource == "cpu" and asked % 1000
-        else 1000
-        if resource == "cpu"
-        else _step(attempts, resource)
+    largest = max(
+        attempts.pod.all_containers, key=lambda container: container.requests.get(resource, 0)
     )
-    if asked < 2 * step:
+    request = largest.requests.get(resource, 0)
+    if resource != "cpu":
+        step = _step(attempts, resource)
+    elif request % 1000:
+        step = 1
+    else:
+        step = 1000
+
+    if request < 2 * step:
         return
 
     def shaped(count: int) -> Manifest:
         return changed(attempts.manifest, {(largest.name, resource): count * step}, as_whole=True)
 
-    count = _last(lambda one: attempts.with_pod(shaped(one)) is not None, 1, -(-asked // step) - 1)
+    count = _last(
+        lambda count: attempts.with_pod(shaped(count)) is not None, 1, -(-request // step) - 1
+    )
     if count is not None:
-        text = (
-            f"request {quantity(resource, count * step)} {resource} instead of "
-            f"{quantity(resource, asked)}"
-        )
+        after = quantity(resource, count * step)
+        before = quantity(resource, request)
         whom = _in_container(attempts.pod, largest.name)
-        yield 1 - count * step / asked, Suggestion("request", text + whom, {"pod": shaped(count)})
+        text = f"request {after} {resource} instead of {before}{whom}"
+        yield 1 - count * step / request, Suggestion("request", text, {"pod": shaped(count)})
 
 
 def shapes(attempts: Attempts, container: str | None) -> Iterator[Reduction]:
-    """Yield shapes that ask for no less and would be admitted; a container is split where nothing else helps.
+    """Yield shapes that ask for no less and would be admitted.
+
+    That a container is split comes last.
 
     Args:
         attempts: the node and the pod.
         container: the one that was refused; None: the pod as a whole.
     """
-    for one in attempts.pod.all_containers:
-        if container in (None, one.name):
-            yield from ((0.1, shape) for shape in _whole_cores(attempts, one))
-            if not one.is_init:
-                yield from ((LAST, shape) for shape in _split(attempts, one))
+    for candidate in attempts.pod.all_containers:
+        if container not in (None, candidate.name):
+            continue
+
+        for suggestion in _whole_cores(attempts, candidate):
+            yield 0.1, suggestion
+        if not candidate.is_init:
+            for suggestion in _split(attempts, candidate):
+                yield LAST, suggestion
 
 
 def _whole_cores(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
@@ -329,21 +375,18 @@ def _whole_cores(attempts: Attempts, container: Container) -> Iterator[Suggestio
 
 def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
     """Yield the smallest number of equal containers that would be admitted in place of one."""
-    asked = asked_by(container)
-    names = {one.name for one in attempts.pod.all_containers}
-    if attempts.node.scope_name == "pod" or all(map(is_pinned_memory, asked)):
+    requests = asked_by(container)
+    if attempts.node.scope_name == "pod" or all(map(is_pinned_memory, requests)):
         return
 
+    names = {candidate.name for candidate in attempts.pod.all_containers}
     for parts in range(2, min(MOST_PARTS, len(attempts.node.machine.numa_nodes)) + 1):
-        if any(
-            amount % (parts * (MEBI if is_pinned_memory(name) else 1))
-            for name, amount in asked.items()
-        ):
+        if not all(_is_divisible(name, amount, parts) for name, amount in requests.items()):
             continue
-
         if names & {f"{container.name}-{number}" for number in range(parts)}:
             return
-        share = {name: amount // parts for name, amount in asked.items()}
+
+        share = {name: amount // parts for name, amount in requests.items()}
         amounts = {(container.name, name): amount for name, amount in share.items()}
         manifest = changed(attempts.manifest, amounts, parts=parts)
         if attempts.with_pod(manifest):
@@ -353,71 +396,90 @@ def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
             return
 
 
-def shared_container(attempts: Attempts) -> Iterator[tuple[Suggestion, Admission]]:
-    """Yield the pod with one of its smaller containers in the shared pool, as a fraction of a CPU less puts it there.
+def _is_divisible(resource: str, amount: int, parts: int) -> bool:
+    """Return whether an amount has so many equal parts, of bytes in whole MiB."""
+    unit = MEBI if is_pinned_memory(resource) else 1
+    return amount % (parts * unit) == 0
 
-    The pod keeps its QoS class. Beside the suggestion is how it is admitted. Where fewer CPUs are
-    free than the pod asks for, such a container would get too little of what is shared.
+
+def shared_container(attempts: Attempts) -> Iterator[tuple[Suggestion, Admission]]:
+    """Yield the pod with one of its smaller containers in the shared pool.
+
+    A fraction of a CPU less puts it there. The pod keeps its QoS class. Beside the suggestion is
+    how it is admitted. Where fewer CPUs are free than the pod asks for, such a container would get
+    too little of what is shared.
     """
     cpu = attempts.node.cpu
     if cpu is None or attempts.pod.exclusive_cpus > len(cpu.free_cpus):
         return
 
-    own = sorted(
-        (one for one in attempts.pod.all_containers if one.exclusive_cpus),
-        key=lambda one: one.exclusive_cpus,
-    )
-    for one in own[:-1]:
-        cpus = one.exclusive_cpus
+    exclusive = [container for container in attempts.pod.all_containers if container.exclusive_cpus]
+    exclusive.sort(key=lambda container: container.exclusive_cpus)
+    for container in exclusive[:-1]:
+        cpus = container.exclusive_cpus
         thousandths = 1000 * cpus - 100
-        manifest = changed(attempts.manifest, {(one.name, "cpu"): thousandths}, as_whole=True)
+        manifest = changed(attempts.manifest, {(container.name, "cpu"): thousandths}, as_whole=True)
         if admission := attempts.with_pod(manifest):
-            words = f"request {quantity('cpu', thousandths)} cpu instead of {cpus} in"
-            text = f"{words} {'init ' * one.is_init}container {one.name!r}, which then shares CPUs"
+            noun = "init container" if container.is_init else "container"
+            text = (
+                f"request {quantity('cpu', thousandths)} cpu instead of {cpus} in {noun} "
+                f"{container.name!r}, which then shares CPUs"
+            )
             yield Suggestion("pod", text, {"pod": manifest}), admission
 
 
 def pinned_shape(attempts: Attempts) -> Iterator[Suggestion]:
-    """Yield the pod as a Guaranteed one with whole CPUs, where QoS class or a fraction keep it in the shared pool."""
+    """Yield the pod as a Guaranteed one with whole CPUs.
+
+    It is looked for where the QoS class or a fraction of a CPU keeps it in the shared pool.
+    """
     pod = attempts.pod
     if attempts.node.cpu is None:
         return
 
     amounts: dict[tuple[str, str], int] = {}
-    for one in pod.all_containers:
-        cpu, memory = (
-            max(one.requests.get(name, 0), one.limits.get(name, 0)) for name in ("cpu", "memory")
-        )
+    for container in pod.all_containers:
+        cpu = max(container.requests.get("cpu", 0), container.limits.get("cpu", 0))
+        memory = max(container.requests.get("memory", 0), container.limits.get("memory", 0))
         if not cpu or not memory:
             return  # how much it needs is unknown
-        amounts[one.name, "cpu"], amounts[one.name, "memory"] = -(-cpu // 1000), memory
 
-    fraction = any(one.requests.get("cpu", 0) % 1000 for one in pod.all_containers)
-    if pod.qos is QOSClass.GUARANTEED and not fraction:
+        amounts[container.name, "cpu"] = -(-cpu // 1000)
+        amounts[container.name, "memory"] = memory
+
+    has_fraction = any(container.requests.get("cpu", 0) % 1000 for container in pod.all_containers)
+    if pod.qos is QOSClass.GUARANTEED and not has_fraction:
         return
 
     shape = changed(attempts.manifest, amounts)
     admission = attempts.with_pod(shape)
-    if admission is None or any(
-        one.cpus is None or (one.affinity is not None and not one.affinity.preferred)
-        for one in admission.containers.values()
-    ):
+    if admission is None or not all(map(_is_pinned, admission.containers.values())):
         return
 
-    how = " and ".join(
-        filter(None, (_equal_amounts(pod), "request whole CPUs" if fraction else ""))
-    )
-    yield Suggestion("pod", f"{how}: then every container gets CPUs of its own", {"pod": shape})
+    steps = []
+    if pod.qos is not QOSClass.GUARANTEED:
+        steps.append(_equal_amounts(pod))
+    if has_fraction:
+        steps.append("request whole CPUs")
+
+    text = f"{' and '.join(steps)}: then every container gets CPUs of its own"
+    yield Suggestion("pod", text, {"pod": shape})
+
+
+def _is_pinned(allocation: ContainerAllocation) -> bool:
+    """Return whether a container has CPUs of its own, and is not where it does not prefer to be."""
+    hint = allocation.affinity
+    return allocation.cpus is not None and (hint is None or hint.preferred)
 
 
 def _equal_amounts(pod: Pod) -> str:
-    """Return in words how requests and limits of CPU and memory become equal; empty where they are."""
-    if pod.qos is QOSClass.GUARANTEED:
-        return ""
-    limited = {name in one.limits for one in pod.all_containers for name in ("cpu", "memory")}
-    if limited == {True}:
+    """Return in words how requests and limits of CPU and memory become equal."""
+    is_limited = {
+        name in container.limits for container in pod.all_containers for name in ("cpu", "memory")
+    }
+    if is_limited == {True}:
         return "request as much CPU and memory as the limits say"
-    if limited == {False}:
+    if is_limited == {False}:
         return "set the limits of CPU and memory to the requests"
     return "set equal requests and limits of CPU and memory"
 
@@ -444,9 +506,8 @@ class ResizeExplanation(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation in JSON's types."""
-        told = json_fields(self, "pod", "uid", "cause", "suggestions")
         return {
-            **told,
+            **json_fields(self, "pod", "uid", "cause", "suggestions"),
             "admitted": bool(self),
             "reason": self.answer.status,
             "message": self.answer.message,
@@ -456,7 +517,9 @@ class ResizeExplanation(Record):
 def explain_resize(
     node: Node, uid: str, containers: Amounts, whole: Amounts | None = None
 ) -> ResizeExplanation:
-    """Return why a pod would be resized in place or not; the node stays as it is. The arguments are `Node.resize`'s.
+    """Return why a pod would be resized in place or not; the node stays as it is.
+
+    The arguments are those of `Node.resize`.
 
     Raises:
         UnknownPodError: no such pod is admitted.
@@ -464,42 +527,40 @@ def explain_resize(
         TypeError: a provider of a user takes part that cannot be copied.
     """
     pod = node.manager.pod(uid)
-    name, answer = pod.namespaced_name, node.copy().resize(uid, containers, whole)
+    name = pod.namespaced_name
+    answer = node.copy().resize(uid, containers, whole)
     if answer:
         return ResizeExplanation(name, uid, answer)
 
-    cause = next(meaning for words, meaning in _CAUSES if words in answer.message)
-    wanted = resized_pod(pod, containers, whole)
-    found = [
+    cause = next(meaning for phrase, meaning in _CAUSES if phrase in answer.message)
+    resized = resized_pod(pod, containers, whole)
+    suggestions = [
         *_with_gates(node, uid, containers, whole),
-        *_smaller(node, pod, wanted),
-        *_anew(node, wanted),
+        *_smaller(node, pod, resized),
+        *_anew(node, resized),
     ]
     if answer.status == DEFERRED:
-        found += _removals(node, uid, containers, whole)
+        suggestions += _removals(node, uid, containers, whole)
 
-    return ResizeExplanation(name, uid, answer, cause, tuple(found))
+    return ResizeExplanation(name, uid, answer, cause, tuple(suggestions))
 
 
 def _with_gates(
     node: Node, uid: str, containers: Amounts, whole: Amounts | None
 ) -> Iterator[Suggestion]:
     """Yield the feature gates with which the resources would be allocated, the fewest."""
-    given = node.config.feature_gates or dict.fromkeys(OPTION_GATES, True)
-    for gates in (_GATES[:1], _GATES[1:], _GATES):
-        other = node.copy()
+    feature_gates = node.config.feature_gates or dict.fromkeys(OPTION_GATES, True)
+    for names in (_GATES[:1], _GATES[1:], _GATES):
+        gates = dict.fromkeys(names, True)
+        changed_node = node.copy()
         try:
-            other.config = replace(
-                node.config, feature_gates={**given, **dict.fromkeys(gates, True)}
-            )
+            changed_node.config = replace(node.config, feature_gates={**feature_gates, **gates})
         except ConfigError:  # its release does not know them
             continue
 
-        if other.resize(uid, containers, whole):
-            attempt = {"kubelet": {"featureGates": dict.fromkeys(gates, True)}}
-            yield Suggestion(
-                "kubelet", f"turn on {' and '.join(gates)} in the kubelet's featureGates", attempt
-            )
+        if changed_node.resize(uid, containers, whole):
+            text = f"turn on {' and '.join(names)} in the kubelet's featureGates"
+            yield Suggestion("kubelet", text, {"kubelet": {"featureGates": gates}})
             return
 
 
@@ -508,79 +569,88 @@ def _removals(
 ) -> Iterator[Suggestion]:
     """Yield the pod that requests least of those whose removal makes room."""
     others = sorted(
-        (one for one in node.pods if one.uid != uid), key=lambda one: requests_of(one).get("cpu", 0)
+        (pod for pod in node.pods if pod.uid != uid),
+        key=lambda pod: requests_of(pod).get("cpu", 0),
     )
-    for one in others[-MOST_REMOVALS:]:
-        other = node.copy()
-        other.remove(one.uid)
-        if other.resize(uid, containers, whole):
-            yield Suggestion(
-                "remove", f"remove pod {one.namespaced_name}", {"remove": [one.uid]}, True
-            )
+    for pod in others[-MOST_REMOVALS:]:
+        changed_node = node.copy()
+        changed_node.remove(pod.uid)
+        if changed_node.resize(uid, containers, whole):
+            text = f"remove pod {pod.namespaced_name}"
+            yield Suggestion("remove", text, {"remove": [pod.uid]}, minimal=True)
             return
 
 
-def _smaller(node: Node, pod: Pod, wanted: Pod) -> Iterator[Suggestion]:
+def _smaller(node: Node, pod: Pod, resized: Pod) -> Iterator[Suggestion]:
     """Yield the largest part of the increase that would be allocated."""
     part = bisect_left(
         range(1, _PARTS),
         True,
-        key=lambda part: not node.copy().resize(pod.uid, _between(pod, wanted, part)),
+        key=lambda part: not node.copy().resize(pod.uid, _between(pod, resized, part)),
     )
-    found = _between(pod, wanted, part)
-    if part and found:
-        requests = (
-            (name, *item) for name, one in found.items() for item in one["requests"].items()
-        )
-        parts = [f"{amount} {resource} for {name}" for name, resource, amount in requests]
-        yield Suggestion("request", f"request {' and '.join(parts)}", {"containers": found})
+
+    containers = _between(pod, resized, part)
+    if part and containers:
+        wishes = [
+            f"{amount} {resource} for {name}"
+            for name, amounts in containers.items()
+            for resource, amount in amounts["requests"].items()
+        ]
+        text = f"request {' and '.join(wishes)}"
+        yield Suggestion("request", text, {"containers": containers})
 
 
-def _between(pod: Pod, wanted: Pod, part: int) -> dict[str, dict[str, dict[str, str]]]:
-    """Return by container the requests and limits that lie between those of two pods; whole CPUs where both are."""
-    found = {}
-    for old, new in zip(pod.all_containers, wanted.all_containers, strict=True):
-        kinds = {"requests": (old.requests, new.requests), "limits": (old.limits, new.limits)}
-        changed = {
-            kind: {
-                resource: quantity(resource, amount)
-                for resource, wish in after.items()
-                if (amount := _between_step(resource, before.get(resource, 0), wish, part))
-                != before.get(resource, 0)
-            }
-            for kind, (before, after) in kinds.items()
-        }
-        if changed["requests"]:
-            found[new.name] = changed
+def _between(pod: Pod, resized: Pod, part: int) -> dict[str, dict[str, dict[str, str]]]:
+    """Return by container the requests and limits that lie between those of two pods.
 
-    return found
+    They are whole CPUs where both are.
+    """
+    changes = {}
+    for old, new in zip(pod.all_containers, resized.all_containers, strict=True):
+        requests = _amounts_between(old.requests, new.requests, part)
+        limits = _amounts_between(old.limits, new.limits, part)
+        if requests:
+            changes[new.name] = {"requests": requests, "limits": limits}
+
+    return changes
+
+
+def _amounts_between(
+    before: Mapping[str, int], after: Mapping[str, int], part: int
+) -> dict[str, str]:
+    """Return the amounts between two that differ from the first, as a manifest has them."""
+    amounts = {}
+    for resource, new_amount in after.items():
+        old_amount = before.get(resource, 0)
+        amount = _between_step(resource, old_amount, new_amount, part)
+        if amount != old_amount:
+            amounts[resource] = quantity(resource, amount)
+
+    return amounts
 
 
 def _between_step(resource: str, before: int, after: int, part: int) -> int:
-    unit = (
-        1000
-        if resource == "cpu" and not (before % 1000 or after % 1000)
-        else 1
-        if resource == "cpu"
-        else 1 << 20
-    )
+    unit = MEBI
+    if resource == "cpu":
+        unit = 1 if before % 1000 or after % 1000 else 1000
+
     return before + (after - before) * part // _PARTS // unit * unit
 
 
-def _anew(node: Node, wanted: Pod) -> Iterator[Suggestion]:
+def _anew(node: Node, resized: Pod) -> Iterator[Suggestion]:
     """Yield that the pod would be admitted with these resources if it was made anew."""
-    other = node.copy()
-    other.remove(wanted.uid)
-    admission = other.admit(wanted)
-    if admission:
-        got = [
-            f"{name} would get CPUs {one.cpus}"
-            for name, one in admission.containers.items()
-            if one.cpus
-        ]
-        more = f": {', '.join(got)}" if got else ""
-        yield Suggestion(
-            "pod",
-            f"delete the pod and create it with these resources{more}",
-            {"recreate": wanted.uid},
-        )
+    changed_node = node.copy()
+    changed_node.remove(resized.uid)
+    admission = changed_node.admit(resized)
+    if not admission:
+        return
+
+    text = "delete the pod and create it with these resources"
+    gains = [
+        f"{name} would get CPUs {allocation.cpus}"
+        for name, allocation in admission.containers.items()
+        if allocation.cpus
+    ]
+    if gains:
+        text += f": {', '.join(gains)}"
+    yield Suggestion("pod", text, {"recreate": resized.uid})

@@ -1,4 +1,4 @@
-"""Lists the cross product of the hints that a decision merges, row by row, and the results that it can reach.
+"""Lists the cross product of the hints that a decision merges, and the results that it can reach.
 
 The decision itself does not walk the product, and neither does `reachable`, which folds one list
 after the other.
@@ -45,7 +45,9 @@ class Choice(Record):
     def of(cls, hint: Hint, numa_node_ids: tuple[int, ...]) -> Choice:
         """Return the choice that a mask stands for."""
         mask, preferred = hint
-        return cls(None if mask is None else ids_of(mask, numa_node_ids), preferred)
+        if mask is None:
+            return cls(None, preferred)
+        return cls(ids_of(mask, numa_node_ids), preferred)
 
 
 class Row(Record):
@@ -86,7 +88,9 @@ def product_of(
     *,
     as_written: bool = False,
 ) -> Product | None:
-    """Return the cross product of what the providers offered; None if no provider has a preference.
+    """Return the cross product of what the providers offered.
+
+    None if no provider has a preference.
 
     A provider or resource without a preference is left out: it joins any row. A resource that
     cannot be had counts as one hint for any NUMA node that is not preferred, as in the kubelet.
@@ -107,28 +111,33 @@ def product_of(
         return None
 
     single = policy == "single-numa-node"
-    rows = islice(product(*(_pairs(offered, MOST_ROWS) for _, offered in columns)), MOST_ROWS)
-    made = tuple(_row(one, numa_node_ids, single=single, as_written=as_written) for one in rows)
-    return Product(
-        tuple(name for name, _ in columns), made, prod(_total(offered) for _, offered in columns)
+    permutations = product(*(_pairs(offered, MOST_ROWS) for _, offered in columns))
+    rows = tuple(
+        _row(permutation, numa_node_ids, single=single, as_written=as_written)
+        for permutation in islice(permutations, MOST_ROWS)
     )
+    names = tuple(name for name, _ in columns)
+    return Product(names, rows, count=prod(_total(offered) for _, offered in columns))
 
 
 def _row(hints: tuple[Hint, ...], ids: tuple[int, ...], *, single: bool, as_written: bool) -> Row:
     """Return the row of these hints."""
     masks = [mask for mask, _ in hints if mask is not None]
     merged = ids_of(reduce(int.__and__, masks), ids) if masks else None
-    preferred = all(is_preferred for _, is_preferred in hints) and (
-        as_written or len(set(masks)) <= 1
+    is_agreed = as_written or len(set(masks)) <= 1
+    return Row(
+        tuple(Choice.of(hint, ids) for hint in hints),
+        merged,
+        preferred=is_agreed and all(is_preferred for _, is_preferred in hints),
+        considered=not single or all(_is_single(hint, as_written=as_written) for hint in hints),
     )
-    considered = not single or all(_is_single(hint, as_written=as_written) for hint in hints)
-    return Row(tuple(Choice.of(hint, ids) for hint in hints), merged, preferred, considered)
 
 
 def _is_single(hint: Hint, *, as_written: bool) -> bool:
-    """Return whether single-numa-node considers a hint: it is preferred, and names one NUMA node or none.
+    """Return whether single-numa-node considers a hint.
 
-    As the documents have it, it need not be preferred.
+    It is preferred, and names one NUMA node or none. As the documents have it, it need not be
+    preferred.
     """
     mask, preferred = hint
     return (preferred or as_written) and (mask is None or mask & (mask - 1) == 0)
@@ -137,7 +146,9 @@ def _is_single(hint: Hint, *, as_written: bool) -> bool:
 def reachable(
     hints: Mapping[str, ResourceHints], policy: str, *, as_written: bool = False
 ) -> list[Hint] | None:
-    """Return every result that some row merges into, the preferred ones first, then by number of nodes and value.
+    """Return every result that some row merges into.
+
+    The preferred ones come first, then those with fewer nodes, then those with lower masks.
 
     None if there are too many sets of NUMA nodes to fold. A result that some rows prefer is told
     once, as preferred.
@@ -157,35 +168,50 @@ def reachable(
         steps += total * max(1, len(masks))
         if total > MOST_HINTS or steps > MOST_PAIRS:
             return None
-        pairs = [
-            one
-            for one in _pairs(offered, total)
-            if not single or _is_single(one, as_written=as_written)
-        ]
-        masks = {_both(mask, other) for mask in masks for other, _ in pairs} - {0}
-        good = {mask for mask, is_preferred in pairs if is_preferred}
-        if as_written:
-            best = {
-                _both(mask, other) for mask in ({None} if best is None else best) for other in good
-            } - {0}
+
+        pairs = _pairs(offered, total)
+        if single:
+            pairs = [hint for hint in pairs if _is_single(hint, as_written=as_written)]
+
+        masks = _combined(masks, {mask for mask, _ in pairs})
+        preferred = {mask for mask, is_preferred in pairs if is_preferred}
+        if not as_written:
+            best = _agreed(best, preferred)
+        elif best is None:
+            best = _combined({None}, preferred)
         else:
-            best = _agreed(best, good)
+            best = _combined(best, preferred)
 
-    preferred = {None} if best is None else best
-    found = [(mask, mask in preferred) for mask in masks]
-    return sorted(found, key=lambda one: (not one[1], (one[0] or 0).bit_count(), one[0] or 0))
+    best = {None} if best is None else best
+    results = [(mask, mask in best) for mask in masks]
+    return sorted(results, key=lambda hint: (not hint[1], *_width_and_mask(hint)))
 
 
-def _both(mask: int | None, other: int | None) -> int | None:
-    if mask is None or other is None:
-        return other if mask is None else mask
-    return mask & other
+def _combined(masks: set[int | None], joined_masks: set[int | None]) -> set[int | None]:
+    """Return what any two masks have in common, where that is something."""
+    return {_common(mask, joined_mask) for mask in masks for joined_mask in joined_masks} - {0}
+
+
+def _common(mask: int | None, joined_mask: int | None) -> int | None:
+    """Return the NUMA nodes of both masks; None: any."""
+    if mask is None:
+        return joined_mask
+    if joined_mask is None:
+        return mask
+    return mask & joined_mask
+
+
+def _width_and_mask(hint: Hint) -> tuple[int, int]:
+    """Return what hints are sorted by: those of few NUMA nodes first."""
+    mask = hint[0] or 0
+    return mask.bit_count(), mask
 
 
 def _agreed(best: set[int | None] | None, preferred: set[int | None]) -> set[int | None]:
     """Return the masks that both prefer; what prefers any NUMA node joins the others' choice."""
     if best is None:
         return preferred
+
     agreed = best & preferred
     if None in preferred:
         agreed |= best
@@ -195,18 +221,24 @@ def _agreed(best: set[int | None] | None, preferred: set[int | None]) -> set[int
 
 
 def _pairs(offered: HintList | Sequence[TopologyHint], limit: int) -> list[Hint]:
-    """Return the first hints by number of NUMA nodes and value; without any, one for an impossible request."""
-    total = offered.total() if isinstance(offered, HintList) else len(offered)
-    if isinstance(offered, HintList) and (total is None or total > max(limit, MOST_ROWS)):
-        offered = offered.sample(limit)
-    return sorted(
-        mask_pairs(offered), key=lambda one: ((one[0] or 0).bit_count(), one[0] or 0)
-    ) or [(None, False)]
+    """Return the first hints by number of NUMA nodes and value.
+
+    Where there is none, one for an impossible request.
+    """
+    if isinstance(offered, HintList):
+        total = offered.total()
+        if total is None or total > max(limit, MOST_ROWS):
+            offered = offered.sample(limit)
+
+    return sorted(mask_pairs(offered), key=_width_and_mask) or [(None, False)]
 
 
 def _total(offered: HintList | Sequence[TopologyHint]) -> int:
     """Return how many hints there are; a huge number where they cannot be counted."""
-    if isinstance(offered, HintList):
-        total = offered.total()
-        return MOST_PAIRS + 1 if total is None else max(1, total)
-    return max(1, len(offered))
+    if not isinstance(offered, HintList):
+        return max(1, len(offered))
+
+    total = offered.total()
+    if total is None:
+        return MOST_PAIRS + 1
+    return max(1, total)

@@ -1,6 +1,7 @@
-"""Finds pods whose removal makes room: the smallest set up to two, by number and then by CPUs; greedily beyond.
+"""Finds pods whose removal makes room.
 
-A pair is ruled out without a trial only where sums, over all pairs at once, show that too little
+Up to two pods, it is the smallest set by number and then by CPUs; beyond, one found greedily. A
+pair is ruled out without a trial only where sums, over all pairs at once, show that too little
 would be free.
 """
 
@@ -70,24 +71,30 @@ def removal(
         as_whole: what pods request of the node as a whole counts, not what they hold.
         tying: names of the pods whose memory rules NUMA nodes out; they are the first candidates.
     """
-    found = _requesters(attempts.node.pods) if as_whole else _holders(attempts.node.pods, holdings)
-    holders = sorted(
-        found,
-        key=lambda one: (one.totals[blamed[0]] if as_whole and blamed else 0, one.totals["cpu"]),
-    )
-    if not holders or not attempts.without([one.uid for one in holders]):
+    pods = attempts.node.pods
+    if as_whole:
+        holders = sorted(
+            _requesters(pods),
+            key=lambda holder: (holder.totals[blamed[0]] if blamed else 0, holder.totals["cpu"]),
+        )
+    else:
+        holders = sorted(_holders(pods, holdings), key=lambda holder: holder.totals["cpu"])
+
+    if not holders or not attempts.without([holder.uid for holder in holders]):
         return None
 
-    for one in sorted(holders, key=lambda one: one.name not in tying):
-        if attempts.without([one.uid]):
-            return _suggestion([one], blamed, as_whole=as_whole, minimal=True)
+    for holder in sorted(holders, key=lambda holder: holder.name not in tying):
+        if attempts.without([holder.uid]):
+            return _suggestion([holder], blamed, as_whole=as_whole, minimal=True)
 
+    orders: Iterable[list[_Holder]] = [holders[::-1]]
     if not as_whole:
         for pair in _pairs(attempts, holders, holdings):
-            if attempts.without([one.uid for one in pair]):
+            if attempts.without([holder.uid for holder in pair]):
                 return _suggestion(pair, blamed, minimal=True)
 
-    orders = [holders[::-1]] if as_whole else list(_orders(holders, holdings, blamed))
+        orders = _orders(holders, holdings, blamed)
+
     return _suggestion(_greedy(attempts, orders), blamed, as_whole=as_whole, minimal=False)
 
 
@@ -98,27 +105,26 @@ def _pairs(
     if len(holders) > MOST_PAIRED:
         return ()
 
-    free = {
-        amounts.resource: {
-            numa_id: sum(
-                place.free
-                for place in amounts.places
-                if numa_id in (place.numa_nodes or (NO_NUMA_NODE,))
-            )
-            for numa_id in (*holdings.numa_node_ids, NO_NUMA_NODE)
-        }
-        for amounts in holdings.resources
-    }
-    single = attempts.node.config.topology_manager_policy == "single-numa-node"
-    asked = [asked_by(one) for one in attempts.pod.containers]
-    found = possible_pairs(
-        # an annotation may bring a policy that spreads
-        [one.amounts for one in holders], free, asked, on_one_node=single and not attempts.pod.annotations
-    )  # fmt: skip
-    pairs = ((holders[one], holders[other]) for one, other in found)
-    return sorted(pairs, key=lambda pair: pair[0].totals["cpu"] + pair[1].totals["cpu"])[
-        :MOST_PAIRS_TRIED
-    ]
+    free: dict[str, dict[int, int]] = {}
+    for amounts in holdings.resources:
+        free_by_node = dict.fromkeys((*holdings.numa_node_ids, NO_NUMA_NODE), 0)
+        for place in amounts.places:
+            for numa_id in place.numa_nodes or (NO_NUMA_NODE,):
+                free_by_node[numa_id] += place.free
+        free[amounts.resource] = free_by_node
+
+    # an annotation may bring a policy that spreads
+    policy = attempts.node.config.topology_manager_policy
+    on_one_node = policy == "single-numa-node" and not attempts.pod.annotations
+    index_pairs = possible_pairs(
+        [holder.amounts for holder in holders],
+        free,
+        [asked_by(container) for container in attempts.pod.containers],
+        on_one_node=on_one_node,
+    )
+    pairs = ((holders[first], holders[second]) for first, second in index_pairs)
+    by_cpus = sorted(pairs, key=lambda pair: pair[0].totals["cpu"] + pair[1].totals["cpu"])
+    return by_cpus[:MOST_PAIRS_TRIED]
 
 
 def _requesters(pods: Iterable[Pod]) -> Iterator[_Holder]:
@@ -132,25 +138,24 @@ def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
     by_uid = {pod.uid: _Holder(pod.uid, pod.namespaced_name) for pod in pods}
     cpus = dict.fromkeys(by_uid, 0)  # later containers may have those of an init container too
     devices: dict[tuple[str, str], set[str]] = {}
-    for one in holdings.containers:
-        holder = by_uid[one.pod_uid]
-        cpus[one.pod_uid] |= int(one.cpus or 0)
-        for kind, taken in one.memory.items():
-            for numa_node, size in taken.items():
+    for holding in holdings.containers:
+        holder = by_uid[holding.pod_uid]
+        cpus[holding.pod_uid] |= int(holding.cpus or 0)
+        for kind, sizes in holding.memory.items():
+            for numa_node, size in sizes.items():
                 holder.amounts[kind][numa_node] += size
                 holder.totals[kind] += size
 
-        for resource, ids in one.devices.items():
+        for resource, ids in holding.devices.items():
+            devices.setdefault((holding.pod_uid, resource), set()).update(ids)
             amounts = holdings.amounts(resource)
-            devices.setdefault((one.pod_uid, resource), set()).update(ids)
+            nodes_of = {} if amounts is None else amounts.devices
             for identity in ids:
-                for numa_node in (amounts.devices.get(identity, ()) if amounts else ()) or (
-                    NO_NUMA_NODE,
-                ):
+                for numa_node in nodes_of.get(identity) or (NO_NUMA_NODE,):
                     holder.amounts[resource][numa_node] += 1
 
-    for (uid, resource), held in devices.items():
-        by_uid[uid].totals[resource] = len(held)
+    for (uid, resource), pod_devices in devices.items():
+        by_uid[uid].totals[resource] = len(pod_devices)
 
     for uid, holder in by_uid.items():
         holder.totals["cpu"] = cpus[uid].bit_count()
@@ -162,20 +167,19 @@ def _holders(pods: Iterable[Pod], holdings: Holdings) -> Iterator[_Holder]:
 def _orders(
     holders: Sequence[_Holder], holdings: Holdings, blamed: Sequence[str]
 ) -> Iterator[list[_Holder]]:
-    """Yield orders in which pods may be removed: the largest holders first, on the whole node and on each NUMA node."""
-    resources = list(blamed) or [one.resource for one in holdings.resources]
-    totals = {
-        name: max(1, amounts.capacity) for name in resources if (amounts := holdings.amounts(name))
-    }
+    """Yield orders in which pods may be removed.
 
-    def share(one: _Holder, numa_node: int | None) -> float:
+    The largest holders come first, on the whole node and then on each NUMA node.
+    """
+    resources = list(blamed) or [amounts.resource for amounts in holdings.resources]
+    totals = {}
+    for name in resources:
+        if amounts := holdings.amounts(name):
+            totals[name] = max(1, amounts.capacity)
+
+    def share(holder: _Holder, numa_node: int | None) -> float:
         return sum(
-            sum(
-                count
-                for node, count in one.amounts.get(name, {}).items()
-                if numa_node in (None, node)
-            )
-            / total
+            _amount_on(holder.amounts.get(name, Counter()), numa_node) / total
             for name, total in totals.items()
         )
 
@@ -188,28 +192,37 @@ def _orders(
             if numa_node in place.numa_nodes
         )
 
-    for numa_node in (
-        None,
-        *sorted(holdings.numa_node_ids, key=free, reverse=True)[: MOST_ORDERS - 1],
-    ):
-        # used at once
-        yield sorted(holders, key=lambda one: (-share(one, numa_node), one.totals["cpu"]))
+    freest = sorted(holdings.numa_node_ids, key=free, reverse=True)[: MOST_ORDERS - 1]
+    for numa_node in (None, *freest):
+        shares = {holder.uid: share(holder, numa_node) for holder in holders}
+        yield sorted(holders, key=lambda holder: (-shares[holder.uid], holder.totals["cpu"]))
+
+
+def _amount_on(amounts: Counter[int], numa_node: int | None) -> int:
+    """Return the amount on one NUMA node; None: on all of them."""
+    if numa_node is None:
+        return amounts.total()
+    return amounts[numa_node]
 
 
 def _greedy(attempts: Attempts, orders: Iterable[list[_Holder]]) -> list[_Holder]:
-    """Return the first pods of the best order that make room, less those that turn out not to be needed."""
+    """Return the first pods of the best order that make room, less those that are not needed."""
     prefixes = [_first(attempts, order) for order in orders]
-    chosen = min(prefixes, key=lambda some: (len(some), sum(one.totals["cpu"] for one in some)))
-    for one in chosen[-2 : -2 - MOST_SPARED : -1]:
-        fewer = [other for other in chosen if other is not one]
-        if attempts.without([other.uid for other in fewer]):
+    chosen = min(
+        prefixes,
+        key=lambda prefix: (len(prefix), sum(holder.totals["cpu"] for holder in prefix)),
+    )
+    for candidate in chosen[-2 : -2 - MOST_SPARED : -1]:
+        fewer = [holder for holder in chosen if holder is not candidate]
+        if attempts.without([holder.uid for holder in fewer]):
             chosen = fewer
+
     return chosen
 
 
 def _first(attempts: Attempts, order: list[_Holder]) -> list[_Holder]:
     """Return the first pods of an order that make room; all of them together do."""
-    uids = [one.uid for one in order]
+    uids = [holder.uid for holder in order]
     fewest = 1 + bisect_left(
         range(1, len(order)), True, key=lambda count: bool(attempts.without(uids[:count]))
     )
@@ -219,70 +232,86 @@ def _first(attempts: Attempts, order: list[_Holder]) -> list[_Holder]:
 def _suggestion(
     holders: Sequence[_Holder], blamed: Sequence[str], *, minimal: bool, as_whole: bool = False
 ) -> Suggestion:
-    """Return the suggestion to remove these pods, which names what they give back of the resources to blame."""
-    names = some_of([one.name for one in holders], NAMES_SHOWN)
-    totals = {name: sum(one.totals[name] for one in holders) for name in blamed or ("cpu",)}
-    parts = [
-        _words(name, amount, as_whole=as_whole)
-        for name, amount in totals.items()
-        if amount and name != "pods"
-    ]
-    verb = f"{'request' if as_whole else 'hold'}{'s' if len(holders) == 1 else ''}"
-    held = f", which {verb} {' and '.join(parts)}" if parts else ""
-    text = f"remove {'pod' if len(holders) == 1 else 'pods'} {names}{held}"
-    return Suggestion("remove", text, {"remove": [one.uid for one in holders]}, minimal)
+    """Return the suggestion to remove these pods, which names what they give back.
+
+    That is said of the resources to blame.
+    """
+    is_one = len(holders) == 1
+    names = some_of([holder.name for holder in holders], NAMES_SHOWN)
+    parts = []
+    for resource in blamed or ("cpu",):
+        amount = sum(holder.totals[resource] for holder in holders)
+        if amount and resource != "pods":
+            parts.append(_amount_text(resource, amount, as_whole=as_whole))
+
+    text = f"remove {'pod' if is_one else 'pods'} {names}"
+    if parts:
+        verb = "request" if as_whole else "hold"
+        text += f", which {verb}{'s' if is_one else ''} {' and '.join(parts)}"
+
+    return Suggestion("remove", text, {"remove": [holder.uid for holder in holders]}, minimal)
 
 
-def _words(resource: str, amount: int, *, as_whole: bool) -> str:
+def _amount_text(resource: str, amount: int, *, as_whole: bool) -> str:
     """Return an amount of a resource in words."""
     if resource == "cpu":
         return f"{amount / 1000:g} cpu" if as_whole else counted(amount, "CPU")
-    return f"{short_bytes(amount) if is_pinned_memory(resource) else amount} {resource}"
+    if is_pinned_memory(resource):
+        return f"{short_bytes(amount)} {resource}"
+    return f"{amount} {resource}"
 
 
 def possible_pairs(
-    held: Sequence[Mapping[str, Mapping[int, int]]],
+    holdings: Sequence[Mapping[str, Mapping[int, int]]],
     free: Mapping[str, Mapping[int, int]],
-    asked: Iterable[Mapping[str, int]],
+    requests: Iterable[Mapping[str, int]],
     *,
     on_one_node: bool,
 ) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of pods, by their places in `held`, that are not ruled out.
+    """Yield the pairs of pods, by their places in `holdings`, that are not ruled out.
 
     Args:
-        held: for each pod by resource and kernel id of the NUMA node what it holds.
+        holdings: for each pod by resource and kernel id of the NUMA node what it holds.
         free: by resource and kernel id, what is free; a device that is near to several NUMA nodes
             counts for each.
-        asked: for each container by resource, what it asks for.
+        requests: for each container by resource, what it asks for.
         on_one_node: whether each container must get everything from one NUMA node.
     """
-    import numpy as np  # noqa: PLC0415  # most explanations need none, and it takes as long as all else
+    # most explanations need none, and it takes as long as all else
+    import numpy as np  # noqa: PLC0415
 
-    possible = np.triu(np.ones((len(held), len(held)), np.bool_), 1)
-    for container in asked:
-        some_node: npt.NDArray[np.bool_] | None = None
-        for resource, amount in container.items():
+    count = len(holdings)
+    possible = np.triu(np.ones((count, count), np.bool_), 1)
+    for request in requests:
+        on_some_node: npt.NDArray[np.bool_] | None = None
+        for resource, requested_amount in request.items():
             if resource not in free:
                 continue
+
+            amount = min(requested_amount, _LARGEST)
             nodes = sorted(free[resource])
-            there = np.array([free[resource][node] for node in nodes], np.int64)
-            rows = [[one.get(resource, {}).get(node, 0) for node in nodes] for one in held]
-            given = np.array(rows, np.int64).reshape(len(held), len(nodes))
-            wanted = min(amount, _LARGEST)
-            totals = given.sum(axis=1)
-            possible &= there.sum() + totals[:, None] + totals[None, :] >= wanted
+            free_amounts = np.array([free[resource][node] for node in nodes], np.int64)
+            rows = [
+                [holding.get(resource, {}).get(node, 0) for node in nodes] for holding in holdings
+            ]
+            held_amounts = np.array(rows, np.int64).reshape(count, len(nodes))
+            totals = held_amounts.sum(axis=1)
+            possible &= free_amounts.sum() + totals[:, None] + totals[None, :] >= amount
+
             nowhere = nodes.index(NO_NUMA_NODE)
-            if on_one_node and not there[nowhere] and not given[:, nowhere].any():
+            if on_one_node and not free_amounts[nowhere] and not held_amounts[:, nowhere].any():
                 enough = np.stack(
                     [
-                        there[at] + given[:, None, at] + given[None, :, at] >= wanted
-                        for at in range(len(nodes))
+                        node_amounts[:, None] + node_amounts[None, :] + node_free >= amount
+                        for node_amounts, node_free in zip(
+                            held_amounts.T, free_amounts, strict=True
+                        )
                     ]
                 )
-                some_node = enough if some_node is None else some_node & enough
+                on_some_node = enough if on_some_node is None else on_some_node & enough
 
-        if some_node is not None:
-            possible &= some_node.any(axis=0)
+        if on_some_node is not None:
+            possible &= on_some_node.any(axis=0)
 
     first, second = np.nonzero(possible)
     yield from zip(first.tolist(), second.tolist(), strict=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice, product
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain, islice, product
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from alignup.explanations.attempts import Attempts
 from alignup.explanations.cause import MOST_SHOWN, numa_nodes_of, places_in_words, spare_caches
@@ -53,6 +53,21 @@ COSTS: Final = {"single-numa-node": 0.0, "restricted": 0.2, "best-effort": 0.5, 
 NOT_PREFERRED: Final = 0.3
 
 
+class _Candidate(NamedTuple):
+    """A configuration of the kubelet that may be tried.
+
+    Attributes:
+        cost: the alignment that it costs, from 0 to 1.
+        name: what it sets, in words.
+        stale: the manager whose state file is in the way; empty: none.
+    """
+
+    cost: float
+    fields: dict[str, Any]
+    name: str
+    stale: str = ""
+
+
 def suggestions_for(
     node: Node,
     trial: Trial,
@@ -60,10 +75,11 @@ def suggestions_for(
     blamed: Sequence[str],
     manifest: Mapping[str, Any] | None,
 ) -> tuple[Suggestion, ...]:
-    """Return what would help, the best first, each confirmed by trying it; the node stays as it is.
+    """Return what would help, the best first, each confirmed by trying it.
 
-    For a refused pod these are changes under which it would be admitted; for one that missed a
-    better placement, changes under which every container gets what it prefers, or CPUs of its own.
+    The node stays as it is. For a refused pod these are changes under which it would be admitted;
+    for one that missed a better placement, changes under which every container gets what it
+    prefers, or CPUs of its own.
 
     Args:
         node: the node.
@@ -73,62 +89,81 @@ def suggestions_for(
         manifest: the pod's manifest, if there is one.
     """
     attempts = _attempts(node, trial, manifest)
-    found = (
-        _for_admitted(attempts, trial, causes)
-        if trial.admission
-        else _for_refused(attempts, trial, causes, blamed)
-    )
-    return tuple(one for _, one in sorted(found, key=lambda one: one[0])[:MOST_SUGGESTIONS])
+    if trial.admission:
+        options = _for_admitted(attempts, trial, causes)
+    else:
+        options = _for_refused(attempts, trial, causes, blamed)
+
+    best_first = sorted(options, key=lambda option: option[0])
+    return tuple(suggestion for _, suggestion in best_first[:MOST_SUGGESTIONS])
 
 
 def _attempts(node: Node, trial: Trial, manifest: Mapping[str, Any] | None) -> Attempts:
     """Return the node and the pod to try changes on."""
     try:
-        subject, is_copy = node.copy(), True
+        subject = node.copy()
+        is_copy = True
         if subject.memory is not None:
             subject.memory.says_why = False
     except TypeError:  # a user's provider has no copy()
-        subject, is_copy = node, False
-    written = manifest_of(trial.pod, manifest) or {}
+        subject = node
+        is_copy = False
+
     return Attempts(
-        subject, trial.pod, written, is_copy, must_be_preferred=trial.admission.admitted
+        subject,
+        trial.pod,
+        manifest_of(trial.pod, manifest) or {},
+        is_copy,
+        must_be_preferred=trial.admission.admitted,
     )
 
 
 def _for_admitted(attempts: Attempts, trial: Trial, causes: Sequence[Cause]) -> Iterator[Option]:
     """Yield changes under which every container gets what it prefers, or CPUs of its own."""
-    if not all(got.affinity is not None and got.affinity.preferred for got in trial.got.values()):
+    allocations = trial.allocations
+    if not all(_is_preferred(allocation) for allocation in allocations.values()):
         yield from _for_refused(attempts, trial, causes, ())
 
     attempts.must_be_preferred = False
-    if any(int(trial.before.reserved_cpus) & int(got.cpus or 0) for got in trial.got.values()):
-        for cost, one in kubelet_changes(attempts, trial.before, ("cpu",)):
-            if "reservedSystemCPUs" in one.attempt["kubelet"]:
-                yield cost, one
+    reserved = int(trial.before.reserved_cpus)
+    if any(reserved & int(allocation.cpus or 0) for allocation in allocations.values()):
+        for cost, suggestion in kubelet_changes(attempts, trial.before, ("cpu",)):
+            if "reservedSystemCPUs" in suggestion.attempt["kubelet"]:
+                yield cost, suggestion
 
-    if attempts.manifest and (spread := _nodes_of(trial.before, trial.got)):
-        for one, admission in shared_container(attempts):
+    if not attempts.manifest:
+        return
+
+    if spread := _nodes_of(trial.before, allocations):
+        for suggestion, admission in shared_container(attempts):
             if _nodes_of(trial.before, admission.containers) < spread:
-                yield 0.1, one
+                yield 0.1, suggestion
                 break
 
-    if attempts.manifest:
-        yield from ((0.0, one) for one in _in_one_cache(attempts, trial))
-        yield from ((0.0, one) for one in pinned_shape(attempts))
+    for suggestion in chain(_in_one_cache(attempts, trial), pinned_shape(attempts)):
+        yield 0.0, suggestion
+
+
+def _is_preferred(allocation: ContainerAllocation) -> bool:
+    """Return whether a container gets what it prefers."""
+    return allocation.affinity is not None and allocation.affinity.preferred
 
 
 def _in_one_cache(attempts: Attempts, trial: Trial) -> Iterator[Suggestion]:
-    """Yield a few CPUs more for a container whose CPUs are in more L3 caches than they need, and then are not."""
-    for one in trial.pod.all_containers:
-        if one.name not in trial.got or not spare_caches(trial.l3_groups, trial.got[one.name]):
+    """Yield a few CPUs more for a container, with which its CPUs are in no needless L3 caches."""
+    for container in trial.pod.all_containers:
+        name = container.name
+        allocation = trial.allocations.get(name)
+        if allocation is None or not spare_caches(trial.l3_groups, allocation):
             continue
-        own = one.exclusive_cpus
-        for count in range(own + 1, own + trial.cpus_per_core + 1):
-            manifest = changed(attempts.manifest, {(one.name, "cpu"): count})
+
+        request = container.exclusive_cpus
+        for count in range(request + 1, request + trial.cpus_per_core + 1):
+            manifest = changed(attempts.manifest, {(name, "cpu"): count})
             admission = attempts.with_pod(manifest)
-            if admission and not spare_caches(trial.l3_groups, admission.containers[one.name]):
+            if admission and not spare_caches(trial.l3_groups, admission.containers[name]):
                 text = (
-                    f"ask for {count} cpu instead of {own} in container {one.name!r}, which "
+                    f"ask for {count} cpu instead of {request} in container {name!r}, which "
                     "share caches"
                 )
                 yield Suggestion("pod", text, {"pod": manifest})
@@ -137,185 +172,219 @@ def _in_one_cache(attempts: Attempts, trial: Trial) -> Iterator[Suggestion]:
 
 def _nodes_of(holdings: Holdings, containers: Mapping[str, ContainerAllocation]) -> set[int]:
     """Return the ids of the NUMA nodes that a pod lies in."""
-    return set().union(*(numa_nodes_of(holdings, got) for got in containers.values()))
+    return set().union(*(numa_nodes_of(holdings, allocation) for allocation in containers.values()))
 
 
 def _for_refused(
     attempts: Attempts, trial: Trial, causes: Sequence[Cause], blamed: Sequence[str]
 ) -> Iterator[Option]:
     """Yield changes, each with a number: the lower, the less is given up."""
-    refusal, whole = trial.admission.refusal, trial.limits is not None
-    if attempts.manifest and whole:
-        yield from ((0.2 + 0.6 * lost, one) for lost, one in node_reductions(attempts, blamed))
+    is_of_node = trial.limits is not None
+    if attempts.manifest and is_of_node:
+        for lost, suggestion in node_reductions(attempts, blamed):
+            yield 0.2 + 0.6 * lost, suggestion
     elif attempts.manifest:
-        container = refusal.container if refusal else None
-        yield from shapes(attempts, container)
-        if "cpu" in blamed:
-            yield from ((0.25, one) for one, _ in islice(shared_container(attempts), 1))
-        resources = blamed or tuple(
-            dict.fromkeys(name for one in trial.pod.all_containers for name in asked_by(one))
-        )
-        yield from (
-            (0.2 + 0.6 * lost, one)
-            for lost, one in reductions(attempts, causes, resources, container)
-        )
+        yield from _pod_changes(attempts, trial, causes, blamed)
 
     accounts = trial.questions[-1].accounts.values() if trial.questions else ()
-    ties = [tie for one in accounts if isinstance(one, MemoryAccount) for tie in one.ties()]
-    tying = {name for _, names in ties for name in names}
-    removed = removal(attempts, trial.before, blamed, as_whole=whole, tying=tying)
+    tying = {
+        name
+        for account in accounts
+        if isinstance(account, MemoryAccount)
+        for _, names in account.ties()
+        for name in names
+    }
+    removed = removal(attempts, trial.before, blamed, as_whole=is_of_node, tying=tying)
     if removed is not None:
         yield 0.35 + min(0.4, 0.05 * len(removed.attempt["remove"])), removed
 
-    if not whole:
-        yield from ((0.9, one) for one in _plugin_changes(attempts, trial.before))
+    if is_of_node:
+        if "pods" in blamed:
+            yield from _more_pods(attempts, len(trial.others) + 1)
+        return
 
-    if whole and "pods" in blamed:
-        fields: dict[str, Any] = {"maxPods": len(trial.others) + 1, "podsPerCore": None}
-        if attempts.with_kubelet(fields) is not None:
-            text = f"configure the kubelet with maxPods {fields['maxPods']}"
-            yield 0.1, Suggestion("kubelet", text, {"kubelet": fields}, after="restart")
-    elif not whole and not has_users_providers(attempts.node):
-        changes = islice(kubelet_changes(attempts, trial.before, blamed), MOST_FOUND)
-        # those that hold as the node is go first
-        yield from ((0.15 + 0.6 * lost + (one.after == "drain"), one) for lost, one in changes)
+    for suggestion in _plugin_changes(attempts, trial.before):
+        yield 0.9, suggestion
+
+    if not has_users_providers(attempts.node):
+        changes = kubelet_changes(attempts, trial.before, blamed)
+        for lost, suggestion in islice(changes, MOST_FOUND):
+            # those that hold as the node is go first
+            drain_cost = 1 if suggestion.after == "drain" else 0
+            yield 0.15 + 0.6 * lost + drain_cost, suggestion
+
+
+def _pod_changes(
+    attempts: Attempts, trial: Trial, causes: Sequence[Cause], blamed: Sequence[str]
+) -> Iterator[Option]:
+    """Yield changes to the pod under which its managers would admit it."""
+    refusal = trial.admission.refusal
+    container = refusal.container if refusal else None
+    yield from shapes(attempts, container)
+    if "cpu" in blamed:
+        for suggestion, _ in islice(shared_container(attempts), 1):
+            yield 0.25, suggestion
+
+    resources = blamed or tuple(
+        dict.fromkeys(name for asking in trial.pod.all_containers for name in asked_by(asking))
+    )
+    for lost, suggestion in reductions(attempts, causes, resources, container):
+        yield 0.2 + 0.6 * lost, suggestion
+
+
+def _more_pods(attempts: Attempts, count: int) -> Iterator[Option]:
+    """Yield the configuration that lets the node run so many pods."""
+    fields: dict[str, Any] = {"maxPods": count, "podsPerCore": None}
+    if attempts.with_kubelet(fields) is not None:
+        text = f"configure the kubelet with maxPods {count}"
+        yield 0.1, Suggestion("kubelet", text, {"kubelet": fields}, after="restart")
 
 
 def _plugin_changes(attempts: Attempts, holdings: Holdings) -> Iterator[Suggestion]:
     """Yield the resource whose plugin would do better to report no NUMA nodes."""
     for resource, _ in attempts.pod.devices:
         admission = attempts.without_topology(resource)
-        if admission is not None:
-            others = {
-                name: replace(
-                    got, devices={one: ids for one, ids in got.devices.items() if one != resource}
-                )
-                for name, got in admission.containers.items()
-            }
-            where = places_in_words(holdings, others)
-            text = (
-                f"let the device plugin of {resource} report no NUMA nodes (excludeTopology): it "
-                "would run "
-                f"{where or 'anywhere'}, with {resource} from anywhere"
-            )
-            yield Suggestion("plugin", text, {"excludeTopology": [resource]})
-            return
+        if admission is None:
+            continue
+
+        without_devices = {}
+        for name, allocation in admission.containers.items():
+            devices = {key: ids for key, ids in allocation.devices.items() if key != resource}
+            without_devices[name] = replace(allocation, devices=devices)
+
+        places = places_in_words(holdings, without_devices) or "anywhere"
+        text = (
+            f"let the device plugin of {resource} report no NUMA nodes (excludeTopology): it "
+            f"would run {places}, with {resource} from anywhere"
+        )
+        yield Suggestion("plugin", text, {"excludeTopology": [resource]})
+        return
 
 
 def kubelet_changes(
     attempts: Attempts, holdings: Holdings, blamed: Sequence[str]
 ) -> Iterator[Option]:
-    """Yield configurations under which the pod would be admitted, those that cost least alignment first.
+    """Yield configurations under which the pod would be admitted.
 
-    Those that hold after a restart of the kubelet, on its state files, come before those that need
-    a drain.
+    Those that cost the least alignment come first. Those that hold after a restart of the kubelet,
+    on its state files, come before those that need a drain.
 
     Args:
         attempts: the node and the pod.
         holdings: what there is on the node.
         blamed: the resources to blame for the refusal.
     """
-    candidates = sorted(_candidates(attempts, blamed), key=lambda one: one[0])
-    found: set[str] = set()
-    for after, (cost, fields, name, stale) in product(("restart", "drain"), candidates):
-        if name in found or (stale and after == "restart"):
+    candidates = sorted(_candidates(attempts, blamed), key=lambda candidate: candidate.cost)
+    suggested: set[str] = set()
+    for after, candidate in product(("restart", "drain"), candidates):
+        is_drained = after == "drain"
+        if candidate.name in suggested or (candidate.stale and not is_drained):
             continue
-        admission = attempts.with_kubelet(fields, drained=after == "drain")
+
+        admission = attempts.with_kubelet(candidate.fields, drained=is_drained)
         if admission is None:
             continue
-        if attempts.must_be_preferred and not any(
-            numa_nodes_of(holdings, got) for got in admission.containers.values()
-        ):
+        if attempts.must_be_preferred and not _nodes_of(holdings, admission.containers):
             continue  # nothing of the pod would be aligned
 
-        found.add(name)
-        lost, words = _alignment(admission, holdings)
-        deleted = f" and deleting /var/lib/kubelet/{stale}_manager_state" if stale else ""
-        first = f"after draining the node{deleted}: " if after == "drain" else ""
-        text = f"{first}configure the kubelet with {name}: {words}"
-        yield cost + lost, Suggestion("kubelet", text, {"kubelet": fields}, after=after)
+        suggested.add(candidate.name)
+        lost, outcome = _alignment(admission, holdings)
+        text = f"configure the kubelet with {candidate.name}: {outcome}"
+        if is_drained and candidate.stale:
+            state_file = f"/var/lib/kubelet/{candidate.stale}_manager_state"
+            text = f"after draining the node and deleting {state_file}: {text}"
+        elif is_drained:
+            text = f"after draining the node: {text}"
+
+        suggestion = Suggestion("kubelet", text, {"kubelet": candidate.fields}, after=after)
+        yield candidate.cost + lost, suggestion
 
 
-def _candidates(
-    attempts: Attempts, blamed: Sequence[str]
-) -> Iterator[tuple[float, dict[str, Any], str, str]]:
-    """Yield what may be tried: what alignment it costs, the fields, their names, and whose state file is in the way."""
-    config = attempts.node.config
+def _candidates(attempts: Attempts, blamed: Sequence[str]) -> Iterator[_Candidate]:
+    """Yield the configurations that may be tried."""
+    node = attempts.node
+    config = node.config
     policy = config.topology_manager_policy
     if policy != "none" and len(attempts.pod.all_containers) > 1:
         scope = "pod" if config.topology_manager_scope == "container" else "container"
-        yield 0.05, {"topologyManagerScope": scope}, f"topologyManagerScope {scope}", ""
+        yield _Candidate(0.05, {"topologyManagerScope": scope}, f"topologyManagerScope {scope}")
 
-    if len(attempts.node.machine.numa_nodes) > 1:  # on a single one all policies decide alike
+    if len(node.machine.numa_nodes) > 1:  # on a single one all policies decide alike
         if policy == "none" and attempts.must_be_preferred:
             fields = {"topologyManagerPolicy": "best-effort", "topologyManagerPolicyOptions": None}
-            yield 0.0, fields, "topologyManagerPolicy best-effort", ""
+            yield _Candidate(0.0, fields, "topologyManagerPolicy best-effort")
 
         for weaker in TOPOLOGY_POLICIES[: TOPOLOGY_POLICIES.index(policy)]:
-            yield (
-                COSTS[weaker],
-                {"topologyManagerPolicy": weaker},
-                f"topologyManagerPolicy {weaker}",
-                "",
+            yield _Candidate(
+                COSTS[weaker], {"topologyManagerPolicy": weaker}, f"topologyManagerPolicy {weaker}"
             )
 
-    set_cpu = set_options(config.cpu_manager_policy_options)
     if "cpu" in blamed:
-        for option in set_cpu:
-            rest = {name: value for name, value in set_cpu.items() if name != option}
-            stale = "cpu" if option == STRICT else ""
-            yield (
-                0.1,
-                {"cpuManagerPolicyOptions": rest or None},
-                f"cpuManagerPolicyOptions without {option}",
-                stale,
-            )
+        yield from _cpu_candidates(node)
 
-        if attempts.node.cpu is not None and (
-            whole := _whole_cores(attempts.node.machine, attempts.node.cpu)
-        ):
-            stale = "cpu" if STRICT in set_cpu else ""
-            yield (
-                0.0,
-                {"reservedSystemCPUs": f"{whole}"},
-                f"whole cores reserved: reservedSystemCPUs {whole}",
-                stale,
-            )
-
-    if attempts.node.memory is not None and any(map(is_pinned_memory, blamed)):
-        yield (
+    if node.memory is not None and any(map(is_pinned_memory, blamed)):
+        yield _Candidate(
             0.4,
             {"memoryManagerPolicy": "None"},
             "memoryManagerPolicy None, which pins no memory",
-            "memory",
+            stale="memory",
+        )
+
+
+def _cpu_candidates(node: Node) -> Iterator[_Candidate]:
+    """Yield the configurations of the CPU manager that may be tried."""
+    options = set_options(node.config.cpu_manager_policy_options)
+    for option in options:
+        others = {name: value for name, value in options.items() if name != option}
+        yield _Candidate(
+            0.1,
+            {"cpuManagerPolicyOptions": others or None},
+            f"cpuManagerPolicyOptions without {option}",
+            stale="cpu" if option == STRICT else "",
+        )
+
+    if node.cpu is None:
+        return
+
+    if cores := _whole_cores(node.machine, node.cpu):
+        yield _Candidate(
+            0.0,
+            {"reservedSystemCPUs": str(cores)},
+            f"whole cores reserved: reservedSystemCPUs {cores}",
+            stale="cpu" if STRICT in options else "",
         )
 
 
 def _whole_cores(machine: Machine, manager: CpuProvider) -> CPUSet | None:
-    """Return whole cores to reserve in place of parts, on each NUMA node as many; None: no core is split."""
-    capacity, found = manager.ledger.capacity, 0
+    """Return whole cores to reserve in place of parts, on each NUMA node as many.
+
+    None: no core is split.
+    """
+    capacity = manager.ledger.capacity
+    if not capacity.reserved_cores & capacity.allocatable:
+        return None
+
+    reserved = 0
     for node in machine.numa_nodes:
         cores = [core.bits for core in node.cores if core.bits & capacity.reserved_cores]
-        cores.sort(key=lambda one: (one & capacity.allocatable).bit_count())  # whole ones stay
-        count = sum((one & ~capacity.allocatable).bit_count() for one in cores)
-        found |= union(cores[: -(-count // capacity.topology.cpus_per_core)])
-    return CPUSet.from_int(found) if capacity.reserved_cores & capacity.allocatable else None
+        cores.sort(key=lambda bits: (bits & capacity.allocatable).bit_count())  # whole ones stay
+        count = sum((bits & ~capacity.allocatable).bit_count() for bits in cores)
+        reserved |= union(cores[: -(-count // capacity.topology.cpus_per_core)])
+
+    return CPUSet.from_int(reserved)
 
 
 def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
     """Return what alignment an admission has lost, as a number and in words."""
-    where = places_in_words(holdings, admission.containers)
-    placed = f"it would run {where}" if where else "it would be admitted"
-    hints = [got.affinity for got in admission.containers.values()]
-    if not where or all(hint is None for hint in hints):
+    places = places_in_words(holdings, admission.containers)
+    placed = f"it would run {places}" if places else "it would be admitted"
+    allocations = admission.containers
+    if not places or all(allocation.affinity is None for allocation in allocations.values()):
         return 0.0, f"{placed}, with nothing aligned"
-    if all(hint is not None and hint.preferred for hint in hints):
+
+    misaligned = [name for name, allocation in allocations.items() if not _is_preferred(allocation)]
+    if not misaligned:
         return 0.0, f"{placed}, fully aligned"
 
-    worse = [
-        name
-        for name, got in admission.containers.items()
-        if not (got.affinity and got.affinity.preferred)
-    ]
-    which = f"with {some_of(worse, MOST_SHOWN)} " if len(admission.containers) > 1 else ""
+    which = f"with {some_of(misaligned, MOST_SHOWN)} " if len(allocations) > 1 else ""
     return NOT_PREFERRED, f"{placed}, {which}misaligned"

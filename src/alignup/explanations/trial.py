@@ -1,6 +1,7 @@
-"""Admits a pod on a copy of a node and keeps what happened: question by question, what was there and what was offered.
+"""Admits a pod on a copy of a node and keeps what happened.
 
-The decision is the node's own; nothing is decided or put into words here.
+That is, question by question, what was there and what was offered. The decision is the node's own;
+nothing is decided or put into words here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from alignup.topology_manager.provider import (
 from alignup.topology_manager.scope import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from alignup.kubernetes.node_fit import NodeObject
     from alignup.kubernetes.pod import Container, Pod
@@ -65,7 +66,7 @@ class Trial(Record):
         policy: the policy that the pod was judged under: the node's, or the pod's own.
         after: what is held once the pod is admitted; if it is refused, what was held when that was
             decided.
-        got: by container, what it was given before the refusal took it back.
+        allocations: by container, what it was given before the refusal took it back.
         l3_groups: the CPUs of each L3 cache, where the CPU manager prefers to keep a container's
             together.
         limits: what the node as a whole offers, where the kubelet's own checks refused the pod.
@@ -81,7 +82,7 @@ class Trial(Record):
     scope: str
     before: Holdings
     after: Holdings
-    got: dict[str, ContainerAllocation]
+    allocations: dict[str, ContainerAllocation]
     cpus_per_core: int = 1
     l3_groups: tuple[int, ...] = ()
     limits: NodeObject | None = None
@@ -105,22 +106,19 @@ def tried(node: Node, pod: Pod) -> Trial:
         # the kubelet's own checks follow below, since no pod may be evicted
         scratch.whole_verdict = False
         admission = scratch.admit(pod)
+
         questions = notes.questions
         if not questions and not (admission.refusal and admission.refusal.detail):
-            questions = [Question(one, before, {}) for one in pod.all_containers]
+            questions = [Question(container, before, {}) for container in pod.all_containers]
         if admission.refusal is not None and questions:
             questions[-1].affinity = admission.refusal.best
-        for question in questions if admission else ():
-            name = (
-                next(iter(admission.containers))
-                if question.container is None
-                else question.container.name
-            )
-            question.affinity = admission.containers[name].affinity
 
-        after, limits = questions[-1].holdings if questions else before, None
+        after = questions[-1].holdings if questions else before
+        limits = None
         if admission:
-            after, notes.got = holdings_of(scratch), dict(admission.containers)
+            _keep_affinities(questions, admission)
+            notes.allocations = dict(admission.containers)
+            after = holdings_of(scratch)
             if node.whole_verdict:
                 limits = scratch.limits(pod)
                 admission = scratch.admission(pod, *scratch.checked_as_whole(pod))
@@ -128,31 +126,62 @@ def tried(node: Node, pod: Pod) -> Trial:
 
             scratch.remove(pod.uid)
 
-        per_core = 1 if node.cpu is None else node.cpu.ledger.capacity.topology.cpus_per_core
-        by_l3 = (
-            node.cpu is not None
-            and node.config.cpu_manager_policy_options.prefer_align_cpus_by_uncorecache
-        )
+        cpus_per_core, l3_groups = _cores_and_caches(node)
         return Trial(
-            pod, admission, tuple(questions), policy, scope, before, after, notes.got, per_core,
-            tuple(cpus_by_cache(node.machine).values()) if by_l3 else (),
-            None if admission else limits, node.pods, node.counts_use_as_reserved,
-        )  # fmt: skip
+            pod,
+            admission,
+            tuple(questions),
+            policy,
+            scope,
+            before,
+            after,
+            notes.allocations,
+            cpus_per_core,
+            l3_groups,
+            limits=None if admission else limits,
+            others=node.pods,
+            counts_use_as_reserved=node.counts_use_as_reserved,
+        )
+
+
+def _keep_affinities(questions: Sequence[Question], admission: Admission) -> None:
+    """Note what was decided for each container of an admitted pod."""
+    for question in questions:
+        name = next(iter(admission.containers))
+        if question.container is not None:
+            name = question.container.name
+        question.affinity = admission.containers[name].affinity
+
+
+def _cores_and_caches(node: Node) -> tuple[int, tuple[int, ...]]:
+    """Return how many CPUs a core has, and the CPUs of each L3 cache if the CPU manager minds."""
+    if node.cpu is None:
+        return 1, ()
+
+    l3_groups: tuple[int, ...] = ()
+    if node.config.cpu_manager_policy_options.prefer_align_cpus_by_uncorecache:
+        l3_groups = tuple(cpus_by_cache(node.machine).values())
+    return node.cpu.ledger.capacity.topology.cpus_per_core, l3_groups
 
 
 def has_users_providers(node: Node) -> bool:
     """Return whether a provider takes part that another node would lack."""
-    own = (node.devices, node.cpu, node.memory)
-    return any(all(provider is not one for one in own) for provider in node.manager.providers)
+    built_in = (node.devices, node.cpu, node.memory)
+    return any(
+        all(provider is not built_in_provider for built_in_provider in built_in)
+        for provider in node.manager.providers
+    )
 
 
 def emptied(node: Node) -> Node:
     """Return the node without pods, bindings of memory and sick devices."""
-    other = node.emptied(node.config)
-    if other.devices is not None:
-        for resource, pool in other.pools.items():
-            other.devices.update(resource, [replace(one, healthy=True) for one in pool.reported])
-    return other
+    empty_node = node.emptied(node.config)
+    if empty_node.devices is not None:
+        for resource, pool in empty_node.pools.items():
+            healthy_devices = [replace(device, healthy=True) for device in pool.reported]
+            empty_node.devices.update(resource, healthy_devices)
+
+    return empty_node
 
 
 def _judged_by(node: Node, pod: Pod) -> tuple[Policy, str]:
@@ -173,30 +202,35 @@ class _Notes(Record, frozen=False):
     pod: Pod
     node: Node = field(init=False)
     questions: list[Question] = field(default_factory=list)
-    got: dict[str, ContainerAllocation] = field(default_factory=dict)
+    allocations: dict[str, ContainerAllocation] = field(default_factory=dict)
 
     def question(self, container: Container | None) -> Question:
-        """Return the question about a container, or about the pod; the first provider that is asked opens it."""
+        """Return the question about a container, or about the pod.
+
+        The first provider that is asked opens it.
+        """
         last = self.questions[-1] if self.questions else None
         if last is not None and last.container is container:
             return last
+
         self.note_allocations()
         accounts: dict[str, Account | MemoryAccount] = {}
         for provider in self.node.manager.providers:
             if isinstance(provider, _Watched):
                 accounts |= provider.account(self.pod, container)
-        made = Question(container, holdings_of(self.node, self.pod), accounts)
-        self.questions.append(made)
-        return made
+
+        question = Question(container, holdings_of(self.node, self.pod), accounts)
+        self.questions.append(question)
+        return question
 
     def note_allocations(self) -> None:
         """Keep what the containers before were given."""
-        node, uid = self.node, self.pod.uid
         for question in self.questions:
             if question.container is not None:
                 name = question.container.name
-                self.got[name] = node.allocation(uid, name)
-                question.affinity = self.got[name].affinity
+                allocation = self.node.allocation(self.pod.uid, name)
+                self.allocations[name] = allocation
+                question.affinity = allocation.affinity
 
 
 class _Watched(RecordingProvider):
@@ -211,21 +245,22 @@ class _Watched(RecordingProvider):
     def topology_hints(self, pod: Pod, container: Container) -> ResourceHints:
         """Ask the provider and note the answer."""
         question = self.notes.question(container)
-        question.hints[self.name] = hints = self.provider.topology_hints(pod, container)
+        hints = self.provider.topology_hints(pod, container)
+        question.hints[self.name] = hints
         return hints
 
     def pod_topology_hints(self, pod: Pod) -> ResourceHints:
         """Ask the provider and note the answer."""
         question = self.notes.question(None)
-        question.hints[self.name] = hints = self.provider.pod_topology_hints(pod)
+        hints = self.provider.pod_topology_hints(pod)
+        question.hints[self.name] = hints
         return hints
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Let the provider allocate, and note if it fails."""
-        asked = self.notes.questions
-        question = (
-            asked[-1] if asked and asked[-1].container is None else self.notes.question(container)
-        )
+        questions = self.notes.questions
+        is_of_pod = bool(questions) and questions[-1].container is None
+        question = self.notes.question(None if is_of_pod else container)
         with self._watching(question, pod, container):
             self.provider.allocate(pod, container, affinity)
 
@@ -242,5 +277,6 @@ class _Watched(RecordingProvider):
         try:
             yield
         except AllocationError:
-            question.failed, question.failed_accounts = self.name, self.account(pod, container)
+            question.failed = self.name
+            question.failed_accounts = self.account(pod, container)
             raise

@@ -1,7 +1,7 @@
-"""Explains why a pod would be admitted or refused on a node: runs it on a copy and makes the record of what happened.
+"""Explains why a pod would be admitted or refused on a node.
 
-`alignup.explanations.trial` runs it, `cause` beside it finds the sentence, `suggestions` what would
-help.
+It is run on a copy, and what happened becomes a record. `alignup.explanations.trial` runs it,
+`cause` beside it finds the sentence, `suggestions` what would help.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from alignup.explanations.manifests import asked_by
 from alignup.explanations.product import Choice, product_of, reachable
 from alignup.explanations.suggestions import suggestions_for
 from alignup.explanations.trial import Question, Trial, tried
-from alignup.kubernetes.pod import Pod, is_pinned_memory, why_shared
+from alignup.kubernetes.pod import Container, Pod, is_pinned_memory, why_shared
 from alignup.topology_manager.policy import is_as_written
 from alignup.topology_manager.refusal_message import view_of
 
 if TYPE_CHECKING:
+    from alignup.explanations.cause import Cause
+    from alignup.explanations.explanation import Suggestion
     from alignup.node.holdings import Holdings, ResourceAmounts
     from alignup.node.node import Node
     from alignup.topology_manager.policy import Policy
@@ -50,12 +52,15 @@ RULES = {
 
 
 def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -> Explanation:
-    """Return why `Node.admit` would admit or refuse the pod, and what would help; the node stays exactly as it is.
+    """Return why `Node.admit` would admit or refuse the pod, and what would help.
+
+    The node stays exactly as it is.
 
     >>> from alignup import Node, explain, read_machine
     >>> node = Node(read_machine("align-up-article"), {"topologyManagerPolicy": "restricted"})
-    >>> resources = {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
-    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
+    >>> amounts = {"cpu": "2", "memory": "1Gi"}
+    >>> container = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
+    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
     >>> explain(node, pod).admitted
     True
 
@@ -72,73 +77,137 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
     pod = node.read(pod)
     trial = tried(node, pod)
     containers = tuple(_container_parts(trial, is_static=node.cpu is not None))
+
     admission = trial.admission
-    refused_in = admission.refusal.container if admission.refusal else None
-    causes = causes_of(node, trial) if admission.refusal else (admitted_cause(trial, containers),)
+    refused_container = None
+    if admission.refusal is None:
+        causes: tuple[Cause, ...] = (admitted_cause(trial, containers),)
+        shown_causes = causes
+    else:
+        refused_container = admission.refusal.container
+        causes = causes_of(node, trial)
+        shown_causes = prognosis(node, pod, refused_container, causes)
+
     blamed = tuple(dict.fromkeys(resource for cause in causes for resource in cause.resources))
-    told = prognosis(node, pod, refused_in, causes) if admission.refusal else causes
-    questions = ((one, asked_by(one.container or pod)) for one in trial.questions)
+    steps = tuple(
+        step_of(question, trial.policy, asked_by(question.container or pod))
+        for question in trial.questions
+    )
+    suggestions: tuple[Suggestion, ...] = ()
+    if suggest:
+        suggestions = suggestions_for(node, trial, shown_causes, blamed, manifest)
+
     return Explanation(
-        pod=pod.namespaced_name, uid=pod.uid, admitted=admission.admitted, reason=admission.reason,
-        causes=tuple(one.sentence for one in told), cause_kind=told[0].kind, blamed=blamed, container=refused_in,
-        never_fits=told[0].is_lasting,
-        policy=trial.policy.name, scope=trial.scope, qos=str(pod.qos),
-        steps=tuple(step_of(question, trial.policy, asked) for question, asked in questions), containers=containers,
-        before=trial.before, after=trial.after, exact=admission.exact, preempted=admission.preempted,
-        suggestions=suggestions_for(node, trial, told, blamed, manifest) if suggest else (), machine=node.machine,
-    )  # fmt: skip
-
-
-def step_of(question: Question, policy: Policy, asked: Mapping[str, int]) -> Step:
-    """Return the record of one decision; `asked` is by resource, as far as that is known."""
-    name, ids = policy.name, question.holdings.numa_node_ids
-    merges = bool(question.hints)
-    as_written = is_as_written(policy)
-    found = reachable(question.hints, name, as_written=as_written) if merges else None
-    return Step(
-        None if question.container is None else question.container.name,
-        tuple(_resource_parts(question, asked)),
-        RULES.get(name, f"policy {name} decides"),
-        question.affinity if merges else None,
-        None if found is None else tuple(Choice.of(one, ids) for one in found[:KEPT]),
-        None if found is None else len(found),
-        product_of(question.hints, name, ids, as_written=as_written) if merges else None,
+        pod=pod.namespaced_name,
+        uid=pod.uid,
+        admitted=admission.admitted,
+        reason=admission.reason,
+        causes=tuple(cause.sentence for cause in shown_causes),
+        cause_kind=shown_causes[0].kind,
+        blamed=blamed,
+        container=refused_container,
+        never_fits=shown_causes[0].is_lasting,
+        policy=trial.policy.name,
+        scope=trial.scope,
+        qos=str(pod.qos),
+        steps=steps,
+        containers=containers,
+        before=trial.before,
+        after=trial.after,
+        exact=admission.exact,
+        preempted=admission.preempted,
+        suggestions=suggestions,
+        machine=node.machine,
     )
 
 
-def _resource_parts(question: Question, asked: Mapping[str, int]) -> Iterator[ResourcePart]:
-    """Yield what a container, or the pod as a whole, asked for: CPUs, memory, devices, and what else was offered."""
+def step_of(question: Question, policy: Policy, requests: Mapping[str, int]) -> Step:
+    """Return the record of one decision; `requests` is by resource, as far as that is known."""
+    container = None if question.container is None else question.container.name
+    parts = tuple(_resource_parts(question, requests))
+    rule = RULES.get(policy.name, f"policy {policy.name} decides")
+    if not question.hints:
+        return Step(container, parts, rule)
+
+    ids = question.holdings.numa_node_ids
+    as_written = is_as_written(policy)
+    choices, choice_count = None, None
+    results = reachable(question.hints, policy.name, as_written=as_written)
+    if results is not None:
+        choices = tuple(Choice.of(result, ids) for result in results[:KEPT])
+        choice_count = len(results)
+
+    return Step(
+        container,
+        parts,
+        rule,
+        best=question.affinity,
+        reachable=choices,
+        reachable_count=choice_count,
+        product=product_of(question.hints, policy.name, ids, as_written=as_written),
+    )
+
+
+def _resource_parts(question: Question, requests: Mapping[str, int]) -> Iterator[ResourcePart]:
+    """Yield what a container, or the pod as a whole, asked for, and what else was offered."""
     name = None if question.container is None else question.container.name
-    offered = {
+    offers = {
         resource: (provider, view_of(resource, hints, question.holdings.numa_node_ids))
         for provider, resources in question.hints.items()
         for resource, hints in (resources or {}).items()
     }
-    for resource in [*asked, *(one for one in offered if one not in asked)]:
+    for resource in dict.fromkeys([*requests, *offers]):
         amounts = question.holdings.amounts(resource)
-        manager = (
-            "cpu" if resource == "cpu" else "memory" if is_pinned_memory(resource) else "devices"
-        )
-        provider, view = offered.get(resource, ("" if amounts is None else manager, None))
+        provider, view = offers.get(resource, ("", None))
+        if resource not in offers and amounts is not None:
+            provider = _manager_of(resource)
+
         places = () if amounts is None else tuple(_places(question.holdings, amounts))
-        yield ResourcePart(resource, name, provider, asked.get(resource), places, view)
+        yield ResourcePart(resource, name, provider, requests.get(resource), places, view)
+
+
+def _manager_of(resource: str) -> str:
+    """Return the name of the provider that gives out a resource."""
+    if resource == "cpu":
+        return "cpu"
+    if is_pinned_memory(resource):
+        return "memory"
+    return "devices"
 
 
 def _places(holdings: Holdings, amounts: ResourceAmounts) -> Iterator[PlacePart]:
     """Yield the places of a resource, each with those who hold some of it there."""
     for place in amounts.places:
-        found = holdings.holders(amounts, place.numa_nodes)
         holders = tuple(
-            Holder(one.pod, one.container, amount, reused) for one, amount, reused in found
+            Holder(holding.pod, holding.container, amount, reused)
+            for holding, amount, reused in holdings.holders(amounts, place.numa_nodes)
         )
         yield PlacePart(place.numa_nodes, place.capacity, place.reserved, place.free, holders)
 
 
 def _container_parts(trial: Trial, *, is_static: bool) -> Iterator[ContainerPart]:
     """Yield the containers of the pod in the order of their admission."""
-    for one in trial.pod.all_containers:
+    for container in trial.pod.all_containers:
+        exclusive_cpus = 0
+        shared_because = NO_CPU_MANAGER
+        if is_static:
+            exclusive_cpus = container.exclusive_cpus
+            shared_because = why_shared(trial.pod, container)
+
         yield ContainerPart(
-            one.name, "sidecar" if one.is_sidecar else "init" if one.is_init else "container",
-            one.exclusive_cpus if is_static else 0, why_shared(trial.pod, one) if is_static else NO_CPU_MANAGER,
-            trial.got.get(one.name), missed_by(trial, one) if trial.admission.admitted else "",
-        )  # fmt: skip
+            container.name,
+            _kind_of(container),
+            exclusive_cpus,
+            shared_because,
+            trial.allocations.get(container.name),
+            missed_by(trial, container) if trial.admission.admitted else "",
+        )
+
+
+def _kind_of(container: Container) -> str:
+    """Return what kind a container is: `init`, `sidecar` or `container`."""
+    if container.is_sidecar:
+        return "sidecar"
+    if container.is_init:
+        return "init"
+    return "container"

@@ -39,86 +39,123 @@ MOST_SETS: Final = 4
 def resource_rows(
     resources: Iterable[ResourcePart], first: Container[str]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield what was asked for, which nodes were offered, and what was there by NUMA node and who held it.
+    """Yield what was asked for, which nodes were offered, what was there, and who held it.
 
     `first` are pods that are named before others.
     """
-    for one in resources:
-        words = amounts_in_words(one)
-        cells = (one.resource, "" if one.asked is None else words(one.asked), offered_in_words(one))
-        for names, place in _equal_places(one.places):
-            reserved = words(place.reserved) if place.reserved else "-"
+    for part in resources:
+        text_of = amounts_in_words(part)
+        request = "" if part.asked is None else text_of(part.asked)
+        cells = (part.resource, request, offered_in_words(part))
+        for names, place in _equal_places(part.places):
             yield (
-                *cells, names, words(place.capacity), reserved, words(place.free),
-                _holders_in_words(place, words, first),
-            )  # fmt: skip
+                *cells,
+                names,
+                text_of(place.capacity),
+                text_of(place.reserved) if place.reserved else "-",
+                text_of(place.free),
+                _holders_in_words(place, text_of, first),
+            )
             cells = ("", "", "")
 
-        if not one.places:
+        if not part.places:
             yield (*cells, "", "", "", "", "")
 
 
 def _equal_places(places: Iterable[PlacePart]) -> list[tuple[str, PlacePart]]:
-    """Return the places that have any of it, equal ones once, with their names; `0+1` is one place near two nodes."""
-    names: dict[tuple[bool, PlacePart], list[str]] = {}
+    """Return the places that have any of it, equal ones once, with their names.
+
+    `0+1` is one place near two nodes.
+    """
+    names_of: dict[tuple[bool, PlacePart], list[str]] = {}
     for place in places:
         if place.capacity:
             key = bool(place.numa_nodes), replace(place, numa_nodes=())
-            names.setdefault(key, []).append("+".join(map(str, place.numa_nodes)))
-    return [
-        (f"{'each of ' if len(some) > 1 else ''}{', '.join(some)}" if is_near else "none", place)
-        for (is_near, place), some in names.items()
-    ]
+            names_of.setdefault(key, []).append("+".join(map(str, place.numa_nodes)))
+
+    named_places = []
+    for (is_near, place), names in names_of.items():
+        text = "none"
+        if is_near:
+            each = "each of " if len(names) > 1 else ""
+            text = f"{each}{', '.join(names)}"
+        named_places.append((text, place))
+
+    return named_places
 
 
 def amounts_in_words(resource: ResourcePart) -> Callable[[int], str]:
-    """Return a function that writes amounts of a resource, bytes in one unit unless that is too large for them."""
+    """Return a function that writes amounts of a resource.
+
+    Bytes are in one unit unless that is too large for them.
+    """
     if resource.unit != "bytes":
         return str
+
     unit = shared_unit([(resource.asked or 0, [place.free for place in resource.places])])
-    return lambda amount: (
-        short_bytes(amount) if amount * 100 < unit.size else amount_in(unit, amount)
-    )
+
+    def text_of(amount: int) -> str:
+        if amount * 100 < unit.size:
+            return short_bytes(amount)
+        return amount_in(unit, amount)
+
+    return text_of
 
 
 def offered_in_words(resource: ResourcePart) -> str:
     """Return the sets of NUMA nodes that a resource was offered on."""
-    seen = resource.offered
-    if seen is None:
+    view = resource.offered
+    if view is None:
         return "" if resource.places else "not pinned to NUMA nodes here"
-    if seen.anywhere:
+    if view.anywhere:
         return "any"
-    if seen.is_impossible:
+    if view.is_impossible:
         return "none"
 
     parts = []
     for sets, count, note in (
-        (seen.preferred, seen.preferred_count, ""),
-        (seen.other, seen.other_count, " (not preferred)"),
+        (view.preferred, view.preferred_count, ""),
+        (view.other, view.other_count, " (not preferred)"),
     ):
-        if sets:
-            names = " or ".join("+".join(map(str, nodes)) for nodes in sets[:MOST_SETS])
-            more = f" or {count - MOST_SETS} more" if seen.is_whole else " or others"
-            parts.append(f"{names}{more if count > MOST_SETS else ''}{note}")
+        if not sets:
+            continue
+
+        names = " or ".join("+".join(map(str, nodes)) for nodes in sets[:MOST_SETS])
+        if count > MOST_SETS:
+            names += f" or {count - MOST_SETS} more" if view.is_whole else " or others"
+        parts.append(f"{names}{note}")
 
     return "; ".join(parts)
 
 
-def _holders_in_words(place: PlacePart, words: Callable[[int], str], first: Container[str]) -> str:
-    """Return who holds some of a resource in one place; what a container took over is marked, so that sums add up."""
-    shown = []
-    holders = sorted(place.holders, key=lambda one: one.pod not in first)
-    for one in holders[: max(MOST_HOLDERS, sum(one.pod in first for one in holders))]:
-        reused = f" ({words(one.reused)} of them reused)" if 0 < one.reused < one.amount else ""
-        reused = " (reused)" if one.reused == one.amount else reused
-        shown.append(f"{one.pod}/{one.container} {words(one.amount)}{reused}")
-    more = len(holders) - len(shown)
-    return ", ".join(shown) + (f", {more} more" if more > 0 else "") or "-"
+def _holders_in_words(
+    place: PlacePart, text_of: Callable[[int], str], first: Container[str]
+) -> str:
+    """Return who holds some of a resource in one place.
+
+    What a container took over is marked, so that sums add up.
+    """
+    holders = sorted(place.holders, key=lambda holder: holder.pod not in first)
+    shown_count = max(MOST_HOLDERS, sum(holder.pod in first for holder in holders))
+    texts = []
+    for holder in holders[:shown_count]:
+        reused = ""
+        if holder.reused == holder.amount:
+            reused = " (reused)"
+        elif 0 < holder.reused < holder.amount:
+            reused = f" ({text_of(holder.reused)} of them reused)"
+        texts.append(f"{holder.pod}/{holder.container} {text_of(holder.amount)}{reused}")
+
+    if len(holders) > shown_count:
+        texts.append(f"{len(holders) - shown_count} more")
+    return ", ".join(texts) or "-"
 
 
 def nodes_in_short(nodes: Iterable[int] | None) -> str:
     """Return a set of NUMA nodes in few words; None: any."""
-    return "any NUMA node" if nodes is None else named("NUMA node", nodes)
+    if nodes is None:
+        return "any NUMA node"
+    return named("NUMA node", nodes)
 
 
 def hint_in_words(nodes: Iterable[int] | None, *, preferred: bool) -> str:
@@ -134,25 +171,26 @@ def in_common(step: Step) -> str:
     """
     if step.best is None or step.reachable is None:
         return ""
-    if any(one.offered is not None and one.offered.is_impossible for one in step.resources):
+    if any(part.offered is not None and part.offered.is_impossible for part in step.resources):
         return ""
 
-    nodes = (
-        "any" if one.numa_nodes is None else "+".join(map(str, one.numa_nodes))
-        for one in step.reachable
-    )
-    sets = [
-        f"{name}{' (preferred)' if one.preferred else ''}"
-        for name, one in zip(nodes, step.reachable, strict=True)
-    ]
+    texts = []
+    for choice in step.reachable[:MOST_SETS]:
+        nodes = "any"
+        if choice.numa_nodes is not None:
+            nodes = "+".join(map(str, choice.numa_nodes))
+        texts.append(f"{nodes}{' (preferred)' if choice.preferred else ''}")
+
     more = (step.reachable_count or 0) - MOST_SETS
-    return "; ".join(sets[:MOST_SETS]) + (f"; {more} more" if more > 0 else "") or "nothing"
+    if more > 0:
+        texts.append(f"{more} more")
+    return "; ".join(texts) or "nothing"
 
 
 def group_in_words(group: MemoryGroup) -> str:
     """Return which NUMA nodes memory binds together, and whose memory it is."""
-    some = some_of(group.pods, MOST_HOLDERS)
-    holders = f"the memory of {some}" if some else "a binding that a removed pod left behind"
+    pods = some_of(group.pods, MOST_HOLDERS)
+    holders = f"the memory of {pods}" if pods else "a binding that a removed pod left behind"
     if len(group.numa_nodes) == 1:
         return (
             f"NUMA node {group.numa_nodes[0]} is not combined with others for memory, because "
@@ -183,14 +221,16 @@ def container_rows(
     explanation: Explanation, containers: Sequence[ContainerPart]
 ) -> Iterator[tuple[str, ...]]:
     """Yield where the CPUs of some containers come from, and what each got or missed."""
-    for one in containers:
-        name = one.name if one.kind == "container" else f"{one.name} ({one.kind})"
-        cpus = (
-            f"shared pool: {one.shared_because}"
-            if one.shared_because
-            else f"{one.exclusive_cpus} exclusive"
-        )
-        yield name, cpus, _got_in_words(one, explanation), one.missed or "-"
+    for container in containers:
+        name = container.name
+        if container.kind != "container":
+            name += f" ({container.kind})"
+
+        cpus = f"{container.exclusive_cpus} exclusive"
+        if container.shared_because:
+            cpus = f"shared pool: {container.shared_because}"
+
+        yield name, cpus, _got_in_words(container, explanation), container.missed or "-"
 
 
 def _got_in_words(container: ContainerPart, explanation: Explanation) -> str:
@@ -208,21 +248,22 @@ def _got_in_words(container: ContainerPart, explanation: Explanation) -> str:
     if got.cpus is not None:
         lines.append(f"CPUs {got.cpus}")
 
-    shares = [one for one in got.memory if one.size]
-    lines += [
-        f"{one.type} {short_bytes(one.size)} on {nodes_in_short(one.numa_nodes)}" for one in shares
-    ]
-    lines += [
-        f"{resource} {','.join(found)}" for resource, found in sorted(got.devices.items()) if found
-    ]
+    for block in got.memory:
+        if block.size:
+            nodes_text = nodes_in_short(block.numa_nodes)
+            lines.append(f"{block.type} {short_bytes(block.size)} on {nodes_text}")
+
+    for resource, device_ids in sorted(got.devices.items()):
+        if device_ids:
+            lines.append(f"{resource} {','.join(device_ids)}")
+
     return "\n".join(lines) or "-"
 
 
 def neighbour_rows(explanation: Explanation) -> Iterator[tuple[str, ...]]:
     """Yield what the containers of the first pods hold that are admitted already."""
-    for one in explanation.neighbours[:MOST_NEIGHBOURS]:
-        nodes = {
-            node for node, bits in explanation.before.node_cpus.items() if bits & int(one.cpus or 0)
-        }
-        nodes |= {node for _, node, _ in one.blocks}
-        yield one.label, ",".join(map(str, sorted(nodes))) or "-", *one.cells()
+    for holding in explanation.neighbours[:MOST_NEIGHBOURS]:
+        cpus = int(holding.cpus or 0)
+        nodes = {node for node, bits in explanation.before.node_cpus.items() if bits & cpus}
+        nodes |= {node for _, node, _ in holding.blocks}
+        yield holding.label, ",".join(map(str, sorted(nodes))) or "-", *holding.cells()
