@@ -85,7 +85,11 @@ _SCHEMES: Final = frozenset({"http", "https"})
 
 
 class ApiError(AlignupError):
-    """Raised when the API server refuses a request, or does not answer; `status` 0: it did not answer."""
+    """Raised when the API server refuses a request, or does not answer.
+
+    Attributes:
+        status: that of the answer; 0: it did not answer.
+    """
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -93,12 +97,18 @@ class ApiError(AlignupError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may succeed later: no answer, a conflict, too many requests, or a failing server."""
+        """Whether the same request may succeed later.
+
+        That is so without an answer, after a conflict or too many requests, or if the server fails.
+        """
         return self.status in {0, CONFLICT, _TOO_MANY} or self.status >= _FAILING
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the server has not done what was asked, and will not: else it may have, or still do so."""
+        """Whether the server has not done what was asked, and will not.
+
+        Otherwise it may have done so, or still do so.
+        """
         return 0 < self.status < _FAILING
 
 
@@ -163,10 +173,14 @@ class Api:
         pauses: Pauses | None = None,
         complain: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.namespace, self.pauses, self.complain = namespace, pauses or Pauses(), complain
+        self.namespace = namespace
+        self.pauses = pauses or Pauses()
+        self.complain = complain
+
         configuration.connection_pool_maxsize = _MOST_CONNECTIONS
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
+
         url = URL(str(configuration.host))
         if not self._rest.proxy and url.host and not proxy_bypass(url.authority):
             self._rest.proxy = getproxies().get(url.scheme, "")
@@ -178,7 +192,7 @@ class Api:
 
     @classmethod
     async def connect(cls, kubeconfig: str | None, context: str | None = None) -> Self:
-        """Return connections as a kubeconfig file says, or, without one, as the service account of this pod.
+        """Return connections as a kubeconfig file says, or the service account of this pod.
 
         Nothing is sent yet.
 
@@ -198,7 +212,10 @@ class Api:
 
     @contextmanager
     def complaining(self, before: str = "") -> Iterator[None]:
-        """End a block at an error of this package, which is said after the words `before`, and go on behind it."""
+        """End a block at an error of this package, and go on behind it.
+
+        The error is said after the words `before`.
+        """
         try:
             yield
         except AlignupError as error:
@@ -240,17 +257,19 @@ class Api:
         query: Mapping[str, str] | None,
         limits: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request; the caller reads the answer; errors of reading are raised as those of sending.
+        """Send a request; the caller reads the answer.
+
+        Errors of reading are raised as those of sending.
 
         Raises:
             ApiError: the server refuses, or does not answer.
         """
-        kind = _MERGE if method == "PATCH" else _JSON
+        request_name = f"{method} {path}"
         headers = {
             **await self._credentials(),
             "Accept": _JSON,
             "Accept-Encoding": "identity",
-            "Content-Type": kind,
+            "Content-Type": _MERGE if method == "PATCH" else _JSON,
         }
         options: dict[str, Any] = {}
         if self._rest.server_hostname:
@@ -274,28 +293,17 @@ class Api:
                 # nobody asked for it, and a small answer can be a huge one
                 if "Content-Encoding" in response.headers:
                     raise ApiError(
-                        f"{method} {path}: the answer is compressed, although this was not asked "
-                        "for"
+                        f"{request_name}: the answer is compressed, although this was not asked for"
                     )
 
                 if response.status >= _REDIRECTED:
-                    answer = await _bounded(response, f"{method} {path}")
-                    try:  # the server's own words
-                        message = msgspec.json.decode(answer, type=Status).message
-                    except (msgspec.DecodeError, UnicodeDecodeError):
-                        message = answer.decode(errors="replace")
-
-                    words = (
-                        f"{method} {path}: {response.status}: "
-                        f"{message[:_SHOWN_LETTERS] or response.reason}"
-                    )
-                    raise ApiError(words, response.status)
+                    answer = await _bounded(response, request_name)
+                    message = _message_of(answer)[:_SHOWN_LETTERS] or response.reason
+                    raise ApiError(f"{request_name}: {response.status}: {message}", response.status)
 
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ApiError(
-                f"{method} {path}: no answer: {error or type(error).__name__}"
-            ) from error
+            raise ApiError(f"{request_name}: no answer: {error or type(error).__name__}") from error
 
     async def _credentials(self) -> dict[str, str]:
         """Return the headers that say who asks; the file of a token is read again now and then.
@@ -307,9 +315,21 @@ class Api:
             settings: dict[str, Any] = await self._configuration.auth_settings()
         except (ConfigException, OSError, ValueError) as error:
             raise ApiError(f"cannot read the token: {error}") from error
-        found = [one for one in settings.values() if one.get("in") == "header"]
+
         # files of tokens end in newlines, which are no part of them
-        return {one["key"]: one["value"].strip() for one in found}
+        return {
+            setting["key"]: setting["value"].strip()
+            for setting in settings.values()
+            if setting.get("in") == "header"
+        }
+
+
+def _message_of(answer: bytes) -> str:
+    """Return the server's own words, or the whole answer where it is no `Status`."""
+    try:
+        return msgspec.json.decode(answer, type=Status).message
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return answer.decode(errors="replace")
 
 
 def with_api(
@@ -318,7 +338,9 @@ def with_api(
     context: str | None = None,
     complain: Callable[[str], None] = lambda _: None,
 ) -> _T:
-    """Return what some work with an API server returns; the other arguments are those of `Api.connect` and `Api`.
+    """Return what some work with an API server returns.
+
+    The other arguments are those of `Api.connect` and `Api`.
 
     Raises:
         InputError: as `Api.connect`.
@@ -346,7 +368,7 @@ def accepting(*statuses: int) -> Iterator[None]:
 
 
 async def write_object(api: Api, collection: str, name: str, body: object) -> bytes:
-    """Merge an object into the one of its name, or create it; return the object that the server answers.
+    """Merge an object into the one of its name, or create it; return what the server answers.
 
     Raises:
         ApiError: the server refuses, or does not answer.
@@ -367,7 +389,14 @@ async def write_event(
     Raises:
         ApiError: the server refuses, or does not answer.
     """
-    moment = now()
+    metadata = {"namespace": about.namespace}
+    accepted: tuple[int, ...] = ()
+    if once:
+        metadata["name"] = f"{reason.lower()}.{about.uid}"
+        accepted = (CONFLICT,)
+    else:
+        metadata["generateName"] = f"{about.name}."
+
     pod = {
         "kind": "Pod",
         "apiVersion": "v1",
@@ -375,17 +404,12 @@ async def write_event(
         "name": about.name,
         "uid": about.uid,
     }
+
+    moment = now()
     event = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {
-            "namespace": about.namespace,
-            **(
-                {"name": f"{reason.lower()}.{about.uid}"}
-                if once
-                else {"generateName": f"{about.name}."}
-            ),
-        },
+        "metadata": metadata,
         "involvedObject": pod,
         "reason": reason,
         "message": message[:_LONGEST_EVENT],
@@ -395,17 +419,18 @@ async def write_event(
         "lastTimestamp": moment,
         "count": 1,
     }
+
     path = object_path("/api/v1/namespaces", about.namespace, "events")
-    with accepting(*((CONFLICT,) if once else ())):
+    with accepting(*accepted):
         await api.request("POST", path, event)
 
 
 def now(*, precise: bool = False) -> str:
-    """Return this moment in the form of the API, with microseconds if it is to be precise, as leases are."""
+    """Return this moment in the form of the API; `precise`: with microseconds, as leases are."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ" if precise else "%Y-%m-%dT%H:%M:%SZ")
 
 
-async def _bounded(response: aiohttp.ClientResponse, asked: str) -> bytes:
+async def _bounded(response: aiohttp.ClientResponse, question: str) -> bytes:
     """Return the body of an answer.
 
     Raises:
@@ -414,8 +439,9 @@ async def _bounded(response: aiohttp.ClientResponse, asked: str) -> bytes:
     received = BytesIO()
     async for part in response.content.iter_any():
         if received.tell() + len(part) > _LARGEST_ANSWER:
-            raise ApiError(f"{asked}: an answer of more than {_LARGEST_ANSWER} bytes")
+            raise ApiError(f"{question}: an answer of more than {_LARGEST_ANSWER} bytes")
         received.write(part)
+
     return received.getvalue()
 
 
@@ -485,9 +511,16 @@ def _words(error: Exception) -> str:
 
 
 def usual_kubeconfig() -> str | None:
-    """Return the file that kubectl would take: $KUBECONFIG, or that in the home folder; None: there is none."""
+    """Return the file that kubectl would take; None: there is none.
+
+    It is that of $KUBECONFIG, or that in the home folder.
+    """
+    named = os.environ.get("KUBECONFIG")
+    if named:
+        return named
+
     home = Path("~/.kube/config").expanduser()
-    return os.environ.get("KUBECONFIG") or (str(home) if home.exists() else None)
+    return str(home) if home.exists() else None
 
 
 async def read_credentials(
@@ -504,34 +537,43 @@ async def read_credentials(
         InputError: a value is not what it should be.
         Exception: whatever the library raises; see `errors_of`.
     """
-    configuration, namespace = Configuration(), "default"
+    configuration = Configuration()
+    namespace = None
     if kubeconfig is None:
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
         _check_files(kubeconfig)
         merged = KubeConfigMerger(kubeconfig)
-        document: Any = merged.config and merged.config.value
-        for index, one in enumerate(document["clusters"]):
-            decode(one.value, _NamedCluster, f"clusters[{index}]")
-        for index, one in enumerate(document.get("users") or ()):
-            user = decode(one.value, _NamedUser, f"users[{index}]").user
-            if user is not None and user.token_file is not None:
-                # relative names are meant from there
-                _check_file(Path(one.path).parent / user.token_file)
+        _check_document(merged.config and merged.config.value)
 
         # relative names of files are meant from where the kubeconfig is
         loader = KubeConfigLoader(merged.config, active_context=context, config_base_path=None)
         await loader.load_and_set(configuration)
-        namespace = ((loader.current_context or {}).get("context") or {}).get(
-            "namespace"
-        ) or namespace
+        named_context = loader.current_context or {}
+        namespace = (named_context.get("context") or {}).get("namespace")
 
     _check_server(configuration.host)
     token = configuration.api_key.get(_TOKEN, "").strip()
     if not token.isprintable():  # which is secret, so that it is not shown
         raise InputError("the token has letters that no header can have")
 
-    return configuration, namespace
+    return configuration, namespace or "default"
+
+
+def _check_document(document: Any) -> None:
+    """Check what merged kubeconfig files say of clusters and users.
+
+    Raises:
+        InputError: a value is not what it should be, or a file of a token is not one.
+    """
+    for index, cluster in enumerate(document["clusters"]):
+        decode(cluster.value, _NamedCluster, f"clusters[{index}]")
+
+    for index, entry in enumerate(document.get("users") or ()):
+        user = decode(entry.value, _NamedUser, f"users[{index}]").user
+        if user is not None and user.token_file is not None:
+            # relative names are meant from there
+            _check_file(Path(entry.path).parent / user.token_file)
 
 
 def _check_files(kubeconfig: str) -> None:
@@ -541,13 +583,13 @@ def _check_files(kubeconfig: str) -> None:
         InputError: there is none, or one is no file.
     """
     paths = [
-        Path(one).expanduser() for one in kubeconfig.split(ENV_KUBECONFIG_PATH_SEPARATOR) if one
+        Path(name).expanduser() for name in kubeconfig.split(ENV_KUBECONFIG_PATH_SEPARATOR) if name
     ]
-    there = [path for path in paths if path.exists()]
-    if not there:
+    existing_paths = [path for path in paths if path.exists()]
+    if not existing_paths:
         raise InputError("no such file")
 
-    for path in there:
+    for path in existing_paths:
         _check_file(path)
         if path.is_file():  # the library takes minutes to see what is no kubeconfig
             read_documents(path.read_bytes(), str(path))
@@ -560,12 +602,13 @@ def _check_file(path: Path) -> None:
         InputError: it is no file, or a large one.
         OSError: there is none.
     """
-    found = path.stat()
+    state = path.stat()
     # a pipe that a shell has made has no name, and has a writer
-    is_open_pipe = stat.S_ISFIFO(found.st_mode) and not path.resolve().exists()
-    if not stat.S_ISREG(found.st_mode) and not is_open_pipe:
+    is_open_pipe = stat.S_ISFIFO(state.st_mode) and not path.resolve().exists()
+    if not stat.S_ISREG(state.st_mode) and not is_open_pipe:
         raise InputError("not a regular file")
-    if found.st_size > _LARGEST_FILE:
+
+    if state.st_size > _LARGEST_FILE:
         raise InputError(f"more than {_LARGEST_FILE} bytes")
 
 

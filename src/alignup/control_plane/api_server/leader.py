@@ -1,9 +1,10 @@
-"""Leader election by a Lease, by the rules of client-go: one of several processes leads, the others stand by.
+"""Leader election by a Lease, by the rules of client-go.
 
-A leader renews its lease, and leads no longer, by its own clock, when it could not for a while:
-before anybody else may take over. A candidate takes over when it has seen no change of the lease
-for as long as the lease says, by its own clock, so that clocks need not agree. Each write names the
-version that was read: of two candidates one succeeds.
+One of several processes leads, the others stand by. A leader renews its lease, and leads no longer,
+by its own clock, when it could not for a while: before anybody else may take over. A candidate
+takes over when it has seen no change of the lease for as long as the lease says, by its own clock,
+so that clocks need not agree. Each write names the version that was read: of two candidates one
+succeeds.
 """
 
 from __future__ import annotations
@@ -92,13 +93,20 @@ class Leader:
         terms: Terms | None = None,
         clock: Callable[[], float] = _SECONDS,
     ) -> None:
-        self._api, self._name, self._namespace = api, name, namespace
+        self.identity = identity
+        self.terms = terms or Terms()
+        self._api = api
+        self._name = name
+        self._namespace = namespace
         self._collection = f"{object_path(_LEASES, namespace)}/leases"
-        self.identity, self.terms = identity, terms or Terms()
         self._clock = clock
         self._random = Random()  # noqa: S311  # pauses, not secrets
-        self._seen, self._seen_at = _Spec(), 0.0
+
+        # The lease as it was read last, and when it became so, by the clock.
+        self._seen = _Spec()
+        self._seen_at = 0.0
         self._renewed = float("-inf")
+
         # Asked by a process that ends before it gives the lease back; it keeps that if the answer
         # is no, or comes late.
         self.settle: Callable[[], Awaitable[bool]] | None = None
@@ -116,7 +124,10 @@ class Leader:
         return self._seen.holder_identity
 
     async def run(self) -> None:
-        """Try to lead, and go on leading, until cancelled; then let another process take over at once."""
+        """Try to lead, and go on leading, until cancelled.
+
+        Then let another process take over at once.
+        """
         try:
             while True:
                 led = self.leads
@@ -128,24 +139,34 @@ class Leader:
 
                 if led and not self.leads:
                     self._api.complain(f"lease {self._name}: this process leads no longer")
-                await asyncio.sleep(
-                    self.terms.retry * (1.0 if self.leads else 1 + 1.2 * self._random.random())
-                )
+
+                pause = self.terms.retry
+                if not self.leads:
+                    pause *= 1 + 1.2 * self._random.random()
+                await asyncio.sleep(pause)
         finally:
             if self.leads:
                 self._renewed = float("-inf")
                 with self._api.complaining(f"lease {self._name}: "), suppress(TimeoutError):
-                    async with asyncio.timeout(self.terms.lease - self.terms.renew):
-                        settled = self.settle is None or await self.settle()
-                    async with asyncio.timeout(self.terms.retry):
-                        found = await self._get()
-                        # write that it is free
-                        if settled and found.spec.holder_identity == self.identity:
-                            _LOG.info("lease %s: this process gives it back", self._name)
-                            free = _Spec(
-                                "", 1, None, now(precise=True), found.spec.lease_transitions
-                            )
-                            await self._put(free, found.metadata.resource_version)
+                    await self._give_back()
+
+    async def _give_back(self) -> None:
+        """Write that the lease is free, if all is settled.
+
+        Raises:
+            AlignupError: as `_try`.
+            TimeoutError: what is to be settled, or the server, takes too long.
+        """
+        async with asyncio.timeout(self.terms.lease - self.terms.renew):
+            is_settled = self.settle is None or await self.settle()
+
+        async with asyncio.timeout(self.terms.retry):
+            lease = await self._get()
+            if is_settled and lease.spec.holder_identity == self.identity:
+                _LOG.info("lease %s: this process gives it back", self._name)
+                moment = now(precise=True)
+                free = _Spec("", 1, None, moment, lease.spec.lease_transitions)
+                await self._put(free, lease.metadata.resource_version)
 
     async def _try(self) -> None:
         """Take or renew the lease if that is allowed.
@@ -154,41 +175,57 @@ class Leader:
             AlignupError: the server refuses, does not answer, or has something else under the name.
         """
         begun = self._clock()
-        found = await self._get()
-        if found.spec != self._seen:
-            if found.spec.holder_identity not in {self._seen.holder_identity, self.identity}:
-                _LOG.info("lease %s: %s leads", self._name, found.spec.holder_identity or "nobody")
-            self._seen, self._seen_at = found.spec, self._clock()
+        lease = await self._get()
+        if lease.spec != self._seen:
+            if lease.spec.holder_identity not in {self._seen.holder_identity, self.identity}:
+                _LOG.info("lease %s: %s leads", self._name, lease.spec.holder_identity or "nobody")
+            self._seen = lease.spec
+            self._seen_at = self._clock()
 
-        lasts = self._seen_at + found.spec.lease_duration_seconds > self._clock()
-        if found.spec.holder_identity in {"", self.identity} or not lasts:
-            before, version, moment = found.spec, found.metadata.resource_version, now(precise=True)
-            is_mine = before.holder_identity == self.identity
-            acquired = before.acquire_time if is_mine else moment
-            terms = before.lease_transitions + (bool(version) and not is_mine)
-            spec = _Spec(self.identity, self.terms.lease, acquired, moment, terms)
-            if await self._put(spec, version):  # else another process was faster
-                self._seen, self._seen_at = spec, self._clock()
-                if not self.leads:
-                    self.term += 1
-                    _LOG.info(
-                        "lease %s: %s leads now, in its term %d",
-                        self._name,
-                        self.identity,
-                        self.term,
-                    )
+        lasts = self._seen_at + lease.spec.lease_duration_seconds > self._clock()
+        if lasts and lease.spec.holder_identity not in {"", self.identity}:
+            return
 
-                self._renewed = begun  # not later than the server counts
+        version = lease.metadata.resource_version
+        spec = self._renewed_spec(lease)
+        if not await self._put(spec, version):  # another process was faster
+            return
+
+        self._seen = spec
+        self._seen_at = self._clock()
+        if not self.leads:
+            self.term += 1
+            _LOG.info(
+                "lease %s: %s leads now, in its term %d", self._name, self.identity, self.term
+            )
+
+        self._renewed = begun  # not later than the server counts
+
+    def _renewed_spec(self, lease: _Lease) -> _Spec:
+        """Return what to write into a lease that this process takes or renews."""
+        moment = now(precise=True)
+        acquired: str | None = moment
+        transitions = lease.spec.lease_transitions
+        if lease.spec.holder_identity == self.identity:
+            acquired = lease.spec.acquire_time
+        elif lease.metadata.resource_version:
+            transitions += 1
+
+        return _Spec(self.identity, self.terms.lease, acquired, moment, transitions)
 
     async def _get(self) -> _Lease:
         """Return the lease; one without a version where there is none."""
         with accepting(MISSING):
             text = await self._api.request("GET", object_path(self._collection, self._name))
             return decode_json(text, "a Lease", kind=_Lease)
+
         return _Lease(Metadata())
 
     async def _put(self, spec: _Spec, version: str) -> bool:
-        """Create the lease, or replace the version that was read; return whether no other process was faster."""
+        """Create the lease, or replace the version that was read.
+
+        Return whether no other process was faster.
+        """
         metadata = {"name": self._name, "namespace": self._namespace, "resourceVersion": version}
         body = {
             "apiVersion": "coordination.k8s.io/v1",
@@ -196,10 +233,16 @@ class Leader:
             "metadata": metadata,
             "spec": spec,
         }
-        path = object_path(self._collection, self._name) if version else self._collection
+        method = "POST"
+        path = self._collection
+        if version:
+            method = "PUT"
+            path = object_path(self._collection, self._name)
+
         with accepting(CONFLICT):
-            await self._api.request("PUT" if version else "POST", path, body)
+            await self._api.request(method, path, body)
             return True
+
         return False
 
 
@@ -211,8 +254,9 @@ async def label_leader(api: Api, namespace: str, name: str) -> None:
     """
     pods = object_path("/api/v1/namespaces", namespace, "pods")
     text = await api.request("GET", pods, query={"labelSelector": f"{LEADER}=true"})
-    others = {decode_pod(one).metadata.name for one in decode_list(text).items or ()} - {name}
-    for pod, value in (*((other, None) for other in sorted(others)), (name, "true")):
-        await api.request(
-            "PATCH", object_path(pods, pod), {"metadata": {"labels": {LEADER: value}}}
-        )
+    labelled = {decode_pod(item).metadata.name for item in decode_list(text).items or ()}
+    label_of: dict[str, str | None] = dict.fromkeys(sorted(labelled - {name}))
+    label_of[name] = "true"
+    for pod, label in label_of.items():
+        body = {"metadata": {"labels": {LEADER: label}}}
+        await api.request("PATCH", object_path(pods, pod), body)

@@ -1,8 +1,8 @@
-"""Decodes the fields of watched Kubernetes objects that matter here, and makes the records of pods from them.
+"""Decodes the fields of watched Kubernetes objects that matter here.
 
-Objects come as JSON from an API server or a scheduler; other fields are ignored while they are
-decoded, so that a hundred thousand pods stay small. NodeResourceTopology objects are read in
-`alignup.kubelet.node_resource_topology.report`.
+It makes the records of pods from them. Objects come as JSON from an API server or a scheduler;
+other fields are ignored while they are decoded, so that a hundred thousand pods stay small.
+NodeResourceTopology objects are read in `alignup.kubelet.node_resource_topology.report`.
 """
 
 from __future__ import annotations
@@ -61,12 +61,16 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
         """Whether it must be near some pods or away from them, or must have some nodes."""
         if not self.affinity and not self.topology_spread_constraints:  # as most pods
             return False
+
+        for terms in (self.affinity or {}).values():
+            if isinstance(terms, dict) and terms.get(
+                "requiredDuringSchedulingIgnoredDuringExecution"
+            ):
+                return True
+
         return any(
-            isinstance(one, dict) and one.get("requiredDuringSchedulingIgnoredDuringExecution")
-            for one in (self.affinity or {}).values()
-        ) or any(
-            one.get("whenUnsatisfiable") == "DoNotSchedule"
-            for one in self.topology_spread_constraints or ()
+            constraint.get("whenUnsatisfiable") == "DoNotSchedule"
+            for constraint in self.topology_spread_constraints or ()
         )
 
 
@@ -128,16 +132,16 @@ class Budget(msgspec.Struct, gc=False):
     def protects(self, pod: WatchedPod) -> bool:
         """Return whether a pod is one of those that it is about."""
         selector = self.spec.selector
-        return (
-            selector is not None
-            and self.metadata.namespace == pod.pod.namespace
-            and all(
-                pod.labels.get(key) == value for key, value in (selector.match_labels or {}).items()
-            )
-            and all(
-                meets(pod.labels.get(one.key), one.operator, one.values or ())
-                for one in selector.match_expressions or ()
-            )
+        if selector is None or self.metadata.namespace != pod.pod.namespace:
+            return False
+
+        labels = selector.match_labels or {}
+        if any(pod.labels.get(key) != value for key, value in labels.items()):
+            return False
+
+        return all(
+            meets(pod.labels.get(expression.key), expression.operator, expression.values or ())
+            for expression in selector.match_expressions or ()
         )
 
 
@@ -150,7 +154,9 @@ def decode_pod(data: bytes | msgspec.Raw | PodObject) -> PodObject:
     Raises:
         InputError: it is none.
     """
-    return data if isinstance(data, PodObject) else decode_json(data, "a Pod", kind=PodObject)
+    if isinstance(data, PodObject):
+        return data
+    return decode_json(data, "a Pod", kind=PodObject)
 
 
 def decode_node(data: bytes | msgspec.Raw | NodeObject) -> NodeObject:
@@ -159,7 +165,9 @@ def decode_node(data: bytes | msgspec.Raw | NodeObject) -> NodeObject:
     Raises:
         InputError: it is none.
     """
-    return data if isinstance(data, NodeObject) else decode_json(data, "a Node", kind=NodeObject)
+    if isinstance(data, NodeObject):
+        return data
+    return decode_json(data, "a Node", kind=NodeObject)
 
 
 def decode_budget(data: bytes | msgspec.Raw) -> Budget:
@@ -175,20 +183,21 @@ def rules_of(pods: Iterable[WatchedPod], budgets: Sequence[Budget]) -> Rules:
     """Return who of some pods may go for others."""
     from alignup.cluster import evictions  # noqa: PLC0415  # what only reads objects needs no numpy
 
-    standings = {
-        one.pod.uid: evictions.Standing(
-            one.priority,
-            datetime.fromisoformat(one.since).timestamp() if one.since else 0.0,
-            tuple([budget.metadata.namespaced_name for budget in budgets if budget.protects(one)]),
-            # nobody knows here whether there is a place for one that does not take every node
-            comes_back=one.owner not in _NEVER_MOVED
-            and not (one.is_particular or one.has_selector),
+    standings = {}
+    for pod in pods:
+        since = datetime.fromisoformat(pod.since).timestamp() if pod.since else 0.0
+        protecting = [budget.metadata.namespaced_name for budget in budgets if budget.protects(pod)]
+        # nobody knows here whether there is a place for one that does not take every node
+        is_choosy = pod.is_particular or pod.has_selector
+        comes_back = pod.owner not in _NEVER_MOVED and not is_choosy
+        standings[pod.pod.uid] = evictions.Standing(
+            pod.priority, since, tuple(protecting), comes_back=comes_back
         )
-        for one in pods
+
+    allowed = {
+        budget.metadata.namespaced_name: budget.status.disruptions_allowed for budget in budgets
     }
-    return evictions.Rules(
-        standings, {one.metadata.namespaced_name: one.status.disruptions_allowed for one in budgets}
-    )
+    return evictions.Rules(standings, allowed)
 
 
 class WatchedPod(Record):
@@ -217,64 +226,77 @@ class WatchedPod(Record):
 
 
 class PodReader:
-    """Makes the records of pods; pods share equal requests, labels and words, as most pods of a cluster are copies."""
+    """Makes the records of pods.
+
+    They share equal requests, labels and words, as most pods of a cluster are copies.
+    """
 
     def __init__(self) -> None:
         self._templates: dict[bytes, Pod] = {}
         self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 
-    def read(self, found: PodObject) -> WatchedPod:
+    def read(self, pod_object: PodObject) -> WatchedPod:
         """Return the record of a pod.
 
         Raises:
             InputError: the API server would refuse the pod for one of the fields that matter here.
         """
-        metadata, spec = found.metadata, found.spec
+        metadata = pod_object.metadata
+        spec = pod_object.spec
+        owners = metadata.owner_references or ()
         annotations = metadata.annotations or {}
-        kept = {
+        kept_annotations = {
             key: value
             for key, value in annotations.items()
             if key.startswith(_POLICY_PREFIX) or key == CONFIG_SOURCE
         }
+
         # a kubelet knows a static pod by an annotation of its copy; the annotations alone could be
         # anybody's, and only a node may make an object that a Node owns
-        is_copy = MIRROR in annotations and any(
-            one.kind == "Node" for one in metadata.owner_references or ()
-        )
-        uid = (is_copy and annotations.get(STATIC_UID)) or metadata.uid or metadata.namespaced_name
+        is_copy = MIRROR in annotations and any(owner.kind == "Node" for owner in owners)
+        uid = metadata.uid or metadata.namespaced_name
+        if is_copy:
+            uid = annotations.get(STATIC_UID) or uid
+
         pod = self._template(spec)
-        made: dict[str, NodeConstraints] = {}
+        changes: dict[str, NodeConstraints] = {}
         # with the names of the claims that were made of templates
         if spec.resource_claims is not None:
             names = {
-                one.name: one.resource_claim_name
-                for one in found.status.resource_claim_statuses or ()
+                status.name: status.resource_claim_name
+                for status in pod_object.status.resource_claim_statuses or ()
             }
             claims = tuple(
-                replace(one, claim=one.claim or names.get(one.name) or "")
-                for one in pod.constraints.claims
+                replace(claim, claim=claim.claim or names.get(claim.name) or "")
+                for claim in pod.constraints.claims
             )
-            made["constraints"] = replace(pod.constraints, claims=claims)
+            changes["constraints"] = replace(pod.constraints, claims=claims)
 
         if len(self._labels) >= _MOST_TEMPLATES:
             self._labels.clear()
 
-        labels, namespace = metadata.labels or {}, sys.intern(metadata.namespace)
+        labels = metadata.labels or {}
+        namespace = sys.intern(metadata.namespace)
         pod = pod.renamed(
-            uid=uid, name=metadata.name, namespace=namespace, annotations=kept, **made
+            uid=uid,
+            name=metadata.name,
+            namespace=namespace,
+            annotations=kept_annotations,
+            **changes,
         )
-        node = "" if found.has_ended else sys.intern(spec.node_name)
+        node = "" if pod_object.has_ended else sys.intern(spec.node_name)
         is_leaving = metadata.deletion_timestamp is not None
-        owner = ""
-        for one in metadata.owner_references or ():
-            if one.controller:
-                owner = sys.intern(one.kind)
+
+        controller = ""
+        for owner in owners:
+            if owner.controller:
+                controller = sys.intern(owner.kind)
                 break
 
-        since = sys.intern(found.status.start_time or metadata.creation_timestamp or "")
+        since = sys.intern(pod_object.status.start_time or metadata.creation_timestamp or "")
         # by place, which takes half as long as by name
         shared = self._labels.setdefault(tuple(labels.items()), labels)
-        facts = owner, spec.is_particular, bool(spec.node_selector), since
+        facts = controller, spec.is_particular, bool(spec.node_selector), since
         return WatchedPod(pod, spec.priority or 0, node, is_leaving, shared, *facts)
 
     def _template(self, spec: PodSpec) -> Pod:
@@ -287,26 +309,30 @@ class PodReader:
             key = _ENCODER.encode(
                 (spec.containers, spec.init_containers, spec.resources, spec.resource_claims)
             )
-            found = self._templates.get(key)
-            if found is None:
+            template = self._templates.get(key)
+            if template is None:
                 check_levels(key, "resources as amounts by name")
                 if len(self._templates) >= _MOST_TEMPLATES:
                     self._templates.clear()
+
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", IGNORED_CLAIMS)
-                    found = self._templates[key] = read_pod(_manifest(spec))
+                    template = read_pod(_manifest(spec))
+
+                self._templates[key] = template
         except RecursionError as error:
             raise InputError.at(
                 "resources", "amounts by name", "values that are nested too deeply"
             ) from error
 
-        return found
+        return template
 
 
 def _manifest(spec: PodSpec) -> dict[str, Any]:
     """Return the manifest of a pod with these requests."""
     if not spec.containers:
         raise InputError.at("spec.containers", "at least one container", spec.containers)
+
     fields = {
         "containers": spec.containers,
         "initContainers": spec.init_containers,

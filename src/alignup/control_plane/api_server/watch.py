@@ -1,10 +1,10 @@
-"""Follows a kind of objects on an API server: lists them, watches what changes, and lists again after a gap.
+"""Follows a kind of objects on an API server.
 
-A dropped connection is resumed from the last version that was seen, bookmarks included; a version
-that is too old (410 Gone) leads to a new list. Errors, and watches that end at once without an
-event, lead to ever longer pauses, as in client-go. A list from time to time makes up for lost
-events. An
-object that cannot be read is ignored.
+It lists them, watches what changes, and lists again after a gap. A dropped connection is resumed
+from the last version that was seen, bookmarks included; a version that is too old (410 Gone) leads
+to a new list. Errors, and watches that end at once without an event, lead to ever longer pauses, as
+in client-go. A list from time to time makes up for lost events. An object that cannot be read is
+ignored.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class _Meta(msgspec.Struct, rename="camel"):
 
 
 class ObjectList(msgspec.Struct, Generic[T]):
-    """A list of objects on the wire, or a page of one; objects of the type `msgspec.Raw` are text still."""
+    """A list of objects on the wire, or a page of one.
+
+    Objects of the type `msgspec.Raw` are text still.
+    """
 
     metadata: _Meta = msgspec.field(default_factory=_Meta)
     items: list[T] | None = None
@@ -79,13 +82,13 @@ class _Versioned(msgspec.Struct):
 class Sink(Protocol[T]):
     """A place for the objects of one kind."""
 
-    def listed(self, found: list[T]) -> None:
+    def listed(self, items: list[T]) -> None:
         """Take in all objects that there are."""
 
-    def changed(self, found: T) -> None:
+    def changed(self, item: T) -> None:
         """Take in an object that is new or changed."""
 
-    def gone(self, found: T) -> None:
+    def gone(self, item: T) -> None:
         """Take in an object that was deleted, or that the query no longer selects."""
 
 
@@ -141,9 +144,16 @@ class Follower(Generic[T]):
         is_optional: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._is_optional, self._clock, self._kind = is_optional, clock, kind
-        self._api, self._path, self._decode, self._sink = api, path, decode, sink
+        self._api = api
+        self._path = path
+        self._decode = decode
+        self._sink = sink
+        self._kind = kind
         self._query = dict(query or {})
+        self._is_optional = is_optional
+        self._clock = clock
+
+        # Of the newest object, or list, that was seen.
         self._version = ""
         # By name, the version of each object that was said to be ignored.
         self._ignored: dict[str, str] = {}
@@ -153,16 +163,19 @@ class Follower(Generic[T]):
         self.lists = 0
         # When the newest list began, by the clock.
         self.list_began = 0.0
-        self._wanted: list[asyncio.Future[None]] = []
+
+        # Of those who wait for a list that begins after their call.
+        self._list_calls: list[asyncio.Future[None]] = []
         self._until_resync: asyncio.Timeout | None = None
 
     async def list_again(self) -> None:
         """Wait until all objects were listed once more, by a list that begins after this call."""
         done = asyncio.get_running_loop().create_future()
-        self._wanted.append(done)
+        self._list_calls.append(done)
         if self._until_resync is not None:
             with suppress(RuntimeError):  # it is over at this very moment
                 self._until_resync.reschedule(0)
+
         await done
 
     async def run(self) -> None:
@@ -171,9 +184,8 @@ class Follower(Generic[T]):
         while True:
             try:
                 await self._list()
-                async with asyncio.timeout(
-                    0 if self._wanted else self._api.pauses.resync
-                ) as self._until_resync:
+                seconds = 0 if self._list_calls else self._api.pauses.resync
+                async with asyncio.timeout(seconds) as self._until_resync:
                     await self._watch_on(backoff)
             except TimeoutError:
                 continue  # time for another list
@@ -197,27 +209,31 @@ class Follower(Generic[T]):
 
     async def _list(self) -> None:
         """Fetch all objects, page by page; only what is decoded of a page stays."""
-        found: list[T] = []
-        wanted = list(self._wanted)
+        objects: list[T] = []
+        list_calls = list(self._list_calls)
         self.list_began = self._clock()
-        said, self._ignored = self._ignored, {}  # those that are gone are forgotten
+        ignored_before = self._ignored
+        self._ignored = {}  # those that are gone are forgotten
+
         async for page in _pages(self._api, self._path, self._query, self._kind):
-            found += [
-                one for item in page.items or () if (one := self._read(item, said)) is not None
-            ]
+            for item in page.items or ():
+                decoded_object = self._read(item, ignored_before)
+                if decoded_object is not None:
+                    objects.append(decoded_object)
+
             self._version = page.metadata.resource_version
 
-        self._sink.listed(found)
+        self._sink.listed(objects)
         self.lists += 1
         _LOG.info(
             "listed %s: %d objects in %.3f seconds",
             self._path,
-            len(found),
+            len(objects),
             self._clock() - self.list_began,
         )
         self.synced.set()
-        for done in wanted:
-            self._wanted.remove(done)
+        for done in list_calls:
+            self._list_calls.remove(done)
             if not done.done():
                 done.set_result(None)
 
@@ -231,7 +247,8 @@ class Follower(Generic[T]):
             InputError: something came that is no event.
         """
         while True:
-            seen, begun = self._version, self._clock()
+            version = self._version
+            begun = self._clock()
             is_good = True
             try:
                 await self._watch()
@@ -241,7 +258,7 @@ class Follower(Generic[T]):
                 self._api.complain(str(error))
                 is_good = False
             finally:
-                was_short = self._clock() < begun + _SHORT and self._version == seen
+                was_short = self._clock() < begun + _SHORT and self._version == version
                 if not was_short:
                     backoff.reset()
 
@@ -259,6 +276,7 @@ class Follower(Generic[T]):
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=_SILENCE, sock_read=_WATCH_SECONDS + _SILENCE
         )
+
         async with self._api.open("GET", self._path, None, query, limits) as response:
             async for line in _lines(response):
                 event = _decoded(line, "an event", _Event)
@@ -275,25 +293,33 @@ class Follower(Generic[T]):
         if event.type == "ERROR":
             status = decode_json(event.object, "a Status", kind=Status)
             raise ApiError(f"watch of {self._path}: {status.code}: {status.message}", status.code)
+
         if event.type in {"ADDED", "MODIFIED", "DELETED"}:
-            found = self._read(event.object, self._ignored)
-            if found is not None:
-                (self._sink.gone if event.type == "DELETED" else self._sink.changed)(found)
-            elif event.type == "DELETED":  # only a list tells which object it was
+            decoded_object = self._read(event.object, self._ignored)
+            is_deleted = event.type == "DELETED"
+            if decoded_object is None and is_deleted:  # only a list tells which object it was
                 raise ApiError(f"watch of {self._path}: a deleted object cannot be read", GONE)
+
+            if decoded_object is not None and is_deleted:
+                self._sink.gone(decoded_object)
+            elif decoded_object is not None:
+                self._sink.changed(decoded_object)
 
         version = _meta(event.object).resource_version
         if version:
             self._version = version
 
-    def _read(self, data: Any, said: Mapping[str, str]) -> T | None:
-        """Return an object; None, and a complaint if there was none of this version, if it cannot be read."""
+    def _read(self, data: Any, ignored_versions: Mapping[str, str]) -> T | None:
+        """Return an object; None if it cannot be read.
+
+        Then there is a complaint, if there was none of this version.
+        """
         try:
             return self._decode(data)
         except AlignupError as error:
             meta = _meta(msgspec.json.encode(data))
             name = "/".join(filter(None, (meta.namespace, meta.name))) or "without a name"
-            if said.get(name) != meta.resource_version:
+            if ignored_versions.get(name) != meta.resource_version:
                 self._api.complain(f"{self._path}: the object {name} is ignored: {error}")
             self._ignored[name] = meta.resource_version
             return None
@@ -312,16 +338,18 @@ async def _pages(
     seen: set[object] = set()
     for _ in range(_MOST_PAGES):
         page = decode_list(await api.request("GET", path, query=query), kind)
-        token, first = (
-            page.metadata.next_page,
-            hash(msgspec.json.encode(page.items[0])) if page.items else None,
-        )
-        if token in seen or first in seen:
+        token = page.metadata.next_page
+        marks: set[object] = {token}
+        if page.items:
+            marks.add(hash(msgspec.json.encode(page.items[0])))
+        if not marks.isdisjoint(seen):
             raise InputError(f"a list of {path} has pages that repeat")
+
         yield page
         if not token:
             return
-        seen.update({token, first} - {None})
+
+        seen |= marks
         query["continue"] = token
 
     raise InputError(f"a list of {path} has more than {_MOST_PAGES} pages")
@@ -351,26 +379,33 @@ def decode_list(text: bytes, kind: Any = msgspec.Raw) -> ObjectList[Any]:
     if kind is not msgspec.Raw:
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             return msgspec.json.decode(text, type=ObjectList[kind])
-    found = _decoded(text, "a list of objects", ObjectList[msgspec.Raw])
-    found.items = [_shallow(item) for item in found.items or ()]
-    return found
+
+    page = _decoded(text, "a list of objects", ObjectList[msgspec.Raw])
+    page.items = [_shallow(item) for item in page.items or ()]
+    return page
 
 
 def _decoded(text: bytes, expected: str, kind: type[_D]) -> _D:
-    """Return what a text says, without what is nested so deeply in it that the interpreter cannot pass over it."""
+    """Return what a text says.
+
+    What is nested so deeply in it that the interpreter cannot pass over it is left out.
+    """
     try:
         return msgspec.json.decode(text, type=kind)
     except RecursionError:
         text = without_depths(text, _LEVELS)
     except (msgspec.MsgspecError, UnicodeError):
         pass
+
     return decode_json(text, expected, kind=kind)
 
 
 def _shallow(data: msgspec.Raw) -> msgspec.Raw:
-    """Return the text of an object, without what is nested more deeply in it than any text that is read."""
+    """Return the text of an object, without what is nested more deeply than any text is read."""
     text = bytes(data)
-    return msgspec.Raw(without_depths(text, _LEVELS)) if is_too_deep(text) else data
+    if is_too_deep(text):
+        return msgspec.Raw(without_depths(text, _LEVELS))
+    return data
 
 
 def _meta(data: bytes | msgspec.Raw) -> _Meta:
@@ -386,10 +421,10 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     Raises:
         InputError: one is longer than any event.
     """
-    rest = b""
+    unfinished = b""
     async for chunk in response.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > _LONGEST_LINE:
+        *lines, unfinished = (unfinished + chunk).split(b"\n")
+        if len(unfinished) > _LONGEST_LINE:
             raise InputError(f"an event of more than {_LONGEST_LINE} bytes")
         for line in lines:
             if line.strip():
