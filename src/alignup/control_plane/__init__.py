@@ -1,1 +1,4 @@
-"""What works in a running cluster: a client of its API server, answers to its scheduler, publishers of nodes."""
+"""What works in a running cluster.
+
+That is a client of its API server, answers to its scheduler, and publishers of nodes.
+"""

@@ -1,6 +1,7 @@
-"""Runs an HTTP application, perhaps over TLS, beside its background work until the process is told to end.
+"""Runs an HTTP application, perhaps over TLS, until the process is told to end.
 
-Questions are traced by OpenTelemetry where its variables `OTEL_*` ask for it (`trace`).
+Its background work runs beside it. Questions are traced by OpenTelemetry where its variables
+`OTEL_*` ask for it (`trace`).
 
 Certificates are read again when their files change: a Secret of Kubernetes changes its mounted
 files while the process runs. Connections that begin after a change get the new certificate, and are
@@ -77,6 +78,7 @@ def address(text: str) -> tuple[str, int]:
     is_port = port.isdecimal() and port.isascii() and len(port) <= len(str(_HIGHEST_PORT))
     if not host or not is_port or int(port) > _HIGHEST_PORT:
         raise InputError.at("--listen", "HOST:PORT", text)
+
     return host, int(port)
 
 
@@ -139,13 +141,17 @@ class ServedCertificate:
     def __init__(
         self, certificate: str, key: str, client_ca: str | None, complain: Callable[[str], None]
     ) -> None:
-        self._files = {"server": certificate, "key": key} | (
-            {"clients": client_ca} if client_ca else {}
-        )
-        self._arguments, self._complain = (certificate, key, client_ca), complain
+        self._files = {"server": certificate, "key": key}
+        if client_ca:
+            self._files["clients"] = client_ca
+
+        self._arguments = (certificate, key, client_ca)
+        self._complain = complain
         self._stamp = self._stamps()
         self._current = self._read()
-        self._said = float("-inf")
+        # When a certificate that ends soon was complained of.
+        self._complained = float("-inf")
+
         # What to serve with: each connection gets what there is when it begins.
         self.context = self._read()
         self.context.sni_callback = self._choose
@@ -165,7 +171,7 @@ class ServedCertificate:
     def _stamps(self) -> list[tuple[int, int, int]]:
         """Return what changes when a file does, of those that are there."""
         states = [path.stat() for path in map(Path, self._files.values()) if path.exists()]
-        return [(one.st_ino, one.st_mtime_ns, one.st_size) for one in states]
+        return [(state.st_ino, state.st_mtime_ns, state.st_size) for state in states]
 
     def look(self, now: float) -> None:
         """Read the files again if they have changed, and complain of a certificate that ends soon.
@@ -178,27 +184,31 @@ class ServedCertificate:
             self._stamp = stamp  # of files that do not fit together yet, the other one changes too
             try:
                 self._current = self._read()
-                self._said = float("-inf")
+                self._complained = float("-inf")
                 self._complain(f"the certificate in {self._files['server']} was read again")
             except InputError as error:
                 self._complain(f"the certificate from before stays in use: {error}")
 
-        soon = {of: end for of, end in self.ends().items() if end < now + _SOON}
-        if soon and now >= self._said + _AGAIN:
-            self._said = now
-            for of, end in soon.items():
+        soon = {role: end for role, end in self.ends().items() if end < now + _SOON}
+        if soon and now >= self._complained + _AGAIN:
+            self._complained = now
+            for role, end in soon.items():
                 moment = datetime.fromtimestamp(end, UTC).isoformat()
-                self._complain(f"the certificate in {self._files[of]} ends at {moment}")
+                self._complain(f"the certificate in {self._files[role]} ends at {moment}")
 
     def ends(self) -> dict[str, float]:
-        """Return when the certificates end, in seconds since 1970: `server`, and `clients` for their authority."""
-        found = {}
-        for of in self._files.keys() & {"server", "clients"}:
+        """Return when the certificates end, in seconds since 1970.
+
+        The keys are `server`, and `clients` for their authority.
+        """
+        ends = {}
+        for role in self._files.keys() & {"server", "clients"}:
             try:
-                found[of] = end_of(Path(self._files[of]))
+                ends[role] = end_of(Path(self._files[role]))
             except OSError:  # being replaced; `look` complains of what stays so
                 continue
-        return found
+
+        return ends
 
     async def keep(self) -> None:
         """Look again and again until cancelled."""
@@ -218,37 +228,48 @@ def end_of(path: Path) -> float:
         text = _PEM.findall(path.read_bytes())[0]
         certificate = _elements(_elements(a2b_base64(text))[0][1])[0][1]
         # serial, algorithm, issuer, validity
-        fields = [one for tag, one in _elements(certificate) if tag != _VERSION]
+        fields = [content for tag, content in _elements(certificate) if tag != _VERSION]
         tag, moment = _elements(fields[3])[1]
-        written = (
-            f"{'20' if moment < b'5' else '19'}{moment.decode()}"
-            if tag == _SHORT_TIME
-            else moment.decode()
-        )
-        return datetime.strptime(written, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+        time_text = moment.decode()
+        if tag == _SHORT_TIME:
+            century = "20" if moment < b"5" else "19"
+            time_text = century + time_text
+
+        return datetime.strptime(time_text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
     except (ValueError, IndexError) as error:
         raise OSError(f"no certificate in PEM in {path}") from error
 
 
-_VERSION, _SHORT_TIME = 0xA0, 0x17
-_LONG, _REST = 0x80, 0x7F
+# Tags of DER.
+_VERSION = 0xA0
+_SHORT_TIME = 0x17
+
+# The bit of a length that takes several bytes, and those that tell how many.
+_LONG = 0x80
+_REST = 0x7F
 
 
 def _elements(data: bytes) -> list[tuple[int, bytes]]:
     """Return the tags and contents of elements of DER that follow one another."""
-    found, at = [], 0
-    while at < len(data):
-        tag, length, start = data[at], data[at + 1], at + 2
+    elements = []
+    position = 0
+    while position < len(data):
+        tag = data[position]
+        length = data[position + 1]
+        start = position + 2
         if length & _LONG:
             start += length & _REST
-            length = int.from_bytes(data[at + 2 : start], "big")
-        at = start + length
-        found.append((tag, data[start:at]))
-    return found
+            length = int.from_bytes(data[position + 2 : start], "big")
+
+        position = start + length
+        elements.append((tag, data[start:position]))
+    return elements
 
 
 def trace(app: web.Application, service: str, complain: Callable[[str], None]) -> None:
-    """Make a span of each question as OpenTelemetry's variables ask, if they do: sent by OTLP over HTTP.
+    """Make a span of each question as OpenTelemetry's variables ask, if they do.
+
+    Spans are sent by OTLP over HTTP.
 
     Args:
         app: the application, not started yet.
@@ -256,14 +277,16 @@ def trace(app: web.Application, service: str, complain: Callable[[str], None]) -
         complain: called, in one line, where they ask for traces and the extra `tracing` is not
             installed.
     """
-    exporter = os.environ.get("OTEL_TRACES_EXPORTER") or (
-        "otlp" if any(map(os.environ.get, _ENDPOINTS)) else "none"
-    )
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER")
+    if not exporter:
+        exporter = "otlp" if any(map(os.environ.get, _ENDPOINTS)) else "none"
     if exporter != "otlp" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return
 
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  # an extra
+    try:  # an extra
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+            OTLPSpanExporter,
+        )
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider, export  # noqa: PLC0415
     except ImportError:
@@ -272,15 +295,19 @@ def trace(app: web.Application, service: str, complain: Callable[[str], None]) -
         )
         return
 
-    provider = TracerProvider(
-        resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", service)})
-    )
+    service_name = os.environ.get("OTEL_SERVICE_NAME", service)
+    provider = TracerProvider(resource=Resource.create({"service.name": service_name}))
     provider.add_span_processor(export.BatchSpanProcessor(OTLPSpanExporter()))
     trace_with(app, provider)
 
 
 def trace_with(app: web.Application, provider: Any) -> None:
-    """Make a span of each question, whose parent its headers name, with a `TracerProvider` of OpenTelemetry's SDK."""
+    """Make a span of each question, whose parent its headers name.
+
+    Args:
+        app: the application, not started yet.
+        provider: a `TracerProvider` of OpenTelemetry's SDK.
+    """
     from opentelemetry.propagate import extract  # noqa: PLC0415  # as above
     from opentelemetry.trace import SpanKind  # noqa: PLC0415
 
@@ -290,6 +317,7 @@ def trace_with(app: web.Application, provider: Any) -> None:
     async def traced(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method != "POST":
             return await handler(request)
+
         ABOUT.set({})
         path = request.match_info.get_info().get("path", "unknown")
         with tracer.start_as_current_span(
@@ -308,7 +336,10 @@ def trace_with(app: web.Application, provider: Any) -> None:
 
 
 class _Connections:
-    """Accepts the connections of an application; the one that has been idle for the longest makes room for another."""
+    """Accepts the connections of an application.
+
+    The one that has been idle for the longest makes room for another.
+    """
 
     def __init__(self, app: web.Application) -> None:
         self.server: web.Server | None = None
@@ -320,19 +351,19 @@ class _Connections:
     def __call__(self) -> asyncio.Protocol:
         """Return what handles a new connection."""
         assert self.server is not None  # noqa: S101  # set before anybody connects
-        transports = {
-            one: one.transport for one in self.server.connections if one.transport is not None
-        }
         now = False, time.monotonic()
-        self._since = {
-            one: self._since.get(one, now)
-            for one, known in transports.items()
-            if not known.is_closing()
-        }
-        for one in sorted(self._since, key=self._since.__getitem__)[
-            : max(len(self._since) - self.most + 1, 0)
-        ]:
-            transports[one].abort()
+        transports = {}
+        since = {}
+        for connection in self.server.connections:
+            transport = connection.transport
+            if transport is not None and not transport.is_closing():
+                transports[connection] = transport
+                since[connection] = self._since.get(connection, now)
+
+        self._since = since
+        surplus = max(len(since) - self.most + 1, 0)
+        for connection in sorted(since, key=since.__getitem__)[:surplus]:
+            transports[connection].abort()
 
         return self.server()
 
@@ -359,8 +390,8 @@ async def serve(
     listening: list[asyncio.Server] = []
 
     async def stop(_: web.Application) -> None:
-        for one in listening:
-            one.close()
+        for server in listening:
+            server.close()
 
     app.on_shutdown.append(stop)
     runner = web.AppRunner(
@@ -368,23 +399,27 @@ async def serve(
     )
     await runner.setup()
     connections.server = runner.server
-    seconds, waiting = _HANDSHAKE_SECONDS if tls else None, min(_BACKLOG, connections.most)
+
+    seconds = _HANDSHAKE_SECONDS if tls else None
+    backlog = min(_BACKLOG, connections.most)
     try:
-        listening.append(
-            await asyncio.get_running_loop().create_server(
-                connections, *where, ssl=tls, ssl_handshake_timeout=seconds, backlog=waiting
-            )
+        server = await asyncio.get_running_loop().create_server(
+            connections, *where, ssl=tls, ssl_handshake_timeout=seconds, backlog=backlog
         )
     except (OSError, UnicodeError) as error:
         await runner.cleanup()
-        why = error.strerror if isinstance(error, OSError) else "no host can have the name"
-        raise InputError(f"cannot listen on {where[0]}:{where[1]}: {why}") from error
+        reason = error.strerror if isinstance(error, OSError) else "no host can have the name"
+        raise InputError(f"cannot listen on {where[0]}:{where[1]}: {reason}") from error
 
-    return runner, int(listening[0].sockets[0].getsockname()[1])
+    listening.append(server)
+    return runner, int(server.sockets[0].getsockname()[1])
 
 
 def end_on_signals(end: Callable[[], object]) -> None:
-    """Call a function at SIGTERM or SIGINT; when that has not ended the process in time, the kernel does (SIGALRM)."""
+    """Call a function at SIGTERM or SIGINT.
+
+    When that has not ended the process in time, the kernel does (SIGALRM).
+    """
 
     def told() -> None:
         signal.alarm(GRACE)
@@ -407,6 +442,7 @@ async def run_until_told(
     task = asyncio.create_task(work)
     end_on_signals(task.cancel)
     started()
+
     try:
         await asyncio.wait({task})
         if not task.cancelled():

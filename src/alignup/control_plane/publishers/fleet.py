@@ -1,9 +1,10 @@
-"""Simulated kubelets for schedulers and planners: registers nodes, and runs the pods that are bound to them.
+"""Simulated kubelets for schedulers and planners.
 
-A `FleetNode` admits pods exactly as a kubelet would, and makes the objects that a kubelet writes; a
-`Fleet` sends them, and follows pods. Containers do not run: a pod ends when it is deleted, when its
-annotation says so, or when its time is up. The nodes come from JSON lines as for `alignup rank
---nodes`, or from the catalog; what they hold is shown over HTTP. Needs the extra `cluster`.
+It registers nodes, and runs the pods that are bound to them. A `FleetNode` admits pods exactly as a
+kubelet would, and makes the objects that a kubelet writes; a `Fleet` sends them, and follows pods.
+Containers do not run: a pod ends when it is deleted, when its annotation says so, or when its time
+is up. The nodes come from JSON lines as for `alignup rank --nodes`, or from the catalog; what they
+hold is shown over HTTP. Needs the extra `cluster`.
 """
 
 from __future__ import annotations
@@ -80,16 +81,19 @@ class FleetNode:
     __slots__ = ("_template", "allocatable", "capacity", "description", "name", "node")
 
     def __init__(self, name: str, node: Node, description: str) -> None:
-        self.name, self.description = name, description
+        self.name = name
+        self.description = description
         node.whole_verdict = True
-        self.node = self._template = node
+        self._template = node
+        self.node = node
+
         machine = node.machine
         healthy = {resource: pool.healthy.bit_count() for resource, pool in node.pools.items()}
         self.allocatable = node_limits(machine, node.config, healthy).allocatable
         self.capacity = {
             "cpu": 1000 * machine.cpu_count,
             **machine.memory_by_type,
-            "memory": sum(one.memory for one in machine.numa_nodes),
+            "memory": sum(numa_node.memory for numa_node in machine.numa_nodes),
             "pods": self.allocatable["pods"],
             **{resource: len(devices) for resource, devices in node.inventory.items()},
         }
@@ -110,8 +114,12 @@ class FleetNode:
             admission = self.node.admit(pod.renamed(annotations=annotations))
         except AlignupError as error:
             return _rejection("UnexpectedAdmissionError", str(error))
+
+        if admission:
+            return None
+
         detail = admission.refusal.detail if admission.refusal else ""
-        return None if admission else _rejection(admission.reason, detail or admission.message)
+        return _rejection(admission.reason, detail or admission.message)
 
     def end(self, uid: str) -> bool:
         """Free what a pod holds; return whether it was here."""
@@ -122,34 +130,32 @@ class FleetNode:
 
     def report(self, *, with_holdings: bool) -> dict[str, Any]:
         """Return the NodeResourceTopology object of the node as it is now."""
-        found = topology_object(self.name, self.node)
+        topology = topology_object(self.name, self.node)
         if with_holdings:
-            found["metadata"]["annotations"] = reports.annotations_of(self.description, self.node)
-        return found
+            topology["metadata"]["annotations"] = reports.annotations_of(
+                self.description, self.node
+            )
+        return topology
 
     def pod_resources(self) -> tuple[list[PodResources], Allocatable]:
-        """Return what PodResources tells: the pods, and the allocatable resources, with all devices."""
-        node, nothing = self.node, CPUSet()
-        memory = {} if node.memory is None else node.memory.allocatable
-        ids = node.machine.numa_node_ids
-        blocks = [
-            MemoryBlock((ids[at],), kind, size)
-            for kind, by in memory.items()
-            for at, size in enumerate(by)
-            if size
-        ]
-        cpus = nothing if node.cpu is None else node.cpu.allocatable_cpus
-        pods = [
-            PodResources(
-                pod.namespace,
-                pod.name,
-                tuple(_resources(node, pod)),
-                (node.cpu and node.cpu.pod_cpus(pod.uid)) or nothing,
-                node.memory.pod_blocks(pod.uid) if node.memory else (),
-            )
-            for pod in node.pods
-        ]
-        return pods, Allocatable(cpus, tuple(blocks), node.inventory)
+        """Return what PodResources tells: the pods, and what is allocatable, with all devices."""
+        node = self.node
+        blocks = []
+        if node.memory is not None:
+            for kind, sizes in node.memory.allocatable.items():
+                for numa_id, size in zip(node.machine.numa_node_ids, sizes, strict=True):
+                    if size:
+                        blocks.append(MemoryBlock((numa_id,), kind, size))
+
+        pods = []
+        for pod in node.pods:
+            cpus = (node.cpu and node.cpu.pod_cpus(pod.uid)) or CPUSet()
+            pod_blocks = node.memory.pod_blocks(pod.uid) if node.memory else ()
+            containers = tuple(_resources(node, pod))
+            pods.append(PodResources(pod.namespace, pod.name, containers, cpus, pod_blocks))
+
+        allocatable_cpus = CPUSet() if node.cpu is None else node.cpu.allocatable_cpus
+        return pods, Allocatable(allocatable_cpus, tuple(blocks), node.inventory)
 
     def node_object(self, labels: Mapping[str, str]) -> dict[str, Any]:
         """Return the Node object, without its status."""
@@ -170,17 +176,17 @@ class FleetNode:
         Args:
             moment: now, in the form of the API.
         """
+        conditions = _conditions("ready", moment)
+        for condition in conditions:
+            condition["lastHeartbeatTime"] = moment
+
+        version = f"v{self.node.config.version}.0"
         return {
             "capacity": _quantities(self.capacity),
             "allocatable": _quantities(self.allocatable),
-            "conditions": [
-                {**one, "lastHeartbeatTime": moment} for one in _conditions("ready", moment)
-            ],
+            "conditions": conditions,
             "addresses": [{"type": "Hostname", "address": self.name}],
-            "nodeInfo": {
-                **_shapes()["nodeInfo"],
-                "kubeletVersion": f"v{self.node.config.version}.0",
-            },
+            "nodeInfo": {**_shapes()["nodeInfo"], "kubeletVersion": version},
         }
 
 
@@ -194,24 +200,29 @@ def _shapes() -> Mapping[str, Any]:
 
 
 def _conditions(name: str, moment: str) -> list[dict[str, str]]:
-    return [{**one, "lastTransitionTime": moment} for one in _shapes()[name]]
+    return [{**condition, "lastTransitionTime": moment} for condition in _shapes()[name]]
 
 
 def _resources(node: Node, pod: Pod) -> Iterator[ContainerResources]:
-    for one in pod.all_containers:
-        if one.is_sidecar or not one.is_init:
-            got = node.allocation(pod.uid, one.name)
-            yield ContainerResources(one.name, got.cpus or CPUSet(), got.memory, got.devices)
+    for container in pod.all_containers:
+        if container.is_sidecar or not container.is_init:
+            allocation = node.allocation(pod.uid, container.name)
+            cpus = allocation.cpus or CPUSet()
+            yield ContainerResources(container.name, cpus, allocation.memory, allocation.devices)
 
 
 def _rejection(reason: str, detail: str) -> Rejection:
-    """Return a refusal in the kubelet's words; of errors within the managers the last words are ours."""
-    unexpected = f"Allocate failed due to {detail}, which is unexpected"
-    words = {
-        "TopologyAffinityError": TOPOLOGY_AFFINITY_MESSAGE,
-        "UnexpectedAdmissionError": unexpected,
-    }
-    return Rejection(reason, words.get(reason, detail))
+    """Return a refusal in the kubelet's words.
+
+    Of errors within the managers the last words are ours.
+    """
+    message = detail
+    if reason == "TopologyAffinityError":
+        message = TOPOLOGY_AFFINITY_MESSAGE
+    elif reason == "UnexpectedAdmissionError":
+        message = f"Allocate failed due to {detail}, which is unexpected"
+
+    return Rejection(reason, message)
 
 
 def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
@@ -238,11 +249,11 @@ def running_status(pod: PodObject, moment: str) -> dict[str, Any]:
         "conditions": _conditions("running", moment),
         "containerStatuses": [
             {
-                "name": one.name,
+                "name": container.name,
                 "state": {"running": {"startedAt": moment}},
                 **_shapes()["container"],
             }
-            for one in pod.spec.containers
+            for container in pod.spec.containers
         ],
     }
 
@@ -276,17 +287,26 @@ class Fleet:
         renew: float = 10.0,
     ) -> None:
         self.nodes = {node.name: node for node in nodes}
-        self._api, self._labels, self._duration = api, dict(labels or {}), duration
-        self._with_holdings, self._renew_every = with_holdings, renew
+        self._api = api
+        self._labels = dict(labels or {})
+        self._duration = duration
+        self._with_holdings = with_holdings
+        self._renew_every = renew
         self._reader = PodReader()
+
+        # By uid, the pods that run, and when those end that have a duration.
         self._pods: dict[str, PodObject] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+
+        # Names of nodes whose report is to be written.
         self._changed: set[str] = set()
         # What is written under one key is written in turn.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: asyncio.TaskGroup
-        self._slots, self._lease_slots = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._lease_slots = asyncio.Semaphore(_AT_ONCE)
         self._renewing: set[str] = set()
+
         query = {"fieldSelector": "spec.nodeName!="}
         self._follower = Follower(api, api_client.PODS, decode_pod, self, query=query)
 
@@ -314,87 +334,105 @@ class Fleet:
 
     # What happens to pods.
 
-    def listed(self, found: list[PodObject]) -> None:
+    def listed(self, pod_objects: list[PodObject]) -> None:
         """Take in all bound pods, those that were here first before the others."""
-        there = {one.metadata.uid: one for one in found if one.spec.node_name in self.nodes}
+        bound_pods = {
+            pod_object.metadata.uid: pod_object
+            for pod_object in pod_objects
+            if pod_object.spec.node_name in self.nodes
+        }
         for node in self.nodes.values():
             for pod in node.node.pods:
-                if pod.uid not in there:
+                if pod.uid not in bound_pods:
                     self._free(node, pod.uid)
-        for uid in [uid for uid in self._pods if uid not in there]:
-            self._forget(uid)
-        for one in sorted(there.values(), key=lambda one: one.status.start_time or "9"):
-            self.changed(one)
 
-    def changed(self, found: PodObject) -> None:
+        for uid in [uid for uid in self._pods if uid not in bound_pods]:
+            self._forget(uid)
+
+        for pod_object in sorted(
+            bound_pods.values(), key=lambda bound_pod: bound_pod.status.start_time or "9"
+        ):
+            self.changed(pod_object)
+
+    def changed(self, pod_object: PodObject) -> None:
         """Take in a bound pod: admit a new one, end one that shall end."""
-        node = self.nodes.get(found.spec.node_name)
+        node = self.nodes.get(pod_object.spec.node_name)
         if node is None:
             return
 
-        uid = found.metadata.uid
-        if found.metadata.deletion_timestamp is not None:
+        uid = pod_object.metadata.uid
+        if pod_object.metadata.deletion_timestamp is not None:
             self._free(node, uid)
             self._forget(uid)
-            self._write(uid, lambda: self._delete(found))
-        elif found.has_ended:
-            self.gone(found)
+            self._write(uid, lambda: self._delete(pod_object))
+        elif pod_object.has_ended:
+            self.gone(pod_object)
         elif uid not in self._pods:
-            self._start(node, found)
-        elif END in (found.metadata.annotations or {}):
-            self._end(node, found)
+            self._start(node, pod_object)
+        elif END in (pod_object.metadata.annotations or {}):
+            self._end(node, pod_object)
 
-    def gone(self, found: PodObject) -> None:
+    def gone(self, pod_object: PodObject) -> None:
         """Take in that a pod was deleted."""
-        node = self.nodes.get(found.spec.node_name)
+        node = self.nodes.get(pod_object.spec.node_name)
         if node is not None:
-            self._free(node, found.metadata.uid)
-        self._forget(found.metadata.uid)
+            self._free(node, pod_object.metadata.uid)
 
-    def _start(self, node: FleetNode, found: PodObject) -> None:
+        self._forget(pod_object.metadata.uid)
+
+    def _start(self, node: FleetNode, pod_object: PodObject) -> None:
         """Admit a pod, or reject it; one that runs already was admitted by an earlier process."""
-        uid = found.metadata.uid
+        uid = pod_object.metadata.uid
         now = api_client.now()
-        self._pods[uid] = found
+        self._pods[uid] = pod_object
         if not node.node.manager.has_pod(uid):
             try:
-                rejection = node.admit(self._reader.read(found).pod)
+                rejection = node.admit(self._reader.read(pod_object).pod)
             except AlignupError as error:
-                self._api.complain(f"pod {found.metadata.namespaced_name}: {error}")
+                self._api.complain(f"pod {pod_object.metadata.namespaced_name}: {error}")
                 return
 
             _LOG.debug(
                 "pod %s: %s %s",
-                found.metadata.namespaced_name,
+                pod_object.metadata.namespaced_name,
                 "rejected by" if rejection else "on",
                 node.name,
             )
             if rejection is not None:
-                self._write(uid, lambda: self._set_status(found, rejected_status(rejection, now)))
+                self._write(
+                    uid, lambda: self._set_status(pod_object, rejected_status(rejection, now))
+                )
                 return
 
             self._report(node)
 
-        if found.status.phase != "Running":
-            self._write(uid, lambda: self._set_status(found, running_status(found, now)))
+        if pod_object.status.phase != "Running":
+            self._write(uid, lambda: self._set_status(pod_object, running_status(pod_object, now)))
 
-        annotations = found.metadata.annotations or {}
-        duration = seconds_of(annotations[DURATION]) if DURATION in annotations else self._duration
+        annotations = pod_object.metadata.annotations or {}
+        duration = self._duration
+        if DURATION in annotations:
+            duration = seconds_of(annotations[DURATION])
+
         if END in annotations:
-            self._end(node, found)
+            self._end(node, pod_object)
         elif duration is not None:
             self._timers[uid] = asyncio.get_running_loop().call_later(
-                duration, self._end, node, found
+                duration, self._end, node, pod_object
             )
 
-    def _end(self, node: FleetNode, found: PodObject) -> None:
+    def _end(self, node: FleetNode, pod_object: PodObject) -> None:
         """End a pod whose time is up."""
-        phase = (found.metadata.annotations or {}).get(END, "Succeeded")
-        phase = phase if phase in {"Succeeded", "Failed"} else "Succeeded"
-        uid = found.metadata.uid
+        phase = (pod_object.metadata.annotations or {}).get(END, "Succeeded")
+        if phase not in {"Succeeded", "Failed"}:
+            phase = "Succeeded"
+
+        uid = pod_object.metadata.uid
         self._free(node, uid)
         self._timers.pop(uid, None)
-        self._write(uid, lambda: self._set_status(found, ended_status(phase, api_client.now())))
+        self._write(
+            uid, lambda: self._set_status(pod_object, ended_status(phase, api_client.now()))
+        )
 
     def _free(self, node: FleetNode, uid: str) -> None:
         if node.end(uid):
@@ -424,7 +462,10 @@ class Fleet:
             await self._try(write)
 
     async def _try(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Write until the server has taken it or refused it for good; an object that is gone needs nothing."""
+        """Write until the server has taken it or refused it for good.
+
+        An object that is gone needs nothing.
+        """
         backoff = Backoff(self._api.pauses)
         while True:
             try:
@@ -432,9 +473,11 @@ class Fleet:
             except api_client.ApiError as error:
                 if error.status == api_client.MISSING:
                     return
+
                 self._api.complain(str(error))
                 if not error.is_passing:
                     return
+
                 await backoff.pause()
             else:
                 return
@@ -449,16 +492,17 @@ class Fleet:
                 self._changed.add(node.name)
             raise
 
-    async def _set_status(self, found: PodObject, status: Mapping[str, Any]) -> None:
-        metadata = found.metadata
+    async def _set_status(self, pod_object: PodObject, status: Mapping[str, Any]) -> None:
+        metadata = pod_object.metadata
         # the uid lets the server refuse a status that is meant for an earlier pod of the name
         body = {"metadata": {"uid": metadata.uid}, "status": status}
         path = api_client.pod_path(metadata.namespace, metadata.name, "status")
-        with api_client.accepting(*(() if metadata.uid in self._pods else (api_client.CONFLICT,))):
+        accepted = () if metadata.uid in self._pods else (api_client.CONFLICT,)
+        with api_client.accepting(*accepted):
             await self._api.request("PATCH", path, body)
 
-    async def _delete(self, found: PodObject) -> None:
-        metadata = found.metadata
+    async def _delete(self, pod_object: PodObject) -> None:
+        metadata = pod_object.metadata
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
         path = api_client.pod_path(metadata.namespace, metadata.name)
         # the pod is gone, and another one has its name
@@ -476,16 +520,14 @@ class Fleet:
 
     def _restore_node(self, item: msgspec.Raw) -> None:
         """Take over what a node reported, if it is one of this fleet."""
-        name = ""
+        name = "an earlier report"
         try:
             report = reports.decode_report(item)
             if report.name in self.nodes and report.holdings is not None:
-                name = f" of node {report.name}"
+                name = f"the earlier report of node {report.name}"
                 self.nodes[report.name].restore(reports.decode_holdings(report.holdings))
         except AlignupError as error:
-            self._api.complain(
-                f"{'the' if name else 'an'} earlier report{name} is ignored: {error}"
-            )
+            self._api.complain(f"{name} is ignored: {error}")
 
     async def _register(self, node: FleetNode) -> None:
         """Make the Node, its lease and its report, or take over those of an earlier process."""
@@ -495,14 +537,15 @@ class Fleet:
             "metadata": {"name": node.name, "namespace": "kube-node-lease"},
             "spec": _lease(node.name),
         }
-        made = {**node.node_object(self._labels), "status": node.node_status(api_client.now())}
-        if not await self._made(api_client.NODES, made):
+        node_object = node.node_object(self._labels)
+        node_object["status"] = node.node_status(api_client.now())
+        if not await self._made(api_client.NODES, node_object):
             await self._renew_status(node)
 
         await self._made(_LEASES, lease)
-        if not await self._made(
-            api_client.TOPOLOGIES, node.report(with_holdings=self._with_holdings)
-        ):
+
+        report = node.report(with_holdings=self._with_holdings)
+        if not await self._made(api_client.TOPOLOGIES, report):
             await self._publish(node)
 
     async def _made(self, path: str, body: Mapping[str, Any]) -> bool:
@@ -510,6 +553,7 @@ class Fleet:
         with api_client.accepting(api_client.CONFLICT):
             await self._api.request("POST", path, body)
             return True
+
         return False
 
     async def _renew_status(self, node: FleetNode) -> None:
@@ -536,6 +580,7 @@ class Fleet:
             await self._try(lambda: self._api.request("PATCH", lease, {"spec": _lease(node.name)}))
             if with_status:
                 await self._try(lambda: self._renew_status(node))
+
         self._renewing.discard(node.name)
 
 
@@ -548,11 +593,15 @@ def _lease(name: str) -> dict[str, Any]:
 
 
 def seconds_of(text: str) -> float | None:
-    """Return a number of seconds, with or without a final `s`; None if it is none, as an endless pod's."""
+    """Return a number of seconds, with or without a final `s`.
+
+    None: it is none, as that of an endless pod.
+    """
     try:
         seconds = float(text.removesuffix("s"))
     except ValueError:
         return None
+
     return seconds if 0 <= seconds < float("inf") else None
 
 
@@ -592,19 +641,19 @@ def _made(lines: Iterable[tuple[str, str | bytes]]) -> Iterator[FleetNode]:
     names: set[str] = set()
     for where, line in lines:
         with errors_at(where):
-            found = decode_json(line, _NAMED, kind=dict[str, msgspec.Raw])
-            name: object = decode_json(found.pop("name", _NULL), "a name")
+            fields = decode_json(line, _NAMED, kind=dict[str, msgspec.Raw])
+            name: object = decode_json(fields.pop("name", _NULL), "a name")
             if not isinstance(name, str):
                 raise InputError.at("name", _NAMED, name)
             if name in names:
                 raise InputError.at("name", "a name that no other node has", name)
             names.add(name)
-            if decode_json(found.pop("pods", _NULL), "pods"):
+            if decode_json(fields.pop("pods", _NULL), "pods"):
                 warn(
                     f"the pods of node {name} are ignored: pods of a fleet come from the API server"
                 )
 
-            text = msgspec.json.encode(found).decode()
+            text = msgspec.json.encode(fields).decode()
             try:
                 node = descriptions.template(text, {})
             except AlignupError as error:
@@ -617,39 +666,32 @@ def make_app(fleet: Fleet) -> web.Application:
     """Return the application that shows a fleet."""
 
     async def health(_request: web.Request) -> web.Response:
-        ready = fleet.is_synced
-        return web.Response(
-            text="ok" if ready else "nodes are being registered", status=200 if ready else 503
-        )
+        if fleet.is_synced:
+            return web.Response(text="ok")
+        return web.Response(text="nodes are being registered", status=503)
 
-    async def names(_request: web.Request) -> web.Response:
-        return _json(
-            {
-                "nodes": [
-                    {"name": one.name, "pods": len(one.node.pods)} for one in fleet.nodes.values()
-                ]
-            }
-        )
+    async def all_nodes(_request: web.Request) -> web.Response:
+        nodes = [{"name": node.name, "pods": len(node.node.pods)} for node in fleet.nodes.values()]
+        return _json({"nodes": nodes})
 
-    async def one(request: web.Request) -> web.Response:
+    async def single_node(request: web.Request) -> web.Response:
         node = fleet.nodes.get(request.match_info["name"])
         if node is None:
             raise web.HTTPNotFound(text="no such node")
-        described = msgspec.Raw(node.description.encode())
-        return _json(
-            {
-                "name": node.name,
-                "description": described,
-                "holdings": reports.holdings_of(node.node),
-            }
-        )
+
+        content = {
+            "name": node.name,
+            "description": msgspec.Raw(node.description.encode()),
+            "holdings": reports.holdings_of(node.node),
+        }
+        return _json(content)
 
     app = web.Application()
     app.router.add_get("/healthz", health)
-    app.router.add_get("/nodes", names)
-    app.router.add_get("/nodes/{name}", one)
+    app.router.add_get("/nodes", all_nodes)
+    app.router.add_get("/nodes/{name}", single_node)
     return app
 
 
-def _json(found: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+def _json(content: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(content), content_type="application/json")

@@ -1,4 +1,6 @@
-"""Publishes the node of a running kubelet: its NodeResourceTopology object, with what its pods hold.
+"""Publishes the node of a running kubelet: its NodeResourceTopology object.
+
+The object has what its pods hold, too.
 
 The node is read by `alignup.kubelet`; it is read again and again, and written when it has changed.
 Needs the extra `cluster`.
@@ -30,6 +32,7 @@ from alignup.kubelet.read import machine_of, make_node, read_records
 from alignup.kubernetes.pod_documents import is_rejected
 from alignup.kubernetes.wire import CONFIGURATION_FIELDS
 from alignup.machine.device_inventory import inventory_to_dict
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -40,10 +43,13 @@ _LOG: Final = logging.getLogger(__name__)
 _SETTLED: Final = 0.05
 # `alignup.dev/node` and `alignup.dev/holdings`.
 _Annotations = tuple[str | None, str | None]
+_NO_ANNOTATIONS: Final = (None, None)
 
 
 def read_running(root: str = "/", config: str | None = None) -> KubeletNode:
-    """Return the node of a kubelet that runs; see `read_kubelet`, which assumes more where something is missing.
+    """Return the node of a kubelet that runs.
+
+    `read_kubelet` assumes more where something is missing.
 
     Raises:
         InputError: a file is damaged, or what pods hold is not known in full, as while the kubelet
@@ -61,17 +67,19 @@ def read_running(root: str = "/", config: str | None = None) -> KubeletNode:
     # before all else, which would only be guessed without these
     need("configuration of the kubelet", records.configuration.source)
     need("PodResources answers", records.listed is not None and records.allocatable is not None)
-    found = make_node(records, machine_of(files))
-    node, state = found.node, records.state
+    kubelet_node = make_node(records, machine_of(files))
+    node = kubelet_node.node
+    state = records.state
     need("cpu_manager_state", state.cpu or not node.cpu)
     need("memory_manager_state", state.memory or not node.memory)
     need("kubelet_internal_checkpoint", state.devices or not node.inventory)
-    return found
+    return kubelet_node
 
 
-def described(found: KubeletNode) -> dict[str, Any]:
+def described(kubelet_node: KubeletNode) -> dict[str, Any]:
     """Return the node as a line of `alignup rank --nodes` has it, without name and pods."""
-    node, fields = found.node, found.records.configuration.fields
+    node = kubelet_node.node
+    fields = kubelet_node.records.configuration.fields
     return {
         "machine": node.machine.to_dict(),
         "kubelet": {
@@ -82,47 +90,65 @@ def described(found: KubeletNode) -> dict[str, Any]:
     }
 
 
-def published_object(name: str, found: KubeletNode) -> dict[str, Any]:
+def published_object(name: str, kubelet_node: KubeletNode) -> dict[str, Any]:
     """Return the NodeResourceTopology object of a kubelet's node.
 
     Args:
         name: of the Node object.
-        found: the node.
+        kubelet_node: the node.
     """
-    made = kubelet_topology_object(name, found)
-    made["metadata"]["annotations"] = annotations_of(
-        msgspec.json.encode(described(found)).decode(), found.node
-    )
-    return made
+    topology = kubelet_topology_object(name, kubelet_node)
+    description = msgspec.json.encode(described(kubelet_node)).decode()
+    topology["metadata"]["annotations"] = annotations_of(description, kubelet_node.node)
+    return topology
 
 
 def _look(name: str, read: Callable[[], KubeletNode]) -> tuple[bytes, _Annotations]:
     """Return the object of a node as it is now, and its two annotations."""
-    made = published_object(name, read())
-    annotations = made["metadata"]["annotations"]
-    return msgspec.json.encode(made), (annotations[NODE], annotations[HOLDINGS])
+    topology = published_object(name, read())
+    annotations = topology["metadata"]["annotations"]
+    return msgspec.json.encode(topology), (annotations[NODE], annotations[HOLDINGS])
 
 
 def _annotations(data: bytes | msgspec.Raw) -> _Annotations:
     """Return the two annotations of an object; what cannot be read is as if they were missing."""
     try:
-        found = decode_report(data)
+        report = decode_report(data)
     except InputError:
         return None, None
-    return found.description, found.holdings
+    return report.description, report.holdings
 
 
-async def _write(api: api_client.Api, name: str, made: bytes, written: _Annotations) -> None:
+async def _write(api: api_client.Api, name: str, body: bytes, written: _Annotations) -> None:
     """Write the object of a node.
 
     Raises:
         ApiError: the server refuses, does not answer, or answers with other annotations.
     """
-    answer = await api_client.write_object(api, api_client.TOPOLOGIES, name, made)
+    answer = await api_client.write_object(api, api_client.TOPOLOGIES, name, body)
     if _annotations(answer) != written:
         raise api_client.ApiError(
             f"{api_client.TOPOLOGIES}: the answer is not the object {name} as it was sent"
         )
+
+
+async def _has_settled(name: str, read: Callable[[], KubeletNode], body: bytes) -> bool:
+    """Return whether a node is read a moment later as it was before."""
+    await asyncio.sleep(_SETTLED)
+    later_body, _ = await asyncio.to_thread(_look, name, read)
+    return later_body == body
+
+
+class _Published(Record, frozen=False):
+    """What was published last.
+
+    Attributes:
+        body: the object as it was written.
+        annotations: those that it has now, on the server.
+    """
+
+    body: bytes = b""
+    annotations: _Annotations = _NO_ANNOTATIONS
 
 
 async def publish_node(
@@ -149,57 +175,61 @@ async def publish_node(
         writes_events: write an Event on each pod that the kubelet rejects meanwhile: the cause, and
             what would help.
     """
-    there: _Annotations = (None, None)
-    backoff = Backoff(api.pauses)
+    published = _Published()
 
-    def take(found: _Annotations) -> None:
-        nonlocal there
-        there = found
+    def take(annotations: _Annotations) -> None:
+        published.annotations = annotations
 
-    watched: Calls[_Annotations] = Calls(
-        lambda found: take(found[0] if found else (None, None)), take, lambda _: take((None, None))
+    sink: Calls[_Annotations] = Calls(
+        lambda listed: take(listed[0] if listed else _NO_ANNOTATIONS),
+        take,
+        lambda _: take(_NO_ANNOTATIONS),
     )
     query = {"fieldSelector": f"metadata.name={name}"}
-    follower = Follower(api, api_client.TOPOLOGIES, _annotations, watched, query=query)
+    follower = Follower(api, api_client.TOPOLOGIES, _annotations, sink, query=query)
     work = [] if once else [follower.run()]
     if writes_events and not once:
         work.append(_explain_rejections(api, name, read))
 
     async with _beside(work):
-        last, told = b"", ""
+        backoff = Backoff(api.pauses)
+        complaint = ""
         while True:
             try:
                 # a kubelet that hangs keeps only this waiting
-                seen, written = await asyncio.to_thread(_look, name, read)
-                told = ""
-                if seen != last or there != written:
-                    await asyncio.sleep(_SETTLED)
-                    if (await asyncio.to_thread(_look, name, read))[0] == seen:
-                        there = written
-                        await _write(api, name, seen, written)
-                        last = seen
-                        backoff.reset()
-                        _LOG.info("published %s: %d bytes", name, len(seen))
-                        if once:
-                            return
+                body, annotations = await asyncio.to_thread(_look, name, read)
+                complaint = ""
+                is_new = body != published.body or annotations != published.annotations
+                if is_new and await _has_settled(name, read, body):
+                    published.annotations = annotations
+                    await _write(api, name, body, annotations)
+                    published.body = body
+                    backoff.reset()
+                    _LOG.info("published %s: %d bytes", name, len(body))
+                    if once:
+                        return
             except AlignupError as error:
-                there = None, None  # nobody knows
+                published.annotations = _NO_ANNOTATIONS  # nobody knows
                 if once:
                     raise
-                if str(error) != told:
+
+                if str(error) != complaint:
                     api.complain(str(error))
-                told = str(error)
-                await (
-                    backoff.pause() if isinstance(error, api_client.ApiError) else asyncio.sleep(0)
-                )
+                complaint = str(error)
+                if isinstance(error, api_client.ApiError):
+                    await backoff.pause()
 
             await asyncio.sleep(interval)
+
+
+def _why_refused(read: Callable[[], KubeletNode], pod: PodObject) -> str:
+    return why_refused(read().node, pod)
 
 
 @asynccontextmanager
 async def _beside(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
     """Do some work as long as the block runs."""
-    tasks = [asyncio.create_task(one) for one in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         yield
     finally:
@@ -211,32 +241,42 @@ async def _beside(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[No
 async def _explain_rejections(
     api: api_client.Api, name: str, read: Callable[[], KubeletNode]
 ) -> None:
-    """Write an Event on each pod that a node rejects from now on; more than some at a time go without."""
-    known: set[str] = set()
+    """Write an Event on each pod that a node rejects from now on.
+
+    More than some at a time go without.
+    """
+    known_uids: set[str] = set()
     rejected: asyncio.Queue[PodObject] = asyncio.Queue(api_client.MOST_EVENTS)
 
-    def changed(found: PodObject) -> None:
-        uid, status = found.metadata.uid, found.status
-        if uid not in known and is_rejected(status.phase, status.reason) and not rejected.full():
-            known.add(uid)
-            rejected.put_nowait(found)
+    def changed(pod: PodObject) -> None:
+        uid = pod.metadata.uid
+        status = pod.status
+        if (
+            uid not in known_uids
+            and is_rejected(status.phase, status.reason)
+            and not rejected.full()
+        ):
+            known_uids.add(uid)
+            rejected.put_nowait(pod)
 
-    def listed(found: list[PodObject]) -> None:
-        first = not follower.synced.is_set()
-        known.intersection_update({one.metadata.uid for one in found})
-        for one in found:
-            known.add(one.metadata.uid) if first else changed(one)
+    def listed(pods: list[PodObject]) -> None:
+        uids = {pod.metadata.uid for pod in pods}
+        known_uids.intersection_update(uids)
+        if not follower.synced.is_set():  # the first list has those that were rejected before
+            known_uids.update(uids)
+        for pod in pods:
+            changed(pod)
 
     query = {"fieldSelector": f"spec.nodeName={name},status.phase=Failed"}
-    sink = Calls(listed, changed, lambda found: known.discard(found.metadata.uid))
+    sink = Calls(listed, changed, lambda pod: known_uids.discard(pod.metadata.uid))
     follower = Follower(api, api_client.PODS, decode_pod, sink, query=query)
     async with _beside([follower.run()]):
         while True:
-            found = await rejected.get()
+            rejected_pod = await rejected.get()
             with api.complaining():
-                message = await asyncio.to_thread(lambda: why_refused(read().node, found))  # noqa: B023  # awaited here
+                message = await asyncio.to_thread(_why_refused, read, rejected_pod)
                 await api_client.write_event(
-                    api, found.metadata, WHY_REJECTED, message, "alignup-publish", once=True
+                    api, rejected_pod.metadata, WHY_REJECTED, message, "alignup-publish", once=True
                 )
 
             await asyncio.sleep(api_client.EVENT_SECONDS)
