@@ -1,1 +1,1 @@
-"""What a scheduler asks of a cluster that is watched: the extender, and programs that mend placements."""
+"""What a scheduler asks of a watched cluster: the extender, and programs that mend placements."""

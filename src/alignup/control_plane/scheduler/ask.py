@@ -1,6 +1,7 @@
-"""Asks a cluster once: its nodes as they publish themselves, its pods, and its disruption budgets. It only reads.
+"""Asks a cluster once: its nodes as they publish themselves, its pods, and its budgets.
 
-The same state as the extender's is filled from lists, without a watch. Needs the extra `cluster`.
+It only reads. The same state as the extender's is filled from lists, without a watch. Needs the
+extra `cluster`.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ class AskedCluster(Record):
             InputError: it publishes nothing, or there is none of this name.
         """
         if name not in self.nodes:
-            known = "publishes nothing that can be read" if name in self.unknown else "is not there"
-            raise InputError(f"node {name} {known}: see docs/cluster.md")
+            state = "publishes nothing that can be read" if name in self.unknown else "is not there"
+            raise InputError(f"node {name} {state}: see docs/cluster.md")
+
         return self.nodes[name]
 
 
@@ -90,14 +92,16 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
     Raises:
         AlignupError: the server refuses, or does not answer.
     """
-    state, reader = ClusterState(), objects.PodReader()
+    state = ClusterState()
+    reader = objects.PodReader()
 
     async def read(path: str, decode: Callable[[msgspec.Raw], Any]) -> list[Any]:
-        found = []
+        decoded = []
+        query = ALIVE if path == api_client.PODS else None
         try:
-            async for item in list_objects(api, path, ALIVE if path == api_client.PODS else None):
+            async for item in list_objects(api, path, query):
                 try:
-                    found.append(decode(item))
+                    decoded.append(decode(item))
                 except InputError as error:
                     warn(f"{path}: an object is ignored: {error}")
         except api_client.ApiError as error:
@@ -105,7 +109,7 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
                 raise
             warn(str(error))
 
-        return found
+        return decoded
 
     nodes, pods, reports, budgets = await asyncio.gather(
         read(api_client.NODES, objects.decode_node),
@@ -113,24 +117,25 @@ async def read_cluster(api: api_client.Api) -> AskedCluster:
         read(api_client.TOPOLOGIES, decode_report),
         read(api_client.BUDGETS, objects.decode_budget),
     )
-    state.nodes_listed({one.metadata.name: one.metadata.labels or {} for one in nodes})
-    state.pods_listed([one for one in pods if one.node], 0.0)
-    names = {one.metadata.name for one in nodes}
-    state.reports_listed([one for one in reports if one.name in names], 0.0)
-    found: dict[str, Node] = {}
+    labels = {node.metadata.name: node.metadata.labels or {} for node in nodes}
+    state.nodes_listed(labels)
+    state.pods_listed([pod for pod in pods if pod.node], 0.0)
+    state.reports_listed([report for report in reports if report.name in labels], 0.0)
+
+    nodes_by_name: dict[str, Node] = {}
     by_amounts = set()
     for name, member in state.members.items():
         if isinstance(member, ExactMember):
-            found[name] = member.node
+            nodes_by_name[name] = member.node
         else:
-            found[name] = node_of(replace(member.topology, amounts=member.amounts))
+            nodes_by_name[name] = node_of(replace(member.topology, amounts=member.amounts))
             by_amounts.add(name)
 
     return AskedCluster(
-        found,
+        nodes_by_name,
         frozenset(by_amounts),
-        tuple(sorted(names - found.keys())),
-        tuple([one for one in pods if not one.node and not one.is_leaving]),
+        tuple(sorted(labels.keys() - nodes_by_name.keys())),
+        tuple([pod for pod in pods if not pod.node and not pod.is_leaving]),
         objects.rules_of(pods, budgets),
     )
 
@@ -146,45 +151,50 @@ async def read_pod(
     try:
         text = await api.request("GET", api_client.pod_path(namespace, name))
     except api_client.ApiError as error:
-        if error.status == api_client.MISSING:
-            raise InputError(f"there is no pod {namespace}/{name}") from error
-        raise
+        if error.status != api_client.MISSING:
+            raise
+        raise InputError(f"there is no pod {namespace}/{name}") from error
 
     manifest: Any = decode_json(text, "a Pod")
     return manifest, pod_document(manifest, f"pod {namespace}/{name}")
 
 
-async def why_rejected(api: api_client.Api, found: objects.PodObject) -> str:
-    """Return why the node of a rejected pod refuses it now, and the best change that would help; in a sentence each.
+async def why_rejected(api: api_client.Api, pod_object: objects.PodObject) -> str:
+    """Return why the node of a rejected pod refuses it now, and the best change that would help.
+
+    It is a sentence each.
 
     Raises:
         AlignupError: the node publishes no holdings, or the server does not answer.
     """
-    name = found.spec.node_name
-    report = decode_report(
-        await api.request("GET", api_client.object_path(api_client.TOPOLOGIES, name))
-    )
+    name = pod_object.spec.node_name
+    path = api_client.object_path(api_client.TOPOLOGIES, name)
+    report = decode_report(await api.request("GET", path))
     if report.description is None or report.holdings is None:
         raise InputError(
             f"node {name} publishes no holdings, so it is unknown why it rejected the pod"
         )
 
     template = Description().template(report.description, {})
-    return why_refused(restored_node(template, decode_holdings(report.holdings), {}), found)
+    return why_refused(restored_node(template, decode_holdings(report.holdings), {}), pod_object)
 
 
-def why_refused(node: Node, found: objects.PodObject) -> str:
-    """Return why a node refuses a rejected pod now, and the best change that would help; in a sentence each.
+def why_refused(node: Node, pod_object: objects.PodObject) -> str:
+    """Return why a node refuses a rejected pod now, and the best change that would help.
+
+    It is a sentence each.
 
     Raises:
         InputError: the pod cannot be read.
     """
-    pod = objects.PodReader().read(found).pod
+    pod = objects.PodReader().read(pod_object).pod
     explanation = explain(node, pod.renamed(uid=f"{pod.uid}/again"))
     if explanation.admitted:
-        return f"node {found.spec.node_name} would admit the pod now"
-    helps = [one.text for one in explanation.suggestions]
-    return f"{explanation.cause}{f'; what would help: {helps[0]}' if helps else ''}"
+        return f"node {pod_object.spec.node_name} would admit the pod now"
+
+    if not explanation.suggestions:
+        return explanation.cause
+    return f"{explanation.cause}; what would help: {explanation.suggestions[0].text}"
 
 
 def ask(

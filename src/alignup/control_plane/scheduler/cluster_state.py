@@ -1,8 +1,9 @@
-"""The state of a watched cluster: takes in what happened to nodes and pods, and judges a pod on all nodes at once.
+"""The state of a watched cluster.
 
-Pure and synchronous: events come as calls, time as an argument; nothing here reads a clock or a
-socket. `View` keeps two clusters in step with the members: of nodes that are known exactly, and of
-nodes that are known by amounts. Questions about the state are answered in
+It takes in what happened to nodes and pods, and judges a pod on all nodes at once. Pure and
+synchronous: events come as calls, time as an argument; nothing here reads a clock or a socket.
+`View` keeps two clusters in step with the members: of nodes that are known exactly, and of nodes
+that are known by amounts. Questions about the state are answered in
 `alignup.control_plane.scheduler.extender_answers`.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from itertools import compress, repeat, takewhile
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -79,18 +80,20 @@ class ClusterState:
     """
 
     def __init__(self, strategy: str = "least-numa-nodes", profile: str = "") -> None:
+        self.strategy = strategy
         self.view = View(profile)
         # By name, the nodes of which something is known.
         self.members: Mapping[str, Member] = self.view.members
-        self.strategy = strategy
         # Names of the nodes on which more may fit than before; cleared once they are dealt with.
         self.changed: set[str] = set()
         self.claims = WatchedClaims(self.changed.update)
         # Names of the nodes where the place of the last pods is not known.
         self.uncertain: set[str] = set()
+
         self._descriptions = Description()
         self._reports: dict[str, Report] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
+
         # By uid, the pods that are bound.
         self.pods: dict[str, WatchedPod] = {}
         # By the name of a node, the pods that are bound to it, by uid, in the order of their
@@ -106,11 +109,15 @@ class ClusterState:
     # Pods.
 
     def pod_seen(self, pod: WatchedPod, now: float) -> None:
-        """Take in a pod that is bound to a node and has not ended: it is new, changed, or learned of again."""
+        """Take in a pod that is bound to a node and has not ended.
+
+        It is new, changed, or learned of again.
+        """
         uid = pod.pod.uid
         before = self.pods.get(uid)
         if before is not None and before.node != pod.node:
             self.pod_gone(uid, now)
+
         self.assumed.pop(uid, None)
         self._count(pod, now)
 
@@ -121,9 +128,9 @@ class ClusterState:
         if pod is None:
             return
 
-        there = self.by_node[pod.node]
-        there.pop(uid, None)
-        if not there:
+        node_pods = self.by_node[pod.node]
+        node_pods.pop(uid, None)
+        if not node_pods:
             del self.by_node[pod.node]
 
         member = self.members.get(pod.node)
@@ -144,7 +151,10 @@ class ClusterState:
             self.assumed[uid] = now
 
     def is_overdue(self, now: float) -> bool:
-        """Return whether some pod counts as bound for so long without being seen that a list should tell of it."""
+        """Return whether some pod counts as bound for so long that a list should tell of it.
+
+        It was not seen meanwhile.
+        """
         return any(moment < now - REPORT_DELAY for moment in self.assumed.values())
 
     def pods_listed(
@@ -158,28 +168,29 @@ class ClusterState:
         In which order new ones were bound is not known; where two of a node are not in its report
         yet, that matters.
         """
-        there = {one.pod.uid: one for one in pods}
-        for uid in there:
+        listed_pods = {pod.pod.uid: pod for pod in pods}
+        for uid in listed_pods:
             self.assumed.pop(uid, None)
 
-        began = now if began is None else began
-        for uid in [
-            uid
-            for uid in self.pods
-            if uid not in there and self.assumed.get(uid, float("-inf")) < began
-        ]:
-            self.pod_gone(uid, now)
+        if began is None:
+            began = now
 
-        fresh: dict[str, set[str]] = {}
-        for one in sorted(there.values(), key=lambda one: one.since):
-            before = self.pods.get(one.pod.uid)
+        for uid in list(self.pods):
+            is_listed = uid in listed_pods
+            if not is_listed and self.assumed.get(uid, float("-inf")) < began:
+                self.pod_gone(uid, now)
+
+        new_uids: dict[str, set[str]] = {}
+        for pod in sorted(listed_pods.values(), key=lambda listed_pod: listed_pod.since):
+            before = self.pods.get(pod.pod.uid)
             if before is None:
-                fresh.setdefault(one.node, set()).add(one.pod.uid)
-            if before != one:
-                self.pod_seen(one, now)
+                new_uids.setdefault(pod.node, set()).add(pod.pod.uid)
+            if before != pod:
+                self.pod_seen(pod, now)
 
-        for name, uids in fresh.items():
-            self._unordered[name] = uids | self._unordered.get(name, (set(), 0.0))[0], now
+        for name, uids in new_uids.items():
+            unordered, _ = self._unordered.get(name, (set(), 0.0))
+            self._unordered[name] = uids | unordered, now
             if name in self.members:
                 self._doubt(self.members[name])
 
@@ -188,6 +199,7 @@ class ClusterState:
         is_new = self.pods.get(uid) is None
         self.pods[uid] = pod
         self.by_node.setdefault(pod.node, {})[uid] = pod
+
         member = self.members.get(pod.node)
         if isinstance(member, ExactMember):
             # a pod that is not among a node's any more was said by a report to hold nothing
@@ -204,12 +216,17 @@ class ClusterState:
     # Claims.
 
     def meet(self, pod: Pod, name: str) -> bool | None:
-        """Return whether a node would place a pod near the devices of its claims; None: that cannot be told."""
+        """Return whether a node would place a pod near the devices of its claims.
+
+        None: that cannot be told.
+        """
         member = self.members.get(name)
         if not isinstance(member, ExactMember):
             return None
+
+        node_object = NodeObject(name, self._labels.get(name, {}))
         try:
-            return self.claims.meet(pod, member.node, NodeObject(name, self._labels.get(name, {})))
+            return self.claims.meet(pod, member.node, node_object)
         except AlignupError:
             # a claim that was not seen yet, or that the scheduler allocates otherwise
             return None
@@ -217,7 +234,10 @@ class ClusterState:
     # Nodes, and what they report.
 
     def node_seen(self, name: str, labels: Mapping[str, str]) -> None:
-        """Take in a Node object; of its labels Koordinator's counts, and those by which it reaches devices."""
+        """Take in a Node object.
+
+        Of its labels Koordinator's counts, and those by which it reaches devices.
+        """
         before = _own_labels(self._labels.get(name, {}))
         self._labels[name] = labels
         if name in self._reports and (_own_labels(labels) != before or name not in self.members):
@@ -232,13 +252,19 @@ class ClusterState:
         """Take in all Node objects at one moment, labels by name."""
         for name in [name for name in self._labels if name not in nodes]:
             self.node_gone(name)
+
         for name, labels in nodes.items():
             self.node_seen(name, labels)
 
     def report_seen(self, report: Report, now: float) -> None:
-        """Take in a NodeResourceTopology object that is new or changed; one that cannot be read is warned of."""
-        before, member = self._reports.get(report.name), self.members.get(report.name)
+        """Take in a NodeResourceTopology object that is new or changed.
+
+        One that cannot be read is warned of.
+        """
+        before = self._reports.get(report.name)
+        member = self.members.get(report.name)
         self._reports[report.name] = report
+
         try:
             if before is None or member is None or before.description != report.description:
                 self._make(report)
@@ -247,42 +273,45 @@ class ClusterState:
             elif isinstance(member, ExactMember):
                 self._update_exact(member, report)
             else:
-                known = report.fingerprint
-                covered = member.known_to(known) if known else member.older_than(now - REPORT_DELAY)
-                member.report(report.topology(), covered)
-                self._note(member)
+                self._update_amounts(member, report, now)
         except AlignupError as error:  # nothing is known of the node then
             warn(f"what node {report.name} reports is ignored: {error}")
             self._drop(report.name)
 
     def report_gone(self, name: str) -> None:
-        """Take in that a NodeResourceTopology object was deleted: nothing is known of the node any more."""
+        """Take in that a NodeResourceTopology object was deleted.
+
+        Nothing is known of the node any more.
+        """
         self._reports.pop(name, None)
         self._drop(name)
 
     def reports_listed(self, reports: Iterable[Report], now: float) -> None:
         """Take in all NodeResourceTopology objects at one moment."""
-        there = set()
-        for one in reports:
-            there.add(one.name)
-            self.report_seen(one, now)
-        for name in [name for name in self._reports if name not in there]:
+        names = set()
+        for report in reports:
+            names.add(report.name)
+            self.report_seen(report, now)
+
+        for name in [name for name in self._reports if name not in names]:
             self.report_gone(name)
 
     def tick(self, now: float) -> None:
         """Give up waiting for reports that should have come long ago."""
-        for name in [
-            name for name, (_, since) in self._unordered.items() if since < now - SLOWEST_REPORT
-        ]:
+        moment = now - SLOWEST_REPORT
+        for name in [name for name, (_, since) in self._unordered.items() if since < moment]:
             del self._unordered[name]
             if name in self.members:
                 self._doubt(self.members[name])
 
         for member in self.members.values():
             if isinstance(member, ExactMember):
-                if member.expire(now - SLOWEST_REPORT):
+                if member.expire(moment):
                     self._note(member)
-            elif overdue := member.older_than(now - SLOWEST_REPORT):
+                continue
+
+            overdue = member.older_than(moment)
+            if overdue:
                 member.report(member.topology, overdue)
                 self._note(member)
 
@@ -294,28 +323,36 @@ class ClusterState:
         """Make the member for a node anew, by all that is known of it."""
         name = report.name
         pods = list(self.by_node.get(name, {}).values())
-        made: Member
+        member: Member
         if report.description is None:
-            made = AmountsMember(name, report.topology(), pods)
+            member = AmountsMember(name, report.topology(), pods)
         else:
-            template = self._descriptions.template(
-                report.description, _own_labels(self._labels.get(name, {}))
-            )
+            labels = _own_labels(self._labels.get(name, {}))
+            template = self._descriptions.template(report.description, labels)
             holdings = None if report.holdings is None else decode_holdings(report.holdings)
-            made = ExactMember(name, template, pods, holdings)
+            member = ExactMember(name, template, pods, holdings)
 
-        self.view.put(made)
+        self.view.put(member)
         self.changed.add(name)
-        self._doubt(made)
+        self._doubt(member)
 
     def _update_exact(self, member: ExactMember, report: Report) -> None:
-        if report.holdings is not None:
-            node = member.node
-            if member.report(decode_holdings(report.holdings)):
-                self.changed.add(member.name)
-            self._doubt(member)
-            if member.node is not node:
-                self.view.refresh(member)
+        if report.holdings is None:
+            return
+
+        node = member.node
+        if member.report(decode_holdings(report.holdings)):
+            self.changed.add(member.name)
+        self._doubt(member)
+        if member.node is not node:
+            self.view.refresh(member)
+
+    def _update_amounts(self, member: AmountsMember, report: Report, now: float) -> None:
+        fingerprint = report.fingerprint
+        overdue = member.older_than(now - REPORT_DELAY)
+        covered = member.known_to(fingerprint) if fingerprint else overdue
+        member.report(report.topology(), covered)
+        self._note(member)
 
     def _note(self, member: Member) -> None:
         """Let the view see a member that changed, and remember that more may fit there."""
@@ -335,19 +372,26 @@ class ClusterState:
             self.changed.add(name)
 
     def _still_unordered(self, member: ExactMember) -> bool:
-        """Forget the pods that are in a report by now; return whether two are left whose order is unknown."""
+        """Forget the pods that are in a report by now.
+
+        Return whether two are left whose order is unknown.
+        """
         uids, since = self._unordered.get(member.name, (set(), 0.0))
-        left = uids.intersection(member.unsettled) if uids and member.reports else set()
-        if len(left) > 1:
-            self._unordered[member.name] = left, since
-            return True
+        if uids and member.reports:
+            unsettled = uids.intersection(member.unsettled)
+            if len(unsettled) > 1:
+                self._unordered[member.name] = unsettled, since
+                return True
+
         self._unordered.pop(member.name, None)
         return False
 
 
 def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of a Node object that change what its kubelet decides."""
-    return {NODE_LABEL: labels[NODE_LABEL]} if NODE_LABEL in labels else {}
+    if NODE_LABEL not in labels:
+        return {}
+    return {NODE_LABEL: labels[NODE_LABEL]}
 
 
 class ObjectStore(Generic[_T]):
@@ -358,36 +402,40 @@ class ObjectStore(Generic[_T]):
     """
 
     def __init__(self, freed: Callable[[_T], None]) -> None:
-        self.found: dict[tuple[str, str], _T] = {}
+        self.objects: dict[tuple[str, str], _T] = {}
         self.version = 0
         self._freed = freed
 
-    def listed(self, found: list[_T]) -> None:
+    def listed(self, items: list[_T]) -> None:
         """Take in all objects that there are."""
-        there = {_key_of(one): one for one in found}
-        for before in [one for key, one in self.found.items() if there.get(key) != one]:
+        listed = {_key_of(item): item for item in items}
+        for before in [item for key, item in self.objects.items() if listed.get(key) != item]:
             self._freed(before)
-        self.found = there
+
+        self.objects = listed
         self.version += 1
 
-    def changed(self, found: _T) -> None:
+    def changed(self, item: _T) -> None:
         """Take in an object that is new or changed."""
-        before = self.found.get(_key_of(found))
-        if before != found:
-            self.found[_key_of(found)] = found
-            self.version += 1
-            if before is not None:
-                self._freed(before)
+        key = _key_of(item)
+        before = self.objects.get(key)
+        if before == item:
+            return
 
-    def gone(self, found: _T) -> None:
+        self.objects[key] = item
+        self.version += 1
+        if before is not None:
+            self._freed(before)
+
+    def gone(self, item: _T) -> None:
         """Take in an object that was deleted."""
-        self._freed(found)
-        self.found.pop(_key_of(found), None)
+        self._freed(item)
+        self.objects.pop(_key_of(item), None)
         self.version += 1
 
 
-def _key_of(one: Any) -> tuple[str, str]:
-    return getattr(one, "namespace", ""), one.name
+def _key_of(item: Any) -> tuple[str, str]:
+    return getattr(item, "namespace", ""), item.name
 
 
 class WatchedClaims:
@@ -400,10 +448,13 @@ class WatchedClaims:
     """
 
     def __init__(self, freed: Callable[[Iterable[str]], None]) -> None:
-        self.slices: ObjectStore[Slice] = ObjectStore(lambda one: freed([one.node_name]))
+        self.slices: ObjectStore[Slice] = ObjectStore(lambda item: freed([item.node_name]))
         self.classes: ObjectStore[DeviceClass] = ObjectStore(lambda _: None)
-        self.claims: ObjectStore[Claim] = ObjectStore(lambda one: freed(self._nodes_of(one)))
-        self._slices_known = self._claims_known = -1
+        self.claims: ObjectStore[Claim] = ObjectStore(lambda claim: freed(self._nodes_of(claim)))
+
+        # The versions of the stores that what follows was made from.
+        self._slices_version = -1
+        self._claims_version = -1
         self._published = Resources()
         self._providers: dict[str, tuple[object, NodeObject, ClaimProvider]] = {}
         self._by_pool: dict[tuple[str, str], list[Claim]] = {}
@@ -413,8 +464,10 @@ class WatchedClaims:
         """Changes when an object does."""
         return self.slices.version, self.classes.version, self.claims.version
 
-    def meet(self, pod: Pod, node: Node, known: NodeObject) -> bool | None:
-        """Return whether a node would place a pod near the devices of its claims; None: that cannot be told.
+    def meet(self, pod: Pod, node: Node, node_object: NodeObject) -> bool | None:
+        """Return whether a node would place a pod near the devices of its claims.
+
+        None: that cannot be told.
 
         Raises:
             AlignupError: the pod or its claims are refused, or a claim is not there.
@@ -423,60 +476,90 @@ class WatchedClaims:
         if not admission:
             return None
 
-        provider = self._provider(node, known)
-        if self._claims_known != self.claims.version:
-            self._claims_known, self._by_pool = self.claims.version, {}
-            for one in self.claims.found.values():
-                for pool in {(device.driver, device.pool) for device in one.allocated or ()}:
-                    self._by_pool.setdefault(pool, []).append(one)
+        provider = self._provider(node, node_object)
+        claims = self._claims_on(provider)
+        for reference in pod.constraints.claims:
+            claim = self.claims.objects.get((pod.namespace, reference.claim))
+            if claim is not None:
+                claims[id(claim)] = claim
 
-        pools = {(device.driver, device.pool) for device in provider.near}
-        counted = {id(one): one for pool in pools for one in self._by_pool.get(pool, ())}
-        asked = [
-            self.claims.found.get((pod.namespace, one.claim)) for one in pod.constraints.claims
-        ]
-        counted |= {id(one): one for one in asked if one is not None}
-        classes = tuple(self.classes.found.values())
-        provider = provider.copy(Resources(classes=classes, claims=tuple(counted.values())))
+        classes = tuple(self.classes.objects.values())
+        provider = provider.copy(Resources(classes=classes, claims=tuple(claims.values())))
         provider.allocate(pod, pod.all_containers[0], TopologyHint(None, preferred=True))
         return provider.are_aligned(pod, admission.containers)
 
-    def _provider(self, node: Node, known: NodeObject) -> ClaimProvider:
+    def _claims_on(self, provider: ClaimProvider) -> dict[int, Claim]:
+        """Return the claims, by identity, that have devices of the pools that a node reaches."""
+        if self._claims_version != self.claims.version:
+            self._claims_version = self.claims.version
+            self._by_pool = {}
+            for claim in self.claims.objects.values():
+                for pool in {(device.driver, device.pool) for device in claim.allocated or ()}:
+                    self._by_pool.setdefault(pool, []).append(claim)
+
+        claims: dict[int, Claim] = {}
+        for pool in {(device.driver, device.pool) for device in provider.near}:
+            claims |= {id(claim): claim for claim in self._by_pool.get(pool, ())}
+
+        return claims
+
+    def _provider(self, node: Node, node_object: NodeObject) -> ClaimProvider:
         """Return what gives devices on a node where nobody has any."""
-        if self._slices_known != self.slices.version:
-            self._slices_known, self._providers = self.slices.version, {}
-            self._published = Resources(tuple(self.slices.found.values()))
-        found = self._providers.get(known.name)
-        if found is None or found[0] is not node.machine or found[1] != known:
-            found = node.machine, known, ClaimProvider(node.machine, self._published, known)
-            self._providers[known.name] = found
-        return found[2]
+        if self._slices_version != self.slices.version:
+            self._slices_version = self.slices.version
+            self._providers = {}
+            self._published = Resources(tuple(self.slices.objects.values()))
+
+        kept_provider = self._providers.get(node_object.name)
+        if (
+            kept_provider is None
+            or kept_provider[0] is not node.machine
+            or kept_provider[1] != node_object
+        ):
+            kept_provider = (
+                node.machine,
+                node_object,
+                ClaimProvider(node.machine, self._published, node_object),
+            )
+            self._providers[node_object.name] = kept_provider
+
+        return kept_provider[2]
 
     def _nodes_of(self, claim: Claim) -> set[str]:
         """Return the nodes of the devices that a claim has, as far as they are of one node each."""
-        pools = {(one.driver, one.pool) for one in claim.allocated or ()}
+        pools = {(device.driver, device.pool) for device in claim.allocated or ()}
+        if not pools:
+            return set()
+
         return {
-            one.node_name
-            for one in self.slices.found.values()
-            if pools and (one.driver, one.pool.name) in pools
+            device_slice.node_name
+            for device_slice in self.slices.objects.values()
+            if (device_slice.driver, device_slice.pool.name) in pools
         }
 
 
 Member = ExactMember | AmountsMember
-_Known = Node | NodeAmounts
+_Source = Node | NodeAmounts
 
 
-def _known(member: Member) -> _Known:
+def _source(member: Member) -> _Source:
     """Return what a cluster judges."""
-    return member.node if isinstance(member, ExactMember) else member.amounts
+    if isinstance(member, ExactMember):
+        return member.node
+    return member.amounts
 
 
-def _row(known: _Known) -> Row:
-    return row_of_node(known) if isinstance(known, Node) else row_of_amounts(known)
+def _row(source: _Source) -> Row:
+    if isinstance(source, Node):
+        return row_of_node(source)
+    return row_of_amounts(source)
 
 
 class View:
-    """All members, numbered: first those that are known exactly; the argument is that of `ClusterState`."""
+    """All members, numbered: first those that are known exactly.
+
+    The argument is that of `ClusterState`.
+    """
 
     def __init__(self, profile: str = "") -> None:
         if profile:
@@ -484,6 +567,7 @@ class View:
 
         self._profile = profile
         self.members: dict[str, Member] = {}
+
         self._cluster = Cluster((), ())
         # Of members that are not in the cluster as they are now.
         self._rows: dict[str, Row] = {}
@@ -492,10 +576,11 @@ class View:
         # By what a pod asks for and the strategy, which nodes would take it without other pods.
         self._without_pods: dict[object, npt.NDArray[np.bool_]] = {}
         # By member and by what a pod asks for, why the member refuses it as it is now.
-        self._told: dict[str, dict[object, str]] = {}
+        self._causes: dict[str, dict[object, str]] = {}
         # The same of the profile, with whether it does and the score; of empty nodes by the names
         # that they have here.
         self._profiled: dict[str, dict[object, tuple[bool, float, str]]] = {}
+
         # Counts changes: what was judged under the same number still holds.
         self.version = 0
         # By member, the version when it changed last, the newest at the end.
@@ -508,13 +593,13 @@ class View:
         self.version += 1
         self._changed_at.pop(name, None)
         self._changed_at[name] = self.version
-        self._told.pop(name, None)
+        self._causes.pop(name, None)
         self._profiled.pop(name, None)
 
     def put(self, member: Member) -> None:
         """Add a member, or put it in the place of the one of its name."""
         self.members[member.name] = member
-        self._rows[member.name] = _row(_known(member))
+        self._rows[member.name] = _row(_source(member))
         self._is_stale = True
         self.touch(member.name)
 
@@ -529,9 +614,9 @@ class View:
         """Note that a member has other amounts, or another node object, than before."""
         self.touch(member.name)
         if self._is_stale:
-            self._rows[member.name] = _row(_known(member))
+            self._rows[member.name] = _row(_source(member))
         else:
-            self._cluster.update(member.name, _known(member))
+            self._cluster.update(member.name, _source(member))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -565,55 +650,70 @@ class View:
         """
         self._settle()
         key = demand_key(pod), strategy
-        found, seen = self._judgements.get(key, (None, self.version))
-        changed = [
-            name
-            for name, _ in takewhile(lambda one: one[1] > seen, reversed(self._changed_at.items()))
-        ]
+        answer, version = self._judgements.get(key, (None, self.version))
+        changed = []
+        for name, changed_at in reversed(self._changed_at.items()):
+            if changed_at <= version:
+                break
+            changed.append(name)
+
         if (
-            found is None
+            answer is None
             or _MOST_CHANGED * len(changed) > len(self.members)
             or (changed and self._profile)
         ):
-            found = self.judge(pod, strategy)
+            answer = self.judge(pod, strategy)
             if len(self._judgements) >= _MOST_JUDGED:
                 self._judgements.clear()
         elif changed:
             job = self._cluster.job(pod)
-            self._cluster.judge(job, pod, strategy, found, 0, len(changed), self.numbers(changed))
+            self._cluster.judge(job, pod, strategy, answer, 0, len(changed), self.numbers(changed))
 
-        self._judgements[key] = found, self.version
-        return found
+        self._judgements[key] = answer, self.version
+        return answer
 
     def _judged(self, cluster: Cluster, pod: Pod, strategy: str) -> Evaluation:
-        judged = cluster.evaluate(pod, strategy)
+        answer = cluster.evaluate(pod, strategy)
         if self._profile:
-            told = self._asked(cluster, pod, cluster.names)
-            judged.admitted[:] &= np.array([is_admitted for is_admitted, _, _ in told], np.bool_)
-            judged.score[:] = [score for _, score, _ in told]
-        return judged
+            verdicts = self._profile_verdicts(cluster, pod, cluster.names)
+            admitted = [is_admitted for is_admitted, _, _ in verdicts]
+            answer.admitted[:] &= np.array(admitted, np.bool_)
+            answer.score[:] = [score for _, score, _ in verdicts]
+        return answer
 
-    def _asked(
+    def _profile_verdicts(
         self, cluster: Cluster, pod: Pod, names: Sequence[str]
     ) -> list[tuple[bool, float, str]]:
-        """Return what the profile says of some nodes; it takes long, and is asked where something changed."""
+        """Return what the profile says of some nodes.
+
+        That takes long: it is asked where something changed.
+        """
         kind = demand_key(pod)
-        kept = [self._profiled.setdefault(name, {}) for name in names]
-        stale = [name for name, known in zip(names, kept, strict=True) if kind not in known]
-        for one in judge_nodes(cluster, pod, self._profile, *stale) if stale else ():
-            known = self._profiled[one.node]
-            if len(known) >= _MOST_KINDS:
-                known.clear()
-            known[kind] = one.admitted, one.score, one.message
-        return [known[kind] for known in kept]
+        verdicts_of_nodes = [self._profiled.setdefault(name, {}) for name in names]
+        stale = [
+            name
+            for name, verdicts in zip(names, verdicts_of_nodes, strict=True)
+            if kind not in verdicts
+        ]
+        if stale:
+            for verdict in judge_nodes(cluster, pod, self._profile, *stale):
+                verdicts = self._profiled[verdict.node]
+                if len(verdicts) >= _MOST_KINDS:
+                    verdicts.clear()
+                verdicts[kind] = verdict.admitted, verdict.score, verdict.message
+
+        return [verdicts[kind] for verdicts in verdicts_of_nodes]
 
     def refusals(self, pod: Pod, names: Sequence[str]) -> dict[str, str]:
         """Return which of some members the profile refuses, and why."""
         self._settle()
-        told = self._asked(self._cluster, pod, names) if self._profile else []
+        if not self._profile:
+            return {}
+
+        verdicts = self._profile_verdicts(self._cluster, pod, names)
         return {
-            name: f"NUMA: {why}"
-            for name, (is_admitted, _, why) in zip(names, told, strict=False)
+            name: f"NUMA: {message}"
+            for name, (is_admitted, _, message) in zip(names, verdicts, strict=True)
             if not is_admitted
         }
 
@@ -631,9 +731,8 @@ class View:
         Raises:
             InputError: as `judge`.
         """
-        return list(
-            compress(names, self.verdicts(pod, strategy).admitted[self.numbers(names)].tolist())
-        )
+        admitted = self.verdicts(pod, strategy).admitted[self.numbers(names)]
+        return list(compress(names, admitted.tolist()))
 
     def texts(
         self,
@@ -648,33 +747,37 @@ class View:
         Without `asks_nodes` only a profile is asked: a scheduler drops the words where some node
         takes the pod.
         """
-        told, names = [_UNASKED] * len(numbers), [self._cluster.names[number] for number in numbers]
+        names = [self._cluster.names[number] for number in numbers]
+        texts = [_UNASKED] * len(numbers)
         if asks_nodes:
-            own = pod_policy(pod)
-            policy = (
-                -1 if own is None or own.policy == "none" else TOPOLOGY_POLICIES.index(own.policy)
-            )
+            policy = -1
+            own_policy = pod_policy(pod)
+            if own_policy is not None and own_policy.policy != "none":
+                policy = TOPOLOGY_POLICIES.index(own_policy.policy)
+
             self._layouts = self._layouts or layouts_of(self._cluster)
             cause = partial(self._short_cause, demand_key(pod))
-            told = refusal_texts(
+            texts = refusal_texts(
                 self._cluster, self._layouts, pod, judged, numbers, policy, cause_of=cause
             )
 
-        refused = self.refusals(pod, names)
-        return (
-            [refused.get(name, text) for name, text in zip(names, told, strict=True)]
-            if refused
-            else told
-        )
+        refusals = self.refusals(pod, names)
+        if not refusals:
+            return texts
+        return [refusals.get(name, text) for name, text in zip(names, texts, strict=True)]
 
     def _short_cause(self, kind: object, number: int, pod: Pod) -> str:
-        """Return what `short_cause` does: pods of a kind that wait ask often, and few nodes change between."""
-        kept = self._told.setdefault(self._cluster.names[number], {})
-        if kind not in kept:
-            if len(kept) >= _MOST_KINDS:
-                kept.clear()
-            kept[kind] = short_cause(self._cluster.nodes[number], pod)
-        return kept[kind]
+        """Return what `short_cause` does.
+
+        Pods of a kind that wait ask often, and few nodes change between.
+        """
+        causes = self._causes.setdefault(self._cluster.names[number], {})
+        if kind not in causes:
+            if len(causes) >= _MOST_KINDS:
+                causes.clear()
+            causes[kind] = short_cause(self._cluster.nodes[number], pod)
+
+        return causes[kind]
 
     def empty_admits(self, pod: Pod, strategy: str) -> npt.NDArray[np.bool_]:
         """Return which nodes would admit the pod if no other pod were there."""
@@ -683,37 +786,56 @@ class View:
         if key not in self._without_pods:
             if len(self._without_pods) >= _MOST_KINDS:
                 self._without_pods.clear()
-            self._without_pods[key] = self._judged(self._empties, pod, strategy).admitted[
-                self._kinds
-            ]
+            admitted = self._judged(self._empties, pod, strategy).admitted
+            self._without_pods[key] = admitted[self._kinds]
+
         return self._without_pods[key]
 
     def _settle(self) -> None:
-        """Build the clusters anew after nodes came or went; without pods, equal nodes are judged once."""
+        """Build the clusters anew after nodes came or went."""
         if not self._is_stale:
             return
 
-        members = sorted(self.members.values(), key=lambda one: isinstance(one, AmountsMember))
-        nodes = [one.node for one in members if isinstance(one, ExactMember)]
-        rows = dict(zip(self._cluster.names, self._cluster.rows, strict=True)) | self._rows
-        self._cluster = Cluster(
-            [one.name for one in members], [rows[one.name] for one in members], nodes
+        members = sorted(
+            self.members.values(), key=lambda member: isinstance(member, AmountsMember)
         )
-        self._rows, self._without_pods, self._profiled = {}, {}, {}
-        self._judgements, self._changed_at = {}, {}
+        names = [member.name for member in members]
+        nodes = [member.node for member in members if isinstance(member, ExactMember)]
+        rows = dict(zip(self._cluster.names, self._cluster.rows, strict=True)) | self._rows
+        self._cluster = Cluster(names, [rows[name] for name in names], nodes)
+        self._index = {name: number for number, name in enumerate(names)}
+
+        self._rows = {}
+        self._without_pods = {}
+        self._profiled = {}
+        self._judgements = {}
+        self._changed_at = {}
         self._layouts = None
-        self._index = {one.name: number for number, one in enumerate(members)}
-        kinds: dict[int | bytes, tuple[int, _Known]] = {}
+
+        self._settle_empties(members)
+        self._is_stale = False
+
+    def _settle_empties(self, members: Sequence[Member]) -> None:
+        """Build the cluster of nodes without pods, in which equal nodes are judged once."""
+        number_of: dict[int | bytes, int] = {}
+        empties: list[_Source] = []
         numbers = []
-        for one in members:
-            empty = one.template if isinstance(one, ExactMember) else emptied(one.topology.amounts)
-            key = id(empty) if isinstance(empty, Node) else _KEY.encode(empty)
-            numbers.append(kinds.setdefault(key, (len(kinds), empty))[0])
+        for member in members:
+            empty: _Source
+            key: int | bytes
+            if isinstance(member, ExactMember):
+                empty = member.template
+                key = id(empty)
+            else:
+                empty = emptied(member.topology.amounts)
+                key = _KEY.encode(empty)
+
+            if key not in number_of:
+                number_of[key] = len(empties)
+                empties.append(empty)
+            numbers.append(number_of[key])
 
         self._kinds = np.array(numbers, np.intp)
-        empties = [empty for _, empty in kinds.values()]
-        nodes = [one for one in empties if isinstance(one, Node)]
-        self._empties = Cluster(
-            [f"kind-{number}" for number in range(len(empties))], map(_row, empties), nodes
-        )
-        self._is_stale = False
+        names = [f"kind-{number}" for number in range(len(empties))]
+        nodes = [empty for empty in empties if isinstance(empty, Node)]
+        self._empties = Cluster(names, map(_row, empties), nodes)

@@ -1,6 +1,7 @@
-"""Answers a scheduler's questions about one pod: which nodes can align it, how well, and whether evictions would help.
+"""Answers a scheduler's questions about one pod.
 
-The state is kept by `cluster_state` beside this module; the wire format is that of `extender_wire`.
+They are which nodes can align it, how well, and whether evictions would help. The state is kept by
+`cluster_state` beside this module; the wire format is that of `extender_wire`.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ class Filtered(Record):
     def words(self) -> str:
         """Return why no node takes the pod, in a sentence with the commonest causes."""
         counts = Counter((*self.failed.values(), *self.unresolvable.values()))
-        told = "; ".join(
+        causes = "; ".join(
             f"{count} {text.removeprefix('NUMA: ')}"
             for text, count in counts.most_common(_MOST_TOLD)
         )
-        return f"none of {counts.total()} nodes can take the pod: {told}"
+        return f"none of {counts.total()} nodes can take the pod: {causes}"
 
 
 class Answers:
@@ -99,79 +100,88 @@ class Answers:
             InputError: the pod asks for too many resources, or its annotation of a NUMA policy
                 cannot be read.
         """
-        uid, kind = pod.pod.uid, demand_key(pod.pod)
+        uid = pod.pod.uid
+        kind = demand_key(pod.pod)
         self.waiting.pop(uid, None)
         keep_newest(self.asked, uid, pod)
+
         # the scheduler has no answer, yet the server may have bound it, or do so later
         if uid in self.state.assumed:
             node = self.state.pods[uid].node
-            return Filtered(
-                [name for name in names if name == node],
-                unresolvable={
-                    name: f"NUMA: the pod may be bound to node {node}"
-                    for name in names
-                    if name != node
-                },
-            )
+            why = f"NUMA: the pod may be bound to node {node}"
+            others = [name for name in names if name != node]
+            passed = [name for name in names if name == node]
+            return Filtered(passed, unresolvable=dict.fromkeys(others, why))
 
         claims = self.state.claims.version if pod.pod.constraints.claims else ()
         state = self.state.view.version, claims, self.fails_open, list(self.state.uncertain), names
-        before, found = self._kept.get(kind, (None, None))
-        if found is None or before != state:
-            found = self._filtered(pod, names)
-            keep_newest(self._kept, kind, (state, found), _MOST_KEPT)
+        state_before, filtered = self._kept.get(kind, (None, None))
+        if filtered is None or state_before != state:
+            filtered = self._filtered(pod, names)
+            keep_newest(self._kept, kind, (state, filtered), _MOST_KEPT)
 
-        if not found.passed:
+        if not filtered.passed:
             keep_newest(self.waiting, uid, (pod, now))
 
-        return found
+        return filtered
 
     def _filtered(self, pod: WatchedPod, names: Sequence[str]) -> Filtered:
         """Return which of some nodes can take a pod."""
-        numbers = self.state.view.numbers(names)
-        judged = self.state.view.verdicts(pod.pod, self.state.strategy)
+        view = self.state.view
+        numbers = view.numbers(names)
+        judged = view.verdicts(pod.pod, self.state.strategy)
         # that of a node that is not known, -1, is the last place
         takes = np.append(judged.admitted, self.fails_open)[numbers]
-        found = Filtered(list(compress(names, takes.tolist())))
-        found.unresolvable.update(
-            dict.fromkeys(compress(names, (~takes & (numbers < 0)).tolist()), UNKNOWN)
-        )
+        filtered = Filtered(list(compress(names, takes.tolist())))
+
+        unknown = compress(names, (~takes & (numbers < 0)).tolist())
+        filtered.unresolvable.update(dict.fromkeys(unknown, UNKNOWN))
+
         refuses = ~takes & (numbers >= 0)
         if refuses.any():
-            view, places = self.state.view, numbers[refuses]
+            places = numbers[refuses]
             helps = view.empty_admits(pod.pod, self.state.strategy)[places]  # evictions could help
             # a scheduler drops the words where a node takes the pod
-            texts = view.texts(pod.pod, judged, places, asks_nodes=not found.passed)
+            texts = view.texts(pod.pod, judged, places, asks_nodes=not filtered.passed)
             pairs = list(zip(compress(names, refuses.tolist()), texts, strict=True))
-            found.failed.update(compress(pairs, helps.tolist()))
-            found.unresolvable.update(compress(pairs, (~helps).tolist()))
+            filtered.failed.update(compress(pairs, helps.tolist()))
+            filtered.unresolvable.update(compress(pairs, (~helps).tolist()))
 
-        uncertain = self.state.uncertain.intersection(found.passed) if self.state.uncertain else ()
-        doubted = dict.fromkeys(uncertain, UNCERTAIN)
+        excluded: dict[str, str] = {}
+        if self.state.uncertain:
+            uncertain = self.state.uncertain.intersection(filtered.passed)
+            excluded.update(dict.fromkeys(uncertain, UNCERTAIN))
+
         far = [
             name
-            for name in found.passed
-            if name not in doubted and not self._is_near_enough(pod.pod, name)
+            for name in filtered.passed
+            if name not in excluded and not self._is_near_enough(pod.pod, name)
         ]
-        doubted |= dict.fromkeys(far, FAR)
-        if doubted:
-            found.passed[:] = [name for name in found.passed if name not in doubted]
-            found.unresolvable.update(doubted)
+        excluded.update(dict.fromkeys(far, FAR))
+        if excluded:
+            filtered.passed[:] = [name for name in filtered.passed if name not in excluded]
+            filtered.unresolvable.update(excluded)
 
-        return found
+        return filtered
 
     def _meet(self, pod: Pod, name: str) -> bool | None:
-        """Return what `ClusterState.meet` does; a scheduler asks twice for each, mostly with no change between."""
+        """Return what `ClusterState.meet` does.
+
+        A scheduler asks twice for each, mostly with no change between.
+        """
         key = self.state.view.version, self.state.claims.version, demand_key(pod)
         if self._met[0] != key:
             self._met = key, {}
+
         met = self._met[1]
         if name not in met:
             met[name] = self.state.meet(pod, name)
         return met[name]
 
     def _is_near_enough(self, pod: Pod, name: str) -> bool:
-        return not (self.requires_near and pod.constraints.claims) or self._meet(pod, name) is True
+        if not self.requires_near or not pod.constraints.claims:
+            return True
+        return self._meet(pod, name) is True
 
     def prioritize(self, pod: WatchedPod, names: Sequence[str]) -> list[int]:
         """Return a whole number from 0 to `HIGHEST_SCORE` for each name, higher for better.
@@ -182,31 +192,33 @@ class Answers:
         Raises:
             InputError: as `filter`.
         """
-        numbers, judged = (
-            self.state.view.numbers(names),
-            self.state.view.verdicts(pod.pod, self.state.strategy),
-        )
+        numbers = self.state.view.numbers(names)
+        judged = self.state.view.verdicts(pod.pod, self.state.strategy)
         # as in `filter`; minus infinity counts as nothing
         scores = np.append(np.clip(judged.score, 0.0, _HUNDRED), 0.0)[numbers]
         has_claims = bool(pod.pod.constraints.claims)
-        most = HIGHEST_SCORE - _FIRST_SCORE[True] if has_claims else HIGHEST_SCORE
-        whole: list[int] = np.floor(scores * (most / _HUNDRED)).astype(np.int64).tolist()
+        highest = HIGHEST_SCORE
         if has_claims:
-            return [
-                score + _FIRST_SCORE[self._meet(pod.pod, name)]
-                for score, name in zip(whole, names, strict=True)
-            ]
+            highest -= _FIRST_SCORE[True]
 
-        return whole
+        whole: list[int] = np.floor(scores * (highest / _HUNDRED)).astype(np.int64).tolist()
+        if not has_claims:
+            return whole
+        return [
+            score + _FIRST_SCORE[self._meet(pod.pod, name)]
+            for score, name in zip(whole, names, strict=True)
+        ]
 
     def known_nodes(self) -> dict[str, Any]:
-        """Return which nodes are known, how well, and which have not reported their last pods yet."""
+        """Return which nodes are known, how well, and which have not reported their last pods."""
         names = self.state.view.names
         exact = [isinstance(self.state.members[name], ExactMember) for name in names]
         return {"nodes": list(names), "exact": exact, "uncertain": sorted(self.state.uncertain)}
 
     def evaluate(self, pod: Pod, names: Sequence[str]) -> dict[str, Any]:
-        """Return what each of some nodes says to a pod, for schedulers of other kinds; one that is gone refuses it.
+        """Return what each of some nodes says to a pod, for schedulers of other kinds.
+
+        A node that is gone refuses it.
 
         Raises:
             InputError: as `filter`.
@@ -225,10 +237,10 @@ class Answers:
     def preempt(
         self, pod: WatchedPod, victims: Mapping[str, Sequence[str]], budgets: Sequence[Budget] = ()
     ) -> dict[str, tuple[list[str], int | None]]:
-        """Return the pods to evict from each node so that it can take a pod; nodes that never could are left out.
+        """Return the pods to evict from each node so that it can take a pod.
 
-        Of a node that is known exactly these are as few and unimportant ones as possible: see
-        `fewest_victims`.
+        Nodes that never could are left out. Of a node that is known exactly these are as few and
+        unimportant ones as possible: see `fewest_victims`.
 
         Args:
             pod: the pod that needs room.
@@ -242,17 +254,18 @@ class Answers:
         Raises:
             InputError: as `filter`.
         """
-        found: dict[str, tuple[list[str], int | None]] = {}
+        victims_of_nodes: dict[str, tuple[list[str], int | None]] = {}
         for name, chosen in victims.items():
             member = self.state.members.get(name)
             if isinstance(member, ExactMember):
-                if (needed := self._victims(pod, member, chosen, budgets)) is not None:
-                    found[name] = needed
+                needed = self._victims(pod, member, chosen, budgets)
+                if needed is not None:
+                    victims_of_nodes[name] = needed
             elif member is not None or self.fails_open:
                 # which amounts an eviction frees, and where, is unknown
-                found[name] = list(chosen), None
+                victims_of_nodes[name] = list(chosen), None
 
-        return found
+        return victims_of_nodes
 
     def admits(self, pod: WatchedPod, name: str) -> bool:
         """Return whether one node can take a pod now."""
@@ -262,19 +275,22 @@ class Answers:
         member = self.state.members.get(name)
         if member is None:
             return self.fails_open
-        if isinstance(member, ExactMember):
-            try:
-                is_known = name not in self.state.uncertain and not self.state.view.refusals(
-                    pod.pod, [name]
-                )
-                return is_known and bool(member.node.try_admit(pod.pod))
-            except AlignupError:
-                return False
+        if not isinstance(member, ExactMember):
+            return bool(self.state.view.admitting(pod.pod, [name], self.state.strategy))
+        if name in self.state.uncertain:
+            return False
 
-        return bool(self.state.view.admitting(pod.pod, [name], self.state.strategy))
+        with suppress(AlignupError):
+            if not self.state.view.refusals(pod.pod, [name]):
+                return bool(member.node.try_admit(pod.pod))
+
+        return False
 
     def woken(self, now: float) -> str:
-        """Return a node whose change lets a waiting pod in, empty if there is none, and forget the changes."""
+        """Return a node whose change lets a waiting pod in, and forget the changes.
+
+        Empty: there is none.
+        """
         changed = sorted(self.state.changed & (self.state.members.keys() - self.state.uncertain))
         self.state.changed.clear()
         if not changed or not self.waiting:
@@ -287,8 +303,8 @@ class Answers:
         # copies share their requests: what lets one in lets in the others, unless annotations name
         # other policies
         kinds = {
-            (id(one.pod.all_containers), *one.pod.annotations.items()): one
-            for one, _ in self.waiting.values()
+            (id(waiting_pod.pod.all_containers), *waiting_pod.pod.annotations.items()): waiting_pod
+            for waiting_pod, _ in self.waiting.values()
         }
         for pod in list(kinds.values())[:_MOST_KINDS]:
             with suppress(InputError):
@@ -306,32 +322,38 @@ class Answers:
     def _victims(
         self, pod: WatchedPod, member: ExactMember, chosen: Sequence[str], budgets: Sequence[Budget]
     ) -> tuple[list[str], int | None] | None:
-        """Return the pods to evict from a node, and the violations of budgets; None if evictions do not help.
+        """Return the pods to evict from a node, and the violations of budgets.
 
-        What the scheduler has chosen stays where a pod asks for more than resources, or more than
-        these is in its way.
+        None: evictions do not help. What the scheduler has chosen stays where a pod asks for more
+        than resources, or more than these is in its way.
         """
-        there = {one.pod.uid: one for one in member.pods.values()}
-        rules = rules_of(there.values(), budgets)
-        kept = [there[uid].pod for uid in chosen if uid in there] if pod.is_particular else []
-        less = [
-            one.pod for one in there.values() if one.priority < pod.priority and one.pod not in kept
+        bound_pods = {bound.pod.uid: bound for bound in member.pods.values()}
+        rules = rules_of(bound_pods.values(), budgets)
+
+        chosen_pods: list[Pod] = []
+        if pod.is_particular:
+            chosen_pods = [bound_pods[uid].pod for uid in chosen if uid in bound_pods]
+
+        candidates = [
+            bound.pod
+            for bound in bound_pods.values()
+            if bound.priority < pod.priority and bound.pod not in chosen_pods
         ]
-        found = fewest_victims(without(member.node, kept), pod.pod, less, rules)
-        if found is None:
+        victims = fewest_victims(without(member.node, chosen_pods), pod.pod, candidates, rules)
+        if victims is None:
             return None
 
-        going = [*kept, *found]
-        return (
-            ([one.uid for one in going], rules.violations(going)) if going else (list(chosen), None)
-        )
+        going = [*chosen_pods, *victims]
+        if not going:
+            return list(chosen), None
+        return [victim.uid for victim in going], rules.violations(going)
 
 
 def keep_newest(
-    known: OrderedDict[Any, Any], key: object, value: object, most: int = _REMEMBERED
+    kept: OrderedDict[Any, Any], key: object, value: object, most: int = _REMEMBERED
 ) -> None:
     """Keep something as the newest, and forget the oldest beyond so many."""
-    known[key] = value
-    known.move_to_end(key)
-    while len(known) > most:
-        known.popitem(last=False)
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > most:
+        kept.popitem(last=False)

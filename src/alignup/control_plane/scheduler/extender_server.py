@@ -1,5 +1,6 @@
-"""Serves the scheduler extender over HTTP: `/filter`, `/prioritize`, `/preempt`, `/bind`, `/healthz`, `/metrics`.
+"""Serves the scheduler extender over HTTP.
 
+The paths are `/filter`, `/prioritize`, `/preempt`, `/evaluate`, `/bind`, `/healthz` and `/metrics`.
 Answers come from `extender_answers` beside this module, JSON from `extender_wire`. A body that
 cannot be read gets a status of 4xx. A question that cannot be answered now gets an answer with an
 error, which the scheduler shows in the pod's condition. `docs/security.md` says who is believed.
@@ -74,10 +75,12 @@ class _Counts:
             registry=self.registry,
         )
         # made now: Prometheus sees no increase in a series that begins with 1
-        self.resolvable, self.unresolvable = refused.labels("yes"), refused.labels("no")
+        self.resolvable = refused.labels("yes")
+        self.unresolvable = refused.labels("no")
         self.errors = Counter(
             "alignup_extender_errors", "Questions without answer.", ["verb"], registry=self.registry
         )
+
         gauge = partial(Gauge, registry=self.registry)
         self.nodes = gauge("alignup_extender_nodes", "Nodes known.", ["known_by"])
         self.pods = gauge("alignup_extender_pods", "Bound pods known.")
@@ -101,60 +104,70 @@ class _Handlers:
         binds: bool,
         ends: Callable[[], Mapping[str, float]],
     ) -> None:
+        self._extender = extender
+        self._answers = extender.answers
+
+        self._needs_certificate = needs_certificate
+        self._binds = binds
         self._ends = ends
-        self._extender, self._answers = extender, extender.answers
-        self._needs_certificate, self._binds = needs_certificate, binds
-        self._counts, self._bodies, self._reader = _Counts(), _Bodies(), _Reader()
+        self._counts = _Counts()
+        self._bodies = _Bodies()
+        self._reader = _Reader()
         self._evaluating = asyncio.Lock()
 
     async def filter(self, args: wire.ExtenderArgs) -> bytes:
         """Answer `/filter`."""
-        found = self._answers.filter(
-            self._extender.read(args.pod), args.names, self._extender.clock()
-        )
-        self._extender.tell(args.pod.metadata, found)
+        pod = self._extender.read(args.pod)
+        filtered = self._answers.filter(pod, args.names, self._extender.clock())
+        self._extender.tell(args.pod.metadata, filtered)
         _LOG.debug(
             "pod %s: %d nodes of %d",
             args.pod.metadata.namespaced_name,
-            len(found.passed),
+            len(filtered.passed),
             len(args.names),
         )
-        self._counts.resolvable.inc(len(found.failed))
-        self._counts.unresolvable.inc(len(found.unresolvable))
+        self._counts.resolvable.inc(len(filtered.failed))
+        self._counts.unresolvable.inc(len(filtered.unresolvable))
         if args.node_names is None:
             await _let_others()  # whole nodes take as long to write
 
-        return wire.encode_filtered(found, args)
+        return wire.encode_filtered(filtered, args)
 
     async def prioritize(self, args: wire.ExtenderArgs) -> bytes:
         """Answer `/prioritize`."""
         names = args.names
-        return wire.encode_scores(
-            names, self._answers.prioritize(self._extender.read(args.pod), names)
-        )
+        scores = self._answers.prioritize(self._extender.read(args.pod), names)
+        return wire.encode_scores(names, scores)
 
     async def preempt(self, args: wire.PreemptionArgs) -> bytes:
         """Answer `/preempt`."""
         budgets = await self._extender.budgets()
-        pod, nodes = self._extender.read(args.pod), list(args.by_node.items())
-        told: dict[str, Any] = {}
+        pod = self._extender.read(args.pod)
+        nodes = list(args.by_node.items())
+        victims_of_nodes: dict[str, Any] = {}
         for start in range(0, len(nodes), _NODES_AT_ONCE):
-            some = dict(nodes[start : start + _NODES_AT_ONCE])
-            victims = {name: one.uids for name, one in some.items()}
-            told |= wire.victims_as_json(self._answers.preempt(pod, victims, budgets), some)
+            part = dict(nodes[start : start + _NODES_AT_ONCE])
+            proposed = {name: victims.uids for name, victims in part.items()}
+            chosen = self._answers.preempt(pod, proposed, budgets)
+            victims_of_nodes |= wire.victims_as_json(chosen, part)
             await _let_others()
-        return wire.encode_preemption(told)
+
+        return wire.encode_preemption(victims_of_nodes)
 
     async def evaluate(self, args: wire.Batch) -> bytes:
         """Answer `/evaluate`."""
         async with self._evaluating:
-            known = self._answers.known_nodes()
+            known_nodes = self._answers.known_nodes()
             text = BytesIO()
-            text.write(msgspec.json.encode(known)[:-1] + b',"pods":[')
-            for number, pod in enumerate(args.pods):
-                found = self._answers.evaluate(self._extender.read(pod).pod, known["nodes"])
-                text.write(b"," * (number > 0) + msgspec.json.encode(found))
+            text.write(msgspec.json.encode(known_nodes)[:-1] + b',"pods":[')
+            for number, pod_object in enumerate(args.pods):
+                if number > 0:
+                    text.write(b",")
+                pod = self._extender.read(pod_object).pod
+                evaluation = self._answers.evaluate(pod, known_nodes["nodes"])
+                text.write(msgspec.json.encode(evaluation))
                 await _let_others()
+
             text.write(b"]}")
             return text.getvalue()
 
@@ -164,17 +177,20 @@ class _Handlers:
 
     async def health(self, _request: web.Request) -> web.Response:
         """Answer `/healthz`: whether the whole cluster has been seen, be it as a standby."""
-        ready = self._extender.is_synced
-        return web.Response(text="ok" if ready else NOT_LISTED, status=200 if ready else 503)
+        if self._extender.is_synced:
+            return web.Response(text="ok")
+        return web.Response(text=NOT_LISTED, status=503)
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """Answer `/metrics`."""
-        state, counts = self._extender.state, self._counts
-        exact = sum(isinstance(one, ExactMember) for one in state.members.values())
+        state = self._extender.state
+        counts = self._counts
+        exact = sum(isinstance(member, ExactMember) for member in state.members.values())
         counts.nodes.labels("holdings").set(exact)
         counts.nodes.labels("amounts").set(len(state.members) - exact)
         for of, moment in self._ends().items():
             counts.ends.labels(of).set(moment)
+
         counts.pods.set(len(state.pods))
         counts.waiting.set(len(self._answers.waiting))
         counts.lists.set(sum(follower.lists for follower in self._extender.followers))
@@ -190,9 +206,13 @@ class _Handlers:
         decode: Callable[[bytes], _Args],
         answer: Callable[[_Args], Awaitable[bytes]],
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """Return a handler of aiohttp for one verb: the caller is checked, then the question, then what is known."""
+        """Return a handler of aiohttp for one verb.
+
+        The caller is checked, then the question, then what is known.
+        """
         # shown from the start: the first question would be no increase otherwise
-        seconds, errors = self._counts.seconds.labels(verb), self._counts.errors.labels(verb)
+        seconds = self._counts.seconds.labels(verb)
+        errors = self._counts.errors.labels(verb)
 
         async def handle(request: web.Request) -> web.Response:
             try:
@@ -206,22 +226,24 @@ class _Handlers:
                 errors.inc()
                 raise
 
-            seconds.observe(took := time.perf_counter() - start)
-            if took >= _SLOW_SECONDS:
+            duration = time.perf_counter() - start
+            seconds.observe(duration)
+            if duration >= _SLOW_SECONDS:
                 _LOG.warning(
-                    "a question of %d bytes to /%s took %.3f seconds", len(body), verb, took
+                    "a question of %d bytes to /%s took %.3f seconds", len(body), verb, duration
                 )
 
-            return web.Response(
-                body=text if len(text) < _LARGE else _in_pieces(text), content_type=_JSON
-            )
+            content = text if len(text) < _LARGE else _in_pieces(text)
+            return web.Response(body=content, content_type=_JSON)
 
         return handle
 
     async def _answered(
         self, verb: str, args: _Args, answer: Callable[[_Args], Awaitable[bytes]]
     ) -> bytes:
-        """Return the answer to a question; an error that is said in it is an attribute of its span too.
+        """Return the answer to a question.
+
+        An error that is said in it is an attribute of its span too.
 
         Raises:
             HTTPException: the error cannot be said in an answer of this verb.
@@ -229,24 +251,25 @@ class _Handlers:
         try:
             if verb == "bind" and not self._binds:
                 raise web.HTTPForbidden(text=_NO_BINDING)
+
             self._extender.check_ready()
             return await answer(args)
         except AlignupError as error:
             # their answers have no place for an error
             if verb in {"prioritize", "preempt", "evaluate"}:
-                kind = (
-                    web.HTTPBadRequest
-                    if isinstance(error, InputError)
-                    else web.HTTPServiceUnavailable
-                )
-                raise kind(text=str(error)) from error
+                if isinstance(error, InputError):
+                    raise web.HTTPBadRequest(text=str(error)) from error
+                raise web.HTTPServiceUnavailable(text=str(error)) from error
 
             self._counts.errors.labels(verb).inc()
             ABOUT.get({}).update({"error.type": type(error).__name__, "error.message": str(error)})
             return wire.encode_error(str(error))
 
     def _check_caller(self, request: web.Request) -> None:
-        """Check that the caller has shown a certificate, where one is asked for: TLS has verified it."""
+        """Check that the caller has shown a certificate, where one is needed.
+
+        TLS has verified it.
+        """
         transport = request.transport
         if self._needs_certificate and not (transport and transport.get_extra_info("peercert")):
             raise web.HTTPForbidden(text="a client certificate is needed")
@@ -259,14 +282,21 @@ async def _let_others() -> None:
 
 
 async def _in_pieces(text: bytes) -> AsyncIterator[bytes]:
-    """Yield an answer piece by piece: a client that reads as fast as it comes must not keep the process."""
+    """Yield an answer piece by piece.
+
+    A client that reads as fast as it comes must not keep the process.
+    """
     for start in range(0, len(text), _LARGE):
         yield text[start : start + _LARGE]
         await _let_others()
 
 
 class _Reader:
-    """Decodes questions: large ones in a process of its own, since each takes the interpreter for up to seconds."""
+    """Decodes questions.
+
+    Large ones are decoded in a process of its own, since each takes the interpreter for up to
+    seconds.
+    """
 
     def __init__(self) -> None:
         self._process: ProcessPoolExecutor | None = None
@@ -280,6 +310,7 @@ class _Reader:
         try:
             if len(body) < _LARGE:
                 return decode(body)
+
             if self._process is None:
                 self._process = ProcessPoolExecutor(
                     1, get_context("spawn"), wire.begin_process, (_MOST_MEMORY,)
@@ -352,6 +383,7 @@ class _Bodies:
                     self._held += received.write(part)
                     if received.tell() > LARGEST_QUESTION:
                         raise _too_long(received.tell())
+
                     if self._held > _LARGEST_IN_SUM:
                         raise web.HTTPServiceUnavailable(
                             text="other questions leave no room for this one"
@@ -391,17 +423,17 @@ def make_app(
     """
     handlers = _Handlers(extender, needs_certificate=needs_certificate, binds=binds, ends=ends)
     app = web.Application(client_max_size=LARGEST_QUESTION)
-    app.router.add_post("/filter", handlers.handler("filter", wire.decode_args, handlers.filter))
-    app.router.add_post(
-        "/prioritize", handlers.handler("prioritize", wire.decode_args, handlers.prioritize)
-    )
-    app.router.add_post(
-        "/preempt", handlers.handler("preempt", wire.decode_preemption, handlers.preempt)
-    )
-    app.router.add_post(
-        "/evaluate", handlers.handler("evaluate", wire.decode_batch, handlers.evaluate)
-    )
-    app.router.add_post("/bind", handlers.handler("bind", wire.decode_binding, handlers.bind))
+
+    def add(
+        verb: str, decode: Callable[[bytes], _Args], answer: Callable[[_Args], Awaitable[bytes]]
+    ) -> None:
+        app.router.add_post(f"/{verb}", handlers.handler(verb, decode, answer))
+
+    add("filter", wire.decode_args, handlers.filter)
+    add("prioritize", wire.decode_args, handlers.prioritize)
+    add("preempt", wire.decode_preemption, handlers.preempt)
+    add("evaluate", wire.decode_batch, handlers.evaluate)
+    add("bind", wire.decode_binding, handlers.bind)
     app.router.add_get("/healthz", handlers.health)
     app.router.add_get("/metrics", handlers.metrics)
     app.on_cleanup.append(handlers.close)

@@ -1,6 +1,7 @@
-"""The scheduler extender: watches an API server, keeps the state, binds pods, and wakes those that were refused.
+"""The scheduler extender but for HTTP.
 
-HTTP is spoken by `alignup.control_plane.scheduler.extender_server`.
+It watches an API server, keeps the state, binds pods, and wakes those that were refused. HTTP is
+spoken by `alignup.control_plane.scheduler.extender_server`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ _TICK_SECONDS: Final = 5.0
 _TERM_SECONDS: Final = 0.05
 
 
+def _decoder(read: Callable[[object, str], object]) -> Callable[[msgspec.Raw], Any]:
+    """Return what reads an object of its JSON."""
+    return lambda data: read(decode_json(data, "an object"), "it")
+
+
 class Extender:
     """Everything but HTTP.
 
@@ -74,60 +80,86 @@ class Extender:
         led: Callable[[], Awaitable[None]] | None = None,
         writes_events: bool = True,
     ) -> None:
-        self.api, self.answers, self.clock = api, answers, clock
-        self.state = state = answers.state
-        self._leader, self._led, self._term = leader, led, 0
+        self.api = api
+        self.answers = answers
+        self.state = answers.state
+        self.clock = clock
+        self.read = objects.PodReader().read
+        self._synced = synced
+
+        self._leader = leader
+        self._led = led
+        # The term of the leader of which all is listed.
+        self._term = 0
         if leader is not None:
             leader.settle = self._settle
 
-        self._synced = synced
         # by node, while a binding to it is under way or waits
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
         self._writes_events = writes_events
-        self._told: OrderedDict[str, frozenset[str]] = OrderedDict()
+        # By uid, the causes that the last Event on a pod told.
+        self._told_causes: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._events: asyncio.Queue[tuple[Metadata, str]] = asyncio.Queue(api_client.MOST_EVENTS)
-        self.read = objects.PodReader().read
-        nodes: Calls[objects.NodeObject] = Calls(
-            lambda found: state.nodes_listed(
-                {one.metadata.name: one.metadata.labels or {} for one in found}
-            ),
-            lambda one: state.node_seen(one.metadata.name, one.metadata.labels or {}),
-            lambda one: state.node_gone(one.metadata.name),
-        )
-        pods: Calls[objects.WatchedPod] = Calls(
-            lambda found: state.pods_listed(
-                [one for one in found if one.node], clock(), self.pods.list_began
-            ),
-            self._pod_seen,
-            self._pod_gone,
-        )
-        reports: Calls[Report] = Calls(
-            lambda found: state.reports_listed(found, clock()),
-            lambda one: state.report_seen(one, clock()),
-            lambda one: state.report_gone(one.name),
-        )
+
         follow = partial(Follower, api, clock=clock)
-
-        def decoder(read: Callable[[object, str], object]) -> Callable[[msgspec.Raw], Any]:
-            return lambda data: read(decode_json(data, "an object"), "it")
-
-        self.pods = follow(
-            api_client.PODS, self._decode, pods, query=BOUND_PODS, kind=objects.PodObject
+        self._nodes = follow(
+            api_client.NODES, objects.decode_node, self._node_sink(), kind=objects.NodeObject
         )
-        self._reports = follow(api_client.TOPOLOGIES, decode_report, reports)
+        self.pods = follow(
+            api_client.PODS,
+            self._decode,
+            Calls(self._pods_listed, self._pod_seen, self._pod_gone),
+            query=BOUND_PODS,
+            kind=objects.PodObject,
+        )
+        self._reports = follow(api_client.TOPOLOGIES, decode_report, self._report_sink())
+        claims = self.state.claims
+        claimed = (
+            ("resourceslices", read_slice, claims.slices),
+            ("deviceclasses", read_class, claims.classes),
+            ("resourceclaims", read_claim, claims.claims),
+        )
         self.followers: tuple[Follower[Any], ...] = (
-            follow(api_client.NODES, objects.decode_node, nodes, kind=objects.NodeObject),
+            self._nodes,
             self.pods,
             self._reports,
             *(
-                follow(f"{api_client.CLAIMS}/{kind}", decoder(read), sink, is_optional=True)
-                for kind, read, sink in (
-                    ("resourceslices", read_slice, state.claims.slices),
-                    ("deviceclasses", read_class, state.claims.classes),
-                    ("resourceclaims", read_claim, state.claims.claims),
-                )
+                follow(f"{api_client.CLAIMS}/{kind}", _decoder(read), sink, is_optional=True)
+                for kind, read, sink in claimed
             ),
         )
+
+    def _node_sink(self) -> Calls[objects.NodeObject]:
+        """Return what takes in Node objects."""
+        state = self.state
+
+        def listed(nodes: list[objects.NodeObject]) -> None:
+            state.nodes_listed({node.metadata.name: node.metadata.labels or {} for node in nodes})
+
+        def seen(node: objects.NodeObject) -> None:
+            state.node_seen(node.metadata.name, node.metadata.labels or {})
+
+        def gone(node: objects.NodeObject) -> None:
+            state.node_gone(node.metadata.name)
+
+        return Calls(listed, seen, gone)
+
+    def _report_sink(self) -> Calls[Report]:
+        """Return what takes in NodeResourceTopology objects."""
+        state = self.state
+        clock = self.clock
+
+        def listed(reports: list[Report]) -> None:
+            state.reports_listed(reports, clock())
+
+        def seen(report: Report) -> None:
+            state.report_seen(report, clock())
+
+        def gone(report: Report) -> None:
+            state.report_gone(report.name)
+
+        return Calls(listed, seen, gone)
 
     @property
     def is_synced(self) -> bool:
@@ -151,36 +183,43 @@ class Extender:
 
     def _decode(self, data: bytes | msgspec.Raw | objects.PodObject) -> objects.WatchedPod:
         """Return the record of a Pod; one that cannot be read asks for nothing, with a warning."""
-        found = objects.decode_pod(data)
+        pod_object = objects.decode_pod(data)
         try:
-            return self.read(found)
+            return self.read(pod_object)
         except AlignupError as error:
-            metadata = found.metadata
+            metadata = pod_object.metadata
             warn(f"the requests of pod {metadata.namespaced_name} are ignored: {error}")
-            node = "" if found.has_ended else found.spec.node_name
+            node = "" if pod_object.has_ended else pod_object.spec.node_name
             return objects.WatchedPod(
                 Pod(metadata.uid, metadata.name, metadata.namespace), node=node
             )
 
-    def _pod_seen(self, found: objects.WatchedPod) -> None:
-        if not found.node:
-            self._pod_gone(found)
-            return
-        self.state.pod_seen(found, self.clock())
-        self.answers.forget(found.pod.uid)
+    def _pods_listed(self, pods: list[objects.WatchedPod]) -> None:
+        bound = [pod for pod in pods if pod.node]
+        self.state.pods_listed(bound, self.clock(), self.pods.list_began)
 
-    def _pod_gone(self, found: objects.WatchedPod) -> None:
-        self.state.pod_gone(found.pod.uid, self.clock())
-        self.answers.forget(found.pod.uid)
+    def _pod_seen(self, pod: objects.WatchedPod) -> None:
+        if not pod.node:
+            self._pod_gone(pod)
+            return
+
+        self.state.pod_seen(pod, self.clock())
+        self.answers.forget(pod.pod.uid)
+
+    def _pod_gone(self, pod: objects.WatchedPod) -> None:
+        self.state.pod_gone(pod.pod.uid, self.clock())
+        self.answers.forget(pod.pod.uid)
 
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for work in (self._say_synced, self._tick, self._wake, self._write_events):
                 tasks.create_task(work())
+
             if self._leader is not None:
                 tasks.create_task(self._leader.run())
                 tasks.create_task(self._follow_terms(self._leader))
+
             for follower in self.followers:
                 # reports: each node is made once, with the pods that it has
                 if follower is self._reports:
@@ -188,12 +227,13 @@ class Extender:
                 tasks.create_task(follower.run())
 
     async def bind(self, binding: Binding) -> str:
-        """Bind a pod to a node if the node can still take it; return what went wrong, empty if nothing did.
+        """Bind a pod to a node if the node can still take it.
 
-        Other pods may have been bound between the scheduler's question and its choice: it asks for
-        the next pod while the last one is still being bound. Pods are bound to one node one after
-        another: its kubelet admits them in the order in which the server took the bindings, which
-        is that of the answers only if one waits for the other.
+        Return what went wrong, empty if nothing did. Other pods may have been bound between the
+        scheduler's question and its choice: it asks for the next pod while the last one is still
+        being bound. Pods are bound to one node one after another: its kubelet admits them in the
+        order in which the server took the bindings, which is that of the answers only if one waits
+        for the other.
         """
         async with self._turns.setdefault(binding.node, asyncio.Lock()):
             is_first = binding.uid not in self.state.assumed
@@ -201,13 +241,13 @@ class Extender:
                 pod = self.answers.asked.get(binding.uid) or await self._fetch(binding)
                 # this process may have waited, or been stopped, since it was asked
                 self.check_ready()
-                known, is_assumed = (
-                    self.state.pods.get(binding.uid),
-                    binding.uid in self.state.assumed,
-                )
-                if known is not None and known.node != binding.node and is_assumed:
-                    return f"NUMA: the pod may be bound to node {known.node}"
-                if known is None and not self.answers.admits(pod, binding.node):
+
+                bound_pod = self.state.pods.get(binding.uid)
+                is_assumed = binding.uid in self.state.assumed
+                if bound_pod is not None and bound_pod.node != binding.node and is_assumed:
+                    return f"NUMA: the pod may be bound to node {bound_pod.node}"
+
+                if bound_pod is None and not self.answers.admits(pod, binding.node):
                     _LOG.warning(
                         "pod %r is not bound: node %r can no longer take it",
                         binding.name,
@@ -215,26 +255,9 @@ class Extender:
                     )
                     return f"NUMA: node {binding.node} can no longer take the pod"
 
-                if known is None or is_assumed:  # else it was seen to be bound
+                if bound_pod is None or is_assumed:  # else it was seen to be bound
                     self.state.assume(replace(pod, node=binding.node), self.clock())
-                body = {
-                    "apiVersion": "v1",
-                    "kind": "Binding",
-                    "metadata": {
-                        "name": binding.name,
-                        "namespace": binding.namespace,
-                        "uid": binding.uid,
-                    },
-                    "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
-                }
-                path = api_client.pod_path(binding.namespace, binding.name, api_client.BINDING)
-                # that of a leader ends before another one can have listed what is bound
-                seconds = (
-                    None
-                    if self._leader is None
-                    else self._leader.terms.lease - self._leader.terms.renew
-                )
-                await self.api.request("POST", path, body, seconds=seconds)
+                await self._post(binding)
                 self.state.assumed_rightly(binding.uid, self.clock())
             except api_client.ApiError as error:
                 return await self._after(binding, error, is_first=is_first)
@@ -243,47 +266,80 @@ class Extender:
         _LOG.debug("pod %r is bound to %r", binding.name, binding.node)
         return ""
 
-    async def _after(self, binding: Binding, error: api_client.ApiError, *, is_first: bool) -> str:
-        """Return what went wrong with a binding, empty if it was done all the same and only its answer got lost.
+    async def _post(self, binding: Binding) -> None:
+        """Ask the server to bind a pod.
 
-        After an answer that is no refusal, the server may still bind the pod: it counts on, and is
-        asked again there.
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": binding.name,
+                "namespace": binding.namespace,
+                "uid": binding.uid,
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+        }
+        # that of a leader ends before another one can have listed what is bound
+        seconds = None
+        if self._leader is not None:
+            seconds = self._leader.terms.lease - self._leader.terms.renew
+
+        path = api_client.pod_path(binding.namespace, binding.name, api_client.BINDING)
+        await self.api.request("POST", path, body, seconds=seconds)
+
+    async def _after(self, binding: Binding, error: api_client.ApiError, *, is_first: bool) -> str:
+        """Return what went wrong with a binding.
+
+        Empty: it was done all the same, and only its answer got lost. After an answer that is no
+        refusal, the server may still bind the pod: it counts on, and is asked again there.
         """
         is_refused = is_first and error.is_refusal
         try:
-            found = await self._fetch(binding)
-        except AlignupError as why:  # no answer, or not with a pod
-            found = None
-            is_refused |= isinstance(why, api_client.ApiError) and why.status == api_client.MISSING
+            pod = await self._fetch(binding)
+        except AlignupError as fetch_error:  # no answer, or not with a pod
+            pod = None
+            is_refused |= (
+                isinstance(fetch_error, api_client.ApiError)
+                and fetch_error.status == api_client.MISSING
+            )
 
-        if found is None or not found.node or found.pod.uid != binding.uid:
-            if is_refused or (found is not None and found.pod.uid != binding.uid):
+        if pod is None or not pod.node or pod.pod.uid != binding.uid:
+            if is_refused or (pod is not None and pod.pod.uid != binding.uid):
                 self.state.pod_gone(binding.uid, self.clock())
             _LOG.warning("pod %r is not bound to %r: %s", binding.name, binding.node, error)
             return str(error)
 
-        self.state.pod_seen(found, self.clock())
-        return "" if found.node == binding.node else str(error)
+        self.state.pod_seen(pod, self.clock())
+        return "" if pod.node == binding.node else str(error)
 
     async def _settle(self) -> bool:
-        """Wait for the bindings under way; return whether the server has answered all, so that another may lead."""
+        """Wait for the bindings under way.
+
+        Return whether the server has answered all, so that another may lead.
+        """
         for turn in list(self._turns.values()):
             async with turn:
                 pass
+
         return all(moment <= self.clock() for moment in self.state.assumed.values())
 
     async def _fetch(self, binding: Binding) -> objects.WatchedPod:
-        return self._decode(
-            await self.api.request("GET", api_client.pod_path(binding.namespace, binding.name))
-        )
+        path = api_client.pod_path(binding.namespace, binding.name)
+        return self._decode(await self.api.request("GET", path))
 
-    def tell(self, pod: Metadata, found: Filtered) -> None:
-        """Write an Event on a pod that no node takes, soon, if the causes are others than the last time."""
-        causes = frozenset((*found.failed.values(), *found.unresolvable.values()))
-        is_new = not found.passed and causes and self._told.get(pod.uid) != causes
+    def tell(self, pod: Metadata, filtered: Filtered) -> None:
+        """Write an Event on a pod that no node takes, soon.
+
+        There is none if the causes are those of the last time.
+        """
+        causes = frozenset((*filtered.failed.values(), *filtered.unresolvable.values()))
+        is_new = not filtered.passed and causes and self._told_causes.get(pod.uid) != causes
         if is_new and self._writes_events and not self._events.full():
-            keep_newest(self._told, pod.uid, causes)
-            self._events.put_nowait((pod, found.words()))
+            keep_newest(self._told_causes, pod.uid, causes)
+            self._events.put_nowait((pod, filtered.words()))
 
     async def _write_events(self) -> None:
         while True:
@@ -292,24 +348,30 @@ class Extender:
                 await api_client.write_event(
                     self.api, pod, "NotAligned", sentence, "alignup-extender"
                 )
+
             await asyncio.sleep(api_client.EVENT_SECONDS)
 
     async def budgets(self) -> list[objects.Budget]:
-        """Return the disruption budgets as they are now; none, and a complaint, where they cannot be had."""
+        """Return the disruption budgets as they are now.
+
+        There are none, and a complaint, where they cannot be had.
+        """
         with self.api.complaining("no disruption budgets are known: "):
             return [
-                objects.decode_budget(one)
-                async for one in list_objects(self.api, api_client.BUDGETS)
+                objects.decode_budget(item)
+                async for item in list_objects(self.api, api_client.BUDGETS)
             ]
+
         return []
 
     async def _say_synced(self) -> None:
         for follower in self.followers:
             await follower.synced.wait()
+
         self._synced()
 
     async def _follow_terms(self, leader: Leader) -> None:
-        """List again, at the beginning of each term, what earlier leaders may have bound at last."""
+        """List again, as each term begins, what earlier leaders may have bound at last."""
         while True:
             await asyncio.sleep(_TERM_SECONDS)
             term = leader.term

@@ -1,7 +1,7 @@
-"""The JSON of a scheduler extender (`k8s.io/kube-scheduler/extender/v1`): decodes questions, encodes answers.
+"""The JSON of a scheduler extender (`k8s.io/kube-scheduler/extender/v1`).
 
-Keys are capitalised, as Go names fields; they are read without regard to case, as Go reads them.
-Nodes that come as whole objects go back as they came.
+It decodes questions and encodes answers. Keys are capitalised, as Go names fields; they are read
+without regard to case, as Go reads them. Nodes that come as whole objects go back as they came.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class ExtenderArgs(msgspec.Struct, rename="pascal", gc=False):
     @property
     def names(self) -> list[str]:
         """The names of the nodes asked for."""
-        return list(self.objects) if self.node_names is None else self.node_names
+        if self.node_names is None:
+            return list(self.objects)
+        return self.node_names
 
 
 class _Victim(msgspec.Struct, gc=False):
@@ -64,7 +66,7 @@ class Victims(msgspec.Struct, gc=False):
     @property
     def uids(self) -> list[str]:
         """The uid of each pod."""
-        return [one.uid or one.metadata.uid for one in self.pods or ()]
+        return [pod.uid or pod.metadata.uid for pod in self.pods or ()]
 
 
 class PreemptionArgs(msgspec.Struct, rename="pascal", gc=False):
@@ -114,16 +116,18 @@ LARGEST_REQUESTS: Final = 256 << 10
 _GO_KEYS: Final = {
     key.lower(): key
     for key in (
-        *(
-            "Pod",
-            "Nodes",
-            "NodeNames",
-            "NodeNameToVictims",
-            "NodeNameToMetaVictims",
-            "Pods",
-            "NumPDBViolations",
-        ),
-        *("UID", "PodName", "PodNamespace", "PodUID", "Node"),
+        "Pod",
+        "Nodes",
+        "NodeNames",
+        "NodeNameToVictims",
+        "NodeNameToMetaVictims",
+        "Pods",
+        "NumPDBViolations",
+        "UID",
+        "PodName",
+        "PodNamespace",
+        "PodUID",
+        "Node",
     )
 }
 # By its name here, what OpenTelemetry calls a field of a question.
@@ -140,7 +144,10 @@ _AnyKeys = dict[str, msgspec.Raw]
 
 
 def begin_process(memory: int) -> None:
-    """Prepare a process that decodes for another one: it has so many bytes, and ends with that one."""
+    """Prepare a process that decodes for another one.
+
+    It has so many bytes of memory, and ends with that one.
+    """
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -152,22 +159,23 @@ def decode_args(data: bytes) -> ExtenderArgs:
     Raises:
         InputError: it is none, or of too many nodes.
     """
-    found = _decoded(
+    args = _decoded(
         data,
         ExtenderArgs,
         "ExtenderArgs",
-        lambda args: args.node_names is None and args.nodes is None,
+        lambda question: question.node_names is None and question.nodes is None,
     )
-    _check_requests(found.pod)
-    items = (found.nodes.items if found.nodes else None) or ()
-    _check_count("nodes", max(len(found.node_names or ()), len(items)))
-    if found.node_names is None:
-        found.objects = {
+    _check_requests(args.pod)
+
+    items = (args.nodes.items if args.nodes else None) or ()
+    _check_count("nodes", max(len(args.node_names or ()), len(items)))
+    if args.node_names is None:
+        args.objects = {
             decode_json(item, "a Node", "Nodes.items", NodeObject).metadata.name: item
             for item in items
         }
 
-    return found
+    return args
 
 
 def decode_preemption(data: bytes) -> PreemptionArgs:
@@ -176,18 +184,19 @@ def decode_preemption(data: bytes) -> PreemptionArgs:
     Raises:
         InputError: it is none, or of too many nodes or victims.
     """
-    found = _decoded(
+    args = _decoded(
         data,
         PreemptionArgs,
         "ExtenderPreemptionArgs",
-        lambda args: not any(one.uids for one in args.by_node.values()),
+        lambda question: not any(victims.uids for victims in question.by_node.values()),
     )
-    _check_requests(found.pod)
-    counts = [len(one.pods or ()) for one in found.by_node.values()]
+    _check_requests(args.pod)
+
+    counts = [len(victims.pods or ()) for victims in args.by_node.values()]
     _check_count("nodes", len(counts))
     _check_count("victims of a node", max(counts, default=0))
     _check_count("victims", sum(counts), _MOST_VICTIMS)
-    return found
+    return args
 
 
 def decode_batch(data: bytes) -> Batch:
@@ -196,11 +205,12 @@ def decode_batch(data: bytes) -> Batch:
     Raises:
         InputError: it is none, or of too many pods.
     """
-    found = decode_json(data, 'a JSON object with "pods"', kind=Batch)
-    _check_count("pods", len(found.pods), MOST_PODS)
-    for pod in found.pods:
+    batch = decode_json(data, 'a JSON object with "pods"', kind=Batch)
+    _check_count("pods", len(batch.pods), MOST_PODS)
+    for pod in batch.pods:
         _check_requests(pod)
-    return found
+
+    return batch
 
 
 def decode_binding(data: bytes) -> Binding:
@@ -213,26 +223,31 @@ def decode_binding(data: bytes) -> Binding:
 
 
 def about(args: object) -> dict[str, str]:
-    """Return what a span tells of a question, by OpenTelemetry's names: the pod, and of a binding the node."""
+    """Return what a span tells of a question, by OpenTelemetry's names.
+
+    It tells the pod, and of a binding the node.
+    """
     named = args.pod.metadata if isinstance(args, ExtenderArgs | PreemptionArgs) else args
-    return {key: value for name, key in _KEY.items() if (value := getattr(named, name, ""))}
+    attributes = {key: getattr(named, name, "") for name, key in _KEY.items()}
+    return {key: value for key, value in attributes.items() if value}
 
 
-def _check_count(what: str, count: int, most: int = MOST_NAMES) -> None:
+def _check_count(description: str, count: int, most: int = MOST_NAMES) -> None:
     if count > most:
-        raise InputError(f"{count} {what} are more than the {most} allowed")
+        raise InputError(f"{count} {description} are more than the {most} allowed")
 
 
 def _check_requests(pod: PodObject) -> None:
     spec = pod.spec
     size = len(_ENCODE((spec.containers, spec.init_containers, spec.resources)))
     _check_count("bytes of a pod's containers and their resources", size, LARGEST_REQUESTS)
+
     size = len(_ENCODE((spec.resource_claims, pod.status.resource_claim_statuses)))
     _check_count("bytes of a pod's claims", size, LARGEST_REQUESTS)
 
 
 def _check_parts(data: bytes) -> None:
-    """Refuse a large question that would be decoded into what takes much longer, and far more memory, than it is worth.
+    """Refuse a large question that would take much longer, and far more memory, than it is worth.
 
     Raises:
         InputError: the pod is larger than any, or there are too many names.
@@ -262,60 +277,74 @@ def _decoded(data: bytes, kind: type[_T], name: str, lacks_all: Callable[[_T], b
     try:
         if len(data) > LARGEST_POD:
             _check_parts(data)
-        found = msgspec.json.decode(data, type=kind)
-        if not lacks_all(found):
-            return found
+
+        question = msgspec.json.decode(data, type=kind)
+        if not lacks_all(question):
+            return question
     except _NOT_DECODED as error:
-        found, why = None, str(error)
+        question = None
+        message = str(error)
 
     try:
         recased = msgspec.json.encode(_recased(msgspec.json.decode(data, type=_AnyKeys)))
         return msgspec.json.decode(recased, type=kind)
     except _NOT_DECODED as error:
-        if found is None:
-            raise InputError(f"expected {expected}: {why}") from error
-        return found
+        if question is None:
+            raise InputError(f"expected {expected}: {message}") from error
+
+        return question
 
 
 def _recased(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     """Return the fields of a question with the keys in Go's case, those of victims too."""
-    found: dict[str, Any] = _in_go_case(fields)
+    recased: dict[str, Any] = _in_go_case(fields)
     for key in ("NodeNameToVictims", "NodeNameToMetaVictims"):
         by_node = msgspec.json.decode(
-            found.get(key, b"null"), type=dict[str, dict[str, Any]] | None
+            recased.get(key, b"null"), type=dict[str, dict[str, Any]] | None
         )
-        found[key] = (
-            None if by_node is None else {name: _in_go_case(one) for name, one in by_node.items()}
-        )
-        for one in (found[key] or {}).values():
-            if isinstance(one.get("Pods"), list):
-                one["Pods"] = [
-                    _in_go_case(pod) if isinstance(pod, dict) else pod for pod in one["Pods"]
-                ]
+        if by_node is not None:
+            by_node = {name: _recased_victims(victims) for name, victims in by_node.items()}
+        recased[key] = by_node
 
-    return found
+    return recased
+
+
+def _recased_victims(victims: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the victims of a node with the keys in Go's case, those of the pods too."""
+    recased = _in_go_case(victims)
+    pods = recased.get("Pods")
+    if isinstance(pods, list):
+        recased["Pods"] = [_in_go_case(pod) if isinstance(pod, dict) else pod for pod in pods]
+
+    return recased
 
 
 def _in_go_case(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {_GO_KEYS.get(key.lower(), key): value for key, value in fields.items()}
 
 
-def encode_filtered(found: Filtered, args: ExtenderArgs) -> bytes:
+def encode_filtered(filtered: Filtered, args: ExtenderArgs) -> bytes:
     """Return the answer of `filter`; whole nodes if these were sent."""
     answer: dict[str, Any] = {
-        "FailedNodes": found.failed,
-        "FailedAndUnresolvableNodes": found.unresolvable,
+        "FailedNodes": filtered.failed,
+        "FailedAndUnresolvableNodes": filtered.unresolvable,
         "Error": "",
     }
     if args.node_names is not None:
-        answer["NodeNames"] = found.passed
+        answer["NodeNames"] = filtered.passed
     else:
-        answer["Nodes"] = {"metadata": {}, "items": [args.objects[name] for name in found.passed]}
+        answer["Nodes"] = {
+            "metadata": {},
+            "items": [args.objects[name] for name in filtered.passed],
+        }
     return _ENCODE(answer)
 
 
 def encode_error(message: str) -> bytes:
-    """Return the answer of `bind`, empty: it is done; and that of `filter` to a question that cannot be answered."""
+    """Return the answer of `bind`, and that of `filter` to a question that cannot be answered.
+
+    An empty message: it is done.
+    """
     return msgspec.json.encode({"Error": message})
 
 
@@ -325,18 +354,22 @@ def encode_scores(names: Sequence[str], scores: Sequence[int]) -> bytes:
 
 
 def victims_as_json(
-    victims: Mapping[str, tuple[list[str], int | None]], asked: Mapping[str, Victims]
+    victims: Mapping[str, tuple[list[str], int | None]], args_by_node: Mapping[str, Victims]
 ) -> dict[str, Any]:
-    """Return what the answer of `preempt` says of some nodes; violations that are not known are those asked about."""
-    return {
-        name: {
-            "Pods": [{"UID": uid} for uid in uids],
-            "NumPDBViolations": asked[name].violations if violations is None else violations,
-        }
-        for name, (uids, violations) in victims.items()
-    }
+    """Return what the answer of `preempt` says of some nodes.
+
+    Violations that are not known are those of the question.
+    """
+    answers = {}
+    for name, (uids, violations) in victims.items():
+        if violations is None:
+            violations = args_by_node[name].violations  # noqa: PLW2901
+        pods = [{"UID": uid} for uid in uids]
+        answers[name] = {"Pods": pods, "NumPDBViolations": violations}
+
+    return answers
 
 
-def encode_preemption(told: Mapping[str, Any]) -> bytes:
+def encode_preemption(victims_of_nodes: Mapping[str, Any]) -> bytes:
     """Return the answer of `preempt`, by node what `victims_as_json` returns."""
-    return _ENCODE({"NodeNameToMetaVictims": told})
+    return _ENCODE({"NodeNameToMetaVictims": victims_of_nodes})

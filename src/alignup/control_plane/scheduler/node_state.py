@@ -58,16 +58,19 @@ class ExactMember:
     def __init__(
         self, name: str, template: Node, pods: Iterable[WatchedPod], holdings: Holdings | None
     ) -> None:
-        self.name, self.template = name, template
+        self.name = name
+        self.template = template
+
         # By uid, in the order of their binding; those that the report still lists although they are
         # gone, too.
-        self.pods: dict[str, WatchedPod] = {one.pod.uid: one for one in pods}
+        self.pods: dict[str, WatchedPod] = {pod.pod.uid: pod for pod in pods}
         # Whether the node says what its pods hold.
         self.reports = holdings is not None
         self._leaving: dict[str, float] = {}
         # By uid, pods that were admitted here beside one that is gone: whether there, too, is
         # unknown.
         self._doubted: dict[str, float] = {}
+
         self._reported = _NOBODY  # no pod was in a report before the first
         self._reported = self._whole(holdings or _NOBODY, {})
         self.node = self._rebuilt()
@@ -81,24 +84,33 @@ class ExactMember:
     def unsettled(self) -> tuple[str, ...]:
         """The uids of pods that are bound, in no report yet, and hold something or were refused."""
         listed = self._listed()
-        fresh = [uid for uid in self.pods if uid not in listed]
-        there = {pod.uid: pod for pod in self.node.pods} if fresh else {}
+        unreported = [uid for uid in self.pods if uid not in listed]
+        if not unreported:
+            return ()
+
+        pods = {pod.uid: pod for pod in self.node.pods}
         return tuple(
             [
                 uid
-                for uid in fresh
-                if uid not in there or pod_holding(self.node, there[uid]).containers
+                for uid in unreported
+                if uid not in pods or pod_holding(self.node, pods[uid]).containers
             ]
         )
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether a pod's end may come before or after the admission of another, so that its place is not known."""
+        """Whether a pod's end may come before or after the admission of another.
+
+        Then the place of the other one is not known.
+        """
         is_doubted = self._doubted and not self._doubted.keys().isdisjoint(self.unsettled)
         return bool(is_doubted or (self._leaving and self.pending))
 
     def bind(self, bound: WatchedPod, now: float) -> bool:
-        """Count a pod that was bound to this node, or that changed since; return whether the node was asked."""
+        """Count a pod that was bound to this node, or that changed since.
+
+        Return whether the node was asked.
+        """
         uid = bound.pod.uid
         asks = uid not in self.pods and not self.node.manager.has_pod(uid)
         self.pods[uid] = bound
@@ -109,28 +121,36 @@ class ExactMember:
         return asks
 
     def gone(self, uid: str, now: float) -> bool:
-        """Remove a pod that has ended, or was deleted, or was never bound after all; return whether that frees any.
+        """Remove a pod that has ended, or was deleted, or was never bound after all.
 
-        What it held stays taken until a report leaves it out, if a report has listed it.
+        Return whether that frees anything. What it held stays taken until a report leaves it out,
+        if a report has listed it.
         """
         if uid in self.pods and self.reports and uid in self._listed():
             self._leaving.setdefault(uid, now)
             return False
+
         if uid in self.pods and self.reports:
-            behind = list(self.pods)[list(self.pods).index(uid) + 1 :]
-            self._doubted |= dict.fromkeys(set(behind).intersection(self.unsettled), now)
+            uids = list(self.pods)
+            bound_later = uids[uids.index(uid) + 1 :]
+            self._doubted |= dict.fromkeys(set(bound_later).intersection(self.unsettled), now)
+
         return self._forget(uid)
 
     def _forget(self, uid: str) -> bool:
         """Free what a pod holds; return whether that was anything."""
         self.pods.pop(uid, None)
         self._leaving.pop(uid, None)
-        if found := self.node.manager.has_pod(uid):
+
+        is_present = self.node.manager.has_pod(uid)
+        if is_present:
             self.node.remove(uid)
-        return found
+        return is_present
 
     def report(self, holdings: Holdings) -> bool:
-        """Take in what the node says of its pods; return whether it made a difference for what can be admitted.
+        """Take in what the node says of its pods.
+
+        Return whether it made a difference for what can be admitted.
 
         Raises:
             AlignupError: the report does not fit the node; nothing changed.
@@ -141,24 +161,28 @@ class ExactMember:
             return False
 
         was_uncertain = self.is_uncertain
-        mine = {held.uid: held for held in holdings_of(self.node).pods}
-        holdings = self._whole(holdings, mine)
+        own_holdings = {holding.uid: holding for holding in holdings_of(self.node).pods}
+        holdings = self._whole(holdings, own_holdings)
         if did_report and holdings == before:
             return False
 
-        listed = {held.uid for held in holdings.pods}
-        ended = [held.uid for held in before.pods if held.uid not in listed]
-        agrees = not ended and all(mine.get(held.uid) == held for held in holdings.pods)
-        kept = self.pods
+        listed = {holding.uid for holding in holdings.pods}
+        ended = [holding.uid for holding in before.pods if holding.uid not in listed]
+        agrees = not ended and all(
+            own_holdings.get(holding.uid) == holding for holding in holdings.pods
+        )
+        pods_before = self.pods
         self._reported = holdings
-        self.pods = {uid: one for uid, one in kept.items() if uid not in ended}
+        self.pods = {uid: pod for uid, pod in pods_before.items() if uid not in ended}
+
         if did_report and agrees:
             return was_uncertain and not self.is_uncertain
 
         try:
             self.node = self._rebuilt()
         except Exception:
-            self._reported, self.pods = before, kept
+            self._reported = before
+            self.pods = pods_before
             raise
 
         self.reports = True
@@ -166,93 +190,113 @@ class ExactMember:
         return True
 
     def expire(self, before: float) -> bool:
-        """Free what pods hold that left before a moment, though no report says so; return whether there were any."""
+        """Free what pods hold that left before a moment, though no report says so.
+
+        Return whether there were any.
+        """
         overdue = [uid for uid, since in self._leaving.items() if since < before]
-        self._reported = Holdings([held for held in self._reported.pods if held.uid not in overdue])
+        self._reported = Holdings(
+            [holding for holding in self._reported.pods if holding.uid not in overdue]
+        )
         for uid in overdue:
             self._forget(uid)
+
         doubted = len(self._doubted)
         self._doubted = {uid: since for uid, since in self._doubted.items() if since >= before}
         return bool(overdue) or len(self._doubted) < doubted
 
-    def _whole(self, holdings: Holdings, mine: Mapping[str, PodHolding]) -> Holdings:
+    def _whole(self, holdings: Holdings, own_holdings: Mapping[str, PodHolding]) -> Holdings:
         """Return a report without the pods that the kubelet was still giving to while it was read.
 
         Args:
             holdings: the report.
-            mine: what pods hold here, by uid.
+            own_holdings: what pods hold here, by uid.
         """
         listed = self._listed()
-        whole = [
-            held
-            for held in holdings.pods
-            if held.uid in listed or self._is_whole(held, mine.get(held.uid))
-        ]
-        pods = [
-            (self.pods[held.uid].pod if held.uid in self.pods else held, held.containers)
-            for held in whole
-        ]
-        return Holdings(
-            [PodHolding(one.uid, one.name, one.namespace, containers) for one, containers in pods]
-        )
+        whole = []
+        for holding in holdings.pods:
+            if holding.uid not in listed and not self._is_whole(
+                holding, own_holdings.get(holding.uid)
+            ):
+                continue
 
-    def _is_whole(self, held: PodHolding, mine: PodHolding | None) -> bool:
+            name = holding.name
+            namespace = holding.namespace
+            bound = self.pods.get(holding.uid)
+            if bound is not None:
+                name = bound.pod.name
+                namespace = bound.pod.namespace
+            whole.append(PodHolding(holding.uid, name, namespace, holding.containers))
+
+        return Holdings(whole)
+
+    def _is_whole(self, holding: PodHolding, own_holding: PodHolding | None) -> bool:
         """Return whether each container holds something of every kind that it asks for.
 
         But for the memory of init containers: the memory manager gives it back when the next
         container starts.
         """
-        bound = self.pods.get(held.uid)
-        if held == mine or bound is None:  # what an unknown pod asks for is unknown
+        bound = self.pods.get(holding.uid)
+        if holding == own_holding or bound is None:  # what an unknown pod asks for is unknown
             return True
 
         pod = bound.pod
         if pod.readings is None and not any(
-            one.exclusive_cpus or one.memory or one.devices for one in pod.all_containers
+            container.exclusive_cpus or container.memory or container.devices
+            for container in pod.all_containers
         ):
             return True
 
-        passing = {one.name for one in pod.init_containers if not one.is_sidecar}
-        most = {
-            (one.name, kind)
-            for one in pod.all_containers
-            for kind, amount in (("cpu", one.exclusive_cpus), *one.memory, *one.devices)
-            if amount and not (one.name in passing and (kind, amount) in one.memory)
-        }
-        if pod.readings is None and most <= _kinds(held):  # no node gives it more than it asks for
+        passing = {container.name for container in pod.init_containers if not container.is_sidecar}
+        requested_kinds = set()
+        for container in pod.all_containers:
+            if container.exclusive_cpus:
+                requested_kinds.add((container.name, "cpu"))
+            requested_kinds.update(
+                (container.name, kind) for kind, amount in container.devices if amount
+            )
+            if container.name not in passing:
+                requested_kinds.update(
+                    (container.name, kind) for kind, amount in container.memory if amount
+                )
+
+        # no node gives it more than it asks for
+        if pod.readings is None and requested_kinds <= _kinds(holding):
             return True
-        if mine is None or not mine.containers:
+
+        if own_holding is None or not own_holding.containers:
             # it was refused here, and would have a place on the empty node
             empty = self.template.copy()
             _admit(empty, pod)
-            mine = pod_holding(empty, pod)
+            own_holding = pod_holding(empty, pod)
 
-        return _kinds(mine, without_memory=passing) <= _kinds(held)
+        return _kinds(own_holding, without_memory=passing) <= _kinds(holding)
 
     def _listed(self) -> set[str]:
-        return {held.uid for held in self._reported.pods}
+        return {holding.uid for holding in self._reported.pods}
 
     def _rebuilt(self) -> Node:
         """Return the node as the report says, with the pods that were bound since."""
-        known: dict[str, Pod] = {uid: one.pod for uid, one in self.pods.items()}
-        node = restored_node(self.template, self._reported, known)
-        for uid, pod in known.items():
+        bound_pods: dict[str, Pod] = {uid: bound.pod for uid, bound in self.pods.items()}
+        node = restored_node(self.template, self._reported, bound_pods)
+        for uid, pod in bound_pods.items():
             if not node.manager.has_pod(uid):
                 _admit(node, pod)
+
         return node
 
 
-def _kinds(held: PodHolding, without_memory: Container[str] = ()) -> set[tuple[str, str]]:
+def _kinds(holding: PodHolding, without_memory: Container[str] = ()) -> set[tuple[str, str]]:
     """Return of which kinds of resources the containers of a pod hold something."""
-    return {
-        (name, kind)
-        for name, one in held.containers.items()
-        for kind in (
-            *(["cpu"] if one.cpus else []),
-            *(() if name in without_memory else one.memory),
-            *one.devices,
-        )
-    }
+    kinds = set()
+    for name, container in holding.containers.items():
+        if container.cpus:
+            kinds.add((name, "cpu"))
+        if name not in without_memory:
+            kinds.update((name, kind) for kind in container.memory)
+        kinds.update((name, kind) for kind in container.devices)
+
+    return kinds
 
 
 def _admit(node: Node, pod: Pod) -> None:
@@ -273,8 +317,10 @@ class AmountsMember:
     __slots__ = ("_pending", "amounts", "name", "pods", "topology")
 
     def __init__(self, name: str, topology: Topology, pods: Iterable[WatchedPod]) -> None:
-        self.name, self.topology = name, topology
-        self.pods: dict[str, WatchedPod] = {one.pod.uid: one for one in pods}
+        self.name = name
+        self.topology = topology
+        self.pods: dict[str, WatchedPod] = {pod.pod.uid: pod for pod in pods}
+        # By uid, the NUMA nodes where a pod would be placed, and when it was bound.
         self._pending: dict[str, tuple[int, float]] = {}
         self.amounts = topology.amounts
 
@@ -303,9 +349,10 @@ class AmountsMember:
         What the object counted for it stays taken until the object changes.
         """
         self.pods.pop(uid, None)
-        if found := self._pending.pop(uid, None) is not None:
+        was_pending = self._pending.pop(uid, None) is not None
+        if was_pending:
             self._count()
-        return found
+        return was_pending
 
     def report(self, topology: Topology, covered: Iterable[str]) -> None:
         """Take in what another object says.
@@ -316,6 +363,7 @@ class AmountsMember:
         """
         for uid in covered:
             self._pending.pop(uid, None)
+
         self.topology = topology
         self._count()
 
@@ -325,21 +373,18 @@ class AmountsMember:
         A report knows pods in the order in which they were bound. If it matches no such set of
         pods, none of the pending pods is taken to be in it.
         """
+        names = {uid: (bound.pod.namespace, bound.pod.name) for uid, bound in self.pods.items()}
         pending = list(self._pending)
-        others = [
-            (one.pod.namespace, one.pod.name)
-            for uid, one in self.pods.items()
-            if uid not in self._pending
-        ]
-        for known in range(len(pending), -1, -1):
-            some = [self.pods[uid].pod for uid in pending[:known]]
-            if fingerprint([*others, *[(pod.namespace, pod.name) for pod in some]]) == signature:
-                return pending[:known]
+        settled = [name for uid, name in names.items() if uid not in self._pending]
+        for count in range(len(pending), -1, -1):
+            reported = pending[:count]
+            if fingerprint([*settled, *[names[uid] for uid in reported]]) == signature:
+                return reported
 
         return []
 
     def older_than(self, moment: float) -> list[str]:
-        """Return the uids of pods that were bound before a moment and are not known to the object."""
+        """Return the uids of pods bound before a moment that are not known to the object."""
         return [uid for uid, (_, since) in self._pending.items() if since < moment]
 
     def _count(self) -> None:
@@ -360,34 +405,38 @@ def taken_by(amounts: NodeAmounts, pod: Pod, mask: int) -> NodeAmounts:
     order = sorted(
         range(amounts.numa_nodes), key=lambda position: (not mask >> position & 1, position)
     )
-    wanted = {"cpu": pod.exclusive_cpus, **dict(pod.memory), **dict(pod.devices)}
+    requests = {"cpu": pod.exclusive_cpus, **dict(pod.memory), **dict(pod.devices)}
 
-    def less(name: str, _there: _Amounts, free: _Amounts) -> _Amounts:
-        left, lacking = list(free), wanted.get(name, 0)
+    def less(name: str, _allocatable: _Amounts, free: _Amounts) -> _Amounts:
+        remaining = list(free)
+        lacking = requests.get(name, 0)
         for position in order:
-            given = min(left[position], lacking)
-            left[position] -= given
-            lacking -= given
+            share = min(remaining[position], lacking)
+            remaining[position] -= share
+            lacking -= share
 
-        return tuple(left)
+        return tuple(remaining)
 
     return _with_free(amounts, less)
 
 
 def emptied(amounts: NodeAmounts) -> NodeAmounts:
     """Return the amounts of the same node without pods."""
-    return _with_free(amounts, lambda _name, there, _free: there)
+    return _with_free(amounts, lambda _name, allocatable, _free: allocatable)
 
 
 _Amounts = tuple[int, ...]
 
 
 def _with_free(
-    amounts: NodeAmounts, left: Callable[[str, _Amounts, _Amounts], _Amounts]
+    amounts: NodeAmounts, free_of: Callable[[str, _Amounts, _Amounts], _Amounts]
 ) -> NodeAmounts:
-    """Return amounts of which something else is free: of each resource what a function of its amounts says."""
-    found = {
-        name: (whole, there, left(name, there, free))
-        for name, (whole, there, free) in amounts.resources.items()
+    """Return amounts of which something else is free.
+
+    Of each resource that is what a function of its amounts says.
+    """
+    resources = {
+        name: (whole, allocatable, free_of(name, allocatable, free))
+        for name, (whole, allocatable, free) in amounts.resources.items()
     }
-    return replace(amounts, resources=found)
+    return replace(amounts, resources=resources)

@@ -1,8 +1,9 @@
-"""Carries out plans that make room in a cluster: evicts pods, and waits for what the plan foretells.
+"""Carries out plans that make room in a cluster.
 
-The plans are made by `alignup.cluster.evictions`. Pods go by the Eviction API, which respects
-disruption budgets; controllers make others in their place, and the scheduler binds all of them.
-Needs the extra `cluster`.
+It evicts pods, and waits for what the plan foretells. The plans are made by
+`alignup.cluster.evictions`. Pods go by the Eviction API, which respects disruption budgets;
+controllers make others in their place, and the scheduler binds all of them. Needs the extra
+`cluster`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ async def plan_cluster(api: Api) -> RoomPlan:
     Raises:
         AlignupError: the cluster cannot be asked, or its nodes publish nothing.
     """
-    asked = await read_cluster(api)
-    waiting = [one.pod for one in asked.waiting]
+    asked_cluster = await read_cluster(api)
+    waiting = [waiting_pod.pod for waiting_pod in asked_cluster.waiting]
     return plan_room(
-        asked.cluster(), waiting, standings=asked.rules.standings, budgets=asked.rules.budgets
+        asked_cluster.cluster(),
+        waiting,
+        standings=asked_cluster.rules.standings,
+        budgets=asked_cluster.rules.budgets,
     )
 
 
@@ -64,10 +68,8 @@ async def apply_plan(api: Api, plan: RoomPlan, say: Callable[[str], None], patie
             elif step.action == "place":
                 node = await _bound(api, step, patience)
                 if node != step.node:
-                    say(
-                        f"stop: {name} was to go to {step.node}, and "
-                        f"{f'went to {node}' if node else 'still waits'}"
-                    )
+                    outcome = f"went to {node}" if node else "still waits"
+                    say(f"stop: {name} was to go to {step.node}, and {outcome}")
                     return False
 
                 say(f"{name} is on {node}")
@@ -82,9 +84,9 @@ async def _bound(api: Api, step: Step, patience: float) -> str:
     """Return the node that a pod is bound to, as soon as it is; empty: not in time."""
     deadline = time.monotonic() + patience
     while True:
-        found = decode_pod(await api.request("GET", pod_path(step.pod.namespace, step.pod.name)))
-        if found.spec.node_name or time.monotonic() > deadline:
-            return found.spec.node_name
+        pod = decode_pod(await api.request("GET", pod_path(step.pod.namespace, step.pod.name)))
+        if pod.spec.node_name or time.monotonic() > deadline:
+            return pod.spec.node_name
         await asyncio.sleep(_LOOK_SECONDS)
 
 

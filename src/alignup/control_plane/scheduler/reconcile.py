@@ -1,8 +1,8 @@
-"""Deletes pods that their nodes rejected and that a controller has replaced, which would stay for ever.
+"""Deletes pods that their nodes rejected and that a controller has replaced.
 
-A controller that waits for the old pod to be gone would create the next pod at once, to be rejected
-too: so deletions for each controller are spaced further and further apart, and their number is
-limited.
+They would stay for ever. A controller that waits for the old pod to be gone would create the next
+pod at once, to be rejected too: so deletions for each controller are spaced further and further
+apart, and their number is limited.
 """
 
 from __future__ import annotations
@@ -70,16 +70,23 @@ class Reconciler:
         clock: Callable[[], float] = time.monotonic,
         writes_events: bool = True,
     ) -> None:
-        self._writes_events = writes_events
-        self._api, self._rules, self._say, self._dry = api, rules, say, dry
+        self._api = api
+        self._rules = rules
+        self._say = say
+        self._dry = dry
         self._clock = clock
+        self._writes_events = writes_events
+
         # By the uid of a controller, when pods are deleted.
         self._due: dict[str, list[float]] = {}
-        self._known: dict[str, asyncio.Task[None] | None] = {}
+        # By uid, what deletes a failed pod; None: it stays.
+        self._deletions: dict[str, asyncio.Task[None] | None] = {}
         self._follower = Follower(api, PODS, decode_pod, self, query=FAILED_PODS)
 
     def delay(self, owner: str, now: float) -> float | None:
-        """Return the seconds to wait before a pod of a controller is deleted, and count it; None: it stays.
+        """Return the seconds to wait before a pod of a controller is deleted, and count it.
+
+        None: the pod stays.
 
         Args:
             owner: the uid of the controller.
@@ -95,10 +102,8 @@ class Reconciler:
             return None
 
         # 2 ** 60 is longer than any pause, and a float holds it
-        due.append(
-            max([now, *due])
-            + min(self._rules.first * 2.0 ** min(len(due), 60), self._rules.longest)
-        )
+        pause = min(self._rules.first * 2.0 ** min(len(due), 60), self._rules.longest)
+        due.append(max([now, *due]) + pause)
         return due[-1] - now
 
     async def run(self) -> None:
@@ -106,62 +111,63 @@ class Reconciler:
         try:
             await self._follower.run()
         finally:
-            for uid in list(self._known):
+            for uid in list(self._deletions):
                 self._forget(uid)
 
-    def listed(self, found: list[PodObject]) -> None:
+    def listed(self, pods: list[PodObject]) -> None:
         """Take in all failed pods."""
-        there = {one.metadata.uid for one in found}
-        for uid in [uid for uid in self._known if uid not in there]:
+        uids = {pod.metadata.uid for pod in pods}
+        for uid in [uid for uid in self._deletions if uid not in uids]:
             self._forget(uid)
-        for one in found:
-            self.changed(one)
 
-    def changed(self, found: PodObject) -> None:
+        for pod in pods:
+            self.changed(pod)
+
+    def changed(self, pod: PodObject) -> None:
         """Take in a failed pod: delete it some time, if a controller replaces it."""
-        metadata = found.metadata
-        if metadata.uid in self._known or found.status.reason not in self._rules.reasons:
+        metadata = pod.metadata
+        if metadata.uid in self._deletions or pod.status.reason not in self._rules.reasons:
             return
 
-        owner = next((one for one in metadata.owner_references or () if one.controller), None)
-        if owner is None:
+        controllers = [owner for owner in metadata.owner_references or () if owner.controller]
+        if not controllers:
             return
+
+        owner = controllers[0]
 
         delay = self.delay(owner.uid, self._clock())
         if delay is None:
-            self._known[metadata.uid] = None
-            deleted = (
+            self._deletions[metadata.uid] = None
+            reason = (
                 f"{self._rules.limit} pods of {owner.kind} {owner.name} were deleted within an hour"
             )
-            self._api.complain(f"pod {metadata.namespaced_name} stays: {deleted}")
+            self._api.complain(f"pod {metadata.namespaced_name} stays: {reason}")
             return
 
-        self._known[metadata.uid] = asyncio.create_task(self._delete(found, delay))
+        self._deletions[metadata.uid] = asyncio.create_task(self._delete(pod, delay))
 
-    def gone(self, found: PodObject) -> None:
+    def gone(self, pod: PodObject) -> None:
         """Take in that a failed pod was deleted."""
-        self._forget(found.metadata.uid)
+        self._forget(pod.metadata.uid)
 
     def _forget(self, uid: str) -> None:
-        task = self._known.pop(uid, None)
+        task = self._deletions.pop(uid, None)
         if task is not None:
             task.cancel()
 
-    async def _delete(self, found: PodObject, delay: float) -> None:
-        metadata = found.metadata
+    async def _delete(self, pod: PodObject, delay: float) -> None:
+        metadata = pod.metadata
         if self._writes_events:
             with self._api.complaining():
-                message = await why_rejected(self._api, found)
+                message = await why_rejected(self._api, pod)
                 await write_event(
                     self._api, metadata, WHY_REJECTED, message, "alignup-reconcile", once=True
                 )
 
         _LOG.debug("pod %s is deleted in %.0f seconds", metadata.namespaced_name, delay)
         await asyncio.sleep(delay)
-        self._say(
-            f"{'would delete' if self._dry else 'delete'} {metadata.namespaced_name}: "
-            f"{found.status.reason}"
-        )
+        verb = "would delete" if self._dry else "delete"
+        self._say(f"{verb} {metadata.namespaced_name}: {pod.status.reason}")
         if self._dry:
             return
 
@@ -171,4 +177,4 @@ class Reconciler:
         except ApiError as error:
             if error.status not in {MISSING, CONFLICT}:
                 self._api.complain(str(error))
-                self._known.pop(metadata.uid, None)  # the next list tries it again
+                self._deletions.pop(metadata.uid, None)  # the next list tries it again

@@ -952,13 +952,13 @@ def test_claims_are_followed_where_the_server_shows_them(forbidden) -> None:
             async with running(made.run()):
                 await until(lambda: made.is_synced)
                 known = made.state.claims
-                assert [len(one.found) for one in (known.slices, known.classes, known.claims)] == [
-                    not forbidden
-                ] * 3
+                assert [
+                    len(one.objects) for one in (known.slices, known.classes, known.claims)
+                ] == [not forbidden] * 3
                 await stub.put(kinds[2], claim_named("d"))
-                await until(lambda: forbidden or ("default", "d") in known.claims.found)
+                await until(lambda: forbidden or ("default", "d") in known.claims.objects)
                 await stub.delete(kinds[0], "a-gpu.example.com")
-                await until(lambda: not known.slices.found)
+                await until(lambda: not known.slices.objects)
                 await until(lambda: len(said) == (len(kinds) if forbidden else 0))
 
         assert (
