@@ -14,7 +14,7 @@ __all__ = ["complete_for_kubectl", "main"]
 
 
 def main() -> None:
-    """Run the program; what a user can cause ends in one line and exit status 2, never in a traceback."""
+    """Run the program; what a user can cause ends in one line and exit status 2."""
     if sys.argv[1:] in (["--version"], ["-V"]):
         # without the program, which takes several times as long to import
         try:
@@ -39,9 +39,12 @@ def complete_for_kubectl() -> None:
 
     from alignup.cli.program import program
 
-    *words, last = sys.argv[1:] or [""]
-    found = ShellComplete(program, {}, "alignup", "_ALIGNUP_COMPLETE").get_completions(words, last)
-    lines = [one.value for one in found if one.type == "plain"]
-    wants_files = len(lines) < len(found)
+    *arguments, incomplete = sys.argv[1:] or [""]
+    shell = ShellComplete(program, {}, "alignup", "_ALIGNUP_COMPLETE")
+    completions = shell.get_completions(arguments, incomplete)
+    lines = [completion.value for completion in completions if completion.type == "plain"]
+
     # cobra's directives: default, no files
-    sys.stdout.write("\n".join([*lines, f":{0 if wants_files else 4}", ""]))
+    wants_files = len(lines) < len(completions)
+    directive = ":0" if wants_files else ":4"
+    sys.stdout.write("\n".join([*lines, directive, ""]))

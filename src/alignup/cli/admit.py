@@ -1,11 +1,12 @@
-"""`alignup admit`: admits pods on a machine and prints the resources of each container, or the reason of a refusal.
+"""`alignup admit`: admits pods on a machine.
 
-With `--hints` it shows what each provider offered, too; several kubelets are compared.
+It prints the resources of each container, or the reason of a refusal. With `--hints` it shows what
+each provider offered, too; several kubelets are compared.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -30,7 +31,15 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import Admission
 
     Answer = tuple[Pod, Admission, Hints | None, ClaimsOutcome | None]
-    Tried = tuple[Pod, Admission, *tuple[object, ...]]
+    Attempt = tuple[Pod, Admission, *tuple[object, ...]]
+
+
+# By whether devices of claims are near the pod's CPUs and memory; None: this is not known.
+_ALIGNMENT_IN_WORDS: Final = {
+    True: "are aligned",
+    False: "are not aligned",
+    None: "may or may not be aligned",
+}
 
 
 @options.subcommand("admit", "0 if every pod is admitted; 1 if one is refused")
@@ -71,12 +80,16 @@ def command(
         return 0 if compare(source, versions, pods, as_json=as_json) else 1
 
     loaded = load_node(source, versions[0] if versions else None)
-    node, asked = loaded.node, asked_pods(pods, source, loaded)
-    there = [answer_dict(node, pod, node.admission(pod)) | {"isThere": True} for pod in asked.there]
-    say_what_is_ignored(loaded, asked.pods, source)
+    node = loaded.node
+    requested = asked_pods(pods, source, loaded)
+    present_answers = [
+        answer_dict(node, pod, node.admission(pod)) | {"isThere": True} for pod in requested.present
+    ]
+    say_what_is_ignored(loaded, requested.pods, source)
+
     answers: list[Answer] = []
     faults: dict[str, dict[str, str]] = {}
-    for pod in asked.pods:
+    for pod in requested.pods:
         outcome = claims_on(node, pod)
         hints = hints_of(node, pod) if with_hints else None  # as they are before
         faults[pod.uid] = fault_of(node, pod)
@@ -87,31 +100,36 @@ def command(
             complain(sentence)
 
     if as_json:
-        print_json(*there)
+        print_json(*present_answers)
         for pod, admission, hints, outcome in answers:
             print_json(
                 answer_dict(node, pod, admission, hints) | claims_dict(outcome) | faults[pod.uid]
             )
     else:
-        show(node, loaded.title, answers, asked.there)
+        show(node, loaded.title, answers, requested.present)
 
     return 0 if all(admission.admitted for _, admission, *_ in answers) else 1
 
 
 def fault_of(node: Node, pod: Pod) -> dict[str, str]:
-    """Say on standard error which known fault the kubelet comes upon with a pod; return it as JSON has it, if any."""
+    """Say on standard error which known fault the kubelet comes upon with a pod.
+
+    Return it as JSON has it, if there is one.
+    """
     from alignup.node.faults import known_faults
 
-    found = known_faults(node, pod)
-    for one in found:
-        complain(f"{pod.namespaced_name}: kubelet {node.config.version} {one.does}: {one.text}")
-    return {"kubelet": found[0].does} if found else {}
+    faults = known_faults(node, pod)
+    for fault in faults:
+        complain(f"{pod.namespaced_name}: kubelet {node.config.version} {fault.does}: {fault.text}")
+
+    return {"kubelet": faults[0].does} if faults else {}
 
 
 def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
     """Return the outcome of a pod's claims on a node; None: nothing is known of claims."""
     if node.claims is None:
         return None
+
     from alignup.claims.on_node import preview_claims
 
     return preview_claims(node, pod)
@@ -126,21 +144,27 @@ def outcome_lines(outcome: ClaimsOutcome | None) -> Iterator[str]:
     """Yield what a pod's claims come to, for people."""
     if outcome is None:
         return
-    for one in outcome.devices:
-        near = f", NUMA node {one.numa_nodes[0]}" if one.numa_nodes else ""
-        yield f"claim {one.claim}: {one.request}: {one.id}{near}"
+
+    for device in outcome.devices:
+        near = f", NUMA node {device.numa_nodes[0]}" if device.numa_nodes else ""
+        yield f"claim {device.claim}: {device.request}: {device.id}{near}"
+
     if outcome.refusal:
         yield f"cannot allocate all claims: {outcome.refusal}"
     elif outcome.devices:
-        words = {True: "are aligned", False: "are not aligned", None: "may or may not be aligned"}
-        yield f"the devices {words[outcome.meet]} with the pod's CPUs and memory"
-    yield from (f"would help: {one}" for one in outcome.helps)
+        yield f"the devices {_ALIGNMENT_IN_WORDS[outcome.meet]} with the pod's CPUs and memory"
+
+    for help_text in outcome.helps:
+        yield f"would help: {help_text}"
 
 
 def compare(
     source: NodeSource, versions: tuple[KubeletVersion, ...], names: Sequence[str], *, as_json: bool
 ) -> bool:
-    """Print what several releases decide; return whether every one of them starts and admits every pod."""
+    """Print what several releases decide.
+
+    Return whether every one of them starts and admits every pod.
+    """
     from alignup.kubernetes.policy_options import set_options
     from alignup.kubernetes.versions import release_of
 
@@ -149,62 +173,66 @@ def compare(
             "several versions read every file anew, and standard input is read only once"
         )
 
-    found: dict[KubeletVersion, dict[str, Any]] = {
-        one: {"kubeletVersion": str(one)} for one in versions
+    reports: dict[KubeletVersion, dict[str, Any]] = {
+        version: {"kubeletVersion": str(version)} for version in versions
     }
     pods: Sequence[Pod] | None = None
     options: set[str] = set()
-    for version, answers in found.items():
+    for version, report in reports.items():
         try:
             loaded = load_node(source, version)
         except ConfigError as error:
-            answers["configError"] = str(error)
+            report["configError"] = str(error)
             continue
 
-        node, config = loaded.node, loaded.node.config
-        pods = asked_pods(names, source, loaded).pods if pods is None else pods
-        options.update(set_options(config.topology_manager_policy_options))
-        options.update(set_options(config.cpu_manager_policy_options))
-        answers["pods"] = [
+        if pods is None:
+            pods = asked_pods(names, source, loaded).pods
+
+        node = loaded.node
+        options.update(set_options(node.config.topology_manager_policy_options))
+        options.update(set_options(node.config.cpu_manager_policy_options))
+        report["pods"] = [
             fault_of(node, pod) | answer_dict(node, pod, node.admit(pod)) for pod in pods
         ]
 
-    for version, answers in found.items():
+    for version, report in reports.items():
         stages = {**release_of(version).cpu_options, **release_of(version).topology_options}
         # None: the release does not know it
-        answers["options"] = {name: stages.get(name) for name in sorted(options)}
+        report["options"] = {name: stages.get(name) for name in sorted(options)}
 
     if as_json:
-        print_json(*found.values())
+        print_json(*reports.values())
     else:
-        show_comparison(found, pods or (), sorted(options))
+        show_comparison(reports, pods or (), sorted(options))
 
     return all(
-        "pods" in one and all(answer["admitted"] for answer in one["pods"])
-        for one in found.values()
+        "pods" in report and all(answer["admitted"] for answer in report["pods"])
+        for report in reports.values()
     )
 
 
 def show_comparison(
-    found: Mapping[KubeletVersion, dict[str, Any]], pods: Sequence[Pod], options: list[str]
+    reports: Mapping[KubeletVersion, dict[str, Any]], pods: Sequence[Pod], options: list[str]
 ) -> None:
     """Print where the releases part."""
     from alignup.cli.replay import answer_text, difference_lines
 
-    for version, one in found.items():
-        if "configError" in one:
-            click.echo(safe(f"kubelet {version} would not start: {one['configError']}"))
+    for version, report in reports.items():
+        if "configError" in report:
+            click.echo(safe(f"kubelet {version} would not start: {report['configError']}"))
 
     for name in options:
-        texts = {version: one["options"][name] or "unknown" for version, one in found.items()}
+        texts = {
+            version: report["options"][name] or "unknown" for version, report in reports.items()
+        }
         if len(set(texts.values())) > 1:
             click.echo("\n".join(difference_lines(f"option {name}", texts)))
 
     for index, pod in enumerate(pods):
         texts = {
-            version: answer_text(one["pods"][index])
-            for version, one in found.items()
-            if "pods" in one
+            version: answer_text(report["pods"][index])
+            for version, report in reports.items()
+            if "pods" in report
         }
         click.echo("\n".join(difference_lines(pod.namespaced_name, texts)))
 
@@ -216,12 +244,15 @@ def resize(
     from alignup.replay.scenario import resized
 
     loaded = load_node(source, versions[0] if versions else None)
-    node, console = loaded.node, make_console()
-    done = []
-    for one in asked_resizes(names, source, loaded):
-        admission = resized(node, one)
-        pod = node.manager.pod(one.uid)
-        done.append(admission.admitted)
+    node = loaded.node
+    console = make_console()
+    status = 0
+    for request in asked_resizes(names, source, loaded):
+        admission = resized(node, request)
+        pod = node.manager.pod(request.uid)
+        if not admission.admitted:
+            status = 1
+
         if as_json:
             print_json(answer_dict(node, pod, admission))
             continue
@@ -232,16 +263,21 @@ def resize(
         )
         if admission.message:
             console.print(f"  {safe(admission.message)}")
+
         show_containers(console, node, admission)
 
     if not as_json:
         console.print(safe(loaded.title))
 
-    return 0 if all(done) else 1
+    return status
 
 
 def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSource) -> None:
-    """Say on standard error which devices the node lacks, and that nothing is aligned without a configuration."""
+    """Say on standard error what of the input has no effect.
+
+    These are devices that the node lacks, policies that a kubelet does not know, and what is not
+    checked for want of a Node object, or not aligned for want of a configuration.
+    """
     from alignup.kubernetes.kubelet_config import KubeletConfig
     from alignup.kubernetes.pod import POLICIES
 
@@ -256,18 +292,16 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
             "checked"
         )
 
-    asked = {
+    resources = {
         resource
         for pod in pods
-        for one in pod.all_containers
-        for resource, count in one.devices
+        for container in pod.all_containers
+        for resource, count in container.devices
         if count
     }
-    for resource in sorted(asked.difference(loaded.node.pools)):
-        complain(
-            f"{resource} is not on this machine; ignored, as a kubelet "
-            f"does{meant_words(resource, loaded)}"
-        )
+    for resource in sorted(resources.difference(loaded.node.pools)):
+        question = meant_words(resource, loaded)
+        complain(f"{resource} is not on this machine; ignored, as a kubelet does{question}")
 
     for pod in pods:
         if POLICIES in (pod.annotations or ()) and not loaded.node.beyond_kubelet:
@@ -280,43 +314,51 @@ def say_what_is_ignored(loaded: LoadedNode, pods: Sequence[Pod], source: NodeSou
             complain(f"{pod.namespaced_name} is a Windows pod, which a kubelet on Linux refuses")
 
     is_configured = source.config or source.kubelet_node
-    if not is_configured and loaded.node.config == KubeletConfig(
-        version=loaded.node.config.version
-    ):
+    defaults = KubeletConfig(version=loaded.node.config.version)
+    if not is_configured and loaded.node.config == defaults:
         complain(
             "no KubeletConfiguration was read (--config FILE); by default a kubelet aligns nothing"
         )
 
 
 def meant_words(resource: str, loaded: LoadedNode) -> str:
-    """Return the question whether another resource is meant; empty where none of the node has a name like it."""
-    known = {one.rpartition("/")[2]: one for one in loaded.node.pools}
-    for _, near in unknown_keys([resource.rpartition("/")[2]], known):
-        if near:
-            return f"; did you mean {known[near]}?"
+    """Return the question whether another resource is meant.
+
+    It is empty where no resource of the node has a name like it.
+    """
+    by_last_part = {name.rpartition("/")[2]: name for name in loaded.node.pools}
+    for _, closest in unknown_keys([resource.rpartition("/")[2]], by_last_part):
+        if closest:
+            return f"; did you mean {by_last_part[closest]}?"
+
     return ""
 
 
 def too_large(node: Node, pods: Sequence[Pod]) -> Iterator[str]:
-    """Yield a sentence for each pod that asks for more CPU or memory than there is on the whole node."""
+    """Yield a sentence for each pod that requests more CPU or memory than the whole node has."""
     from alignup.kubernetes.node_fit import node_limits, requests_of
 
-    there = node_limits(node.machine, node.config, {}).allocatable
-    words = {"cpu": lambda amount: f"{amount / 1000:g}", "memory": short_bytes}
+    allocatable = node_limits(node.machine, node.config, {}).allocatable
+    formats = {"cpu": lambda amount: f"{amount / 1000:g}", "memory": short_bytes}
     for pod in pods:
-        asked = requests_of(pod)
-        if short := [name for name in words if asked.get(name, 0) > there[name]]:
-            amounts = " and ".join(
-                f"{words[name](asked[name])} {name} of {words[name](there[name])}" for name in short
-            )
+        requests = requests_of(pod)
+        excesses = [
+            f"{in_words(requests[name])} {name} of {in_words(allocatable[name])}"
+            for name, in_words in formats.items()
+            if requests.get(name, 0) > allocatable[name]
+        ]
+        if excesses:
             verdict = "a kubelet refuses it, but --managers-only leaves out that check"
-            yield f"{pod.namespaced_name} requests {amounts}: {verdict}"
+            yield f"{pod.namespaced_name} requests {' and '.join(excesses)}: {verdict}"
 
 
 def answer_dict(
     node: Node, pod: Pod, admission: Admission, hints: Hints | None = None
 ) -> dict[str, Any]:
-    """Return the answer for one pod in JSON's types, with the hints where `alignup replay --hints` has them."""
+    """Return the answer for one pod in JSON's types.
+
+    Its hints are where `alignup replay --hints` has them.
+    """
     from alignup.replay.scenario import admission_dict, with_hints_of
     from alignup.topology_manager.refusal_message import refusal_dict
 
@@ -328,30 +370,39 @@ def answer_dict(
     return with_hints_of(answer, hints or {}, node.machine.numa_node_ids)
 
 
-def show(node: Node, title: str, answers: Sequence[Answer], there: Sequence[Pod]) -> None:
-    """Print what a person reads at a glance; refusals of pods that differ only in their names once."""
+def show(node: Node, title: str, answers: Sequence[Answer], present: Sequence[Pod]) -> None:
+    """Print what a person reads at a glance.
+
+    Refusals of pods that differ only in their names are printed once.
+
+    Args:
+        node: that admitted the pods.
+        title: of the node.
+        answers: for each pod.
+        present: pods that were on the node already.
+    """
     console = make_console()
     console.print(safe(title))
-    if there:
-        cells = ((pod, row) for pod in there for row in container_rows(node, node.admission(pod)))
-        rows = ((f"{pod.namespaced_name}/{name}", *held) for pod, (name, _, _, *held) in cells)
-        print_whole(
-            console,
-            Table("on the node already", "CPUs", "memory", "devices", rows=rows),
-            below=True,
-        )
+    if present:
+        rows = [
+            (f"{pod.namespaced_name}/{name}", *holdings)
+            for pod in present
+            for name, _, _, *holdings in container_rows(node, node.admission(pod))
+        ]
+        table = Table("on the node already", "CPUs", "memory", "devices", rows=rows)
+        print_whole(console, table, below=True)
 
-    for same in runs(answers, same_refusal):
-        pod, admission, hints, outcome = same[0]
+    for alike in runs(answers, same_refusal):
+        pod, admission, hints, outcome = alike[0]
         console.print()
         show_pod(console, node, pod, admission)
         for line in outcome_lines(outcome):
             console.print(f"  {safe(line)}")
-        if len(same) > 1:
-            more = counted(len(same) - 1, "more pod")
-            console.print(
-                f"  and {more} alike: {safe(same[1][0].name)} to {safe(same[-1][0].name)}"
-            )
+
+        if len(alike) > 1:
+            more = counted(len(alike) - 1, "more pod")
+            names = f"{safe(alike[1][0].name)} to {safe(alike[-1][0].name)}"
+            console.print(f"  and {more} alike: {names}")
 
         if hints is not None:
             show_hints(console, hints, node.machine.numa_node_ids)
@@ -374,30 +425,33 @@ def show_pod(console: Console, node: Node, pod: Pod, admission: Admission) -> No
         console.print(f"  {safe(admission.message)}")
         return
 
-    limit = (
-        ""
-        if admission.exact
-        else " (the search for the best alignment reached its limit; this is the best found)"
-    )
-    evicted, gone = "", admission.preempted
-    if gone:
-        evicted = (
-            f", after {counted(len(gone), 'pod')} {'is' if len(gone) == 1 else 'are'} "
-            f"evicted: {', '.join(gone)}"
-        )
+    verdict = f"{label} admitted"
+    if not admission.exact:
+        verdict += " (the search for the best alignment reached its limit; this is the best found)"
 
-    console.print(f"{mark(console, good=True)} {label} admitted{limit}{safe(evicted)}")
+    evicted_pods = admission.preempted
+    if evicted_pods:
+        verb = "is" if len(evicted_pods) == 1 else "are"
+        count = counted(len(evicted_pods), "pod")
+        verdict += safe(f", after {count} {verb} evicted: {', '.join(evicted_pods)}")
+
+    console.print(f"{mark(console, good=True)} {verdict}")
     show_containers(console, node, admission)
     for line in sharing_lines(node, pod):
         console.print(f"  {safe(line)}")
 
 
-def same_refusal(one: Tried, other: Tried) -> bool:
+def same_refusal(first: Attempt, second: Attempt) -> bool:
     """Return whether two pods that differ in their names only are refused for the same words."""
-    (pod, first, *_), (other_pod, second, *_) = one, other
-    if first or second or (first.reason, first.message) != (second.reason, second.message):
+    first_pod, first_admission, *_ = first
+    second_pod, second_admission, *_ = second
+    if first_admission.admitted or second_admission.admitted:
         return False
-    return pod.renamed(name=other_pod.name, uid=other_pod.uid) == other_pod
+    if first_admission.reason != second_admission.reason:
+        return False
+    if first_admission.message != second_admission.message:
+        return False
+    return first_pod.renamed(name=second_pod.name, uid=second_pod.uid) == second_pod
 
 
 def sharing_lines(node: Node, pod: Pod) -> Iterator[str]:
@@ -406,10 +460,12 @@ def sharing_lines(node: Node, pod: Pod) -> Iterator[str]:
 
     if node.cpu is None:
         return
+
     names: dict[str, list[str]] = {}
-    read = pod.read_as(node.config.profile.pods)
-    for container in read.all_containers:
-        names.setdefault(why_shared(read, container), []).append(container.name)
+    pod_as_read = pod.read_as(node.config.profile.pods)
+    for container in pod_as_read.all_containers:
+        names.setdefault(why_shared(pod_as_read, container), []).append(container.name)
+
     for reason, containers in names.items():
         if reason:
             yield f"{', '.join(containers)} in the shared pool: {reason}"
@@ -419,16 +475,21 @@ def container_rows(node: Node, admission: Admission) -> Iterator[tuple[str, ...]
     """Yield the cells of each container."""
     from alignup.node.holdings import allocation_cells
 
-    for name, got in admission.containers.items():
-        yield name, *allocation_cells(got.to_dict(node.machine.numa_node_ids))
+    for name, allocation in admission.containers.items():
+        yield name, *allocation_cells(allocation.to_dict(node.machine.numa_node_ids))
 
 
 def hints_of(node: Node, pod: Pod) -> Hints:
     """Return what the providers would offer to the pod now, as far as they would be asked."""
     from alignup.explanations.trial import tried
 
-    asked = [one for one in tried(node, pod).questions if one.hints]
-    return {None if one.container is None else one.container.name: one.hints for one in asked}
+    hints = {}
+    for question in tried(node, pod).questions:
+        if question.hints:
+            name = None if question.container is None else question.container.name
+            hints[name] = question.hints
+
+    return hints
 
 
 def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> None:
@@ -436,17 +497,13 @@ def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> 
     from alignup.topology_manager.refusal_message import other_sets, preferred_sets, view_of
 
     table = Table("container", "hints for", "preferred", "not preferred")
-    for name, offered in hints.items():
-        for resources in offered.values():
-            for resource, listed_hints in (resources or {}).items():
-                seen = view_of(resource, listed_hints, numa_node_ids)
-                cells = (
-                    "any" if seen.anywhere else preferred_sets(seen) or "-",
-                    other_sets(seen) or "-",
-                )
-                table.add_row(
-                    "the whole pod" if name is None else safe(name), safe(resource), *cells
-                )
+    for name, offers in hints.items():
+        label = "the whole pod" if name is None else safe(name)
+        for resources in offers.values():
+            for resource, hint_list in (resources or {}).items():
+                offer = view_of(resource, hint_list, numa_node_ids)
+                preferred = "any" if offer.anywhere else preferred_sets(offer) or "-"
+                table.add_row(label, safe(resource), preferred, other_sets(offer) or "-")
 
     if table.rows:
         print_whole(console, table, below=True)

@@ -1,4 +1,7 @@
-"""`alignup agent`: places work on this machine for all its users, with device plugins, and never forgets."""
+"""`alignup agent`: places work on this machine for all its users, and never forgets it.
+
+It serves device plugins. What it logs, and how, is here for other programs that run on, too.
+"""
 
 from __future__ import annotations
 
@@ -111,16 +114,23 @@ class Serving(options.Gathered):
         if self.cgroup is not None:
             check_text(self.cgroup, "--cgroup")
 
-        plugins = (
-            None
-            if self.no_device_plugins
-            else self.device_plugins or path.parent / "device-plugins"
-        )
+        plugins = None
+        if not self.no_device_plugins:
+            plugins = self.device_plugins or path.parent / "device-plugins"
+
         return AgentOptions(
-            path, self.group, limits_of(self.limits), plugins, self.podresources, self.metrics, version=version,
-            cgroups=not self.no_cgroups, cgroup=self.cgroup and self.cgroup.absolute(), durable=not self.no_fsync,
+            path,
+            self.group,
+            limits_of(self.limits),
+            plugins,
+            self.podresources,
+            self.metrics,
+            version=version,
+            cgroups=not self.no_cgroups,
+            cgroup=self.cgroup and self.cgroup.absolute(),
+            durable=not self.no_fsync,
             replaces_own_files=path == SYSTEM_SOCKET,
-        )  # fmt: skip
+        )
 
 
 @options.subcommand("agent", "0 ended as told to; 1 the disk failed")
@@ -169,9 +179,8 @@ def command(
 
     options = serving.options(version)
     start_logging(logs.log_format, logs.log_level)
-    return run_agent(
-        file, site.load(all_resources=True, tell=logging.getLogger(__name__).warning), options
-    )
+    machine = site.load(all_resources=True, tell=logging.getLogger(__name__).warning)
+    return run_agent(file, machine, options)
 
 
 def default_socket() -> Path:
@@ -197,33 +206,34 @@ def limits_of(texts: tuple[str, ...]) -> Limits:
 
     amounts: dict[str, int] = {}
     for text in texts:
-        what, found, amount = text.rpartition("=")
-        if (
-            not found
-            or not what
-            or not (what == "memory" or (amount.isascii() and amount.isdigit()))
-        ):
+        name, _, amount = text.rpartition("=")
+        is_number = amount.isascii() and amount.isdigit()
+        if not name or not (name == "memory" or is_number):
             raise InputError.at("--limit", "WHAT=N such as cpus=4 or memory=8Gi", text)
 
-        amounts[what] = parse_memory(amount, "--limit memory") if what == "memory" else int(amount)
+        if name == "memory":
+            amounts[name] = parse_memory(amount, "--limit memory")
+        else:
+            amounts[name] = int(amount)
 
-    known = {
+    fields = {
         name: amounts.pop(name)
         for name in ("cpus", "memory", "leases", "waiting")
         if name in amounts
     }
-    if strange := [name for name in amounts if "/" not in name]:
-        raise InputError.at(
-            "--limit",
-            "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu",
-            strange[0],
-        )
+    for name in amounts:
+        if "/" not in name:
+            expected = "cpus, memory, leases, waiting or a resource such as nvidia.com/gpu"
+            raise InputError.at("--limit", expected, name)
 
-    return Limits(**known, devices=amounts)
+    return Limits(**fields, devices=amounts)
 
 
 def repair_journal(file: LeaseFile, *, writes: bool, as_json: bool) -> None:
-    """Show the leases of an agent that does not run, and why there may be others; if it `writes`, forget these."""
+    """Show the leases of an agent that does not run, and why there may be others.
+
+    If it `writes`, it forgets those others.
+    """
     from alignup.cli.ps import lease_dict, show_leases
     from alignup.cli.terminal import print_json
     from alignup.host.agent.ownership import Ownership
@@ -231,26 +241,29 @@ def repair_journal(file: LeaseFile, *, writes: bool, as_json: bool) -> None:
     from alignup.host.leases.evidence import lease_liveness
 
     with closing(Ownership(file)) as ownership:
-        known = ownership.repair(complain, writes=writes)
+        journal = ownership.repair(complain, writes=writes)
 
-    kept = [KnownLease(lease, lease_liveness(lease).value) for lease in known.table.leases]
+    leases = [KnownLease(lease, lease_liveness(lease).value) for lease in journal.table.leases]
     if as_json:
-        leases = [lease_dict(one.lease, one.state) for one in kept]
         print_json(
-            {"leases": leases, "lost": known.lost or None, "repaired": bool(known.lost and writes)}
+            {
+                "leases": [lease_dict(known.lease, known.state) for known in leases],
+                "lost": journal.lost or None,
+                "repaired": bool(journal.lost and writes),
+            }
         )
         return
 
-    show_leases(kept)
-    if not known.lost:
+    show_leases(leases)
+    if not journal.lost:
         click.echo("all leases are known: there is nothing to repair")
     elif writes:
         click.echo("the agent keeps these leases; everything else is free")
     else:
         click.echo(
-            f"{known.lost}. No running process shows this lease: its process has ended, or does "
-            "not show it. "
-            "With --yes the agent keeps only these leases, and treats everything else as free."
+            f"{journal.lost}. No running process shows this lease: its process has ended, or does "
+            "not show it. With --yes the agent keeps only these leases, and treats everything else "
+            "as free."
         )
 
 
@@ -272,8 +285,12 @@ def give_back(file: LeaseFile, *, as_json: bool) -> None:
             )
 
     count = len(table.leases)
-    words = f"{counted(count, 'lease')} {'is' if count == 1 else 'are'} in {file.path}"
-    click.echo(json.dumps({"leases": count, "file": str(file.path)}) if as_json else words)
+    if as_json:
+        click.echo(json.dumps({"leases": count, "file": str(file.path)}))
+    else:
+        verb = "is" if count == 1 else "are"
+        click.echo(f"{counted(count, 'lease')} {verb} in {file.path}")
+
     if table.leases and file.path != default_state():
         complain(
             f"commands without --state {file.path} do not see these leases, and may grant the "
@@ -285,24 +302,34 @@ def give_back(file: LeaseFile, *, as_json: bool) -> None:
 
 
 class JSONFormatter(logging.Formatter):
-    """Writes a record as a JSON object: time (UTC), level, logger, message, and what came with it."""
+    """Writes a record as a JSON object.
+
+    It has time (UTC), level, logger, message, and what came with the record.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
-        line: dict[str, object] = {"time": moment, "level": record.levelname.lower()}
-        line |= {"logger": record.name, "message": record.getMessage()}
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, object] = {
+            "time": f"{moment}.{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
         line.update({name: getattr(record, name) for name in _EXTRAS if hasattr(record, name)})
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
+
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
 class JournalFormatter(logging.Formatter):
-    """Writes a record as another formatter does, and before each line its priority as systemd reads it (sd-daemon(3)).
+    """Writes before each line of another formatter its priority.
+
+    The priority is written as systemd reads it (sd-daemon(3)).
 
     Args:
-        inner: the other one.
+        inner: the other formatter.
     """
 
     def __init__(self, inner: logging.Formatter) -> None:
@@ -316,31 +343,40 @@ class JournalFormatter(logging.Formatter):
 
 
 class _WithoutTraceback(logging.Filter):
-    """Puts what a client did wrong, or the system refuses, into one line, and that not many times a second.
+    """Puts what a client did wrong, or the system refuses, into one line.
 
-    The HTTP server and the event loop log it with a traceback of their own code, the latter
-    whenever it cannot accept a connection.
+    The same line is not logged many times a second. The HTTP server and the event loop log it with
+    a traceback of their own code, the latter whenever it cannot accept a connection.
     """
 
     _last = "", 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        is_ours = record.name != "aiohttp.server" and not (
-            record.name == "asyncio" and isinstance(error, OSError)
-        )
-        if error is None or is_ours:
+        if error is None:
             return True
-        told = f"{record.getMessage()}: {type(error).__name__}: {error}"
-        record.msg, record.args, record.exc_info = sentence_of(told), (), None
-        before, self._last = self._last, (told, time.monotonic())
-        return told != before[0] or self._last[1] - before[1] > _SILENCE
+
+        is_of_server = record.name == "aiohttp.server"
+        is_of_event_loop = record.name == "asyncio" and isinstance(error, OSError)
+        if not (is_of_server or is_of_event_loop):
+            return True
+
+        message = f"{record.getMessage()}: {type(error).__name__}: {error}"
+        record.msg = sentence_of(message)
+        record.args = ()
+        record.exc_info = None
+
+        last_message, last_time = self._last
+        now = time.monotonic()
+        self._last = message, now
+        return message != last_message or now - last_time > _SILENCE
 
 
 def start_logging(form: str, level: str) -> Callable[[str], None]:
-    """Let the package and its HTTP server log to standard error, warnings of Python included; return what logs one.
+    """Let the package and its HTTP server log to standard error, and return what logs a warning.
 
-    This is also where a program that runs on gets as many descriptors as it may have.
+    Warnings of Python are logged, too. This is also where a program that runs on gets as many
+    descriptors as it may have.
 
     Args:
         form: `text` or `json`.
@@ -349,17 +385,21 @@ def start_logging(form: str, level: str) -> Callable[[str], None]:
     Raises:
         InputError: it may have too few to serve anybody.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most < _DESCRIPTORS:
-        raise InputError.at("ulimit -n", f"at least {_DESCRIPTORS} open files", most)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard_limit < _DESCRIPTORS:
+        raise InputError.at("ulimit -n", f"at least {_DESCRIPTORS} open files", hard_limit)
 
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+
+    formatter = logging.Formatter("%(levelname)s %(message)s")
+    if form == "json":
+        formatter = JSONFormatter()
+    if _is_journal():
+        formatter = JournalFormatter(formatter)
+
     handler = logging.StreamHandler()
     handler.addFilter(_WithoutTraceback())
-    formatter = (
-        JSONFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s")
-    )
-    handler.setFormatter(JournalFormatter(formatter) if _is_journal() else formatter)
+    handler.setFormatter(formatter)
     for name in ("alignup", "aiohttp", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
@@ -378,7 +418,7 @@ def start_logging(form: str, level: str) -> Callable[[str], None]:
 def _is_journal() -> bool:
     """Return whether standard error is read by systemd's journal, which says which file that is."""
     try:
-        found = os.fstat(sys.stderr.fileno())
+        file = os.fstat(sys.stderr.fileno())
     except (OSError, AttributeError, ValueError):
         return False  # closed, or none at all
-    return os.environ.get("JOURNAL_STREAM", "") == f"{found.st_dev}:{found.st_ino}"
+    return os.environ.get("JOURNAL_STREAM", "") == f"{file.st_dev}:{file.st_ino}"

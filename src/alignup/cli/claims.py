@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from alignup.claims.objects import Claim, Device, DeviceId
-    from alignup.claims.problem import Question
+    from alignup.claims.question import Question
     from alignup.claims.read import Resources
     from alignup.kubelet.layout import NodeFiles
     from alignup.kubernetes.node_fit import NodeObject
+
+
+# By the kind of an error in the allocation: the nodes that it concerns; else all.
+_ERROR_SCOPES: Final = {"node": "on this node", "timeout": "here", "notUnderstood": "here"}
 
 
 @options.subcommand(
@@ -64,16 +68,16 @@ def command(
     The claims of one pod are allocated together, in the pod's order. Devices come in the order in
     which the scheduler chooses them.
     """
-    from alignup.claims.on_node import node_resources
-    from alignup.claims.problem import AllocationError, Problem, question_of, results_of, solve
+    from alignup.claims.question import AllocationError, question_of
     from alignup.claims.read import Resources
     from alignup.claims.scheduler_gates import NEWEST, gates_of
     from alignup.kubelet.layout import CLAIMS, open_node
 
-    if (lines := scenarios or selectors) is not None:
+    questions = scenarios or selectors
+    if questions is not None:
         if not as_json or files or (scenarios and selectors):
             raise click.UsageError("--scenarios and --selectors go with --json and nothing else")
-        _answer_lines(lines, is_selectors=selectors is not None)
+        _answer_lines(questions, is_selectors=selectors is not None)
         return 0
 
     node_files = None if root is None else open_node(root)
@@ -83,61 +87,79 @@ def command(
             "needs --resources, or a --node with objects of claims, and a CLAIM.yaml or POD.yaml"
         )
 
-    known = read_resources(resources)
+    cluster_objects = read_resources(resources)
     if node_files is not None and collected:
-        known = read_claims({node_files.place(CLAIMS): collected})
+        cluster_objects = read_claims({node_files.place(CLAIMS): collected})
 
-    asked = read_resources(files)
-    known += Resources(claims=asked.claims, templates=asked.templates)
-    claims = _claims(asked, known)
+    input_objects = read_resources(files)
+    cluster_objects += Resources(claims=input_objects.claims, templates=input_objects.templates)
+    claims = _claims(input_objects, cluster_objects)
     if not claims:
         raise InputError.at(", ".join(files), "a ResourceClaim, or a Pod with claims", "none")
 
-    node, addresses = _node(node_files, node_object, known)
-    question = question_of(
-        node, known, claims, gates_of(release or NEWEST, dict(_gate(text) for text in gates))
-    )
-    results = None
+    node, addresses = _node(node_files, node_object, cluster_objects)
+    scheduler_gates = gates_of(release or NEWEST, dict(_gate(text) for text in gates))
+    question = question_of(node, cluster_objects, claims, scheduler_gates)
     try:
-        problem = Problem(question)
-        results = results_of(problem, node.name, solve(problem))
-        devices = {one.id: one.device for one in problem.devices}
-        users = [len(one.containers) for pod in asked.pods for one in pod.constraints.claims] or [
-            0
-        ] * len(claims)
-        given = zip(results or (), users, strict=False)
-        counts_too = question.gates.node_resources
-        counts = [
-            node_resources(claim, devices, count) if counts_too else {} for claim, count in given
-        ]
-        told, said = (
-            _refused(question)
-            if results is None
-            else _allocated(results, devices, addresses, counts)
-        )
+        fields, sentences = _answer(question, node.name, input_objects, addresses)
     except AllocationError as error:
-        where = {"node": "on this node", "timeout": "here", "notUnderstood": "here"}.get(
-            error.kind, "on any node"
-        )
-        results, told = None, {"error": str(error), "class": error.kind}
-        said = [f"no devices {where}: {error}"]
+        fields = {"error": str(error), "class": error.kind}
+        scope = _ERROR_SCOPES.get(error.kind, "on any node")
+        sentences = [f"no devices {scope}: {error}"]
 
     if as_json:
-        click.echo(json.dumps({"node": node.name, "result": None, **told}))
+        click.echo(json.dumps({"node": node.name, "result": None, **fields}))
+    else:
+        for sentence in sentences:
+            is_indented = sentence.startswith(" ")
+            click.echo(one_line(sentence if is_indented else f"{node.name}: {sentence}"))
 
-    for line in () if as_json else said:
-        click.echo(one_line(line if line.startswith(" ") else f"{node.name}: {line}"))
+    return 0 if "result" in fields else 1
 
-    return 1 if results is None else 0
+
+def _answer(
+    question: Question, node_name: str, input_objects: Resources, addresses: Mapping[str, int]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what is allocated or why nothing is, in JSON's types and as lines.
+
+    Raises:
+        AllocationError: the scheduler comes to no answer.
+    """
+    from alignup.claims.allocation import results_of, solve
+    from alignup.claims.on_node import node_resources
+    from alignup.claims.search_tables import SearchTables
+
+    tables = SearchTables(question)
+    results = results_of(tables, node_name, solve(tables))
+    if results is None:
+        return _refused(question)
+
+    devices = {candidate.id: candidate.device for candidate in tables.devices}
+    counts: list[Mapping[str, int]] = [{} for _ in results]
+    if question.gates.node_resources:
+        users = _user_counts(input_objects, results)
+        counts = [
+            node_resources(claim, devices, count)
+            for claim, count in zip(results, users, strict=False)
+        ]
+
+    return _allocated(results, devices, addresses, counts)
+
+
+def _user_counts(input_objects: Resources, claims: Sequence[Claim]) -> list[int]:
+    """Return how many containers use each of the claims."""
+    counts = [len(use.containers) for pod in input_objects.pods for use in pod.constraints.claims]
+    return counts or [0] * len(claims)
 
 
 def _answer_lines(name: str, *, is_selectors: bool) -> None:
     from alignup.claims.scenarios import answer_scenario, answer_selector
     from alignup.text.json_text import decode_json, numbered_lines
 
-    answer: Callable[[object, str], Mapping[str, Any]] = (
-        answer_selector if is_selectors else answer_scenario
-    )
+    answer: Callable[[object, str], Mapping[str, Any]] = answer_scenario
+    if is_selectors:
+        answer = answer_selector
+
     for place, line in numbered_lines(read_bytes(name), name):
         question: object = decode_json(line, "one JSON object a line", place)
         if not isinstance(question, dict):
@@ -145,17 +167,20 @@ def _answer_lines(name: str, *, is_selectors: bool) -> None:
         click.echo(json.dumps(answer(question, place)))
 
 
-def _claims(asked: Resources, known: Resources) -> tuple[Claim, ...]:
+def _claims(input_objects: Resources, cluster_objects: Resources) -> tuple[Claim, ...]:
     """Return the claims that are asked for: those of the pod, or those in the files."""
     from alignup.claims.read import claims_of_pod
 
-    if len(asked.pods) > 1:
-        raise InputError(f"expected one pod, got {len(asked.pods)}")
-    return claims_of_pod(asked.pods[0], known) if asked.pods else (*asked.claims, *asked.templates)
+    pods = input_objects.pods
+    if len(pods) > 1:
+        raise InputError(f"expected one pod, got {len(pods)}")
+    if pods:
+        return claims_of_pod(pods[0], cluster_objects)
+    return *input_objects.claims, *input_objects.templates
 
 
 def _node(
-    files: NodeFiles | None, node_file: str | None, known: Resources
+    files: NodeFiles | None, node_file: str | None, cluster_objects: Resources
 ) -> tuple[NodeObject, dict[str, int]]:
     """Return the node, and the NUMA nodes of its PCI devices by address."""
     from alignup.kubelet.layout import NODE
@@ -165,8 +190,11 @@ def _node(
     addresses: dict[str, int] = {}
     facts = None
     if files is not None:
-        devices = machine_of(files).pci_devices
-        addresses = {one.address: one.numa_node for one in devices if one.numa_node is not None}
+        addresses = {
+            device.address: device.numa_node
+            for device in machine_of(files).pci_devices
+            if device.numa_node is not None
+        }
         data = files.read(NODE)
         facts = None if data is None else read_node_object(data)
 
@@ -174,7 +202,7 @@ def _node(
         facts = node_object(read_mapping(node_file), node_file)
 
     try:
-        return facts or known.only_node, addresses
+        return facts or cluster_objects.only_node, addresses
     except InputError as error:
         raise click.UsageError(f"{error}; give --node or --node-object") from error
 
@@ -188,12 +216,13 @@ def _gate(text: str) -> tuple[str, bool]:
 
 def _refused(question: Question) -> tuple[dict[str, Any], list[str]]:
     """Return why nothing is allocated, in JSON's types and as lines."""
-    from alignup.claims.why import why_not
+    from alignup.claims.refusal_reasons import why_not
 
     refusal = why_not(question)
-    told = {"reason" if key == "text" else key: value for key, value in asdict(refusal).items()}
-    helps = [f"  would help: {one}" for one in refusal.helps]
-    return told, [f"cannot allocate all claims: {refusal.where}: {refusal.text}", *helps]
+    fields = {"reason" if key == "text" else key: value for key, value in asdict(refusal).items()}
+    sentences = [f"cannot allocate all claims: {refusal.where}: {refusal.text}"]
+    sentences += [f"  would help: {help_text}" for help_text in refusal.helps]
+    return fields, sentences
 
 
 def _allocated(
@@ -207,32 +236,39 @@ def _allocated(
     from alignup.claims.scenarios import answer_of, quantity_text
 
     answer = answer_of(claims) or []
-    for claim, one, amounts in zip(claims, answer, counts, strict=True):
+    for claim, claim_fields, amounts in zip(claims, answer, counts, strict=True):
         if amounts:
-            one["nodeAllocatableResources"] = {
+            claim_fields["nodeAllocatableResources"] = {
                 name: quantity_text(amount) for name, amount in amounts.items()
             }
 
-        for device, told in zip(claim.allocated or (), one["devices"], strict=True):
-            if nodes := numa_nodes_of(device.driver, devices[device.id], addresses):
-                told["numaNodes"] = list(nodes)
+        for device, fields in zip(claim.allocated or (), claim_fields["devices"], strict=True):
+            numa_nodes = numa_nodes_of(device.driver, devices[device.id], addresses)
+            if numa_nodes:
+                fields["numaNodes"] = list(numa_nodes)
 
-    lines = []
-    for one in answer:
-        lines.append(f"claim {one['claim']}: allocated")
-        for told in one["devices"]:
-            near = f", NUMA node {told['numaNodes'][0]}" if "numaNodes" in told else ""
-            takes = "".join(
-                f", {name} {amount}" for name, amount in told.get("consumedCapacity", {}).items()
-            )
-            extra = ", with admin access" if told.get("adminAccess") else ""
-            name = f"{told['driver']}/{told['pool']}/{told['device']}"
-            lines.append(f"  {told['request']}: {name}{near}{takes}{extra}")
+    sentences = []
+    for claim_fields in answer:
+        sentences.append(f"claim {claim_fields['claim']}: allocated")
+        sentences += [f"  {_device_in_words(fields)}" for fields in claim_fields["devices"]]
+        node_amounts = claim_fields.get("nodeAllocatableResources")
+        if node_amounts:
+            in_words = ", ".join(f"{name} {text}" for name, text in node_amounts.items())
+            sentences.append(f"  counts on the node as {in_words}")
 
-        if counts_as := one.get("nodeAllocatableResources"):
-            lines.append(
-                "  counts on the node as "
-                f"{', '.join(f'{name} {text}' for name, text in counts_as.items())}"
-            )
+    return {"result": answer}, sentences
 
-    return {"result": answer}, lines
+
+def _device_in_words(fields: Mapping[str, Any]) -> str:
+    """Return an allocated device for people, which is here in JSON's types."""
+    parts = [f"{fields['request']}: {fields['driver']}/{fields['pool']}/{fields['device']}"]
+    if "numaNodes" in fields:
+        parts.append(f"NUMA node {fields['numaNodes'][0]}")
+
+    for name, amount in fields.get("consumedCapacity", {}).items():
+        parts.append(f"{name} {amount}")
+
+    if fields.get("adminAccess"):
+        parts.append("with admin access")
+
+    return ", ".join(parts)

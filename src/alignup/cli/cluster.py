@@ -1,4 +1,7 @@
-"""`alignup extender`, `fleet`, `reconcile` and `rebalance`, which run in a cluster: functions of these names."""
+"""`alignup extender`, `fleet`, `reconcile` and `rebalance`, which run in a cluster.
+
+Each is the function of its name.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,7 @@ def extender(
     run_in_cluster(serving.kubeconfig, partial(serve_extender, serving), logs)
 
 
-async def serve_extender(how: Serving, api: Api) -> None:
+async def serve_extender(settings: Serving, api: Api) -> None:
     """Serve until told to end."""
     from alignup.control_plane import serving
     from alignup.control_plane.api_server.leader import Leader, label_leader
@@ -117,48 +120,59 @@ async def serve_extender(how: Serving, api: Api) -> None:
     from alignup.control_plane.scheduler.extender_server import make_app
     from alignup.control_plane.scheduler.extender_service import Extender
 
-    where, served = serving.address(how.listen), None
-    context = serving.tls_context(how.tls_cert, how.tls_key, how.client_ca)
-    if how.tls_cert is not None and how.tls_key is not None:
-        served = serving.ServedCertificate(how.tls_cert, how.tls_key, how.client_ca, api.complain)
-        context = served.context
+    address = serving.address(settings.listen)
+    host, _ = address
+    context = serving.tls_context(settings.tls_cert, settings.tls_key, settings.client_ca)
+    certificate = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        certificate = serving.ServedCertificate(
+            settings.tls_cert, settings.tls_key, settings.client_ca, api.complain
+        )
+        context = certificate.context
 
-    binds = how.client_ca is not None or how.insecure_bind or serving.is_loopback(where[0])
-    namespace, _, name = how.lease.partition("/")
+    namespace, _, name = settings.lease.partition("/")
     if not namespace or not name:
-        raise InputError.at("--lease", "NAMESPACE/NAME", how.lease)
+        raise InputError.at("--lease", "NAMESPACE/NAME", settings.lease)
 
     leader = led = None
-    if how.leader_elect:
-        leader = Leader(api, namespace, name, f"{how.pod or platform.node()}_{uuid4()}")
-        if how.pod:
-            led = partial(label_leader, api, namespace, how.pod)
+    if settings.leader_elect:
+        leader = Leader(api, namespace, name, f"{settings.pod or platform.node()}_{uuid4()}")
+        if settings.pod:
+            led = partial(label_leader, api, namespace, settings.pod)
 
-    state = ClusterState(how.strategy, how.koordinator_profile or "")
-    answers = Answers(state, fails_open=how.fail == "open", requires_near=how.require_dra_alignment)
+    state = ClusterState(settings.strategy, settings.koordinator_profile or "")
+    answers = Answers(
+        state,
+        fails_open=settings.fail == "open",
+        requires_near=settings.require_dra_alignment,
+    )
     extender = Extender(
         api,
         answers,
         synced=keep_from_collection,
         leader=leader,
         led=led,
-        writes_events=not how.no_events,
+        writes_events=not settings.no_events,
     )
-    ends = dict if served is None else served.ends
-    app = make_app(extender, needs_certificate=how.client_ca is not None, binds=binds, ends=ends)
+
+    needs_certificate = settings.client_ca is not None
+    binds = needs_certificate or settings.insecure_bind or serving.is_loopback(host)
+    ends = dict if certificate is None else certificate.ends
+    app = make_app(extender, needs_certificate=needs_certificate, binds=binds, ends=ends)
     serving.trace(app, "alignup-extender", api.complain)
-    runner, port = await serving.serve(app, where, context)
+    runner, port = await serving.serve(app, address, context)
     if not binds:
         api.complain("/bind is not answered: see --client-ca and --insecure-bind")
 
-    keeping = None if served is None else asyncio.create_task(served.keep())
+    renewal = None if certificate is None else asyncio.create_task(certificate.keep())
     try:
         await serving.run_until_told(
-            extender.run(), lambda: click.echo(f"listening on {where[0]}:{port}")
+            extender.run(), lambda: click.echo(f"listening on {host}:{port}")
         )
     finally:
-        if keeping is not None:
-            keeping.cancel()
+        if renewal is not None:
+            renewal.cancel()
+
         await runner.cleanup()
 
 
@@ -182,7 +196,7 @@ def fleet(
     machine: str | None = options.a_machine(
         "A machine of the catalog, in place of --nodes.", "NAME"
     ),
-    count: int = options.number("Register N nodes of --machine.", most=100_000, default=1),
+    count: int = options.number("Register N nodes of --machine.", maximum=100_000, default=1),
     labels: tuple[str, ...] = options.several(
         "A label of all Node objects.", "KEY=VALUE", "--label"
     ),
@@ -212,29 +226,31 @@ def fleet(
         need_extra("kubelet")
 
     need_text("--machine", machine or "")
-    named = {}
+    node_labels = {}
     for label in labels:
         need_text("--label", label)
         key, sign, value = label.partition("=")
         if not key or not sign:
             raise InputError.at("--label", "KEY=VALUE", key)
-        named[key] = value
+
+        node_labels[key] = value
 
     from alignup.control_plane.publishers.fleet import catalog_nodes, read_fleet
     from alignup.control_plane.serving import address
 
-    where = None if listen is None else address(listen)
+    listen_address = None if listen is None else address(listen)
     if (nodes is None) == (machine is None):
         raise click.UsageError("give either --nodes or --machine")
 
-    found = (
-        catalog_nodes(machine, count)
-        if machine is not None
-        else read_fleet(read_bytes(str(nodes)), str(nodes))
-    )
-    sockets = {} if podresources_dir is None else sockets_of(found, podresources_dir)
-    how = {"labels": named, "duration": duration, "with_holdings": not amounts_only}
-    run_in_cluster(kubeconfig, partial(serve_fleet, where, found, sockets, how), logs)
+    if machine is not None:
+        fleet_nodes = catalog_nodes(machine, count)
+    else:
+        fleet_nodes = read_fleet(read_bytes(str(nodes)), str(nodes))
+
+    sockets = {} if podresources_dir is None else sockets_of(fleet_nodes, podresources_dir)
+    settings = {"labels": node_labels, "duration": duration, "with_holdings": not amounts_only}
+    work = partial(serve_fleet, listen_address, fleet_nodes, sockets, settings)
+    run_in_cluster(kubeconfig, work, logs)
 
 
 def sockets_of(nodes: list[FleetNode], folder: Path) -> dict[Path, FleetNode]:
@@ -247,32 +263,33 @@ def sockets_of(nodes: list[FleetNode], folder: Path) -> dict[Path, FleetNode]:
         if "/" in node.name:
             raise InputError.at("--podresources-dir", "names of nodes without a slash", node.name)
         check_path(folder / f"{node.name}.sock", "--podresources-dir")
+
     return {folder / f"{node.name}.sock": node for node in nodes}
 
 
 async def serve_fleet(
-    where: tuple[str, int] | None,
+    address: tuple[str, int] | None,
     nodes: list[FleetNode],
     sockets: dict[Path, FleetNode],
-    how: dict[str, Any],
+    settings: dict[str, Any],
     api: Api,
 ) -> None:
-    """Be the kubelets until told to end; `how` is what `Fleet` takes."""
+    """Be the kubelets until told to end; `settings` are what `Fleet` takes."""
     from alignup.control_plane.publishers.fleet import Fleet, make_app
     from alignup.control_plane.serving import run_until_told, serve
 
     async with AsyncExitStack() as stack:
-        fleet = Fleet(api, nodes, **how)
-        if where is not None:
-            runner, port = await serve(make_app(fleet), where)
+        fleet = Fleet(api, nodes, **settings)
+        if address is not None:
+            runner, port = await serve(make_app(fleet), address)
             stack.push_async_callback(runner.cleanup)
-            click.echo(f"listening on {where[0]}:{port}")
+            click.echo(f"listening on {address[0]}:{port}")
 
         if sockets:
             from alignup.kubelet.pod_resources_server import serve_pod_resources
 
-            tell = {path: node.pod_resources for path, node in sockets.items()}
-            stop = serve_pod_resources(tell, asyncio.get_running_loop(), "--podresources-dir")
+            sources = {path: node.pod_resources for path, node in sockets.items()}
+            stop = serve_pod_resources(sources, asyncio.get_running_loop(), "--podresources-dir")
             stack.push_async_callback(asyncio.to_thread, stop)
 
         await run_until_told(fleet.run(), lambda: click.echo(f"{len(nodes)} nodes"))
@@ -379,9 +396,10 @@ def rebalance(
 
     async def work(api: Api) -> bool:
         if continuous:
-            say: Callable[[str], None] = (
-                (lambda line: print_json({"message": line})) if as_json else click.echo
-            )
+            say: Callable[[str], None] = click.echo
+            if as_json:
+                say = _say_as_json
+
             forever = rebalance_for_ever(
                 api, per_hour=per_hour, interval=interval, patience=patience, say=say
             )
@@ -390,12 +408,20 @@ def rebalance(
 
         plan = await plan_cluster(api)
         print_plan(plan, as_json=as_json)
-        done = not apply or await apply_plan(
-            api, plan, lambda line: click.echo(line, err=as_json), patience
-        )
-        return done and not plan.left_out
+        if apply:
+            is_carried_out = await apply_plan(
+                api, plan, lambda line: click.echo(line, err=as_json), patience
+            )
+            if not is_carried_out:
+                return False
+
+        return not plan.left_out
 
     return 0 if ask(kubeconfig, work) else 1
+
+
+def _say_as_json(line: str) -> None:
+    print_json({"message": line})
 
 
 def print_plan(plan: RoomPlan, *, as_json: bool) -> None:
@@ -407,16 +433,17 @@ def print_plan(plan: RoomPlan, *, as_json: bool) -> None:
     console = make_console()
     table = Table("step", "pod", "node", "NUMA nodes")
     for step in plan.steps:
-        where = "-" if step.action == "evict" else nodes_text(step.numa_nodes)
-        table.add_row(step.action, safe(step.pod.namespaced_name), safe(step.node), where)
+        numa_nodes = "-" if step.action == "evict" else nodes_text(step.numa_nodes)
+        table.add_row(step.action, safe(step.pod.namespaced_name), safe(step.node), numa_nodes)
 
     if plan.steps:
         print_whole(console, table)
 
-    fewest = ", the fewest there can be" if plan.proven else ", not proven to be the fewest"
-    words = (
-        f"{counted(len(plan.placements), 'pod')} placed, {counted(len(plan.evictions), 'eviction')}"
-    )
-    console.print(f"{words}{fewest if plan.evictions else ''}")
+    sentence = f"{counted(len(plan.placements), 'pod')} placed"
+    sentence += f", {counted(len(plan.evictions), 'eviction')}"
+    if plan.evictions:
+        sentence += ", the fewest there can be" if plan.proven else ", not proven to be the fewest"
+
+    console.print(sentence)
     for pod in plan.left_out:
         console.print(f"no place for {safe(pod.namespaced_name)}")

@@ -1,7 +1,7 @@
-"""`alignup explain` and `why`: say why pods are admitted or refused, on a machine or in a cluster, and what would help.
+"""`alignup explain` and `why`: say why pods are admitted or refused, and what would help.
 
-`explain --pod` does the same as `why` where neither a node nor a file is given.
-`alignup.cli.explain_view` prints an explanation.
+The pods are on a machine or in a cluster. `explain --pod` does the same as `why` where neither a
+node nor a file is given. `alignup.cli.explain_view` prints an explanation.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alignup.claims.on_node import ClaimsOutcome
+    from alignup.cluster.evictions import RoomPlan
     from alignup.control_plane.api_server.api_client import Api
     from alignup.control_plane.scheduler.ask import AskedCluster
     from alignup.explanations.explanation import Explanation
@@ -40,13 +41,18 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import Admission
 
 MOST_NODES: Final = 10
-THERE: Final = "it is on the node already"
+PRESENT: Final = "it is on the node already"
 
 NOT_KNOWN: Final = (
     "From what nodes publish. Not looked at: taints, affinity, spread constraints, volumes, and "
-    "what other plugins of "
-    "the scheduler refuse."
+    "what other plugins of the scheduler refuse."
 )
+
+# By whether the node's devices for a pod's claims are near its CPUs and memory.
+_NEARNESS: Final = {
+    True: " (near the devices of its claims)",
+    False: " (far from the devices of its claims)",
+}
 
 
 @options.subcommand("explain", "0 if every pod is admitted; 1 if one is refused")
@@ -98,66 +104,79 @@ def command(
 
         return explain_log(log, chosen, view, (*pods, nodes, source.kubelet_node), as_json=as_json)
 
-    if (
-        chosen is not None
-        and not pods
-        and source.kubelet_node is None
-        and source.machine == inputs.HERE
-    ):
+    has_machine = source.kubelet_node is not None or source.machine != inputs.HERE
+    if chosen is not None and not pods and not has_machine:
         need_extra("cluster")
-        given = {"kubeconfig": source.kubeconfig, "node_name": source.node_name}
-        return answer_question(
-            Question(pod=chosen, **given, as_json=as_json, product=view.product, tables=view.tables)
+        question = Question(
+            pod=chosen,
+            kubeconfig=source.kubeconfig,
+            node_name=source.node_name,
+            as_json=as_json,
+            product=view.product,
+            tables=view.tables,
         )
+        return answer_question(question)
 
     loaded = inputs.load_node(source, version)
     if resize:
-        return (
-            0
-            if explain_resizes(loaded, inputs.asked_resizes(pods, source, loaded), as_json=as_json)
-            else 1
-        )
+        resizes = inputs.asked_resizes(pods, source, loaded)
+        return explain_resizes(loaded, resizes, as_json=as_json)
 
-    asked = inputs.asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
-    say_what_is_ignored(loaded, [*asked.pods, *(one.pod for one in asked.rejected)], source)
-    others = None if nodes is None else OtherNodes(nodes, version, source.resources)
-    found: list[Explanation] = []
-    teller = Teller(others, view, as_json=as_json)
-    for pod in () if pictures.take_the_output else asked.there:
-        teller.tell_there(pod)
-
-    for one in explained(loaded.node, asked):
-        found.append(one.explanation)
-        if not pictures.take_the_output:
-            teller.tell(one)
-
-    if not pictures.take_the_output:
-        teller.end_of_alike()
+    requested = inputs.asked_pods(pods, source, loaded, chosen=chosen, rejected=True)
+    rejected_pods = [document.pod for document in requested.rejected]
+    say_what_is_ignored(loaded, [*requested.pods, *rejected_pods], source)
+    other_nodes = None if nodes is None else OtherNodes(nodes, version, source.resources)
+    teller = Teller(other_nodes, view, as_json=as_json)
+    if pictures.take_the_output:
+        explanations = [case.explanation for case in explained(loaded.node, requested)]
+    else:
+        explanations = tell_all(teller, loaded.node, requested)
         if not as_json:
             show_note(loaded.title)
 
-    if pictures and found:
+    if pictures and explanations:
         from alignup.pictures.drawing import explanation_scene, explanations_page
         from alignup.pictures.picture import drawing_of
 
-        drawn = next((one for one in found if not one), found[-1])
         title = "Why pods are admitted or refused"
+        refused = (explanation for explanation in explanations if not explanation.admitted)
+        subject = next(refused, explanations[-1])
         pictures.write(
-            lambda: drawing_of(explanation_scene(drawn)), lambda: explanations_page(title, found)
+            lambda: drawing_of(explanation_scene(subject)),
+            lambda: explanations_page(title, explanations),
         )
 
-    return 0 if all(found) else 1
+    return 0 if all(explanations) else 1
 
 
-def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[Resize], *, as_json: bool) -> bool:
-    """Explain resizes one after the other, each as those before it left the node; return whether all are allocated."""
+def tell_all(teller: Teller, node: Node, requested: inputs.AskedPods) -> list[Explanation]:
+    """Print the explanation of each pod as soon as it is there, and return all of them."""
+    for pod in requested.present:
+        teller.tell_present(pod)
+
+    explanations = []
+    for case in explained(node, requested):
+        explanations.append(case.explanation)
+        teller.tell(case)
+
+    teller.end_of_alike()
+    return explanations
+
+
+def explain_resizes(loaded: inputs.LoadedNode, resizes: Sequence[Resize], *, as_json: bool) -> int:
+    """Explain resizes one after the other, and return the exit status.
+
+    Each is explained on the node as those before it left it.
+    """
     from alignup.explanations.pod_changes import explain_resize
 
-    found = []
-    for one in asked:
-        explanation = explain_resize(loaded.node, one.uid, one.containers, one.pod)
-        loaded.node.resize(one.uid, one.containers, one.pod)
-        found.append(explanation)
+    status = 0
+    for request in resizes:
+        explanation = explain_resize(loaded.node, request.uid, request.containers, request.pod)
+        loaded.node.resize(request.uid, request.containers, request.pod)
+        if not explanation:
+            status = 1
+
         if as_json:
             print_json(explanation.to_dict())
             continue
@@ -165,11 +184,13 @@ def explain_resizes(loaded: inputs.LoadedNode, asked: Sequence[Resize], *, as_js
         answer = explanation.answer
         message = f", {answer.message}" if answer.message else ""
         click.echo(one_line(f"{explanation.pod} resize: {answer.status}{message}"))
-        causes = [explanation.cause] if explanation.cause else []
-        for line in (*causes, *(f"would help: {one.text}" for one in explanation.suggestions)):
-            click.echo(one_line(f"  {line}"))
+        if explanation.cause:
+            click.echo(one_line(f"  {explanation.cause}"))
 
-    return all(found)
+        for suggestion in explanation.suggestions:
+            click.echo(one_line(f"  would help: {suggestion.text}"))
+
+    return status
 
 
 class Explained(NamedTuple):
@@ -178,7 +199,7 @@ class Explained(NamedTuple):
     Attributes:
         is_alike: it differs from the pod before in its name only, and is refused for the same
             words.
-        was: the pod's document, if its kubelet has rejected it before.
+        rejection: the pod's document, if its kubelet has rejected it before.
         outcome: what its claims come to.
         fault: the known fault that its kubelet comes upon, as JSON has it.
     """
@@ -186,100 +207,123 @@ class Explained(NamedTuple):
     pod: Pod
     explanation: Explanation
     is_alike: bool = False
-    was: PodDocument | None = None
+    rejection: PodDocument | None = None
     outcome: ClaimsOutcome | None = None
     fault: Mapping[str, str] = {}
 
 
-def explained(node: Node, asked: inputs.AskedPods) -> Iterator[Explained]:
-    """Explain each pod and then admit it, and after all of them those that their kubelet rejected."""
+def explained(node: Node, requested: inputs.AskedPods) -> Iterator[Explained]:
+    """Explain each pod and then admit it, and after them those that their kubelet rejected."""
     from alignup.explanations.why import explain
 
-    last: tuple[Pod, Admission, Explanation] | None = None
-    for pod in asked.before:
+    for pod in requested.before:
         node.admit(pod)
 
-    for pod in asked.pods:
-        alike = (
-            last if last is not None and same_refusal(last, (pod, node.try_admit(pod))) else None
-        )
-        explanation = explain(node, pod) if alike is None else alike[2].of_alike(pod)
-        fault = fault_of(node, pod)
-        yield Explained(
-            pod, explanation, alike is not None, outcome=claims_on(node, pod), fault=fault
-        )
-        admission = node.admit(pod)
-        last = None if admission else (pod, admission, explanation)
+    last_refusal: tuple[Pod, Admission, Explanation] | None = None
+    for pod in requested.pods:
+        explanation = None
+        if last_refusal is not None and same_refusal(last_refusal, (pod, node.try_admit(pod))):
+            _, _, last_explanation = last_refusal
+            explanation = last_explanation.of_alike(pod)
 
-    for one in asked.rejected:
-        yield Explained(one.pod, explain(node, one.pod), was=one, outcome=claims_on(node, one.pod))
+        is_alike = explanation is not None
+        if explanation is None:
+            explanation = explain(node, pod)
+
+        fault = fault_of(node, pod)
+        yield Explained(pod, explanation, is_alike, outcome=claims_on(node, pod), fault=fault)
+
+        admission = node.admit(pod)
+        last_refusal = None if admission else (pod, admission, explanation)
+
+    for document in requested.rejected:
+        pod = document.pod
+        explanation = explain(node, pod)
+        yield Explained(pod, explanation, rejection=document, outcome=claims_on(node, pod))
 
 
 class Teller:
-    """Prints explanations, each as soon as it is there; those that are alike are counted where a person reads.
+    """Prints explanations, each as soon as it is there.
 
-    Of a pod that is refused, or has claims whose devices are not near its CPUs and memory, it says
-    which of some other nodes would take it.
+    Those that are alike are counted where a person reads. Of a pod that is refused, or has claims
+    whose devices are not near its CPUs and memory, it says which of some other nodes would take it.
     """
 
-    def __init__(self, others: OtherNodes | None, view: View, *, as_json: bool) -> None:
-        self._others = others
+    def __init__(self, other_nodes: OtherNodes | None, view: View, *, as_json: bool) -> None:
+        self._other_nodes = other_nodes
         self._view = view
         self._as_json = as_json
         self._count = 0
         self._alike: list[Pod] = []
 
-    def tell(self, one: Explained) -> None:
+    def tell(self, case: Explained) -> None:
         """Print an explanation, and which other nodes would take the pod."""
-        if one.is_alike and not self._as_json:
-            self._alike.append(one.pod)
+        if case.is_alike and not self._as_json:
+            self._alike.append(case.pod)
             return
 
         self.end_of_alike()
-        explanation, was, outcome = one.explanation, one.was, one.outcome
-        seeks_another = not explanation.admitted or (outcome is not None and outcome.meet is False)
-        taking = (
-            self._others.taking(one.pod) if self._others is not None and seeks_another else None
-        )
+        taking = self._taking(case)
         if self._as_json:
-            told = explanation_dict(explanation, was, product=self._view.product) | claims_dict(
-                outcome
-            )
-            print_json({**told, **({"cluster": taking} if taking else {}), **one.fault})
+            fields = explanation_dict(case.explanation, case.rejection, product=self._view.product)
+            fields |= claims_dict(case.outcome)
+            if taking:
+                fields["cluster"] = taking
+
+            print_json({**fields, **case.fault})
             return
 
         click.echo(nl=self._count > 0)
         self._count += 1
-        show_explanation(explanation, was, self._view)
-        if lines := list(outcome_lines(outcome)):
-            show_note(lines[0])
-            for line in lines[1:]:
+        show_explanation(case.explanation, case.rejection, self._view)
+        for number, line in enumerate(outcome_lines(case.outcome)):
+            if number == 0:
+                show_note(line)
+            else:
                 click.echo(one_line(line))
 
         if taking:
             show_note(taking_words(taking))
 
+    def _taking(self, case: Explained) -> dict[str, Any] | None:
+        """Return which other nodes would take a pod; None: it needs none, or there are none."""
+        if self._other_nodes is None:
+            return None
+
+        has_far_devices = case.outcome is not None and case.outcome.meet is False
+        if case.explanation.admitted and not has_far_devices:
+            return None
+        return self._other_nodes.taking(case.pod)
+
     def end_of_alike(self) -> None:
         """Say how many pods were explained alike."""
         alike, self._alike = self._alike, []
-        if alike:
-            names = alike[0].name if len(alike) == 1 else f"{alike[0].name} to {alike[-1].name}"
-            show_note(f"and {counted(len(alike), 'more pod')} alike: {names}")
+        if not alike:
+            return
 
-    def tell_there(self, pod: Pod) -> None:
+        names = alike[0].name
+        if len(alike) > 1:
+            names += f" to {alike[-1].name}"
+
+        show_note(f"and {counted(len(alike), 'more pod')} alike: {names}")
+
+    def tell_present(self, pod: Pod) -> None:
         """Say that a pod is on the node already."""
         label = pod.namespaced_name
         if self._as_json:
-            told = {
-                "pod": label,
-                "namespace": pod.namespace,
-                "uid": pod.uid,
-                "admitted": True,
-                "reason": "",
-            }
-            print_json(told | {"cause": THERE, "isThere": True})
+            print_json(
+                {
+                    "pod": label,
+                    "namespace": pod.namespace,
+                    "uid": pod.uid,
+                    "admitted": True,
+                    "reason": "",
+                    "cause": PRESENT,
+                    "isThere": True,
+                }
+            )
         else:
-            click.echo(one_line(f"{label}: {THERE}"))
+            click.echo(one_line(f"{label}: {PRESENT}"))
             self._count += 1
 
 
@@ -300,7 +344,10 @@ class OtherNodes:
         self._fit = Fit(self._cluster)
 
     def taking(self, pod: Pod) -> dict[str, Any]:
-        """Return how many nodes there are, how many of them would take the pod, and the best ones, in JSON's types."""
+        """Return how many nodes there are, how many would take the pod, and the best ones.
+
+        It is in JSON's types.
+        """
         from alignup.cli.rank import placements
         from alignup.cluster.ranking import rank
 
@@ -312,22 +359,22 @@ class OtherNodes:
 
 def taking_words(taking: dict[str, Any]) -> str:
     """Return the same as a line for people."""
-    words = {
-        True: " (near the devices of its claims)",
-        False: " (far from the devices of its claims)",
-    }
-    names = ", ".join(
-        one["node"]
-        + ("" if one["exact"] else " (only amounts are known)")
-        + words.get(one.get("draAligned"), "")
-        for one in taking["best"]
-    )
-    more = taking["admitting"] - len(taking["best"])
-    where = f": {names}{f' and {more} more' if more else ''}" if names else ""
-    return (
-        f"{taking['admitting']} of {counted(taking['nodes'], 'other node')} would take it "
-        f"now{where}"
-    )
+    count = counted(taking["nodes"], "other node")
+    sentence = f"{taking['admitting']} of {count} would take it now"
+
+    labels = []
+    for placement in taking["best"]:
+        exactness = "" if placement["exact"] else " (only amounts are known)"
+        nearness = _NEARNESS.get(placement.get("draAligned"), "")
+        labels.append(placement["node"] + exactness + nearness)
+
+    if labels:
+        sentence += f": {', '.join(labels)}"
+        more = taking["admitting"] - len(labels)
+        if more:
+            sentence += f" and {more} more"
+
+    return sentence
 
 
 # ---- of a cluster
@@ -375,42 +422,49 @@ def answer_question(question: Question) -> int:
         raise InputError.at("the pod", "POD or NAMESPACE/POD", question.pod)
 
     async def read(api: Api) -> tuple[dict[str, Any], PodDocument, AskedCluster]:
-        manifest, found = await read_pod(
-            api, namespace or question.namespace or api.namespace, name
-        )
-        return manifest, found, await read_cluster(api)
+        pod_namespace = namespace or question.namespace or api.namespace
+        manifest, document = await read_pod(api, pod_namespace, name)
+        return manifest, document, await read_cluster(api)
 
-    manifest, found, asked = ask(question.kubeconfig, read, question.context)
-    say_what_is_unknown(asked)
-    name = question.node_name or found.node_name
-    if found.node_name and not found.has_ended and question.node_name in {None, found.node_name}:
-        told = {
-            "pod": found.pod.name,
-            "namespace": found.pod.namespace,
-            "admitted": True,
-            "node": found.node_name,
-        }
+    manifest, document, cluster = ask(question.kubeconfig, read, question.context)
+    say_what_is_unknown(cluster)
+
+    pod = document.pod
+    is_on_node = document.node_name and not document.has_ended
+    if is_on_node and question.node_name in {None, document.node_name}:
         if question.as_json:
-            print_json(told)
+            print_json(
+                {
+                    "pod": pod.name,
+                    "namespace": pod.namespace,
+                    "admitted": True,
+                    "node": document.node_name,
+                }
+            )
         else:
-            show_note(f"{found.pod.namespaced_name} is on node {found.node_name}, {found.phase}")
+            show_note(f"{pod.namespaced_name} is on node {document.node_name}, {document.phase}")
 
         return 0
 
-    if name:
-        explanation = explain(asked.node(name), _unbound(manifest))
-        was = found if found.was_rejected and name == found.node_name else None
-        if question.as_json:
-            told = explanation_dict(explanation, was, product=question.product)
-            print_json(told | {"node": name, "exact": name not in asked.by_amounts})
-        else:
-            show_explanation(explanation, was, question)
-            known = "only amounts are" if name in asked.by_amounts else "all holdings are"
-            show_note(f"Node {name}, of which {known} known. {NOT_KNOWN}")
+    node_name = question.node_name or document.node_name
+    if not node_name:
+        return rank_and_explain(question, manifest, document, cluster)
 
-        return 0 if explanation.admitted else 1
+    explanation = explain(cluster.node(node_name), _unbound(manifest))
+    rejection = None
+    if document.was_rejected and node_name == document.node_name:
+        rejection = document
 
-    return rank_and_explain(question, manifest, found, asked)
+    is_exact = node_name not in cluster.by_amounts
+    if question.as_json:
+        fields = explanation_dict(explanation, rejection, product=question.product)
+        print_json(fields | {"node": node_name, "exact": is_exact})
+    else:
+        show_explanation(explanation, rejection, question)
+        extent = "all holdings are" if is_exact else "only amounts are"
+        show_note(f"Node {node_name}, of which {extent} known. {NOT_KNOWN}")
+
+    return 0 if explanation.admitted else 1
 
 
 def _unbound(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -422,57 +476,66 @@ def _unbound(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def rank_and_explain(
-    question: Question, manifest: dict[str, Any], found: PodDocument, asked: AskedCluster
+    question: Question,
+    manifest: dict[str, Any],
+    document: PodDocument,
+    asked_cluster: AskedCluster,
 ) -> int:
-    """Say what all nodes would say to a pod, and explain the first of those that refuse it for the commonest cause."""
+    """Say what all nodes would say to a pod, and return the exit status.
+
+    If none would take it, explain the first of those that refuse it for the commonest cause.
+    """
     from alignup.cli.rank import answer_dict, placements, show
     from alignup.cluster.evictions import plan_room
     from alignup.cluster.node_totals import Fit
     from alignup.cluster.ranking import rank
     from alignup.explanations.why import explain
 
-    cluster, pod = asked.cluster(), found.pod
-    answer = cluster.evaluate(pod)
-    answer.exact[[cluster.index(name) for name in asked.by_amounts]] = False
-    ranking = rank(cluster, pod, answer, Fit(cluster))
-    example = None if len(ranking.order) or not ranking.groups else ranking.groups[0].nodes[0]
-    explanation = None if example is None else explain(asked.nodes[example], _unbound(manifest))
-    plan = None
-    if example is not None and len(asked.by_amounts) < len(asked.nodes):
-        plan = plan_room(
-            cluster, [pod], standings=asked.rules.standings, budgets=asked.rules.budgets
-        )
+    cluster = asked_cluster.cluster()
+    pod = document.pod
+    evaluation = cluster.evaluate(pod)
+    evaluation.exact[[cluster.index(name) for name in asked_cluster.by_amounts]] = False
+    ranking = rank(cluster, pod, evaluation, Fit(cluster))
 
-    best = placements(cluster, answer, ranking, MOST_NODES)
-    told = answer_dict(cluster, pod, ranking, best, {"strategy": "least-numa-nodes"})
+    example = None
+    explanation = None
+    plan = None
+    if not ranking.order and ranking.groups:
+        example = ranking.groups[0].nodes[0]
+        explanation = explain(asked_cluster.nodes[example], _unbound(manifest))
+        if len(asked_cluster.by_amounts) < len(asked_cluster.nodes):
+            rules = asked_cluster.rules
+            plan = plan_room(cluster, [pod], standings=rules.standings, budgets=rules.budgets)
+
+    best = placements(cluster, evaluation, ranking, MOST_NODES)
+    fields = answer_dict(cluster, pod, ranking, best, {"strategy": "least-numa-nodes"})
     if question.as_json:
-        told |= {
-            "phase": found.phase,
-            "unknown": list(asked.unknown),
-            "byAmounts": sorted(asked.by_amounts),
-        }
-        told |= (
-            {"example": {"node": example, **explanation.to_dict()}}
-            if explanation is not None
-            else {}
-        )
-        print_json(told | ({"room": plan.to_dict()} if plan is not None else {}))
+        fields["phase"] = document.phase
+        fields["unknown"] = list(asked_cluster.unknown)
+        fields["byAmounts"] = sorted(asked_cluster.by_amounts)
+        if explanation is not None:
+            fields["example"] = {"node": example, **explanation.to_dict()}
+        if plan is not None:
+            fields["room"] = plan.to_dict()
+
+        print_json(fields)
     else:
-        show(told, MOST_NODES)
+        show(fields, MOST_NODES)
         if explanation is not None:
             show_note(f"On node {example}:")
             show_explanation(explanation, view=question)
 
         if plan is not None and not plan.left_out:
-            gone = ", ".join(
-                f"{step.pod.namespaced_name} on {step.node}" for step in plan.evictions
-            )
-            words = counted(len(plan.evictions), "eviction")
-            show_note(
-                f"With {words} it has a place on {plan.placements[0].node}: {gone} (see `alignup "
-                "rebalance`)"
-            )
+            show_note(_plan_in_words(plan))
 
         show_note(NOT_KNOWN)
 
-    return 0 if len(ranking.order) else 1
+    return 0 if ranking.order else 1
+
+
+def _plan_in_words(plan: RoomPlan) -> str:
+    """Return the evictions after which a pod has a place, as a line."""
+    count = counted(len(plan.evictions), "eviction")
+    evictions = ", ".join(f"{step.pod.namespaced_name} on {step.node}" for step in plan.evictions)
+    place = plan.placements[0].node
+    return f"With {count} it has a place on {place}: {evictions} (see `alignup rebalance`)"

@@ -1,7 +1,7 @@
-"""`alignup explain --log`: merges again the hints of pods that a kubelet refused, and says what its log leaves open.
+"""`alignup explain --log`: merges again the hints of pods that a kubelet refused.
 
-The hints are the kubelet's, the merge is ours, and so are the words of the cause, as of
-`alignup.explanations.cause`.
+It says what the kubelet's log leaves open. The hints are the kubelet's, the merge is ours, and so
+are the words of the cause, as of `alignup.explanations.cause`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from alignup.kubelet.log import Decision, KubeletLog, LoggedHint, LoggedRefusal
+    from alignup.topology_manager.policy import Policy
     from alignup.topology_manager.provider import ResourceHints
 
 UNKNOWN: Final = "unknown"
@@ -60,10 +61,18 @@ _LACKS: Final = re.compile(
 
 
 def explain_log(
-    name: str, chosen: str | None, view: View, others: Iterable[object], *, as_json: bool
+    name: str, chosen: str | None, view: View, other_inputs: Iterable[object], *, as_json: bool
 ) -> int:
-    """Explain the pods that a kubelet's log says were refused; return the exit status. `others` is other input."""
-    if any(others):
+    """Explain the pods that a kubelet's log says were refused, and return the exit status.
+
+    Args:
+        name: of the log.
+        chosen: the only pod to explain; None: all.
+        view: how much of an explanation is shown.
+        other_inputs: what does not go with a log.
+        as_json: print JSON.
+    """
+    if any(other_inputs):
         raise click.UsageError("--log goes without pods, --node and --nodes")
 
     with inputs.open_input(name) as file:
@@ -76,138 +85,173 @@ def explain_log(
         )
 
     refusals = [
-        one
-        for one in log.refusals.values()
-        if chosen in {None, one.pod, one.pod.removeprefix("default/")}
+        refusal
+        for refusal in log.refusals.values()
+        if chosen in {None, refusal.pod, refusal.pod.removeprefix("default/")}
     ]
-    for number, one in enumerate(explain_logged(log, one) for one in refusals):
+    for number, refusal in enumerate(refusals):
+        explanation = explain_logged(log, refusal)
         if as_json:
-            print_json(one.to_dict(product=view.product))
+            print_json(explanation.to_dict(product=view.product))
         else:
             click.echo(nl=number > 0)
-            show_explanation(one, None, view)
+            show_explanation(explanation, None, view)
 
     if not refusals and not as_json:
-        click.echo(one_line(f"the log tells of no refusal{f' of {chosen}' if chosen else ''}"))
+        subject = f" of {chosen}" if chosen else ""
+        click.echo(one_line(f"the log tells of no refusal{subject}"))
 
     return 1 if refusals else 0
 
 
 def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
     """Return why a pod was refused, as far as a log tells."""
-    startup, decisions, ids = (
-        refusal.startup,
-        refusal.decisions,
-        tuple(bit_numbers(log.numa_nodes)) or (0,),
-    )
-    last = decisions[-1] if decisions else None
-    logged = None if last is None or last.best is None else _hint(last.best, ids)
-    # single-numa-node drops the mask of a hint that names all NUMA nodes, as of one that refuses
-    follows = "single-numa-node" if logged and logged.affinity is None else "restricted"
+    startup = refusal.startup
+    ids = tuple(bit_numbers(log.numa_nodes)) or (0,)
+    last = refusal.decisions[-1] if refusal.decisions else None
+    logged_hint = None if last is None or last.best is None else _hint(last.best, ids)
     by_merge = refusal.reason == TOPOLOGY_AFFINITY_ERROR
-    name = startup.policy or (follows if by_merge and logged else UNKNOWN)
+
+    # single-numa-node drops the mask of a hint that names all NUMA nodes, as of one that refuses
+    likely_policy = "restricted"
+    if logged_hint and logged_hint.affinity is None:
+        likely_policy = "single-numa-node"
+
+    policy_name = startup.policy or UNKNOWN
+    if not startup.policy and by_merge and logged_hint:
+        policy_name = likely_policy
+
     policy = make_policy(
-        follows if name == UNKNOWN else name, len(ids), options={"max-allowable-numa-nodes": "64"}
+        likely_policy if policy_name == UNKNOWN else policy_name,
+        len(ids),
+        options={"max-allowable-numa-nodes": "64"},
     )
-    questions, place = [], Holdings(ids, (), ())
-    for one in decisions:
-        container = None if one.container is None else Container(one.container)
-        empty = {
-            name
-            for given in one.hints
-            for name, some in given.items()
-            if some == [] and is_device(name)
-        }
-        accounts = {
-            name: f"{asked} asked, {free} free".__str__
-            for name, (asked, free) in one.too_few.items()
-        }
-        accounts = dict.fromkeys(empty, NO_NODE.__str__) | accounts
-        hints = _hints(one, ids)
-        best = (
-            policy.merge(hints.values())[0] if one.hints and len(one.hints) == one.offers else None
-        )
-        questions.append(Question(container, place, accounts, hints, best))
+    holdings = Holdings(ids, (), ())
+    questions = [_question(decision, policy, holdings) for decision in refusal.decisions]
 
-    merged = questions[-1].affinity if questions else None
-    if by_merge and merged:
-        found = merge_cause(refusal_of(questions[-1], policy.name), ids)
+    merged_hint = questions[-1].affinity if questions else None
+    if by_merge and merged_hint:
+        cause = merge_cause(refusal_of(questions[-1], policy.name), ids)
     else:
-        found = _of_message(refusal.reason, refusal.message)
+        cause = _cause_of_message(refusal.reason, refusal.message)
 
-    scope = startup.scope or (
-        UNKNOWN if last is None else "pod" if last.container is None else "container"
-    )
-    steps = tuple(step_of(one, policy, {}) for one in questions)
-    told = {"message": refusal.message, "unknown": list(_unknown(refusal, by_merge=by_merge))}
-    agrees = {
-        "agrees": logged == merged if logged and merged and not startup.prefers_closest else None
-    }
+    agrees = None
+    if logged_hint and merged_hint and not startup.prefers_closest:
+        agrees = logged_hint == merged_hint
+
     return Explanation(
-        refusal.pod, refusal.uid, False, refusal.reason, (found.sentence,), found.kind, found.resources,
-        last.container if last and found.kind != "node" else None, name, scope, UNKNOWN, steps, (), place,
-        log={**told, **agrees, "best": affinity_dict(logged, ids), "merged": affinity_dict(merged, ids)},
-    )  # fmt: skip
+        refusal.pod,
+        refusal.uid,
+        False,
+        refusal.reason,
+        causes=(cause.sentence,),
+        cause_kind=cause.kind,
+        blamed=cause.resources,
+        container=last.container if last and cause.kind != "node" else None,
+        policy=policy_name,
+        scope=startup.scope or _scope_of(last),
+        qos=UNKNOWN,
+        steps=tuple(step_of(question, policy, {}) for question in questions),
+        containers=(),
+        before=holdings,
+        log={
+            "message": refusal.message,
+            "unknown": list(_unknown(refusal, by_merge=by_merge)),
+            "agrees": agrees,
+            "best": affinity_dict(logged_hint, ids),
+            "merged": affinity_dict(merged_hint, ids),
+        },
+    )
+
+
+def _scope_of(decision: Decision | None) -> str:
+    """Return the scope that a decision shows."""
+    if decision is None:
+        return UNKNOWN
+    return "pod" if decision.container is None else "container"
+
+
+def _question(decision: Decision, policy: Policy, holdings: Holdings) -> Question:
+    """Return a decision as the question that was asked, with what its hints merge into."""
+    container = None if decision.container is None else Container(decision.container)
+    accounts = {
+        name: NO_NODE.__str__
+        for provider_hints in decision.hints
+        for name, resource_hints in provider_hints.items()
+        if resource_hints == [] and is_device(name)
+    }
+    for name, (requested, free) in decision.too_few.items():
+        accounts[name] = f"{requested} asked, {free} free".__str__
+
+    hints = _hints(decision, holdings.numa_node_ids)
+    best = None
+    if decision.hints and len(decision.hints) == decision.offers:
+        best, *_ = policy.merge(hints.values())
+
+    return Question(container, holdings, accounts, hints, best)
 
 
 def _hints(decision: Decision, ids: tuple[int, ...]) -> dict[str, ResourceHints]:
     """Return the hints of a decision by provider."""
-    return {
-        provider: {
-            name: None if some is None else HintList(_hint(one, ids) for one in some)
-            for name, some in given.items()
+    by_provider: dict[str, ResourceHints] = {}
+    for provider, provider_hints in zip(_PROVIDERS, decision.hints, strict=False):
+        by_provider[provider] = {
+            name: None if hints is None else HintList(_hint(hint, ids) for hint in hints)
+            for name, hints in provider_hints.items()
         }
-        for provider, given in zip(_PROVIDERS, decision.hints, strict=False)
-    }
+
+    return by_provider
 
 
 def _hint(hint: LoggedHint, ids: tuple[int, ...]) -> TopologyHint:
     """Return a hint, whose bits are positions and not ids."""
     mask, preferred = hint
-    return TopologyHint(
-        None if mask is None else BitMask(map(ids.index, bit_numbers(mask))), preferred
-    )
+    affinity = None if mask is None else BitMask(map(ids.index, bit_numbers(mask)))
+    return TopologyHint(affinity, preferred)
 
 
-def _of_message(reason: str, message: str) -> Cause:
+def _cause_of_message(reason: str, message: str) -> Cause:
     """Return the cause that a kubelet's message tells, in our words where there are better ones."""
-    if told := _TOO_FEW.search(message):
-        name = told[1] or "cpu"
-        return Cause(
-            one_line(f"not enough {name} is free: {told[2]} asked, {told[3]} free"),
-            "allocation",
-            (name,),
-        )
+    too_few = _TOO_FEW.search(message)
+    if too_few:
+        name = too_few[1] or "cpu"
+        sentence = f"not enough {name} is free: {too_few[2]} asked, {too_few[3]} free"
+        return Cause(one_line(sentence), "allocation", (name,))
 
-    if reason == SMT_ALIGNMENT_ERROR and (told := _NOT_WHOLE.search(message)):
-        return whole_cores(
-            int(told[2]), int(told[3]), too_few_cores(int(told[2]), int(told[1] or 0))
-        )
+    not_whole = _NOT_WHOLE.search(message)
+    if reason == SMT_ALIGNMENT_ERROR and not_whole:
+        physical_cpus, requested, per_core = (int(number or 0) for number in not_whole.groups())
+        return whole_cores(requested, per_core, too_few_cores(requested, physical_cpus))
 
-    if lacks := _LACKS.findall(message):
-        parts = [lacking_in_words(name, *map(int, amounts)) for name, *amounts in lacks]
-        words = f"too little is left on the node as a whole: {'; '.join(parts)}"
-        return Cause(one_line(words), "node", tuple(name for name, *_ in lacks))
+    shortages = _LACKS.findall(message)
+    if shortages:
+        parts = [lacking_in_words(name, *map(int, amounts)) for name, *amounts in shortages]
+        sentence = f"too little is left on the node as a whole: {'; '.join(parts)}"
+        return Cause(one_line(sentence), "node", tuple(name for name, *_ in shortages))
 
-    words = message.removeprefix("Allocate failed due to ").removesuffix(", which is unexpected")
-    kind = "allocation" if words != message else "node" if reason in NODE_CAUSES else UNKNOWN
-    blamed = ("memory",) if words.startswith("[memorymanager]") else ()
-    return Cause(
-        NODE_CAUSES.get(reason) or one_line(words) or "the log does not say why", kind, blamed
-    )
+    sentence = message.removeprefix("Allocate failed due to ")
+    sentence = sentence.removesuffix(", which is unexpected")
+    if sentence != message:
+        kind = "allocation"
+    elif reason in NODE_CAUSES:
+        kind = "node"
+    else:
+        kind = UNKNOWN
+
+    blamed = ("memory",) if sentence.startswith("[memorymanager]") else ()
+    cause = NODE_CAUSES.get(reason) or one_line(sentence) or "the log does not say why"
+    return Cause(cause, kind, blamed)
 
 
 def _unknown(refusal: LoggedRefusal, *, by_merge: bool) -> Iterator[str]:
     """Yield what the log does not tell of a refusal."""
     if not refusal.decisions and refusal.startup.policy != "none":
         yield "the hints: no line TopologyHints is about this pod"
-    if any(len(one.hints) < one.offers for one in refusal.decisions):
+    if any(len(decision.hints) < decision.offers for decision in refusal.decisions):
         yield "all hints: a line of them is cut off"
     if not refusal.startup.policy:
-        yield (
-            "the policy, but for what the best hint "
-            f"{'tells' if by_merge and refusal.decisions else 'may tell'}"
-        )
+        certainty = "tells" if by_merge and refusal.decisions else "may tell"
+        yield f"the policy, but for what the best hint {certainty}"
     if refusal.startup.prefers_closest:
         yield "distances, by which prefer-closest-numa-nodes chooses"
     yield "how much was asked for and free where, who holds the rest, and what would help"

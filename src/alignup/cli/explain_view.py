@@ -1,4 +1,7 @@
-"""Shows an explanation to a person: verdict, cause, a picture of the NUMA nodes and what would help; then tables."""
+"""Shows an explanation to a person.
+
+Verdict, cause, a picture of the NUMA nodes and what would help come first, then tables.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from alignup.cli.terminal import Console
     from alignup.explanations.explanation import Explanation, PlacePart, ResourcePart, Step
-    from alignup.explanations.product import Product
+    from alignup.explanations.product import Product, Row
     from alignup.kubernetes.pod_documents import PodDocument
 
     # By what NUMA nodes have of the resources how these nodes are called.
@@ -55,6 +58,11 @@ MOST_PODS: Final = 2
 # Of a container's name in the heading of a narrow column.
 LONGEST_NAME: Final = 12
 
+NOTHING_HELPS: Final = (
+    "nothing that was tried helps on this node (smaller requests, fewer pods, other settings of "
+    "the kubelet): move the pod to another node"
+)
+
 USED: Final = "■"
 FREE: Final = "□"
 
@@ -65,11 +73,14 @@ def show_note(note: str) -> None:
 
 
 def explanation_dict(
-    explanation: Explanation, was: PodDocument | None, *, product: bool
+    explanation: Explanation, rejection: PodDocument | None, *, product: bool
 ) -> dict[str, Any]:
     """Return an explanation in JSON's types, and how the pod was rejected before."""
-    rejection = {} if was is None else {"was": {"reason": was.reason, "message": was.message}}
-    return explanation.to_dict(product=product) | rejection
+    fields = explanation.to_dict(product=product)
+    if rejection is not None:
+        fields["was"] = {"reason": rejection.reason, "message": rejection.message}
+
+    return fields
 
 
 class View(options.Gathered):
@@ -84,95 +95,122 @@ class View(options.Gathered):
 
 
 def show_explanation(
-    explanation: Explanation, was: PodDocument | None = None, view: View | None = None
+    explanation: Explanation, rejection: PodDocument | None = None, view: View | None = None
 ) -> None:
     """Print an explanation on standard output: the verdict, the cause and what would help first.
 
     Args:
         explanation: the explanation.
-        was: the pod's document, if its kubelet has rejected it before.
+        rejection: the pod's document, if its kubelet has rejected it before.
         view: how much of it; None: as without options.
     """
     console = make_console()
     view = view or View()
-    if was is not None:
-        message = was.message.removeprefix("Pod was rejected: ")
-        console.print(
-            safe(
-                f"{explanation.pod} was rejected: {was.reason}{f' ({message})' if message else ''}"
-            )
-        )
-        room = "There is room now: its replacement would be admitted"
-        console.print(
-            f"{room if explanation.admitted else 'It would be rejected again'}. As of now:"
-        )
-
-    sign = mark(console, good=explanation.admitted)
-    word = "admitted" if explanation.admitted else f"refused: {safe(explanation.reason)}"
-    rules = (
-        "policy none"
-        if explanation.policy == "none"
-        else f"{explanation.policy}, scope {explanation.scope}"
-    )
-    console.print(f"{sign} [bold]{safe(explanation.pod)}[/] {word} ({rules})")
     tables = view.tables or ("short" if sys.stdout.isatty() else "all")
-    first, *below = _causes(console, explanation) if tables != "none" else [explanation.cause]
-    more = f" ({counted(len(below), 'more cause')} below)" if below else ""
-    show_prose(console, f"{first}{more}".removeprefix("admitted").lstrip(",; "))
+
+    if rejection is not None:
+        show_rejection(console, rejection, explanation)
+
+    show_verdict(console, explanation)
+    causes = [explanation.cause] if tables == "none" else _causes(console, explanation)
+    sentence = causes[0]
+    if len(causes) > 1:
+        sentence += f" ({counted(len(causes) - 1, 'more cause')} below)"
+
+    show_prose(console, sentence.removeprefix("admitted").lstrip(",; "))
     if explanation.log:
         show_log(console, explanation.log)
 
-    parts = [show_suggestions] if explanation.admitted else [show_nodes, show_suggestions]
-    # the help is to be on the first screen, and the picture of a wide machine is long
-    for part in (
-        parts
-        if len(explanation.before.numa_node_ids) <= MOST_NODES_BEFORE_HELP
-        else reversed(parts)
-    ):
-        part(console, explanation)
+    if explanation.admitted:
+        show_suggestions(console, explanation)
+    elif len(explanation.before.numa_node_ids) <= MOST_NODES_BEFORE_HELP:
+        show_nodes(console, explanation)
+        show_suggestions(console, explanation)
+    else:
+        # the help is to be on the first screen, and the picture of a wide machine is long
+        show_suggestions(console, explanation)
+        show_nodes(console, explanation)
 
     if tables != "none" and (explanation.steps or not explanation.log):
         show_tables(console, explanation, is_short=tables == "short", product=view.product)
 
 
+def show_rejection(console: Console, rejection: PodDocument, explanation: Explanation) -> None:
+    """Print how a kubelet rejected a pod, and what it would do with it now."""
+    sentence = f"{explanation.pod} was rejected: {rejection.reason}"
+    message = rejection.message.removeprefix("Pod was rejected: ")
+    if message:
+        sentence += f" ({message})"
+
+    console.print(safe(sentence))
+    if explanation.admitted:
+        console.print("There is room now: its replacement would be admitted. As of now:")
+    else:
+        console.print("It would be rejected again. As of now:")
+
+
+def show_verdict(console: Console, explanation: Explanation) -> None:
+    """Print whether a pod is admitted, and by which policy."""
+    sign = mark(console, good=explanation.admitted)
+    verdict = "admitted" if explanation.admitted else f"refused: {safe(explanation.reason)}"
+    rules = "policy none"
+    if explanation.policy != "none":
+        rules = f"{explanation.policy}, scope {explanation.scope}"
+
+    console.print(f"{sign} [bold]{safe(explanation.pod)}[/] {verdict} ({rules})")
+
+
 def _causes(console: Console, explanation: Explanation) -> Sequence[str]:
-    """Return the causes of a refusal, the first to be told above the tables, or all in one if that is short."""
-    return (
-        explanation.causes
-        if len(wrapped(console, explanation.cause)) > MOST_CAUSE_LINES
-        else [explanation.cause]
-    )
+    """Return the causes of a refusal, or all in one if that is short.
+
+    The first is to be told above the tables.
+    """
+    if len(wrapped(console, explanation.cause)) > MOST_CAUSE_LINES:
+        return explanation.causes
+    return [explanation.cause]
 
 
 def show_log(console: Console, log: Mapping[str, Any]) -> None:
-    """Print what a kubelet's log says of a refusal, whether its hints merge into that, and what it leaves out."""
+    """Print what a kubelet's log says of a refusal, and what it leaves out.
+
+    If that is known, say whether the hints in the log merge into the log's best one, too.
+    """
     if log["message"]:
         show_prose(console, f"the kubelet's words: {log['message']}")
 
     if log["agrees"] is not None:
-        hints = (log["best"], log["merged"])
         best, merged = (
-            words.hint_in_words(one["numaNodes"], preferred=one["preferred"]) for one in hints
+            words.hint_in_words(hint["numaNodes"], preferred=hint["preferred"])
+            for hint in (log["best"], log["merged"])
         )
-        show_prose(
-            console,
-            f"the log's best hint: {best}; its hints merge into "
-            f"{'it' if log['agrees'] else merged}",
-        )
+        if log["agrees"]:
+            merged = "it"
+
+        show_prose(console, f"the log's best hint: {best}; its hints merge into {merged}")
 
     show_prose(console, f"the log does not tell {'; '.join(log['unknown'])}")
 
 
 def show_prose(console: Console, text: str, first: str = "  ", indent: str = "  ") -> None:
-    """Print a text of plain words, on a console of some width broken between words; `first` begins it."""
+    """Print a text of plain words, on a console of some width broken between words.
+
+    Args:
+        console: where.
+        text: the text.
+        first: begins the first line.
+        indent: begins the other lines.
+    """
     for line in wrapped(console, text, first, indent):
         console.print(safe(line))
 
 
 def wrapped(console: Console, text: str, first: str = "  ", indent: str = "  ") -> list[str]:
     """Return the lines of a text of plain words."""
-    # what is no terminal has no width
-    width = console.width if console.width < PLAIN_WIDTH else len(first) + len(text)
+    width = console.width
+    if width >= PLAIN_WIDTH:
+        # what is no terminal has no width
+        width = len(first) + len(text)
+
     return textwrap.wrap(
         text,
         width,
@@ -186,50 +224,68 @@ def wrapped(console: Console, text: str, first: str = "  ", indent: str = "  ") 
 def show_tables(
     console: Console, explanation: Explanation, *, is_short: bool, product: bool
 ) -> None:
-    """Print the tables that the verdict rests on; short: without the rows that do not bear on it, which are counted."""
-    console.print(
-        f"\n[dim]{('─' if can_write(console, '─') else '-') * min(console.width, RULE)}[/]"
-    )
-    others = _causes(console, explanation)[1:]
-    for other in others:
-        show_prose(console, f"another cause: {other}", "")
+    """Print the tables that the verdict rests on.
 
-    steps = () if is_short and explanation.admitted and not product else explanation.relevant_steps
+    Short tables are without the rows that do not bear on it, which are counted.
+    """
+    rule = "─" if can_write(console, "─") else "-"
+    console.print(f"\n[dim]{rule * min(console.width, RULE)}[/]")
+
+    other_causes = _causes(console, explanation)[1:]
+    for cause in other_causes:
+        show_prose(console, f"another cause: {cause}", "")
+
+    steps = explanation.relevant_steps
+    if is_short and explanation.admitted and not product:
+        steps = ()
+
     for number, step in enumerate(steps):
-        if number or others:
+        if number or other_causes:
             console.print()
+
         show_step(console, step, explanation, is_short=is_short, product=product)
 
-    if explanation.before.memory_groups and any(
-        one.unit == "bytes" and one.places for one in explanation.resources
-    ):
-        console.print()
-        for group in explanation.before.memory_groups:
-            show_prose(console, words.group_in_words(group), "")
+    show_memory_groups(console, explanation)
+    show_containers(console, explanation, is_short=is_short, below=bool(steps))
 
-    parts = [
-        one
-        for one in explanation.containers
-        if not is_short or one.got or one.missed or explanation.admitted
-    ]
-    if parts:
-        table = Table(
-            *words.container_columns(explanation), rows=words.container_rows(explanation, parts)
-        )
-        print_whole(console, table, below=bool(steps))
-        show_left_out(console, len(explanation.containers) - len(parts), "container", " of the pod")
+    shown_neighbours = 0
+    if not is_short:
+        shown_neighbours = words.MOST_NEIGHBOURS
+        if explanation.neighbours:
+            table = Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation))
+            print_whole(console, table, below=True)
 
-    most = 0 if is_short else words.MOST_NEIGHBOURS
-    if explanation.neighbours and most:
-        print_whole(
-            console,
-            Table(*words.NEIGHBOUR_COLUMNS, rows=words.neighbour_rows(explanation)),
-            below=True,
-        )
-
-    show_left_out(console, len(explanation.neighbours) - most, "container", " on the node")
+    hidden_neighbours = len(explanation.neighbours) - shown_neighbours
+    show_left_out(console, hidden_neighbours, "container", " on the node")
     if not explanation.log:
         console.print(f"the pod is {explanation.qos}")
+
+
+def show_memory_groups(console: Console, explanation: Explanation) -> None:
+    """Print which NUMA nodes share memory, if memory was asked for."""
+    groups = explanation.before.memory_groups
+    uses_memory = any(part.unit == "bytes" and part.places for part in explanation.resources)
+    if not groups or not uses_memory:
+        return
+
+    console.print()
+    for group in groups:
+        show_prose(console, words.group_in_words(group), "")
+
+
+def show_containers(
+    console: Console, explanation: Explanation, *, is_short: bool, below: bool
+) -> None:
+    """Print what each container of the pod got; short: without those that the verdict is not about."""
+    parts = explanation.containers
+    if is_short and not explanation.admitted:
+        parts = tuple(part for part in parts if part.got or part.missed)
+
+    if parts:
+        columns = words.container_columns(explanation)
+        table = Table(*columns, rows=words.container_rows(explanation, parts))
+        print_whole(console, table, below=below)
+        show_left_out(console, len(explanation.containers) - len(parts), "container", " of the pod")
 
 
 def show_left_out(console: Console, count: int, noun: str, where: str = "") -> None:
@@ -250,13 +306,13 @@ def show_step(
         is_short: show only the resources to blame.
         product: show the cross product of the offers too.
     """
-    console.print(
-        "[bold]the pod as a whole[/]"
-        if step.container is None
-        else f"[bold]{safe(step.container)}[/]"
-    )
-    only = explanation.blamed if is_short else ()
-    resources = [one for one in step.resources if not only or one.resource in only]
+    heading = "the pod as a whole" if step.container is None else safe(step.container)
+    console.print(f"[bold]{heading}[/]")
+
+    resources = step.resources
+    if is_short and explanation.blamed:
+        resources = tuple(part for part in resources if part.resource in explanation.blamed)
+
     if resources:
         show_resources(console, resources, explanation.named_first)
         show_left_out(console, len(step.resources) - len(resources), "resource")
@@ -264,7 +320,9 @@ def show_step(
         console.print("requests nothing that is allocated by NUMA node")
 
     show_prose(console, f"rule: {step.rule}", "")
-    if common := words.in_common(step):
+
+    common = words.in_common(step)
+    if common:
         show_prose(console, f"NUMA nodes left by the merge: {common}", "")
 
     if product and step.product is not None:
@@ -274,7 +332,10 @@ def show_step(
 def show_resources(
     console: Console, resources: Sequence[ResourcePart], first: Collection[str]
 ) -> None:
-    """Print what was asked, there and offered; holders are one a line, and below the table where it is too wide."""
+    """Print what was asked, there and offered.
+
+    Holders are one a line, and below the table where it is too wide.
+    """
     rows: list[tuple[str, ...]] = [
         (*cells, holders.replace(", ", "\n"))
         for *cells, holders in words.resource_rows(resources, first)
@@ -290,117 +351,132 @@ def show_resources(
         print_whole(console, table)
         return
 
-    rest = [row[:-1] for row in rows]
-    print_whole(console, Table(*columns[:-1], numbers=words.RESOURCE_NUMBERS, rows=rest))
-    resource, where = "", columns.index("NUMA node")
+    columns_without_holders = columns[:-1]
+    rows_without_holders = [row[:-1] for row in rows]
+    print_whole(
+        console,
+        Table(*columns_without_holders, numbers=words.RESOURCE_NUMBERS, rows=rows_without_holders),
+    )
+    resource = ""
+    numa_node = columns.index("NUMA node")
     for row in rows:
+        # the name of a resource is in its first row only
         resource = row[0] or resource
-        if row[-1] not in {"-", ""}:
-            console.print(
-                safe(f"held, {resource}, NUMA node {row[where]}: {row[-1].replace(chr(10), ', ')}")
-            )
+        holders = row[-1].replace("\n", ", ")
+        if holders not in {"-", ""}:
+            console.print(safe(f"held, {resource}, NUMA node {row[numa_node]}: {holders}"))
 
 
 def show_product(console: Console, product: Product) -> None:
-    """Print the cross product: a hint of each resource, and what the row merges into; and what "left out" means.
+    """Print the cross product: a hint of each resource, and what they merge into.
 
-    What the documents' rule would make of a row is told where it differs.
+    What the documents' rule would make of a row is told where it differs. The last line says what
+    "left out" means.
     """
-    rows = []
-    for row in product.rows:
-        cells = [words.hint_in_words(one.numa_nodes, preferred=one.preferred) for one in row.hints]
-        merged = "nothing" if row.merged == () else words.nodes_in_short(row.merged)
-        is_written = row.considered or all(
-            one.numa_nodes is None or len(one.numa_nodes) == 1 for one in row.hints
-        )
-        told = [
-            (row.preferred, row.considered),
-            (all(one.preferred for one in row.hints), is_written),
-        ]
-        verdict, written = (
-            f"{'yes' if good else 'no'}{'' if kept else ', left out'}" for good, kept in told
-        )
-        rows.append((*cells, merged, verdict, "" if verdict == written else written))
-
+    rows = [product_cells(row) for row in product.rows]
     columns = (*map(safe, product.resources), "merged", "preferred", "documents")
     if not any(row[-1] for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
+        columns = columns[:-1]
+        rows = [row[:-1] for row in rows]
 
-    table = Table(*columns, rows=rows)
-    print_whole(console, table, below=True)
-    shown = (
-        f"{len(product.rows)} of {product.count}"
-        if product.count > len(product.rows)
-        else str(product.count)
+    print_whole(console, Table(*columns, rows=rows), below=True)
+
+    count = str(product.count)
+    if product.count > len(product.rows):
+        count = f"{len(product.rows)} of {product.count}"
+
+    note = ""
+    if not all(row.considered for row in product.rows):
+        note = (
+            "; single-numa-node leaves out rows with a hint of several nodes, or one that is not "
+            "preferred"
+        )
+
+    console.print(f"{count} rows{note}")
+
+
+def product_cells(row: Row) -> tuple[str, ...]:
+    """Return the cells of a row of the cross product; the last is empty where the rules agree."""
+    hints = [words.hint_in_words(hint.numa_nodes, preferred=hint.preferred) for hint in row.hints]
+    merged = "nothing" if row.merged == () else words.nodes_in_short(row.merged)
+    verdict = product_verdict(preferred=row.preferred, considered=row.considered)
+
+    all_are_narrow = all(hint.numa_nodes is None or len(hint.numa_nodes) == 1 for hint in row.hints)
+    documented_verdict = product_verdict(
+        preferred=all(hint.preferred for hint in row.hints),
+        considered=row.considered or all_are_narrow,
     )
-    note = (
-        "; single-numa-node leaves out rows with a hint of several nodes, or one that is not "
-        "preferred"
-    )
-    console.print(f"{shown} rows{note if any(not row.considered for row in product.rows) else ''}")
+    if documented_verdict == verdict:
+        documented_verdict = ""
+
+    return *hints, merged, verdict, documented_verdict
+
+
+def product_verdict(*, preferred: bool, considered: bool) -> str:
+    """Return whether a merged hint is preferred, and whether it counts at all."""
+    verdict = "yes" if preferred else "no"
+    if not considered:
+        verdict += ", left out"
+
+    return verdict
 
 
 def show_suggestions(console: Console, explanation: Explanation) -> None:
     """Print what would help, the best first."""
     if not explanation.suggestions:
         if not (explanation.admitted or explanation.log):
-            tried = "smaller requests, fewer pods, other settings of the kubelet"
             console.print()
-            show_prose(
-                console,
-                f"nothing that was tried helps on this node ({tried}): move the pod to another "
-                "node",
-                "",
-            )
+            show_prose(console, NOTHING_HELPS, "")
 
         return
 
     console.print("\nwhat would help (each was tried):")
-    for number, one in enumerate(explanation.suggestions, 1):
-        show_prose(
-            console,
-            "ask for less, all of these:" if one.changes else one.text,
-            f"  {number}. ",
-            "     ",
-        )
-        for line in one.changes:
-            show_prose(console, line, "       ", "         ")
+    for number, suggestion in enumerate(explanation.suggestions, 1):
+        text = "ask for less, all of these:" if suggestion.changes else suggestion.text
+        show_prose(console, text, f"  {number}. ", "     ")
+        for change in suggestion.changes:
+            show_prose(console, change, "       ", "         ")
 
 
 # ---- the picture
 
 
 def show_nodes(console: Console, explanation: Explanation) -> None:
-    """Print a row for each resource that was asked for, with a column for NUMA nodes that have the same of all.
+    """Print a row for each resource that was asked for.
 
-    Where the console is too narrow, it goes without the holders, without bars, and without the
-    nodes where least is free, in this order; these are counted.
+    It has a column for NUMA nodes that have the same of all. Where the console is too narrow, it
+    goes without the holders, without bars, and without the nodes where least is free, in this
+    order; these are counted.
     """
     resources = [
-        one for one in explanation.resources if any(place.capacity for place in one.places)
+        part for part in explanation.resources if any(place.capacity for place in part.places)
     ]
     columns = _columns(resources)
     if not columns:
         return
 
-    shown = sorted(
-        columns,
-        key=lambda places: -sum(place.free / (place.capacity or 1) for place in places if place),
-    )
+    freest_first = sorted(columns, key=_free_share, reverse=True)
     bars = (True, False) if can_write(console, USED) else (False,)
-    for count, has_bars, has_holders in itertools.product(
-        range(len(columns), 0, -1), bars, (True, False)
-    ):
-        some = {places: heading for places, heading in columns.items() if places in shown[:count]}
-        table = _table(explanation, resources, some, has_bars=has_bars, has_holders=has_holders)
+    counts = range(len(columns), 0, -1)
+    for count, has_bars, has_holders in itertools.product(counts, bars, (True, False)):
+        shown_columns = {
+            places: heading for places, heading in columns.items() if places in freest_first[:count]
+        }
+        table = _table(
+            explanation, resources, shown_columns, has_bars=has_bars, has_holders=has_holders
+        )
         if fits(console, table, WIDEST):
             break
 
     print_whole(console, table, below=True)
     if count < len(columns):
-        console.print(
-            f"{counted(len(columns) - count, 'more column')} of NUMA nodes, where less is free"
-        )
+        more = counted(len(columns) - count, "more column")
+        console.print(f"{more} of NUMA nodes, where less is free")
+
+
+def _free_share(places: Sequence[PlacePart | None]) -> float:
+    """Return how much is free of all resources together, each as a share of what is there."""
+    return sum(place.free / (place.capacity or 1) for place in places if place)
 
 
 def _columns(resources: Sequence[ResourcePart]) -> Columns:
@@ -409,35 +485,41 @@ def _columns(resources: Sequence[ResourcePart]) -> Columns:
     Of many nodes, those that have the same share a column. Devices near several nodes, or near
     none, have their own.
     """
-    names: dict[tuple[PlacePart | None, ...], list[int]] = {}
-    first: dict[tuple[PlacePart | None, ...], tuple[PlacePart | None, ...]] = {}
-    own = {}
-    nodes = sorted(
-        {place.numa_nodes for one in resources for place in one.places if place.capacity}
+    shared_columns: dict[tuple[PlacePart | None, ...], list[int]] = {}
+    first_places: dict[tuple[PlacePart | None, ...], tuple[PlacePart | None, ...]] = {}
+    separate_columns = {}
+    node_sets = sorted(
+        {place.numa_nodes for part in resources for place in part.places if place.capacity}
     )
-    for where in nodes:
+    for numa_nodes in node_sets:
         places = tuple(
-            next((one for one in part.places if one.numa_nodes == where), None)
+            next((place for place in part.places if place.numa_nodes == numa_nodes), None)
             for part in resources
         )
-        if len(where) == 1 and len(nodes) > MOST_COLUMNS:
-            alike = tuple(one and replace(one, numa_nodes=(), holders=()) for one in places)
-            names.setdefault(alike, []).append(where[0])
-            first.setdefault(alike, places)
+        if len(numa_nodes) == 1 and len(node_sets) > MOST_COLUMNS:
+            amounts = tuple(place and replace(place, numa_nodes=(), holders=()) for place in places)
+            shared_columns.setdefault(amounts, []).append(numa_nodes[0])
+            first_places.setdefault(amounts, places)
         else:
-            every = "both" if len(where) == 2 else "all of"  # noqa: PLR2004  # English has a word for two
-            name = (
-                f"near {every} {'+'.join(map(str, where))}"
-                if len(where) > 1
-                else named("NUMA node", where)
-            )
-            own[places] = name if where else "without NUMA node"
+            separate_columns[places] = _column_heading(numa_nodes)
 
-    each = {
-        first[alike]: ("each of NUMA nodes " if ids[1:] else "NUMA node ") + str(CPUSet(ids))
-        for alike, ids in names.items()
-    }
-    return each | own
+    columns = {}
+    for amounts, ids in shared_columns.items():
+        prefix = "NUMA node" if len(ids) == 1 else "each of NUMA nodes"
+        columns[first_places[amounts]] = f"{prefix} {CPUSet(ids)}"
+
+    return columns | separate_columns
+
+
+def _column_heading(numa_nodes: tuple[int, ...]) -> str:
+    """Return how a column of what is near some NUMA nodes is called."""
+    if not numa_nodes:
+        return "without NUMA node"
+    if len(numa_nodes) == 1:
+        return named("NUMA node", numa_nodes)
+
+    every = "both" if len(numa_nodes) == 2 else "all of"  # noqa: PLR2004  # English has a word for two
+    return f"near {every} {'+'.join(map(str, numa_nodes))}"
 
 
 def _table(
@@ -450,58 +532,76 @@ def _table(
 ) -> Table:
     """Return the picture as a table, where it can be read without colours too."""
     legend = f"{USED} used {FREE} free" if has_bars else "free"
-    nodes, held = columns.values(), ["held by"] if has_holders else []
-    whose = resources[0].container or "pod"
-    asked = (
-        f"{whose} asks"
-        if len(explanation.containers) > 1 and len(whose) <= LONGEST_NAME
-        else "asked"
-    )
-    table = Table(legend, asked, *nodes, *held, numbers=(asked,), whole=tuple(nodes))
-    for row, one in enumerate(resources):
-        in_words = words.amounts_in_words(one)
-        name = (
-            f"[bold]{safe(one.resource)}[/]"
-            if one.resource in explanation.blamed
-            else safe(one.resource)
-        )
-        cells = []
+    request = "asked"
+    requester = resources[0].container or "pod"
+    if len(explanation.containers) > 1 and len(requester) <= LONGEST_NAME:
+        request = f"{requester} asks"
+
+    headings = [legend, request, *columns.values()]
+    if has_holders:
+        headings.append("held by")
+
+    table = Table(*headings, numbers=(request,), whole=tuple(columns.values()))
+    for row, part in enumerate(resources):
+        in_words = words.amounts_in_words(part)
+        name = safe(part.resource)
+        if part.resource in explanation.blamed:
+            name = f"[bold]{name}[/]"
+
+        cells = [name, "" if part.asked is None else in_words(part.asked)]
         for places in columns:
             place = places[row]
-            bar = _bar(place) if place and place.capacity and has_bars else ""
-            cells.append(f"{bar}{in_words(place.free)}" if place and place.capacity else "-")
+            if place is None or not place.capacity:
+                cells.append("-")
+                continue
 
-        holders = [safe(_holders(one, explanation))] if has_holders else []
-        table.add_row(name, "" if one.asked is None else in_words(one.asked), *cells, *holders)
+            bar = _bar(place) if has_bars else ""
+            cells.append(f"{bar}{in_words(place.free)}")
+
+        if has_holders:
+            cells.append(safe(_holders(part, explanation)))
+
+        table.add_row(*cells)
 
     return table
 
 
 def _bar(place: PlacePart) -> str:
-    """Return a square for each unit, those in use first, with rich's marks; of what is there some is seen."""
+    """Return a square for each unit, those in use first, with rich's marks.
+
+    Of what is there, be it in use or free, some is seen.
+    """
     squares = min(place.capacity, MOST_SQUARES)
     used = squares * (place.capacity - place.free) // place.capacity
     if used == 0 and place.free < place.capacity:
         used = 1
     if used == squares and place.free:
         used -= 1
-    return (
-        f"[red]{USED * used}[/][green]{FREE * (squares - used)}[/]{' ' * (MOST_SQUARES - squares)} "
-    )
+
+    padding = " " * (MOST_SQUARES - squares)
+    return f"[red]{USED * used}[/][green]{FREE * (squares - used)}[/]{padding} "
 
 
 def _holders(resource: ResourcePart, explanation: Explanation) -> str:
-    """Return who holds some of a resource, pods to remove and containers of this pod first, and what is reserved."""
-    names = {
-        f"own {one.container}" if one.pod == explanation.pod else one.pod: one.pod
-        in explanation.named_first
-        for place in resource.places
-        for one in place.holders
-    }
+    """Return who holds some of a resource, and what is reserved.
+
+    Pods to remove and containers of this pod come first.
+    """
+    comes_first: dict[str, bool] = {}
+    for place in resource.places:
+        for holder in place.holders:
+            is_own = holder.pod == explanation.pod
+            name = f"own {holder.container}" if is_own else holder.pod
+            comes_first[name] = holder.pod in explanation.named_first
+
+    names = sorted(comes_first, key=lambda name: not comes_first[name])
+    parts = []
+    if names:
+        parts.append(some_of(names, max(MOST_PODS, sum(comes_first.values()))))
+
     reserved = sum(place.reserved for place in resource.places)
-    held = some_of(
-        sorted(names, key=lambda name: not names[name]), max(MOST_PODS, sum(names.values()))
-    )
-    whose = "unhealthy" if resource.unit == "devices" else "system"
-    kept = f"{whose} ({words.amounts_in_words(resource)(reserved)})" if reserved else ""
-    return ", ".join(filter(None, (held, kept)))
+    if reserved:
+        keeper = "unhealthy" if resource.unit == "devices" else "system"
+        parts.append(f"{keeper} ({words.amounts_in_words(resource)(reserved)})")
+
+    return ", ".join(parts)

@@ -34,7 +34,10 @@ EXTRAS = {
 
 
 def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
-    """Return the exit status that some work returns; of work that fails, say why in a line, and return `failed`."""
+    """Return the exit status that some work returns.
+
+    Of work that fails, say why in a line, and return `failed`.
+    """
     try:
         return work()
     except click.ClickException as error:
@@ -56,14 +59,20 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
     except OSError as error:
         forget_output()
         # what a command opens has a name, and what it writes elsewhere has a sentence
-        place = error.filename or ("standard output" if error.errno in _OF_WRITING else "")
+        place = error.filename
+        if not place and error.errno in _OF_WRITING:
+            place = "standard output"
+
         complain(f"{system_reason(error)} at {place}" if place else system_reason(error))
 
     return failed
 
 
 def complain(sentence: str) -> None:
-    """Say on standard error what is wrong, in one line; if that cannot be written, the exit status says enough."""
+    """Say on standard error what is wrong, in one line.
+
+    If that cannot be written, the exit status says enough.
+    """
     with suppress(OSError):
         click.echo(f"alignup: {sentence_of(sentence)}", err=True)
 
@@ -82,20 +91,22 @@ def need_extra(extra: str) -> None:
     """
     for name in EXTRAS[extra]:
         try:
-            found = find_spec(name)
+            spec = find_spec(name)
         except ImportError:  # of the package that it is in
-            found = None
-        if found is None:
+            spec = None
+
+        if spec is None:
             raise InputError(needs(extra, name))
 
 
 def missing_extra(module: str) -> str:
     """Return a sentence about the extra that brings a module; empty: none does."""
-    every = ((extra, name) for extra, modules in EXTRAS.items() for name in modules)
-    return next(
-        (needs(extra, name) for extra, name in every if module in {name, name.partition(".")[0]}),
-        "",
-    )
+    for extra, names in EXTRAS.items():
+        for name in names:
+            if module in {name, name.partition(".")[0]}:
+                return needs(extra, name)
+
+    return ""
 
 
 def needs(extra: str, module: str) -> str:

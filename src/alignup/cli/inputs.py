@@ -1,4 +1,7 @@
-"""Reads the inputs of the subcommands (files, standard input, machines, configurations, pods), and writes files."""
+"""Reads the inputs of the subcommands, and writes files.
+
+Inputs are files, standard input, machines, configurations and pods.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import sys
 import warnings
 import zlib
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -51,19 +54,26 @@ def open_input(name: str) -> Iterator[IO[bytes]]:
         InputError: it cannot be read, then or later.
     """
     try:
-        with ExitStack() as stack:
-            file: Any = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb"))  # noqa: PTH123  # pathlib is slow to import
+        with _raw_input(name) as file:
             if file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
                 import gzip  # startup counts
 
-                file = gzip.GzipFile(fileobj=file)
-
-            yield file
+                uncompressed: Any = gzip.GzipFile(fileobj=file)
+                yield uncompressed
+            else:
+                yield file
     except (EOFError, zlib.error, OSError) as error:
         number = getattr(error, "errno", None)  # an error of gzip has none
         if number is None:
             raise InputError(f"{name!r} is not a whole gzip file: {error}") from error
         raise InputError(f"cannot read {name!r}: {os.strerror(number).lower()}") from error
+
+
+def _raw_input(name: str) -> AbstractContextManager[Any]:
+    """Return a file or standard input, which stays open."""
+    if name == "-":
+        return nullcontext(sys.stdin.buffer)
+    return open(name, "rb")  # noqa: PTH123  # pathlib is slow to import
 
 
 def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
@@ -77,13 +87,13 @@ def read_bytes(name: str, limit: int = FILE_LIMIT) -> bytes:
         InputError: it cannot be read, or is longer.
     """
     data = io.BytesIO()  # which hands over what it has without a copy
-    left = limit + 1
+    remaining = limit + 1
     with open_input(name) as file:
-        while left and (chunk := file.read(min(left, CHUNK))):
+        while remaining and (chunk := file.read(min(remaining, CHUNK))):
             data.write(chunk)
-            left -= len(chunk)
+            remaining -= len(chunk)
 
-    if not left:
+    if not remaining:
         raise InputError(f"{name} has more than {limit} bytes")
 
     return data.getvalue()
@@ -100,11 +110,16 @@ def read_lines(file: IO[bytes], name: str, limit: int = LINE_LIMIT) -> Iterator[
     Raises:
         InputError: a line is longer.
     """
-    number = blank = 0
+    number = 0
+    blank_count = 0
     while line := file.readline(limit + 1):
         number += 1
-        blank = blank + 1 if line.isspace() else 0
-        if blank > BLANK_LIMIT:
+        if line.isspace():
+            blank_count += 1
+        else:
+            blank_count = 0
+
+        if blank_count > BLANK_LIMIT:
             raise InputError(f"more than {BLANK_LIMIT} blank lines in a row at {name}:{number}")
         if len(line) > limit:
             raise InputError(f"a line of more than {limit} bytes at {name}:{number}")
@@ -129,7 +144,9 @@ def read_resources(names: Iterable[str]) -> Resources:
 
 
 def read_claims(texts: Mapping[str, bytes]) -> Resources:
-    """Return the objects of claims in some texts; pods that are read from now on may have claims without a warning.
+    """Return the objects of claims in some texts.
+
+    Pods that are read from now on may have claims without a warning.
 
     Raises:
         InputError: a text is not what it should be.
@@ -207,29 +224,43 @@ class SiteSource(options.Gathered):
 
         read_pairs(self.pair, "--pair")
         cpu_options = CpuOptions(
-            full_pcpus_only=self.full_cores, prefer_align_cpus_by_uncorecache=self.same_l3,
-            distribute_cpus_across_numa=self.spread == "numa", distribute_cpus_across_cores=self.spread == "cores",
+            full_pcpus_only=self.full_cores,
+            prefer_align_cpus_by_uncorecache=self.same_l3,
+            distribute_cpus_across_numa=self.spread == "numa",
+            distribute_cpus_across_cores=self.spread == "cores",
             align_by_socket=self.same_socket,
-        )  # fmt: skip
+        )
         return load_site(
-            self.machine, resources=resources, selectors=self.selectors, pair=self.pair, cpu_options=cpu_options,
-            devices=read_mapping(self.inventory) if self.inventory else None, where=self.inventory or "devices",
+            self.machine,
+            resources=resources,
+            selectors=self.selectors,
+            pair=self.pair,
+            cpu_options=cpu_options,
+            devices=read_mapping(self.inventory) if self.inventory else None,
+            where=self.inventory or "devices",
             claims=read_resources(self.resources) if self.resources else None,
-            layout=self.layout or "", idle_siblings=self.idle_siblings, as_kubelet=self.as_kubelet,
-            memory_rule=MemoryRule.parse(self.memory_from, self.memory_kind), isolated=self.isolated,
-            reserve=CPUSet.parse(self.reserve, "--reserve"), **{"tell": complain, **how},
-        )  # fmt: skip
+            layout=self.layout or "",
+            idle_siblings=self.idle_siblings,
+            as_kubelet=self.as_kubelet,
+            memory_rule=MemoryRule.parse(self.memory_from, self.memory_kind),
+            isolated=self.isolated,
+            reserve=CPUSet.parse(self.reserve, "--reserve"),
+            **{"tell": complain, **how},
+        )
 
     @property
-    def told(self) -> str:
-        """The options that say something about the machine, its devices or rules, which an agent is told itself."""
-        unset = type(self)()
-        told = (
-            name
-            for name in self.declared()
-            if getattr(self, name) not in {None, False, getattr(unset, name)}
-        )
-        return ", ".join(self.declared()[name].words(name)[0] for name in told)
+    def set_options(self) -> str:
+        """The options that say something about the machine, its devices or rules.
+
+        An agent is started with its own.
+        """
+        defaults = type(self)()
+        names = []
+        for name, declared in self.declared().items():
+            if getattr(self, name) not in {None, False, getattr(defaults, name)}:
+                names.append(declared.option_names(name)[0])
+
+        return ", ".join(names)
 
 
 class KubeletSource(options.Gathered):
@@ -262,13 +293,17 @@ class KubeletSource(options.Gathered):
         """
         from alignup.machine.load import load_machine
 
-        at = None if self.machine is None else load_machine(self.machine, self.node_name).machine
-        found: KubeletOptions = {
+        machine = None
+        if self.machine is not None:
+            machine = load_machine(self.machine, self.node_name).machine
+
+        return {
             "kubelet_dir": self.kubelet_dir,
             "config": self.config,
-            "machine": at,
+            "machine": machine,
+            "node_name": self.node_name,
+            "kubelet_version": self.version,
         }
-        return {**found, "node_name": self.node_name, "kubelet_version": self.version}
 
 
 class NodeSource(options.Gathered):
@@ -299,7 +334,7 @@ class NodeSource(options.Gathered):
     reading: str = options.reading
     replicas: int | None = options.number(
         "Take N copies of every pod.  [default: as its Deployment, StatefulSet or Job says]",
-        most=10_000,
+        maximum=10_000,
     )
     node_name: str | None = options.value(
         "Take the pods of this node and unbound pods. Needed if the pods, or the files of an "
@@ -317,14 +352,14 @@ class AskedPods(Record):
 
     Attributes:
         pods: those to decide on, in order.
-        there: those that are on the node already, as the node knows them.
+        present: those that are on the node already, as the node knows them.
         rejected: those that their kubelet rejected, newest first.
         before: those of the input that nobody asks about, and that come before the one that is
             asked about.
     """
 
     pods: tuple[Pod, ...] = ()
-    there: tuple[Pod, ...] = ()
+    present: tuple[Pod, ...] = ()
     rejected: tuple[PodDocument, ...] = ()
     before: tuple[Pod, ...] = ()
 
@@ -359,7 +394,7 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
     Raises:
         InputError: an input is not what it should be.
     """
-    given = read_resources(source.resources) if source.resources else None
+    claims = read_resources(source.resources) if source.resources else None
     if source.kubelet_node is not None:
         loaded = load_kubelet_node(source.kubelet_node, source, version)
     elif source.kubeconfig is not None:
@@ -369,9 +404,12 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
         loaded = load_described_node(source, version)
 
     node = loaded.node
-    node.whole_verdict, node.beyond_kubelet = not source.managers_only, source.beyond_kubelet
-    if (known := given or loaded.claims) is not None:
-        node.know_claims(known, name=source.node_name or "", dra_hints=source.dra_hints)
+    node.whole_verdict = not source.managers_only
+    node.beyond_kubelet = source.beyond_kubelet
+
+    claims = claims or loaded.claims
+    if claims is not None:
+        node.know_claims(claims, name=source.node_name or "", dra_hints=source.dra_hints)
 
     return loaded
 
@@ -385,21 +423,28 @@ def load_described_node(source: NodeSource, version: KubeletVersion | None = Non
     from alignup.node.restart import check_start
     from alignup.text.documents import TEXT_LIMIT
 
-    inventory, config, release = source.inventory, source.config, version or NEWEST
     loaded = load_with_devices(
-        source.machine, devices=read_mapping(inventory) if inventory else None, where=inventory or "devices",
-        selectors=source.selectors, near_cpus=source.near_cpus, node_name=source.node_name,
-    )  # fmt: skip
-    if config:
-        data, lenient = read_bytes(config, TEXT_LIMIT), source.lenient
+        source.machine,
+        devices=read_mapping(source.inventory) if source.inventory else None,
+        where=source.inventory or "devices",
+        selectors=source.selectors,
+        near_cpus=source.near_cpus,
+        node_name=source.node_name,
+    )
+    release = version or NEWEST
+    if source.config:
         kubelet = load_config(
-            data, config, version=release, lenient=lenient, reading=source.reading
+            read_bytes(source.config, TEXT_LIMIT),
+            source.config,
+            version=release,
+            lenient=source.lenient,
+            reading=source.reading,
         )
     else:
         kubelet = KubeletConfig.from_dict(loaded.kubelet, version=release, reading=source.reading)
 
-    if config and not source.lenient:
-        with errors_in(config):
+    if source.config and not source.lenient:
+        with errors_in(source.config):
             check_start(loaded.machine, kubelet)
 
     node = Node(loaded.machine, kubelet, loaded.devices, plugins_of(loaded.preferred_sets))
@@ -414,7 +459,9 @@ def asked_pods(
     chosen: str | None = None,
     rejected: bool = False,
 ) -> AskedPods:
-    """Return the pods in some files; without files, the example pods of the machine, or the rejected ones of its node.
+    """Return the pods in some files.
+
+    Without files they are the example pods of the machine, or the rejected ones of its node.
 
     Args:
         names: of the files.
@@ -428,80 +475,108 @@ def asked_pods(
         InputError: there are none, or a file is not what it should be.
     """
     from alignup.kubernetes.manifest import read_pod
-    from alignup.kubernetes.pod_documents import (
-        PodDocument,
-        expanded,
-        live_pods,
-        read_pod_documents,
-    )
+    from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods
 
     of_node = not names and rejected and source.kubelet_node is not None
-    if not names and not of_node:
-        if not loaded.pods:
-            raise InputError(
-                "name at least one POD.yaml; only some catalog machines have example pods"
-            )
-
+    if names:
+        documents = read_pods(names)
+    elif of_node:
+        documents = _rejected_documents(source, loaded)
+    elif loaded.pods:
         examples = [PodDocument(read_pod(manifest)) for manifest in loaded.pods]
         return AskedPods(tuple(expanded(examples, source.replicas)))
-
-    if of_node:
-        if loaded.pod_list is None:
-            raise InputError(
-                f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml"
-            )
-
-        found = [
-            one for one in read_pod_documents(loaded.pod_list, "pods.json") if one.was_rejected
-        ]
     else:
-        found = read_pods(names)
+        raise InputError("name at least one POD.yaml; only some catalog machines have example pods")
 
-    node_name = (
-        source.node_name
-        or (loaded.node.node_object.name if loaded.node.node_object else None)
-        or None
-    )
-    wanted = {one.pod.uid for one in found}
+    node_name = source.node_name
+    if not node_name and loaded.node.node_object:
+        node_name = loaded.node.node_object.name
+
+    chosen_uids = {document.pod.uid for document in documents}
     if chosen is not None:
-        named = [one for one in found if chosen in {one.pod.name, one.pod.namespaced_name}]
-        if not named:
-            what = f"no {'rejected pod' if of_node else 'pod'} {chosen!r} is in the input"
-            raise InputError(
-                f"{what}, which has "
-                f"{some_of([one.pod.namespaced_name for one in found], 8) or 'none'}"
-            )
+        noun = "rejected pod" if of_node else "pod"
+        chosen_documents = _chosen_documents(documents, chosen, noun)
+        chosen_uids = {document.pod.uid for document in chosen_documents}
+        documents = [
+            document
+            for document in documents
+            if document.pod.uid in chosen_uids or not document.has_ended
+        ]
+        node_name = node_name or chosen_documents[-1].node_name
 
-        wanted = {one.pod.uid for one in named}
-        found = [one for one in found if one.pod.uid in wanted or not one.has_ended]
-        node_name = node_name or named[-1].node_name or None
+    live = live_pods(documents, node_name or None, rejected=rejected)
+    pods_on_node = {pod.uid: pod for pod in loaded.node.pods}
+    present = [
+        pods_on_node[document.pod.uid]
+        for document in live
+        if document.pod.uid in pods_on_node and document.pod.uid in chosen_uids
+    ]
+    rejections = [document for document in live if document.was_rejected]
+    rejections.sort(key=lambda document: document.started or document.created, reverse=True)
 
-    kept = live_pods(found, node_name, rejected=rejected)
-    known = {one.uid: one for one in loaded.node.pods}
-    there = tuple(
-        known[one.pod.uid] for one in kept if one.pod.uid in known and one.pod.uid in wanted
+    arriving = [
+        document
+        for document in live
+        if document.pod.uid not in pods_on_node and not document.was_rejected
+    ]
+    positions = [
+        position for position, document in enumerate(arriving) if document.pod.uid in chosen_uids
+    ]
+    earlier = arriving[: positions[-1]] if positions else arriving
+    pods = AskedPods(
+        pods=tuple(expanded((arriving[position] for position in positions), source.replicas)),
+        present=tuple(present),
+        rejected=tuple(rejections),
+        before=tuple(
+            expanded(document for document in earlier if document.pod.uid not in chosen_uids)
+        ),
     )
-    ended = sorted(
-        (one for one in kept if one.was_rejected),
-        key=lambda one: one.started or one.created,
-        reverse=True,
-    )
-    others = [one for one in kept if one.pod.uid not in known and not one.was_rejected]
-    places = [place for place, one in enumerate(others) if one.pod.uid in wanted]
-    before = others[: places[-1]] if places else others
-    pods = tuple(expanded((others[place] for place in places), source.replicas))
-    first = tuple(expanded(one for one in before if one.pod.uid not in wanted))
-    asked = AskedPods(pods, there, tuple(ended), first)
-    if not (asked.pods or asked.there or asked.rejected):
-        raise InputError(
-            "no pod is left" if found else f"no pod of {source.kubelet_node} was rejected"
-        )
+    if pods.pods or pods.present or pods.rejected:
+        return pods
+    if documents:
+        raise InputError("no pod is left")
+    raise InputError(f"no pod of {source.kubelet_node} was rejected")
 
-    return asked
+
+def _rejected_documents(source: NodeSource, loaded: LoadedNode) -> list[PodDocument]:
+    """Return the pods that the kubelet of a node has rejected.
+
+    Raises:
+        InputError: the node has no list of pods.
+    """
+    from alignup.kubernetes.pod_documents import read_pod_documents
+
+    if loaded.pod_list is None:
+        raise InputError(f"{source.kubelet_node} has no list of pods (pods.json); name a POD.yaml")
+
+    documents = read_pod_documents(loaded.pod_list, "pods.json")
+    return [document for document in documents if document.was_rejected]
+
+
+def _chosen_documents(
+    documents: Sequence[PodDocument], chosen: str, noun: str
+) -> list[PodDocument]:
+    """Return the pods of a name, or of a namespace and a name.
+
+    Raises:
+        InputError: there are none.
+    """
+    chosen_documents = [
+        document
+        for document in documents
+        if chosen in {document.pod.name, document.pod.namespaced_name}
+    ]
+    if not chosen_documents:
+        names = some_of([document.pod.namespaced_name for document in documents], 8)
+        raise InputError(f"no {noun} {chosen!r} is in the input, which has {names or 'none'}")
+
+    return chosen_documents
 
 
 def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) -> list[Resize]:
-    """Return the resizes that files of pods ask for: each pod is on the node, and has the resources that are wanted.
+    """Return the resizes that files of pods ask for.
+
+    Each pod is on the node, and has the resources that are wanted.
 
     Raises:
         InputError: there are none, a pod is not on the node, or a file is not what it should be.
@@ -515,17 +590,20 @@ def asked_resizes(names: Sequence[str], source: NodeSource, loaded: LoadedNode) 
     if not names:
         raise click.UsageError("--resize needs a POD.yaml with the resources that are wanted")
 
-    known = {one.uid: one for one in loaded.node.pods} | {
-        (one.namespace, one.name): one for one in loaded.node.pods
-    }
-    asked = []
-    for one in live_pods(read_pods(names), source.node_name, one_node=False):
-        pod = known.get(one.pod.uid) or known.get((one.pod.namespace, one.pod.name))
+    by_uid = {pod.uid: pod for pod in loaded.node.pods}
+    by_name = {(pod.namespace, pod.name): pod for pod in loaded.node.pods}
+    resizes = []
+    for document in live_pods(read_pods(names), source.node_name, one_node=False):
+        changed_pod = document.pod
+        name = changed_pod.namespace, changed_pod.name
+        pod = by_uid.get(changed_pod.uid) or by_name.get(name)
         if pod is None:
-            raise InputError.at("--resize", "pods that are on the node", one.pod.namespaced_name)
-        asked.append(Resize(pod.uid, *resources_of(one.pod)))
+            expected = "pods that are on the node"
+            raise InputError.at("--resize", expected, changed_pod.namespaced_name)
 
-    return asked
+        resizes.append(Resize(pod.uid, *resources_of(changed_pod)))
+
+    return resizes
 
 
 def load_cluster_node(kubeconfig: str, name: str | None) -> Node:
@@ -569,20 +647,22 @@ def load_kubelet_node(
     collected = None if source.resources else files.read(CLAIMS)
     claims = None if collected is None else read_claims({files.place(CLAIMS): collected})
     records = read_records(files, {"config": source.config, "kubelet_version": version})
-    at = (
+    machine = (
         machine_of(files)
         if source.machine == HERE
         else load_machine(source.machine, source.node_name).machine
     )
-    given = source.inventory
-    found = make_node(
-        records, at, None if given is None else decode_inventory(read_mapping(given), at, given)
-    ).node
+    devices = None
+    if source.inventory is not None:
+        mapping = read_mapping(source.inventory)
+        devices = decode_inventory(mapping, machine, source.inventory)
+
+    node = make_node(records, machine, devices).node
     if source.config and not source.lenient:
         with errors_in(source.config):
-            check_start(at, found.config)
+            check_start(machine, node.config)
 
-    return LoadedNode(found, title_of(root, found), pod_list=files.read(PODS), claims=claims)
+    return LoadedNode(node, title_of(root, node), pod_list=files.read(PODS), claims=claims)
 
 
 def read_mapping(name: str) -> dict[str, Any]:
@@ -601,18 +681,23 @@ def read_mapping(name: str) -> dict[str, Any]:
 
 def title_of(machine: str, node: Node) -> str:
     """Return the machine and configuration in one line."""
-    name = "this machine" if machine == HERE else machine
-    policy, config = node.manager.policy.name, node.config
-    scope = "" if policy == "none" else f", scope {node.scope_name}"
-    nodes, cpus = len(node.machine.numa_nodes), node.machine.cpu_count
     from alignup.kubernetes.versions import NEWEST
 
-    kubelet = "" if config.version == NEWEST else f", kubelet {config.version}"
-    return (
-        f"{name}: {counted(nodes, 'NUMA node')}, {counted(cpus, 'CPU')}; policy {policy}{scope}, "
-        f"CPU manager {config.cpu_manager_policy}, memory manager "
-        f"{config.memory_manager_policy}{kubelet}"
-    )
+    name = "this machine" if machine == HERE else machine
+    nodes = counted(len(node.machine.numa_nodes), "NUMA node")
+    cpus = counted(node.machine.cpu_count, "CPU")
+
+    config = node.config
+    parts = [f"policy {node.manager.policy.name}"]
+    if node.manager.policy.name != "none":
+        parts.append(f"scope {node.scope_name}")
+
+    parts.append(f"CPU manager {config.cpu_manager_policy}")
+    parts.append(f"memory manager {config.memory_manager_policy}")
+    if config.version != NEWEST:
+        parts.append(f"kubelet {config.version}")
+
+    return f"{name}: {nodes}, {cpus}; {', '.join(parts)}"
 
 
 def write_text(name: str, text: str) -> None:
@@ -624,7 +709,11 @@ def write_text(name: str, text: str) -> None:
     if name == "-":
         click.echo(text, nl=False)
         return
-    with system_errors("cannot write a file", name), open(name, "w", encoding="utf-8") as file:  # noqa: PTH123  # pathlib is slow to import
+
+    with (
+        system_errors("cannot write a file", name),
+        open(name, "w", encoding="utf-8") as file,  # noqa: PTH123  # pathlib is slow to import
+    ):
         file.write(text)
 
 

@@ -1,7 +1,8 @@
-"""`alignup machine`: shows a machine as tables, as JSON or as a picture, or packs its kernel files into an archive.
+"""`alignup machine`: shows a machine as tables, as JSON or as a picture.
 
-Tables show equal things once: nodes without CPUs that have the same memory, devices of one kind
-near one node, and distances by value where a matrix would be wider than the terminal.
+It also packs the kernel files of a machine into an archive. Tables show equal things once: nodes
+without CPUs that have the same memory, devices of one kind near one node, and distances by value
+where a matrix would be wider than the terminal.
 """
 
 from __future__ import annotations
@@ -101,10 +102,14 @@ def command(
             "--nvidia", "this machine, the only one whose driver can be asked", source
         )
 
-    tree = machine if root is None else read_sysfs(root)
-    known = tree if kubelet_node is None else machine_with_kubelet(kubelet_node, node_name)
+    machine_source: str | Machine | LoadedMachine = machine
+    if root is not None:
+        machine_source = read_sysfs(root)
+    if kubelet_node is not None:
+        machine_source = machine_with_kubelet(kubelet_node, node_name)
+
     loaded = load_with_devices(
-        known,
+        machine_source,
         selectors=selectors,
         nvidia="always" if nvidia else "never",
         near_cpus=near_cpus,
@@ -130,7 +135,7 @@ def command(
 
 
 def machine_with_kubelet(root: str, node_name: str | None) -> LoadedMachine:
-    """Return the machine of a kubelet's node, with the devices and the configuration that the kubelet has.
+    """Return the machine of a kubelet's node, with its devices and its configuration.
 
     Raises:
         InputError: a file is damaged, or there is none of a kubelet.
@@ -138,9 +143,11 @@ def machine_with_kubelet(root: str, node_name: str | None) -> LoadedMachine:
     from alignup.kubelet.read import read_kubelet
     from alignup.machine.device_inventory import LoadedMachine
 
-    found = read_kubelet(root, node_name=node_name)
-    devices = {resource: pool.reported for resource, pool in found.node.pools.items()}
-    return LoadedMachine(found.node.machine, devices, kubelet=found.records.configuration.fields)
+    kubelet_node = read_kubelet(root, node_name=node_name)
+    node = kubelet_node.node
+    devices = {resource: pool.reported for resource, pool in node.pools.items()}
+    fields = kubelet_node.records.configuration.fields
+    return LoadedMachine(node.machine, devices, kubelet=fields)
 
 
 def pack(source: str, target: str) -> None:
@@ -169,8 +176,11 @@ def show_machine(title: str, loaded: LoadedMachine) -> None:
         tables.append(resources_table(loaded.devices))
 
     if machine.distance_matrix and len(machine.numa_nodes) > 1:
-        fits = (len(machine.numa_nodes) + 2) * MATRIX_CELL <= min(console.width, WIDEST_MATRIX)
-        tables.append(distance_matrix(machine) if fits else distances_by_value(machine))
+        matrix_width = (len(machine.numa_nodes) + 2) * MATRIX_CELL
+        if matrix_width <= min(console.width, WIDEST_MATRIX):
+            tables.append(distance_matrix(machine))
+        else:
+            tables.append(distances_by_value(machine))
 
     for number, table in enumerate(tables):
         print_whole(console, table, below=number > 0)
@@ -189,141 +199,148 @@ def listed(numbers: CPUSet) -> str:
 
 
 def nodes_table(machine: Machine) -> Table:
-    """Return the table of NUMA nodes; those in a row that have no CPUs and equal memory share a line."""
+    """Return the table of NUMA nodes.
+
+    Those in a row that have no CPUs and equal memory share a line.
+    """
     headings = ("NUMA node", "socket", "cores", "CPUs", "CPU numbers", "memory", "hugepages")
     table = Table(*headings, numbers=("cores", "CPUs", "memory"))
     for nodes in runs(machine.numa_nodes, only_equal_memory):
         node = nodes[0]
-        each = " each" if len(nodes) > 1 and node.memory else ""
         cpus = CPUSet(cpu for core in node.cores for cpu in core.cpus)
-        name, sockets = (
-            CPUSet(one.id for one in nodes),
-            CPUSet({core.socket for core in node.cores}),
+        sockets = CPUSet({core.socket for core in node.cores})
+        memory = short_bytes(node.memory) if node.memory else ""
+        if memory and len(nodes) > 1:
+            memory += " each"
+
+        cells = (
+            str(sockets),
+            str(len(node.cores) or ""),
+            str(len(cpus) or ""),
+            listed(cpus),
+            memory,
+            "\n".join(f"{pages.count} x {pages.size}" for pages in node.hugepages if pages.count),
         )
-        cells = (str(sockets), str(len(node.cores) or ""), str(len(cpus) or ""), listed(cpus))
-        memory = short_bytes(node.memory) + each if node.memory else ""
-        pages = "\n".join(f"{one.count} x {one.size}" for one in node.hugepages if one.count)
-        table.add_row(f"[bold]{name}[/]", *(cell or "-" for cell in (*cells, memory, pages)))
+        ids = CPUSet(node.id for node in nodes)
+        table.add_row(f"[bold]{ids}[/]", *(cell or "-" for cell in cells))
 
     return table
 
 
-def only_equal_memory(one: NumaNode, other: NumaNode) -> bool:
+def only_equal_memory(first: NumaNode, second: NumaNode) -> bool:
     """Return whether two nodes have no CPUs, and equal memory."""
-    first, second = (
-        (node.memory, [pages for pages in node.hugepages if pages.count]) for node in (one, other)
+    if first.cores or second.cores or first.memory != second.memory:
+        return False
+
+    first_pages, second_pages = (
+        [pages for pages in node.hugepages if pages.count] for node in (first, second)
     )
-    return not one.cores and not other.cores and first == second
+    return first_pages == second_pages
 
 
 def pci_table(machine: Machine) -> Table:
-    """Return the table of GPUs, accelerators, network adapters and NVMe disks: a line for those alike near one node."""
+    """Return the table of GPUs, accelerators, network adapters and NVMe disks.
+
+    It has a line for those that are alike near one node.
+    """
     groups: dict[tuple[int, str, int, str], list[str]] = {}
     kinds = pci_kinds()
     for device in machine.pci_devices:
-        if (kind := kind_of(device)) is not None:
-            near = -1 if device.numa_node is None else device.numa_node
-            key = (kinds.index(kind), f"{device.vendor}:{device.device}", near, device.vendor)
+        kind = kind_of(device)
+        if kind is not None:
+            numa_node = -1 if device.numa_node is None else device.numa_node
+            model = f"{device.vendor}:{device.device}"
+            key = (kinds.index(kind), model, numa_node, device.vendor)
             groups.setdefault(key, []).append(device.address)
 
     rows = []
-    for (number, model, near, vendor), found in sorted(groups.items()):
+    for (kind_index, model, numa_node, vendor), addresses in sorted(groups.items()):
         name = "-" if vendor == UNKNOWN_VENDOR else f"{vendor_of(vendor)} {model}".strip()
-        where = nodes_text(None if near < 0 else (near,))
-        rows.append((kinds[number], name, where, str(len(found)), " ".join(found)))
+        numa_nodes = nodes_text(None if numa_node < 0 else (numa_node,))
+        count = str(len(addresses))
+        rows.append((kinds[kind_index], name, numa_nodes, count, " ".join(addresses)))
 
-    return Table(
-        "PCI device", "model", "NUMA node", "count", "addresses", numbers=("count",), rows=rows
-    )
+    headings = ("PCI device", "model", "NUMA node", "count", "addresses")
+    return Table(*headings, numbers=("count",), rows=rows)
 
 
 def pci_lines(console: Console, machine: Machine) -> Iterator[str]:
-    """Yield the tree of PCI devices that placement depends on; bridges that lead to one thing only are left out."""
+    """Yield the tree of PCI devices that placement depends on.
+
+    Bridges that lead to one thing only are left out.
+    """
     tree = PciTree(machine)
     if not tree.is_known:
         return
 
     devices = {device.address: device for device in machine.pci_devices}
-    top: dict[str, Any] = {}
-    for device in machine.pci_devices:
-        if kind_of(device) is not None:
-            at = top
-            for name in (*reversed(tree.above(device.address)), device.address):
-                at = at.setdefault(name, {})
+    middle, end, down = "|- ", "`- ", "|  "
+    if can_write(console, "├└│─"):
+        middle, end, down = "├─ ", "└─ ", "│  "
 
-    more, last, down = (
-        ("├─ ", "└─ ", "│  ") if can_write(console, "├└│─") else ("|- ", "`- ", "|  ")
-    )
-
-    def lines(branches: dict[str, Any], before: str) -> Iterator[str]:
+    def lines(branches: dict[str, Any], indent: str) -> Iterator[str]:
         for number, (name, below) in enumerate(branches.items(), 1):
             while len(below) == 1 and name in devices:
                 [(name, below)] = below.items()  # noqa: PLW2901  # what is below takes its place
-            is_last = number == len(branches)
+
             text = f"switch {name}" if below else pci_words(devices[name])
-            yield safe(f"{before}{last if is_last else more}{text}")
-            yield from lines(below, before + ("   " if is_last else down))
+            if number < len(branches):
+                yield safe(f"{indent}{middle}{text}")
+                yield from lines(below, indent + down)
+            else:
+                yield safe(f"{indent}{end}{text}")
+                yield from lines(below, indent + "   ")
 
     yield ""
-    for root, below in top.items():
+    for root, below in _pci_branches(machine, tree).items():
         yield safe(root)
         yield from lines(below, "")
 
 
+def _pci_branches(machine: Machine, tree: PciTree) -> dict[str, Any]:
+    """Return the roots that PCI devices are below: by name what is below each, down to devices."""
+    roots: dict[str, Any] = {}
+    for device in machine.pci_devices:
+        if kind_of(device) is not None:
+            branch = roots
+            for name in (*reversed(tree.above(device.address)), device.address):
+                branch = branch.setdefault(name, {})
+
+    return roots
+
+
 def pci_words(device: PciDevice) -> str:
     """Return a device in a few words."""
-    near = "" if device.numa_node is None else f", NUMA node {device.numa_node}"
-    link = f", {device.link:g} GB/s" if device.link else ""
-    name = f"{vendor_of(device.vendor)} {device.vendor}:{device.device}".strip()
-    return f"{device.address} {kind_of(device)} {name}{near}{link}"
+    model = f"{vendor_of(device.vendor)} {device.vendor}:{device.device}".strip()
+    text = f"{device.address} {kind_of(device)} {model}"
+    if device.numa_node is not None:
+        text += f", NUMA node {device.numa_node}"
+    if device.link:
+        text += f", {device.link:g} GB/s"
+
+    return text
 
 
 def show_distances(title: str, loaded: LoadedMachine, *, as_json: bool) -> None:
-    """Print how far PCI devices are apart, and which CPUs and NUMA node each is near; say so where no tree is known."""
-    machine = loaded.machine
-    tree, chosen = (
-        PciTree(machine),
-        {device.pci or device.id for own in loaded.devices.values() for device in own},
-    )
-    devices = [
-        one
-        for one in machine.pci_devices
-        if one.address in chosen or one.class_.startswith(("03", "12", "02"))
-    ]
-    cpus = {
-        node: CPUSet.from_int(bits)
-        for node, bits in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
-    }
-    told: list[dict[str, Any]] = []
-    for one in devices:
-        node = one.numa_node
-        own = str(cpus[node]) if node in cpus else None
-        far = [DISTANCES[tree.distance(one.address, other.address)] for other in devices]
-        told.append(
-            {
-                "address": one.address,
-                "kind": kind_of(one),
-                "numaNode": node,
-                "cpus": own,
-                "distances": far,
-            }
-        )
+    """Print how far PCI devices are apart, and which CPUs and NUMA node each is near.
 
+    Say so where no tree is known.
+    """
+    machine = loaded.machine
+    tree = PciTree(machine)
     if as_json:
-        print_json({"devices": told})
+        print_json({"devices": list(distance_rows(loaded, tree))})
 
     if not tree.is_known:
-        complain(
-            f"no PCIe tree is {'published for' if title in catalog_entries() else 'known of'} "
-            f"{title}"
-        )
+        knowledge = "published for" if title in catalog_entries() else "known of"
+        complain(f"no PCIe tree is {knowledge} {title}")
 
-    if as_json or not told:
+    if as_json:
         return
 
     rows = []
-    for number, row in enumerate(told):
-        near = nodes_text(None if row["numaNode"] is None else [row["numaNode"]])
+    for number, row in enumerate(distance_rows(loaded, tree)):
+        numa_nodes = None if row["numaNode"] is None else [row["numaNode"]]
         rows.append(
             (
                 str(number),
@@ -331,15 +348,41 @@ def show_distances(title: str, loaded: LoadedMachine, *, as_json: bool) -> None:
                 row["address"],
                 row["kind"] or "-",
                 row["cpus"] or "-",
-                near,
+                nodes_text(numa_nodes),
             )
         )
 
-    table = Table(
-        "", *map(str, range(len(devices))), "device", "kind", "CPUs", "NUMA node", rows=rows
-    )
-    print_whole(make_console(), table)
-    click.echo(LEGEND)
+    if rows:
+        numbers = map(str, range(len(rows)))
+        table = Table("", *numbers, "device", "kind", "CPUs", "NUMA node", rows=rows)
+        print_whole(make_console(), table)
+        click.echo(LEGEND)
+
+
+def distance_rows(loaded: LoadedMachine, tree: PciTree) -> Iterator[dict[str, Any]]:
+    """Yield in JSON's types what each PCI device is near, and how far it is from all others."""
+    machine = loaded.machine
+    resource_ids = {
+        device.pci or device.id for devices in loaded.devices.values() for device in devices
+    }
+    devices = [
+        device
+        for device in machine.pci_devices
+        if device.address in resource_ids or device.class_.startswith(("03", "12", "02"))
+    ]
+    cpus = {
+        numa_id: str(CPUSet.from_int(bits))
+        for numa_id, bits in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
+    }
+    for device in devices:
+        distances = [tree.distance(device.address, second.address) for second in devices]
+        yield {
+            "address": device.address,
+            "kind": kind_of(device),
+            "numaNode": device.numa_node,
+            "cpus": None if device.numa_node is None else cpus.get(device.numa_node),
+            "distances": [DISTANCES[distance] for distance in distances],
+        }
 
 
 def resources_table(inventory: Mapping[str, Sequence[Device]]) -> Table:
@@ -349,10 +392,10 @@ def resources_table(inventory: Mapping[str, Sequence[Device]]) -> Table:
         groups: dict[tuple[int, ...], list[str]] = {}
         for device in devices:
             groups.setdefault(device.numa_nodes or (), []).append(device.id)
-        rows += [
-            (resource, nodes_text(near or None), str(len(ids)), " ".join(ids))
-            for near, ids in sorted(groups.items())
-        ]
+
+        for numa_nodes, ids in sorted(groups.items()):
+            rows.append((resource, nodes_text(numa_nodes or None), str(len(ids)), " ".join(ids)))
+
     return Table("resource", "NUMA node", "count", "devices", numbers=("count",), rows=rows)
 
 
@@ -362,6 +405,7 @@ def distance_matrix(machine: Machine) -> Table:
     table = Table("distance", *ids, numbers=tuple(ids))
     for node in machine.numa_nodes:
         table.add_row(f"[bold]{node.id}[/]", *map(str, node.distances))
+
     return table
 
 
@@ -377,8 +421,10 @@ def distances_by_value(machine: Machine) -> Table:
     for run in runs_of_alike(rows):
         cells = []
         for value in values:
-            near = {j for i in run for j, found in enumerate(rows[i]) if j != i and found == value}
-            cells.append(listed(CPUSet(machine.numa_node_ids[j] for j in near)))
+            positions = {
+                j for i in run for j, distance in enumerate(rows[i]) if j != i and distance == value
+            }
+            cells.append(listed(CPUSet(machine.numa_node_ids[j] for j in positions)))
 
         table.add_row(f"[bold]{CPUSet(machine.numa_node_ids[i] for i in run)}[/]", *cells)
 
@@ -386,18 +432,31 @@ def distances_by_value(machine: Machine) -> Table:
 
 
 def runs_of_alike(rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Return positions in order, those in a row that could change places without changing a distance together."""
+    """Return positions in order, those in a row together that are alike.
+
+    Two are alike if they could change places without changing a distance.
+    """
     return runs(range(len(rows)), partial(_alike, rows))
 
 
-def _alike(rows: Sequence[Sequence[int]], one: int, other: int) -> bool:
-    if rows[one][one] != rows[other][other] or rows[one][other] != rows[other][one]:
+def _alike(rows: Sequence[Sequence[int]], i: int, j: int) -> bool:
+    if rows[i][i] != rows[j][j] or rows[i][j] != rows[j][i]:
         return False
-    others = (third for third in range(len(rows)) if third not in {one, other})
     return all(
-        rows[one][third] == rows[other][third] and rows[third][one] == rows[third][other]
-        for third in others
+        rows[i][k] == rows[j][k] and rows[k][i] == rows[k][j]
+        for k in range(len(rows))
+        if k not in {i, j}
     )
+
+
+def _ids_by_memory_kind(machine: Machine) -> dict[str, list[int]]:
+    """Return the NUMA nodes with memory of each kind that is told and is no ordinary one."""
+    ids: dict[str, list[int]] = {}
+    for node in machine.numa_nodes:
+        if node.memory_kind not in {"", "dram"}:
+            ids.setdefault(node.memory_kind, []).append(node.id)
+
+    return ids
 
 
 def notes(loaded: LoadedMachine) -> Iterator[str]:
@@ -410,25 +469,16 @@ def notes(loaded: LoadedMachine) -> Iterator[str]:
         cpus = CPUSet(cpu for core in machine.unassigned_cores for cpu in core.cpus)
         yield f"in no NUMA node, so nothing is placed on them: CPUs {cpus}"
 
-    for word, isolated in (
+    for parameter, isolated in (
         ("isolated (isolcpus)", machine.isolated_cpus),
         ("nohz_full", machine.nohz_full_cpus),
     ):
         if isolated:
-            yield (
-                f"{word}, so nothing is placed on them without --isolated: CPUs {CPUSet(isolated)}"
-            )
+            reason = "so nothing is placed on them without --isolated"
+            yield f"{parameter}, {reason}: CPUs {CPUSet(isolated)}"
 
-    kinds = {
-        node.id: node.memory_kind
-        for node in machine.numa_nodes
-        if node.memory_kind not in {"", "dram"}
-    }
-    for kind in sorted(set(kinds.values())):
-        yield (
-            f"memory of kind {kind}: NUMA nodes "
-            f"{CPUSet(node for node, one in kinds.items() if one == kind)}"
-        )
+    for kind, ids in sorted(_ids_by_memory_kind(machine).items()):
+        yield f"memory of kind {kind}: NUMA nodes {CPUSet(ids)}"
 
     if machine.overlapping_cpus:
         cpus = CPUSet.from_int(machine.overlapping_cpus)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from alignup.control_plane.api_server.api_client import Api
     from alignup.kubelet.check import Outcome, Restart
     from alignup.kubelet.config import Setting
+    from alignup.kubelet.read import KubeletNode
     from alignup.node import Node
     from alignup.node.holdings import Holdings
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 # The parts that are worth having, where they are in an archive, and what it costs where one is
 # missing.
-_WORTH = {
+_WORTHWHILE_PARTS = {
     "sys": ("sys/", "elsewhere, --machine must name the machine"),
     "configuration": ("var/lib/kubelet/config.yaml", "the topology policy is unknown"),
     "CPUs": ("var/lib/kubelet/cpu_manager_state", "all CPUs count as free"),
@@ -91,39 +92,38 @@ def collect(
     if kubeconfig is not None and (pods is not None or node_name is None):
         raise click.UsageError("--kubeconfig needs --node-name, and excludes --pods")
 
-    given: Any = None
+    pod_list: Any = None
     if pods is not None:
-        given = decode_json(read_bytes(pods), "a List of Pods as JSON", pods)
-        if not isinstance(given, dict):
-            raise InputError.at(pods, "a List of Pods", given)
+        pod_list = decode_json(read_bytes(pods), "a List of Pods as JSON", pods)
+        if not isinstance(pod_list, dict):
+            raise InputError.at(pods, "a List of Pods", pod_list)
 
     node = claims = None
     if kubeconfig is not None and node_name is not None:
         need_extra("cluster")
-        given, node, claims = asyncio.run(ask_cluster(kubeconfig, node_name))
+        pod_list, node, claims = asyncio.run(ask_cluster(kubeconfig, node_name))
 
-    found = collect(
-        open_node(root, kubelet_dir), target, config=config, pods=given, node=node, claims=claims
+    files = collect(
+        open_node(root, kubelet_dir), target, config=config, pods=pod_list, node=node, claims=claims
     )
-    missing = {
-        name: words
-        for name, words in _WORTH.items()
-        if not any(one.startswith(words[0]) for one in found)
-    }
+    missing = [
+        {"name": name, "path": path, "means": cost}
+        for name, (path, cost) in _WORTHWHILE_PARTS.items()
+        if not any(file.startswith(path) for file in files)
+    ]
     if as_json:
-        lacks = [
-            {"name": name, "path": path, "means": cost} for name, (path, cost) in missing.items()
-        ]
-        print_json({"archive": target, "files": list(found), "missing": lacks})
+        print_json({"archive": target, "files": list(files), "missing": missing})
         return
 
-    complain(f"packed {counted(len(found), 'file')} into {target}")
-    for name, (path, cost) in missing.items():
-        complain(f"missing from the archive: {name} ({path}); {cost}")
+    complain(f"packed {counted(len(files), 'file')} into {target}")
+    for part in missing:
+        complain(f"missing from the archive: {part['name']} ({part['path']}); {part['means']}")
 
 
 async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
-    """Return the List of the pods of a node, the Node, and the List of the objects of claims that matter there.
+    """Return the List of the pods of a node, the Node, and a List of objects of claims.
+
+    These are the objects that matter on the node.
 
     Raises:
         InputError: the credentials cannot be read.
@@ -140,10 +140,12 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
         items: list[dict[str, Any]] = []
         try:
             for kind in ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate"):
-                path = f"{CLAIMS}/{kind.lower()}{'es' if kind.endswith('s') else 's'}"
-                told = {"apiVersion": "resource.k8s.io/v1", "kind": kind}
+                plural = "es" if kind.endswith("s") else "s"
+                type_fields = {"apiVersion": "resource.k8s.io/v1", "kind": kind}
+                path = f"{CLAIMS}/{kind.lower()}{plural}"
                 items += [
-                    decode_json(item, f"a {kind}") | told async for item in list_objects(api, path)
+                    decode_json(item, f"a {kind}") | type_fields
+                    async for item in list_objects(api, path)
                 ]
         except ApiError as error:
             complain(f"missing from the archive: claims (resources.json); {error}")
@@ -157,29 +159,31 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
 
 
 def of_node(items: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """Return the objects of claims without slices of other nodes only, and claims that have devices of these only."""
+    """Return the objects of claims that matter on a node.
+
+    These are all without slices of other nodes, and without claims that have devices of these only.
+    """
     from alignup.claims.read import resources_of
 
-    known = resources_of(items, "the API server")
-    near = {one.name for one in known.slices_near(name)}
-    pools = {(one.driver, one.pool.name) for one in known.slices_near(name)}
-    far = {
-        (one.namespace, one.name)
-        for one in known.claims
-        if one.allocated
-        and not any((device.driver, device.pool) in pools for device in one.allocated)
-    }
+    resources = resources_of(items, "the API server")
+    slices = list(resources.slices_near(name))
+    slice_names = {device_slice.name for device_slice in slices}
+    pools = {(device_slice.driver, device_slice.pool.name) for device_slice in slices}
+    far_claims = set()
+    for claim in resources.claims:
+        claim_pools = {(device.driver, device.pool) for device in claim.allocated or ()}
+        if claim_pools and pools.isdisjoint(claim_pools):
+            far_claims.add((claim.namespace, claim.name))
 
-    def matters(one: dict[str, Any]) -> bool:
-        metadata = one["metadata"]
-        if one["kind"] == "ResourceSlice":
-            return metadata["name"] in near
-        return (
-            one["kind"] != "ResourceClaim"
-            or (metadata.get("namespace", ""), metadata["name"]) not in far
-        )
+    def matters(item: dict[str, Any]) -> bool:
+        metadata = item["metadata"]
+        if item["kind"] == "ResourceSlice":
+            return metadata["name"] in slice_names
+        if item["kind"] == "ResourceClaim":
+            return (metadata.get("namespace", ""), metadata["name"]) not in far_claims
+        return True
 
-    return [one for one in items if matters(one)]
+    return [item for item in items if matters(item)]
 
 
 # ---- show
@@ -219,19 +223,20 @@ def show(
     settings: tuple[Setting, ...] = ()
     while True:
         if kubeconfig is None:
-            found = source.read()
-            title, node = found.records.files.source, found.node
-            settings = settings_of(found.records.configuration, node.config)
+            kubelet_node = source.read()
+            node = kubelet_node.node
+            title = title_of(kubelet_node.records.files.source, node)
+            settings = settings_of(kubelet_node.records.configuration, node.config)
         else:
-            title, node = str(source.node_name), load_cluster_node(kubeconfig, source.node_name)
+            node = load_cluster_node(kubeconfig, source.node_name)
+            title = title_of(str(source.node_name), node)
 
         holdings = holdings_of(node)
         if holdings != shown:
             if shown is not None and not as_json:
                 click.echo()
-            print_holdings(
-                title_of(title, node), node, holdings, settings, pictures, as_json=as_json
-            )
+
+            print_holdings(title, node, holdings, settings, pictures, as_json=as_json)
             shown = holdings
 
         if watch is None:
@@ -257,28 +262,36 @@ def print_holdings(
     if pictures.take_the_output:
         return
     if as_json:
-        more = [{"name": one.name, "value": one.value, "from": one.origin} for one in settings]
-        print_json({**holdings.to_dict(), **({"settings": more} if more else {})})
+        fields = holdings.to_dict()
+        if settings:
+            fields["settings"] = [
+                {"name": setting.name, "value": setting.value, "from": setting.origin}
+                for setting in settings
+            ]
+
+        print_json(fields)
         return
 
     console = make_console()
     console.print(safe(title))
-    rows = []
-    for name, place in (
-        (one.resource, place) for one in holdings.resources for place in one.places
-    ):
-        amounts = (
-            amount_text(name, amount) for amount in (place.allocatable, place.held, place.free)
-        )
-        rows.append((name, nodes_text(place.numa_nodes) or "-", *amounts))
+    rows: list[tuple[str, ...]] = []
+    for resource in holdings.resources:
+        for place in resource.places:
+            amounts = (
+                amount_text(resource.resource, amount)
+                for amount in (place.allocatable, place.held, place.free)
+            )
+            rows.append((resource.resource, nodes_text(place.numa_nodes) or "-", *amounts))
 
-    print_whole(
-        console,
-        Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows),
-        below=True,
-    )
-    holders = [(one.pod, one.container, *one.cells()) for one in holdings.containers if one]
-    table = Table("pod", "container", "CPUs", "memory", "devices", rows=holders)
+    table = Table("resource", "NUMA nodes", "allocatable", "held", "free", rows=rows)
+    print_whole(console, table, below=True)
+
+    rows = [
+        (holding.pod, holding.container, *holding.cells())
+        for holding in holdings.containers
+        if holding
+    ]
+    table = Table("pod", "container", "CPUs", "memory", "devices", rows=rows)
     if table.rows:
         print_whole(console, table, below=True)
     else:
@@ -287,11 +300,13 @@ def print_holdings(
     if holdings.shared_cpus is not None:
         console.print(f"\nshared pool: CPUs {holdings.shared_cpus}")
 
-    told = [one for one in settings if not (one.is_default and "." in one.name)]
-    if told:
-        console.print()
-        origins = ((one.name, one.value, one.origin) for one in told)
-        print_whole(console, Table("setting", "value", "from", rows=origins))
+    rows = [
+        (setting.name, setting.value, setting.origin)
+        for setting in settings
+        if not (setting.is_default and "." in setting.name)
+    ]
+    if rows:
+        print_whole(console, Table("setting", "value", "from", rows=rows), below=True)
 
 
 # ---- export
@@ -317,25 +332,35 @@ def export(
     if as_json and form == "prometheus":
         raise click.UsageError("--json goes with --format nrt")
 
-    found = source.read()
+    kubelet_node = source.read()
     if form == "prometheus":
         from alignup.kubelet.node_metrics import prometheus_text
 
-        click.echo(prometheus_text(found), nl=False)
+        click.echo(prometheus_text(kubelet_node), nl=False)
         return
 
     from alignup.kubelet.node_resource_topology.write import kubelet_topology_object
 
-    known = found.records.node_object.name if found.records.node_object else ""
-    hostname = (
-        found.records.configuration.kubelet.flags.hostname
-        if found.records.configuration.kubelet
-        else ""
-    )
-    bound = next((one.node_name for one in found.records.pods or () if one.node_name), "")
-    name = source.node_name or known or hostname or bound or platform.node().lower()
-    told = kubelet_topology_object(name, found)
-    click.echo(json.dumps(told) if as_json else json.dumps(told, indent=1))
+    name = source.node_name or recorded_name(kubelet_node) or platform.node().lower()
+    topology = kubelet_topology_object(name, kubelet_node)
+    click.echo(json.dumps(topology, indent=None if as_json else 1))
+
+
+def recorded_name(kubelet_node: KubeletNode) -> str:
+    """Return the name of a kubelet's node as its files tell it; empty: they do not."""
+    records = kubelet_node.records
+    if records.node_object and records.node_object.name:
+        return records.node_object.name
+
+    kubelet = records.configuration.kubelet
+    if kubelet and kubelet.flags.hostname:
+        return kubelet.flags.hostname
+
+    for document in records.pods or ():
+        if document.node_name:
+            return document.node_name
+
+    return ""
 
 
 # ---- verify
@@ -384,36 +409,41 @@ def verify(
     else:
         placements = placements_of_kubelet(source.read(), running)
 
-    found = verify(Path(source.root), placements, running, pids)
-    for one in found:
+    findings = verify(Path(source.root), placements, running, pids)
+    for finding in findings:
         if as_json:
-            print_json(json_fields(one))
+            print_json(json_fields(finding))
         else:
-            click.echo(one_line(f"{one.name}: {one.text}"))
+            click.echo(one_line(f"{finding.name}: {finding.text}"))
 
-    if not found and not as_json:
-        checked = len(pids) or len(placements.keys() & {one.pid for one in running})
-        click.echo(
-            f"{checked} process{'' if checked == 1 else 'es'} checked: all are placed as recorded"
-        )
+    if not findings and not as_json:
+        count = len(pids) or len(placements.keys() & {process.pid for process in running})
+        noun = "process" if count == 1 else "processes"
+        click.echo(f"{count} {noun} checked: all are placed as recorded")
 
-    return 1 if found else 0
+    return 1 if findings else 0
 
 
 def verify_self(root: Path, *, as_json: bool) -> int:
-    """Print what this process is bound to, and whether its devices are there; return the exit status."""
+    """Print what this process is bound to, and whether its devices are there.
+
+    Return the exit status.
+    """
     from alignup.kubelet.verify import look_at_self
 
-    found = look_at_self(root, os.environ)
+    placement = look_at_self(root, os.environ)
     if as_json:
-        print_json(found)
+        print_json(placement)
     else:
-        click.echo(f"CPUs {found['cpus']}, NUMA nodes {nodes_text(found['numaNodes'])}")
-        for one in found["devices"]:
-            near = "unknown" if one["numaNode"] is None else one["numaNode"]
-            click.echo(one_line(f"{one['address']} ({one['from']}): NUMA node {near}"))
-        click.echo(found["text"])
-    return {True: 0, False: 1, None: 2}[found["aligned"]]
+        click.echo(f"CPUs {placement['cpus']}, NUMA nodes {nodes_text(placement['numaNodes'])}")
+        for device in placement["devices"]:
+            numa_node = "unknown" if device["numaNode"] is None else device["numaNode"]
+            text = f"{device['address']} ({device['from']}): NUMA node {numa_node}"
+            click.echo(one_line(text))
+
+        click.echo(placement["text"])
+
+    return {True: 0, False: 1, None: 2}[placement["aligned"]]
 
 
 # ---- publish
@@ -432,7 +462,7 @@ def publish(
     root: str = options.file(
         "The root of the machine; in a container, where it is mounted.", default="/", metavar="DIR"
     ),
-    interval: float = options.seconds("Look for changes this often.", default=1.0, least=0.05),
+    interval: float = options.seconds("Look for changes this often.", default=1.0, minimum=0.05),
     config: str | None = options.file(
         "The kubelet's configuration, if it is not in the kubelet's folder and no running kubelet "
         "tells it."
@@ -489,20 +519,20 @@ def check(
     from alignup.kubelet.layout import open_node
 
     files = open_node(source.root, source.kubelet_dir, source.node_name)
-    found = check_node(files, source.how())
+    findings = check_node(files, source.how())
     if as_json:
-        print_json(*map(json_fields, found))
-        return 1 if found else 0
-    if not found:
+        print_json(*map(json_fields, findings))
+        return 1 if findings else 0
+    if not findings:
         click.echo("nothing is wrong with the kubelet's files")
 
-    for number, one in enumerate(found):
+    for number, finding in enumerate(findings):
         click.echo(nl=number > 0)
-        click.echo(one_line(f"{one.file}: {one.text} ({one.kind})"))
-        click.echo(one_line(f"  the next start: {one.effect}"))
-        click.echo(one_line(f"  repair: {one.repair}"))
+        click.echo(one_line(f"{finding.file}: {finding.text} ({finding.kind})"))
+        click.echo(one_line(f"  the next start: {finding.effect}"))
+        click.echo(one_line(f"  repair: {finding.repair}"))
 
-    return 1 if found else 0
+    return 1 if findings else 0
 
 
 # ---- restart
@@ -524,62 +554,72 @@ def restart(
     from alignup.kubelet.check import foretell
     from alignup.kubelet.layout import open_node
 
-    found = foretell(open_node(source.root, source.kubelet_dir, source.node_name), source.how())
+    files = open_node(source.root, source.kubelet_dir, source.node_name)
+    forecast = foretell(files, source.how())
     if as_json:
-        print_json(found.to_dict())
+        print_json(forecast.to_dict())
     else:
-        print_restart(found)
+        print_restart(forecast)
 
-    return 0 if found.keeps_all else 1
+    return 0 if forecast.keeps_all else 1
 
 
-def print_restart(found: Restart) -> None:
+def print_restart(forecast: Restart) -> None:
     """Print what the restart does for a person."""
-    for fault in (*found.faults, *found.damaged):
+    for fault in (*forecast.faults, *forecast.damaged):
         click.echo(one_line(f"{fault.effect}"))
         click.echo(one_line(f"  {fault.file}: {fault.text} ({fault.kind})"))
         click.echo(one_line(f"  repair: {fault.repair}"))
 
-    if found.faults:
+    if forecast.faults:
         return
 
     click.echo("the kubelet starts")
-    if found.outcomes:
+    if forecast.outcomes:
         table = Table("pod", "after the restart", "CPUs", "memory", "devices")
-        for one in found.outcomes:
-            table.add_row(*(safe(cell) for cell in row_of(one)))
+        for outcome in forecast.outcomes:
+            table.add_row(*(safe(cell) for cell in row_of(outcome)))
+
         print_whole(make_console(), table)
 
-    for one in found.outcomes:
-        for line in lines_of(one):
+    for outcome in forecast.outcomes:
+        for line in lines_of(outcome):
             click.echo(one_line(line))
 
 
-def row_of(one: Outcome) -> tuple[str, ...]:
+def row_of(outcome: Outcome) -> tuple[str, ...]:
     """Return the cells of a pod: what becomes of it, and what it holds then."""
-    stays = (
-        "stays, with devices forgotten"
-        if one.forgotten
-        else "stays"
-        if one.keeps
-        else "stays, on other resources"
-    )
-    verdict = stays if one.refusal is None else one.refusal.reason
-    cells = [holding.cells() for holding in one.holds] or [("-", "-", "-")]
-    return (
-        one.pod.namespaced_name,
-        verdict,
-        *("\n".join(column) for column in zip(*cells, strict=True)),
-    )
+    if outcome.refusal is not None:
+        verdict = outcome.refusal.reason
+    elif outcome.forgotten:
+        verdict = "stays, with devices forgotten"
+    elif outcome.keeps:
+        verdict = "stays"
+    else:
+        verdict = "stays, on other resources"
+
+    rows = [holding.cells() for holding in outcome.holds] or [("-", "-", "-")]
+    cells = ("\n".join(column) for column in zip(*rows, strict=True))
+    return outcome.pod.namespaced_name, verdict, *cells
 
 
-def lines_of(one: Outcome) -> Iterator[str]:
+def lines_of(outcome: Outcome) -> Iterator[str]:
     """Yield why a pod is refused, and what it would get if it came again."""
-    if one.refusal is None or one.again is None:
+    if outcome.refusal is None or outcome.again is None:
         return
-    yield f"{one.pod.namespaced_name} is refused: {one.refusal.message}"
-    if not one.again.admitted:
-        yield f"  if it comes again, it is refused: {one.again.reason}"
+
+    yield f"{outcome.pod.namespaced_name} is refused: {outcome.refusal.message}"
+    if not outcome.again.admitted:
+        yield f"  if it comes again, it is refused: {outcome.again.reason}"
         return
-    got = [f"{name} CPUs {got.cpus}" for name, got in one.again.containers.items() if got.cpus]
-    yield f"  if it comes again, it is admitted{': ' if got else ''}{', '.join(got)}"
+
+    cpus = [
+        f"{name} CPUs {allocation.cpus}"
+        for name, allocation in outcome.again.containers.items()
+        if allocation.cpus
+    ]
+    sentence = "  if it comes again, it is admitted"
+    if cpus:
+        sentence += f": {', '.join(cpus)}"
+
+    yield sentence

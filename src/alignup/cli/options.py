@@ -1,7 +1,8 @@
-"""Declares subcommands and their options: an option is the default value of a parameter, and named after it.
+"""Declares subcommands and their options.
 
-Options that several subcommands take are declared once, here. Their values complete in a shell; the
-scripts that ask for completions are click's; see docs/reference/command-line.md.
+An option is the default value of a parameter, and named after it. Options that several subcommands
+take are declared once, here. Their values complete in a shell; the scripts that ask for completions
+are click's; see docs/reference/command-line.md.
 """
 
 from __future__ import annotations
@@ -40,28 +41,40 @@ SECTIONS: Final = {
     "Input": (
         "--generate --log --pod --pods --replicas --resize --resources --scenarios --selectors"
     ),
-    "Node": """--config --device-resource --devices --kubelet-dir --kubelet-version --machine --near-cpus --node
-        --node-name --node-object --nvidia --root""",
+    "Node": (
+        "--config --device-resource --devices --kubelet-dir --kubelet-version --machine "
+        "--near-cpus --node --node-name --node-object --nvidia --root"
+    ),
     "Cluster": "--context --kubeconfig --namespace --nodes",
-    "Rules": """--as-kubelet --attempts --beyond-kubelet --blind --dra-hints --exact --feature-gate --full-cores
-        --idle-siblings --isolated --koordinator-profile --layout --lenient --managers-only --memory-from --memory-kind
-        --pair --reading --rebalance --release --require-dra-alignment --reserve --same-l3 --same-socket --seed --spread
-        --strategy --threads""",
-    "Output": """--distances --env --format --hints --html --json --json-fd --log-format --log-level --product
-        --snapshot --summary --svg --tables --top --watch""",
+    "Rules": (
+        "--as-kubelet --attempts --beyond-kubelet --blind --dra-hints --exact --feature-gate "
+        "--full-cores --idle-siblings --isolated --koordinator-profile --layout --lenient "
+        "--managers-only --memory-from --memory-kind --pair --reading --rebalance --release "
+        "--require-dra-alignment --reserve --same-l3 --same-socket --seed --spread --strategy "
+        "--threads"
+    ),
+    "Output": (
+        "--distances --env --format --hints --html --json --json-fd --log-format --log-level "
+        "--product --snapshot --summary --svg --tables --top --watch"
+    ),
     "Help": "--help --help-all",
 }
 # What `--help` leaves out, of all commands or of one.
 RARE: Final = frozenset(
-    """--as-kubelet --beyond-kubelet --cgroup --device-plugins --device-resource --dra-hints --idle-siblings
-    --insecure-bind --isolated --koordinator-profile --layout --lease --lenient --managers-only --memory-from
-    --memory-kind --near-cpus --no-bind --no-cgroups --no-device-plugins --no-events --no-fsync --no-mounts --pair
-    --podresources --product --reading --require-dra-alignment --reserve --resize --same-l3 --same-socket --scenarios
+    """
+    --as-kubelet --beyond-kubelet --cgroup --device-plugins --device-resource --dra-hints
+    --idle-siblings --insecure-bind --isolated --koordinator-profile --layout --lease --lenient
+    --managers-only --memory-from --memory-kind --near-cpus --no-bind --no-cgroups
+    --no-device-plugins --no-events --no-fsync --no-mounts --pair --podresources --product
+    --reading --require-dra-alignment --reserve --resize --same-l3 --same-socket --scenarios
     --seed --selectors --spread --threads
-    admit:--kubeconfig admit:--node-name admit:--resources agent:--devices agent:--kubelet-version agent:--resources
-    agent:--state explain:--kubeconfig explain:--node-name explain:--nodes explain:--replicas explain:--resources
-    extender:--pod rank:--exact rank:--resources run:--devices run:--full-cores run:--kubelet-version run:--name
-    run:--resources run:--state simulate:--attempts simulate:--resources split:--devices split:--resources""".split()  # noqa: SIM905  # as in `SECTIONS`
+    admit:--kubeconfig admit:--node-name admit:--resources agent:--devices
+    agent:--kubelet-version agent:--resources agent:--state explain:--kubeconfig
+    explain:--node-name explain:--nodes explain:--replicas explain:--resources extender:--pod
+    rank:--exact rank:--resources run:--devices run:--full-cores run:--kubelet-version
+    run:--name run:--resources run:--state simulate:--attempts simulate:--resources
+    split:--devices split:--resources
+    """.split()  # noqa: SIM905  # as in `SECTIONS`
 )
 HELP_NAMES: Final = ("-h", "--help")
 # In the context of a command that shows its whole help.
@@ -90,75 +103,87 @@ class Seconds(click.FloatRange):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the number that a word says."""
-        found: float = super().convert(value, param, ctx)
-        return (
-            found if found < _LONGEST else self.fail(f"{value!r} is no time to wait.", param, ctx)
-        )
+        duration: float = super().convert(value, param, ctx)
+        if not duration < _LONGEST:
+            self.fail(f"{value!r} is no time to wait.", param, ctx)
+
+        return duration
 
 
 class HelpWithSections(click.Command):
-    """A command whose help has a summary and examples first, and options by section; `--help-all` shows all of it.
+    """A command whose help has a summary and examples first, and options by section.
 
     Its help text has paragraphs: a summary, examples, and the description. `--help` leaves out all
-    but the first paragraph of the description, and rare options.
+    but the first paragraph of the description, and rare options; `--help-all` shows all of it.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options and arguments, and those that show help."""
-        rare = 0 if _WHOLE in ctx.meta else sum(not self.is_common(one) for one in self.params)
-        text = f"Show the whole description and all options{f' ({rare} more)' if rare else ''}."
-        how: dict[str, Any] = {
-            "is_flag": True,
-            "is_eager": True,
-            "expose_value": False,
-            "callback": _show_all,
-        }
-        return [*super().get_params(ctx), click.Option(["--help-all"], help=text, **how)]
+        text = "Show the whole description and all options"
+        rare_options = [option for option in self.params if not self.is_common(option)]
+        if rare_options and _WHOLE not in ctx.meta:
+            text += f" ({len(rare_options)} more)"
+
+        help_all = click.Option(
+            ["--help-all"],
+            help=f"{text}.",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_all,
+        )
+        return [*super().get_params(ctx), help_all]
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the summary, the examples and the description."""
         summary, examples, *description = help_paragraphs(self)
+        if _WHOLE not in ctx.meta:
+            description = description[:1]
+
         with formatter.indentation():
-            for one in (
-                summary,
-                f"\b\n{examples}",
-                *(description if _WHOLE in ctx.meta else description[:1]),
-            ):
+            for paragraph in (summary, f"\b\n{examples}", *description):
                 formatter.write_paragraph()
-                formatter.write_text(one)
+                formatter.write_text(paragraph)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by section."""
-        shown = [one for one in self.get_params(ctx) if _WHOLE in ctx.meta or self.is_common(one)]
-        for section in SECTIONS:
-            some = [
-                one for one in shown if isinstance(one, click.Option) and section_of(one) == section
-            ]
-            if records := list(filter(None, (one.get_help_record(ctx) for one in some))):
+        records: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
+        for option in self.get_params(ctx):
+            is_shown = _WHOLE in ctx.meta or self.is_common(option)
+            if not is_shown or not isinstance(option, click.Option):
+                continue
+
+            record = option.get_help_record(ctx)
+            if record:
+                records[section_of(option)].append(record)
+
+        for section, section_records in records.items():
+            if section_records:
                 with formatter.section(section):
-                    formatter.write_dl(records)
+                    formatter.write_dl(section_records)
 
     def is_common(self, option: click.Parameter) -> bool:
         """Return whether `--help` shows an option."""
-        return RARE.isdisjoint((*option.opts, *(f"{self.name}:{word}" for word in option.opts)))
+        names_of_command = (f"{self.name}:{name}" for name in option.opts)
+        return RARE.isdisjoint((*option.opts, *names_of_command))
 
 
 def help_paragraphs(command: click.Command) -> list[str]:
-    """Return the summary of a command, its examples, indented, and the paragraphs of its description."""
+    """Return the paragraphs of a command's help.
+
+    They are its summary, its examples, indented, and its description.
+    """
     summary, examples, *description = cleandoc(command.help or "").split("\n\n")
     return [summary, "    " + cleandoc(examples).replace("\n", "\n    "), *description]
 
 
 def section_of(option: click.Option) -> str:
     """Return the section of the help where an option is."""
-    return next(
-        (
-            name
-            for name, words in SECTIONS.items()
-            if not set(words.split()).isdisjoint(option.opts)
-        ),
-        "Options",
-    )
+    for section, names in SECTIONS.items():
+        if not set(names.split()).isdisjoint(option.opts):
+            return section
+
+    return "Options"
 
 
 def _show_all(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
@@ -174,45 +199,46 @@ class Declared(NamedTuple):
 
     kind: type[click.Parameter]
     names: tuple[str, ...]
-    how: Mapping[str, Any]
+    settings: Mapping[str, Any]
 
-    def words(self, parameter: str) -> tuple[str, ...]:
+    def option_names(self, parameter: str) -> tuple[str, ...]:
         """Return the names of an option on the command line; its parameter is this one."""
         return self.names or (f"--{parameter.replace('_', '-')}",)
 
-    def made(self, parameter: str) -> click.Parameter:
+    def for_click(self, parameter: str) -> click.Parameter:
         """Return the option or argument of a parameter."""
-        return self.kind(
-            [*(() if self.kind is click.Argument else self.words(parameter)), parameter], **self.how
-        )
+        if self.kind is click.Argument:
+            return self.kind([parameter], **self.settings)
+        return self.kind([*self.option_names(parameter), parameter], **self.settings)
 
 
-def value(text: str, *names: str, **how: Any) -> Any:
-    """Declare an option; it is `--parameter` unless it has other names. A default that says something is shown.
+def value(text: str, *names: str, **settings: Any) -> Any:
+    """Declare an option; it is `--parameter` unless it has other names.
+
+    A default that says something is shown.
 
     Args:
         text: of the help.
         names: of the option, such as `--json`.
-        how: what `click.Option` takes.
+        settings: what `click.Option` takes.
     """
-    return Declared(
-        click.Option, names, {"help": text, "show_default": bool(how.get("default")), **how}
-    )
+    shows_default = bool(settings.get("default"))
+    return Declared(click.Option, names, {"help": text, "show_default": shows_default, **settings})
 
 
-def number(text: str, least: int = 1, most: int | None = None, **how: Any) -> Any:
+def number(text: str, minimum: int = 1, maximum: int | None = None, **settings: Any) -> Any:
     """Declare an option of a whole number."""
-    return value(text, type=click.IntRange(least, most), metavar="N", **how)
+    return value(text, type=click.IntRange(minimum, maximum), metavar="N", **settings)
 
 
-def several(text: str, metavar: str, *names: str, **how: Any) -> Any:
+def several(text: str, metavar: str, *names: str, **settings: Any) -> Any:
     """Declare an option that can be given again and again, as its help says then."""
-    return value(f"{text} Repeatable.", *names, multiple=True, metavar=metavar, **how)
+    return value(f"{text} Repeatable.", *names, multiple=True, metavar=metavar, **settings)
 
 
-def choice(text: str, values: Iterable[str], *names: str, **how: Any) -> Any:
+def choice(text: str, values: Iterable[str], *names: str, **settings: Any) -> Any:
     """Declare an option of one of some words, and of no other."""
-    return value(text, *names, type=click.Choice(tuple(values)), **how)
+    return value(text, *names, type=click.Choice(tuple(values)), **settings)
 
 
 def flag(text: str, *names: str) -> Any:
@@ -220,9 +246,9 @@ def flag(text: str, *names: str) -> Any:
     return value(text, *names, is_flag=True)
 
 
-def file(text: str, *names: str, metavar: str = "FILE", **how: Any) -> Any:
+def file(text: str, *names: str, metavar: str = "FILE", **settings: Any) -> Any:
     """Declare an option whose value is a path."""
-    return value(text, *names, metavar=metavar, shell_complete=complete_files, **how)
+    return value(text, *names, metavar=metavar, shell_complete=complete_files, **settings)
 
 
 class PathType(click.Path):
@@ -244,47 +270,53 @@ class PathType(click.Path):
         return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
-def path(text: str, **how: Any) -> Any:
+def path(text: str, **settings: Any) -> Any:
     """Declare an option whose value is a `Path`."""
-    return value(text, type=PathType(), **how)
+    return value(text, type=PathType(), **settings)
 
 
-def seconds(text: str, *, least: float = 0, **how: Any) -> Any:
+def seconds(text: str, *, minimum: float = 0, **settings: Any) -> Any:
     """Declare an option of a time."""
-    return value(text, type=Seconds(least), metavar="SECONDS", **how)
+    return value(text, type=Seconds(minimum), metavar="SECONDS", **settings)
 
 
-def word(text: str, values: Iterable[str], *names: str, **how: Any) -> Any:
+def word(text: str, values: Iterable[str], *names: str, **settings: Any) -> Any:
     """Declare an option of one of some words; its reader says which are right."""
-    words = tuple(values)
-    return value(text, *names, metavar=f"[{'|'.join(words)}]", shell_complete=one_of(*words), **how)
+    choices = tuple(values)
+    metavar = f"[{'|'.join(choices)}]"
+    return value(text, *names, metavar=metavar, shell_complete=one_of(*choices), **settings)
 
 
-def argument(metavar: str, **how: Any) -> Any:
+def argument(metavar: str, **settings: Any) -> Any:
     """Declare an argument."""
-    return Declared(click.Argument, (), {"metavar": metavar, **how})
+    return Declared(click.Argument, (), {"metavar": metavar, **settings})
 
 
-def files(metavar: str, **how: Any) -> Any:
+def files(metavar: str, **settings: Any) -> Any:
     """Declare any number of files."""
-    return argument(metavar, nargs=-1, shell_complete=complete_files, **how)
+    return argument(metavar, nargs=-1, shell_complete=complete_files, **settings)
 
 
 class Gathered:
-    """Options that belong together: the attributes of a subclass. A parameter that has it as default gets a record."""
+    """Options that belong together: the attributes of a subclass.
+
+    A parameter that has the subclass as default gets a record.
+    """
 
     def __init__(self, **values: Any) -> None:
         for name, declared in self.declared().items():
-            unset = declared.how.get("default", () if "multiple" in declared.how else None)
-            setattr(self, name, values.get(name, unset))
+            default = () if "multiple" in declared.settings else None
+            default = declared.settings.get("default", default)
+            setattr(self, name, values.get(name, default))
 
     @classmethod
     def declared(cls) -> dict[str, Declared]:
         """Return the options by attribute."""
-        own = [vars(base).items() for base in reversed(cls.__mro__)]
-        return {
-            name: value for items in own for name, value in items if isinstance(value, Declared)
-        }
+        attributes: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            attributes.update(vars(base))
+
+        return {name: value for name, value in attributes.items() if isinstance(value, Declared)}
 
 
 def all_of(record: type[Gathered]) -> Any:
@@ -293,50 +325,55 @@ def all_of(record: type[Gathered]) -> Any:
 
 
 def subcommand(
-    name: str,
+    command_name: str,
     exits: str = "0 done",
     *,
     whole: bool = False,
     cls: type[click.Command] = HelpWithSections,
-    **how: Any,
+    **settings: Any,
 ) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Return a decorator that makes a subcommand of a function: keyword parameters are options, its result the status.
+    """Return a decorator that makes a subcommand of a function.
+
+    Keyword parameters of the function are options, and its result is the exit status.
 
     Args:
-        name: the last word of the subcommand.
+        command_name: the last word of the subcommand.
         exits: what the exit status means, without that of bad usage and bad input.
         whole: `exits` tells that too.
         cls: its class.
-        how: what `click.Command` takes.
+        settings: what `click.Command` takes.
     """
-    epilog = f"Exit status: {exits}{'.' if whole else '; 2 bad usage or bad input.'}"
+    if not whole:
+        exits += "; 2 bad usage or bad input"
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
-        given = function.__kwdefaults__ or {}
-        records: dict[str, type[Gathered]] = {
-            key: value for key, value in given.items() if isinstance(value, type)
-        }
+        records: dict[str, type[Gathered]] = {}
         parameters: dict[str, Declared] = {}
-        for key, value in given.items():
-            parameters.update(records[key].declared() if key in records else {key: value})
+        for name, default in (function.__kwdefaults__ or {}).items():
+            if isinstance(default, type) and issubclass(default, Gathered):
+                records[name] = default
+                parameters.update(default.declared())
+            else:
+                parameters[name] = default
 
         def call(**values: Any) -> None:
-            for key, record in records.items():
-                values[key] = record(**{field: values.pop(field) for field in record.declared()})
-            if status := function(**values):
+            for name, record in records.items():
+                values[name] = record(**{field: values.pop(field) for field in record.declared()})
+
+            status = function(**values)
+            if status:
                 click.get_current_context().exit(status)
 
-        made = [one.made(key) for key, one in parameters.items()]
         # one that is called by itself has no group to say so
-        settings = {"help_option_names": HELP_NAMES, **how.pop("context_settings", {})}
+        context_settings = {"help_option_names": HELP_NAMES, **settings.pop("context_settings", {})}
         return cls(
-            name,
+            command_name,
             callback=call,
-            params=made,
+            params=[declared.for_click(name) for name, declared in parameters.items()],
             help=function.__doc__,
-            epilog=epilog,
-            context_settings=settings,
-            **how,
+            epilog=f"Exit status: {exits}.",
+            context_settings=context_settings,
+            **settings,
         )
 
     return decorate
@@ -367,14 +404,20 @@ def complete_files(
 def complete_machines(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the machines of the catalog that begin so; where none does, that the shell shall complete a file."""
+    """Return the machines of the catalog that begin so.
+
+    Where none does, the shell shall complete a file.
+    """
     from alignup.machine.load import catalog_entries
 
     return completed(catalog_entries(), incomplete) or complete_files(ctx, param, incomplete)
 
 
 def one_of(*values: str) -> Complete:
-    """Return a function that completes one of some words; which of them are right is said by their reader."""
+    """Return a function that completes one of some words.
+
+    Which of them are right is said by their reader.
+    """
     return lambda _ctx, _param, incomplete: completed(values, incomplete)
 
 
@@ -398,15 +441,17 @@ def complete_leases(
         leases = open_source(ctx.params.get("state"), lambda _: None).overview().leases
     except AlignupError:
         return []
-    return completed([known.lease.name for known in leases], incomplete)
+
+    return completed([listed.lease.name for listed in leases], incomplete)
 
 
 # ---- a machine and its devices
 
 
-def a_machine(text: str, metavar: str = "NAME|FILE|ROOT", **how: Any) -> Any:
+def a_machine(text: str, metavar: str = "NAME|FILE|ROOT", **settings: Any) -> Any:
     """Declare an option of a machine."""
-    return value(text, "--machine", "-m", metavar=metavar, shell_complete=complete_machines, **how)
+    names = ("--machine", "-m")
+    return value(text, *names, metavar=metavar, shell_complete=complete_machines, **settings)
 
 
 machine: Final = a_machine(
@@ -446,6 +491,7 @@ def _one_version(
     versions = _versions(ctx, option, text)
     if len(versions) > 1:
         raise click.BadParameter("give one version here")
+
     return versions[0] if versions else None
 
 
@@ -455,6 +501,7 @@ def _versions(
     """Return the releases that an option names."""
     if text is None:
         return ()
+
     from alignup.kubernetes.versions import parse_versions
 
     return parse_versions(text, "--kubelet-version")
@@ -559,12 +606,12 @@ class Logs(Gathered):
 
 
 def json(each: str = "") -> Any:
-    """Declare the option of output for programs; `each` says per what there is an object, where there are several."""
-    return flag(
-        f"Print {f'a JSON object per {each}, one a line' if each else 'one JSON object'}, and "
-        "nothing else.",
-        "--json",
-    )
+    """Declare the option of output for programs.
+
+    `each` says per what there is an object, where there are several.
+    """
+    objects = f"a JSON object per {each}, one a line" if each else "one JSON object"
+    return flag(f"Print {objects}, and nothing else.", "--json")
 
 
 svg: Final = file("Draw an SVG picture (`-`: standard output).", "--svg")

@@ -76,27 +76,36 @@ class LazyGroup(HelpWithSections, click.Group):
         """Return the names in the order in which they are listed."""
         return list(self.subcommands)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
         """Import and return a subcommand."""
         if cmd_name not in self.subcommands:
             return None
         return node if cmd_name == "node" else self.imported(cmd_name)
 
     def imported(self, name: str) -> click.Command:
-        """Import and return a subcommand: `command` of the module of its name, or its name in one of `HOMES`."""
-        home = HOMES.get(name)
-        found: click.Command = getattr(
-            import_module(f"alignup.cli.{home or name}"), name if home else "command"
-        )
-        return found
+        """Import and return a subcommand.
+
+        It is `command` of the module of its name, or the function of its name in one of `HOMES`.
+        """
+        module_name, function_name = name, "command"
+        if name in HOMES:
+            module_name, function_name = HOMES[name], name
+
+        command: click.Command = getattr(import_module(f"alignup.cli.{module_name}"), function_name)
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> _Resolved:
         """Find a subcommand by the first word; a misspelt one is answered with the closest name."""
         if args[0] not in self.subcommands:
             from difflib import get_close_matches
 
-            if close := get_close_matches(args[0], self.subcommands, 1):
-                ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")
+            for name in get_close_matches(args[0], self.subcommands, 1):
+                ctx.fail(f"No such command '{args[0]}'. Did you mean '{name}'?")
+
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -104,14 +113,21 @@ class LazyGroup(HelpWithSections, click.Group):
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
         """List the subcommands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.subcommands.items()))
 
 
 class ProgramGroup(LazyGroup):
-    """The group of these subcommands; `help` shows the help of what comes after it, or of the program."""
+    """The group of all subcommands.
+
+    `help` shows the help of what comes after it, or of the program.
+    """
 
     subcommands = SUBCOMMANDS
 
@@ -119,13 +135,18 @@ class ProgramGroup(LazyGroup):
         """Find a subcommand; see the class and `LazyGroup`."""
         if args[0] == "help":
             args = [*args[1:], "--help"]
+
         if args[0] == "--help":
             click.echo(ctx.get_help())
             ctx.exit()
+
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the subcommand and write all its output; a closed pipe has a status of its own, and click's is 1."""
+        """Run the subcommand and write all its output.
+
+        A closed pipe has a status of its own; click's would be 1.
+        """
         try:
             try:
                 return super().invoke(ctx)
@@ -143,8 +164,8 @@ class NodeGroup(LazyGroup):
 
     def imported(self, name: str) -> click.Command:
         """Import and return a subcommand."""
-        found: click.Command = getattr(import_module("alignup.cli.node"), name)
-        return found
+        command: click.Command = getattr(import_module("alignup.cli.node"), name)
+        return command
 
 
 @click.group(
@@ -180,16 +201,18 @@ def program() -> None:
 
 
 def run_program() -> None:
-    """Run the program; what a user can cause ends in one line and exit status 2, never in a traceback."""
+    """Run the program; what a user can cause ends in one line and exit status 2."""
     open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         let_write_anything(stream)
+
     status = exit_status(program)
     try:
         sys.stderr.flush()
     except OSError:
         # the interpreter would make the status 120
         forget_output(sys.stderr)
+
     gc.freeze()  # the interpreter's last search for garbage would take a tenth of a short run
     sys.exit(status)
 
@@ -216,7 +239,10 @@ def open_standard_streams() -> None:
 
 
 def let_write_anything(stream: object) -> None:
-    """Let a text stream write a question mark for what its encoding lacks, where it would raise an error."""
+    """Let a text stream write a question mark for what its encoding lacks.
+
+    It would raise an error otherwise.
+    """
     # what took a stream's place need not have an encoding, and pythonw has no streams at all
     if isinstance(stream, io.TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
         stream.reconfigure(errors="replace")
@@ -239,18 +265,29 @@ def exit_status(command: click.Command) -> int:
 
 
 def say_warnings() -> None:
-    """Say each of the library's warnings once, in one line, up to `MOST_SAID`; `warnings.catch_warnings` ends that."""
-    said: set[str] = set()
+    """Say each of the library's warnings once, in one line, up to `MOST_SAID`.
+
+    `warnings.catch_warnings` ends that.
+    """
+    sentences: set[str] = set()
     show = warnings.showwarning
 
-    def say_once(message: Warning | str, category: type[Warning], *where: Any, **how: Any) -> None:
+    def say_once(
+        message: Warning | str, category: type[Warning], *place: Any, **settings: Any
+    ) -> None:
         if not issubclass(category, AlignupWarning):
-            show(message, category, *where, **how)
-        elif len(said) < MOST_SAID and str(message) not in said:
-            said.add(str(message))
-            complain(
-                str(message) if len(said) < MOST_SAID else "more was ignored than is said here"
-            )
+            show(message, category, *place, **settings)
+            return
+
+        sentence = str(message)
+        if sentence in sentences or len(sentences) >= MOST_SAID:
+            return
+
+        sentences.add(sentence)
+        if len(sentences) == MOST_SAID:
+            sentence = "more was ignored than is said here"
+
+        complain(sentence)
 
     warnings.simplefilter("always", AlignupWarning)
     warnings.showwarning = say_once

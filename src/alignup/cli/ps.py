@@ -1,4 +1,7 @@
-"""`alignup ps` and `release`: list leases and the processes that hold them, and free those whose processes are gone."""
+"""`alignup ps` and `release`.
+
+They list leases and the processes that hold them, and free those whose processes are gone.
+"""
 
 from __future__ import annotations
 
@@ -41,64 +44,79 @@ def ps(*, state: Path | None = options.state, as_json: bool = options.json("leas
     if state is not None and not state.parent.exists():
         complain(f"there is no folder {str(state.parent)!r}, and so no file of leases in it")
 
-    found = open_source(state, complain).overview()
+    overview = open_source(state, complain).overview()
     if as_json:
-        print_json(
-            *(lease_dict(known.lease, known.state) for known in found.leases),
-            *map(waiter_dict, found.waiting),
-        )
+        print_json(*(lease_dict(listed.lease, listed.state) for listed in overview.leases))
+        print_json(*map(waiter_dict, overview.waiting))
         return
 
-    show_leases(found.leases)
-    if found.waiting:
+    show_leases(overview.leases)
+    if overview.waiting:
         click.echo()
-        _show_waiting(found.waiting)
+        _show_waiting(overview.waiting)
 
 
 def lease_dict(lease: LeaseRecord, state: str) -> dict[str, Any]:
     """Return a lease in JSON's types."""
-    told: dict[str, Any] = {
+    return {
         "name": lease.name,
         "pid": lease.process.pid,
         "state": state,
         "command": lease.command,
+        "policy": lease.policy,
+        "takenAt": _time_text(lease.taken_at) or None,
+        "cpus": str(lease.cpus),
+        "numaNodes": list(lease.numa_nodes),
+        "memory": [msgspec.to_builtins(share) for share in lease.memory if share.size],
+        "devices": {resource: list(ids) for resource, ids in sorted(lease.devices.items())},
+        "cgroup": lease.cgroup or None,
     }
-    told |= {"policy": lease.policy, "takenAt": _time_text(lease.taken_at) or None}
-    told |= {"cpus": str(lease.cpus), "numaNodes": list(lease.numa_nodes)}
-    told["memory"] = [msgspec.to_builtins(share) for share in lease.memory if share.size]
-    told["devices"] = {resource: list(ids) for resource, ids in sorted(lease.devices.items())}
-    return told | {"cgroup": lease.cgroup or None}
 
 
 def waiter_dict(waiter: Waiter) -> dict[str, Any]:
     """Return a request that waits in JSON's types; it holds nothing, and so has no `cpus`."""
-    part = None if waiter.part is None else f"{waiter.part[0]}/{waiter.part[1]}"
-    devices = dict(sorted(waiter.devices.items()))
-    asks = {"cpu": waiter.cpus, "memory": waiter.memory, "devices": devices, "part": part}
-    who = {
+    return {
         "waiting": True,
         "name": waiter.name,
         "pid": waiter.process.pid,
         "command": waiter.command,
+        "policy": waiter.policy,
+        "since": _time_text(waiter.since) or None,
+        "asks": {
+            "cpu": waiter.cpus,
+            "memory": waiter.memory,
+            "devices": dict(sorted(waiter.devices.items())),
+            "part": _part_text(waiter),
+        },
     }
-    return {**who, "policy": waiter.policy, "since": _time_text(waiter.since) or None, "asks": asks}
+
+
+def _part_text(waiter: Waiter) -> str | None:
+    """Return the part of the machine that a request asks for; None: it asks for none."""
+    if waiter.part is None:
+        return None
+    return f"{waiter.part[0]}/{waiter.part[1]}"
 
 
 def _show_waiting(waiting: Sequence[Waiter]) -> None:
     """Print a table of the queue, in order of arrival."""
     rows = []
     for waiter in waiting:
-        who = (waiter.name or "-", str(waiter.process.pid or "-"), age(waiter.since, time.time()))
-        cpus = (
-            str(waiter.cpus or "-")
-            if waiter.part is None
-            else f"part {waiter.part[0]}/{waiter.part[1]}"
-        )
-        memory = short_bytes(waiter.memory) if waiter.memory else "-"
+        part = _part_text(waiter)
         devices = " ".join(
             f"{resource}={count}" for resource, count in sorted(waiter.devices.items())
         )
-        rows.append((*who, cpus, memory, devices or "-", waiter.command))
+        rows.append(
+            (
+                waiter.name or "-",
+                str(waiter.process.pid or "-"),
+                age(waiter.since, time.time()),
+                str(waiter.cpus or "-") if part is None else f"part {part}",
+                short_bytes(waiter.memory) if waiter.memory else "-",
+                devices or "-",
+                waiter.command,
+            )
+        )
 
     print_table(("waits", "pid", "for", "CPUs", "memory", "devices", "command"), rows)
 
@@ -109,31 +127,26 @@ def show_leases(leases: Sequence[KnownLease]) -> None:
         click.echo("no leases")
         return
 
-    # leases of a file have no cgroups, and need no column for that
-    ends = any(known.lease.cgroup for known in leases)
-    more = ("ends with",) if ends else ()
-    headings = (
-        "name",
-        "pid",
-        "state",
-        "age",
-        *more,
-        "NUMA nodes",
-        "CPUs",
-        "memory",
-        "devices",
-        "command",
-    )
+    headings = ["name", "pid", "state", "age", "NUMA nodes", "CPUs", "memory", "devices", "command"]
     rows = []
-    for lease, state in ((known.lease, known.state) for known in leases):
-        who = (lease.name, str(lease.process.pid or "-"), state, age(lease.taken_at, time.time()))
-        end = ("cgroup" if lease.cgroup else "processes",) if ends else ()
-        rows.append((*who, *end, *(("-",) * 4 if state == "gone" else _held(lease)), lease.command))
+    for listed in leases:
+        lease = listed.lease
+        age_text = age(lease.taken_at, time.time())
+        identity = [lease.name, str(lease.process.pid or "-"), listed.state, age_text]
+        holdings = ("-",) * 4 if listed.state == "gone" else _holding_cells(lease)
+        rows.append([*identity, *holdings, lease.command])
+
+    # leases of a file have no cgroups, and need no column for that
+    if any(listed.lease.cgroup for listed in leases):
+        position = headings.index("NUMA nodes")
+        headings.insert(position, "ends with")
+        for row, listed in zip(rows, leases, strict=True):
+            row.insert(position, "cgroup" if listed.lease.cgroup else "processes")
 
     print_table(headings, rows)
 
 
-def _held(lease: LeaseRecord) -> tuple[str, ...]:
+def _holding_cells(lease: LeaseRecord) -> tuple[str, ...]:
     """Return the cells of what a lease has."""
     memory = " ".join(short_bytes(size) for size in lease.memory_sizes.values())
     return (
@@ -145,23 +158,29 @@ def _held(lease: LeaseRecord) -> tuple[str, ...]:
 
 
 def age(since: int, now: float) -> str:
-    """Return how long ago something was, in its largest unit but one, as `ps` and `kubectl` do; `-`: not known."""
-    seconds = max(0, int(now) - since)
+    """Return how long ago something was, in its largest unit but one, as `ps` and `kubectl` do.
+
+    It is `-` where that is not known.
+    """
     if not since:
         return "-"
+
+    seconds = max(0, int(now) - since)
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
+
     return f"{seconds}s"
 
 
 def _time_text(since: int) -> str:
-    """Return a time as RFC 3339 writes it; empty: not known, or of a year that a clock was wrong about."""
-    return (
-        datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        if 0 < since < 1 << 37
-        else ""
-    )
+    """Return a time as RFC 3339 writes it.
+
+    It is empty where it is not known, or of a year that a clock was wrong about.
+    """
+    if not 0 < since < 1 << 37:
+        return ""
+    return datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @options.subcommand("release", "0 freed; 1 a lease does not exist, or its process runs")
@@ -188,15 +207,15 @@ def release(
     from alignup.host.leases.source import open_source  # startup counts
 
     source = open_source(state, complain)
-    refused = False
+    status = 0
     for name in dict.fromkeys(names):
         try:
             freed = source.release(name, force=force)
         except AllocationError as refusal:
             complain(refusal.detail)
-            refused = True
+            status = 1
         else:
             if as_json:
                 print_json(lease_dict(freed.lease, freed.state))
 
-    return 1 if refused else 0
+    return status

@@ -1,4 +1,6 @@
-"""`alignup rank` and `simulate`: say which nodes of a cluster are the best for a pod, and how a trace of pods would do.
+"""`alignup rank` and `simulate`.
+
+They say which nodes of a cluster are the best for a pod, and how a trace of pods would do.
 
 `rank` says why the other nodes refuse the pod, too; with `--koordinator-profile` how Koordinator's
 scheduler would filter and score the nodes, and with `--replicas` how many replicas of the pod they
@@ -32,8 +34,10 @@ from alignup.text.counting import counted, number_in, some_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from alignup.cli.terminal import Console
     from alignup.cluster import Cluster, Evaluation
     from alignup.cluster.ranking import Ranking
+    from alignup.cluster.simulation import Event
     from alignup.control_plane.scheduler.ask import AskedCluster
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
@@ -54,6 +58,25 @@ _COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "draAligned": ("near its claims' devices", _YES_NO.__getitem__),
 }
 
+# By the key of a report, what became of so many pods.
+_OUTCOMES: Final = {
+    "placed": "placed",
+    "noRoom": "found no node with enough in total",
+    "noAlignment": "found nodes with enough in total, none that could align them",
+    "refused": "refused by the node that was chosen",
+    "misaligned": "placed with devices of claims that are not near their CPUs and memory",
+}
+
+_REBALANCING_NUMBERS: Final = (
+    "placed",
+    "still wait",
+    "waited on average",
+    "at most",
+    "evictions",
+    "CPUs in use",
+    "stranded",
+)
+
 SHOWN_CAUSES = 10
 
 # Shorter traces are over before a progress bar would be read.
@@ -67,7 +90,7 @@ def command(
     kubeconfig: str | None = options.asked_kubeconfig,
     strategy: str = options.strategy,
     top: int = options.number("Show the best N nodes.", 0, default=10),
-    threads: int = options.number("Use N threads.", most=256, default=1),
+    threads: int = options.number("Use N threads.", maximum=256, default=1),
     exact: bool = options.flag(
         "Try the admission on each node that totals alone cannot decide (JSON lines only)."
     ),
@@ -105,53 +128,68 @@ def command(
     if nodes is None:
         from alignup.control_plane.scheduler.ask import ask, read_cluster
 
-        asked = ask(kubeconfig, read_cluster)
-        cluster, by_amounts = asked.cluster(), asked.by_amounts
-        say_what_is_unknown(asked)
+        asked_cluster = ask(kubeconfig, read_cluster)
+        say_what_is_unknown(asked_cluster)
+        cluster = asked_cluster.cluster()
+        by_amounts = asked_cluster.by_amounts
     else:
         cluster = load_cluster(nodes, version)
 
     if resources:
         cluster = with_claims(cluster, resources)
 
-    asking = expanded(live_pods(read_pods(pods), None, one_node=False), 1)
+    waiting_pods = expanded(live_pods(read_pods(pods), None, one_node=False), 1)
     members: Sequence[Node] = ()
     if counts and koordinator_profile is None:
-        if not cluster.nodes and nodes == "-":
-            raise click.UsageError(
-                "--replicas needs a file, got standard input, which is read only once"
-            )
+        members = cluster.nodes or made_up_nodes(nodes, version)
 
-        # made up where only amounts are known
-        members = cluster.nodes or load_cluster(nodes or "-", version, can_admit=True).nodes
-
-    fit, most = Fit(cluster), 0
-    for number, pod in enumerate(asking):
+    fit = Fit(cluster)
+    most_admitting = 0
+    for number, pod in enumerate(waiting_pods):
         replicas: dict[str, int] = {}
         if koordinator_profile is not None:
-            told = koordinator_dict(cluster, pod, koordinator_profile, top)
+            answer = koordinator_dict(cluster, pod, koordinator_profile, top)
         else:
-            answer = cluster.evaluate(pod, strategy, threads=threads, exact=exact)
-            answer.exact[[cluster.index(name) for name in by_amounts]] = False
-            ranking = rank(cluster, pod, answer, fit, require_dra_alignment=require_dra_alignment)
+            evaluation = cluster.evaluate(pod, strategy, threads=threads, exact=exact)
+            evaluation.exact[[cluster.index(name) for name in by_amounts]] = False
+            ranking = rank(
+                cluster, pod, evaluation, fit, require_dra_alignment=require_dra_alignment
+            )
             # nothing without nodes
             replicas = dict(zip(cluster.names, replicas_that_fit(members, pod), strict=False))
-            best = placements(cluster, answer, ranking, top)
-            told = answer_dict(cluster, pod, ranking, best, {"strategy": strategy}) | replicas_dict(
-                replicas
-            )
+            best = placements(cluster, evaluation, ranking, top)
+            answer = answer_dict(cluster, pod, ranking, best, {"strategy": strategy})
+            answer |= replicas_dict(replicas)
 
-        most = max(most, told["admitting"])
+        most_admitting = max(most_admitting, answer["admitting"])
         if as_json:
-            print_json(told)
+            print_json(answer)
             continue
 
         click.echo(nl=number > 0)
-        show(told, top)
+        show(answer, top)
         if replicas:
             click.echo(replicas_text(replicas, top))
 
-    return 0 if most else 1
+    return 0 if most_admitting else 1
+
+
+def made_up_nodes(name: str | None, version: KubeletVersion | None) -> Sequence[Node]:
+    """Return nodes that can admit pods, in place of those of which only amounts are known.
+
+    Args:
+        name: of the file, which is read again; None: standard input.
+        version: the release of all kubelets; see `load_cluster`.
+
+    Raises:
+        InputError: see `load_cluster`.
+    """
+    if name == "-":
+        raise click.UsageError(
+            "--replicas needs a file, got standard input, which is read only once"
+        )
+
+    return load_cluster(name or "-", version, can_admit=True).nodes
 
 
 def load_cluster(
@@ -161,7 +199,9 @@ def load_cluster(
     can_admit: bool = False,
     resources: Sequence[str] = (),
 ) -> Cluster:
-    """Return the cluster in a file: JSON lines of nodes, or NodeResourceTopology objects; bad ones are warned of.
+    """Return the cluster in a file: JSON lines of nodes, or NodeResourceTopology objects.
+
+    Bad ones are warned of.
 
     Args:
         name: of the file.
@@ -193,13 +233,11 @@ def load_cluster(
         raise type(error)(f"{name}: {error}") from error
 
 
-def say_what_is_unknown(asked: AskedCluster) -> None:
+def say_what_is_unknown(cluster: AskedCluster) -> None:
     """Warn of the nodes of a cluster that publish nothing."""
-    if asked.unknown:
-        warn(
-            f"nothing is known of {counted(len(asked.unknown), 'node')}: "
-            f"{some_of(asked.unknown, SHOWN_NAMES)}"
-        )
+    if cluster.unknown:
+        count = counted(len(cluster.unknown), "node")
+        warn(f"nothing is known of {count}: {some_of(cluster.unknown, SHOWN_NAMES)}")
 
 
 def with_claims(cluster: Cluster, resources: Sequence[str]) -> Cluster:
@@ -210,10 +248,12 @@ def with_claims(cluster: Cluster, resources: Sequence[str]) -> Cluster:
     """
     if not cluster.nodes:
         raise InputError("--resources needs nodes as JSON lines, not NodeResourceTopology objects")
-    known = read_resources(resources)
+
+    claims = read_resources(resources)
     for name, node in zip(cluster.names, cluster.nodes, strict=True):
-        node.know_claims(known, name=name)
+        node.know_claims(claims, name=name)
         cluster.update(name, node)
+
     return cluster
 
 
@@ -222,30 +262,37 @@ def is_json_lines(data: bytes) -> bool:
     from alignup.text.json_text import decode_json
 
     try:
-        first: object = decode_json(data.lstrip().partition(b"\n")[0], "a JSON object")
+        line: object = decode_json(data.lstrip().partition(b"\n")[0], "a JSON object")
     except InputError:
         return False
-    return isinstance(first, dict) and "kind" not in first
+
+    return isinstance(line, dict) and "kind" not in line
 
 
 def placements(
-    cluster: Cluster, answer: Evaluation, ranking: Ranking, top: int
+    cluster: Cluster, evaluation: Evaluation, ranking: Ranking, top: int
 ) -> list[dict[str, Any]]:
-    """Return the best nodes in JSON's types; NUMA nodes by the kernel's ids where these are known."""
-    found = []
+    """Return the best nodes in JSON's types.
+
+    NUMA nodes are there by the kernel's ids where these are known.
+    """
+    best = []
     for index in ranking.order[:top]:
         ids = cluster.nodes[index].machine.numa_node_ids if cluster.nodes else range(64)
-        nodes = [ids[position] for position in bit_numbers(int(answer.affinity[index]))] or None
-        told = {
+        positions = bit_numbers(int(evaluation.affinity[index]))
+        placement = {
             "node": cluster.names[index],
-            "score": round(float(answer.score[index]), 6),
-            "numaNodes": nodes,
+            "score": round(float(evaluation.score[index]), 6),
+            "numaNodes": [ids[position] for position in positions] or None,
+            "preferred": bool(evaluation.preferred[index]),
+            "exact": bool(evaluation.exact[index]),
         }
-        sure = {"preferred": bool(answer.preferred[index]), "exact": bool(answer.exact[index])}
-        near = {"draAligned": ranking.meets[index]} if index in ranking.meets else {}
-        found.append({**told, **sure, **near})
+        if index in ranking.meets:
+            placement["draAligned"] = ranking.meets[index]
 
-    return found
+        best.append(placement)
+
+    return best
 
 
 def answer_dict(
@@ -264,64 +311,75 @@ def answer_dict(
         best: the best of them, as `placements` has them.
         by: the name of the strategy, or of what else the ranking is by.
     """
-    told: dict[str, Any] = {
+    return {
         "pod": pod.name,
         "namespace": pod.namespace,
         **by,
         "nodes": len(cluster),
+        "admitting": len(ranking.order),
+        "refusals": ranking.refusals,
+        "best": best,
+        "unmanaged": list(ranking.unmanaged),
+        "refused": [
+            json_fields(refused, "node", "reason", "cause", "message")
+            for refused in ranking.refused
+        ],
+        "causes": [
+            json_fields(group, "reason", "cause", "nodes") | {"count": len(group.nodes)}
+            for group in ranking.groups
+        ],
     }
-    told |= {"admitting": len(ranking.order), "refusals": ranking.refusals, "best": best}
-    told |= {"unmanaged": list(ranking.unmanaged)}
-    told["refused"] = [
-        json_fields(one, "node", "reason", "cause", "message") for one in ranking.refused
-    ]
-    causes = [
-        json_fields(one, "reason", "cause", "nodes") | {"count": len(one.nodes)}
-        for one in ranking.groups
-    ]
-    return told | {"causes": causes}
 
 
-def show(told: Mapping[str, Any], top: int) -> None:
+def show(answer: Mapping[str, Any], top: int) -> None:
     """Print what a person reads of an answer at a glance.
 
     Why nodes refuse is said once for all that refuse for equal causes, with the sentence of one of
     them.
     """
     console = make_console()
-    label = safe(f"{told['namespace']}/{told['pod']}")
-    console.print(
-        f"{label}: {told['admitting']} of {counted(told['nodes'], 'node')} would admit it"
-    )
-    best, unmanaged = told["best"], told["unmanaged"]
-    keys = [key for key in _COLUMNS if any(key in one for one in best)]
-    rows = []
-    for one in best:
-        unknown = {"score", "preferred"} if one["node"] in unmanaged else set()
-        rows.append(["-" if key in unknown else _COLUMNS[key][1](one.get(key)) for key in keys])
+    label = safe(f"{answer['namespace']}/{answer['pod']}")
+    nodes = counted(answer["nodes"], "node")
+    console.print(f"{label}: {answer['admitting']} of {nodes} would admit it")
 
-    if rows:
-        print_whole(
-            console, Table(*(_COLUMNS[key][0] for key in keys), numbers=("score",), rows=rows)
-        )
-
+    unmanaged = answer["unmanaged"]
+    show_placements(console, answer["best"], unmanaged)
     if unmanaged:
         console.print(f"without NUMA management, so last: {safe(some_of(unmanaged, SHOWN_NAMES))}")
 
-    messages = {one["node"]: one["message"] for one in told["refused"]}
-    for reason, count in told["refusals"].items():
+    messages = {refused["node"]: refused["message"] for refused in answer["refused"]}
+    for reason, count in answer["refusals"].items():
         console.print(f"{count} would refuse it: {safe(reason)}")
-        groups = [one for one in told["causes"] if one["reason"] == reason]
-        for one in groups[:top]:
-            first, names = one["nodes"][0], some_of(one["nodes"], SHOWN_NAMES)
-            console.print(
-                f"  {counted(one['count'], 'node')}: {safe(one['cause'])} ({safe(names)})"
-            )
-            if messages[first] not in {"", one["cause"]}:
-                console.print(f"    {safe(first)}: {safe(messages[first])}")
+        groups = [group for group in answer["causes"] if group["reason"] == reason]
+        for group in groups[:top]:
+            cause = group["cause"]
+            names = some_of(group["nodes"], SHOWN_NAMES)
+            console.print(f"  {counted(group['count'], 'node')}: {safe(cause)} ({safe(names)})")
+
+            example = group["nodes"][0]
+            if messages[example] not in {"", cause}:
+                console.print(f"    {safe(example)}: {safe(messages[example])}")
 
         if len(groups) > top:
             console.print(f"  and {counted(len(groups) - top, 'other cause')}")
+
+
+def show_placements(
+    console: Console, best: Sequence[Mapping[str, Any]], unmanaged: Sequence[str]
+) -> None:
+    """Print the best nodes, with a column for each key that one of them has."""
+    keys = [key for key in _COLUMNS if any(key in placement for placement in best)]
+    rows = []
+    for placement in best:
+        cells = {key: _COLUMNS[key][1](placement.get(key)) for key in keys}
+        if placement["node"] in unmanaged:
+            cells |= {"score": "-", "preferred": "-"}
+
+        rows.append([cells[key] for key in keys])
+
+    if rows:
+        headings = (_COLUMNS[key][0] for key in keys)
+        print_whole(console, Table(*headings, numbers=("score",), rows=rows))
 
 
 def koordinator_dict(cluster: Cluster, pod: Pod, profile: str, top: int) -> dict[str, Any]:
@@ -333,39 +391,67 @@ def koordinator_dict(cluster: Cluster, pod: Pod, profile: str, top: int) -> dict
     from alignup.cluster.koordinator import judge_nodes
     from alignup.cluster.ranking import Ranking, Refused
 
-    verdicts = judge_nodes(cluster, pod, profile)
-    passing = sorted((one for one in verdicts if one.admitted), key=lambda one: -one.score)
-    failing = (one for one in verdicts if not one.admitted)
-    refused = [
-        Refused(one.node, one.verdict.status.code.value, one.message, one.message)
-        for one in failing
-    ]
-    best = []
-    for one in passing[:top]:
-        nodes = None if one.numa_nodes is None else list(one.numa_nodes)
-        preferred = one.verdict.affinity is not None and one.verdict.affinity.preferred
-        place = {"node": one.node, "score": round(one.score, 6), "policy": one.verdict.policy or ""}
-        best.append({**place, "numaNodes": nodes, "preferred": preferred})
+    judgements = judge_nodes(cluster, pod, profile)
+    passing = [judgement for judgement in judgements if judgement.admitted]
+    passing.sort(key=lambda judgement: -judgement.score)
 
-    ranking = Ranking(tuple([cluster.index(one.node) for one in passing]), (), tuple(refused))
-    return answer_dict(cluster, pod, ranking, best, {"koordinatorProfile": profile}) | {
-        "exact": bool(cluster.nodes)
-    }
+    best = []
+    for judgement in passing[:top]:
+        verdict = judgement.verdict
+        best.append(
+            {
+                "node": judgement.node,
+                "score": round(judgement.score, 6),
+                "policy": verdict.policy or "",
+                "numaNodes": None if judgement.numa_nodes is None else list(judgement.numa_nodes),
+                "preferred": verdict.affinity is not None and verdict.affinity.preferred,
+            }
+        )
+
+    refused = [
+        Refused(
+            judgement.node,
+            judgement.verdict.status.code.value,
+            judgement.message,
+            judgement.message,
+        )
+        for judgement in judgements
+        if not judgement.admitted
+    ]
+    order = [cluster.index(judgement.node) for judgement in passing]
+    ranking = Ranking(tuple(order), (), tuple(refused))
+    answer = answer_dict(cluster, pod, ranking, best, {"koordinatorProfile": profile})
+    answer["exact"] = bool(cluster.nodes)
+    return answer
 
 
 def replicas_dict(replicas: Mapping[str, int]) -> dict[str, Any]:
-    """Return counts of replicas in JSON's types: in all, and by node those that take any; nothing without counts."""
+    """Return counts of replicas in JSON's types: in all, and by node those that take any.
+
+    There is nothing without counts.
+    """
+    if not replicas:
+        return {}
+
     by_node = {name: count for name, count in replicas.items() if count}
-    return {"replicas": sum(replicas.values()), "replicasByNode": by_node} if replicas else {}
+    return {"replicas": sum(replicas.values()), "replicasByNode": by_node}
 
 
 def replicas_text(replicas: Mapping[str, int], top: int) -> str:
     """Return how many replicas there is room for, and where the most."""
-    most = sorted((item for item in replicas.items() if item[1]), key=lambda item: -item[1])
-    named = ", ".join(f"{count} on {name}" for name, count in most[:top])
-    more = f" and {sum(count for _, count in most[top:])} on others" if len(most) > top else ""
-    where = f": {one_line(named)}{more}" if named else ""
-    return f"{counted(sum(replicas.values()), 'replica')} would fit, one after the other{where}"
+    sentence = f"{counted(sum(replicas.values()), 'replica')} would fit, one after the other"
+
+    counts = [(name, count) for name, count in replicas.items() if count]
+    counts.sort(key=lambda item: -item[1])
+    places = ", ".join(f"{count} on {name}" for name, count in counts[:top])
+    if not places:
+        return sentence
+
+    sentence += f": {one_line(places)}"
+    if len(counts) > top:
+        sentence += f" and {sum(count for _, count in counts[top:])} on others"
+
+    return sentence
 
 
 # ---- simulate
@@ -416,7 +502,7 @@ def simulate(
     trace is also played without it, and that result is taken if it is better.
     """
     from alignup.cluster.cluster import Cluster
-    from alignup.cluster.simulation import Simulation, read_trace, synthetic_trace
+    from alignup.cluster.simulation import Simulation
 
     if (pods is None) == (generate is None):
         raise click.UsageError("give either --pods or --generate")
@@ -426,20 +512,15 @@ def simulate(
         )
 
     cluster = load_cluster(nodes, version, can_admit=True, resources=resources)
-    events = (
-        synthetic_trace(cluster, generate or 0, seed)
-        if pods is None
-        else read_trace(read_bytes(pods), pods)
-    )
+    events = trace_of(cluster, pods, generate or 0, seed)
     if not events:
         raise InputError(f"there is no event in {pods}")
 
     scheduler = partial(Simulation, strategy=strategy, blind=blind, seed=seed, attempts=attempts)
 
     def play(simulation: Simulation) -> dict[str, Any]:
-        with progress(
-            "simulating", len(events) if len(events) >= SHOWN_PROGRESS else None
-        ) as advance:
+        total = len(events) if len(events) >= SHOWN_PROGRESS else None
+        with progress("simulating", total) as advance:
             for _ in simulation.steps(events):
                 advance(1)
 
@@ -448,9 +529,8 @@ def simulate(
     without = None
     if rebalance is not None:
         copies = [node.copy() for node in cluster.nodes]
-        without = play(
-            scheduler(Cluster.from_nodes(dict(zip(cluster.names, copies, strict=True))), waits=True)
-        )
+        copied_cluster = Cluster.from_nodes(dict(zip(cluster.names, copies, strict=True)))
+        without = play(scheduler(copied_cluster, waits=True))
 
     simulation = scheduler(cluster, rebalance=rebalance)
     report = {
@@ -476,8 +556,20 @@ def simulate(
         show_simulated(report)
 
 
+def trace_of(cluster: Cluster, name: str | None, count: int, seed: int) -> list[Event]:
+    """Return the trace in a file; None: so many arrivals are generated."""
+    from alignup.cluster.simulation import read_trace, synthetic_trace
+
+    if name is None:
+        return synthetic_trace(cluster, count, seed)
+    return read_trace(read_bytes(name), name)
+
+
 def merit(report: dict[str, Any]) -> tuple[int, float]:
-    """Return how good a report is, the higher the better: how many pods were placed, and how little they waited."""
+    """Return how good a report is, the higher the better.
+
+    It is how many pods were placed, and how little they waited.
+    """
     return report["placed"], -report["waiting"]["mean"]
 
 
@@ -488,62 +580,54 @@ def show_simulated(report: dict[str, Any]) -> None:
     console.print(
         f"{counted(report['nodes'], 'node')}, {report['strategy']}, a scheduler that sees {sight}"
     )
-    arrivals = max(1, report["arrivals"])
-    for key, words in (
-        ("placed", "placed"),
-        ("noRoom", "found no node with enough in total"),
-        ("noAlignment", "found nodes with enough in total, none that could align them"),
-        ("refused", "refused by the node that was chosen"),
-        ("misaligned", "placed with devices of claims that are not near their CPUs and memory"),
-    ):
+    arrivals = report["arrivals"]
+    for key, outcome in _OUTCOMES.items():
         if key in report:
-            console.print(
-                f"{report[key]:8} of {report['arrivals']} pods ({report[key] / arrivals:6.1%}) "
-                f"{words}"
-            )
+            share = report[key] / max(1, arrivals)
+            console.print(f"{report[key]:8} of {arrivals} pods ({share:6.1%}) {outcome}")
 
     for reason, count in report["refusals"].items():
         console.print(f"{count:8} {'refusal' if count == 1 else 'refusals'}: {reason}")
 
-    for one in report["causes"][:SHOWN_CAUSES]:
-        times = "time" if one["count"] == 1 else "times"
-        console.print(
-            f"{one['count']:8} {times} a node refused, {safe(one['reason'])}: {safe(one['cause'])}"
-        )
+    causes = report["causes"]
+    for cause in causes[:SHOWN_CAUSES]:
+        count = cause["count"]
+        times = "time" if count == 1 else "times"
+        reason = safe(cause["reason"])
+        console.print(f"{count:8} {times} a node refused, {reason}: {safe(cause['cause'])}")
 
-    if len(report["causes"]) > SHOWN_CAUSES:
-        console.print(
-            f"         and {len(report['causes']) - SHOWN_CAUSES} other causes; --json has all of "
-            "them"
-        )
+    if len(causes) > SHOWN_CAUSES:
+        more = len(causes) - SHOWN_CAUSES
+        console.print(f"         and {more} other causes; --json has all of them")
 
     numbers = ("used on average", "at most", "stranded of what was free")
     columns = (report["utilisation"], report["peak"], report["stranded"])
-    rows = (
+    rows = [
         (name, *(number_in(column[name]) for column in columns)) for name in report["utilisation"]
-    )
+    ]
     print_whole(console, Table("resource", *numbers, numbers=numbers, rows=rows))
+
     if "discarded" in report:
         console.print("rebalancing would make it worse, so it was not done:")
 
     if "rebalance" in report:
-        headings = (
-            "placed",
-            "still wait",
-            "waited on average",
-            "at most",
-            "evictions",
-            "CPUs in use",
-            "stranded",
-        )
-        forms = {"pods": "d", "mean": ".1f", "longest": ".0f", "evictions": "d"}
-        both = []
-        for words, found in (
-            ("without", report.get("without", report)),
-            ("with", report.get("discarded", report)),
-        ):
-            waits = (number_in(found["waiting"][key], form) for key, form in forms.items())
-            shares = (number_in(found[key].get("cpu")) for key in ("utilisation", "stranded"))
-            both.append((words, str(found["placed"]), *waits, *shares))
+        headings = _REBALANCING_NUMBERS
+        rows = [
+            ("without", *rebalancing_cells(report.get("without", report))),
+            ("with", *rebalancing_cells(report.get("discarded", report))),
+        ]
+        print_whole(console, Table("rebalancing (s)", *headings, numbers=headings, rows=rows))
 
-        print_whole(console, Table("rebalancing (s)", *headings, numbers=headings, rows=both))
+
+def rebalancing_cells(report: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a report under the headings of `_REBALANCING_NUMBERS`."""
+    waiting = report["waiting"]
+    return (
+        str(report["placed"]),
+        number_in(waiting["pods"], "d"),
+        number_in(waiting["mean"], ".1f"),
+        number_in(waiting["longest"], ".0f"),
+        number_in(waiting["evictions"], "d"),
+        number_in(report["utilisation"].get("cpu")),
+        number_in(report["stranded"].get("cpu")),
+    )

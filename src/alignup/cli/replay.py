@@ -1,4 +1,7 @@
-"""`alignup replay`: reads scenarios and prints the answer to each of their steps, or a report on all of them."""
+"""`alignup replay`: reads scenarios and prints the answer to each of their steps.
+
+It can also print a report on all of them.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def command(
         "side.",
         metavar="POLICY[/SCOPE],...",
         shell_complete=options.one_of(
-            *options.POLICIES, *(f"{one}/pod" for one in options.POLICIES[1:])
+            *options.POLICIES, *(f"{policy}/pod" for policy in options.POLICIES[1:])
         ),
     ),
     files: tuple[str, ...] = options.files("FILE.jsonl...", required=True),
@@ -82,36 +85,38 @@ def command(
     if compares:
         versions, files = listed_versions(versions, files)
 
-    reports = summary or compare is not None
-    if reports and (compares or len(versions) > 1 or with_hints):
+    wants_reports = summary or compare is not None
+    if wants_reports and (compares or len(versions) > 1 or with_hints):
         raise click.UsageError(
             "--summary and --compare go with one kubelet version, and without --hints"
         )
 
-    found = scenarios(files)
     version = versions[0] if versions else None
+    compared = versions if compares or len(versions) > 1 else ()
     with terminal.progress("replaying", count_lines(files)) as advance:
-        if reports:
-            made = make_reports(found, compare, version, advance)
+        if wants_reports:
+            reports = make_reports(scenarios(files), compare, version, advance)
         else:
-            compared = versions if compares or len(versions) > 1 else ()
-            refused = answer(
-                found, compared, version, advance, with_hints=with_hints, as_json=as_json
+            has_refusal = answer(
+                scenarios(files), compared, version, advance, with_hints=with_hints, as_json=as_json
             )
 
-    if reports:
+    if wants_reports:
         if as_json:
-            terminal.print_json(*(one.to_dict() for one in made))
+            terminal.print_json(*(report.to_dict() for report in reports))
         elif compare is not None:
-            show_comparison(made)
+            show_comparison(reports)
         else:
-            show_report(made[0])
+            show_report(reports[0])
 
-        refused = any(
-            one.total.refused or any(node.config_error for node in one.nodes) for one in made
-        )
+        has_refusal = any(map(reports_refusal, reports))
 
-    return 1 if refused and fail_on_refusal else 0
+    return 1 if has_refusal and fail_on_refusal else 0
+
+
+def reports_refusal(report: Report) -> bool:
+    """Return whether a pod was refused, or a kubelet would not start."""
+    return bool(report.total.refused) or any(node.config_error for node in report.nodes)
 
 
 def listed_versions(
@@ -123,11 +128,12 @@ def listed_versions(
     if not versions and len(files) > 1 and not Path(files[0]).exists():
         with suppress(InputError):
             return parse_versions(files[0], "--compare-versions"), files[1:]
+
     return versions or KNOWN_VERSIONS, files
 
 
 def answer(
-    found: Iterable[tuple[str, dict[str, Any]]],
+    scenarios: Iterable[tuple[str, dict[str, Any]]],
     compared: Sequence[KubeletVersion],
     version: KubeletVersion | None,
     advance: Callable[[float], None],
@@ -138,28 +144,34 @@ def answer(
     """Print the answers to the steps of each scenario, and return whether something was refused."""
     from alignup.replay import replay
 
-    refused = False
-    for where, scenario in found:
-        with errors_at(where):
-            answers = [
-                ({"kubeletVersion": str(one)} if compared else {})
-                | replay(
-                    scenario, with_hints=with_hints, with_faults=bool(compared), kubelet_version=one
+    has_refusal = False
+    for place, scenario in scenarios:
+        answers = []
+        with errors_at(place):
+            for kubelet_version in compared or (version,):
+                fields = {"kubeletVersion": str(kubelet_version)} if compared else {}
+                replayed = replay(
+                    scenario,
+                    with_hints=with_hints,
+                    with_faults=bool(compared),
+                    kubelet_version=kubelet_version,
                 )
-                for one in compared or (version,)
-            ]
+                answers.append(fields | replayed)
 
-        refused = refused or any(refuses(one) for one in answers)
+        has_refusal = has_refusal or any(map(refuses, answers))
         if as_json:
             terminal.print_json(*answers)
-        elif compared:
-            click.echo("\n".join(compared_lines(dict(zip(compared, answers, strict=True)), where)))
         else:
-            click.echo("\n".join(lines_of(answers[0], scenario.get("steps", ()), where)))
+            if compared:
+                lines = compared_lines(dict(zip(compared, answers, strict=True)), place)
+            else:
+                lines = lines_of(answers[0], scenario.get("steps", ()), place)
+
+            click.echo("\n".join(lines))
 
         advance(1)
 
-    return refused
+    return has_refusal
 
 
 def refuses(answer: dict[str, Any]) -> bool:
@@ -167,16 +179,31 @@ def refuses(answer: dict[str, Any]) -> bool:
     return "configError" in answer or any(not step["admitted"] for step in answer["steps"])
 
 
-def compared_lines(answers: dict[KubeletVersion, dict[str, Any]], where: str = "") -> Iterator[str]:
-    """Yield the lines that a person reads about one scenario under several kubelets; see `lines_of`."""
-    yield f"{next(iter(answers.values()))['name'] or f'scenario {where}'.rstrip()}:"
+def compared_lines(answers: dict[KubeletVersion, dict[str, Any]], place: str = "") -> Iterator[str]:
+    """Yield the lines that a person reads about one scenario under several kubelets.
+
+    See `lines_of`.
+    """
+    name = next(iter(answers.values()))["name"]
+    yield f"{scenario_name(name, place)}:"
+
+    steps_by_version = {}
     for version, answer in answers.items():
         if "configError" in answer:
             yield f"  kubelet {version} would not start: {answer['configError']}"
-    started = {version: one["steps"] for version, one in answers.items() if "steps" in one}
-    for number in range(len(next(iter(started.values()), ()))):
-        texts = {version: answer_text(steps[number]) for version, steps in started.items()}
-        yield from (f"  {line}" for line in difference_lines(str(number), texts))
+        if "steps" in answer:
+            steps_by_version[version] = answer["steps"]
+
+    step_count = len(next(iter(steps_by_version.values()), ()))
+    for number in range(step_count):
+        texts = {version: answer_text(steps[number]) for version, steps in steps_by_version.items()}
+        for line in difference_lines(str(number), texts):
+            yield f"  {line}"
+
+
+def scenario_name(name: str, place: str) -> str:
+    """Return the name of a scenario, for which its place stands if it has none."""
+    return name or f"scenario {place}".rstrip()
 
 
 def answer_text(answer: Mapping[str, Any]) -> str:
@@ -185,14 +212,19 @@ def answer_text(answer: Mapping[str, Any]) -> str:
         return f"the kubelet {answer['kubelet']}"
     if not answer["admitted"]:
         return f"refused, {answer['reason']}"
-    got = "; ".join(
-        container_text(name, one, whole=True) for name, one in answer["containers"].items()
+
+    allocations = "; ".join(
+        container_text(name, container, whole=True)
+        for name, container in answer["containers"].items()
     )
-    return f"admitted, {got}" if got else "done"
+    return f"admitted, {allocations}" if allocations else "done"
 
 
 def container_text(name: str, container: Mapping[str, Any], *, whole: bool = False) -> str:
-    """Return what one container got, in a few words; `whole`: with the memory, and whether it is preferred."""
+    """Return what one container got, in a few words.
+
+    The `whole` text says the memory, too, and whether the NUMA nodes are preferred.
+    """
     affinity = container.get("affinity") or {}
     parts = [f"NUMA node {terminal.nodes_text(affinity.get('numaNodes'))}"]
     if whole and affinity and not affinity["preferred"]:
@@ -211,16 +243,22 @@ def container_text(name: str, container: Mapping[str, Any], *, whole: bool = Fal
 
 
 def difference_lines(label: str, texts: Mapping[KubeletVersion, str]) -> Iterator[str]:
-    """Yield what releases say about one thing: one line if several agree on it, else one for each group that does."""
-    if len(set(texts.values())) == 1 < len(texts):
-        yield terminal.safe(
-            f"{label}: {', '.join(map(str, texts))} agree: {next(iter(texts.values()))}"
-        )
+    """Yield what releases say about one thing.
+
+    It is one line if several agree on it, else one for each group that does.
+    """
+    versions_by_text: dict[str, list[str]] = {}
+    for version, text in texts.items():
+        versions_by_text.setdefault(text, []).append(str(version))
+
+    if len(versions_by_text) == 1 < len(texts):
+        [(text, versions)] = versions_by_text.items()
+        yield terminal.safe(f"{label}: {', '.join(versions)} agree: {text}")
         return
+
     yield terminal.safe(f"{label}:")
-    for text in dict.fromkeys(texts.values()):
-        agreeing = [str(version) for version, one in texts.items() if one == text]
-        yield terminal.safe(f"  {', '.join(agreeing)}: {text}")
+    for text, versions in versions_by_text.items():
+        yield terminal.safe(f"  {', '.join(versions)}: {text}")
 
 
 def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -231,14 +269,15 @@ def scenarios(files: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     from alignup.text.json_text import decode_json
 
-    for where, line in lines(files):
-        scenario: Any = decode_json(line, "a scenario as a JSON object on one line", where)
+    for place, line in lines_in(files):
+        scenario: Any = decode_json(line, "a scenario as a JSON object on one line", place)
         if not isinstance(scenario, dict):
-            raise InputError.at(where, "a JSON object", scenario)
-        yield where, scenario
+            raise InputError.at(place, "a JSON object", scenario)
+
+        yield place, scenario
 
 
-def lines(files: Iterable[str]) -> Iterator[tuple[str, str | bytes]]:
+def lines_in(files: Iterable[str]) -> Iterator[tuple[str, str | bytes]]:
     """Yield each line that is not blank, and before it its place.
 
     Raises:
@@ -250,38 +289,46 @@ def lines(files: Iterable[str]) -> Iterator[tuple[str, str | bytes]]:
 
 
 def count_lines(files: Iterable[str]) -> int | None:
-    """Return how many scenarios there are, if somebody may want to see how far it is; None: it cannot be foreseen."""
+    """Return how many scenarios there are, if somebody may want to see how far it is.
+
+    None: it cannot be foreseen.
+    """
     if not sys.stderr.isatty() or not all(Path(name).is_file() for name in files):
         return None
-    total = sum(1 for _ in lines(files))
+
+    total = sum(1 for _ in lines_in(files))
     return total if total >= SHOWN_PROGRESS else None
 
 
 def lines_of(
-    answer: dict[str, Any], steps: Sequence[Mapping[str, Any]], where: str = ""
+    answer: dict[str, Any], steps: Sequence[Mapping[str, Any]], place: str = ""
 ) -> Iterator[str]:
     """Yield the lines that a person reads about the answer to one scenario with these steps.
 
     Args:
         answer: as `replay` returns it.
         steps: of the scenario.
-        where: its place, which stands for a name that it lacks.
+        place: where the scenario is, which stands for a name that it lacks.
     """
-    yield f"{answer['name'] or f'scenario {where}'.rstrip()}:"
+    yield f"{scenario_name(answer['name'], place)}:"
     if "configError" in answer:
         yield f"  the kubelet would not start: {answer['configError']}"
         return
 
-    for number, (asked, step) in enumerate(zip(steps, answer["steps"], strict=True)):
-        if not step["admitted"]:
-            yield f"  {number}: refused, {step['reason']}: {step['message']}"
+    for number, (step, step_answer) in enumerate(zip(steps, answer["steps"], strict=True)):
+        if not step_answer["admitted"]:
+            yield f"  {number}: refused, {step_answer['reason']}: {step_answer['message']}"
             continue
 
-        got = "; ".join(
-            container_text(name, container) for name, container in step["containers"].items()
+        allocations = "; ".join(
+            container_text(name, container) for name, container in step_answer["containers"].items()
         )
-        other = f"{one_line(asked['container'])} started" if "start" in asked else "removed"
-        yield f"  {number}: " + (f"admitted, {got}" if got else other)
+        if allocations:
+            yield f"  {number}: admitted, {allocations}"
+        elif "start" in step:
+            yield f"  {number}: {one_line(step['container'])} started"
+        else:
+            yield f"  {number}: removed"
 
 
 def make_reports(
@@ -303,13 +350,13 @@ def make_reports(
 
     configurations = {"": None} if compare is None else parse_configurations(compare)
     nodes: dict[str, list[NodeReport]] = {label: [] for label in configurations}
-    for where, scenario in scenarios:
-        with errors_at(where):
+    for place, scenario in scenarios:
+        with errors_at(place):
             steps = read_steps(scenario)
-            whole = len(steps) * len(configurations)
+            step_count = len(steps) * len(configurations)
 
-            def tick(done: int, whole: int = whole) -> None:
-                advance(done / whole)
+            def tick(done: int, step_count: int = step_count) -> None:
+                advance(done / step_count)
 
             for label, fields in configurations.items():
                 node = scenario if fields is None else with_kubelet(scenario, fields)
@@ -318,7 +365,7 @@ def make_reports(
             if not steps:
                 advance(1)
 
-    return [Report(found, label) for label, found in nodes.items()]
+    return [Report(node_reports, label) for label, node_reports in nodes.items()]
 
 
 def errors_of(report: Report) -> Iterator[str]:
@@ -353,15 +400,13 @@ def show_report(report: Report) -> None:
 
     show_use(console, report.nodes)
     numbers = ("held on average", "stranded")
-    used = report.utilisation.items()
     rows = [
-        (resource, number_in(held), number_in(report.stranded.get(resource)))
-        for resource, held in used
+        (resource, number_in(share), number_in(report.stranded.get(resource)))
+        for resource, share in report.utilisation.items()
     ]
     if rows:
-        terminal.print_whole(
-            console, terminal.Table("resource", *numbers, numbers=numbers, rows=rows), below=True
-        )
+        table = terminal.Table("resource", *numbers, numbers=numbers, rows=rows)
+        terminal.print_whole(console, table, below=True)
 
 
 def alignment(counts: Counts) -> str:
@@ -378,9 +423,8 @@ def show_nodes(console: Console, nodes: Sequence[NodeReport]) -> None:
     """Print a line for each node."""
     numbers = ("pods", "admitted", "refused", "preferred", "NUMA nodes a container")
     rows = []
-    for node, counts in ((node, node.counts) for node in nodes[:MOST_ROWS]):
-        admitted = number_in(counts.admitted / max(1, counts.arrivals))
-        aligned = (number_in(counts.preferred_share), number_in(counts.mean_numa_nodes, ".2f"))
+    for node in nodes[:MOST_ROWS]:
+        counts = node.counts
         blamed = ", ".join(
             f"{resource} {count}" for resource, count in counts.resources.most_common()
         )
@@ -388,18 +432,16 @@ def show_nodes(console: Console, nodes: Sequence[NodeReport]) -> None:
             (
                 node.name or "-",
                 str(counts.arrivals),
-                admitted,
+                number_in(counts.admitted / max(1, counts.arrivals)),
                 str(counts.refused),
-                *aligned,
+                number_in(counts.preferred_share),
+                number_in(counts.mean_numa_nodes, ".2f"),
                 blamed or "-",
             )
         )
 
-    print_rows(
-        console,
-        terminal.Table("node", *numbers, "refused because of", numbers=numbers, rows=rows),
-        len(nodes),
-    )
+    table = terminal.Table("node", *numbers, "refused because of", numbers=numbers, rows=rows)
+    print_rows(console, table, len(nodes))
 
 
 def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
@@ -409,13 +451,17 @@ def show_use(console: Console, nodes: Sequence[NodeReport]) -> None:
     bars = _BARS if terminal.can_write(console, _BARS) else "01234567"
     rows = []
     for node, use in uses[:MOST_ROWS]:
-        place = (node.name or "-", use.resource, terminal.nodes_text(use.numa_nodes or None))
-        amounts = (
-            terminal.amount_text(use.resource, use.allocatable),
-            number_in(use.mean),
-            number_in(use.peak),
+        rows.append(
+            (
+                node.name or "-",
+                use.resource,
+                terminal.nodes_text(use.numa_nodes or None),
+                terminal.amount_text(use.resource, use.allocatable),
+                number_in(use.mean),
+                number_in(use.peak),
+                sparkline(use.curve, bars),
+            )
         )
-        rows.append((*place, *amounts, sparkline(use.curve, bars)))
 
     if uses:
         headings = ("node", "resource", "NUMA node", *numbers, "over time")
@@ -433,9 +479,11 @@ def sparkline(curve: Sequence[float], bars: str) -> str:
     """Return a curve of parts from 0 to 1 as letters of rising height."""
     if not curve:
         return "-"
+
     width = min(_CURVE, len(curve))
-    chosen = [curve[index * len(curve) // width] for index in range(width)]
-    return "".join(bars[min(len(bars) - 1, int(one * len(bars)))] for one in chosen)
+    samples = [curve[index * len(curve) // width] for index in range(width)]
+    heights = [min(len(bars) - 1, int(sample * len(bars))) for sample in samples]
+    return "".join(bars[height] for height in heights)
 
 
 def show_comparison(reports: Sequence[Report]) -> None:
@@ -444,21 +492,20 @@ def show_comparison(reports: Sequence[Report]) -> None:
 
     console = terminal.make_console()
     resources = list(dict.fromkeys(name for report in reports for name in report.utilisation))
-    numbers = [
-        *HEADINGS,
-        *(f"{name} {word}" for name in resources for word in ("held", "stranded")),
-    ]
+    headings = list(HEADINGS)
+    for name in resources:
+        headings += [terminal.safe(f"{name} held"), terminal.safe(f"{name} stranded")]
+
     rows = []
     for report in reports:
         cells = list(report.total.cells())
         for name in resources:
             cells += [number_in(report.utilisation.get(name)), number_in(report.stranded.get(name))]
+
         rows.append((report.configuration, *cells))
 
-    headings = tuple(map(terminal.safe, numbers))
-    terminal.print_whole(
-        console, terminal.Table("configuration", *headings, numbers=headings, rows=rows)
-    )
+    table = terminal.Table("configuration", *headings, numbers=headings, rows=rows)
+    terminal.print_whole(console, table)
     for report in reports:
         for sentence in errors_of(report):
             console.print(f"{report.configuration}: {sentence}")

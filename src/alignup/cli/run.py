@@ -37,7 +37,10 @@ _NOT_IN_NAMES = re.compile("[^A-Za-z0-9_]+")
 
 
 class RunCommand(options.HelpWithSections):
-    """A command whose bad usage has a status of its own, so that it is not taken for that of what it runs."""
+    """A command whose bad usage has a status of its own.
+
+    So it is not taken for the status of what it runs.
+    """
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Parse the words of the command line."""
@@ -100,7 +103,7 @@ def command(
         0,
         0x7FFFFFFF,
     ),
-    words: tuple[str, ...] = options.argument(
+    arguments: tuple[str, ...] = options.argument(
         "-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED
     ),
 ) -> int:
@@ -131,10 +134,16 @@ def command(
     def work() -> int:
         from alignup.host.leases.source import open_source  # startup counts
 
-        wanted = make_request(
-            cpus=cpus, memory=memory, devices=parse_device_counts(devices), policy=policy, name=name,
-            part=None if part is None else _part(part), kubelet_version=version, prefix="--",
-        )  # fmt: skip
+        request = make_request(
+            cpus=cpus,
+            memory=memory,
+            devices=parse_device_counts(devices),
+            policy=policy,
+            name=name,
+            part=None if part is None else _part(part),
+            kubelet_version=version,
+            prefix="--",
+        )
         check_wait(wait, "--wait")
         if json_fd is not None:
             with system_errors("--json-fd cannot write to descriptor", json_fd):
@@ -142,11 +151,11 @@ def command(
                 # the command has no use for it, and its reader is to see the end
                 os.set_inheritable(json_fd, json_fd <= STDERR)
 
-        source = open_source(state, complain, site.load, site.told)
+        source = open_source(state, complain, site.load, site.set_options)
         return run(
             source,
-            wanted,
-            words,
+            request,
+            arguments,
             binds=not no_bind,
             mounts=not no_mounts,
             wait=wait,
@@ -162,22 +171,27 @@ def _part(text: str) -> PartOf:
     Raises:
         InputError: there is none.
     """
-    if text == "auto" and (bound := local_rank(os.environ).binding()):
-        complain(bound)
+    if text == "auto":
+        sentence = local_rank(os.environ).binding()
+        if sentence:
+            complain(sentence)
+
     return parse_part(text, os.environ)
 
 
 def run(
     source: FileSource | AgentSource,
-    wanted: Request,
-    words: tuple[str, ...],
+    request: Request,
+    arguments: tuple[str, ...],
     *,
     binds: bool,
     mounts: bool = True,
     wait: float | None = None,
     json_fd: int | None = None,
 ) -> int:
-    """Run a command with a lease, which is written to a descriptor if one is given, and return its exit status.
+    """Run a command with a lease, and return its exit status.
+
+    The lease is written to a descriptor if one is given.
 
     Raises:
         AllocationError: the request is refused.
@@ -192,28 +206,27 @@ def run(
     from alignup.host.leases.request import LeaseRequest  # startup counts
     from alignup.host.processes.identity import identify  # startup counts
 
-    source.prepare(wanted, binds=binds)
+    source.prepare(request, binds=binds)
     evidence = evidence_file()
-    waiting = WaitingCommand(words, () if evidence is None else (evidence,))
+    waiting = WaitingCommand(arguments, () if evidence is None else (evidence,))
     grant: Grant | None = None
     try:
         # from here on, whatever ends this process ends the other one too, until that has its lease
         try:
-            stem = _NOT_IN_NAMES.sub("-", Path(words[0]).name).strip("-") or "command"
-            request = LeaseRequest(
-                wanted,
+            stem = _NOT_IN_NAMES.sub("-", Path(arguments[0]).name).strip("-") or "command"
+            # arguments need not be UTF-8
+            command_line = " ".join(arguments).encode("utf-8", "backslashreplace").decode()
+            lease_request = LeaseRequest(
+                request,
                 identify(waiting.pid),
-                # arguments need not be UTF-8
-                command=" ".join(words)
-                .encode("utf-8", "backslashreplace")
-                .decode()[:_SHOWN_COMMAND],
+                command=command_line[:_SHOWN_COMMAND],
                 name=f"{stem[:50]}-{waiting.pid}",
                 keeper=identify(waiting.keeper),
                 show=lambda lease, machine, state: show_evidence(
                     evidence_of(lease, machine, state), evidence
                 ),
             )
-            grant = source.acquire(request, wait)
+            grant = source.acquire(lease_request, wait)
             start = _start(grant, binds=binds, mounts=_mounts(grant) if mounts else ())
             if json_fd is not None:
                 _tell(grant.lease, json_fd)
@@ -221,6 +234,7 @@ def run(
             waiting.abandon()
             if isinstance(error, AllocationError):
                 raise AllocationError(f"refused: {error}", error.reason) from None
+
             raise
 
         return waiting.run(start)
@@ -230,7 +244,9 @@ def run(
 
 
 def _tell(lease: LeaseRecord, descriptor: int) -> None:
-    """Write a lease as a line of JSON, as `alignup ps` does, and close the descriptor unless others use it.
+    """Write a lease as a line of JSON, as `alignup ps` does.
+
+    Close the descriptor unless others use it.
 
     Raises:
         InputError: it cannot be written.
@@ -246,7 +262,9 @@ def _tell(lease: LeaseRecord, descriptor: int) -> None:
 
 
 def _mounts(grant: Grant) -> tuple[Mount, ...]:
-    """Return the mounts that the command needs to see its devices as plugins say; say which it may not open.
+    """Return the mounts that the command needs to see its devices as plugins say.
+
+    Say which devices it may not open.
 
     Raises:
         InputError: some are needed, and this process may not mount; or it is in a container, where
@@ -259,20 +277,20 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
 
     from alignup.host.processes.identity import identify  # startup counts
 
-    asked = [mount.host_path for mount in answer.mounts] + [
-        device.host_path for device in answer.devices
-    ]
-    # a lease names its process as the agent does
-    if asked and grant.lease.process.pid_namespace != identify(os.getpid()).pid_namespace:
-        raise InputError(
-            f"a device plugin asks for {asked[0]} of the host, and this container has other "
-            "files: use --no-mounts"
-        )
+    host_paths = [mount.host_path for mount in answer.mounts]
+    host_paths += [device.host_path for device in answer.devices]
+    if host_paths:
+        # a lease names its process as the agent does
+        if grant.lease.process.pid_namespace != identify(os.getpid()).pid_namespace:
+            raise InputError(
+                f"a device plugin asks for {host_paths[0]} of the host, and this container has "
+                "other files: use --no-mounts"
+            )
 
-    if asked and not grant.is_trusted:
-        raise InputError(
-            f"the agent of another user asks for a mount of {asked[0]}: use --no-mounts"
-        )
+        if not grant.is_trusted:
+            raise InputError(
+                f"the agent of another user asks for a mount of {host_paths[0]}: use --no-mounts"
+            )
 
     # few need it
     from alignup.host.leases.private_mounts import closed_devices, may_mount, needed_mounts
@@ -312,13 +330,15 @@ def _start(grant: Grant, *, binds: bool, mounts: tuple[Mount, ...] = ()) -> Any:
     if not binds:
         return Start(environment, mounts=mounts)
 
-    return Start(
-        environment, str(grant.lease.cpus), grant.memory_nodes, grant.lease.is_strict, mounts
-    )
+    lease = grant.lease
+    return Start(environment, str(lease.cpus), grant.memory_nodes, lease.is_strict, mounts)
 
 
 def _give_back(source: FileSource | AgentSource, lease: LeaseRecord) -> None:
-    """Give a lease back; if that cannot be now, the next one who looks will see that its process is gone."""
+    """Give a lease back.
+
+    If that cannot be now, the next one who looks will see that its process is gone.
+    """
     try:
         source.give_back(lease)
     except AlignupError as error:

@@ -14,6 +14,7 @@ from alignup.cli.terminal import devices_text, nodes_text, print_json, print_tab
 from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
+    from alignup.host.leases.source import AgentSource  # startup counts
     from alignup.host.parts.part import Part  # startup counts
 
 
@@ -48,34 +49,47 @@ def command(
         raise click.UsageError("--json and --env exclude each other")
 
     counts = parse_device_counts(devices)
-    # with a machine of its own it asks nobody: nothing depends on what is in use
-    source = (
-        FileSource(LeaseFile(None, complain), site.load)
-        if site.told
-        else open_source(None, complain, site.load)
-    )
-    cut = source.parts(parts, cpus_per_part, counts)
-    if as_json:
-        print_json(*map(part_dict, cut))
-    elif as_env:
-        for known in cut:
-            click.echo(env_line(known))
+    source: FileSource | AgentSource
+    if site.set_options:
+        # with a machine of its own it asks nobody: nothing depends on what is in use
+        source = FileSource(LeaseFile(None, complain), site.load)
     else:
-        rows = []
-        for part in cut:
-            memory = " + ".join(f"{short_bytes(size)} @ {node}" for node, size in part.memory)
-            cpus = (nodes_text(part.numa_nodes), str(part.cpus), str(len(part.cpus)))
-            rows.append((str(part.rank), *cpus, memory, devices_text(part.devices)))
+        source = open_source(None, complain, site.load)
 
-        print_table(("rank", "NUMA nodes", "CPUs", "count", "memory", "devices"), rows)
+    cut_parts = source.parts(parts, cpus_per_part, counts)
+    if as_json:
+        print_json(*map(part_dict, cut_parts))
+    elif as_env:
+        for part in cut_parts:
+            click.echo(env_line(part))
+    else:
+        headings = ("rank", "NUMA nodes", "CPUs", "count", "memory", "devices")
+        print_table(headings, map(part_cells, cut_parts))
+
+
+def part_cells(part: Part) -> tuple[str, ...]:
+    """Return the cells of a part."""
+    return (
+        str(part.rank),
+        nodes_text(part.numa_nodes),
+        str(part.cpus),
+        str(len(part.cpus)),
+        " + ".join(f"{short_bytes(size)} @ {node}" for node, size in part.memory),
+        devices_text(part.devices),
+    )
 
 
 def part_dict(part: Part) -> dict[str, Any]:
     """Return a part in JSON's types."""
-    memory = [{"numaNode": node, "type": "memory", "size": size} for node, size in part.memory]
-    devices = {resource: list(ids) for resource, ids in sorted(part.devices.items())}
-    told = {"rank": part.rank, "cpus": str(part.cpus), "numaNodes": list(part.numa_nodes)}
-    return {**told, "memory": memory, "devices": devices}
+    return {
+        "rank": part.rank,
+        "cpus": str(part.cpus),
+        "numaNodes": list(part.numa_nodes),
+        "memory": [
+            {"numaNode": node, "type": "memory", "size": size} for node, size in part.memory
+        ],
+        "devices": {resource: list(ids) for resource, ids in sorted(part.devices.items())},
+    }
 
 
 def env_line(part: Part) -> str:

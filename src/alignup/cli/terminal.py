@@ -54,9 +54,12 @@ class PlainConsole:
 
 
 def make_console() -> Console:
-    """Return a console on standard output: as wide as the terminal; without one, as wide as it needs to be."""
-    asked = os.environ.get("COLUMNS", "")
-    columns = int(asked) if asked.isdecimal() else 0
+    """Return a console on standard output.
+
+    It is as wide as the terminal; without one, as wide as it needs to be.
+    """
+    setting = os.environ.get("COLUMNS", "")
+    columns = int(setting) if setting.isdecimal() else 0
     is_terminal = sys.stdout.isatty()
     if not is_terminal and not columns:
         return PlainConsole()
@@ -64,7 +67,10 @@ def make_console() -> Console:
     from rich.console import Console, ConsoleDimensions
 
     class OpenConsole(Console):
-        """Leaves it to the program what a closed pipe means; rich would exit with 1, which says refused here."""
+        """Leaves it to the program what a closed pipe means.
+
+        Rich would exit with 1, which says refused here.
+        """
 
         def on_broken_pipe(self) -> None:
             """Raise the error that is being handled once more."""
@@ -120,58 +126,65 @@ class Table:
                     for part, width, heading in zip(parts, widths, self.headings, strict=False)
                 )
                 yield GAP.join(cells).rstrip()
+
             if not number:
                 yield rule * _table_width(widths)
 
     def column_widths(self) -> tuple[list[int], list[int]]:
-        """Return how wide each column must be to break no word, nor a line that is whole, and to break no line."""
-        least, most = [], []
-        for index, heading in enumerate(self.headings):
-            lines = [
-                line
-                for row in self.rows
-                if index < len(row)
-                for line in plain(row[index]).split("\n")
-            ]
-            is_whole = heading in self.numbers or heading in self.whole
-            parts = lines if is_whole else [word for line in lines for word in line.split()]
-            least.append(max(map(len, (*heading.split(), *parts))))
-            most.append(max(map(len, (heading, *lines))))
+        """Return how wide each column must be to break no word, and to break no line.
 
-        return least, most
+        A line that is whole is not broken between words either.
+        """
+        narrow, wide = [], []
+        for index, heading in enumerate(self.headings):
+            lines = []
+            for row in self.rows:
+                if index < len(row):
+                    lines += plain(row[index]).split("\n")
+
+            parts = lines
+            if heading not in self.numbers and heading not in self.whole:
+                parts = [word for line in lines for word in line.split()]
+
+            narrow.append(max(map(len, (*heading.split(), *parts))))
+            wide.append(max(map(len, (heading, *lines))))
+
+        return narrow, wide
 
 
 def print_whole(console: Console, table: Table, *, below: bool = False) -> None:
-    """Print a table as wide as the console is; where words would be broken, as wide as its longest lines.
+    """Print a table as wide as the console is.
 
-    `below`: an empty line parts it from what is above it.
+    Where words would be broken, it is as wide as its longest lines. `below`: an empty line parts it
+    from what is above it.
     """
     if below:
         console.print()
 
     if isinstance(console, PlainConsole):
-        click.echo("\n".join(table.lines("─" if can_write(console, "─") else "-")))
+        rule = "─" if can_write(console, "─") else "-"
+        click.echo("\n".join(table.lines(rule)))
         return
 
     width = console.width
-    least, most = table.column_widths()
-    is_narrow = _table_width(least) > width
-    if is_narrow:
-        console.width = max(width, _table_width(most))
+    narrow, wide = table.column_widths()
+    if _table_width(narrow) <= width:
+        console.print(_rich_table(table, _shared_widths(width, narrow, wide)))
+        return
 
-    console.print(_drawn(table, most if is_narrow else _shared_out(width, least, most)))
+    console.width = max(width, _table_width(wide))
+    console.print(_rich_table(table, wide))
     console.width = width
 
 
-def fits(console: Console, table: Table, most: int = PLAIN_WIDTH) -> bool:
-    """Return whether a table can be printed as wide as the console is, and as so many columns, without breaking words.
+def fits(console: Console, table: Table, limit: int = PLAIN_WIDTH) -> bool:
+    """Return whether a table fits on the console, and into so many columns, without breaking words.
 
     In a file or pipe no line is broken.
     """
-    least, whole = table.column_widths()
-    return _table_width(whole if isinstance(console, PlainConsole) else least) <= min(
-        console.width, most
-    )
+    narrow, wide = table.column_widths()
+    widths = wide if isinstance(console, PlainConsole) else narrow
+    return _table_width(widths) <= min(console.width, limit)
 
 
 def _table_width(widths: Sequence[int]) -> int:
@@ -179,30 +192,40 @@ def _table_width(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _shared_out(width: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
-    """Return the widths of columns of a table that is this wide: those that lack little get all of it first."""
-    widths = list(least)
-    spare = width - _table_width(least)
-    columns = sorted(range(len(widths)), key=lambda index: most[index] - least[index])
-    for place, index in enumerate(columns):
-        more = min(most[index] - least[index], spare // (len(columns) - place))
-        widths[index] += more
-        spare -= more
+def _shared_widths(width: int, narrow: Sequence[int], wide: Sequence[int]) -> list[int]:
+    """Return the widths of columns of a table that is this wide.
+
+    Columns that lack little get all of it first.
+    """
+    widths = list(narrow)
+    spare = width - _table_width(narrow)
+    lacks = [
+        wide_width - narrow_width for narrow_width, wide_width in zip(narrow, wide, strict=True)
+    ]
+    columns = sorted(range(len(widths)), key=lacks.__getitem__)
+    for position, column in enumerate(columns):
+        share = spare // (len(columns) - position)
+        added = min(lacks[column], share)
+        widths[column] += added
+        spare -= added
+
     return widths
 
 
-def _drawn(table: Table, widths: Sequence[int]) -> RichTable:
+def _rich_table(table: Table, widths: Sequence[int]) -> RichTable:
     """Return a table for rich, whose columns have these widths."""
     from rich import box
     from rich.table import Table as RichTable
 
-    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    rich_table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for heading, width in zip(table.headings, widths, strict=True):
         side: Literal["left", "right"] = "right" if heading in table.numbers else "left"
-        drawn.add_column(heading, justify=side, overflow="fold", width=width)
+        rich_table.add_column(heading, justify=side, overflow="fold", width=width)
+
     for row in table.rows:
-        drawn.add_row(*row)
-    return drawn
+        rich_table.add_row(*row)
+
+    return rich_table
 
 
 def can_write(console: Console, text: str) -> bool:
@@ -224,11 +247,18 @@ def plain(text: str) -> str:
     """Return a text as rich would show it, without its marks."""
     if "[" not in text:
         return text
-    return re.sub(
-        _TAG,
-        lambda found: "\\" * (len(found[1]) // 2) + (found[2] if len(found[1]) % 2 else ""),
-        text,
-    )
+
+    return re.sub(_TAG, _without_mark, text)
+
+
+def _without_mark(match: re.Match[str]) -> str:
+    """Return a mark's backslashes as rich shows them, and the mark itself if they make it text."""
+    backslashes, tag = match.groups()
+    shown = "\\" * (len(backslashes) // 2)
+    if len(backslashes) % 2:
+        shown += tag
+
+    return shown
 
 
 def safe(text: str) -> str:
@@ -238,8 +268,11 @@ def safe(text: str) -> str:
         for letter in text
     )
     escaped = re.sub(_TAG, r"\1\1\\\2", printable) if "[" in printable else printable
-    # or it would escape a mark behind it
-    return f"{escaped}\\" if escaped.endswith("\\") and not escaped.endswith("\\\\") else escaped
+    if escaped.endswith("\\") and not escaped.endswith("\\\\"):
+        # or it would escape a mark behind it
+        escaped += "\\"
+
+    return escaped
 
 
 def nodes_text(numa_nodes: Iterable[int] | None) -> str:
@@ -249,12 +282,8 @@ def nodes_text(numa_nodes: Iterable[int] | None) -> str:
 
 def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
     """Return devices in a cell of a table."""
-    return (
-        one_line(
-            " ".join(f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items()))
-        )
-        or "-"
-    )
+    cells = [f"{resource}={','.join(ids)}" for resource, ids in sorted(devices.items())]
+    return one_line(" ".join(cells)) or "-"
 
 
 def print_json(*values: object) -> None:
@@ -272,18 +301,16 @@ def print_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
 
 def amount_text(resource: str, amount: int) -> str:
     """Return an amount of a resource in a cell of a table."""
-    return (
-        short_bytes(amount)
-        if resource == "memory" or resource.startswith("hugepages-")
-        else str(amount)
-    )
+    if resource == "memory" or resource.startswith("hugepages-"):
+        return short_bytes(amount)
+    return str(amount)
 
 
 def runs(items: Iterable[_T], alike: Callable[[_T, _T], bool]) -> Iterator[list[_T]]:
     """Yield items in order, those in a row that are alike together; `alike` is an equivalence."""
 
-    def unlike(one: _T, other: _T) -> bool:
-        return not alike(one, other)
+    def unlike(first: _T, second: _T) -> bool:
+        return not alike(first, second)
 
     # of two keys `groupby` only asks whether they are equal
     yield from (list(run) for _, run in groupby(items, cmp_to_key(unlike)))
@@ -291,7 +318,14 @@ def runs(items: Iterable[_T], alike: Callable[[_T, _T], bool]) -> Iterator[list[
 
 @contextmanager
 def progress(doing: str, total: int | None) -> Iterator[Callable[[float], None]]:
-    """Show on a terminal how much of so much work is done, which is told to what this yields; None: show nothing."""
+    """Show on a terminal how much of so much work is done.
+
+    What this yields is to be told of all that is done.
+
+    Args:
+        doing: what is done.
+        total: of the work; None: show nothing.
+    """
     if total is None or not sys.stderr.isatty():
         yield lambda _: None
         return
