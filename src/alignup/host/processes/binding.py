@@ -101,6 +101,7 @@ def restore(binding: Binding) -> None:
         return
     except OSError as error:
         raise _refused(CPUSet(binding.cpus), error) from error
+
     if binding.memory is not None and binding.thread == get_native_id():
         _set_memory_policy(*binding.memory)
 
@@ -113,6 +114,7 @@ def bind_cpus(cpus: CPUSet) -> None:
     """
     if not cpus:
         return
+
     try:
         os.sched_setaffinity(0, cpus)
     except OSError as error:
@@ -127,8 +129,9 @@ def bind_threads(cpus: CPUSet) -> None:
     """
     bind_cpus(cpus)
     bound: set[str] = set()
-    while left := set(os.listdir("/proc/self/task")) - bound:  # noqa: PTH208  # pathlib is slow to import
-        for thread in left:
+    # pathlib is slow to import
+    while unbound := set(os.listdir("/proc/self/task")) - bound:  # noqa: PTH208
+        for thread in unbound:
             try:
                 os.sched_setaffinity(int(thread), cpus)
             except ProcessLookupError:
@@ -136,11 +139,13 @@ def bind_threads(cpus: CPUSet) -> None:
             except OSError as error:
                 raise _refused(cpus, error) from error
 
-        bound |= left
+        bound |= unbound
 
 
 def set_memory(numa_nodes: Iterable[int], mode: str) -> str:
-    """Set where the memory of the calling thread comes from; return why that failed, an empty text if it did not.
+    """Set where the memory of the calling thread comes from.
+
+    Return why that failed, an empty text if it did not.
 
     Args:
         numa_nodes: kernel ids, the one to prefer first.
@@ -151,16 +156,16 @@ def set_memory(numa_nodes: Iterable[int], mode: str) -> str:
     nodes = list(numa_nodes)
     mask = 0 if mode == "local" else sum(1 << node for node in nodes)
     number = _MPOL_PREFERRED if mode == "preferred" and len(nodes) == 1 else _MODES[mode]
-    failed = _set_memory_policy(number, mask)
-    if failed == errno.EINVAL and number == _MPOL_PREFERRED_MANY:
-        failed = _set_memory_policy(_MPOL_PREFERRED, 1 << nodes[0])
+    error_number = _set_memory_policy(number, mask)
+    if error_number == errno.EINVAL and number == _MPOL_PREFERRED_MANY:
+        error_number = _set_memory_policy(_MPOL_PREFERRED, 1 << nodes[0])
 
-    if not failed:
+    if not error_number:
         return ""
 
     return (
         f"memory is not bound to {named('NUMA node', sorted(nodes), ',')}: "
-        f"{os.strerror(failed).lower()}"
+        f"{os.strerror(error_number).lower()}"
     )
 
 
@@ -172,13 +177,14 @@ def _set_memory_policy(mode: int, mask: int) -> int:
     """Set the policy of the calling thread; return the error number, 0 if there was none."""
     import ctypes  # noqa: PLC0415  # startup counts
 
-    words = (ctypes.c_uint64 * _WORDS)(
-        *(mask >> _WORD * i & (1 << _WORD) - 1 for i in range(_WORDS))
-    )
+    mask_words = None
+    if mask:
+        values = [mask >> _WORD * i & (1 << _WORD) - 1 for i in range(_WORDS)]
+        mask_words = (ctypes.c_uint64 * _WORDS)(*values)
+
     # the kernel takes one off the number of bits
-    return _call(
-        1, ctypes.c_long(mode), words if mask else None, ctypes.c_ulong(_WORDS * _WORD + 1)
-    )
+    size = ctypes.c_ulong(_WORDS * _WORD + 1)
+    return _call(1, ctypes.c_long(mode), mask_words, size)
 
 
 def _memory_policy() -> tuple[int, int] | None:
@@ -186,21 +192,22 @@ def _memory_policy() -> tuple[int, int] | None:
     import ctypes  # noqa: PLC0415  # startup counts
 
     mode = ctypes.c_int(0)
-    words = (ctypes.c_uint64 * _WORDS)()
+    mask_words = (ctypes.c_uint64 * _WORDS)()
     size = ctypes.c_ulong(_WORDS * _WORD + 1)
-    if _call(0, ctypes.byref(mode), words, size, None, ctypes.c_ulong(0)):
+    if _call(0, ctypes.byref(mode), mask_words, size, None, ctypes.c_ulong(0)):
         return None
-    return mode.value, sum(word << _WORD * i for i, word in enumerate(words))
+
+    return mode.value, sum(word << _WORD * i for i, word in enumerate(mask_words))
 
 
 def _call(which: int, *arguments: object) -> int:
     """Make one of the two system calls; return the error number, 0 if there was none."""
-    numbers = _NUMBERS.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
-    if numbers is None:
+    numbers = _NUMBERS.get(os.uname().machine)
+    if numbers is None or sys.maxsize <= 1 << 32:
         return errno.ENOSYS
+
     import ctypes  # noqa: PLC0415  # startup counts
 
     library = ctypes.CDLL(None, use_errno=True)
-    return (
-        0 if library.syscall(ctypes.c_long(numbers[which]), *arguments) == 0 else ctypes.get_errno()
-    )
+    result = library.syscall(ctypes.c_long(numbers[which]), *arguments)
+    return 0 if result == 0 else ctypes.get_errno()

@@ -1,10 +1,11 @@
-"""Finds the process at the other end of a connection, and maps process ids between its PID namespace and this one.
+"""Finds the process at the other end of a connection.
 
-A client in a container has a PID namespace of its own, and calls its processes by numbers of that.
-The kernel knows the client by its number in the agent's namespace, if it is in one below that; from
-there, those that it has started are found. Nobody can name other processes in this way than
-themselves and these. Whether a client is in a container the kernel says too: what it says of itself
-counts for nothing, since it learns from its lease how it is called here.
+It maps process ids between the PID namespace of that process and this one. A client in a container
+has a PID namespace of its own, and calls its processes by numbers of that. The kernel knows the
+client by its number in the agent's namespace, if it is in one below that; from there, those that it
+has started are found. Nobody can name other processes in this way than themselves and these.
+Whether a client is in a container the kernel says too: what it says of itself counts for nothing,
+since it learns from its lease how it is called here.
 """
 
 from __future__ import annotations
@@ -51,32 +52,39 @@ class Caller:
         self._is_elsewhere: bool | None = None
 
     def is_elsewhere(self) -> bool:
-        """Return whether the caller is in another PID namespace than this process, or is not to be seen from here."""
+        """Return whether the caller is in another PID namespace than this process.
+
+        Or it is not to be seen from here.
+        """
         if self._is_elsewhere is None:
             # it is in one namespace for life, and has a number in each from this one down to that
             self._is_elsewhere = len(self._peer()) != 1
+
         return self._is_elsewhere
 
     def own_process(self, pid: int) -> ProcessIdentity | None:
-        """Return the process that the caller has by a number of its own PID namespace, as this process sees it.
+        """Return the process that the caller has by a number of its own PID namespace.
 
-        It must be the caller itself, or one that it has started, in the same namespace. None: there
-        is none, or the caller is not to be seen from here.
+        It is as this process sees it. It must be the caller itself, or one that it has started, in
+        the same namespace. None: there is none, or the caller is not to be seen from here.
         """
         caller = self._peer()
         return descendant(caller[0], pid) if caller else None
 
     def _peer(self) -> list[int]:
-        """Return the caller's numbers, from this namespace down to its own; none if it is not to be seen from here."""
+        """Return the caller's numbers, from this namespace down to its own.
+
+        There are none if it is not to be seen from here.
+        """
         if os.uname().machine not in _MACHINES:
             return self._numbers_by_credentials()
 
         try:
-            found = self._connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _INT)
+            option = self._connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _INT)
         except OSError:
             return self._numbers_by_credentials()
 
-        descriptor = int.from_bytes(found, sys.byteorder)
+        descriptor = int.from_bytes(option, sys.byteorder)
         try:
             text = start_of(f"/proc/self/fdinfo/{descriptor}", _LARGEST)
         finally:
@@ -92,7 +100,9 @@ class Caller:
 
 
 def descendant(caller: int, pid: int) -> ProcessIdentity | None:
-    """Return the process with a number in the PID namespace of another one: that one, or one that it has started.
+    """Return the process with a number in the PID namespace of another one.
+
+    It is that one, or one that it has started.
 
     Args:
         caller: the process whose namespace it is, by its number here.
@@ -100,55 +110,71 @@ def descendant(caller: int, pid: int) -> ProcessIdentity | None:
     """
     depth = len(_numbers(caller))
     for number in _with_children(caller):
-        if _is_called(number, pid, depth):
-            with suppress(InputError):
-                found = identify(number)
-                # it was that one before and after its start time was read
-                if _is_called(number, pid, depth) and runs_here(found):
-                    return found
+        if not _is_called(number, pid, depth):
+            continue
+
+        with suppress(InputError):
+            identity = identify(number)
+            # it was that one before and after its start time was read
+            if _is_called(number, pid, depth) and runs_here(identity):
+                return identity
 
     return None
 
 
 def _is_called(number: int, pid: int, depth: int) -> bool:
-    """Return whether a process has a number in the namespace at a depth below that of the kernel, and no deeper one."""
+    """Return whether a process has a number in the namespace at a depth below that of the kernel.
+
+    It must not have a deeper one.
+    """
     numbers = _numbers(number)
     return len(numbers) == depth and numbers[-1:] == [pid]
 
 
 def _numbers(number: int) -> list[int]:
-    """Return the numbers of a process, from this namespace down to its own; none if it has ended."""
+    """Return the numbers of a process, from this namespace down to its own.
+
+    There are none if it has ended.
+    """
     with suppress(OSError):
         return _numbers_in(start_of(f"/proc/{number}/status", _LARGEST), b"\nNSpid:")
+
     return []
 
 
 def _numbers_in(text: bytes, name: bytes) -> list[int]:
     """Return the numbers of a line that starts with a name; none if there is no such line."""
-    _, _, rest = text.partition(name)
-    return [int(word) for word in rest.partition(b"\n")[0].split()]
+    _, _, after_name = text.partition(name)
+    line, _, _ = after_name.partition(b"\n")
+    return [int(word) for word in line.split()]
 
 
 def _with_children(number: int) -> Iterator[int]:
-    """Yield a process and those that it has started, and so on down to some depth, and to some number of files read."""
-    left = iter(range(_MOST))
+    """Yield a process and those that it has started, and so on down to some depth.
+
+    They end when some number of files has been read.
+    """
+    budget = iter(range(_MOST))
     level = [number]
     for _ in range(_DEPTH + 1):
-        for _, one in zip(left, level, strict=False):  # each will be looked at by one file
-            yield one
-        level = [child for parent in level for child in _children(parent, left)]
+        for _, process in zip(budget, level, strict=False):  # each will be looked at by one file
+            yield process
+
+        level = [child for parent in level for child in _children(parent, budget)]
 
 
-def _children(number: int, left: Iterator[int]) -> list[int]:
-    """Return the processes that the threads of a process have started; none where the kernel does not list them.
+def _children(number: int, budget: Iterator[int]) -> list[int]:
+    """Return the processes that the threads of a process have started.
 
-    Each list that is read takes one of what is `left`.
+    There are none where the kernel does not list them. Each list that is read takes one of the
+    budget.
     """
-    found: list[int] = []
+    children: list[int] = []
     with suppress(OSError), os.scandir(f"/proc/{number}/task") as threads:
-        for _, thread in zip(left, threads, strict=False):
+        for _, thread in zip(budget, threads, strict=False):
             with suppress(OSError):
-                words = start_of(f"{thread.path}/children", _LONGEST_LIST)
+                text = start_of(f"{thread.path}/children", _LONGEST_LIST)
                 # the last number may be cut off
-                found += map(int, words[: words.rfind(b" ") + 1].split())
-    return found
+                children += map(int, text[: text.rfind(b" ") + 1].split())
+
+    return children

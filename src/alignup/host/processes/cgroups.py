@@ -57,18 +57,24 @@ class Cgroups:
             is_cgroup = _tells_of_its_end(place)
             if is_new and not is_cgroup:
                 place.rmdir()
+
         if not is_cgroup:
             raise InputError(f"{place} is not a cgroup of version 2")
 
     def enclose(
-        self, lease_id: str, process: ProcessIdentity, left: Callable[[str], None] = lambda _: None
+        self,
+        lease_id: str,
+        process: ProcessIdentity,
+        report_occupied: Callable[[str], None] = lambda _: None,
     ) -> str:
-        """Make the cgroup of a lease and put a process into it; return its path. A second time, do the same.
+        """Make the cgroup of a lease and put a process into it; return its path.
+
+        A second time, do the same.
 
         Args:
             lease_id: the lease.
             process: its command.
-            left: called with the cgroup if that fails, and somebody is in it.
+            report_occupied: called with the cgroup if that fails, and somebody is in it.
 
         Raises:
             OSError: it cannot be made, or the process cannot be put into it, or has ended.
@@ -82,23 +88,25 @@ class Cgroups:
             _put(process, cgroup)
         except OSError:
             if not remove_cgroup(str(cgroup)):
-                left(str(cgroup))
+                report_occupied(str(cgroup))
+
             raise
 
         return str(cgroup)
 
-    def strays(self, known: Container[str]) -> Iterator[str]:
-        """Yield the cgroups that belong to no known lease.
+    def strays(self, lasting: Container[str]) -> Iterator[str]:
+        """Yield the cgroups that are not those of leases that last.
 
         An agent made them and was killed before it recorded the lease. Only those below one base
         are found. Others are below cgroups that go away themselves.
         """
         if self.base is None:
             return
+
         with suppress(OSError):
-            for found in self.base.iterdir():
-                if found.name.startswith(_PREFIX) and str(found) not in known:
-                    yield str(found)
+            for folder in self.base.iterdir():
+                if folder.name.startswith(_PREFIX) and str(folder) not in lasting:
+                    yield str(folder)
 
 
 def _tells_of_its_end(place: Path) -> bool:
@@ -116,10 +124,10 @@ def _tells_of_its_end(place: Path) -> bool:
 
 
 def _make(cgroup: Path) -> None:
-    """Make a cgroup, if it is not there, for the owner of the one above it, and for everybody to look into.
+    """Make a cgroup, if it is not there.
 
-    So users find their processes, and go on to divide what was delegated to them, whatever the
-    umask of an agent.
+    It is for the owner of the one above it, and for everybody to look into. So users find their
+    processes, and go on to divide what was delegated to them, whatever the umask of an agent.
 
     Raises:
         OSError: it cannot be made.
@@ -157,6 +165,7 @@ def _put(process: ProcessIdentity, cgroup: Path) -> None:
     _move(process.pid, cgroup)
     if runs_here(process):
         return
+
     if before is not None:
         with suppress(OSError):
             _move(process.pid, before)
@@ -173,13 +182,17 @@ def _move(pid: int, cgroup: Path) -> None:
 
 
 def remove_cgroup(path: str) -> bool:
-    """Remove a cgroup, with those below it; return whether it is gone: it is not while there are processes in it."""
+    """Remove a cgroup, with those below it; return whether it is gone.
+
+    It is not while there are processes in it.
+    """
     with suppress(OSError):
         if not has_processes(path):
             # a command may have made some of its own below it
             for folder, _, _ in os.walk(path, topdown=False):
                 with suppress(OSError):
                     os.rmdir(folder)  # noqa: PTH106  # of text
+
     return not os.path.exists(path)  # noqa: PTH110  # as above
 
 
@@ -193,18 +206,19 @@ def cgroup_of(process: str, proc: Path = Path("/proc")) -> Path:
         lines = (proc / process / "cgroup").read_text("utf-8", "replace").splitlines()
         mounts = (proc / "self" / "mountinfo").read_text("utf-8", "replace").splitlines()
 
-    own = next((line.removeprefix(_UNIFIED) for line in lines if line.startswith(_UNIFIED)), None)
-    if own is None:
+    unified = (line.removeprefix(_UNIFIED) for line in lines if line.startswith(_UNIFIED))
+    cgroup = next(unified, None)
+    if cgroup is None:
         raise InputError("this process is in no cgroup of version 2")
 
     for mount in mounts:
         fields = mount.split()
         # outside of this process's cgroup namespace it starts with /..
-        if fields[fields.index("-") + 1] == _TYPE and ".." not in own.split("/"):
+        if fields[fields.index("-") + 1] == _TYPE and ".." not in cgroup.split("/"):
             with suppress(ValueError):
-                return Path(fields[_POINT]) / PurePosixPath(own).relative_to(fields[_ROOT])
+                return Path(fields[_POINT]) / PurePosixPath(cgroup).relative_to(fields[_ROOT])
 
-    raise InputError(f"no mount of cgroups of version 2 shows {own}")
+    raise InputError(f"no mount of cgroups of version 2 shows {cgroup}")
 
 
 class Enclosures:
@@ -224,12 +238,18 @@ class Enclosures:
         self._thread = ThreadPoolExecutor(1, "cgroups")
 
     def takes(self, *, in_container: bool) -> bool:
-        """Return whether commands are put into cgroups; one of a container is not, if that were to let it out."""
+        """Return whether commands are put into cgroups.
+
+        A command of a container is not, if that were to let it out.
+        """
         cgroups = self._cgroups
         return cgroups is not None and (cgroups.base is None or not in_container)
 
     async def enclose(self, name: str, process: ProcessIdentity) -> str:
-        """Return the cgroup, of a name, that a command is in from now on; empty if it cannot be put into one."""
+        """Return the cgroup, of a name, that a command is in from now on.
+
+        The text is empty if the command cannot be put into one.
+        """
         assert self._cgroups is not None  # noqa: S101  # `takes` was asked
         making = self._thread.submit(self._cgroups.enclose, name, process, self.discard)
         try:
@@ -239,45 +259,53 @@ class Enclosures:
         except InputError as error:
             trouble = str(error)
         except asyncio.CancelledError:
-            making.add_done_callback(self._unwanted)
+            making.add_done_callback(self._discard_made)
             raise
 
         _LOG.warning("the command of pid %d has no cgroup: %s", process.pid, trouble)
         return ""
 
     def discard(self, cgroup: str, pause: float = _AGAIN) -> None:
-        """Remove a cgroup, now or once there are no processes in it any more; nothing if the text is empty.
+        """Remove a cgroup, now or once there are no processes in it any more.
 
-        From any thread. When this is closed already, it stays. `pause` is how many seconds later to
-        try again.
+        Do nothing if the text is empty. From any thread. When this is closed already, the cgroup
+        stays. `pause` is how many seconds later to try again.
         """
         if cgroup:
             with suppress(RuntimeError):  # closed
                 self._thread.submit(self._remove, cgroup, pause)
 
-    def sweep(self, known: frozenset[str], left: Iterable[str] = ()) -> None:
+    def sweep(self, lasting: frozenset[str], ended: Iterable[str] = ()) -> None:
         """Remove the cgroups of leases that are not known: an agent made them, and was killed.
 
         Args:
-            known: those of leases that last.
-            left: those of leases that ended while there was no agent.
+            lasting: those of leases that last.
+            ended: those of leases that ended while there was no agent.
         """
-        strays = () if self._cgroups is None else self._cgroups.strays(known)
-        for cgroup in {*strays, *left} - known:
+        cgroups = set(ended)
+        if self._cgroups is not None:
+            cgroups.update(self._cgroups.strays(lasting))
+
+        for cgroup in cgroups - lasting:
             self.discard(cgroup)
 
     def close(self) -> None:
         """Do what has been begun, and no more."""
         self._thread.shutdown()
 
-    def _unwanted(self, made: Future[str]) -> None:
+    def _discard_made(self, making: Future[str]) -> None:
         """Remove a cgroup that was about to be made when nobody wanted it any more."""
-        if made.exception() is None:
-            self.discard(made.result())
+        if making.exception() is None:
+            self.discard(making.result())
 
     def _remove(self, cgroup: str, pause: float) -> None:
-        """Remove a cgroup, or try again later, each time after a longer pause; called in the thread."""
+        """Remove a cgroup, or try again later, each time after a longer pause.
+
+        Called in the thread.
+        """
         if not remove_cgroup(cgroup):
+            next_pause = min(2 * pause, _LONGEST_PAUSE)
             with suppress(RuntimeError):  # the event loop has been closed since
-                again = (pause, self.discard, cgroup, min(2 * pause, _LONGEST_PAUSE))
-                self._loop.call_soon_threadsafe(self._loop.call_later, *again)
+                self._loop.call_soon_threadsafe(
+                    self._loop.call_later, pause, self.discard, cgroup, next_pause
+                )

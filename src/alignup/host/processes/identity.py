@@ -1,11 +1,10 @@
-"""Tells processes apart, for ever: reads /proc for the identity of a process, and whether that one still runs.
+"""Tells processes apart, for ever.
 
-A group of processes can have a cgroup (v2), which holds all that they have started, whoever is its
-parent now.
+It reads /proc for the identity of a process, and whether that one still runs. A group of processes
+can have a cgroup (v2), which holds all that they have started, whoever is its parent now.
 
-Hosts are told apart by machine id and name. Two hosts that were cloned with
-both, and share a list of processes, take each other's running processes for those of an earlier
-boot.
+Hosts are told apart by machine id and name. Two hosts that were cloned with both, and share a list
+of processes, take each other's running processes for those of an earlier boot.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ class Liveness(StrEnum):
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, rename="camel"):
-    """A process, so that no later one can be taken for it: process ids are used again, start times are not.
+    """A process, so that no later one can be taken for it.
 
-    `start_time` is in clock ticks since the kernel started, and so means something only together
-    with `boot_id`.
+    Process ids are used again, start times are not. `start_time` is in clock ticks since the kernel
+    started, and so means something only together with `boot_id`.
 
     Attributes:
         pid_namespace: the inode number of the namespace that `pid` is a number in.
@@ -84,6 +83,7 @@ def host_identity() -> str:
     text = _read("/etc/machine-id").strip()
     if not text:
         return ""
+
     import hashlib  # noqa: PLC0415  # costs a few milliseconds, and not every host has the file
 
     return hashlib.sha256(f"alignup {text}".encode()).hexdigest()[:16]
@@ -136,43 +136,47 @@ def liveness(process: ProcessIdentity, proc: str = _PROC) -> Liveness:
 
     runs = fields is not None and not _has_ended(fields)
     is_it = fields is not None and int(fields[_START_TIME]) == process.start_time
+    state = Liveness.RUNNING if runs and is_it else Liveness.GONE
     if process.boot_id != _boot_id(proc):
         if process.host != host_identity() or process.host_name not in {"", os.uname().nodename}:
             return Liveness.UNKNOWN
         # boot ids can be made up for a container; number and start time are no coincidence
-        return Liveness.RUNNING if runs and is_it else Liveness.GONE
+        return state
 
     if not is_visible:
         return Liveness.UNKNOWN
     if runs and not is_it and process.time_namespace not in {0, _namespace(proc, "time")}:
         return Liveness.UNKNOWN
 
-    return Liveness.RUNNING if runs and is_it else Liveness.GONE
+    return state
 
 
 def runs_here(process: ProcessIdentity, proc: str = _PROC) -> bool:
-    """Return whether a process of this boot and this PID namespace, which are not looked at, still runs.
+    """Return whether a process of this boot and this PID namespace still runs.
 
-    False too if that cannot be read now.
+    The two are not looked at. False too if that cannot be read now.
     """
     try:
         fields = _stat(process.pid, proc)
     except OSError:
         return False
-    return (
-        fields is not None
-        and int(fields[_START_TIME]) == process.start_time
-        and not _has_ended(fields)
-    )
+
+    if fields is None or int(fields[_START_TIME]) != process.start_time:
+        return False
+    return not _has_ended(fields)
 
 
 def joint_liveness(processes: Iterable[ProcessIdentity], cgroup: str = "") -> Liveness:
-    """Return whether any of some processes still runs, or anything in their cgroup, if they have one."""
-    found = {liveness(process) for process in processes}
-    if Liveness.RUNNING in found:
+    """Return whether any of some processes still runs, or anything in their cgroup.
+
+    They need not have one.
+    """
+    states = {liveness(process) for process in processes}
+    if Liveness.RUNNING in states:
         return Liveness.RUNNING
-    if Liveness.UNKNOWN in found:
+    if Liveness.UNKNOWN in states:
         return Liveness.UNKNOWN
+
     try:
         return Liveness.RUNNING if cgroup and has_processes(cgroup) else Liveness.GONE
     except OSError:
@@ -180,19 +184,26 @@ def joint_liveness(processes: Iterable[ProcessIdentity], cgroup: str = "") -> Li
 
 
 def ancestors(pid: int, proc: str = _PROC) -> tuple[tuple[int, int], ...]:
-    """Return number and start time of a process, of its parent, and so on, as far as they can be seen."""
-    found: list[tuple[int, int]] = []
+    """Return number and start time of a process, of its parent, and so on.
+
+    They are as many as can be seen.
+    """
+    processes: list[tuple[int, int]] = []
     with suppress(OSError):
-        while pid > 0 and len(found) < _DEEPEST and (fields := _stat(pid, proc)) is not None:
-            found.append((pid, int(fields[_START_TIME])))
+        while pid > 0 and len(processes) < _DEEPEST:
+            fields = _stat(pid, proc)
+            if fields is None:
+                break
+            processes.append((pid, int(fields[_START_TIME])))
             pid = int(fields[_PARENT])
-    return tuple(found)
+
+    return tuple(processes)
 
 
 def has_processes(cgroup: str) -> bool:
-    """Return whether there are processes in a cgroup (v2), or in one below it; False if there is no such cgroup.
+    """Return whether there are processes in a cgroup (v2), or in one below it.
 
-    Zombies do not count.
+    False if there is no such cgroup. Zombies do not count.
 
     Raises:
         OSError: that cannot be known now, as without the right to look or a free descriptor.
@@ -203,11 +214,14 @@ def has_processes(cgroup: str) -> bool:
     except OSError as error:
         if error.errno in _REMOVED:
             return False
+
         raise
 
 
 def shows_processes(events: int) -> bool:
-    """Return what the open file `EVENTS` of a cgroup says now; False if the cgroup has been removed.
+    """Return what the open file `EVENTS` of a cgroup says now.
+
+    False if the cgroup has been removed.
 
     Raises:
         OSError: it cannot be read now.
@@ -217,16 +231,22 @@ def shows_processes(events: int) -> bool:
     except OSError as error:
         if error.errno in _REMOVED:
             return False
+
         raise
 
 
 def _has_ended(fields: list[str]) -> bool:
-    """Return whether a process has ended; a main thread can be a zombie while other threads run on."""
+    """Return whether a process has ended.
+
+    A main thread can be a zombie while other threads run on.
+    """
     return fields[_STATE] in _DEAD_STATES and int(fields[_THREADS]) <= 1
 
 
 def _stat(pid: int, proc: str) -> list[str] | None:
-    """Return the fields of a process after its command's name, which may hold blanks and parentheses.
+    """Return the fields of a process after its command's name.
+
+    The name may hold blanks and parentheses.
 
     Raises:
         OSError: they cannot be read now.
@@ -235,12 +255,15 @@ def _stat(pid: int, proc: str) -> list[str] | None:
         text = start_of(f"{proc}/{pid}/stat", _LONGEST_STAT)
     except (FileNotFoundError, ProcessLookupError):
         return None
-    _, found, rest = text.rpartition(b")")
-    return rest.decode("ascii", "replace").split() if found else None
+
+    _, parenthesis, fields = text.rpartition(b")")
+    return fields.decode("ascii", "replace").split() if parenthesis else None
 
 
 def start_of(path: str, length: int) -> bytes:
-    """Return up to so many bytes of a kernel's file: an agent reads many, and file objects take three times as long.
+    """Return up to so many bytes of a kernel's file.
+
+    An agent reads many, and file objects take three times as long.
 
     Raises:
         OSError: it cannot be read.
@@ -251,7 +274,9 @@ def start_of(path: str, length: int) -> bytes:
 
 @contextmanager
 def opened(path: str | Path, flags: int = os.O_RDONLY, folder: int | None = None) -> Iterator[int]:
-    """Have a file or folder open while the block runs, by its descriptor; a relative path may be of an open folder.
+    """Have a file or folder open while the block runs, by its descriptor.
+
+    A relative path may be of an open folder.
 
     Raises:
         OSError: it cannot be opened.
@@ -268,7 +293,10 @@ def _boot_id(proc: str) -> str:
 
 
 def _namespace(proc: str, kind: str) -> int:
-    """Return the inode number of this process's namespace of a kind; 0 where the kernel does not tell."""
+    """Return the inode number of this process's namespace of a kind.
+
+    It is 0 where the kernel does not tell.
+    """
     try:
         return os.stat(f"{proc}/self/ns/{kind}").st_ino  # noqa: PTH116  # startup counts
     except OSError:

@@ -1,8 +1,8 @@
-"""Watches groups of processes, such as those of leases, by descriptors that the kernel signals when they end.
+"""Watches groups of processes, such as those of leases.
 
-Where none of a group is left, its cgroup is watched, if it has one: until that is empty too. A
-process is checked before it may be in a group: it must run, be the one that is meant, and be the
-user's own.
+The kernel signals a descriptor of each when it ends. Where none of a group is left, its cgroup is
+watched, if it has one: until that is empty too. A process is checked before it may be in a group:
+it must run, be the one that is meant, and be the user's own.
 """
 
 from __future__ import annotations
@@ -67,18 +67,21 @@ class ProcessWatch:
         self._ended = ended
         self._me = identify(os.getpid())
         self._loop = asyncio.get_running_loop()
+
         # That of a process is readable once the process has ended. The file of a cgroup is readable
         # all the time; its event is an urgent one (EPOLLPRI), which the loop itself does not know.
         self._events = select.epoll()
         self._loop.add_reader(self._events.fileno(), self._take_events)
         self._descriptors: dict[str, int] = {}
-        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+        self._most_descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
         self._watched: dict[int, Group] = {}
+
         # Those that cannot be watched, with what was seen of them last.
         self._looked_at: dict[str, tuple[Group, Liveness]] = {}
+        self._timer: asyncio.TimerHandle | None = None
         # The leases that are about to be told of.
         self._gone: dict[str, asyncio.Handle] = {}
-        self._timer: asyncio.TimerHandle | None = None
+
         for lease in leases:
             self.watch(lease)
 
@@ -86,27 +89,29 @@ class ProcessWatch:
         return len(self._descriptors) + len(self._looked_at)
 
     def is_foreign(self, process: ProcessIdentity) -> bool:
-        """Return whether a process is named by the number of another PID namespace, or of another host."""
-        return (
-            process.pid_namespace != self._me.pid_namespace or process.boot_id != self._me.boot_id
-        )
+        """Return whether a process is of another PID namespace, or of another host.
+
+        Then it has its number there.
+        """
+        is_of_this_host = process.boot_id == self._me.boot_id
+        return process.pid_namespace != self._me.pid_namespace or not is_of_this_host
 
     def is_elsewhere(self, process: ProcessIdentity, caller: Caller) -> bool:
-        """Return whether a caller calls a process by a number of another PID namespace, or host, than this one."""
+        """Return whether a caller calls a process by a number of another PID namespace, or host."""
         return self.is_foreign(process) or caller.is_elsewhere()
 
     def checked(self, process: ProcessIdentity, caller: Caller) -> ProcessIdentity:
-        """Return a process that may hold a lease of a user, by its number here, as this process sees it.
+        """Return a process that may hold a lease of a user, by its number here.
 
-        Nothing else of what the caller says of it is kept.
+        It is as this process sees it: nothing else of what the caller says of it is kept.
 
         Raises:
             InputError: it does not run, is another user's, or is one that the agent cannot see.
         """
         uid = caller.uid
         if self.is_elsewhere(process, caller):
-            found = caller.own_process(process.pid)
-            if found is None:
+            own_process = caller.own_process(process.pid)
+            if own_process is None:
                 raise InputError(
                     "expected a process of the agent's own PID namespace, or from one below it "
                     "the process that asks, "
@@ -114,7 +119,7 @@ class ProcessWatch:
                     "host"
                 )
 
-            process = found
+            process = own_process
 
         if not runs_here(process):
             raise InputError(f"process {process.pid} has ended")
@@ -131,42 +136,53 @@ class ProcessWatch:
         return msgspec.structs.replace(self._me, pid=process.pid, start_time=process.start_time)
 
     def state_of(self, lease_id: str) -> Liveness:
-        """Return whether a process of a lease still runs, as far as is known already; nothing is looked at for it."""
+        """Return whether a process of a lease still runs, as far as is known already.
+
+        Nothing is looked at for it.
+        """
         if lease_id in self._gone:
             return Liveness.GONE
-        looked_at = self._looked_at.get(lease_id)
+        if lease_id in self._looked_at:
+            _, state = self._looked_at[lease_id]
+            return state
+
         # one that is not watched yet is just being made
-        return Liveness.RUNNING if looked_at is None else looked_at[1]
+        return Liveness.RUNNING
 
     def watch(self, lease: Group) -> None:
-        """Watch the processes of a lease from now on; one that is watched already is looked at anew."""
+        """Watch the processes of a lease from now on.
+
+        A lease that is watched already is looked at anew.
+        """
         self.forget(lease.id)
         for process in reversed(lease.processes):  # the keeper outlives the command
+            if self.is_foreign(process) or len(self._descriptors) >= self._most_descriptors:
+                continue
             with suppress(OSError):
-                if not self.is_foreign(process) and len(self._descriptors) < self._most:
-                    descriptor = os.pidfd_open(process.pid)
-                    if self._follow(lease, descriptor, select.EPOLLIN, partial(runs_here, process)):
-                        return
+                descriptor = os.pidfd_open(process.pid)
+                if self._follow(lease, descriptor, select.EPOLLIN, partial(runs_here, process)):
+                    return
 
-        found = joint_liveness(lease.processes)
-        if found is Liveness.GONE:
+        state = joint_liveness(lease.processes)
+        if state is Liveness.GONE:
             with suppress(OSError):  # whether its cgroup is empty cannot be known now
                 if not self._follow_cgroup(lease):
                     self._gone[lease.id] = self._loop.call_soon(self._tell, lease.id)
                 return
 
-            found = Liveness.UNKNOWN
+            state = Liveness.UNKNOWN
 
-        self._looked_at[lease.id] = lease, found
+        self._looked_at[lease.id] = lease, state
         if self._timer is None:
             self._timer = self._loop.call_later(_LOOK, self._look_at_all)
 
     def forget(self, lease_id: str) -> None:
         """Watch a lease no longer, and do not tell of it any more."""
         self._looked_at.pop(lease_id, None)
-        gone = self._gone.pop(lease_id, None)
-        if gone is not None:
-            gone.cancel()
+        telling = self._gone.pop(lease_id, None)
+        if telling is not None:
+            telling.cancel()
+
         descriptor = self._descriptors.pop(lease_id, None)
         if descriptor is not None:
             del self._watched[descriptor]
@@ -178,56 +194,65 @@ class ProcessWatch:
         self._loop.remove_reader(self._events.fileno())
         for lease_id in [*self._descriptors, *self._looked_at, *self._gone]:
             self.forget(lease_id)
+
         self._events.close()
         if self._timer is not None:
             self._timer.cancel()
 
     def _follow_cgroup(self, lease: Group) -> bool:
-        """Watch the cgroup of a lease whose known processes have ended; return False if it is empty, or there is none.
+        """Watch the cgroup of a lease whose known processes have ended.
 
-        The keeper may have been killed, and what the command left behind may live on.
+        The keeper may have been killed, and what the command left behind may live on. Return False
+        if the cgroup is empty, or there is none.
 
         Raises:
             OSError: whether it is empty cannot be known now.
         """
+        if not lease.cgroup:
+            return False
+
         try:
-            events = (
-                os.open(f"{lease.cgroup}/{EVENTS}", os.O_RDONLY | os.O_CLOEXEC)
-                if lease.cgroup
-                else None
-            )
+            events = os.open(f"{lease.cgroup}/{EVENTS}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
 
-        return events is not None and self._follow(
-            lease, events, select.EPOLLPRI, partial(shows_processes, events)
-        )
+        return self._follow(lease, events, select.EPOLLPRI, partial(shows_processes, events))
 
     def _follow(self, lease: Group, descriptor: int, event: int, lasts: Callable[[], bool]) -> bool:
-        """Watch a lease by a descriptor, unless what that stands for does not last; then close it, and return False."""
+        """Watch a lease by a descriptor.
+
+        If what that stands for does not last, close it, and return False.
+        """
         try:
             self._events.register(descriptor, event)
             # looked at only now: what happens from now on is told, and no process can get the
             # number of another
             if lasts():
-                self._descriptors[lease.id], self._watched[descriptor] = descriptor, lease
+                self._descriptors[lease.id] = descriptor
+                self._watched[descriptor] = lease
         finally:
             is_followed = descriptor in self._watched
             if not is_followed:
                 os.close(descriptor)
+
         return is_followed
 
     def _take_events(self) -> None:
-        """Go on with the next process of a lease, one of whose has ended, or whose cgroup may be empty."""
+        """Go on with the next process of a lease.
+
+        One of its processes has ended, or its cgroup may be empty.
+        """
         for descriptor, event in self._events.poll(0):
             lease = self._watched.get(descriptor)
             if lease is None:
                 continue
+
             if event & select.EPOLLPRI:
                 # reading it is what makes the kernel tell of the next change
                 with suppress(OSError):
                     if shows_processes(descriptor):
                         continue
+
             self.watch(lease)
 
     def _tell(self, lease_id: str) -> None:
