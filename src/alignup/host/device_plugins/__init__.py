@@ -1,5 +1,5 @@
-"""Device plugins of Kubernetes (v1beta1), without a kubelet: who registers, what they report, what they answer.
+"""Device plugins of Kubernetes (v1beta1), without a kubelet.
 
-Needs the extra `agent` (grpcio, protobuf). `plugins.py` is the door; `device_plugin.proto` is the
-protocol.
+Who registers, what they report, what they answer. Needs the extra `agent` (grpcio, protobuf).
+`plugins.py` is the door; `device_plugin.proto` is the protocol.
 """

@@ -1,7 +1,7 @@
-"""Holds the record of what device plugins answer to Allocate: what a command needs, besides ids, to use its devices.
+"""Holds the record of what device plugins answer to Allocate.
 
-Answers are read off the wire in `alignup.host.device_plugins`; here they are joined and told to a
-command.
+It is what a command needs, besides ids, to use its devices. Answers are read off the wire in
+`alignup.host.device_plugins`; here they are joined and told to a command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Follows one device plugin and calls it: its devices as they come and go, its preferences, its answers.
+"""Follows one device plugin, whose devices come and go, and calls it.
 
 Every call has a time limit, and whatever goes wrong is the plugin's: an error that names its
 resource, or devices that count as unhealthy until it reports again. Plugins are other people's
@@ -88,10 +88,13 @@ class PluginConnection:
         limits: Limits,
         numa_nodes: Collection[int] | None = None,
     ) -> None:
-        self._numa_nodes = numa_nodes
-        self._strange: frozenset[int] = frozenset()
         self.resource = resource
         self.socket = socket
+        self._report = report
+        self._limits = limits
+        self._numa_nodes = numa_nodes
+        self._unknown_nodes: frozenset[int] = frozenset()
+
         # As reported last; none of them is healthy once the plugin is lost, or if its report made
         # no sense.
         self.devices: tuple[Device, ...] = ()
@@ -100,8 +103,7 @@ class PluginConnection:
         self.is_lost = False
         self.has_preferences = False
         self._needs_pre_start = False
-        self._report = report
-        self._limits = limits
+
         self._stopped = threading.Event()
         self._channel = grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS)
         self._stub = DevicePluginStub(self._channel)
@@ -125,7 +127,9 @@ class PluginConnection:
     def preferred(
         self, available: Sequence[str], must_include: Sequence[str], size: int
     ) -> tuple[str, ...]:
-        """Return the ids that the plugin would have together; none if it has no preference, or none that makes sense.
+        """Return the ids that the plugin would have together.
+
+        There are none if it has no preference, or none that makes sense.
 
         Raises:
             DevicePluginError: it did not answer in time, or failed.
@@ -133,10 +137,10 @@ class PluginConnection:
         if not self.has_preferences:
             return ()
 
-        wanted = wire.ContainerPreferredAllocationRequest(
+        container_request = wire.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
-        request = wire.PreferredAllocationRequest(container_requests=[wanted])
+        request = wire.PreferredAllocationRequest(container_requests=[container_request])
         answer = self._call("GetPreferredAllocation", request, self._limits.preferred)
         try:
             return preferred_of(answer, available, must_include, size)
@@ -150,14 +154,16 @@ class PluginConnection:
             return ()
 
     def allocate(self, ids: Sequence[str]) -> DeviceAnswer:
-        """Tell the plugin which devices a container gets; return what the container needs to use them.
+        """Tell the plugin which devices a container gets.
+
+        Returns:
+            What the container needs to use them.
 
         Raises:
             DevicePluginError: it did not answer in time, failed, or its answer makes no sense.
         """
-        request = wire.AllocateRequest(
-            container_requests=[wire.ContainerAllocateRequest(devices_ids=ids)]
-        )
+        container_request = wire.ContainerAllocateRequest(devices_ids=ids)
+        request = wire.AllocateRequest(container_requests=[container_request])
         answer = self._call("Allocate", request, self._limits.allocate)
         try:
             return answer_of(answer)
@@ -173,11 +179,8 @@ class PluginConnection:
             DevicePluginError: it did not answer in time, or failed.
         """
         if self._needs_pre_start:
-            self._call(
-                "PreStartContainer",
-                wire.PreStartContainerRequest(devices_ids=ids),
-                self._limits.pre_start,
-            )
+            request = wire.PreStartContainerRequest(devices_ids=ids)
+            self._call("PreStartContainer", request, self._limits.pre_start)
 
     def _call(self, name: str, request: Any, limit: float) -> Any:
         """Return the plugin's answer to a call.
@@ -205,9 +208,10 @@ class PluginConnection:
             trouble = _failure("ListAndWatch", error, self._limits.connect)
         except ValueError:  # the channel was closed
             trouble = "is gone"
-        except Exception:  # noqa: BLE001  # somebody else's program is behind it, and nobody is above
+        except Exception:  # noqa: BLE001  # somebody else's program, and nobody is above
             _LOG.exception("the device plugin of %s is given up", self.resource)
             trouble = "sent what could not be read"
+
         self._note(trouble, is_lost=True)
 
     def _read_reports(self) -> str:
@@ -223,60 +227,75 @@ class PluginConnection:
         self._needs_pre_start = options.pre_start_required
         for message in self._stub.ListAndWatch(wire.Empty()):
             start = time.monotonic()
+            trouble = ""
             try:
-                self.devices, trouble = self._known(devices_of(message)), ""
+                self.devices = self._without_unknown_nodes(devices_of(message))
             except InputError as error:
                 trouble = f"sent a list of devices that makes no sense: {error}"
 
             self._note(trouble)
-            if self._stopped.wait(
-                max(self._limits.between_reports, _REST * (time.monotonic() - start))
-            ):
+            pause = max(self._limits.between_reports, _REST * (time.monotonic() - start))
+            if self._stopped.wait(pause):
                 return "was replaced"
 
         return "ended its list of devices"
 
-    def _known(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """Return devices without NUMA nodes that the machine lacks, which are named in the log once."""
+    def _without_unknown_nodes(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """Return devices without NUMA nodes that the machine lacks.
+
+        These nodes are named in the log once.
+        """
         if self._numa_nodes is None:
             return devices
-        known, strange = without_unknown_nodes(devices, self._numa_nodes)
-        if strange - self._strange:
-            words = (
+
+        known_devices, unknown_nodes = without_unknown_nodes(devices, self._numa_nodes)
+        if unknown_nodes - self._unknown_nodes:
+            _LOG.warning(
                 "the device plugin of %s reports NUMA nodes that this machine lacks, which "
-                "are ignored: %s"
+                "are ignored: %s",
+                self.resource,
+                ", ".join(map(str, sorted(unknown_nodes)[:8])),
             )
-            _LOG.warning(words, self.resource, ", ".join(map(str, sorted(strange)[:8])))
-        self._strange = strange
-        return known
+        self._unknown_nodes = unknown_nodes
+        return known_devices
 
     def _note(self, trouble: str, *, is_lost: bool = False) -> None:
         """Tell of new devices, or of a trouble that makes them unhealthy."""
         if self._stopped.is_set():
             return
+
         self.trouble = trouble
         self.is_lost = is_lost
         if trouble:
             _LOG.warning("the device plugin of %s %s", self.resource, trouble)
             self.devices = tuple(replace(device, healthy=False) for device in self.devices)
+
         self._report(self)
 
 
 def _failure(name: str, error: grpc.RpcError, limit: float) -> str:
     """Return in words why a call failed."""
     # the errors of a stub's methods are also calls, which the types of grpc do not say
-    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
+    code = grpc.StatusCode.UNKNOWN
+    detail: str | None = str(error)
+    if isinstance(error, grpc.Call):
+        code = error.code()
+        detail = error.details()
+
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"did not answer {name} within {limit:g} s"
     if code is grpc.StatusCode.UNAVAILABLE:
         return f"disconnected before it answered {name}"
-    detail = error.details() if isinstance(error, grpc.Call) else str(error)
-    words = code.name.lower().replace("_", " ")
-    return f"failed {name}: {words}: {(detail or 'no reason given')[:_LONGEST_DETAIL]}"
+
+    status = code.name.lower().replace("_", " ")
+    return f"failed {name}: {status}: {(detail or 'no reason given')[:_LONGEST_DETAIL]}"
 
 
 class DevicePluginError(AllocationError):
-    """Raised when a device plugin fails: it hangs, is gone, refuses, or answers what makes no sense."""
+    """Raised when a device plugin fails.
+
+    It hangs, is gone, refuses, or answers what makes no sense.
+    """
 
     def __init__(self, resource: str, detail: str) -> None:
         super().__init__(f"the device plugin of {resource} {detail}")
@@ -294,21 +313,19 @@ def devices_of(message: wire.ListAndWatchResponse) -> tuple[Device, ...]:
             "the list of devices", f"up to {_MOST_DEVICES} devices", len(message.devices)
         )
 
-    found: dict[str, Device] = {}
+    devices: dict[str, Device] = {}
     for index, device in enumerate(message.devices):
         if not 0 < len(device.ID) <= _LONGEST_ID or "\0" in device.ID:
             raise InputError.at(
                 f"devices[{index}].ID", f"an id of up to {_LONGEST_ID} letters", device.ID
             )
 
-        nodes = (
-            tuple(dict.fromkeys(node.ID for node in device.topology.nodes))
-            if device.HasField("topology")
-            else None
-        )
-        found[device.ID] = Device(device.ID, nodes, device.health == _HEALTHY)
+        nodes: tuple[int, ...] | None = None
+        if device.HasField("topology"):
+            nodes = tuple(dict.fromkeys(node.ID for node in device.topology.nodes))
+        devices[device.ID] = Device(device.ID, nodes, device.health == _HEALTHY)
 
-    return tuple(found.values())
+    return tuple(devices.values())
 
 
 def without_unknown_nodes(
@@ -319,20 +336,22 @@ def without_unknown_nodes(
     As in a kubelet, a device of unknown nodes only is near none, unlike one that names no nodes at
     all.
     """
-    strange = frozenset(
+    devices = tuple(devices)
+    unknown_nodes = frozenset(
         node for device in devices for node in device.numa_nodes or () if node not in numa_nodes
     )
-    if not strange:
-        return tuple(devices), strange
+    if not unknown_nodes:
+        return devices, unknown_nodes
 
-    return tuple(
-        device
-        if device.numa_nodes is None
-        else replace(
-            device, numa_nodes=tuple(node for node in device.numa_nodes if node not in strange)
-        )
-        for device in devices
-    ), strange
+    known_devices = []
+    for device in devices:
+        if device.numa_nodes is None:
+            known_devices.append(device)
+        else:
+            device_nodes = tuple(node for node in device.numa_nodes if node not in unknown_nodes)
+            known_devices.append(replace(device, numa_nodes=device_nodes))
+
+    return tuple(known_devices), unknown_nodes
 
 
 def preferred_of(
@@ -351,14 +370,14 @@ def preferred_of(
         return ()
 
     ids = tuple(answers[0].deviceIDs)
-    strange = sorted(set(ids) - set(available))
-    if strange:
-        raise InputError.at("deviceIDs", "ids of the available devices", strange)
+    foreign_ids = sorted(set(ids) - set(available))
+    if foreign_ids:
+        raise InputError.at("deviceIDs", "ids of the available devices", foreign_ids)
 
-    missing = sorted(set(must_include) - set(ids))
-    if missing:
+    missing_ids = sorted(set(must_include) - set(ids))
+    if missing_ids:
         raise InputError.at(
-            "deviceIDs", f"the ids that must be included ({', '.join(missing)[:200]})", ids
+            "deviceIDs", f"the ids that must be included ({', '.join(missing_ids)[:200]})", ids
         )
 
     if len(set(ids)) != size or len(ids) != size:
@@ -376,31 +395,34 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
     if len(message.container_responses) != 1:
         raise InputError.at("container_responses", "one answer", len(message.container_responses))
 
-    found = message.container_responses[0]
-    environment = dict(sorted(found.envs.items()))
+    response = message.container_responses[0]
+    environment = dict(sorted(response.envs.items()))
     _check_variables(environment)
-    mounts = tuple(Mount(one.container_path, one.host_path, one.read_only) for one in found.mounts)
-    devices = tuple(
-        DeviceNode(one.container_path, one.host_path, one.permissions) for one in found.devices
-    )
-    for where, listed in (("mounts", mounts), ("devices", devices)):
-        for path in (path for one in listed for path in (one.container_path, one.host_path)):
-            if not path.startswith("/") or "\0" in path:
-                raise InputError.at(where, "an absolute path", path)
 
+    mounts = tuple(
+        Mount(mount.container_path, mount.host_path, mount.read_only) for mount in response.mounts
+    )
+    for mount in mounts:
+        _check_paths("mounts", mount)
+
+    devices = tuple(
+        DeviceNode(device.container_path, device.host_path, device.permissions)
+        for device in response.devices
+    )
+    for device in devices:
+        _check_paths("devices", device)
     for device in devices:
         if set(device.permissions) - set("rwm"):
             raise InputError.at("devices.permissions", "some of r, w and m", device.permissions)
 
-    names = tuple(one.name for one in found.cdi_devices)
+    names = tuple(cdi_device.name for cdi_device in response.cdi_devices)
     for name in names:
         kind, _, device_name = name.partition("=")
         if not (device_name and "/" in kind):
             raise InputError.at("cdi_devices", "names such as vendor.com/gpu=gpu0", name)
 
-    answer = DeviceAnswer(
-        environment, mounts, devices, dict(sorted(found.annotations.items())), names
-    )
+    annotations = dict(sorted(response.annotations.items()))
+    answer = DeviceAnswer(environment, mounts, devices, annotations, names)
     # a command is told all but the variables in one variable
     size = len(msgspec.json.encode(answer)) - len(msgspec.json.encode(environment))
     if size > _LONGEST_VALUE:
@@ -409,6 +431,17 @@ def answer_of(message: wire.AllocateResponse) -> DeviceAnswer:
         )
 
     return answer
+
+
+def _check_paths(where: str, mount: Mount | DeviceNode) -> None:
+    """Refuse a mount or device of which a path is not absolute.
+
+    Raises:
+        InputError: one is not.
+    """
+    for path in (mount.container_path, mount.host_path):
+        if not path.startswith("/") or "\0" in path:
+            raise InputError.at(where, "an absolute path", path)
 
 
 def _check_variables(environment: dict[str, str]) -> None:

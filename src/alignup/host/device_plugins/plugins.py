@@ -1,10 +1,10 @@
-"""Brings the device plugins of a machine together: who registered, which devices there are, what placing them takes.
+"""Brings the device plugins of a machine together: who registered, and which devices there are.
 
     with DevicePlugins(folder) as plugins:
         plugins.wait_for(["example.com/nic"], seconds=10)
         node = Node(machine, config, plugins.inventory())
-        plugins.feed(node)                                      # from now on it has the devices
-        that there are admission = node.admit(pod)
+        plugins.feed(node)  # from now on it has the devices that there are
+        admission = node.admit(pod)
         answer = plugins.allocate(admission.containers["c"].devices)
         plugins.pre_start(admission.containers["c"].devices)
 
@@ -62,8 +62,9 @@ _DEFAULT_LIMITS: Final = Limits()
 class DevicePlugins:
     """The device plugins that register in a folder; a context manager, and safe for threads.
 
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, DevicePlugins(pathlib.Path(folder)) as plugins:
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, DevicePlugins(Path(folder)) as plugins:
     ...     plugins.inventory()  # no plugin has registered yet
     {}
 
@@ -85,6 +86,7 @@ class DevicePlugins:
         self._numa_nodes = numa_nodes
         self._limits = limits
         self._server = RegistrationServer(self._folder, self._accept)
+
         self._lock = threading.Condition()
         self._reporting = threading.Lock()
         self._connections: dict[str, PluginConnection] = {}
@@ -99,18 +101,22 @@ class DevicePlugins:
         self._server.stop()
         with self._lock:
             connections = list(self._connections.values())
+
         for connection in connections:
             connection.stop()
         for connection in connections:
             connection.join()
 
     def inventory(self) -> dict[str, tuple[Device, ...]]:
-        """Return the devices by resource, as they were reported last; those of a plugin that is lost as unhealthy."""
+        """Return the devices by resource, as they were reported last.
+
+        Those of a plugin that is lost are unhealthy.
+        """
         with self._lock:
             return dict(self._inventory)
 
     def listen(self, listener: Callable[[str, tuple[Device, ...]], object]) -> None:
-        """Call a function with a resource and its devices, for those that are there and whenever they change.
+        """Call a function with a resource and its devices, now and whenever they change.
 
         It is called from threads of this object, one call at a time.
         """
@@ -120,7 +126,9 @@ class DevicePlugins:
                 listener(resource, devices)
 
     def feed(self, node: Node) -> None:
-        """Let a node have the devices that there are, now and whenever they change, and ask the plugins' preferences.
+        """Let a node have the devices that there are, now and whenever they change.
+
+        The node also asks for the plugins' preferences.
 
         Raises:
             InputError: the node has no device provider; one that is made with an inventory has,
@@ -131,9 +139,9 @@ class DevicePlugins:
             raise InputError("the node has no device provider: it was made without an inventory")
 
         def update(resource: str, devices: tuple[Device, ...]) -> None:
-            known, _ = without_unknown_nodes(devices, node.machine.numa_node_ids)
+            known_devices, _ = without_unknown_nodes(devices, node.machine.numa_node_ids)
             with node.manager.lock:
-                provider.update(resource, known, self.preference(resource))
+                provider.update(resource, known_devices, self.preference(resource))
 
         self.listen(update)
 
@@ -143,49 +151,57 @@ class DevicePlugins:
         Raises:
             DevicePluginError: one of them has not within that time.
         """
-        wanted = tuple(resources)
+        names = tuple(resources)
         with self._lock:
-            if self._lock.wait_for(lambda: all(one in self._inventory for one in wanted), seconds):
+            if self._lock.wait_for(lambda: self._inventory.keys() >= set(names), seconds):
                 return
-            missing = ", ".join(one for one in wanted if one not in self._inventory)
+            missing = ", ".join(name for name in names if name not in self._inventory)
+
         raise DevicePluginError(missing, f"has not reported devices within {seconds:g} s")
 
     def preference(
         self, resource: str
     ) -> Callable[[Sequence[str], Sequence[str], int], Sequence[str]]:
-        """Return the function for a device provider to ask which devices of a resource go well together.
+        """Return the function to ask which devices of a resource go well together.
 
-        It returns none where the plugin has no preference, and raises DevicePluginError if the
-        plugin fails.
+        A device provider calls it. It returns none where the plugin has no preference, and raises
+        DevicePluginError if the plugin fails.
         """
         return lambda *question: self._connection(resource).preferred(*question)
 
     def has_preferences(self, resource: str) -> bool:
         """Return whether the plugin of a resource offers GetPreferredAllocation."""
-        found = self._connections.get(resource)
-        return found is not None and found.has_preferences
+        connection = self._connections.get(resource)
+        return connection is not None and connection.has_preferences
 
     def allocate(self, devices: Mapping[str, Sequence[str]]) -> DeviceAnswer:
-        """Tell the plugins which devices, by resource, a container gets; return what it needs to use them.
+        """Tell the plugins which devices, by resource, a container gets.
 
         Resources that no plugin has registered are ignored: their devices are known from elsewhere.
+
+        Returns:
+            What the container needs to use them.
 
         Raises:
             DevicePluginError: a plugin failed. Devices have no way back: to allocate them again
                 later is enough.
         """
-        return join_answers(connection.allocate(ids) for connection, ids in self._asked(devices))
+        return join_answers(
+            connection.allocate(ids) for connection, ids in self._ids_by_plugin(devices)
+        )
 
     def pre_start(self, devices: Mapping[str, Sequence[str]]) -> None:
-        """Let the plugins that want to prepare devices, by resource, for a container that is about to start.
+        """Let the plugins that want to prepare devices, by resource, for a container.
+
+        It is about to start.
 
         Raises:
             DevicePluginError: a plugin failed.
         """
-        for connection, ids in self._asked(devices):
+        for connection, ids in self._ids_by_plugin(devices):
             connection.pre_start(ids)
 
-    def _asked(
+    def _ids_by_plugin(
         self, devices: Mapping[str, Sequence[str]]
     ) -> list[tuple[PluginConnection, Sequence[str]]]:
         """Return the plugins of some resources, in the order of these, each with its ids."""
@@ -201,10 +217,10 @@ class DevicePlugins:
         Raises:
             DevicePluginError: there is none.
         """
-        found = self._connections.get(resource)
-        if found is None:
+        connection = self._connections.get(resource)
+        if connection is None:
             raise DevicePluginError(resource, "has not registered")
-        return found
+        return connection
 
     def _accept(self, registration: wire.RegisterRequest) -> None:
         """Connect to a plugin, in the place of an earlier one of the same resource.
@@ -243,6 +259,7 @@ class DevicePlugins:
         with self._reporting:
             if self._connections.get(resource) is not connection:
                 return
+
             devices = connection.devices
             for listener in self._listeners:
                 try:
@@ -292,7 +309,9 @@ class RegistrationServer(RegistrationServicer):
         add_RegistrationServicer_to_server(self, self._server)
 
     def start(self) -> None:
-        """Serve, and thereby let the plugins of the folder register again: its old sockets are removed before.
+        """Serve, and thereby let the plugins of the folder register again.
+
+        Its old sockets are removed before.
 
         Raises:
             InputError: the folder cannot be used, or a kubelet or another agent serves it.
@@ -319,7 +338,10 @@ class RegistrationServer(RegistrationServicer):
         self._server.stop(grace=None).wait()
         remove(self._socket)
 
-    def Register(self, request: wire.RegisterRequest, context: grpc.ServicerContext) -> wire.Empty:  # noqa: N802  # the protocol's name
+    # the protocol's name
+    def Register(  # noqa: N802
+        self, request: wire.RegisterRequest, context: grpc.ServicerContext
+    ) -> wire.Empty:
         """Take a registration, or refuse it with a reason."""
         try:
             check_registration(request)
@@ -327,6 +349,7 @@ class RegistrationServer(RegistrationServicer):
         except InputError as error:
             _LOG.warning("the registration of a device plugin is refused: %s", error)
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
         return wire.Empty()
 
 
@@ -344,12 +367,13 @@ def check_registration(message: wire.RegisterRequest) -> None:
         )
 
     resource = message.resource_name
-    domain = resource.partition("/")[0]
-    native = (
+    domain, _, _ = resource.partition("/")
+    is_native = (
         domain == _NATIVE[0] or domain.endswith(f".{_NATIVE[0]}") or domain.startswith(_NATIVE[1])
     )
-    if native or not _RESOURCE.fullmatch(resource):
+    if is_native or not _RESOURCE.fullmatch(resource):
         raise InputError(f'the ResourceName "{resource[:80]}" is invalid')
+
     if not _ENDPOINT.fullmatch(message.endpoint) or message.endpoint in {".", "..", SOCKET_NAME}:
         raise InputError.at(
             "the endpoint", "the name of a socket in the shared folder", message.endpoint
