@@ -1,1 +1,4 @@
-"""This machine without a kubelet: leases of CPUs, memory and devices, and the agent that keeps them."""
+"""This machine without a kubelet: leases of its resources, and the agent that keeps them.
+
+Resources are CPUs, memory and devices.
+"""

@@ -98,21 +98,28 @@ class LocalRank(Record):
     launcher: Launcher
 
     def binding(self) -> str:
-        """Return in words that the launcher has bound this process to fewer CPUs than its parent has; else nothing."""
+        """Return in words that the launcher has bound this process to some CPUs only.
+
+        Return nothing if they are not fewer than its parent has.
+        """
         try:
-            own, above = os.sched_getaffinity(0), os.sched_getaffinity(os.getppid())
+            own_cpus = os.sched_getaffinity(0)
+            parent_cpus = os.sched_getaffinity(os.getppid())
         except OSError:
+            return ""
+
+        if not self.launcher.unbind or not own_cpus < parent_cpus:
             return ""
 
         # where the rank has all that the launcher gave, no option of it gives more
         granted = os.environ.get(self.launcher.granted, "")
-        if not self.launcher.unbind or not own < above or granted == str(len(own)):
+        if granted == str(len(own_cpus)):
             return ""
 
         return (
-            f"{self.launcher.name} has bound this rank to CPUs {CPUSet(own)} of {CPUSet(above)}, "
-            "of which parts are "
-            f"cut: start the ranks with {self.launcher.unbind}"
+            f"{self.launcher.name} has bound this rank to CPUs {CPUSet(own_cpus)} of "
+            f"{CPUSet(parent_cpus)}, of which parts are cut: start the ranks with "
+            f"{self.launcher.unbind}"
         )
 
 
@@ -125,14 +132,19 @@ def local_rank(environment: Mapping[str, str]) -> LocalRank:
     for launcher in LAUNCHERS:
         size = next((name for name in launcher.sizes if environment.get(name)), None)
         if environment.get(launcher.rank) and size is not None:
-            rank, ranks = _number(environment, launcher.rank), _ranks(environment, size)
+            rank = _number(environment, launcher.rank)
+            ranks = _ranks(environment, size)
             if not rank < ranks <= _PARTS_AT_MOST:
                 raise InputError.at(launcher.rank, f"a rank below {ranks}, as {size} says", rank)
+
             return LocalRank(rank, ranks, launcher)
 
-    looked = "; ".join(f"{one.name}: {one.rank} with {' or '.join(one.sizes)}" for one in LAUNCHERS)
+    variables = "; ".join(
+        f"{launcher.name}: {launcher.rank} with {' or '.join(launcher.sizes)}"
+        for launcher in LAUNCHERS
+    )
     raise InputError(
-        f"no launcher says which rank of this machine this process is (looked for {looked})"
+        f"no launcher says which rank of this machine this process is (looked for {variables})"
     )
 
 
@@ -143,7 +155,8 @@ def _ranks(environment: Mapping[str, str], name: str) -> int:
     together.
     """
     if name.startswith("FLUX"):
-        ranks, nodes = _number(environment, name), _number(environment, _FLUX_NODES)
+        ranks = _number(environment, name)
+        nodes = _number(environment, _FLUX_NODES)
         if not nodes or ranks % nodes:
             raise InputError.at(
                 name, f"as many ranks on each of the {nodes} nodes of {_FLUX_NODES}", ranks
@@ -160,9 +173,10 @@ def _ranks(environment: Mapping[str, str], name: str) -> int:
     node = _number(environment, _SLURM_NODE) if "," in text else 0
     for part in text.split(","):
         count, _, times = part.rstrip(")").partition("(x")
-        if node < int(times or 1):
+        node_count = int(times or 1)
+        if node < node_count:
             return int(count)
-        node -= int(times or 1)
+        node -= node_count
 
     raise InputError.at(_SLURM_NODE, f"a node that {name} ({text}) lists", environment[_SLURM_NODE])
 

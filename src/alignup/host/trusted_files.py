@@ -43,49 +43,56 @@ def distrust(path: Path) -> str:
 
     A path at which there is nothing yet is judged by the folders above it.
     """
-    left = list(reversed(path.absolute().parts[1:]))
-    at = "/"
+    names = list(reversed(path.absolute().parts[1:]))
+    folder = "/"
     links = 0
-    while left:
-        here = os.path.join(at, left.pop())  # noqa: PTH118  # of text
+    while names:
+        place = os.path.join(folder, names.pop())  # noqa: PTH118  # of text
         try:
-            found = os.lstat(here)
+            status = os.lstat(place)
         except FileNotFoundError:
             return ""
         except OSError as error:
-            return f"{here} cannot be looked at: {system_reason(error)}"
+            return f"{place} cannot be looked at: {system_reason(error)}"
 
-        if found.st_uid not in {0, os.geteuid()}:
-            return f"{here} belongs to user {found.st_uid}"
-        if stat.S_ISLNK(found.st_mode):
+        if status.st_uid not in {0, os.geteuid()}:
+            return f"{place} belongs to user {status.st_uid}"
+
+        if stat.S_ISLNK(status.st_mode):
             links += 1
             if links > _MOST_LINKS:
-                return f"there are too many links at {here}"
-            target = os.readlink(here)  # noqa: PTH115  # as above
-            left += [part for part in reversed(target.split("/")) if part]
-            at = "/" if target.startswith("/") else at
+                return f"there are too many links at {place}"
+
+            target = os.readlink(place)  # noqa: PTH115  # as above
+            names += [name for name in reversed(target.split("/")) if name]
+            if target.startswith("/"):
+                folder = "/"
             continue
 
-        may_be_open = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
-        by_group = found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid)
-        if (
-            may_be_open
-            and (found.st_mode & stat.S_IWOTH or by_group)
-            and not found.st_mode & stat.S_ISVTX
-        ):
-            return f"other users may write to {here}"
+        if _is_open_to_others(status):
+            return f"other users may write to {place}"
 
-        at = here
+        folder = place
 
     return ""
 
 
-def check_trusted(path: Path, what: str, hint: str = "") -> None:
+def _is_open_to_others(status: os.stat_result) -> bool:
+    """Return whether other users may write to a file, or may replace what is in a folder."""
+    mode = status.st_mode
+    if mode & stat.S_ISVTX or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        return False
+    if mode & stat.S_IWOTH:
+        return True
+    return bool(mode & stat.S_IWGRP) and not _is_private_group(status.st_gid)
+
+
+def check_trusted(path: Path, subject: str, hint: str = "") -> None:
     """Refuse a path at which others may have put something; see `distrust`.
 
     Args:
         path: the path.
-        what: what should be there, such as `the lease file`.
+        subject: what should be there, such as `the lease file`.
         hint: what an error ends with.
 
     Raises:
@@ -93,20 +100,25 @@ def check_trusted(path: Path, what: str, hint: str = "") -> None:
     """
     trouble = distrust(path)
     if trouble:
-        raise InputError(f"{what} {path} is not trusted: {trouble}{hint}")
+        raise InputError(f"{subject} {path} is not trusted: {trouble}{hint}")
 
 
 def _is_private_group(gid: int) -> bool:
-    """Return whether a group is root's, or has this user only: many systems make such a one for each user."""
+    """Return whether a group is root's, or has this user only.
+
+    Many systems make such a one for each user.
+    """
     if gid == 0:
         return True
+
     try:
-        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+        user = pwd.getpwuid(os.geteuid())
+        group = grp.getgrgid(gid)
     except KeyError:
         return False
-    return (
-        user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
-    )
+
+    is_of_user = user.pw_gid == gid and group.gr_name == user.pw_name
+    return is_of_user and set(group.gr_mem) <= {user.pw_name}
 
 
 class Connection(Protocol):
@@ -117,7 +129,10 @@ class Connection(Protocol):
 
 
 def peer(connection: Connection) -> tuple[int, int]:
-    """Return pid and user at the other end of a unix socket; of a server those who began to listen."""
+    """Return pid and user at the other end of a unix socket.
+
+    Of a server they are those who began to listen.
+    """
     pid, uid, _ = _CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
@@ -134,6 +149,7 @@ def check_text(path: Path, where: str) -> None:
         name = str(path).encode()
     except UnicodeEncodeError:
         name = b"\0"
+
     if b"\0" in name:
         raise InputError.at(where, "a path of UTF-8", str(path))
 
@@ -186,12 +202,13 @@ def open_own(path: Path, flags: int) -> int:
         OSError: it is another user's, has a second name, or is what `open_plain` refuses.
     """
     descriptor = open_plain(path, flags)
-    found = os.fstat(descriptor)
-    if found.st_uid == os.geteuid() and found.st_nlink <= 1:
+    status = os.fstat(descriptor)
+    if status.st_uid == os.geteuid() and status.st_nlink <= 1:
         return descriptor
+
     os.close(descriptor)
-    if found.st_uid != os.geteuid():
-        raise OSError(errno.EPERM, f"a file of user {found.st_uid}, not of user {os.geteuid()}")
+    if status.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, f"a file of user {status.st_uid}, not of user {os.geteuid()}")
     raise OSError(errno.EMLINK, "a file with more than one name")
 
 
@@ -220,11 +237,14 @@ def write_new(path: Path, data: bytes) -> None:
     except BaseException:
         with suppress(OSError):
             path.unlink()
+
         raise
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file in the place of an earlier one, which at every moment is whole. There is one writer.
+    """Write a file in the place of an earlier one, which at every moment is whole.
+
+    There is one writer.
 
     Raises:
         OSError: it cannot be written; the earlier one is still there.
@@ -238,6 +258,7 @@ def replace_file(path: Path, data: bytes) -> None:
     except OSError:
         with suppress(OSError):
             draft.unlink()
+
         raise
 
 
@@ -253,12 +274,16 @@ def set_aside(path: Path, text: bytes) -> Path:
         with system_errors("cannot keep the damaged file", aside), suppress(FileExistsError):
             write_new(aside, text)
             return aside
+
         number += 1
 
 
 @contextmanager
 def mode_of_new_files(mode: int) -> Iterator[None]:
-    """Let sockets that a library makes have a mode from the beginning; the umask is that of the whole process."""
+    """Let sockets that a library makes have a mode from the beginning.
+
+    The umask is that of the whole process.
+    """
     earlier = os.umask(0o777 & ~mode)
     try:
         yield
@@ -266,13 +291,13 @@ def mode_of_new_files(mode: int) -> Iterator[None]:
         os.umask(earlier)
 
 
-def _check_plain(found: os.stat_result) -> None:
+def _check_plain(status: os.stat_result) -> None:
     """Reject what is no regular file."""
-    if stat.S_ISREG(found.st_mode):
+    if stat.S_ISREG(status.st_mode):
         return
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         raise OSError(errno.ELOOP, "a symbolic link, which is not followed")
     raise OSError(errno.EINVAL, "a device, pipe or socket")
 
@@ -303,15 +328,15 @@ def check_free(path: Path, where: str) -> None:
     """
     check_path(path, where)
     try:
-        found = path.lstat().st_mode
+        mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     except OSError as error:
         raise InputError(f"cannot serve a socket: {system_reason(error)} at {path}") from error
 
-    if not stat.S_ISSOCK(found):
+    if not stat.S_ISSOCK(mode):
         raise InputError(
-            f"{path} is {_KINDS.get(stat.S_IFMT(found), 'a device')}, not a socket, at {where}"
+            f"{path} is {_KINDS.get(stat.S_IFMT(mode), 'a device')}, not a socket, at {where}"
         )
 
     if is_served(path):
@@ -330,7 +355,10 @@ def clear(path: Path, where: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a socket that is served no longer; anything else, and what cannot be removed, stays."""
+    """Remove a socket that is served no longer.
+
+    Anything else, and what cannot be removed, stays.
+    """
     with suppress(OSError):
         if stat.S_ISSOCK(path.lstat().st_mode) and not is_served(path):
             path.unlink()
