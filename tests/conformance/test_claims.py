@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from alignup.claims.problem import AllocationError, Problem, Question, in_use
+from alignup.claims.question import AllocationError, Question, in_use
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.claims.scenarios import answer_scenario, answer_selector
 from alignup.claims.scheduler_gates import gates_of
+from alignup.claims.search_tables import SearchTables
 from alignup.core.claims.search import search
 from alignup.kubernetes.node_fit import node_object
 from alignup.kubernetes.quantity import parse_quantity
@@ -133,7 +134,7 @@ def compare(seeds: range) -> int:
         gates = gates_of(line["release"], line["features"])
         allocated = [read_claim(one, "allocated") for one in line["allocated"]]
         try:
-            problem = Problem(
+            tables = SearchTables(
                 Question(
                     node_object({"kind": "Node", **line["node"]}),
                     [read_slice(one, "slices") for one in line["slices"]],
@@ -143,12 +144,12 @@ def compare(seeds: range) -> int:
                     gates,
                 )
             )
-            expected = plain_search(problem)
+            expected = plain_search(tables)
         except (AllocationError, TooLongError):
             continue
 
         for prune in (True, False):
-            outcome, pairs, _ = search(problem, prune=prune, easy_steps=seed % 2 * 100)
+            outcome, pairs, _ = search(tables, prune=prune, easy_steps=seed % 2 * 100)
             assert (outcome, pairs) == expected, seed
 
         searched += 1

@@ -1,4 +1,4 @@
-"""Random tables of questions about claims, in the form of a `Problem`.
+"""Random tables of questions about claims, in the form of `SearchTables`.
 
 Denser than what manifests come to.
 """
@@ -15,9 +15,9 @@ KINDS = 3
 
 
 def random_tables(random: Random) -> SimpleNamespace:
-    """Return what the search reads of a `Problem`.
+    """Return what the search reads of `SearchTables`.
 
-    `alignup.claims.problem` says what each of these is.
+    `alignup.claims.search_tables` says what each of these is.
 
     Devices are of few kinds, so that many are interchangeable.
     """

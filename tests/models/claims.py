@@ -2,8 +2,8 @@
 
 The model of `alignup.core.claims.search`.
 
-It reads the tables of a `Problem`, tries every device at every step, and keeps lists where the
-search keeps bits.
+It reads the same `SearchTables`, tries every device at every step, and keeps lists where the search
+keeps bits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from alignup.claims.problem import Problem
+    from alignup.claims.search_tables import SearchTables
 
 MOST_RESULTS = 32
 
@@ -28,9 +28,11 @@ class TooLongError(Exception):
     """The case is no case for a walk without shortcuts."""
 
 
-def plain_search(problem: Problem, most_steps: int = 200_000) -> tuple[str, list[tuple[int, int]]]:
+def plain_search(
+    tables: SearchTables, most_steps: int = 200_000
+) -> tuple[str, list[tuple[int, int]]]:
     """Return the outcome and pairs as `search` does."""
-    model = _Model(problem, most_steps)
+    model = _Model(tables, most_steps)
     try:
         found = model.claim(0)
     except FatalError as error:
@@ -40,31 +42,31 @@ def plain_search(problem: Problem, most_steps: int = 200_000) -> tuple[str, list
 
 
 class _Model:
-    def __init__(self, problem: Problem, most_steps: int) -> None:
-        self.problem = problem
-        self.left = list(problem.counters)
-        self.holders: list[set[int]] = [set() for _ in problem.devices]
-        self.shares: list[list[tuple[int, ...]]] = [[] for _ in problem.devices]
-        self.members: list[list[int]] = [[] for _ in problem.constraints]
-        self.last: list[dict[int, int]] = [{} for _ in problem.constraints]
+    def __init__(self, tables: SearchTables, most_steps: int) -> None:
+        self.tables = tables
+        self.left = list(tables.counters)
+        self.holders: list[set[int]] = [set() for _ in tables.devices]
+        self.shares: list[list[tuple[int, ...]]] = [[] for _ in tables.devices]
+        self.members: list[list[int]] = [[] for _ in tables.constraints]
+        self.last: list[dict[int, int]] = [{} for _ in tables.constraints]
         self.results: list[tuple[int, int]] = []
         self.steps = most_steps
 
     def claim(self, claim: int) -> bool:
-        if claim == len(self.problem.claims):
+        if claim == len(self.tables.claims):
             return True
         try:
-            return self.request(claim, self.problem.first_request[claim])
+            return self.request(claim, self.tables.first_request[claim])
         except TooManyError:
             return False
 
     def request(self, claim: int, request: int) -> bool:
-        problem = self.problem
-        if request == problem.first_request[claim + 1]:
+        tables = self.tables
+        if request == tables.first_request[claim + 1]:
             return self.claim(claim + 1)
 
-        ways = range(problem.first_way[request], problem.first_way[request + 1])
-        if not problem.has_alternatives[request]:
+        ways = range(tables.first_way[request], tables.first_way[request + 1])
+        if not tables.has_alternatives[request]:
             return self.way(claim, request, ways[0], 0, 0)
 
         too_many = 0
@@ -85,15 +87,13 @@ class _Model:
         if self.steps < 0:
             raise TooLongError
 
-        way = self.problem.ways[number]
+        way = self.tables.ways[number]
         if way.everything == []:
             return False
         if count >= way.count:
             return self.request(claim, request + 1)
         if (
-            sum(self.problem.ways[one].claim == claim for one, _ in self.results)
-            + way.count
-            - count
+            sum(self.tables.ways[one].claim == claim for one, _ in self.results) + way.count - count
             > MOST_RESULTS
         ):
             raise TooManyError
@@ -101,8 +101,8 @@ class _Model:
         if way.everything is not None:
             return self.next_of_all(claim, request, number, count, way.everything[count])
 
-        for device in range(start, len(self.problem.devices)):
-            match = self.problem.matches[number][device]
+        for device in range(start, len(self.tables.devices)):
+            match = self.tables.matches[number][device]
             if not self.is_open(claim, number, device) or match == 0:
                 continue
             if match < 0:
@@ -136,42 +136,42 @@ class _Model:
         return False
 
     def is_open(self, claim: int, number: int, device: int) -> bool:
-        if self.problem.ways[number].is_admin:
+        if self.tables.ways[number].is_admin:
             return claim not in self.holders[device]
-        return not self.problem.taken[device] and not self.holders[device]
+        return not self.tables.taken[device] and not self.holders[device]
 
     def has_room(self, number: int, device: int) -> bool:
-        if not self.problem.is_shareable[device]:
+        if not self.tables.is_shareable[device]:
             return True
-        taken = [*self.shares[device], self.problem.needs[number][device]]
+        taken = [*self.shares[device], self.tables.needs[number][device]]
         return all(
             sum(amounts) <= room
             for amounts, room in zip(
-                zip(*taken, strict=True), self.problem.room[device], strict=True
+                zip(*taken, strict=True), self.tables.room[device], strict=True
             )
         )
 
     def pays(self, device: int) -> bool:
         """Whether the first share of a device, or its only one, takes from counters."""
-        return not self.problem.is_shareable[device] or not (
-            self.problem.is_shared[device] or self.shares[device]
+        return not self.tables.is_shareable[device] or not (
+            self.tables.is_shared[device] or self.shares[device]
         )
 
     def take(self, claim: int, number: int, device: int) -> str:
-        problem = self.problem
-        if not self.is_open(claim, number, device) or problem.blocked[number][device]:
+        tables = self.tables
+        if not self.is_open(claim, number, device) or tables.blocked[number][device]:
             return "refused"
 
-        uses = problem.uses[device] if self.pays(device) else []
+        uses = tables.uses[device] if self.pays(device) else []
         if any(amount > self.left[counter] for counter, amount in uses):
             return "refused"
 
         covering = [
             place
-            for place, (owner, _) in enumerate(problem.constraints)
-            if owner == claim and problem.covers[place][number]
+            for place, (owner, _) in enumerate(tables.constraints)
+            if owner == claim and tables.covers[place][number]
         ]
-        request = problem.ways[number].request
+        request = tables.ways[number].request
         for at, place in enumerate(covering):
             if not self.accepts(place, device):
                 self.forget(covering[:at], request)
@@ -180,15 +180,15 @@ class _Model:
             self.members[place].append(device)
             self.last[place][request] = device
 
-        if problem.amounts[number][device] is None or not self.has_room(number, device):
+        if tables.amounts[number][device] is None or not self.has_room(number, device):
             self.forget(covering, request)
             return "refused"
 
         for counter, amount in uses:
             self.left[counter] -= amount
 
-        if problem.is_shareable[device]:
-            self.shares[device].append(problem.needs[number][device])
+        if tables.is_shareable[device]:
+            self.shares[device].append(tables.needs[number][device])
         else:
             self.holders[device].add(claim)
 
@@ -196,23 +196,23 @@ class _Model:
         return "taken"
 
     def give_back(self, claim: int, number: int, device: int) -> None:
-        problem = self.problem
+        tables = self.tables
         self.results.pop()
-        if problem.is_shareable[device]:
+        if tables.is_shareable[device]:
             self.shares[device].pop()
         else:
             self.holders[device].discard(claim)
 
         if self.pays(device):
-            for counter, amount in problem.uses[device]:
+            for counter, amount in tables.uses[device]:
                 self.left[counter] += amount
 
         covering = [
             place
-            for place, (owner, _) in enumerate(problem.constraints)
-            if owner == claim and problem.covers[place][number]
+            for place, (owner, _) in enumerate(tables.constraints)
+            if owner == claim and tables.covers[place][number]
         ]
-        self.forget(covering, problem.ways[number].request)
+        self.forget(covering, tables.ways[number].request)
 
     def forget(self, covering: list[int], request: int) -> None:
         for place in covering:
@@ -221,18 +221,18 @@ class _Model:
 
     def accepts(self, place: int, device: int) -> bool:
         """Whether a constraint accepts one more device."""
-        values = self.problem.values[place]
+        values = self.tables.values[place]
         if not values[device]:
             return False
-        if self.problem.is_distinct[place] and self.problem.forgets:
+        if self.tables.is_distinct[place] and self.tables.forgets:
             known = list(self.last[place].values()) if self.members[place] else []
-            if known and self.problem.is_alone[place][device]:
+            if known and self.tables.is_alone[place][device]:
                 return False
             return all(not values[device] & values[other] for other in known)
 
-        if self.members[place] and self.problem.is_alone[place][device]:
+        if self.members[place] and self.tables.is_alone[place][device]:
             return False
-        if self.problem.is_distinct[place]:
+        if self.tables.is_distinct[place]:
             return all(not values[device] & values[other] for other in self.members[place])
 
         common = values[device]

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec.structs import replace as changed
 
 from alignup.claims import objects
+from alignup.claims.allocation import allocate
 from alignup.claims.objects import attribute_of
 from alignup.claims.pools import gather_pools, is_for
-from alignup.claims.problem import AllocationError, InUse, Question, allocate, in_use
+from alignup.claims.question import AllocationError, InUse, Question, in_use
 from alignup.claims.read import Resources, claims_of_pod
+from alignup.claims.refusal_reasons import all_ways, why_not
 from alignup.claims.scheduler_gates import Gates, gates_of
-from alignup.claims.why import all_ways, why_not
 from alignup.errors import AllocationError as NotAllocatedError
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.pod import beyond_level

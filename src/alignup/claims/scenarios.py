@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
+from alignup.claims.allocation import allocate
 from alignup.claims.objects import Allocated, Amount, Claim, Device, Wire
-from alignup.claims.problem import AllocationError, allocate, question_of
+from alignup.claims.question import AllocationError, question_of
 from alignup.claims.read import Resources, read_claim, read_class, read_slice, without_nulls
 from alignup.claims.scheduler_gates import NEWEST, gates_of
 from alignup.claims.selectors.evaluate import program_of, variables_of

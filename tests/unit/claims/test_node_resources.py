@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from alignup import read_pod
 from alignup.claims.objects import Allocated, Amount, Claim, Device, DeviceId
 from alignup.claims.on_node import node_resources
-from alignup.claims.problem import AllocationError
+from alignup.claims.question import AllocationError
 from alignup.claims.scheduler_gates import gates_of
 from alignup.errors import InputError
 from alignup.kubernetes.node_fit import requests_of

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from alignup import explain, read_pod
+from alignup.claims.allocation import solve
 from alignup.claims.objects import Device
 from alignup.claims.on_node import ClaimProvider, numa_nodes_of, preview_claims
-from alignup.claims.problem import AllocationError, Problem, question_of, solve
+from alignup.claims.question import AllocationError, question_of
 from alignup.claims.read import claims_of_pod, resources_of
 from alignup.claims.scheduler_gates import gates_of
+from alignup.claims.search_tables import SearchTables
 from alignup.errors import InputError
 from alignup.machine.machine import Machine
 from alignup.node import Node
@@ -321,10 +323,10 @@ def test_a_bound_that_is_hit_is_said() -> None:
     question = question_of(
         resources.only_node, resources, claims_of_pod(pod(), resources), gates_of()
     )
-    problem = Problem(question)
-    assert solve(problem) is not None
+    tables = SearchTables(question)
+    assert solve(tables) is not None
     with pytest.raises(AllocationError, match="given up after 3 steps") as error:
-        solve(problem, 3)
+        solve(tables, 3)
     assert error.value.kind == "timeout"
 
 

@@ -375,7 +375,7 @@ def search(
     """Search for the devices of all claims of a problem.
 
     Args:
-        problem: `alignup.claims.problem.Problem`.
+        problem: its `alignup.claims.search_tables.SearchTables`.
         prune: leave out what holds no solution; False walks every step that the allocator does.
         easy_steps: how many steps are taken before bounds are computed, which costs more than a step.
         most_steps: the bound of the walk; a step over many devices, and one whose bounds are computed, counts more.

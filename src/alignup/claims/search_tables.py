@@ -1,12 +1,8 @@
-"""Turns claims, pools and what is in use into the tables of the search.
+"""The tables that the search for devices walks, made of claims, pools and what is in use.
 
 Everything that does not change during the search is decided here: which device matches which
 request, what it would take of its capacities, which values it has for constraints, which devices
-are interchangeable. What the allocator refuses at once is refused here too. `allocate` then asks
-the search, and returns devices as the scheduler does.
-
-Source of the rules about capacities: `consumable_capacity.go`, where amounts are in billionths of
-their unit.
+are interchangeable.
 """
 
 from __future__ import annotations
@@ -14,37 +10,30 @@ from __future__ import annotations
 from collections import Counter
 from itertools import chain
 from math import gcd
-from typing import TYPE_CHECKING, Any, Final
-
-from msgspec.structs import replace as changed
+from typing import TYPE_CHECKING, Final
 
 from alignup.claims import objects
-from alignup.claims.objects import (
-    Allocated,
-    Amount,
-    Claim,
-    NodeSelector,
-    Requirement,
-    Term,
-    attribute_of,
-)
+from alignup.claims.consumed_capacity import CapacityError, consumed
+from alignup.claims.objects import attribute_of
 from alignup.claims.pools import gather_pools, is_for
-from alignup.claims.selectors.evaluate import Program, program_of, variables_of
-from alignup.claims.selectors.syntax import NotUnderstood
-from alignup.claims.selectors.values import EvaluationError, StoppedError
+from alignup.claims.question import AllocationError
+from alignup.claims.request_checks import (
+    check_constraints,
+    check_subrequest,
+    class_of,
+    subrequests_of,
+)
+from alignup.claims.selector_answers import Candidate, SelectorAnswers
 from alignup.core.claims.search import search
 from alignup.errors import InputError
 from alignup.machine.bits import bit_set
-from alignup.records import Record, field
+from alignup.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from alignup.claims.objects import Capacity, Range
     from alignup.claims.pools import PoolOnNode
-    from alignup.claims.read import Resources
-    from alignup.claims.scheduler_gates import Gates
-    from alignup.kubernetes.node_fit import NodeObject
+    from alignup.claims.question import Question
 
 # `resourceapi.AllocationResultsMaxSize`: the most devices of a claim.
 MOST_RESULTS: Final = 32
@@ -52,193 +41,6 @@ _MOST_CLAIMS: Final = 60
 _MOST_AMOUNT: Final = 2**60
 _EXACT: Final = "ExactCount"
 _WATCHED_STEPS: Final = 100_000
-
-_ONE: Final = 10**9
-_MILLI: Final = 10**6
-_LARGEST: Final = 2**63 - 1
-
-# The bound of one search, in steps: some seconds.
-MOST_STEPS: Final = 20_000_000
-
-
-class AllocationError(Exception):
-    """The scheduler ends with an error: for this node, or for the pod altogether."""
-
-    def __init__(self, text: str, kind: str = "fatal") -> None:
-        super().__init__(text)
-        # `fatal`, `node`, `timeout` (a bound was hit) or `notUnderstood`.
-        self.kind = kind
-
-
-class InUse(Record):
-    """What allocated claims hold.
-
-    Attributes:
-        shared: devices that some have shares of.
-        capacity: what these shares take.
-    """
-
-    devices: frozenset[objects.DeviceId] = frozenset()
-    shared: frozenset[objects.DeviceId] = frozenset()
-    capacity: Mapping[objects.DeviceId, Mapping[str, int]] = field(default_factory=dict)
-
-
-def in_use(claims: Sequence[objects.Claim], gates: Gates) -> InUse:
-    """Return what claims with an allocation hold.
-
-    Source: `dynamicresources/allocateddevices.go`.
-    """
-    devices = set()
-    shared = set()
-    capacity: dict[objects.DeviceId, Counter[str]] = {}
-    for claim in claims:
-        for allocated in claim.allocated or ():
-            if allocated.admin_access:
-                continue
-            if not gates.consumable_capacity or allocated.share_id is None:
-                devices.add(allocated.id)
-                continue
-
-            shared.add(allocated.id)
-            if allocated.consumed_capacity is not None:
-                amounts = capacity.setdefault(allocated.id, Counter())
-                amounts.update(allocated.consumed_capacity)
-
-    return InUse(frozenset(devices), frozenset(shared), capacity)
-
-
-class Question(Record):
-    """What is asked of the allocator: devices for the claims of a pod on a node.
-
-    Attributes:
-        slices: those of the cluster.
-        claims: those of the pod without an allocation, in its order.
-        gates: of the scheduler.
-        excluded: devices that nobody uses and that shall not be given.
-    """
-
-    node: NodeObject
-    slices: Sequence[objects.Slice]
-    classes: Sequence[objects.DeviceClass]
-    claims: tuple[objects.Claim, ...]
-    used: InUse
-    gates: Gates
-    excluded: frozenset[objects.DeviceId] = frozenset()
-
-
-def question_of(
-    node: NodeObject, resources: Resources, claims: Sequence[objects.Claim], gates: Gates
-) -> Question:
-    """Return what is asked for a pod's claims, where the resources' claims hold what they have."""
-    waiting = tuple(claim for claim in claims if claim.allocated is None)
-    used = in_use(resources.claims, gates)
-    return Question(node, resources.slices, resources.classes, waiting, used, gates)
-
-
-class Candidate(Record, eq=False):
-    """A device of a pool that the node reaches.
-
-    Attributes:
-        pool: the place of its pool in the order of pools.
-    """
-
-    id: objects.DeviceId
-    device: objects.Device
-    slice: objects.Slice
-    pool: int
-
-
-class SelectorAnswers:
-    """Asks selectors about devices, each once.
-
-    Args:
-        devices: which are named by their places here.
-        gates: of the scheduler.
-    """
-
-    def __init__(self, devices: Sequence[Candidate], gates: Gates) -> None:
-        self._devices = devices
-        self._gates = gates
-        # By device.
-        self._variables: dict[int, Mapping[str, Any]] = {}
-        # By expression, and the device or the driver.
-        self._answers: dict[tuple[str, int | str], bool | Exception] = {}
-
-    def all_match(self, selectors: Sequence[objects.Selector], owner: str, index: int) -> bool:
-        """Return whether a device satisfies all selectors of a class or a claim.
-
-        Raises:
-            AllocationError: one cannot be asked.
-        """
-        for number, selector in enumerate(selectors):
-            expression = selector.cel.expression if selector.cel is not None else ""
-            answer = self._answer(expression, index)
-            if isinstance(answer, Exception):
-                raise self._error(answer, f"{owner}: selector #{number}", self._devices[index])
-            if not answer:
-                return False
-
-        return True
-
-    def _answer(self, expression: str, index: int) -> bool | Exception:
-        """Return what a selector says of a device; of a driver where it reads nothing else."""
-        program = program_of(expression)
-        if not isinstance(program, Program):
-            return program
-
-        candidate = self._devices[index]
-        is_of_driver = program.is_of_driver and _has_no_faults(candidate.device)
-        key = expression, candidate.id.driver if is_of_driver else index
-        if key not in self._answers:
-            try:
-                self._answers[key] = program.matches(self._variables_of(index))[0]
-            except (EvaluationError, StoppedError, NotUnderstood) as error:
-                self._answers[key] = error
-
-        return self._answers[key]
-
-    def _variables_of(self, index: int) -> Mapping[str, Any]:
-        """Return a device as expressions see it.
-
-        Raises:
-            EvaluationError: they cannot read it.
-        """
-        candidate = self._devices[index]
-        values = candidate.device.attributes.values()
-        if not self._gates.list_selectors and any(value.is_list for value in values):
-            raise EvaluationError("unsupported attribute value")
-
-        if index not in self._variables:
-            self._variables[index] = variables_of(candidate.id.driver, candidate.device)
-
-        return self._variables[index]
-
-    def _error(self, error: Exception, where: str, candidate: Candidate) -> AllocationError:
-        if isinstance(error, NotUnderstood):
-            return AllocationError(f"{where}: not understood: {error}", "notUnderstood")
-        if not isinstance(error, EvaluationError | StoppedError):
-            return AllocationError(f"{where}: CEL compile error: {error}")
-        if self._gates.is_before_37:
-            return AllocationError(f"{where}: CEL runtime error: {error}")
-
-        hint = ""
-        if "no such key:" in str(error):
-            hint = (
-                ". consider using CEL optional chaining (.? followed by orValue()) or guarding "
-                "the check with has() for optional fields"
-            )
-
-        return AllocationError(
-            f"{where} on device {candidate.id}: CEL runtime error: {error}{hint}"
-        )
-
-
-def _has_no_faults(device: objects.Device) -> bool:
-    """Return whether each attribute is such that every selector can read the device."""
-    return all(
-        value.kind not in ("", "version") and not value.is_list
-        for value in device.attributes.values()
-    )
 
 
 class Way(Record, eq=False, frozen=False):
@@ -266,8 +68,8 @@ class Way(Record, eq=False, frozen=False):
         return bool(self.subrequest.admin_access)
 
 
-class Problem:
-    """The tables of a question.
+class SearchTables:
+    """The tables of a question, which the search walks.
 
     Devices, ways, requests, claims, constraints and counters are counted from 0.
 
@@ -348,7 +150,7 @@ class Problem:
         for number, claim in enumerate(self.claims):
             self.first_request.append(len(self.has_alternatives))
             self._read_requests_of(number, claim)
-            self._check_constraints(claim)
+            check_constraints(claim, self.gates)
 
         self.first_request.append(len(self.has_alternatives))
         self.first_way.append(len(self.ways))
@@ -369,66 +171,25 @@ class Problem:
         if total > MOST_RESULTS:
             raise AllocationError(f"claim {claim}: number of requested devices {total} {limit}")
 
-    def _check_constraints(self, claim: objects.Claim) -> None:
-        knows_distinct = self.gates.allocator != "stable"
-        for index, constraint in enumerate(claim.constraints):
-            has_distinct = knows_distinct and constraint.distinct_attribute is not None
-            if constraint.match_attribute is None and not has_distinct:
-                where = f"claim {claim}, constraint #{index}"
-                raise AllocationError(f"{where}: empty constraint (unsupported constraint type?)")
-
     def _add_ways(self, number: int, claim: objects.Claim, request: objects.Request) -> int:
         """Add the ways to serve a request, and return the smallest number of devices."""
-        gates = self.gates
-        where = f"claim {claim}, request {request.name}"
-        alternatives = request.first_available
-        if alternatives and not gates.prioritized_list:
-            raise AllocationError(
-                f"{where}: has subrequests, but the DRAPrioritizedList feature is disabled"
-            )
-
-        subrequests = alternatives
-        if not alternatives and request.exactly is not None:
-            subrequests = (request.exactly,)
-        if not subrequests:
-            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
-
-        if not gates.consumable_capacity and gates.allocator != "stable":
-            for subrequest in subrequests:
-                if subrequest.capacity is not None:
-                    if alternatives:
-                        where = f"claim {claim}, subrequest {subrequest.name}"
-
-                    problem = "has capacity requests, but the DRAConsumableCapacity feature"
-                    raise AllocationError(f"{where}: {problem} is disabled")
-
         first = len(self.ways)
-        for subrequest in subrequests:
-            if alternatives:
+        for subrequest in subrequests_of(claim, request, self.gates):
+            name = request.name
+            where = f"claim {claim}, request {request.name}"
+            if request.first_available:
                 name = f"{request.name}/{subrequest.name}"
                 where = f"claim {claim}, request {subrequest.name}"
-            else:
-                name = request.name
-                where = f"claim {claim}, request {request.name}"
 
             self.ways.append(self._way(number, subrequest, name, where))
 
         return min(way.count for way in self.ways[first:])
 
     def _way(self, number: int, subrequest: objects.Subrequest, name: str, where: str) -> Way:
-        self._check_subrequest(subrequest, name, where)
-        class_name = subrequest.device_class_name
-        if not class_name:
-            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
-
-        device_class = self._device_classes.get(class_name)
-        if device_class is None:
-            problem = f'deviceclass.resource.k8s.io "{class_name}" not found'
-            raise AllocationError(
-                f"{where}: could not retrieve device class {class_name}: {problem}"
-            )
-
-        way = Way(number, len(self.has_alternatives) - 1, name, where, subrequest, device_class)
+        request = len(self.has_alternatives) - 1
+        check_subrequest(subrequest, where, self.gates, is_alternative="/" in name)
+        device_class = class_of(subrequest, where, self._device_classes)
+        way = Way(number, request, name, where, subrequest, device_class)
         if subrequest.allocation_mode == _EXACT:
             way.count = subrequest.device_count
         elif subrequest.allocation_mode == objects.ALL:
@@ -438,25 +199,6 @@ class Problem:
             raise AllocationError(f"{where}: unsupported count mode {subrequest.allocation_mode}")
 
         return way
-
-    def _check_subrequest(self, subrequest: objects.Subrequest, name: str, where: str) -> None:
-        if subrequest.derived_attributes:
-            raise AllocationError(
-                f"{where}: cannot handle request with derived attributes, the feature is disabled"
-            )
-
-        for index, selector in enumerate(subrequest.selectors):
-            if selector.cel is None:
-                raise AllocationError(
-                    f"{where}, selector #{index}: CEL expression empty (unsupported selector type?)"
-                )
-
-        is_alternative = "/" in name
-        asks_for_admin = subrequest.admin_access is not None and not is_alternative
-        if asks_for_admin and not self.gates.admin_access:
-            raise AllocationError(
-                f"{where}: admin access is requested, but the feature is disabled"
-            )
 
     def _everything(self, way: Way) -> list[int]:
         """Return the devices of allocation mode All: whatever matches, free or not."""
@@ -915,239 +657,3 @@ def _scaled(amount: int, unit: int, most: int = _MOST_AMOUNT) -> int:
         )
 
     return scaled
-
-
-class CapacityError(Exception):
-    """A request that the scheduler gives up the pod for."""
-
-
-def consumed(
-    requests: Mapping[str, int], capacities: Mapping[str, Capacity], gates: Gates
-) -> dict[str, int] | None:
-    """Return what a request takes of each capacity; None: the device cannot serve it.
-
-    Args:
-        requests: amounts by name; a capacity that is not named is taken by its default, or whole.
-        capacities: the device's.
-        gates: of the scheduler; 1.36 has no errors, and is content with amounts that it cannot
-            compute.
-
-    Raises:
-        CapacityError: an amount cannot be represented, or is negative.
-    """
-    if requests.keys() - capacities.keys():
-        return None
-
-    amounts: dict[str, int] = {}
-    for name, capacity in capacities.items():
-        amount = _consumed_of(capacity, requests.get(name), gates)
-        if amount < 0 and not gates.is_before_37:
-            raise CapacityError(f'capacity "{name}": capacity value is negative')
-
-        amounts[name] = amount
-
-    for name, capacity in capacities.items():
-        if amounts[name] > capacity.value or _violates(amounts[name], capacity, gates):
-            return None
-
-    return amounts
-
-
-def _consumed_of(capacity: Capacity, requested: int | None, gates: Gates) -> int:
-    """Return what a request takes of one capacity; None requested: its default, or all of it."""
-    policy = capacity.request_policy
-    if policy is None:
-        return capacity.value if requested is None else requested
-    if requested is None:
-        return capacity.value if policy.default is None else policy.default
-
-    limits = policy.valid_range
-    if limits is not None and limits.min is not None:
-        if requested < limits.min or limits.step is None:
-            return max(requested, limits.min)
-
-        unit = _unit(limits, gates)
-        return _rounded_up(requested, limits.min, limits.step, unit, gates)
-
-    if policy.valid_values is not None:
-        return next((value for value in policy.valid_values if requested <= value), requested)
-
-    return requested
-
-
-def _rounded_up(requested: int, smallest: int, step: int, unit: int, gates: Gates) -> int:
-    """Return a requested amount, rounded up to whole steps above the smallest."""
-    start = _in_units(smallest, unit)
-    step = _in_units(step, unit)
-    rounded = requested
-    if step > 0:
-        steps = -(-(_in_units(requested, unit) - start) // step)
-        rounded = start + steps * step
-
-    is_inexact = unit == _MILLI and requested % _MILLI != 0
-    if not gates.is_before_37 and (is_inexact or rounded > _LARGEST):
-        raise CapacityError(
-            "capacity request cannot be represented in the device's range arithmetic"
-        )
-
-    return rounded * unit if step > 0 else requested
-
-
-def _violates(amount: int, capacity: Capacity, gates: Gates) -> bool:
-    policy = capacity.request_policy
-    if policy is None or (policy.default is not None and amount == policy.default):
-        return False
-
-    limits = policy.valid_range
-    if limits is None:
-        return amount not in (policy.valid_values or (amount,))
-    if limits.max is not None and amount > limits.max:
-        return True
-    if limits.step is None or limits.min is None:
-        return False
-
-    unit = _unit(limits, gates)
-    if unit == _MILLI and amount % _MILLI:
-        return True
-
-    step = _in_units(limits.step, unit)
-    return step > 0 and (_in_units(amount, unit) - _in_units(limits.min, unit)) % step != 0
-
-
-def _unit(limits: Range, gates: Gates) -> int:
-    """Return the unit of a range's arithmetic.
-
-    It is thousandths where the gate is on and they are exact.
-    """
-    if not gates.fractional_ranges:
-        return _ONE
-
-    bounds = [value for value in (limits.min, limits.max, limits.step) if value is not None]
-    if any(value % _MILLI or abs(value) > _LARGEST * _MILLI for value in bounds):
-        return _ONE
-    if limits.step is not None and limits.step < _MILLI:
-        return _ONE
-
-    return _MILLI
-
-
-def _in_units(amount: int, unit: int) -> int:
-    """Return an amount in a unit, rounded up."""
-    return -(-amount // unit)
-
-
-def allocate(question: Question, most_steps: int = MOST_STEPS) -> tuple[Claim, ...] | None:
-    """Return what the scheduler allocates to a pod's claims on a node; None: it cannot.
-
-    Args:
-        question: with the claims.
-        most_steps: the bound of the search.
-
-    Raises:
-        AllocationError: the scheduler would fail, for this node or for the pod; or the bound was
-            hit; or a selector was not understood.
-        InputError: there are more claims than a pod may have, or amounts that cannot be compared.
-    """
-    tables = Problem(question)
-    return results_of(tables, question.node.name, solve(tables, most_steps))
-
-
-def solve(
-    tables: Problem, most_steps: int = MOST_STEPS, *, prune: bool = True
-) -> list[tuple[int, int]] | None:
-    """Return ways and devices in order; None: there is no solution.
-
-    Raises:
-        AllocationError: as in `allocate`.
-    """
-    outcome, pairs, _ = search(tables, prune=prune, most_steps=most_steps)
-    if outcome == "found":
-        return pairs
-    if outcome == "error":
-        raise tables.errors[pairs[0][0]]
-    if outcome == "constraint":
-        way = tables.ways[pairs[0][0]]
-        candidate = tables.devices[pairs[0][1]]
-        problem = f"cannot add device {candidate.id} because a claim constraint would not"
-        raise AllocationError(f"{way.where}: {problem} be satisfied")
-
-    if outcome == "limit":
-        raise AllocationError(f"the search was given up after {most_steps} steps", "timeout")
-    if any(pool.invalid for pool in tables.pools):
-        raise AllocationError("invalid resource pools were encountered", "node")
-
-    return None
-
-
-def results_of(
-    tables: Problem, node: str, pairs: list[tuple[int, int]] | None
-) -> tuple[Claim, ...] | None:
-    """Return the claims with their devices in the scheduler's order, and the nodes to use them."""
-    if pairs is None:
-        return None
-
-    devices: list[list[Allocated]] = [[] for _ in tables.claims]
-    candidates: list[list[Candidate]] = [[] for _ in tables.claims]
-    for number, index in pairs:
-        claim = tables.ways[number].claim
-        devices[claim].append(_allocated(tables, number, index))
-        candidates[claim].append(tables.devices[index])
-
-    return tuple(
-        changed(
-            claim, allocated=tuple(claim_devices), allocated_nodes=_nodes(claim_candidates, node)
-        )
-        for claim, claim_devices, claim_candidates in zip(
-            tables.claims, devices, candidates, strict=True
-        )
-    )
-
-
-def _allocated(tables: Problem, number: int, index: int) -> Allocated:
-    """Return a device as the result of a way."""
-    way = tables.ways[number]
-    candidate = tables.devices[index]
-    share: str | None = None
-    capacity: dict[str, Amount] | None = None
-    if tables.is_shareable[index]:
-        share = str(candidate.id)
-        amounts = tables.amounts[number][index] or {}
-        capacity = {name: Amount(amount) for name, amount in amounts.items()} or None
-
-    conditions: tuple[str, ...] = ()
-    if tables.gates.binding_conditions:
-        conditions = candidate.device.binding_conditions or ()
-
-    return Allocated(*candidate.id, way.name, way.is_admin, share, capacity, conditions)
-
-
-def _nodes(candidates: list[Candidate], node: str) -> NodeSelector | None:
-    """Return which nodes can use the devices of a claim; None: all.
-
-    Source: `createNodeSelector`.
-    """
-    expressions: dict[object, Requirement] = {}
-    fields: dict[object, Requirement] = {}
-    for candidate in candidates:
-        owner = candidate.device if candidate.slice.per_device_node_selection else candidate.slice
-        if owner.node_name or candidate.device.binds_to_node:
-            name = Requirement("metadata.name", "In", (node,))
-            return NodeSelector((Term(match_fields=(name,)),))
-
-        selector: NodeSelector | None = owner.node_selector
-        if selector is not None and selector.node_selector_terms:
-            term = selector.node_selector_terms[0]
-            _add(fields, term.match_fields)
-            _add(expressions, term.match_expressions)
-
-    if not expressions and not fields:
-        return None
-
-    return NodeSelector((Term(tuple(expressions.values()), tuple(fields.values())),))
-
-
-def _add(requirements: dict[object, Requirement], further: Iterable[Requirement]) -> None:
-    """Add requirements to those that are there, each once."""
-    for requirement in further:
-        key = (requirement.key, requirement.operator, frozenset(requirement.values))
-        requirements.setdefault(key, requirement)

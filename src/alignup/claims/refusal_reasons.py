@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace as changed
 
+from alignup.claims.allocation import solve
 from alignup.claims.objects import (
     ALL,
     Claim,
@@ -22,14 +23,8 @@ from alignup.claims.objects import (
     Toleration,
     attribute_of,
 )
-from alignup.claims.problem import (
-    MOST_RESULTS,
-    AllocationError,
-    InUse,
-    Problem,
-    Question,
-    solve,
-)
+from alignup.claims.question import AllocationError, InUse, Question
+from alignup.claims.search_tables import MOST_RESULTS, SearchTables
 from alignup.records import Record, replace
 
 # The bound of each question that is asked again.
@@ -71,7 +66,7 @@ class Refusal(Record):
 def _works(question: Question, **changes: Any) -> bool:
     """Return whether devices can be allocated if some of a question is otherwise."""
     try:
-        return solve(Problem(replace(question, **changes)), _STEPS) is not None
+        return solve(SearchTables(replace(question, **changes)), _STEPS) is not None
     except AllocationError:
         return False
 
@@ -115,7 +110,7 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
             text = f"earlier claims of the pod take what it asks for: {names}"
             return Refusal(str(claim), request.name, "", text, _if_released(question))
 
-        tables = Problem(replace(question, claims=(alone,)))
+        tables = SearchTables(replace(question, claims=(alone,)))
         text = "; ".join(_state(tables, number) for number in range(len(tables.ways)))
         helps = (
             *_tolerations(question, claim, request, before),
@@ -127,7 +122,7 @@ def _request(question: Question, claim: Claim, before: tuple[Claim, ...]) -> Ref
     return None
 
 
-def _state(tables: Problem, number: int) -> str:
+def _state(tables: SearchTables, number: int) -> str:
     """Return what there is for one way to serve a request."""
     way = tables.ways[number]
     request = f"{way.name} asks for {way.count} of class {way.device_class.name}"
@@ -155,7 +150,7 @@ def _state(tables: Problem, number: int) -> str:
     return f"{request}; of {len(tables.devices)} devices: {listed}"
 
 
-def _device_state(tables: Problem, number: int, index: int) -> str:
+def _device_state(tables: SearchTables, number: int, index: int) -> str:
     """Return what a device is for a way: one of `_STATES`."""
     way = tables.ways[number]
     if tables.taken[index] and not way.is_admin:
@@ -179,7 +174,7 @@ def _constraint(question: Question, claim: Claim, before: tuple[Claim, ...]) -> 
 
         name = _attribute_of(constraint)
         kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
-        tables = Problem(replace(question, claims=(*before, claim)))
+        tables = SearchTables(replace(question, claims=(*before, claim)))
         text = (
             f"without the constraint {kind} {name} there would be devices; "
             f"{_values(tables, claim, constraint)}"
@@ -198,7 +193,7 @@ def _attribute_of(constraint: Constraint) -> str:
     return constraint.match_attribute or constraint.distinct_attribute or ""
 
 
-def _values(tables: Problem, claim: Claim, constraint: Constraint) -> str:
+def _values(tables: SearchTables, claim: Claim, constraint: Constraint) -> str:
     """Return how many free devices each request has by value of the constraint's attribute."""
     number = max(
         place
@@ -231,7 +226,7 @@ def _values(tables: Problem, claim: Claim, constraint: Constraint) -> str:
     return f"free by value: {listed}{lacking}"
 
 
-def _value_text(tables: Problem, number: int, index: int, bit: int) -> str:
+def _value_text(tables: SearchTables, number: int, index: int, bit: int) -> str:
     """Return the value that a bit stands for, as far as a device tells."""
     _, constraint = tables.constraints[number]
     candidate = tables.devices[index]

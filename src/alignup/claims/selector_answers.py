@@ -1,0 +1,123 @@
+"""What selectors say of the devices that a node reaches, and the scheduler's errors about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from alignup.claims.question import AllocationError
+from alignup.claims.selectors.evaluate import Program, program_of, variables_of
+from alignup.claims.selectors.syntax import NotUnderstood
+from alignup.claims.selectors.values import EvaluationError, StoppedError
+from alignup.records import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from alignup.claims import objects
+    from alignup.claims.scheduler_gates import Gates
+
+
+class Candidate(Record, eq=False):
+    """A device of a pool that the node reaches.
+
+    Attributes:
+        pool: the place of its pool in the order of pools.
+    """
+
+    id: objects.DeviceId
+    device: objects.Device
+    slice: objects.Slice
+    pool: int
+
+
+class SelectorAnswers:
+    """Asks selectors about devices, each once.
+
+    Args:
+        devices: which are named by their places here.
+        gates: of the scheduler.
+    """
+
+    def __init__(self, devices: Sequence[Candidate], gates: Gates) -> None:
+        self._devices = devices
+        self._gates = gates
+        # By device.
+        self._variables: dict[int, Mapping[str, Any]] = {}
+        # By expression, and the device or the driver.
+        self._answers: dict[tuple[str, int | str], bool | Exception] = {}
+
+    def all_match(self, selectors: Sequence[objects.Selector], owner: str, index: int) -> bool:
+        """Return whether a device satisfies all selectors of a class or a claim.
+
+        Raises:
+            AllocationError: one cannot be asked.
+        """
+        for number, selector in enumerate(selectors):
+            expression = selector.cel.expression if selector.cel is not None else ""
+            answer = self._answer(expression, index)
+            if isinstance(answer, Exception):
+                raise self._error(answer, f"{owner}: selector #{number}", self._devices[index])
+            if not answer:
+                return False
+
+        return True
+
+    def _answer(self, expression: str, index: int) -> bool | Exception:
+        """Return what a selector says of a device; of a driver where it reads nothing else."""
+        program = program_of(expression)
+        if not isinstance(program, Program):
+            return program
+
+        candidate = self._devices[index]
+        is_of_driver = program.is_of_driver and _has_no_faults(candidate.device)
+        key = expression, candidate.id.driver if is_of_driver else index
+        if key not in self._answers:
+            try:
+                self._answers[key] = program.matches(self._variables_of(index))[0]
+            except (EvaluationError, StoppedError, NotUnderstood) as error:
+                self._answers[key] = error
+
+        return self._answers[key]
+
+    def _variables_of(self, index: int) -> Mapping[str, Any]:
+        """Return a device as expressions see it.
+
+        Raises:
+            EvaluationError: they cannot read it.
+        """
+        candidate = self._devices[index]
+        values = candidate.device.attributes.values()
+        if not self._gates.list_selectors and any(value.is_list for value in values):
+            raise EvaluationError("unsupported attribute value")
+
+        if index not in self._variables:
+            self._variables[index] = variables_of(candidate.id.driver, candidate.device)
+
+        return self._variables[index]
+
+    def _error(self, error: Exception, where: str, candidate: Candidate) -> AllocationError:
+        if isinstance(error, NotUnderstood):
+            return AllocationError(f"{where}: not understood: {error}", "notUnderstood")
+        if not isinstance(error, EvaluationError | StoppedError):
+            return AllocationError(f"{where}: CEL compile error: {error}")
+        if self._gates.is_before_37:
+            return AllocationError(f"{where}: CEL runtime error: {error}")
+
+        hint = ""
+        if "no such key:" in str(error):
+            hint = (
+                ". consider using CEL optional chaining (.? followed by orValue()) or guarding "
+                "the check with has() for optional fields"
+            )
+
+        return AllocationError(
+            f"{where} on device {candidate.id}: CEL runtime error: {error}{hint}"
+        )
+
+
+def _has_no_faults(device: objects.Device) -> bool:
+    """Return whether each attribute is such that every selector can read the device."""
+    return all(
+        value.kind not in ("", "version") and not value.is_list
+        for value in device.attributes.values()
+    )
