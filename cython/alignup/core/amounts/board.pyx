@@ -1,7 +1,8 @@
 """Judge one pod on many nodes: the loop over a cluster's rows, without the GIL.
 
-A `Row` is what a cluster knows of one node: its policy, and the ledgers of its providers, which are the node's own. A
-`Board` has the rows of a cluster; a `Job` is a pod that is judged by it. Several threads may each judge a range.
+A `Row` is what a cluster knows of one node: its policy, and the ledgers of its providers, which are
+the node's own. A `Board` has the rows of a cluster; a `Job` is a pod that is judged by it. Several
+threads may each judge a range.
 """
 
 cimport cython
@@ -11,20 +12,43 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from alignup.core.amounts.alike cimport (
-    JudgementCache, alike_node, has_state, hash_of, is_alike_for_all, cache_bytes, new_state, node_in_state, note_state,
-    place_cache, remember, remember_state, state_at,
+    JudgementCache,
+    alike_node,
+    cache_bytes,
+    has_state,
+    hash_of,
+    is_alike_for_all,
+    new_state,
+    node_in_state,
+    note_state,
+    place_cache,
+    remember,
+    remember_state,
+    state_at,
 )
 from alignup.core.amounts.changes cimport Changes, first_look, second_look
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
 from alignup.core.amounts.device_allocation cimport DeviceState
 from alignup.core.amounts.device_ledger cimport DeviceLedger
 from alignup.core.amounts.judge cimport (
-    asks_for_anything, judge_row, place_scratch, scratch_bytes, start_trial, widen,
+    asks_for_anything,
+    judge_row,
+    place_scratch,
+    scratch_bytes,
+    start_trial,
+    widen,
 )
 from alignup.core.amounts.memory_ledger cimport MemoryLedger
 from alignup.core.amounts.memory_state cimport MOST_TYPES
 from alignup.core.amounts.score cimport score_of
-from alignup.core.amounts.trial cimport MOST_RESOURCES, POLICY_BEST_EFFORT, NodeRow, PodRequest, Request, Trial
+from alignup.core.amounts.trial cimport (
+    MOST_RESOURCES,
+    POLICY_BEST_EFFORT,
+    NodeRow,
+    PodRequest,
+    Request,
+    Trial,
+)
 from alignup.core.bits cimport NARROW_NODES, WIDEST, all_nodes, popcount
 from alignup.core.blocks cimport zeroed
 
@@ -56,20 +80,25 @@ cdef class Distances:
     def __init__(self, tuple rows not None):
         cdef int row, column, mask, size
         cdef int nodes = len(rows)
+
         if not 1 <= nodes <= 64 or any([len(distances) != nodes for distances in rows]):
             lengths = [len(distances) for distances in rows]
             raise ValueError(f"expected 1 to 64 rows with as many distances, got {lengths}")
+
         self.nodes = nodes
         for size in range(65):
             self.nearest[size] = -1
+
         if nodes > NARROW_NODES:
             return
+
         for mask in range(1 << nodes):
             self.sums[mask] = 0
             for row in range(nodes):
                 for column in range(nodes):
                     if mask >> row & 1 and mask >> column & 1:
                         self.sums[mask] += <int64_t>rows[row][column]
+
             size = popcount(mask)
             if self.nearest[size] < 0 or self.sums[mask] < self.nearest[size]:
                 self.nearest[size] = self.sums[mask]
@@ -81,7 +110,8 @@ cdef class Row:
 
     Args:
         numa_nodes: how many NUMA nodes the machine has.
-        policy: the number of the Topology Manager policy: none, best-effort, restricted, single-numa-node.
+        policy: the number of the Topology Manager policy: none, best-effort, restricted,
+            single-numa-node.
         pod_scope: whether pods are judged as a whole.
         cpu: the CPUs, None without a static CPU manager.
         memory: the memory, None without a Static memory manager.
@@ -89,39 +119,73 @@ cdef class Row:
         distances: None where they are not known.
         prefer_closest: the option prefer-closest-numa-nodes.
         needs_node: the node has to be asked, since something else than these ledgers decides there.
-        upper_bound: amounts are all that is known of the node, so that its admissions are not certain.
+        upper_bound: amounts are all that is known of the node, so that its admissions are not
+            certain.
         changes: the count of its changes; None: there are none.
     """
 
     def __init__(
-        self, *, int numa_nodes, int policy, bint pod_scope, CpuLedger cpu, MemoryLedger memory,
-        dict devices not None, Distances distances, bint prefer_closest=False, bint needs_node=False,
-        bint upper_bound=False, Changes changes=None,
+        self,
+        *,
+        int numa_nodes,
+        int policy,
+        bint pod_scope,
+        CpuLedger cpu,
+        MemoryLedger memory,
+        dict devices not None,
+        Distances distances,
+        bint prefer_closest=False,
+        bint needs_node=False,
+        bint upper_bound=False,
+        Changes changes=None,
     ):
         cdef NodeRow* row = &self.amounts
+
         if not 1 <= numa_nodes <= 64 or not 0 <= policy < 4:
-            raise ValueError(f"expected 1 to 64 NUMA nodes and one of 4 policies, got {numa_nodes} and {policy}")
+            raise ValueError(
+                f"expected 1 to 64 NUMA nodes and one of 4 policies, got {numa_nodes} and {policy}"
+            )
         if cpu is not None and cpu.state.layout.nodes != numa_nodes:
-            raise ValueError(f"expected CPUs of {numa_nodes} NUMA nodes, got {cpu.state.layout.nodes}")
+            raise ValueError(
+                f"expected CPUs of {numa_nodes} NUMA nodes, got {cpu.state.layout.nodes}"
+            )
         if memory is not None and memory.state.layout.nodes != numa_nodes:
-            raise ValueError(f"expected memory of {numa_nodes} NUMA nodes, got {memory.state.layout.nodes}")
+            raise ValueError(
+                f"expected memory of {numa_nodes} NUMA nodes, got {memory.state.layout.nodes}"
+            )
+
         for ledger in devices.values():
             if (<DeviceLedger?>ledger).state.layout.nodes != numa_nodes:
                 raise ValueError(f"expected devices of a machine of {numa_nodes} NUMA nodes")
+
         if distances is not None and distances.nodes != numa_nodes:
-            raise ValueError(f"expected distances of {numa_nodes} NUMA nodes, got {distances.nodes}")
-        self.cpu, self.memory, self.ledgers, self.distances = cpu, memory, dict(devices), distances
+            raise ValueError(
+                f"expected distances of {numa_nodes} NUMA nodes, got {distances.nodes}"
+            )
+
+        self.cpu = cpu
+        self.memory = memory
+        self.ledgers = dict(devices)
+        self.distances = distances
         self.changes = changes
+
         row.changes = NULL if changes is None else &changes.count
-        row.nodes, row.policy, row.pod_scope = numa_nodes, policy, pod_scope
-        row.needs_node, row.upper_bound = needs_node, upper_bound
+        row.nodes = numa_nodes
+        row.policy = policy
+        row.pod_scope = pod_scope
+        row.needs_node = needs_node
+        row.upper_bound = upper_bound
+
         row.cpu = NULL if cpu is None else &cpu.state
         row.memory = NULL if memory is None else &memory.state
+
         row.sums = row.nearest = row.distances = NULL
         if distances is not None:
-            row.sums, row.nearest = distances.sums, distances.nearest
+            row.sums = distances.sums
+            row.nearest = distances.nearest
             if prefer_closest and numa_nodes <= NARROW_NODES:
                 row.distances = distances.sums
+
             # beyond 8 nodes nobody sums distances here
             row.needs_node = row.needs_node or (prefer_closest and numa_nodes > NARROW_NODES)
 
@@ -156,16 +220,20 @@ cdef void add_amounts(const NodeRow* row, Resource resource, int64_t* out) noexc
     cdef const int64_t* amounts = NULL
     cdef const DeviceState* state
     cdef int node, place
+
     if resource.kind == KIND_CPU and row.cpu != NULL:
         amounts = row.cpu.layout.allocatable_count if resource.allocatable else row.cpu.free
     elif resource.kind == KIND_MEMORY and row.memory != NULL and row.type_of[resource.number] >= 0:
         amounts = row.memory.layout.allocatable if resource.allocatable else row.memory.free
         amounts += row.type_of[resource.number] * row.nodes
+
     if amounts != NULL:
         for node in range(row.nodes):
             out[node] += amounts[node]
+
     if resource.kind != KIND_DEVICE or row.devices[resource.number] == NULL:
         return
+
     state = row.devices[resource.number]
     amounts = state.layout.totals if resource.allocatable else state.free
     for place in range(state.layout.places):
@@ -175,9 +243,10 @@ cdef void add_amounts(const NodeRow* row, Resource resource, int64_t* out) noexc
 
 
 cdef int64_t mask_of_nodes_with(const int64_t* amounts, int nodes, int64_t amount) noexcept nogil:
-    """Return the mask of the NUMA nodes that have at least so much; minus 1: all together have less.
+    """Return the mask of the NUMA nodes that have at least so much.
 
-    The 64th NUMA node is left out of the mask, since its bit is the sign.
+    It is minus 1 where all together have less. The 64th NUMA node is left out of the mask, since
+    its bit is the sign.
     """
     cdef int64_t mask = 0, total = 0
     cdef int node
@@ -188,14 +257,16 @@ cdef int64_t mask_of_nodes_with(const int64_t* amounts, int nodes, int64_t amoun
     return -1 if total < amount else mask
 
 
-# The states of nodes lie far apart in memory, and waiting for them is slow, so they are prefetched: in three steps,
-# since what a state points to is known only once the state has arrived.
+# The states of nodes lie far apart in memory, and waiting for them is slow, so they are prefetched:
+# in three steps, since what a state points to is known only once the state has arrived.
 
 cdef extern from *:
     """
-    /* Without the empty statement GCC drops calls of functions that do nothing but this: it takes them for pure. */
+    /* Without the empty statement GCC drops calls of functions that do nothing but this: it takes
+       them for pure. */
     #if defined(__GNUC__) || defined(__clang__)
-    #define alignup_prefetch(address) do { __builtin_prefetch(address); __asm__ volatile (""); } while (0)
+    #define alignup_prefetch(address) do { \
+        __builtin_prefetch(address); __asm__ volatile (""); } while (0)
     #else
     #define alignup_prefetch(address) ((void)(address))
     #endif
@@ -214,6 +285,7 @@ cdef inline void prefetch_states(const NodeRow* row, const PodRequest* pod) noex
     """Ask for the states of a node."""
     cdef int index
     cdef const DeviceState* devices
+
     prefetch(row.changes)
     if row.cpu != NULL:
         prefetch_all(row.cpu, row.cpu + 1)
@@ -225,24 +297,33 @@ cdef inline void prefetch_states(const NodeRow* row, const PodRequest* pod) noex
             prefetch_all(devices, devices + 1)
 
 
-cdef inline void prefetch_amounts(const NodeRow* row, const PodRequest* pod, bint layouts) noexcept nogil:
+cdef inline void prefetch_amounts(
+    const NodeRow* row, const PodRequest* pod, bint layouts
+) noexcept nogil:
     """Ask for what the states of a node point to, layouts if told so."""
     cdef int index
     cdef const DeviceState* devices
+
     if row.cpu != NULL:
         if layouts:
             prefetch_all(row.cpu.layout, row.cpu.layout + 1)
+
         prefetch_all(row.cpu.allocated, row.cpu.free + row.nodes)
+
     if row.memory != NULL:
         if layouts:
             prefetch_all(row.memory.layout, row.memory.layout + 1)
-        # all of it is compared with that of other nodes, and what several containers take is taken from a copy
+
+        # all of it is compared with that of other nodes, and what several containers take is taken
+        # from a copy
         prefetch_all(row.memory.free, row.memory.lone_users + row.nodes)
+
     for index in range(pod.resources):
         devices = row.devices[pod.resource[index]]
         if devices != NULL:
             if layouts:
                 prefetch_all(devices.layout, devices.layout + 1)
+
             prefetch_all(devices.allocated, devices.free + row.nodes)
 
 
@@ -250,13 +331,16 @@ cdef inline void prefetch_layouts(const NodeRow* row, const PodRequest* pod) noe
     """Ask for what every decision reads of a node's layouts; nodes of one shape share them."""
     cdef int index
     cdef const DeviceState* devices
+
     if row.cpu != NULL:
         prefetch(row.cpu.layout.largest_sums)
         prefetch(row.cpu.layout.groups)
         prefetch(row.cpu.layout.allocatable_count)
+
     if row.memory != NULL:
         prefetch(row.memory.layout.largest_sums)
         prefetch(row.memory.layout.allocatable)
+
     for index in range(pod.resources):
         devices = row.devices[pod.resource[index]]
         if devices != NULL:
@@ -265,7 +349,10 @@ cdef inline void prefetch_layouts(const NodeRow* row, const PodRequest* pod) noe
 
 
 cdef inline void prefetch_state(const NodeRow* row, Resource resource) noexcept nogil:
-    """Ask for the state of a resource on a node; what it points to is known only when it is there."""
+    """Ask for the state of a resource on a node.
+
+    What it points to is known only when it is there.
+    """
     if resource.kind == KIND_CPU:
         prefetch(row.cpu)
     elif resource.kind == KIND_MEMORY:
@@ -287,21 +374,28 @@ cdef inline void prefetch_amount(const NodeRow* row, Resource resource) noexcept
 # Pods
 
 cdef void add_request(Request* total, const Request* request) noexcept nogil:
-    """Add what a container asks for; each sum stops at the largest request, which no node can meet."""
+    """Add what a container asks for.
+
+    Each sum stops at the largest request, which no node can meet.
+    """
     cdef int64_t largest = ((<int64_t>1) << 61) + 1
     cdef int index, place
+
     total.cpus = min(total.cpus + request.cpus, largest)
     for index in range(request.types):
         place = place_in(total.type, total.types, request.type[index])
         if place == total.types:
             total.type[place] = request.type[index]
             total.types += 1
+
         total.size[place] = min(total.size[place] + request.size[index], largest)
+
     for index in range(request.resources):
         place = place_in(total.resource, total.resources, request.resource[index])
         if place == total.resources:
             total.resource[place] = request.resource[index]
             total.resources += 1
+
         total.count[place] = min(total.count[place] + request.count[index], largest)
 
 
@@ -321,16 +415,20 @@ cdef int read_request(Request* request, tuple requested, list types, list resour
         raise ValueError(f"expected requests that are not negative, got {requested}")
     if len(dict(sizes)) != len(sizes) or len(dict(counts)) != len(counts):
         raise ValueError(f"expected each type and resource once, got {requested}")
-    request.cpus, request.is_reusable = min(cpus, LARGEST_REQUEST), is_reusable
+
+    request.cpus = min(cpus, LARGEST_REQUEST)
+    request.is_reusable = is_reusable
     for name, size in sizes:
         request.type[request.types] = types.index(name)
         request.size[request.types] = min(size, LARGEST_REQUEST)
         request.types += 1
+
     for name, count in counts:
         if name in resources:
             request.resource[request.resources] = resources.index(name)
             request.count[request.resources] = min(count, LARGEST_REQUEST)
             request.resources += 1
+
     return 0
 
 
@@ -401,22 +499,34 @@ cdef class Board:
         cdef int types = len(self.type_numbers), resources = len(self.resource_numbers)
         cdef NodeRow* rows = <NodeRow*>PyMem_Calloc(max(1, count), sizeof(NodeRow))
         cdef int16_t* type_of = <int16_t*>PyMem_Calloc(max(1, count * types), sizeof(int16_t))
-        cdef const DeviceState** states = <const DeviceState**>PyMem_Calloc(max(1, count * resources), sizeof(void*))
+        cdef const DeviceState** states = <const DeviceState**>PyMem_Calloc(
+            max(1, count * resources), sizeof(void*)
+        )
         cdef uint64_t* node_states = <uint64_t*>PyMem_Calloc(max(1, count), sizeof(uint64_t))
+
         if rows is NULL or type_of is NULL or states is NULL or node_states is NULL:
             PyMem_Free(rows)
             PyMem_Free(type_of)
             PyMem_Free(states)
             PyMem_Free(node_states)
             raise MemoryError
+
         PyMem_Free(self.rows)
         PyMem_Free(self.type_of)
         PyMem_Free(self.states)
         PyMem_Free(self.node_states)
-        self.rows, self.type_of, self.states, self.node_states = rows, type_of, states, node_states
-        self.row_count, self.type_room, self.resource_room = count, types, resources
+
+        self.rows = rows
+        self.type_of = type_of
+        self.states = states
+        self.node_states = node_states
+
+        self.row_count = count
+        self.type_room = types
+        self.resource_room = resources
         for index in range(count):
             self.write_row(index, self.row_objects[index])
+
         return 0
 
     cdef void write_row(self, Py_ssize_t index, Row row):
@@ -424,15 +534,20 @@ cdef class Board:
         cdef int16_t* type_of = self.type_of + index * self.type_room
         cdef const DeviceState** states = self.states + index * self.resource_room
         cdef int number
+
         for number in range(self.type_room):
             type_of[number] = -1
+
         for number in range(self.resource_room):
             states[number] = NULL
+
         if row.memory is not None:
             for place, name in enumerate(row.memory.capacity.types):
                 type_of[<int>self.type_numbers[name]] = place
+
         for name, ledger in row.ledgers.items():
             states[<int>self.resource_numbers[name]] = &(<DeviceLedger>ledger).state
+
         self.node_states[index] = 0
         at[0] = row.amounts
         at.type_of = type_of
@@ -456,14 +571,17 @@ cdef class Board:
         cdef const int64_t* changes = NULL if twin < 0 else self.rows[twin].changes
         cdef int64_t before
         cdef uint32_t state
+
         if changes != NULL:
             before = first_look(changes)
             state = state_at(&self.node_states[twin], before)
             if (
-                state and is_alike_for_all(&self.rows[node], &self.rows[twin], self.resource_room)
+                state
+                and is_alike_for_all(&self.rows[node], &self.rows[twin], self.resource_room)
                 and second_look(changes) == before
             ):
                 return state
+
         return new_state(&self.state_count)
 
     def replace(self, Py_ssize_t index, Row row not None):
@@ -476,13 +594,19 @@ cdef class Board:
             raise IndexError(f"expected the index of one of {self.row_count} nodes, got {index}")
         self.number_names(row)
         self.row_objects[index] = row
-        if len(self.type_numbers) > self.type_room or len(self.resource_numbers) > self.resource_room:
+        if (
+            len(self.type_numbers) > self.type_room
+            or len(self.resource_numbers) > self.resource_room
+        ):
             self.lay_out()
         else:
             self.write_row(index, row)
 
     cdef Resource resource_named(self, str name, bint allocatable):
-        """Return how to read a resource's amounts: `cpu`, a type of memory, or a device resource."""
+        """Return how to read the amounts of a resource.
+
+        It is named `cpu`, by a type of memory, or by a device resource.
+        """
         if name == "cpu":
             return Resource(KIND_CPU, 0, allocatable)
         number = self.type_numbers.get(name)
@@ -507,6 +631,7 @@ cdef class Board:
         cdef Py_ssize_t index
         cdef int widest = 0
         cdef Resource read = self.resource_named(resource, allocatable)
+
         for index in range(self.row_count):
             widest = max(widest, self.rows[index].nodes)
         if out.shape[0] != self.row_count or out.shape[1] < widest:
@@ -516,17 +641,20 @@ cdef class Board:
                 add_amounts(&self.rows[index], read, &out[index, 0])
 
     def nodes_with(
-        self, str resource not None, const int64_t[::1] amounts not None, const int64_t[::1] nodes not None,
+        self,
+        str resource not None,
+        const int64_t[::1] amounts not None,
+        const int64_t[::1] nodes not None,
         int64_t[:, :] out not None,
     ):
-        """Write for each node, and each amount, which of its NUMA nodes have so much free by themselves.
+        """Write which NUMA nodes of each node have an amount free by themselves.
 
         Args:
             resource: as for `free`.
             amounts: what is asked for.
             nodes: indices of nodes.
-            out: a line for each node, an element for each amount: the mask of NUMA nodes, the 64th left out; minus 1
-                where all of them together have too little.
+            out: a line for each node, an element for each amount: the mask of NUMA nodes, the
+                64th left out; minus 1 where all of them together have too little.
 
         Raises:
             IndexError: there is no such node.
@@ -536,11 +664,14 @@ cdef class Board:
         cdef int64_t[WIDEST] free_amounts
         cdef Resource read = self.resource_named(resource, False)
         cdef const NodeRow* row
+
         if out.shape[0] != count or out.shape[1] != amounts.shape[0]:
             raise ValueError(f"expected an array of {count} lines of {amounts.shape[0]} elements")
+
         for index in range(count):
             if not 0 <= nodes[index] < self.row_count:
                 raise IndexError(f"expected indices of {self.row_count} nodes, got {nodes[index]}")
+
         with nogil:
             for index in range(count):
                 prefetch_state(&self.rows[nodes[min(index + AHEAD, count - 1)]], read)
@@ -552,14 +683,25 @@ cdef class Board:
                     out[index, place] = mask_of_nodes_with(free_amounts, row.nodes, amounts[place])
 
     def judge(
-        self, Job job not None, int strategy, Py_ssize_t start, Py_ssize_t stop, const int64_t[::1] nodes,
-        uint8_t[::1] admitted not None, uint8_t[::1] reason not None, uint64_t[::1] affinity not None,
-        uint8_t[::1] preferred not None, double[::1] score not None, uint8_t[::1] exact not None,
-        *, bint locks_held=False,
+        self,
+        Job job not None,
+        int strategy,
+        Py_ssize_t start,
+        Py_ssize_t stop,
+        const int64_t[::1] nodes,
+        uint8_t[::1] admitted not None,
+        uint8_t[::1] reason not None,
+        uint64_t[::1] affinity not None,
+        uint8_t[::1] preferred not None,
+        double[::1] score not None,
+        uint8_t[::1] exact not None,
+        *,
+        bint locks_held=False,
     ):
-        """Judge some nodes and write the answers at their indices; where the node must be asked, it is not `exact`.
+        """Judge some nodes and write the answers at their indices.
 
-        Returns a list of the nodes that changed meanwhile: they are to be judged again, under their locks.
+        Where the node must be asked, it is not `exact`. Returns a list of the nodes that changed
+        meanwhile: they are to be judged again, under their locks.
 
         Args:
             job: the pod; made for this board.
@@ -570,7 +712,8 @@ cdef class Board:
 
         Raises:
             IndexError: there is no such node.
-            ValueError: the job is another board's, there is no such strategy, or an answer has too little room.
+            ValueError: the job is another board's, there is no such strategy, or an answer has
+                too little room.
         """
         cdef Py_ssize_t index, node, later, changed = 0, twin = -1
         cdef const int64_t* changes
@@ -582,46 +725,67 @@ cdef class Board:
         cdef char* scratch
         cdef JudgementCache cache
         cdef Trial trial
+
         if job.board is not self or job.pod.requests is NULL or job.renumber():
             raise ValueError("expected a job of this board, got another one's")
         if not 0 <= strategy < MOST_STRATEGIES:
             raise ValueError(f"expected one of {MOST_STRATEGIES} strategies, got {strategy}")
+
         for room in (
-            admitted.shape[0], reason.shape[0], affinity.shape[0], preferred.shape[0], score.shape[0], exact.shape[0]
+            admitted.shape[0],
+            reason.shape[0],
+            affinity.shape[0],
+            preferred.shape[0],
+            score.shape[0],
+            exact.shape[0],
         ):
             if room != self.row_count:
                 raise ValueError(f"expected answers of {self.row_count} nodes, got room for {room}")
+
         if start < 0 or stop > (self.row_count if nodes is None else nodes.shape[0]):
             raise IndexError(f"expected a range of nodes, got {start} to {stop}")
+
         if nodes is not None:
             for index in range(start, stop):
                 if not 0 <= nodes[index] < self.row_count:
-                    raise IndexError(f"expected indices of {self.row_count} nodes, got {nodes[index]}")
+                    raise IndexError(
+                        f"expected indices of {self.row_count} nodes, got {nodes[index]}"
+                    )
+
         remembered = cache_bytes(stop - start, &cache.bits)
         scratch = <char*>calloc(1, remembered + scratch_bytes(&self.room, &job.pod))
         if scratch is NULL:
             raise MemoryError
+
         place_cache(&cache, scratch if remembered else NULL)
         with nogil:
             place_scratch(&trial, &self.room, &job.pod, scratch + remembered)
             for index in range(start, stop):
                 node = index if nodes is None else nodes[index]
                 if index + 2 * AHEAD < stop and cache.nodes != NULL:
-                    prefetch(self.rows[index + 2 * AHEAD if nodes is None else nodes[index + 2 * AHEAD]].changes)
+                    later = index + 2 * AHEAD if nodes is None else nodes[index + 2 * AHEAD]
+                    prefetch(self.rows[later].changes)
+
                 if index + AHEAD < stop:
                     later = index + AHEAD if nodes is None else nodes[index + AHEAD]
                     if not self.is_answered(&cache, later):
                         prefetch_states(&self.rows[later], &job.pod)
-                    later = index + 2 * AHEAD // 3 if nodes is None else nodes[index + 2 * AHEAD // 3]
+
+                    later = (
+                        index + 2 * AHEAD // 3 if nodes is None else nodes[index + 2 * AHEAD // 3]
+                    )
                     if not self.is_answered(&cache, later):
                         # nodes that are alike share layouts, which are there then
                         prefetch_amounts(&self.rows[later], &job.pod, cache.nodes == NULL)
+
                     if cache.nodes == NULL:
                         later = index + AHEAD // 3 if nodes is None else nodes[index + AHEAD // 3]
                         prefetch_layouts(&self.rows[later], &job.pod)
+
                 changes = NULL if locks_held else self.rows[node].changes
                 if changes != NULL:
                     before = first_look(changes)
+
                 if cache.nodes != NULL:
                     state = 0 if changes == NULL else state_at(&self.node_states[node], before)
                     twin = node_in_state(&cache, state)
@@ -631,27 +795,48 @@ cdef class Board:
                         twin = alike_node(&cache, self.rows, &self.rows[node], &job.pod, hash)
                         if changes != NULL and not state:
                             state = self.state_of(node, twin)
+
                 if twin >= 0:
-                    admitted[node], reason[node], affinity[node] = admitted[twin], reason[twin], affinity[twin]
-                    preferred[node], score[node], exact[node] = preferred[twin], score[twin], exact[twin]
+                    admitted[node] = admitted[twin]
+                    reason[node] = reason[twin]
+                    affinity[node] = affinity[twin]
+                    preferred[node] = preferred[twin]
+                    score[node] = score[twin]
+                    exact[node] = exact[twin]
                 else:
                     judge_row(
-                        &trial, &self.rows[node], job.policy, strategy, &admitted[node], &reason[node], &affinity[node],
-                        &preferred[node], &score[node], &exact[node],
+                        &trial,
+                        &self.rows[node],
+                        job.policy,
+                        strategy,
+                        &admitted[node],
+                        &reason[node],
+                        &affinity[node],
+                        &preferred[node],
+                        &score[node],
+                        &exact[node],
                     )
+
                 if changes != NULL and (before & 1 or second_look(changes) != before):
                     exact[node] = CHANGING
                     changed += 1
                 elif cache.nodes != NULL and not is_known:
                     if twin < 0:
                         remember(&cache, node, before, hash)
+
                     if changes != NULL and state:
                         note_state(&self.node_states[node], before, state)
                         remember_state(&cache, state, node)
+
         free(scratch)
         if not changed:
             return []
-        judged_nodes = range(start, stop) if nodes is None else [nodes[index] for index in range(start, stop)]
+
+        if nodes is None:
+            judged_nodes = range(start, stop)
+        else:
+            judged_nodes = [nodes[index] for index in range(start, stop)]
+
         return [node for node in judged_nodes if exact[node] == CHANGING]
 
     def score(self, Job job not None, Py_ssize_t index, int strategy, list hints not None):
@@ -668,24 +853,41 @@ cdef class Board:
         cdef bint aligned
         cdef int number
         cdef char* scratch
-        if not 0 <= index < self.row_count or job.board is not self or len(hints) != job.pod.containers:
-            raise ValueError("expected a job of this board, one of its nodes, and a hint for each container")
+
+        if (
+            not 0 <= index < self.row_count
+            or job.board is not self
+            or len(hints) != job.pod.containers
+        ):
+            raise ValueError(
+                "expected a job of this board, one of its nodes, and a hint for each container"
+            )
         if not 0 <= strategy < MOST_STRATEGIES:
             raise ValueError(f"expected one of {MOST_STRATEGIES} strategies, got {strategy}")
+
         job.renumber()
         for mask in hints:
             if mask is not None and not 0 <= mask <= all_nodes(self.rows[index].nodes):
-                raise ValueError(f"expected masks of {self.rows[index].nodes} NUMA nodes, got {mask}")
+                raise ValueError(
+                    f"expected masks of {self.rows[index].nodes} NUMA nodes, got {mask}"
+                )
+
         scratch = <char*>calloc(1, scratch_bytes(&self.room, &job.pod))
         if scratch is NULL:
             raise MemoryError
+
         place_scratch(&trial, &self.room, &job.pod, scratch)
         start_trial(&trial, &self.rows[index], job.policy)
         aligned = trial.policy != 0
         for number, mask in enumerate(hints, 1):
             if asks_for_anything(&trial, &job.pod.requests[number]):
-                requesting_affinity |= all_nodes(trial.row.nodes) if mask is None else <uint64_t>mask
+                if mask is None:
+                    requesting_affinity |= all_nodes(trial.row.nodes)
+                else:
+                    requesting_affinity |= <uint64_t>mask
+
                 aligned = aligned and not (mask is None and trial.row.nodes > 1)
+
         free(scratch)
         return score_of(&self.rows[index], &job.pod, requesting_affinity, aligned, strategy)
 
@@ -711,9 +913,12 @@ cdef class Job:
         if self.pod.requests is not NULL:
             raise TypeError("expected a new job, got one that is made already")
         if len(requests) < 2 or not -1 <= policy <= POLICY_BEST_EFFORT + 2:
-            raise ValueError("expected the requests of a pod and its containers, and the number of a policy")
+            raise ValueError(
+                "expected the requests of a pod and its containers, and the number of a policy"
+            )
         if board.rows is NULL:
             raise ValueError("expected a board that is made, got one that is not")
+
         self.board = board
         self.policy = policy
         self.requests = requests
@@ -723,7 +928,10 @@ cdef class Job:
         PyMem_Free(self.pod.requests)
 
     cdef int renumber(self) except -1:
-        """Read the pod again where nodes that came since brought types or resources that had no number."""
+        """Read the pod again where new nodes brought names.
+
+        That is types or resources that had no number before.
+        """
         if self.names == len(self.board.type_numbers) + len(self.board.resource_numbers):
             return 0
         PyMem_Free(self.pod.requests)
@@ -734,24 +942,42 @@ cdef class Job:
         """Number the types and resources that the pod asks for, and read every request."""
         types = list(dict.fromkeys([name for request in requests for name, _ in request[1]]))
         resource_numbers = self.board.resource_numbers
-        resources = list(dict.fromkeys([name for request in requests for name, _ in request[2] if name in resource_numbers]))
+        resources = list(
+            dict.fromkeys(
+                [name for request in requests for name, _ in request[2] if name in resource_numbers]
+            )
+        )
         if len(types) > MOST_TYPES or len(resources) > MOST_RESOURCES:
-            raise ValueError(f"expected at most {MOST_TYPES} types of memory and {MOST_RESOURCES} device resources")
+            raise ValueError(
+                f"expected at most {MOST_TYPES} types of memory "
+                f"and {MOST_RESOURCES} device resources"
+            )
+
         self.names = len(self.board.type_numbers) + len(self.board.resource_numbers)
-        self.pod.types, self.pod.resources = len(types), len(resources)
+        self.pod.types = len(types)
+        self.pod.resources = len(resources)
+
         for place, name in enumerate(types):
             self.pod.type[<int>place] = self.board.type_numbers.get(name, -1)
+
         for place, name in enumerate(resources):
             self.pod.resource[<int>place] = resource_numbers[name]
+
         self.pod.containers = len(requests) - 1
         self.pod.is_reusable = False
         memset(&self.pod.total, 0, sizeof(Request))
         self.pod.requests = <Request*>zeroed(len(requests), sizeof(Request))
+
         first = {}
         for number, request in enumerate(requests):
             read_request(&self.pod.requests[<int>number], request, types, resources)
-            self.pod.requests[<int>number].same_as = first.setdefault(request, number) if number else 0
-            self.pod.is_reusable = self.pod.is_reusable or self.pod.requests[<int>number].is_reusable
+            self.pod.requests[<int>number].same_as = (
+                first.setdefault(request, number) if number else 0
+            )
+            self.pod.is_reusable = (
+                self.pod.is_reusable or self.pod.requests[<int>number].is_reusable
+            )
             if number:
                 add_request(&self.pod.total, &self.pod.requests[<int>number])
+
         return 0

@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t
 
 cdef extern from *:
     """
-    /* A sequence lock: the count is odd while a change is under way. Amounts that were read between two looks at the
-       same even count are those of one moment. */
+    /* A sequence lock: the count is odd while a change is under way. Amounts that were read between
+       two looks at the same even count are those of one moment. */
     #define alignup_first_look(count) __atomic_load_n(count, __ATOMIC_ACQUIRE)
     #define alignup_second_look(count) (__atomic_thread_fence(__ATOMIC_ACQUIRE), \
         __atomic_load_n(count, __ATOMIC_RELAXED))

@@ -1,8 +1,9 @@
-"""Lock a node while it changes, count its changes for readers without the lock, and let no exception end one half-way.
+"""Lock a node while it changes, and count its changes for readers without the lock.
 
-An exception can come from outside at any moment: a signal handler raises, or another thread makes this one raise.
-Python looks for them between instructions of its own, and never while compiled code runs. So what may not be parted is
-a call into this module: between taking the lock, the work, and the end of a change no Python instruction runs.
+No exception ends a change half-way. An exception can come from outside at any moment: a signal
+handler raises, or another thread makes this one raise. Python looks for them between instructions
+of its own, and never while compiled code runs. So what may not be parted is a call into this
+module: between taking the lock, the work, and the end of a change no Python instruction runs.
 """
 
 cimport cython
@@ -20,7 +21,8 @@ cdef extern from *:
     void set_even "alignup_set_even"(int64_t* count, int64_t value) noexcept nogil
 
 cdef enum:
-    MOST_TRIES = 4096   # of what has to be done whatever comes; an error that comes each time is not from outside
+    # of what has to be done whatever comes; an error that comes each time is not from outside
+    MOST_TRIES = 4096
     PROVIDER_TRIES = 8  # of a provider that fails: a user's may do so each time
 
 
@@ -43,14 +45,15 @@ cdef class Changes:
 
 @cython.final
 cdef class ManagerLock:
-    """A lock that its thread can take again, and that knows whether a change is under way; a context manager.
+    """A lock that its thread can take again, and that knows whether a change is under way.
 
-    A process that is forked while another thread has the lock gets a copy that nobody will ever release, of a manager
-    that is half changed. Taking it there is an error.
+    It is a context manager. A process that is forked while another thread has the lock gets a copy
+    that nobody will ever release, of a manager that is half changed. Taking it there is an error.
 
     Attributes:
         changes: for those who read amounts without the lock: whether it was taken meanwhile.
-        patience: seconds to wait for the lock in a forked process, where another thread may be checking it too.
+        patience: seconds to wait for the lock in a forked process, where another thread may be
+            checking it too.
     """
 
     def __init__(self, double patience=1.0):
@@ -77,7 +80,8 @@ cdef class ManagerLock:
             self.lock.release()
         elif self.pid != getpid():
             raise RuntimeError(
-                "another thread used the manager when this process was forked, so it may be half changed"
+                "another thread used the manager when this process was forked, "
+                "so it may be half changed"
             )
         return 0
 
@@ -92,7 +96,8 @@ cdef class ManagerLock:
 
         Args:
             work: what to do.
-            undo: called with the same arguments where that raises, until it has run to its end; None: nothing to undo.
+            undo: called with the same arguments where that raises, until it has run to its end;
+                None: nothing to undo.
         """
         self.take()
         try:
@@ -117,9 +122,10 @@ cdef class ManagerLock:
             self.leave()
 
     def settle(self, work, *args):
-        """Call `work(*args)`, with the lock held, until it has run to its end; then raise the first exception.
+        """Call `work(*args)`, with the lock held, until it has run to its end.
 
-        That is what interrupted it, or an exception that it returns: an error that keeps none of it from being done.
+        Then raise the first exception. That is what interrupted it, or an exception that it
+        returns: an error that keeps none of it from being done.
         """
         self.take()
         try:
@@ -128,7 +134,9 @@ cdef class ManagerLock:
             self.leave()
 
     def finish(self, find, work, key):
-        """Settle `work(find(key))` as a change, and return what was found; an error of `find` changes nothing.
+        """Settle `work(find(key))` as a change, and return what was found.
+
+        An error of `find` changes nothing.
 
         Raises:
             RuntimeError: a change is under way already, as above.
@@ -147,7 +155,9 @@ cdef class ManagerLock:
 
     cdef int begin(self) except -1:
         if self.is_changing:
-            raise RuntimeError("a provider must not call the manager while a pod is admitted or removed")
+            raise RuntimeError(
+                "a provider must not call the manager while a pod is admitted or removed"
+            )
         self.is_changing = True
         return 0
 
@@ -166,11 +176,14 @@ cdef class ManagerLock:
         return 0
 
 
-def release_all(tuple containers not None, tuple providers not None, str uid not None, forget not None):
-    """Have each provider release what each container has, then forget the pod; return the first error, if any.
+def release_all(
+    tuple containers not None, tuple providers not None, str uid not None, forget not None
+):
+    """Have each provider release what each container has, then forget the pod.
 
-    What was released before is released again without harm. A provider that fails is asked some times more, since the
-    exception may have come from outside, and then the others are; what is no `Exception` never is a provider's own.
+    Return the first error, if any. What was released before is released again without harm. A
+    provider that fails is asked some times more, since the exception may have come from outside,
+    and then the others are; what is no `Exception` never is a provider's own.
 
     Args:
         containers: of the pod, in the order of their release.
@@ -187,13 +200,18 @@ def release_all(tuple containers not None, tuple providers not None, str uid not
             except BaseException as error:
                 first = first or error
                 repeat(provider.release, (uid, name), PROVIDER_TRIES)
+
     failed = repeat(forget, (uid,))
     return first or failed
 
 
 cdef object repeat(object work, tuple args, int most_errors=MOST_TRIES):
-    """Call something until it has run to its end; return the first exception that was raised or returned, if any."""
+    """Call something until it has run to its end.
+
+    Return the first exception that was raised or returned, if any.
+    """
     cdef int _tries, errors = 0
+
     first = None
     for _tries in range(MOST_TRIES):
         try:
@@ -205,4 +223,5 @@ cdef object repeat(object work, tuple args, int most_errors=MOST_TRIES):
                 break
         else:
             return first or (failed if isinstance(failed, BaseException) else None)
+
     return first

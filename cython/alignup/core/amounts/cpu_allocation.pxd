@@ -11,8 +11,9 @@ cdef enum CpuOutcome:
     CPUS_CHOSEN = 0
     CPUS_TOO_FEW = 1
     CPUS_NOT_WHOLE_CORES = 2        # full-pcpus-only: the request is no multiple of a core's CPUs
-    CPUS_TOO_FEW_WHOLE = 3          # full-pcpus-only: too few on cores none of whose CPUs is reserved
-    CPUS_TO_DISTRIBUTE = 4          # distribute-cpus-across-numa: chosen elsewhere, see `alignup.providers.cpu`
+    CPUS_TOO_FEW_WHOLE = 3        # full-pcpus-only: too few on cores none of whose CPUs is reserved
+    # distribute-cpus-across-numa: chosen elsewhere, see `alignup.providers.cpu`
+    CPUS_TO_DISTRIBUTE = 4
 
 
 cdef struct CpuLayout:
@@ -20,9 +21,10 @@ cdef struct CpuLayout:
     const CpuGroups* groups
     int nodes                       # NUMA nodes of the machine, those without CPUs too
     uint64_t* allocatable           # [words] that can be given away at all
-    uint64_t* shareable             # [words] that make up the shared pool as long as nobody holds any
+    uint64_t* shareable           # [words] that make up the shared pool as long as nobody holds any
     uint64_t* reserved_cores        # [words] all CPUs of the cores that have a reserved one
-    const uint64_t* near            # [nodes][words] taken first for an affinity: the node's CPUs, or its sockets'
+    # [nodes][words] taken first for an affinity: the node's CPUs, or its sockets'
+    const uint64_t* near
     int64_t* capacity               # [nodes] CPUs, reserved ones included
     int64_t* allocatable_count      # [nodes]
     int64_t* largest_sums           # [nodes + 1] CPUs of the k nodes with the most
@@ -33,9 +35,10 @@ cdef struct CpuLayout:
     bint distributes                # distribute-cpus-across-numa
     bint spreads                    # distribute-cpus-across-cores
     L3Rule l3_rule                  # prefer-align-cpus-by-uncorecache
-    # Sockets or cores of several sizes: taking a group as a whole can take CPUs that were not counted as free.
+    # Sockets or cores of several sizes: taking a group as a whole can take CPUs that were not
+    # counted as free.
     bint irregular
-    bint split_cores                # CPUs can be given away on cores of which another CPU is reserved
+    bint split_cores              # CPUs can be given away on cores of which another CPU is reserved
 
 
 cdef struct CpuState:
@@ -43,7 +46,7 @@ cdef struct CpuState:
     uint64_t* allocated             # [words]
     int64_t* free                   # [nodes] that can be given away and that nobody holds
     int64_t free_in_all
-    int64_t free_whole              # CPUs nobody holds, on cores without a reserved one (full-pcpus-only)
+    int64_t free_whole        # CPUs nobody holds, on cores without a reserved one (full-pcpus-only)
 
 
 cdef size_t cpu_bytes(const CpuLayout* layout) noexcept nogil
@@ -56,11 +59,21 @@ cdef uint64_t add_reusable(
     const CpuState* state, const uint64_t* reusable, int64_t* amounts, int64_t* total
 ) noexcept nogil
 cdef bint cpu_family(
-    const CpuLayout* layout, const int64_t* amounts, uint64_t must, int64_t request, int preferred_size, Family* family
+    const CpuLayout* layout,
+    const int64_t* amounts,
+    uint64_t must,
+    int64_t request,
+    int preferred_size,
+    Family* family,
 ) noexcept nogil
 cdef CpuOutcome check_whole_cores(const CpuState* state, int64_t request) noexcept nogil
 cdef int choice_sets() noexcept nogil
 cdef CpuOutcome choose_cpus(
-    const CpuState* state, int64_t request, const uint64_t* reusable, bint anywhere, uint64_t mask, uint64_t* chosen,
+    const CpuState* state,
+    int64_t request,
+    const uint64_t* reusable,
+    bint anywhere,
+    uint64_t mask,
+    uint64_t* chosen,
     uint64_t* scratch,
 ) noexcept nogil

@@ -1,4 +1,7 @@
-"""The Python classes that own the devices of one resource, for other compiled modules that read them."""
+"""The Python classes that own the devices of one resource.
+
+Other compiled modules read them.
+"""
 
 from libc.stdint cimport int64_t, uint64_t
 

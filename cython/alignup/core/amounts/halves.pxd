@@ -1,6 +1,7 @@
-"""Amounts by NUMA node, compared, ordered and summed: the steps that every decision takes many times.
+"""Amounts by NUMA node, compared, ordered and summed.
 
-The sums over any set of up to 8 nodes come from two small tables.
+Every decision takes these steps many times. The sums over any set of up to 8 nodes come from two
+small tables.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -15,8 +16,9 @@ cdef extern from *:
     #define ALIGNUP_TWO(node) _mm_movemask_pd(_mm_castsi128_pd(_mm_sub_epi64( \
         _mm_loadu_si128((const __m128i*)(amounts + (node))), requests)))
     #endif
-    /* The nodes that have less than is asked for, two at a time where the machine can. Amounts lie between 0 and 2**62,
-       so that a difference does not overflow, and is negative exactly if something is missing. */
+    /* The nodes that have less than is asked for, two at a time where the machine can. Amounts lie
+       between 0 and 2**62, so that a difference does not overflow, and is negative exactly if
+       something is missing. */
     static CYTHON_INLINE uint64_t nodes_below(const int64_t* amounts, int nodes, int64_t request) {
         uint64_t below = 0;
         int node = 0;
@@ -30,8 +32,9 @@ cdef extern from *:
         for (; node < nodes; node++) below |= (uint64_t)(amounts[node] < request) << node;
         return below;
     }
-    /* Eight amounts in descending order, by the 19 comparisons of a sorting network: which amounts come is random to
-       the processor, so a sort that branches on them would mostly wait for branches that were guessed wrong. */
+    /* Eight amounts in descending order, by the 19 comparisons of a sorting network: which amounts
+       come is random to the processor, so a sort that branches on them would mostly wait for
+       branches that were guessed wrong. */
     #define ALIGNUP_ORDER(i, j) do { \
         const int64_t first = ordered[i], second = ordered[j]; \
         ordered[i] = first < second ? second : first; \
@@ -64,6 +67,7 @@ cdef inline void halve(const int64_t* amounts, int nodes, Halves* halves) noexce
     """Sum the amounts of all masks of the four low nodes, and of the four high ones."""
     cdef int node, mask
     cdef int64_t amount
+
     halves.low[0] = halves.high[0] = 0
     for node in range(4):
         amount = amounts[node] if node < nodes else 0
@@ -83,7 +87,10 @@ cdef inline void sort_amounts(const int64_t* amounts, int nodes, int64_t* ordere
 
 
 cdef inline int least_count(const int64_t* ordered, int nodes, int64_t request) noexcept nogil:
-    """Return how many of the amounts, the largest first, make up the request; more than there are if all do not."""
+    """Return how many of the amounts, the largest first, make up the request.
+
+    It is more than there are if all of them do not.
+    """
     cdef int64_t total = 0
     cdef int node, count = 0
     for node in range(nodes):

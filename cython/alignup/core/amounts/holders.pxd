@@ -1,4 +1,7 @@
-"""Which pods and containers hold what: the parts of the managers that compiled modules read and write."""
+"""Which pods and containers hold what.
+
+These are the parts of the managers that compiled modules read and write.
+"""
 
 from alignup.core.amounts.cpu_ledger cimport CpuLedger
 from alignup.core.amounts.memory_ledger cimport MemoryLedger
@@ -17,7 +20,8 @@ cdef class MemoryHolders:
     cdef public MemoryLedger ledger
     cdef public SharedDict holdings         # (pod uid, container) -> MemoryHolding
     cdef public SharedDict names            # (pod uid, container) -> the pod's name in messages
-    cdef public SharedDict init_holdings    # pod uid -> holdings of init containers, for those after them
+    # pod uid -> holdings of init containers, for those after them
+    cdef public SharedDict init_holdings
     cdef public SharedDict pod_holdings     # pod uid -> what the pod has as a whole
     cdef public SharedDict pod_parts        # pod uid -> container -> its part of that
 

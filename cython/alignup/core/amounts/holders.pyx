@@ -1,7 +1,8 @@
 """Keep which pods and containers hold what: the base classes of the three managers.
 
-A set of CPUs or devices is an int, as in the ledgers. What is held by a pod is never changed in place: who has looked
-at it, as a copy of a node or the record of an admission, still sees what it was.
+A set of CPUs or devices is an int, as in the ledgers. What is held by a pod is never changed in
+place: who has looked at it, as a copy of a node or the record of an admission, still sees what it
+was.
 """
 
 cimport cython
@@ -19,14 +20,18 @@ cdef class CpuHolders:
     """
 
     def __cinit__(self):
-        self.held, self.whole_pods = SharedDict(), SharedDict()
-        self.reusing_pod, self.reusable = "", 0
+        self.held = SharedDict()
+        self.whole_pods = SharedDict()
+        self.reusing_pod = ""
+        self.reusable = 0
 
     def hold_as(self, CpuHolders other not None):
         """Take over a copy of what another one keeps."""
         self.ledger = other.ledger.copy()
-        self.held, self.whole_pods = other.held.copy(), other.whole_pods.copy()
-        self.reusing_pod, self.reusable = other.reusing_pod, other.reusable
+        self.held = other.held.copy()
+        self.whole_pods = other.whole_pods.copy()
+        self.reusing_pod = other.reusing_pod
+        self.reusable = other.reusable
 
 
 cdef class MemoryHolders:
@@ -36,29 +41,39 @@ cdef class MemoryHolders:
         ledger: what is free, and which nodes are bound.
         holdings: by (pod uid, container), what it holds.
         names: by the same, the name of the pod in messages.
-        init_holdings: by pod uid, what init containers hold that the containers after them take over.
+        init_holdings: by pod uid, what init containers hold that the containers after them take
+            over.
         pod_holdings: by pod uid, the memory of pods that have it as a whole.
         pod_parts: by pod uid, what of it each container has.
     """
 
     def __cinit__(self):
-        self.holdings, self.names, self.init_holdings = SharedDict(), SharedDict(), SharedDict()
-        self.pod_holdings, self.pod_parts = SharedDict(), SharedDict()
+        self.holdings = SharedDict()
+        self.names = SharedDict()
+        self.init_holdings = SharedDict()
+        self.pod_holdings = SharedDict()
+        self.pod_parts = SharedDict()
 
     def hold_as(self, MemoryHolders other not None):
         """Take over a copy of what another one keeps."""
         self.ledger = other.ledger.copy()
-        self.holdings, self.names = other.holdings.copy(), other.names.copy()
+        self.holdings = other.holdings.copy()
+        self.names = other.names.copy()
         self.init_holdings = other.init_holdings.copy()
-        self.pod_holdings, self.pod_parts = other.pod_holdings.copy(), other.pod_parts.copy()
+        self.pod_holdings = other.pod_holdings.copy()
+        self.pod_parts = other.pod_parts.copy()
 
 
 @cython.final
 cdef class PodDevices:
-    """The devices of a pod's containers by resource, and those that later ones may take over; it never changes."""
+    """The devices of a pod's containers by resource, and those that later ones may take over.
+
+    A record never changes.
+    """
 
     def __init__(self, dict containers not None, dict reusable not None):
-        self.containers, self.reusable = containers, reusable
+        self.containers = containers
+        self.reusable = reusable
 
     def held(self, resource):
         """Return all devices of a resource that any container of the pod holds."""
@@ -69,7 +84,9 @@ cdef class PodDevices:
 
     def with_more(self, str name not None, dict chosen not None, dict reusable not None):
         """Return the same with more devices for one container."""
-        return PodDevices({**self.containers, name: {**self.containers.get(name, {}), **chosen}}, reusable)
+        return PodDevices(
+            {**self.containers, name: {**self.containers.get(name, {}), **chosen}}, reusable
+        )
 
 
 cdef class DeviceHolders:
@@ -82,9 +99,12 @@ cdef class DeviceHolders:
     """
 
     def __cinit__(self):
-        self.pools, self.pods, self.last_pod = {}, SharedDict(), ""
+        self.pools = {}
+        self.pods = SharedDict()
+        self.last_pod = ""
 
     def hold_as(self, DeviceHolders other not None):
         """Take over a copy of what another one keeps."""
         self.pools = {resource: pool.copy() for resource, pool in other.pools.items()}
-        self.pods, self.last_pod = other.pods.copy(), other.last_pod
+        self.pods = other.pods.copy()
+        self.last_pod = other.last_pod

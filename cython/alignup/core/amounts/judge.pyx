@@ -1,8 +1,9 @@
 """Judge a pod on a node: decide and allocate container by container, and change nothing.
 
-For each container (for the pod as a whole in pod scope): what the CPU, device and memory managers offer, described by
-amounts; the decision of the Topology Manager's policy; and what the container takes, from copies, by the kernels that
-the node's own providers use. Where these cannot tell, the outcome is UNDECIDED, and the node itself has to be asked.
+For each container (for the pod as a whole in pod scope): what the CPU, device and memory managers
+offer, described by amounts; the decision of the Topology Manager's policy; and what the container
+takes, from copies, by the kernels that the node's own providers use. Where these cannot tell, the
+outcome is UNDECIDED, and the node itself has to be asked.
 """
 
 from libc.math cimport INFINITY
@@ -10,28 +11,98 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from alignup.core.amounts.cpu_allocation cimport (
-    CPUS_CHOSEN, CpuLayout, CpuState, add_reusable, check_whole_cores, choice_sets, choose_cpus, copy_cpus, cpu_bytes,
-    cpu_family, mark_cpus, sockets_for,
+    CPUS_CHOSEN,
+    CpuLayout,
+    CpuOutcome,
+    CpuState,
+    add_reusable,
+    check_whole_cores,
+    choice_sets,
+    choose_cpus,
+    copy_cpus,
+    cpu_bytes,
+    cpu_family,
+    mark_cpus,
+    sockets_for,
 )
 from alignup.core.amounts.device_allocation cimport (
-    DEVICES_ASK_ANY, DEVICES_ASK_NEAR, DEVICES_CHOSEN, DeviceLayout, DeviceOutcome, DeviceState, copy_devices,
-    device_bytes, device_family, finish_choice, mark_devices, start_choice,
+    DEVICES_ASK_ANY,
+    DEVICES_ASK_NEAR,
+    DEVICES_CHOSEN,
+    DeviceLayout,
+    DeviceOutcome,
+    DeviceState,
+    copy_devices,
+    device_bytes,
+    device_family,
+    finish_choice,
+    mark_devices,
+    start_choice,
 )
 from alignup.core.amounts.halves cimport nodes_with, sum_of_all
 from alignup.core.amounts.memory_allocation cimport (
-    MEMORY_CHOSEN, MemoryHints, best_memory_hint, bind_alone, choose_memory, copy_memory, has_memory_hint, holds_memory,
-    lone_nodes_with, memory_bytes, memory_family, suffices_with_reuse, take_memory,
+    MEMORY_CHOSEN,
+    MemoryHints,
+    MemoryOutcome,
+    best_memory_hint,
+    bind_alone,
+    choose_memory,
+    copy_memory,
+    has_memory_hint,
+    holds_memory,
+    lone_nodes_with,
+    memory_bytes,
+    memory_family,
+    suffices_with_reuse,
+    take_memory,
 )
 from alignup.core.amounts.memory_state cimport MemoryRequest, MemoryState, MemoryTaking
-from alignup.core.amounts.merge_offers cimport can_merge_amounts, common_mask, common_size, reach_best
-from alignup.core.amounts.score cimport score_of
-from alignup.core.amounts.fewest_numa_nodes cimport smallest_cpu_size, smallest_device_size, smallest_memory_size
-from alignup.core.amounts.trial cimport (
-    ADMITTED, MISMATCHED, MOST_HOLDERS, MOST_OFFERS, POLICY_BEST_EFFORT, POLICY_NONE, POLICY_SINGLE_NUMA_NODE,
-    SMT_ALIGNMENT_ERROR, TOPOLOGY_AFFINITY_ERROR, UNDECIDED, UNEXPECTED_ADMISSION_ERROR, Answer, Counted, Hint, NodeRow,
-    Offer, Offers, Outcome, PodRequest, Request, Trial, has_devices, read_memory_request,
+from alignup.core.amounts.merge_offers cimport (
+    can_merge_amounts,
+    common_mask,
+    common_size,
+    reach_best,
 )
-from alignup.core.bits cimport NARROW_MASKS, NARROW_NODES, WIDEST, all_nodes, is_single, lowest, popcount
+from alignup.core.amounts.score cimport score_of
+from alignup.core.amounts.fewest_numa_nodes cimport (
+    smallest_cpu_size,
+    smallest_device_size,
+    smallest_memory_size,
+)
+from alignup.core.amounts.trial cimport (
+    ADMITTED,
+    MISMATCHED,
+    MOST_HOLDERS,
+    MOST_OFFERS,
+    POLICY_BEST_EFFORT,
+    POLICY_NONE,
+    POLICY_SINGLE_NUMA_NODE,
+    SMT_ALIGNMENT_ERROR,
+    TOPOLOGY_AFFINITY_ERROR,
+    UNDECIDED,
+    UNEXPECTED_ADMISSION_ERROR,
+    Answer,
+    Counted,
+    Hint,
+    NodeRow,
+    Offer,
+    Offers,
+    Outcome,
+    PodRequest,
+    Request,
+    Trial,
+    has_devices,
+    read_memory_request,
+)
+from alignup.core.bits cimport (
+    NARROW_MASKS,
+    NARROW_NODES,
+    WIDEST,
+    all_nodes,
+    is_single,
+    lowest,
+    popcount,
+)
 from alignup.core.narrow.family cimport Family
 from alignup.core.narrow.merge cimport Best, best_preferred, merge_families
 
@@ -41,6 +112,7 @@ from alignup.core.narrow.merge cimport Best, best_preferred, merge_families
 cdef void widen(Room* room, const NodeRow* row, int resources) noexcept nogil:
     """Make room for a node too; `resources` is how many the cluster knows."""
     cdef int resource
+
     if row.cpu != NULL:
         room.words = max(room.words, row.cpu.layout.groups.words)
         room.cpus = max(room.cpus, cpu_bytes(row.cpu.layout))
@@ -57,15 +129,22 @@ cdef size_t scratch_bytes(const Room* room, const PodRequest* pod) noexcept nogi
     """Return how many bytes `place_scratch` needs."""
     cdef size_t words = (1 + pod.resources + choice_sets() + 2) * room.words
     cdef size_t entries = (1 + pod.resources) * pod.containers
+
     return (
-        room.cpus + room.memory + pod.resources * room.devices + entries * sizeof(Counted)
+        room.cpus
+        + room.memory
+        + pod.resources * room.devices
+        + entries * sizeof(Counted)
         + (words + (2 + room.taking_amounts) * pod.containers) * sizeof(uint64_t)
     )
 
 
-cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, char* scratch) noexcept nogil:
+cdef void place_scratch(
+    Trial* trial, const Room* room, const PodRequest* pod, char* scratch
+) noexcept nogil:
     """Let the working memory of a trial lie in a block of `scratch_bytes`."""
     cdef int resource
+
     memset(trial, 0, sizeof(Trial))
     trial.pod = pod
     trial.cpu_block = scratch
@@ -77,6 +156,7 @@ cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, c
     trial.taking_amounts = <int64_t*>trial.lone + pod.containers
     trial.sets = <uint64_t*>(trial.taking_amounts + room.taking_amounts * pod.containers)
     scratch = <char*>(trial.sets + (choice_sets() + 2) * room.words)
+
     for resource in range(pod.resources):
         trial.device_blocks[resource] = scratch
         trial.reusable_devices[resource] = <uint64_t*>(scratch + room.devices)
@@ -86,86 +166,139 @@ cdef void place_scratch(Trial* trial, const Room* room, const PodRequest* pod, c
 # The trial
 
 cdef void start_trial(Trial* trial, const NodeRow* row, int policy) noexcept nogil:
-    """Let a trial look at a node; a policy other than -1 is the pod's own, which judges it as a whole."""
+    """Let a trial look at a node.
+
+    A policy other than -1 is the pod's own, which judges it as a whole.
+    """
     cdef const PodRequest* pod = trial.pod
     cdef int index
+
     trial.row = row
     trial.policy = row.policy
     trial.pod_scope = row.pod_scope
     if policy > POLICY_NONE and policy != row.policy:
         trial.policy = policy
         trial.pod_scope = True
-    trial.cpu, trial.memory = row.cpu, row.memory
+
+    trial.cpu = row.cpu
+    trial.memory = row.memory
+
     trial.copied_cpu = trial.copied_memory = trial.reuses_cpus = False
     trial.copied_devices = trial.reuses_devices = 0
     trial.holders = trial.counts = 0
-    trial.sums_only = trial.policy == POLICY_NONE and not pod.is_reusable and (
-        row.cpu == NULL
-        or not (row.cpu.layout.irregular or row.cpu.layout.distributes or row.cpu.layout.full_pcpus_only)
+
+    trial.sums_only = (
+        trial.policy == POLICY_NONE
+        and not pod.is_reusable
+        and (
+            row.cpu == NULL
+            or not (
+                row.cpu.layout.irregular
+                or row.cpu.layout.distributes
+                or row.cpu.layout.full_pcpus_only
+            )
+        )
     )
-    trial.counts_cpus = row.cpu != NULL and not pod.is_reusable and not (
-        row.cpu.layout.sockets or row.cpu.layout.irregular
-        or (row.cpu.layout.full_pcpus_only and row.cpu.layout.split_cores)
+
+    trial.counts_cpus = (
+        row.cpu != NULL
+        and not pod.is_reusable
+        and not (
+            row.cpu.layout.sockets
+            or row.cpu.layout.irregular
+            or (row.cpu.layout.full_pcpus_only and row.cpu.layout.split_cores)
+        )
     )
-    trial.repeats = not pod.is_reusable and (
-        row.cpu == NULL or (trial.counts_cpus and not row.cpu.layout.full_pcpus_only and not row.cpu.layout.distributes)
+
+    trial.repeats = (
+        not pod.is_reusable
+        and (
+            row.cpu == NULL
+            or (
+                trial.counts_cpus
+                and not row.cpu.layout.full_pcpus_only
+                and not row.cpu.layout.distributes
+            )
+        )
     )
+
     trial.cpus_left = 0 if row.cpu == NULL else row.cpu.free_in_all
     memset(trial.singles, 0, 2 * pod.containers * sizeof(uint64_t))     # and `lone`
     for index in range(pod.types):
-        trial.type[index] = -1 if pod.type[index] < 0 or row.memory == NULL else row.type_of[pod.type[index]]
+        trial.type[index] = -1
+        if pod.type[index] >= 0 and row.memory != NULL:
+            trial.type[index] = row.type_of[pod.type[index]]
+
     for index in range(pod.resources):
         trial.devices[index] = row.devices[pod.resource[index]]
-        trial.devices_left[index] = 0 if trial.devices[index] == NULL else trial.devices[index].free_in_all
+        trial.devices_left[index] = 0
+        if trial.devices[index] != NULL:
+            trial.devices_left[index] = trial.devices[index].free_in_all
 
 
 cdef void judge(Trial* trial, const NodeRow* row, int policy, Answer* answer) noexcept nogil:
     """Judge the pod of a trial on a node.
 
     Args:
-        policy: the policy that the pod brings; -1: none. It goes with a node without a policy, or with the same.
+        policy: the policy that the pod brings; -1: none. It goes with a node without a policy,
+            or with the same.
     """
     answer.affinity = answer.requesting_affinity = 0
     answer.aligned = answer.preferred = False
     answer.outcome = UNDECIDED
+
     if row.needs_node:
         return
+
     if policy > POLICY_NONE and policy != row.policy:
         if row.policy != POLICY_NONE or (row.upper_bound and row.nodes > NARROW_NODES):
             answer.outcome = MISMATCHED
             return
+
         if row.nodes > NARROW_NODES:
             return  # the node says whether its options allow so many NUMA nodes
+
     start_trial(trial, row, policy)
     judge_containers(trial, answer)
 
 
 cdef bint total_too_small(const Trial* trial) noexcept nogil:
-    """Return whether some container will get nothing for sure, as the node has too little for all of them together.
+    """Return whether some container will get nothing for sure.
 
-    Only where no policy can refuse one before that, and no other reason can come first.
+    The node then has too little for all of them together. Only where no policy can refuse one
+    before that, and no other reason can come first.
     """
     cdef const Request* total = &trial.pod.total
     cdef int index, type
+
     if trial.pod.containers < 2 or trial.pod.is_reusable or trial.policy > POLICY_BEST_EFFORT:
         return False
+
     if trial.cpu != NULL and total.cpus:
         if trial.cpu.layout.full_pcpus_only:
             return False
-        # where groups differ in size, one that is taken as a whole can have more CPUs than were counted as free
+
+        # where groups differ in size, one that is taken as a whole can have more CPUs than were
+        # counted as free
         if trial.cpu.free_in_all < total.cpus and not trial.cpu.layout.irregular:
             return True
+
     for index in range(total.resources):
         if has_devices(trial, total.resource[index]):
             if trial.devices[total.resource[index]].free_in_all < total.count[index]:
                 return True
+
     if trial.memory != NULL:
         for index in range(total.types):
             type = trial.type[total.type[index]]
-            if type >= 0 and total.size[index] > sum_of_all(
-                trial.memory.free + type * trial.row.nodes, trial.row.nodes
+            if (
+                type >= 0
+                and total.size[index] > sum_of_all(
+                    trial.memory.free + type * trial.row.nodes, trial.row.nodes
+                )
             ):
                 return True
+
     return False
 
 
@@ -178,12 +311,14 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
     cdef Hint hint
     cdef bint last
     cdef int index = 1
+
     answer.aligned = answer.preferred = trial.policy != POLICY_NONE
     answer.outcome = UNEXPECTED_ADMISSION_ERROR if total_too_small(trial) else ADMITTED
     if by_pod and answer.outcome == ADMITTED:
         answer.outcome = decide(trial, &pod.requests[0], &offers, &hint)
         note_hint(trial, &pod.requests[0], &hint, answer)
         hint.holds_memory = False  # of the pod's containers together, not of each in its turn
+
     while index <= pod.containers and answer.outcome == ADMITTED:
         request = &pod.requests[index]
         last = index == pod.containers
@@ -191,15 +326,20 @@ cdef void judge_containers(Trial* trial, Answer* answer) noexcept nogil:
         if not by_pod:
             if place_like_earlier(trial, request, last, answer):
                 continue
+
             answer.outcome = decide(trial, request, &offers, &hint)
             if answer.outcome != ADMITTED:
                 return
+
             note_hint(trial, request, &hint, answer)
             note_singles(trial, request, &hint)
+
         answer.outcome = allocate(trial, request, &hint, last)
 
 
-cdef inline void note_singles(Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
+cdef inline void note_singles(
+    Trial* trial, const Request* request, const Hint* hint
+) noexcept nogil:
     """Keep the single NUMA nodes that all providers prefer, for containers that ask the same."""
     if trial.repeats and (hint.holds_memory or trial.memory == NULL or not request.types):
         trial.singles[request.same_as - 1] = hint.singles
@@ -214,16 +354,24 @@ cdef inline bint has_left(const Trial* trial, const Request* request, int node) 
     """Return whether a NUMA node has by itself what a container asks for."""
     cdef int index
     cdef const DeviceState* devices
+
     if trial.cpu != NULL and trial.cpu.free[node] < request.cpus:
         return False
+
     for index in range(request.resources):
         devices = trial.devices[request.resource[index]]
-        if devices != NULL and not (devices.layout.in_order and devices.free[node] >= request.count[index]):
+        if (
+            devices != NULL
+            and not (devices.layout.in_order and devices.free[node] >= request.count[index])
+        ):
             return False
+
     return trial.memory == NULL or not request.types or has_memory_left(trial, request, node)
 
 
-cdef inline bint has_memory_left(const Trial* trial, const Request* request, int node) noexcept nogil:
+cdef inline bint has_memory_left(
+    const Trial* trial, const Request* request, int node
+) noexcept nogil:
     """Return whether a NUMA node has by itself the memory that a container asks for."""
     cdef int index
     if not (trial.memory.alone >> node) & 1:
@@ -234,49 +382,65 @@ cdef inline bint has_memory_left(const Trial* trial, const Request* request, int
     return True
 
 
-cdef bint place_like_earlier(Trial* trial, const Request* request, bint last, Answer* answer) noexcept nogil:
-    """Place a container like an earlier one with the same request, on a single NUMA node, by counts alone.
+cdef bint place_like_earlier(
+    Trial* trial, const Request* request, bint last, Answer* answer
+) noexcept nogil:
+    """Place a container like an earlier one with the same request, by counts alone.
 
-    Allocations only reduce the set of nodes that all providers prefer, and never add a better one. Return False if no
-    such node is left, and a full decision is needed.
+    It goes to a single NUMA node. Allocations only reduce the set of nodes that all providers
+    prefer, and never add a better one. Return False if no such node is left, and a full decision is
+    needed.
     """
     cdef uint64_t* singles = &trial.singles[request.same_as - 1]
     cdef uint64_t mask
     cdef int index, node
+
     while singles[0]:
         mask = best_of_singles(trial, singles[0])
         node = lowest(mask)
         if has_left(trial, request, node):
             break
+
         singles[0] ^= mask
     else:
         return False
+
     answer.affinity |= mask
     answer.requesting_affinity |= mask
     if last:
         return True
+
     for index in range(request.resources):
         if has_devices(trial, request.resource[index]):
             take_count(trial, request.resource[index], node, request.count[index])
+
     if trial.cpu != NULL and request.cpus:
         take_count(trial, -1, node, request.cpus)
+
     if trial.memory != NULL and request.types:
         take_memory_alone(trial, request, node)
+
     return True
 
 
 cdef bint asks_for_anything(const Trial* trial, const Request* request) noexcept nogil:
     """Return whether some provider has hints to give."""
     cdef int index
+
     if (trial.cpu != NULL and request.cpus) or (trial.memory != NULL and request.types):
         return True
     for index in range(request.resources):
-        if has_devices(trial, request.resource[index]) and trial.devices[request.resource[index]].layout.universe:
+        if (
+            has_devices(trial, request.resource[index])
+            and trial.devices[request.resource[index]].layout.universe
+        ):
             return True
     return False
 
 
-cdef inline void note_hint(const Trial* trial, const Request* request, const Hint* hint, Answer* answer) noexcept nogil:
+cdef inline void note_hint(
+    const Trial* trial, const Request* request, const Hint* hint, Answer* answer
+) noexcept nogil:
     """Add a hint to the answer."""
     if answer.outcome != ADMITTED:
         return
@@ -289,27 +453,45 @@ cdef inline void note_hint(const Trial* trial, const Request* request, const Hin
 
 
 cdef void judge_row(
-    Trial* trial, const NodeRow* row, int policy, int strategy, uint8_t* admitted, uint8_t* reason,
-    uint64_t* affinity, uint8_t* preferred, double* score, uint8_t* exact,
+    Trial* trial,
+    const NodeRow* row,
+    int policy,
+    int strategy,
+    uint8_t* admitted,
+    uint8_t* reason,
+    uint64_t* affinity,
+    uint8_t* preferred,
+    double* score,
+    uint8_t* exact,
 ) noexcept nogil:
     """Judge one node, score it, and write the answer."""
     cdef Answer answer
+
     judge(trial, row, policy, &answer)
     exact[0] = answer.outcome != UNDECIDED
     admitted[0] = answer.outcome == ADMITTED or answer.outcome == UNDECIDED
     if row.upper_bound and admitted[0]:
         exact[0] = 0
+
     reason[0] = 0 if admitted[0] else answer.outcome
     affinity[0] = answer.affinity if admitted[0] else 0
     preferred[0] = answer.preferred and answer.outcome == ADMITTED
-    score[0] = score_of(row, trial.pod, answer.requesting_affinity, answer.aligned, strategy) if admitted[0] else -INFINITY
+
+    score[0] = -INFINITY
+    if admitted[0]:
+        score[0] = score_of(row, trial.pod, answer.requesting_affinity, answer.aligned, strategy)
 
 
-# Offers: for each list of hints, which single NUMA nodes suffice, and from what the larger masks follow
+# Offers: for each list of hints, which single NUMA nodes suffice, and from what the larger masks
+# follow
 
 cdef void collect_offers(const Trial* trial, const Request* request, Offers* offers) noexcept nogil:
-    """Describe every list of hints that takes part in the merge; providers without a preference do not change it."""
+    """Describe every list of hints that takes part in the merge.
+
+    Providers without a preference do not change it.
+    """
     cdef int index
+
     offers.count = 0
     offers.has_impossible = offers.has_memory = False
     if trial.cpu != NULL and request.cpus:
@@ -329,6 +511,7 @@ cdef void offer_cpus(const Trial* trial, const Request* request, Offers* offers)
     cdef int64_t total = state.free_in_all
     cdef uint64_t must = 0
     cdef int nodes = trial.row.nodes
+
     offer.amounts = state.free
     offer.by_node = True
     if trial.reuses_cpus:
@@ -336,20 +519,25 @@ cdef void offer_cpus(const Trial* trial, const Request* request, Offers* offers)
         offer.amounts = offer.counted
         must = add_reusable(state, trial.reusable_cpus, offer.counted, &total)
         offer.by_node = must == 0
+
     if total < request.cpus:
         offers.has_impossible = True
         return
+
     offer.request = request.cpus
     offer.universe = state.layout.universe
     offer.size = smallest_cpu_size(state.layout, request.cpus)
     offer.sockets = sockets_for(state.layout, offer.size) if state.layout.sockets else -1
     offer.resource = -1
+
     offer.singles = nodes_with(offer.amounts, nodes, request.cpus) & offer.universe
     if must:
         offer.singles = offer.singles & must if is_single(must) else 0
+
     offer.preferred_singles = offer.singles if offer.size == 1 else 0
     if offer.sockets >= 0 and offer.size != 1:
         offer.preferred_singles = touching(state, offer.singles, offer.sockets)
+
     offers.count += 1
 
 
@@ -357,6 +545,7 @@ cdef uint64_t touching(const CpuState* state, uint64_t singles, int sockets) noe
     """Return those of the nodes that have CPUs of exactly so many sockets."""
     cdef uint64_t nodes = 0, bit
     cdef int socket, touched
+
     while singles:
         bit = singles & (~singles + 1)
         singles ^= bit
@@ -381,31 +570,42 @@ cdef int64_t reusable_in(const Trial* trial, int resource) noexcept nogil:
 
 
 cdef int64_t count_at(const Trial* trial, int resource, int place) noexcept nogil:
-    """Return how many devices count at a place: free ones, and those that are left by init containers."""
+    """Return how many devices count at a place.
+
+    They are the free ones, and those that are left by init containers.
+    """
     cdef const DeviceState* state = trial.devices[resource]
     cdef const DeviceLayout* layout = state.layout
     cdef int64_t amount = state.free[place]
     cdef int word
+
     if (trial.reuses_devices >> resource) & 1:
         for word in range(layout.words):
             amount += popcount(
-                trial.reusable_devices[resource][word] & layout.present[word]
+                trial.reusable_devices[resource][word]
+                & layout.present[word]
                 & layout.members[place * layout.words + word]
             )
+
     return amount
 
 
-cdef void offer_devices(const Trial* trial, const Request* request, int index, Offers* offers) noexcept nogil:
+cdef void offer_devices(
+    const Trial* trial, const Request* request, int index, Offers* offers
+) noexcept nogil:
     cdef int resource = request.resource[index]
     cdef const DeviceState* state = trial.devices[resource]
     cdef const DeviceLayout* layout = state.layout
     cdef Offer* offer = &offers.offer[offers.count]
     cdef bint reuses = (trial.reuses_devices >> resource) & 1
+
     if not layout.universe:
         return
+
     if state.free_in_all + (reusable_in(trial, resource) if reuses else 0) < request.count[index]:
         offers.has_impossible = True
         return
+
     offer.by_node = layout.single_places and not reuses
     offer.request = request.count[index]
     offer.universe = layout.universe
@@ -418,8 +618,10 @@ cdef void offer_devices(const Trial* trial, const Request* request, int index, O
         offer.amounts = state.free if layout.in_order else counted_by_node(state, offer.counted)
         offer.singles = nodes_with(offer.amounts, layout.nodes, offer.request) & layout.universe
         if not offer.singles and sum_of_all(offer.amounts, layout.nodes) < offer.request:
-            offers.has_impossible = True  # the others are near to no node, so that no mask has enough
+            # the others are near to no node, so that no mask has enough
+            offers.has_impossible = True
             return
+
     offer.preferred_singles = offer.singles if offer.size == 1 else 0
     offers.count += 1
 
@@ -434,12 +636,16 @@ cdef const int64_t* counted_by_node(const DeviceState* state, int64_t* counted) 
 
 
 cdef uint64_t near_singles(const Trial* trial, int resource, int64_t request) noexcept nogil:
-    """Return the nodes near to each of which enough devices are, and every one that must be taken over."""
+    """Return the nodes near to each of which enough devices are.
+
+    Every device that must be taken over is near to them, too.
+    """
     cdef const DeviceLayout* layout = trial.devices[resource].layout
     cdef uint64_t candidates, rest
     cdef int64_t near[WIDEST]
     cdef int64_t amount
     cdef int place, word
+
     candidates = layout.universe
     memset(near, 0, layout.nodes * sizeof(int64_t))
     for place in range(layout.places):
@@ -448,14 +654,17 @@ cdef uint64_t near_singles(const Trial* trial, int resource, int64_t request) no
         while rest:
             near[lowest(rest)] += amount
             rest &= rest - 1
+
     if (trial.reuses_devices >> resource) & 1:
         for word in range(layout.words):
             rest = trial.reusable_devices[resource][word] & layout.present[word]
             if rest & layout.nowhere[word]:
                 return 0
+
             for place in range(layout.places):
                 if rest & layout.members[place * layout.words + word]:
                     candidates &= layout.place[place]
+
     return candidates & nodes_with(near, layout.nodes, request)
 
 
@@ -465,14 +674,19 @@ cdef void offer_memory(const Trial* trial, const Request* request, Offers* offer
     cdef const MemoryState* state = trial.memory
     cdef uint64_t fitting
     cdef int donor
+
     read_memory_request(trial, request, &offers.memory)
     if offers.memory.unknown_type:
         return
+
     fitting = lone_nodes_with(state, &offers.memory)
     for donor in range(trial.holders):
         if is_single(trial.donors[donor].mask) and not fitting & trial.donors[donor].mask:
-            if suffices_with_reuse(state, &offers.memory, trial.donors, trial.holders, trial.donors[donor].mask):
+            if suffices_with_reuse(
+                state, &offers.memory, trial.donors, trial.holders, trial.donors[donor].mask
+            ):
                 fitting |= trial.donors[donor].mask
+
     offers.memory_singles = fitting
     offers.has_memory = fitting != 0 or has_wide_memory_hint(trial, &offers.memory)
     if offers.has_memory:
@@ -480,13 +694,19 @@ cdef void offer_memory(const Trial* trial, const Request* request, Offers* offer
 
 
 cdef bint has_wide_memory_hint(const Trial* trial, const MemoryRequest* request) noexcept nogil:
-    """Return whether the memory manager has any hint of several nodes: the largest masks are enough to look at."""
+    """Return whether the memory manager has any hint of several nodes.
+
+    The largest masks are enough to look at.
+    """
     cdef const MemoryState* state = trial.memory
     cdef int index
+
     if has_memory_hint(state, request, 0):
         return True
     for index in range(trial.holders):
-        if suffices_with_reuse(state, request, trial.donors, trial.holders, trial.donors[index].mask):
+        if suffices_with_reuse(
+            state, request, trial.donors, trial.holders, trial.donors[index].mask
+        ):
             return True
     return False
 
@@ -494,22 +714,31 @@ cdef bint has_wide_memory_hint(const Trial* trial, const MemoryRequest* request)
 # Families
 
 cdef inline void make_impossible(Family* family) noexcept nogil:
-    """Make the family of a list without hints: it joins any other hint and spoils its preference."""
+    """Make the family of a list without hints.
+
+    It joins any other hint and spoils its preference.
+    """
     memset(family, 0, sizeof(Family))
     family.any_unpreferred = True
 
 
-cdef int families_of(const Trial* trial, const Request* request, const Offers* offers, Family* families) noexcept nogil:
+cdef int families_of(
+    const Trial* trial, const Request* request, const Offers* offers, Family* families
+) noexcept nogil:
     """List all masks of every offer; return how many lists there are."""
     cdef MemoryHints hints
     cdef int index, count = 0
+
     for index in range(offers.count):
         if not family_of(trial, &offers.offer[index], &families[count]):
             make_impossible(&families[count])
+
         count += 1
+
     if offers.has_impossible:
         make_impossible(&families[count])
         count += 1
+
     if offers.has_memory:
         hints.state = trial.memory
         hints.request = &offers.memory
@@ -519,7 +748,9 @@ cdef int families_of(const Trial* trial, const Request* request, const Offers* o
         memory_family(&hints, &families[count])
         for index in range(1, offers.memory.types):
             families[count + index] = families[count]
+
         count += offers.memory.types
+
     return count
 
 
@@ -527,22 +758,27 @@ cdef bint family_of(const Trial* trial, const Offer* offer, Family* family) noex
     cdef int64_t amounts[NARROW_MASKS]
     cdef int64_t total = 0
     cdef const DeviceLayout* layout
+    cdef const uint64_t* reusable = NULL
     cdef uint64_t must = 0
     cdef int node, place
+
     if offer.resource < 0:
         if trial.reuses_cpus:
             for node in range(trial.row.nodes):
                 amounts[node] = 0
+
             must = add_reusable(trial.cpu, trial.reusable_cpus, amounts, &total)
+
         return cpu_family(trial.cpu.layout, offer.amounts, must, offer.request, offer.size, family)
+
     layout = trial.devices[offer.resource].layout
     for place in range(layout.places):
         amounts[place] = count_at(trial, offer.resource, place)
-    return device_family(
-        layout, amounts,
-        trial.reusable_devices[offer.resource] if (trial.reuses_devices >> offer.resource) & 1 else NULL,
-        offer.request, offer.size, family,
-    )
+
+    if (trial.reuses_devices >> offer.resource) & 1:
+        reusable = trial.reusable_devices[offer.resource]
+
+    return device_family(layout, amounts, reusable, offer.request, offer.size, family)
 
 
 # Decisions, as a Topology Manager policy makes them on one request. The exits, in their order:
@@ -550,14 +786,17 @@ cdef bint family_of(const Trial* trial, const Offer* offer, Family* family) noex
 # 1. none: admitted without alignment.
 # 2. A list is empty: nothing can be preferred; restricted and single-numa-node refuse.
 # 3. Nobody has a preference: all nodes, preferred.
-# 4. Some single node is preferred by all: the best such node. Nothing is narrower, so nothing can beat it.
+# 4. Some single node is preferred by all: the best such node. Nothing is narrower, so nothing
+#    can beat it.
 # 5. single-numa-node: refused.
 # 6. Some larger mask is preferred by all: the best such mask.
 # 7. restricted: refused. best-effort: the best mask that is reached.
 #
 # Beyond 8 NUMA nodes steps 6 and 7 need a search, and the outcome is UNDECIDED where it takes them.
 
-cdef inline Outcome keep_hint(const Trial* trial, Hint* hint, uint64_t mask, bint preferred) noexcept nogil:
+cdef inline Outcome keep_hint(
+    const Trial* trial, Hint* hint, uint64_t mask, bint preferred
+) noexcept nogil:
     """Keep a merged hint; under single-numa-node one that names all nodes constrains nothing."""
     hint.mask = mask
     hint.preferred = preferred
@@ -566,9 +805,13 @@ cdef inline Outcome keep_hint(const Trial* trial, Hint* hint, uint64_t mask, bin
 
 
 cdef inline uint64_t best_of_singles(const Trial* trial, uint64_t singles) noexcept nogil:
-    """Return the mask of the best of some single nodes: the nearest to itself if distances count, then the lowest."""
+    """Return the mask of the best of some single nodes.
+
+    It is the nearest to itself if distances count, then the lowest.
+    """
     cdef const int64_t* distances = trial.row.distances
     cdef uint64_t bit, best = singles & (~singles + 1)
+
     if distances == NULL or trial.policy == POLICY_SINGLE_NUMA_NODE:
         return best
     while singles:
@@ -579,36 +822,47 @@ cdef inline uint64_t best_of_singles(const Trial* trial, uint64_t singles) noexc
     return best
 
 
-cdef Outcome decide(const Trial* trial, const Request* request, Offers* offers, Hint* hint) noexcept nogil:
+cdef Outcome decide(
+    const Trial* trial, const Request* request, Offers* offers, Hint* hint
+) noexcept nogil:
     """Return ADMITTED with the merged hint, TOPOLOGY_AFFINITY_ERROR, or UNDECIDED.
 
     `offers` is what was merged; without a policy nothing is.
     """
     cdef uint64_t singles = all_nodes(trial.row.nodes)
     cdef int index
+
     hint.mask = hint.singles = 0
     hint.anywhere = True
     hint.preferred = hint.holds_memory = False
     if trial.policy == POLICY_NONE:
         return ADMITTED
+
     collect_offers(trial, request, offers)
     if offers.has_impossible:
         if trial.policy != POLICY_BEST_EFFORT:
             return TOPOLOGY_AFFINITY_ERROR
+
         return decide_merged(trial, request, offers, hint)
+
     if not offers.count and not offers.has_memory:
         return keep_hint(trial, hint, singles, True)
+
     for index in range(offers.count):
         singles &= offers.offer[index].preferred_singles
+
     if offers.has_memory:
         singles &= offers.memory_singles if offers.memory_size == 1 else 0
+
     if singles:
         hint.holds_memory = offers.has_memory
         keep_hint(trial, hint, best_of_singles(trial, singles), True)
         hint.singles = 0 if hint.anywhere else singles
         return ADMITTED
+
     if trial.policy == POLICY_SINGLE_NUMA_NODE:
         return TOPOLOGY_AFFINITY_ERROR
+
     return decide_merged(trial, request, offers, hint)
 
 
@@ -623,35 +877,46 @@ cdef bint all_prefer_singles(const Offers* offers) noexcept nogil:
     return True
 
 
-cdef Outcome decide_merged(const Trial* trial, const Request* request, const Offers* offers, Hint* hint) noexcept nogil:
+cdef Outcome decide_merged(
+    const Trial* trial, const Request* request, const Offers* offers, Hint* hint
+) noexcept nogil:
     """Decide under best-effort or restricted, where no single node is preferred by all."""
     cdef Best best
     cdef int size
+
     if trial.row.nodes > NARROW_NODES:
         if trial.policy != POLICY_BEST_EFFORT and all_prefer_singles(offers):
             return TOPOLOGY_AFFINITY_ERROR
+
         return UNDECIDED
+
     if not can_merge_amounts(trial, offers):
         return decide_listed(trial, request, offers, hint)
+
     size = 0 if offers.has_impossible else common_size(offers)
     best.mask = common_mask(trial, offers, size, trial.row.distances) if size > 1 else 0
     if best.mask:
         hint.holds_memory = offers.has_memory
         return keep_hint(trial, hint, best.mask, True)
+
     if trial.policy != POLICY_BEST_EFFORT:
         return TOPOLOGY_AFFINITY_ERROR
     if not offers.count and not offers.has_memory:
         return keep_hint(trial, hint, all_nodes(trial.row.nodes), False)
     if not reach_best(trial, offers, trial.row.distances, &best):
         return decide_listed(trial, request, offers, hint)
+
     return keep_hint(trial, hint, best.mask, False)
 
 
-cdef Outcome decide_listed(const Trial* trial, const Request* request, const Offers* offers, Hint* hint) noexcept nogil:
+cdef Outcome decide_listed(
+    const Trial* trial, const Request* request, const Offers* offers, Hint* hint
+) noexcept nogil:
     """Decide the same by listing the masks of every offer."""
     cdef Family families[MOST_OFFERS + 1]
     cdef int count = families_of(trial, request, offers, families)
     cdef Best best
+
     if trial.policy == POLICY_BEST_EFFORT:
         best = merge_families(families, count, trial.row.nodes, trial.row.distances)
         return keep_hint(trial, hint, best.mask, best.preferred)
@@ -659,43 +924,60 @@ cdef Outcome decide_listed(const Trial* trial, const Request* request, const Off
     return keep_hint(trial, hint, best.mask, True) if best.is_found else TOPOLOGY_AFFINITY_ERROR
 
 
-# Allocation, in the kubelet's order: devices, CPUs, memory. Where it is enough to count, nothing more is done: under
-# policy none nobody asks where anything is, and a container that is content with one NUMA node takes its CPUs there,
-# whichever they are.
+# Allocation, in the kubelet's order: devices, CPUs, memory. Where it is enough to count, nothing
+# more is done: under policy none nobody asks where anything is, and a container that is content
+# with one NUMA node takes its CPUs there, whichever they are.
 
-cdef Outcome allocate(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil:
-    """Return whether every provider can give the container its share; take it unless the container is the last one."""
+cdef Outcome allocate(
+    Trial* trial, const Request* request, const Hint* hint, bint last
+) noexcept nogil:
+    """Return whether every provider can give the container its share.
+
+    Take it unless the container is the last one.
+    """
     cdef Outcome outcome = ADMITTED
     cdef int index
+
     if trial.sums_only:
         outcome = allocate_sums(trial, request)
         if outcome != ADMITTED or trial.memory == NULL or not request.types:
             return outcome
+
         return allocate_memory(trial, request, hint, last)
+
     for index in range(request.resources):
         if has_devices(trial, request.resource[index]):
             outcome = allocate_devices(trial, request, index, hint, last)
             if outcome != ADMITTED:
                 return outcome
+
     if trial.cpu != NULL and request.cpus:
         outcome = allocate_cpus(trial, request, hint, last)
         if outcome != ADMITTED:
             return outcome
+
     if trial.memory != NULL and request.types and not (last and hint.holds_memory):
         outcome = allocate_memory(trial, request, hint, last)
+
     return outcome
 
 
 cdef inline void take_count(Trial* trial, int resource, int node, int64_t count) noexcept nogil:
-    """Take CPUs (-1) or devices of a NUMA node as a count; which ones is settled when it matters."""
+    """Take CPUs (-1) or devices of a NUMA node as a count.
+
+    Which ones is settled when it matters.
+    """
     cdef Counted* entry = &trial.counted[trial.counts]
-    entry.resource, entry.node, entry.count = resource, node, count
+    entry.resource = resource
+    entry.node = node
+    entry.count = count
     trial.counts += 1
     correct_counts(trial, entry, -count)
 
 
 cdef inline void correct_counts(Trial* trial, const Counted* entry, int64_t change) noexcept nogil:
     cdef DeviceState* devices
+
     if entry.resource < 0:
         trial.cpu_copy.free[entry.node] += change
         trial.cpu_copy.free_in_all += change
@@ -707,12 +989,17 @@ cdef inline void correct_counts(Trial* trial, const Counted* entry, int64_t chan
 
 
 cdef void settle(Trial* trial, int resource) noexcept nogil:
-    """Choose the CPUs (-1) or devices that were only counted so far, in the order in which they were taken."""
+    """Choose the CPUs (-1) or devices that were only counted so far.
+
+    They are chosen in the order in which they were taken.
+    """
     cdef int index
     cdef Counted* entry
+
     for index in range(trial.counts):
         if trial.counted[index].resource == resource:
             correct_counts(trial, &trial.counted[index], trial.counted[index].count)
+
     for index in range(trial.counts):
         entry = &trial.counted[index]
         if entry.resource == resource:
@@ -720,12 +1007,18 @@ cdef void settle(Trial* trial, int resource) noexcept nogil:
                 settle_cpus(trial, entry)
             else:
                 settle_devices(trial, entry)
+
             entry.resource = -2
 
 
 cdef void settle_cpus(Trial* trial, const Counted* entry) noexcept nogil:
     choose_cpus(
-        &trial.cpu_copy, entry.count, NULL, False, (<uint64_t>1) << entry.node, trial.sets,
+        &trial.cpu_copy,
+        entry.count,
+        NULL,
+        False,
+        (<uint64_t>1) << entry.node,
+        trial.sets,
         trial.sets + trial.cpu.layout.groups.words,
     )
     mark_cpus(&trial.cpu_copy, trial.sets, True)
@@ -735,7 +1028,10 @@ cdef void settle_devices(Trial* trial, const Counted* entry) noexcept nogil:
     cdef DeviceState* devices = &trial.device_copies[entry.resource]
     cdef uint64_t* choice = trial.sets + devices.layout.words
     cdef DeviceOutcome outcome
-    outcome = start_choice(devices, entry.count, NULL, False, (<uint64_t>1) << entry.node, trial.sets, choice)
+
+    outcome = start_choice(
+        devices, entry.count, NULL, False, (<uint64_t>1) << entry.node, trial.sets, choice
+    )
     if outcome != DEVICES_CHOSEN:
         finish_choice(devices, outcome, entry.count, False, trial.sets, choice)
     mark_devices(devices, trial.sets, True)
@@ -751,46 +1047,72 @@ cdef Outcome allocate_devices(
     cdef uint64_t* chosen = trial.sets
     cdef uint64_t* choice = trial.sets + layout.words
     cdef DeviceOutcome outcome
+
     if last and not reuses:
         if not layout.any_healthy or trial.devices[resource].free_in_all < request.count[index]:
             return UNEXPECTED_ADMISSION_ERROR
+
         return ADMITTED
+
     if not layout.words:
-        return take_counted_devices(trial, resource, request.count[index], hint, request.is_reusable)
+        return take_counted_devices(
+            trial, resource, request.count[index], hint, request.is_reusable
+        )
+
     if (
-        layout.in_order and layout.any_healthy and not trial.pod.is_reusable
-        and not hint.anywhere and is_single(hint.mask)
+        layout.in_order
+        and layout.any_healthy
+        and not trial.pod.is_reusable
+        and not hint.anywhere
+        and is_single(hint.mask)
         and trial.devices[resource].free[lowest(hint.mask)] >= request.count[index]
     ):
         own_devices(trial, resource)
         take_count(trial, resource, lowest(hint.mask), request.count[index])
         return ADMITTED
+
     settle(trial, resource)
     outcome = start_choice(
-        trial.devices[resource], request.count[index], reusable if reuses else NULL, hint.anywhere, hint.mask, chosen,
+        trial.devices[resource],
+        request.count[index],
+        reusable if reuses else NULL,
+        hint.anywhere,
+        hint.mask,
+        chosen,
         choice,
     )
     if outcome == DEVICES_ASK_NEAR or outcome == DEVICES_ASK_ANY:
-        finish_choice(trial.devices[resource], outcome, request.count[index], hint.anywhere, chosen, choice)
+        finish_choice(
+            trial.devices[resource], outcome, request.count[index], hint.anywhere, chosen, choice
+        )
     elif outcome != DEVICES_CHOSEN:
         return UNEXPECTED_ADMISSION_ERROR
+
     if last:
         return ADMITTED
+
     own_devices(trial, resource)
     mark_devices(&trial.device_copies[resource], chosen, True)
     if request.is_reusable and not reuses:
         memset(reusable, 0, layout.words * sizeof(uint64_t))
         trial.reuses_devices |= (<uint64_t>1) << resource
+
     if request.is_reusable or reuses:
         for word in range(layout.words):
-            reusable[word] = reusable[word] | chosen[word] if request.is_reusable else reusable[word] & ~chosen[word]
+            if request.is_reusable:
+                reusable[word] |= chosen[word]
+            else:
+                reusable[word] &= ~chosen[word]
+
     return ADMITTED
 
 
 cdef inline void own_devices(Trial* trial, int resource) noexcept nogil:
     """Let the trial take from a copy."""
     if not (trial.copied_devices >> resource) & 1:
-        copy_devices(&trial.device_copies[resource], trial.devices[resource], trial.device_blocks[resource])
+        copy_devices(
+            &trial.device_copies[resource], trial.devices[resource], trial.device_blocks[resource]
+        )
         trial.devices[resource] = &trial.device_copies[resource]
         trial.copied_devices |= (<uint64_t>1) << resource
 
@@ -798,12 +1120,22 @@ cdef inline void own_devices(Trial* trial, int resource) noexcept nogil:
 cdef Outcome take_counted_devices(
     Trial* trial, int resource, int64_t count, const Hint* hint, bint is_reusable
 ) noexcept nogil:
-    """Take devices of which only counts are known; where these do not tell from where, nothing is certain any more."""
+    """Take devices of which only counts are known.
+
+    Where these do not tell from where, nothing is certain any more.
+    """
     cdef int node = 0 if hint.anywhere else lowest(hint.mask)
+
     if trial.devices[resource].free_in_all < count:
         return UNEXPECTED_ADMISSION_ERROR
-    if hint.anywhere or not is_single(hint.mask) or is_reusable or trial.devices[resource].free[node] < count:
+    if (
+        hint.anywhere
+        or not is_single(hint.mask)
+        or is_reusable
+        or trial.devices[resource].free[node] < count
+    ):
         return UNDECIDED
+
     own_devices(trial, resource)
     take_count(trial, resource, node, count)
     return ADMITTED
@@ -817,10 +1149,18 @@ cdef inline void own_cpus(Trial* trial) noexcept nogil:
         trial.copied_cpu = True
 
 
-cdef Outcome take_counted_cpus(Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
+cdef Outcome take_counted_cpus(
+    Trial* trial, const Request* request, const Hint* hint
+) noexcept nogil:
     """Take CPUs of which only counts are known, in the manner of `take_counted_devices`."""
     cdef int node = 0 if hint.anywhere else lowest(hint.mask)
-    if hint.anywhere or not is_single(hint.mask) or request.is_reusable or trial.cpu.free[node] < request.cpus:
+
+    if (
+        hint.anywhere
+        or not is_single(hint.mask)
+        or request.is_reusable
+        or trial.cpu.free[node] < request.cpus
+    ):
         return UNDECIDED
     own_cpus(trial)
     take_count(trial, -1, node, request.cpus)
@@ -830,60 +1170,93 @@ cdef Outcome take_counted_cpus(Trial* trial, const Request* request, const Hint*
 cdef Outcome allocate_sums(Trial* trial, const Request* request) noexcept nogil:
     """Take devices and CPUs from their sums: nobody will ask where they are."""
     cdef int index, resource
+
     for index in range(request.resources):
         resource = request.resource[index]
         if not has_devices(trial, resource):
             continue
-        if not trial.devices[resource].layout.any_healthy or trial.devices_left[resource] < request.count[index]:
+        if (
+            not trial.devices[resource].layout.any_healthy
+            or trial.devices_left[resource] < request.count[index]
+        ):
             return UNEXPECTED_ADMISSION_ERROR
+
         trial.devices_left[resource] -= request.count[index]
+
     if trial.cpu != NULL and request.cpus:
         if trial.cpus_left < request.cpus:
             return UNEXPECTED_ADMISSION_ERROR
+
         trial.cpus_left -= request.cpus
+
     return ADMITTED
 
 
-cdef Outcome allocate_cpus(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil:
+cdef Outcome allocate_cpus(
+    Trial* trial, const Request* request, const Hint* hint, bint last
+) noexcept nogil:
     cdef const CpuLayout* layout = trial.cpu.layout
     cdef int words = layout.groups.words
     cdef uint64_t* chosen = trial.sets
+    cdef CpuOutcome outcome
+
     if check_whole_cores(trial.cpu, request.cpus) != CPUS_CHOSEN:
         return SMT_ALIGNMENT_ERROR
     if not trial.reuses_cpus and trial.cpu.free_in_all < request.cpus and not layout.irregular:
         return UNEXPECTED_ADMISSION_ERROR
+
     if layout.distributes:
-        if not last or trial.reuses_cpus or layout.irregular or may_be_misplaced(trial, request, hint):
+        if (
+            not last
+            or trial.reuses_cpus
+            or layout.irregular
+            or may_be_misplaced(trial, request, hint)
+        ):
             return UNDECIDED
+
         return ADMITTED
+
     if last and not trial.reuses_cpus and not layout.irregular:
         return ADMITTED
     if not words:
         return take_counted_cpus(trial, request, hint)
+
     if (
-        trial.counts_cpus and not hint.anywhere and is_single(hint.mask)
+        trial.counts_cpus
+        and not hint.anywhere
+        and is_single(hint.mask)
         and trial.cpu.free[lowest(hint.mask)] >= request.cpus
     ):
         own_cpus(trial)
         take_count(trial, -1, lowest(hint.mask), request.cpus)
         return ADMITTED
+
     settle(trial, -1)
-    if choose_cpus(
-        trial.cpu, request.cpus, trial.reusable_cpus if trial.reuses_cpus else NULL, hint.anywhere, hint.mask, chosen,
+    outcome = choose_cpus(
+        trial.cpu,
+        request.cpus,
+        trial.reusable_cpus if trial.reuses_cpus else NULL,
+        hint.anywhere,
+        hint.mask,
+        chosen,
         trial.sets + words,
-    ) != CPUS_CHOSEN:
+    )
+    if outcome != CPUS_CHOSEN:
         return UNEXPECTED_ADMISSION_ERROR
     if last:
         return ADMITTED
+
     own_cpus(trial)
     mark_cpus(&trial.cpu_copy, chosen, True)
     note_reusable_cpus(trial, request.is_reusable, chosen)
+
     return ADMITTED
 
 
 cdef void note_reusable_cpus(Trial* trial, bint is_reusable, const uint64_t* chosen) noexcept nogil:
     """Leave the CPUs of an init container that ends to the containers after it, but no others."""
     cdef int word, words = trial.cpu.layout.groups.words
+
     if is_reusable and not trial.reuses_cpus:
         memset(trial.reusable_cpus, 0, words * sizeof(uint64_t))
         trial.reuses_cpus = True
@@ -895,58 +1268,76 @@ cdef void note_reusable_cpus(Trial* trial, bint is_reusable, const uint64_t* cho
                 trial.reusable_cpus[word] &= ~chosen[word]
 
 
-cdef bint may_be_misplaced(const Trial* trial, const Request* request, const Hint* hint) noexcept nogil:
-    """Return whether CPUs may be spread over four nodes or more: the kubelet then forgets some of its plan.
+cdef bint may_be_misplaced(
+    const Trial* trial, const Request* request, const Hint* hint
+) noexcept nogil:
+    """Return whether CPUs may be spread over four nodes or more.
 
-    It cannot happen where one of the nodes in reach could give an even share of the whole machine or less.
+    The kubelet then forgets some of its plan. It cannot happen where one of the nodes in reach
+    could give an even share of the whole machine or less.
     """
     cdef const CpuLayout* layout = trial.cpu.layout
     cdef uint64_t region = 0 if hint.anywhere else hint.mask
     cdef int64_t near = 0, total = 0
     cdef int node, socket, reached = 0
     cdef bint fits = False
+
     for socket in range(layout.sockets):
         if not hint.anywhere and layout.socket_nodes[socket] & hint.mask:
             region |= layout.socket_nodes[socket]
+
     for node in range(layout.nodes):
         near += trial.cpu.free[node] if (region >> node) & 1 else 0
         total += layout.capacity[node]
+
     if near < request.cpus:
         region = ~<uint64_t>0
+
     for node in range(layout.nodes):
         if (region >> node) & 1 and trial.cpu.free[node]:
             reached += 1
             fits = fits or trial.cpu.free[node] >= request.cpus
+
     return reached > 3 and not (fits and request.cpus * popcount(layout.universe) <= total)
 
 
-cdef Outcome allocate_memory(Trial* trial, const Request* request, const Hint* hint, bint last) noexcept nogil:
+cdef Outcome allocate_memory(
+    Trial* trial, const Request* request, const Hint* hint, bint last
+) noexcept nogil:
     cdef uint64_t mask = 0 if hint.anywhere else hint.mask
     cdef Outcome outcome = ADMITTED
+
     if hint.anywhere and not trial.holders and trial.row.nodes <= NARROW_NODES:
         mask = lone_node(trial, request)
+
     if not mask or not (hint.holds_memory or hint.anywhere):
         outcome = choose_memory_nodes(trial, request, hint, last, &mask)
+
     if last or outcome != ADMITTED:
         return outcome
+
     if not trial.copied_memory:
         copy_memory(&trial.memory_copy, trial.memory, trial.memory_block)
         trial.memory = &trial.memory_copy
         trial.copied_memory = True
+
     if is_single(mask) and not trial.pod.is_reusable:
         take_memory_alone(trial, request, lowest(mask))
         return ADMITTED
+
     return take_memory_of(trial, request, mask)
 
 
 cdef inline uint64_t lone_node(Trial* trial, const Request* request) noexcept nogil:
     """Return the mask of the lowest NUMA node that has a container's memory by itself; 0: none has.
 
-    No mask is narrower, and of single nodes the lowest is preferred. Allocations only reduce the number of such nodes,
-    so a container with the request of an earlier one looks only at the nodes that were left for the earlier one.
+    No mask is narrower, and of single nodes the lowest is preferred. Allocations only reduce the
+    number of such nodes, so a container with the request of an earlier one looks only at the nodes
+    that were left for the earlier one.
     """
     cdef uint64_t* lone = &trial.lone[request.same_as - 1]
     cdef MemoryRequest memory
+
     if not lone[0]:
         read_memory_request(trial, request, &memory)
         lone[0] = lone_nodes_with(trial.memory, &memory)
@@ -958,29 +1349,45 @@ cdef inline uint64_t lone_node(Trial* trial, const Request* request) noexcept no
 cdef Outcome choose_memory_nodes(
     const Trial* trial, const Request* request, const Hint* hint, bint last, uint64_t* mask
 ) noexcept nogil:
-    """Choose the NUMA nodes that give a container's memory; the last container's need not be known."""
+    """Choose the NUMA nodes that give a container's memory.
+
+    The last container's need not be known.
+    """
     cdef MemoryRequest memory
     cdef MemoryHints hints
+    cdef MemoryOutcome outcome
+
     read_memory_request(trial, request, &memory)
     hints.state = trial.memory
     hints.request = &memory
     hints.donors = <MemoryTaking**>trial.donors
     hints.donor_count = trial.holders
-    if trial.row.nodes > NARROW_NODES and (hint.anywhere or not holds_memory(trial.memory, &memory, mask[0])):
+    if (
+        trial.row.nodes > NARROW_NODES
+        and (hint.anywhere or not holds_memory(trial.memory, &memory, mask[0]))
+    ):
         return UNDECIDED  # it takes a search to find the best hint
+
     if last and not hint.preferred and not trial.holders:
-        if hint.anywhere or not holds_memory(trial.memory, &memory, mask[0]):  # then any hint will do
-            return ADMITTED if has_memory_hint(trial.memory, &memory, mask[0]) else UNEXPECTED_ADMISSION_ERROR
+        # then any hint will do
+        if hint.anywhere or not holds_memory(trial.memory, &memory, mask[0]):
+            if has_memory_hint(trial.memory, &memory, mask[0]):
+                return ADMITTED
+
+            return UNEXPECTED_ADMISSION_ERROR
+
     hints.preferred_size = smallest_memory_size(trial.memory.layout, &memory)
-    if choose_memory(
+    outcome = choose_memory(
         trial.memory, &memory, best_memory_hint, &hints, hint.anywhere, hint.preferred, mask
-    ) != MEMORY_CHOSEN:
-        return UNEXPECTED_ADMISSION_ERROR
-    return ADMITTED
+    )
+    return ADMITTED if outcome == MEMORY_CHOSEN else UNEXPECTED_ADMISSION_ERROR
 
 
 cdef inline void take_memory_alone(Trial* trial, const Request* request, int node) noexcept nogil:
-    """Take a container's memory from one NUMA node, which has it; there are no init containers to hand it over to."""
+    """Take a container's memory from one NUMA node, which has it.
+
+    There are no init containers to hand it over to.
+    """
     cdef int index
     for index in range(request.types):
         memory_at(trial, request.type[index])[node] -= request.size[index]
@@ -991,17 +1398,24 @@ cdef Outcome take_memory_of(Trial* trial, const Request* request, uint64_t mask)
     """Take a container's memory from some NUMA nodes."""
     cdef MemoryRequest memory
     cdef MemoryTaking* taking
+
     if trial.holders == MOST_HOLDERS:
         return UNDECIDED
+
     read_memory_request(trial, request, &memory)
+
     taking = &trial.holder[trial.holders]
     taking.mask = mask
     taking.nodes = popcount(mask)
     taking.types = 0
-    taking.amounts = trial.taking_amounts + trial.holders * trial.memory.layout.types * trial.row.nodes
+    taking.amounts = (
+        trial.taking_amounts + trial.holders * trial.memory.layout.types * trial.row.nodes
+    )
     memset(taking.amounts, 0, trial.memory.layout.types * taking.nodes * sizeof(int64_t))
+
     take_memory(&trial.memory_copy, &memory, trial.donors, trial.holders, taking)
     if request.is_reusable:
         trial.donors[trial.holders] = taking
         trial.holders += 1
+
     return ADMITTED

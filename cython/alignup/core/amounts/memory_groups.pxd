@@ -1,8 +1,9 @@
-"""The group rule of the memory manager (KEP-1769): which masks of NUMA nodes a container may have memory from.
+"""The group rule of the memory manager (KEP-1769).
 
-A node is bound while a container holds memory on it, to itself if some container sits on that node alone, else to all
-the nodes of the container's mask. A node bound to itself takes no part in a larger mask, a group of bound nodes is only
-used whole, and nodes that nobody uses combine freely.
+It says which masks of NUMA nodes a container may have memory from. A node is bound while a
+container holds memory on it, to itself if some container sits on that node alone, else to all the
+nodes of the container's mask. A node bound to itself takes no part in a larger mask, a group of
+bound nodes is only used whole, and nodes that nobody uses combine freely.
 """
 
 from libc.stdint cimport uint64_t

@@ -1,6 +1,7 @@
-"""Work out which groups of NUMA nodes the group rule of the memory manager allows, after a node was bound or freed.
+"""Work out which groups of NUMA nodes the group rule of the memory manager allows.
 
-Whether it allows a given mask is asked through the header.
+That is done after a node was bound or freed. Whether it allows a given mask is asked through the
+header.
 """
 
 from libc.stdint cimport uint64_t
@@ -12,12 +13,14 @@ cdef void refresh_groups(MemoryState* state) noexcept nogil:
     """Work out again which masks the group rule allows."""
     cdef int node
     cdef uint64_t bit
+
     state.unused = state.alone = 0
     state.group_count = 0
     for node in range(state.layout.nodes):
         bit = (<uint64_t>1) << node
         if not state.users[node]:
             state.unused |= bit
+
         if state.bound[node] == bit:
             state.alone |= bit
         elif not is_group(state, state.bound[node]) and is_whole(state, state.bound[node]):

@@ -1,8 +1,16 @@
-"""The Python classes that own a machine's memory amounts, for other compiled modules that read them."""
+"""The Python classes that own the memory amounts of a machine.
+
+Other compiled modules read them.
+"""
 
 from libc.stdint cimport int64_t
 
-from alignup.core.amounts.memory_state cimport MemoryLayout, MemoryRequest, MemoryState, MemoryTaking
+from alignup.core.amounts.memory_state cimport (
+    MemoryLayout,
+    MemoryRequest,
+    MemoryState,
+    MemoryTaking,
+)
 from alignup.core.hints cimport HintList
 
 
@@ -21,8 +29,8 @@ cdef class MemoryHolding:
 cdef class MemoryLedger:
     cdef MemoryState state
     cdef readonly MemoryCapacity capacity
-    cdef object token               # of its own, and a new one when it takes over the amounts of another ledger
-    cdef readonly dict smallest     # beyond 8 nodes: requests -> how many nodes an empty machine needs
+    cdef object token   # of its own, and a new one when it takes over the amounts of another ledger
+    cdef readonly dict smallest  # beyond 8 nodes: requests -> how many nodes an empty machine needs
     cdef int own(self, MemoryCapacity capacity) except -1
     cdef HintList wide_hints(self, tuple requests, MemoryRequest* request, object donors)
     cdef list demands(self, const MemoryRequest* request, const int64_t* amounts)

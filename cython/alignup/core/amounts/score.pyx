@@ -1,7 +1,8 @@
-"""Score a placement on a node that is reduced to amounts, by the strategies of topology-aware schedulers.
+"""Score a placement on a node that is reduced to amounts.
 
-The first four mean what they mean in the scheduler plugin for NodeResourceTopology objects, applied to the NUMA nodes
-that the pod would really get instead of to each node by itself. The last is the formula of Koordinator's design
+The strategies are those of topology-aware schedulers. The first four mean what they mean in the
+scheduler plugin for NodeResourceTopology objects, applied to the NUMA nodes that the pod would
+really get instead of to each node by itself. The last is the formula of Koordinator's design
 document. Whether there is a placement at all is decided in `alignup.core.amounts.judge`.
 """
 
@@ -22,7 +23,8 @@ cdef enum:
 
 
 cdef struct Amount:
-    # Of one resource: what is asked for, what the placement's nodes have free, and what they have at all.
+    # Of one resource: what is asked for, what the placement's nodes have free, and what they have
+    # at all.
     double request
     double free
     double allocatable
@@ -34,30 +36,41 @@ cdef inline Amount amount_within(
     return Amount(request, sum_within(free, mask), sum_within(allocatable, mask))
 
 
-cdef Amount devices_within(int64_t request, const DeviceState* state, uint64_t mask, bint everywhere) noexcept nogil:
+cdef Amount devices_within(
+    int64_t request, const DeviceState* state, uint64_t mask, bint everywhere
+) noexcept nogil:
     """Sum the devices near to some nodes; `everywhere` is all of them, those near to none too."""
     cdef const DeviceLayout* layout = state.layout
     cdef int64_t free = 0, allocatable = 0
     cdef int place
+
     if everywhere:
         return Amount(request, state.free_in_all, layout.reported)
     if layout.in_order:
         return amount_within(request, state.free, layout.totals, mask)
+
     for place in range(layout.places):
         if layout.place[place] & mask:
             free += state.free[place]
             allocatable += layout.totals[place]
+
     return Amount(request, free, allocatable)
 
 
-cdef int amounts_of(const NodeRow* row, const PodRequest* pod, uint64_t mask, Amount* amounts) noexcept nogil:
+cdef int amounts_of(
+    const NodeRow* row, const PodRequest* pod, uint64_t mask, Amount* amounts
+) noexcept nogil:
     """List the resources that are asked for and that the node has."""
     cdef const Request* request = &pod.requests[0]
     cdef const DeviceState* devices
     cdef int index, type, count = 0
+
     if row.cpu != NULL and request.cpus:
-        amounts[count] = amount_within(request.cpus, row.cpu.free, row.cpu.layout.allocatable_count, mask)
+        amounts[count] = amount_within(
+            request.cpus, row.cpu.free, row.cpu.layout.allocatable_count, mask
+        )
         count += 1
+
     if row.memory != NULL:
         for index in range(request.types):
             type = pod.type[request.type[index]]
@@ -65,15 +78,22 @@ cdef int amounts_of(const NodeRow* row, const PodRequest* pod, uint64_t mask, Am
             amounts[count] = Amount(request.size[index], 0, 0)
             if type >= 0:
                 amounts[count] = amount_within(
-                    request.size[index], row.memory.free + type * row.nodes,
-                    row.memory.layout.allocatable + type * row.nodes, mask,
+                    request.size[index],
+                    row.memory.free + type * row.nodes,
+                    row.memory.layout.allocatable + type * row.nodes,
+                    mask,
                 )
+
             count += 1
+
     for index in range(request.resources):
         devices = row.devices[pod.resource[request.resource[index]]]
         if devices != NULL:
-            amounts[count] = devices_within(request.count[index], devices, mask, mask == all_nodes(row.nodes))
+            amounts[count] = devices_within(
+                request.count[index], devices, mask, mask == all_nodes(row.nodes)
+            )
             count += 1
+
     return count
 
 
@@ -83,14 +103,26 @@ cdef inline double share(double part, double whole) noexcept nogil:
 
 
 cdef double by_nodes(const NodeRow* row, uint64_t mask, bint aligned) noexcept nogil:
-    """Fewer NUMA nodes are better; half a node better still if no set of that size is nearer to each other."""
+    """Return a score by the number of NUMA nodes, of which fewer are better.
+
+    It is half a node better still if no set of that size is nearer to each other.
+    """
     cdef int count = popcount(mask)
     cdef double score = HIGHEST - NODE_PRICE * count
+    cdef bint is_nearest
+
     if not aligned or row.nearest == NULL:
         return score
+
     if row.nodes > NARROW_NODES:
-        return score + (NODE_PRICE // 2 if count == 1 else 0)
-    return score + (NODE_PRICE // 2 if row.sums[mask] == row.nearest[count] else 0)
+        is_nearest = count == 1
+    else:
+        is_nearest = row.sums[mask] == row.nearest[count]
+
+    if is_nearest:
+        score += NODE_PRICE // 2
+
+    return score
 
 
 cdef inline double variance(const double* values, int count, double mean) noexcept nogil:
@@ -111,28 +143,43 @@ cdef double score_of(
 
     Args:
         pod: its effective request counts.
-        mask: the nodes that the pod's containers get; 0: none of them asks for anything that a provider gives.
+        mask: the nodes that the pod's containers get; 0: none of them asks for anything that a
+            provider gives.
         aligned: whether the mask was chosen, or merely stands for all nodes.
     """
     cdef Amount amounts[MOST_AMOUNTS]
     cdef double shares[MOST_AMOUNTS]
-    cdef double total = 0
+    cdef double total = 0, score
     cdef int index, count
+
     if strategy == LEAST_NUMA_NODES:
         return by_nodes(row, mask, aligned) if mask else HIGHEST
+
     count = amounts_of(row, pod, mask, amounts)
     if strategy == DOCUMENT:
         for index in range(count):
             if amounts[index].allocatable > 0:
                 total += (
-                    amounts[index].allocatable - amounts[index].free + amounts[index].request
-                ) / amounts[index].allocatable
-        return HIGHEST - 10 * popcount(mask) + (10 * total / count if count else 0)
+                    (amounts[index].allocatable - amounts[index].free + amounts[index].request)
+                    / amounts[index].allocatable
+                )
+
+        score = HIGHEST - 10 * popcount(mask)
+        if count:
+            score += 10 * total / count
+
+        return score
+
     for index in range(count):
         shares[index] = share(amounts[index].request, amounts[index].free)
         total += shares[index]
+
     if not count:
         return HIGHEST
     if strategy == BALANCED_ALLOCATION:
         return HIGHEST * (1 - variance(shares, count, total / count))
-    return HIGHEST * (total if strategy == MOST_ALLOCATED else count - total) / count
+
+    if strategy != MOST_ALLOCATED:
+        total = count - total
+
+    return HIGHEST * total / count

@@ -1,4 +1,7 @@
-"""The records of a judgement: a pod, a node, the node while the pod is tried on it, and what its providers offer."""
+"""The records of a judgement.
+
+They are a pod, a node, the node while the pod is tried on it, and what its providers offer.
+"""
 
 from libc.stdint cimport int16_t, int64_t, uint64_t
 
@@ -30,7 +33,8 @@ cdef enum Outcome:
 
 
 cdef struct Request:
-    # The requests of a container, or of a pod as a whole. Types and resources go by their place in the pod's lists.
+    # The requests of a container, or of a pod as a whole. Types and resources go by their place in
+    # the pod's lists.
     int64_t cpus
     int types
     int type[MOST_TYPES]
@@ -54,28 +58,33 @@ cdef struct PodRequest:
 
 
 cdef struct NodeRow:
-    # One node of a cluster; the states are the node's own, so what it admits or removes is seen here at once.
+    # One node of a cluster; the states are the node's own, so what it admits or removes is seen
+    # here at once.
     int nodes
     int policy
     bint pod_scope
-    bint needs_node                 # nothing here can judge it: providers of users, plugins, more than 8 NUMA nodes
+    # nothing here can judge it: providers of users, plugins, more than 8 NUMA nodes
+    bint needs_node
     bint upper_bound                # amounts are all that is known: its admissions are not certain
-    const int64_t* changes          # see `alignup.core.amounts.changes`; NULL: the node never changes
+    const int64_t* changes        # see `alignup.core.amounts.changes`; NULL: the node never changes
     const int64_t* distances        # sum of the distances within each mask; NULL: they do not count
     const int64_t* sums             # the same, for scores; NULL: not known
     const int64_t* nearest          # the least such sum of each size
     const CpuState* cpu             # NULL: no static CPU manager
     const MemoryState* memory       # NULL: no Static memory manager
-    const int16_t* type_of          # [types of the cluster] the number that the machine gives a type; -1: none
+    # [types of the cluster] the number that the machine gives a type; -1: none
+    const int16_t* type_of
     const DeviceState** devices     # [resources of the cluster] NULL: the node does not have it
 
 
 cdef struct Hint:
     uint64_t mask
-    uint64_t singles        # the single nodes that all providers prefer, of which it is one; 0: it is none of these
+    # the single nodes that all providers prefer, of which it is one; 0: it is none of these
+    uint64_t singles
     bint anywhere
     bint preferred
-    bint holds_memory       # the memory manager offers just this mask to the container, so that it finds it again
+    # the memory manager offers just this mask to the container, so that it finds it again
+    bint holds_memory
 
 
 cdef struct Answer:
@@ -87,15 +96,16 @@ cdef struct Answer:
 
 
 cdef struct Counted:
-    # A number of CPUs, or of devices of a resource, taken from one NUMA node; which ones is chosen later.
+    # A number of CPUs, or of devices of a resource, taken from one NUMA node; which ones is chosen
+    # later.
     int resource                    # of the pod's; -1: CPUs, -2: settled by now
     int node
     int64_t count
 
 
 cdef struct Trial:
-    # `cpu`, `memory` and `devices` are what is free while the pod is tried: the node's own state until the first
-    # container has taken something, a copy from then on.
+    # `cpu`, `memory` and `devices` are what is free while the pod is tried: the node's own state
+    # until the first container has taken something, a copy from then on.
     const NodeRow* row
     const PodRequest* pod
     int policy                      # of the node, or of a pod that brings one
@@ -108,16 +118,17 @@ cdef struct Trial:
     MemoryState memory_copy
     DeviceState device_copies[MOST_RESOURCES]
     bint copied_cpu
-    # What was taken from one NUMA node, as a count only: which CPUs or devices these are does not matter as long as
-    # every further container is content with a NUMA node of its own. See `settle`.
+    # What was taken from one NUMA node, as a count only: which CPUs or devices these are does not
+    # matter as long as every further container is content with a NUMA node of its own. See
+    # `settle`.
     bint counts_cpus
     int counts                      # entries of `counted`
     Counted* counted                # [containers * (1 + resources)]
-    # What a container got from a single NUMA node, one with the same request can get as a count, too: see
-    # `place_like_earlier`.
+    # What a container got from a single NUMA node, one with the same request can get as a count,
+    # too: see `place_like_earlier`.
     bint repeats
-    uint64_t* singles               # [containers] `Hint.singles`, by the first container that asks the same
-    uint64_t* lone                  # [containers] the nodes that had a container's memory alone, likewise
+    uint64_t* singles       # [containers] `Hint.singles`, by the first container that asks the same
+    uint64_t* lone            # [containers] the nodes that had a container's memory alone, likewise
     # Without a policy nobody asks where anything is: sums are enough.
     bint sums_only
     int64_t cpus_left
@@ -145,14 +156,15 @@ cdef enum:
 
 
 cdef struct Offer:
-    # One list of hints. If `by_node`, its masks are exactly those within the universe whose amounts suffice.
+    # One list of hints. If `by_node`, its masks are exactly those within the universe whose amounts
+    # suffice.
     bint by_node
     const int64_t* amounts          # [nodes] the node's own, or those below
     int64_t counted[WIDEST]
     int64_t request
     uint64_t universe
-    int size                        # how many nodes a preferred mask has; 0: more than 8 would have to be searched
-    int sockets                     # masks that touch exactly so many sockets are preferred too; -1: no such rule
+    int size         # how many nodes a preferred mask has; 0: more than 8 would have to be searched
+    int sockets       # masks that touch exactly so many sockets are preferred too; -1: no such rule
     uint64_t singles                # the nodes that suffice alone
     uint64_t preferred_singles
     int resource                    # of the pod's device resources; -1: CPUs
@@ -162,7 +174,7 @@ cdef struct Offers:
     int count                       # without memory's
     Offer offer[1 + MOST_RESOURCES]
     bint has_impossible             # some list is empty: nothing is preferred
-    bint has_memory                 # the memory manager offers some mask, the same ones for each type
+    bint has_memory               # the memory manager offers some mask, the same ones for each type
     MemoryRequest memory
     int memory_size
     uint64_t memory_singles
@@ -172,9 +184,12 @@ cdef inline bint has_devices(const Trial* trial, int resource) noexcept nogil:
     return trial.devices[resource] != NULL
 
 
-cdef inline void read_memory_request(const Trial* trial, const Request* request, MemoryRequest* memory) noexcept nogil:
+cdef inline void read_memory_request(
+    const Trial* trial, const Request* request, MemoryRequest* memory
+) noexcept nogil:
     """Say what is asked for by the machine's numbers of the types."""
     cdef int index
+
     memory.types = 0
     memory.unknown_type = False
     for index in range(request.types):
