@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from alignup.core.claims.state cimport Point, Tables, Allocation
+from alignup.core.claims.state cimport Allocation, Point, Tables
 
 
 # Scratch memory.

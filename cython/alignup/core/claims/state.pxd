@@ -1,4 +1,7 @@
-"""What claims ask for, and what a search has taken for them: plain structs, and what every step asks of these."""
+"""What claims ask for, and what a search has taken for them.
+
+These are plain structs, and what every step asks of them.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
@@ -10,7 +13,8 @@ cdef enum:
     FULL = 2                # it has too little capacity
 
 
-# The question. Devices, ways, requests, claims, constraints and counters are counted from 0, in the allocator's order.
+# The question. Devices, ways, requests, claims, constraints and counters are counted from 0, in the
+# allocator's order.
 cdef struct Tables:
     Py_ssize_t devices
     Py_ssize_t ways                 # to serve a request: the request itself, or its alternatives
@@ -41,7 +45,7 @@ cdef struct Tables:
     const uint8_t* is_taken         # [devices] somebody has it
     const uint8_t* is_watched       # [devices] the walk ends where it comes to its counters
     const uint8_t* is_shareable     # [devices]
-    const uint8_t* is_shared        # [devices] somebody has a share of it, and has paid its counters
+    const uint8_t* is_shared       # [devices] somebody has a share of it, and has paid its counters
     const int32_t* room_start       # [devices + 1] in `room`
     const int64_t* room             # [rooms] what is left of a capacity at the start
     const int32_t* use_start        # [devices + 1] in `use_counter` and `use_amount`
@@ -65,7 +69,8 @@ cdef struct Tables:
     const int32_t* words            # [constraints] of a set of its values
     const Py_ssize_t* word_start    # [constraints + 1] of one set for each constraint
     const uint64_t* values          # [constraints][devices][words]
-    const uint8_t* is_alone         # [constraints][devices] its values are a list, which can only come first
+    # [constraints][devices] its values are a list, which can only come first
+    const uint8_t* is_alone
     # The last request for which each of these matters; -1: none.
     const int32_t* class_last
     const int32_t* constraint_last
@@ -82,7 +87,7 @@ cdef struct Allocation:
     int64_t* used                   # [rooms] of capacities
     int64_t* remaining              # [counters]
     int32_t* depth                  # [constraints] devices that were added to it
-    uint64_t* sets                  # [constraints][MOST_RESULTS + 2][words] what it had come to, by depth
+    uint64_t* sets            # [constraints][MOST_RESULTS + 2][words] what it had come to, by depth
     int32_t* last_device            # [constraints][requests] the last of each request; -1: none
     int32_t* claim_count            # [claims + 1] devices
     int32_t* result_way             # [results]
@@ -103,18 +108,27 @@ cdef inline const uint64_t* values_of(
     const Tables* tables, Py_ssize_t constraint, Py_ssize_t device
 ) noexcept nogil:
     """Return the values that a constraint sees on a device."""
-    return tables.values + tables.word_start[constraint] * tables.devices + device * tables.words[constraint]
+    return (
+        tables.values
+        + tables.word_start[constraint] * tables.devices
+        + device * tables.words[constraint]
+    )
 
 
-cdef inline uint64_t* set_of(const Tables* tables, const Allocation* allocation, Py_ssize_t constraint) noexcept nogil:
+cdef inline uint64_t* set_of(
+    const Tables* tables, const Allocation* allocation, Py_ssize_t constraint
+) noexcept nogil:
     """Return what a constraint has come to: the values in common, or those that are taken."""
     return (
-        allocation.sets + tables.word_start[constraint] * (MOST_RESULTS + 2)
+        allocation.sets
+        + tables.word_start[constraint] * (MOST_RESULTS + 2)
         + allocation.depth[constraint] * tables.words[constraint]
     )
 
 
-cdef inline bint has_counters(const Tables* tables, const Allocation* allocation, Py_ssize_t device) noexcept nogil:
+cdef inline bint has_counters(
+    const Tables* tables, const Allocation* allocation, Py_ssize_t device
+) noexcept nogil:
     """Return whether the counters have what a device takes; of a shared device they are paid."""
     cdef Py_ssize_t place
     if tables.is_shareable[device] and (tables.is_shared[device] or allocation.shares[device] > 0):
@@ -125,8 +139,13 @@ cdef inline bint has_counters(const Tables* tables, const Allocation* allocation
     return True
 
 
-cdef inline bint has_room(const Tables* tables, const Allocation* allocation, Py_ssize_t way, Py_ssize_t device) noexcept nogil:
-    """Return whether a device has the capacities for a share; one that is not shareable has none."""
+cdef inline bint has_room(
+    const Tables* tables, const Allocation* allocation, Py_ssize_t way, Py_ssize_t device
+) noexcept nogil:
+    """Return whether a device has the capacities for a share.
+
+    One that is not shareable has none.
+    """
     cdef Py_ssize_t place
     cdef const int64_t* need = tables.needs + way * tables.rooms
     for place in range(tables.room_start[device], tables.room_start[device + 1]):

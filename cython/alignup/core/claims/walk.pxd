@@ -4,13 +4,14 @@ from libc.stdint cimport int32_t, int64_t
 
 from alignup.core.claims.bounds cimport Bounds
 from alignup.core.claims.failed_states cimport FailedStates
-from alignup.core.claims.state cimport Point, Tables, Allocation
+from alignup.core.claims.state cimport Allocation, Point, Tables
 
 
 cdef enum Outcome:
     FAILED = 0
     FOUND = 1
-    TOO_MANY = 2        # the claim would have more devices than it may, whatever devices its requests have
+    # the claim would have more devices than it may, whatever devices its requests have
+    TOO_MANY = 2
     FATAL = 3           # an error of the allocator
     LIMIT = 4
     TOUCHED = 5         # a watched device came to its counters
@@ -31,7 +32,8 @@ cdef struct Walk:
     int64_t easy_steps      # taken before bounds are computed, which cost more than a step
     int64_t bounds_computed
     int64_t bounds_helped
-    # FATAL: a way and a device that break a constraint, or below 0 the error's number. TOUCHED: the device.
+    # FATAL: a way and a device that break a constraint, or below 0 the error's number. TOUCHED: the
+    # device.
     int32_t fatal_way
     int32_t fatal_device
 
