@@ -17,8 +17,14 @@ cdef enum L3Rule:
 
 
 cdef int pack(
-    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* allocated, bint spread, L3Rule l3_rule,
-    uint64_t* chosen, uint64_t* scratch,
+    const CpuGroups* groups,
+    const uint64_t* free,
+    int count,
+    const uint64_t* allocated,
+    bint spread,
+    L3Rule l3_rule,
+    uint64_t* chosen,
+    uint64_t* scratch,
 ) noexcept nogil
 
 

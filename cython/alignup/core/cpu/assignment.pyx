@@ -1,7 +1,8 @@
-"""Choose CPUs the kubelet's way: whole big groups while they fit, then whole cores, then single CPUs.
+"""Choose CPUs the kubelet's way.
 
-Among groups of a kind the one with the fewest free CPUs comes first (best fit), then the lowest id. Which CPUs may
-be given away, and to whom they are given, is decided elsewhere.
+Whole big groups come first while they fit, then whole cores, then single CPUs. Among groups of a
+kind the one with the fewest free CPUs comes first (best fit), then the lowest id. Which CPUs may be
+given away, and to whom they are given, is decided elsewhere.
 """
 
 from libc.limits cimport INT_MAX
@@ -10,7 +11,13 @@ from libc.string cimport memcpy, memset
 
 from alignup.core.bits cimport popcount
 from alignup.core.word_set cimport (
-    add_cpus, count_common, count_in, highest_of, lowest_of, overlap, remove_cpus,
+    add_cpus,
+    count_common,
+    count_in,
+    highest_of,
+    lowest_of,
+    overlap,
+    remove_cpus,
 )
 from alignup.core.cpu.groups cimport CpuGroup, CpuGroups
 
@@ -18,7 +25,8 @@ from alignup.core.cpu.groups cimport CpuGroup, CpuGroups
 # CPUs that are being picked: what is still free, how many are still needed, what was taken.
 cdef struct Pick:
     const CpuGroups* groups
-    const uint64_t* allocated   # must not be taken, not even as part of a group that counts as wholly free
+    # must not be taken, not even as part of a group that counts as wholly free
+    const uint64_t* allocated
     uint64_t* free
     uint64_t* chosen
     int needed
@@ -34,60 +42,88 @@ cdef enum Kind:
 
 
 cdef int pack(
-    const CpuGroups* groups, const uint64_t* free, int count, const uint64_t* allocated, bint spread, L3Rule l3_rule,
-    uint64_t* chosen, uint64_t* scratch,
+    const CpuGroups* groups,
+    const uint64_t* free,
+    int count,
+    const uint64_t* allocated,
+    bint spread,
+    L3Rule l3_rule,
+    uint64_t* chosen,
+    uint64_t* scratch,
 ) noexcept nogil:
-    """Take `count` of the free CPUs, on as few groups as possible; return how many, 0 if there are too few.
+    """Take `count` of the free CPUs, on as few groups as possible.
 
-    On a machine whose sockets, or cores, differ in size the result may include CPUs that are not free: a group larger
-    than the average counts as wholly free, and is taken whole, when as many of its CPUs are free as an average group
-    has. This follows the kubelet, which may thereby give away reserved CPUs or another container's, or count CPUs twice
-    and give too few. Here the result may include reserved CPUs at most.
+    Return how many, 0 if there are too few. On a machine whose sockets, or cores, differ in size
+    the result may include CPUs that are not free: a group larger than the average counts as wholly
+    free, and is taken whole, when as many of its CPUs are free as an average group has. This
+    follows the kubelet, which may thereby give away reserved CPUs or another container's, or count
+    CPUs twice and give too few. Here the result may include reserved CPUs at most.
 
     Args:
         groups: the machine.
         free: the CPUs to choose from.
         count: how many.
         allocated: the CPUs that must not be taken whatever happens.
-        spread: single CPUs only, by ascending number within a socket (distribute-cpus-across-cores).
-        l3_rule: whether L3 groups are preferred after sockets and nodes, and how an odd rest is rounded.
+        spread: single CPUs only, by ascending number within a socket
+            (distribute-cpus-across-cores).
+        l3_rule: whether L3 groups are preferred after sockets and nodes, and how an odd rest is
+            rounded.
         chosen: where the set of the CPUs taken is written.
         scratch: room for `PACK_SETS` sets.
     """
     cdef int words = groups.words
     cdef Pick pick
     cdef Walk order
+
     memset(chosen, 0, words * sizeof(uint64_t))
     if not 0 < count <= count_in(free, words):
         return 0
-    pick.groups, pick.allocated, pick.chosen, pick.needed = groups, allocated, chosen, count
-    pick.free, pick.snapshot = scratch, scratch + words
-    pick.inner_snapshot, pick.remainder = scratch + 2 * words, scratch + 3 * words
+
+    pick.groups = groups
+    pick.allocated = allocated
+    pick.chosen = chosen
+    pick.needed = count
+
+    pick.free = scratch
+    pick.snapshot = scratch + words
+    pick.inner_snapshot = scratch + 2 * words
+    pick.remainder = scratch + 3 * words
+
     memcpy(pick.free, free, words * sizeof(uint64_t))
     if pick.needed >= groups.smallest_outer:
         order = walk(groups, free)
         take_whole(&pick, &order, OUTER, groups.smallest_outer)
+
     if pick.needed >= groups.smallest_inner:
         order = walk_from_now(&pick, pick.snapshot)
         take_whole(&pick, &order, INNER, groups.smallest_inner)
+
     if l3_rule != L3_IGNORED and pick.needed > 0:
         take_l3_groups(&pick, l3_rule)
+
     if spread:
         take_cpus_by_number(&pick)
         return count - pick.needed
+
     if pick.needed >= groups.smallest_core:
         take_whole_cores(&pick)
+
     if pick.needed > 0:
         take_cpus_by_core(&pick)
+
     return count - pick.needed
 
 
 # Orders
 
 cdef Walk walk(const CpuGroups* groups, const uint64_t* free) noexcept nogil:
-    """Return a walk over the groups of a machine by what is free; its steps are the functions `next_...`."""
+    """Return a walk over the groups of a machine by what is free.
+
+    Its steps are the functions `next_...`.
+    """
     cdef Walk walk
-    walk.groups, walk.free = groups, free
+    walk.groups = groups
+    walk.free = free
     walk.outer = order_of(groups.outer, NULL, groups.outer_count, free, NULL)
     walk.inner = order_of(groups.inner, NULL, 0, free, NULL)
     walk.l3 = order_of(groups.l3_groups, NULL, 0, free, NULL)
@@ -95,45 +131,69 @@ cdef Walk walk(const CpuGroups* groups, const uint64_t* free) noexcept nogil:
 
 
 cdef inline Walk walk_from_now(const Pick* pick, uint64_t* snapshot) noexcept nogil:
-    """Return a walk by what is free now, which is noted in `snapshot`: taking CPUs does not change its order."""
+    """Return a walk by what is free now, which is noted in `snapshot`.
+
+    Taking CPUs does not change its order.
+    """
     memcpy(snapshot, pick.free, pick.groups.words * sizeof(uint64_t))
     return walk(pick.groups, snapshot)
 
 
 cdef inline Order order_of(
-    const CpuGroup* groups, const int* members, int size, const uint64_t* free, const CpuGroup* within
+    const CpuGroup* groups,
+    const int* members,
+    int size,
+    const uint64_t* free,
+    const CpuGroup* within,
 ) noexcept nogil:
     """Return the order of groups that have free CPUs: fewest free first, then lowest id."""
     cdef Order order
-    order.groups, order.members, order.size, order.free, order.within = groups, members, size, free, within
-    order.count, order.next_count, order.place = 0, INT_MAX, 0
+
+    order.groups = groups
+    order.members = members
+    order.size = size
+    order.free = free
+    order.within = within
+    order.count = 0
+    order.next_count = INT_MAX
+    order.place = 0
     return order
 
 
 cdef const CpuGroup* next_in_order(Order* order) noexcept nogil:
     """Return the next group, NULL after the last.
 
-    The groups are looked through once for each number of free CPUs among them: no room for a sorted list is needed,
-    and little time is lost when the first few will do.
+    The groups are looked through once for each number of free CPUs among them: no room for a sorted
+    list is needed, and little time is lost when the first few will do.
     """
     cdef const CpuGroup* group
     cdef int count
+
     while True:
         while order.place < order.size:
-            group = order.groups + (order.place if order.members is NULL else order.members[order.place])
+            group = order.groups + (
+                order.place if order.members is NULL else order.members[order.place]
+            )
             order.place += 1
-            count = count_common(order.free, group.cpus, group.first_word, group.end_word, group.word_step)
+            count = count_common(
+                order.free, group.cpus, group.first_word, group.end_word, group.word_step
+            )
             if order.count < count < order.next_count:
                 order.next_count = count
             elif count == order.count and count and has_free_within(order, group):
                 return group
+
         if order.next_count == INT_MAX:
             return NULL
-        order.count, order.next_count, order.place = order.next_count, INT_MAX, 0
+
+        order.count = order.next_count
+        order.next_count = INT_MAX
+        order.place = 0
 
 
 cdef inline bint has_free_within(const Order* order, const CpuGroup* group) noexcept nogil:
     cdef int word = group.first_word
+
     if order.within is NULL:
         return True
     while word < group.end_word:
@@ -147,7 +207,9 @@ cdef inline Order parts_of(
     const CpuGroups* groups, const CpuGroup* finer, const CpuGroup* group, const uint64_t* free
 ) noexcept nogil:
     """Return the order of a group's parts, which are among the groups of a finer kind."""
-    return order_of(finer, groups.members + group.first_part, group.end_part - group.first_part, free, group)
+    return order_of(
+        finer, groups.members + group.first_part, group.end_part - group.first_part, free, group
+    )
 
 
 cdef const CpuGroup* next_outer(Walk* walk) noexcept nogil:
@@ -157,6 +219,7 @@ cdef const CpuGroup* next_outer(Walk* walk) noexcept nogil:
 cdef const CpuGroup* next_inner(Walk* walk) noexcept nogil:
     """Return the next inner group: an outer group's parts come one after the other."""
     cdef const CpuGroup* group
+
     while True:
         group = next_in_order(&walk.inner)
         if group is not NULL:
@@ -168,29 +231,40 @@ cdef const CpuGroup* next_inner(Walk* walk) noexcept nogil:
 
 
 cdef const CpuGroup* next_node(Walk* walk) noexcept nogil:
-    """Return the next NUMA node; one in two sockets comes with each of them if sockets are larger."""
+    """Return the next NUMA node.
+
+    One in two sockets comes with each of them if sockets are larger.
+    """
     return next_inner(walk) if walk.groups.sockets_outer else next_outer(walk)
 
 
 cdef const CpuGroup* next_l3_group(Walk* walk) noexcept nogil:
     """Return the next L3 group: those of a NUMA node come one after the other."""
     cdef const CpuGroup* group
+
     while True:
         group = next_in_order(&walk.l3)
         if group is not NULL:
             return group
+
         group = next_node(walk)
         if group is NULL:
             return NULL
+
         walk.l3 = order_of(
-            walk.groups.l3_groups, walk.groups.members + group.first_l3_group,
-            group.end_l3_group - group.first_l3_group, walk.free, group,
+            walk.groups.l3_groups,
+            walk.groups.members + group.first_l3_group,
+            group.end_l3_group - group.first_l3_group,
+            walk.free,
+            group,
         )
 
 
 # Whole groups
 
-cdef inline void take(Pick* pick, const uint64_t* cpus, int first, int end, int step, int count) noexcept nogil:
+cdef inline void take(
+    Pick* pick, const uint64_t* cpus, int first, int end, int step, int count
+) noexcept nogil:
     """Take these CPUs, `count` in number."""
     add_cpus(pick.chosen, cpus, first, end, step)
     remove_cpus(pick.free, cpus, first, end, step)
@@ -200,16 +274,26 @@ cdef inline void take(Pick* pick, const uint64_t* cpus, int first, int end, int 
 cdef inline void take_if_whole(Pick* pick, const CpuGroup* group) noexcept nogil:
     """Take a group if it is wholly free and not larger than what is needed."""
     cdef int first = group.first_word, end = group.end_word, step = group.word_step
-    if pick.needed < group.size or count_common(pick.free, group.cpus, first, end, step) != group.whole:
+
+    if (
+        pick.needed < group.size
+        or count_common(pick.free, group.cpus, first, end, step) != group.whole
+    ):
         return
-    # of a group that is larger than the average, CPUs can be held or taken while it counts as wholly free
-    if not (overlap(group.cpus, pick.allocated, first, end, step) or overlap(group.cpus, pick.chosen, first, end, step)):
+
+    # of a group that is larger than the average, CPUs can be held or taken while it counts as
+    # wholly free
+    if not (
+        overlap(group.cpus, pick.allocated, first, end, step)
+        or overlap(group.cpus, pick.chosen, first, end, step)
+    ):
         take(pick, group.cpus, first, end, step, group.size)
 
 
 cdef void take_whole(Pick* pick, Walk* walk, Kind kind, int smallest) noexcept nogil:
     """Take every group of a kind that is wholly free and not larger than what is needed."""
     cdef const CpuGroup* group
+
     while pick.needed >= smallest:
         if kind == OUTER:
             group = next_outer(walk)
@@ -223,15 +307,20 @@ cdef void take_whole(Pick* pick, Walk* walk, Kind kind, int smallest) noexcept n
 
 
 cdef void take_whole_cores(Pick* pick) noexcept nogil:
-    """Take whole cores. They all have the same number of free CPUs, so their order is that of their ids."""
+    """Take whole cores.
+
+    They all have the same number of free CPUs, so their order is that of their ids.
+    """
     cdef const CpuGroups* groups = pick.groups
     cdef const CpuGroup* group
     cdef Walk walk = walk_from_now(pick, pick.snapshot)
     cdef int place
+
     while True:
         group = next_inner(&walk)
         if group is NULL:
             return
+
         for place in range(group.first_part, group.end_part):
             take_if_whole(pick, &groups.cores[groups.members[place]])
             if pick.needed < groups.smallest_core:
@@ -244,12 +333,14 @@ cdef void take_lowest(Pick* pick, const CpuGroup* group) noexcept nogil:
     """Take the lowest free CPUs of a group, as many as are needed and it has."""
     cdef uint64_t cpus
     cdef int word = group.first_word, count
+
     while word < group.end_word:
         cpus = pick.free[word] & group.cpus[word]
         count = popcount(cpus)
         if count > pick.needed:
             count = pick.needed
             cpus = lowest_of(cpus, count)
+
         pick.chosen[word] |= cpus
         pick.free[word] &= ~cpus
         pick.needed -= count
@@ -263,23 +354,29 @@ cdef void take_cpus_by_core(Pick* pick) noexcept nogil:
     cdef const CpuGroup* core
     cdef Walk walk = walk_from_now(pick, pick.snapshot)
     cdef Order cores
+
     while True:
         group = next_inner(&walk)
         if group is NULL:
             return
+
         cores = parts_of(groups, groups.cores, group, walk.free)
         cores.within = NULL
         while True:
             core = next_in_order(&cores)
             if core is NULL:
                 break
+
             take_lowest(pick, core)
             if pick.needed < 1:
                 return
 
 
 cdef void take_cpus_by_number(Pick* pick) noexcept nogil:
-    """Take single CPUs, socket by socket in ascending order: siblings are numbered apart on most machines."""
+    """Take single CPUs, socket by socket in ascending order.
+
+    Siblings are numbered apart on most machines.
+    """
     cdef const CpuGroup* socket
     cdef Walk walk = walk_from_now(pick, pick.snapshot)
     while pick.needed > 0:
@@ -296,51 +393,62 @@ cdef void take_l3_groups(Pick* pick, L3Rule rule) noexcept nogil:
     cdef const CpuGroup* group
     cdef Walk walk = walk_from_now(pick, pick.snapshot), within
     cdef int before
-    cdef bint none_left = False     # no whole group is left that fits: looking again would find none
+    cdef bint none_left = False    # no whole group is left that fits: looking again would find none
+
     while True:
         group = next_l3_group(&walk)
         if group is NULL:
             return
+
         if pick.needed >= pick.groups.cpus_per_l3_group and not none_left:
             before = pick.needed
             within = walk_from_now(pick, pick.inner_snapshot)
             take_whole(pick, &within, L3_GROUP, 1)
             none_left = pick.needed == before
+
         if pick.needed < 1:
             return
+
         if find_remainder(pick, group, rule) == pick.needed:
             take(pick, pick.remainder, 0, pick.groups.words, 1, pick.needed)
             return
 
 
 cdef int find_remainder(Pick* pick, const CpuGroup* group, L3Rule rule) noexcept nogil:
-    """Note in `remainder` the free CPUs of as many cores of an L3 group as are needed, the lowest first; return how many.
+    """Note in `remainder` the free CPUs of as many cores of an L3 group as are needed.
 
-    Where an odd number is needed and cores have several CPUs, one CPU too many is left out, no more than one; rounding
-    down, there are too few.
+    The lowest come first. Return how many CPUs these are. Where an odd number is needed and cores
+    have several CPUs, one CPU too many is left out, no more than one; rounding down, there are too
+    few.
     """
     cdef const CpuGroups* groups = pick.groups
     cdef const CpuGroup* core
     cdef int per_core = groups.cpus_per_core, round_up = per_core - 1 if rule == L3_ROUNDS_UP else 0
     cdef int cores = (pick.needed + round_up) / per_core
     cdef int place, word, count, last
+
     memset(pick.remainder, 0, groups.words * sizeof(uint64_t))
     for place in range(group.first_part, group.end_part):
         if not cores:
             break
+
         core = &groups.cores[groups.members[place]]
         if not overlap(pick.free, core.cpus, core.first_word, core.end_word, core.word_step):
             continue
+
         cores -= 1
         word = core.first_word
         while word < core.end_word:
             pick.remainder[word] |= pick.free[word] & core.cpus[word]
             word += core.word_step
+
     count = count_in(pick.remainder, groups.words)
     if rule == L3_ROUNDS_UP and pick.needed % 2 and per_core > 1 and count > pick.needed:
         last = groups.words - 1
         while not pick.remainder[last]:
             last -= 1
+
         pick.remainder[last] ^= highest_of(pick.remainder[last])
         count -= 1
+
     return count

@@ -1,30 +1,34 @@
-"""Describes how a machine groups its CPUs: sockets, NUMA nodes, L3 groups and cores, as loops without the GIL see them.
+"""How a machine groups its CPUs.
 
-`alignup.core.cpu.topology` makes these and owns what they point to. CPUs go by position: 0 is the lowest number
-that the kernel gave to a CPU, 1 the next one, so that sparse numbers cost nothing. A set of CPUs is an array of
-`words` words, and bit i of word w is position 64 w + i.
+Sockets, NUMA nodes, L3 groups and cores are as loops without the GIL see them.
+`alignup.core.cpu.topology` makes these and owns what they point to. CPUs go by position: 0 is the
+lowest number that the kernel gave to a CPU, 1 the next one, so that sparse numbers cost nothing. A
+set of CPUs is an array of `words` words, and bit i of word w is position 64 w + i.
 """
 
 from libc.stdint cimport int64_t, uint64_t
 
 
 cdef struct CpuGroup:
-    int64_t id                  # the order among groups of a kind: a core's lowest CPU, a NUMA node's number
+    int64_t id         # the order among groups of a kind: a core's lowest CPU, a NUMA node's number
     int size                    # CPUs
     int whole                   # with how many free CPUs it counts as wholly free
-    int first_word              # all its CPUs are in every `word_step`-th word from the first on, before the end
+    # all its CPUs are in every `word_step`-th word from the first on, before the end
+    int first_word
     int end_word
     int word_step
     const uint64_t* cpus        # a whole set
-    int first_part              # where its parts are in `members`: groups of the next finer kind with CPUs in it
+    # where its parts are in `members`: groups of the next finer kind with CPUs in it
+    int first_part
     int end_part
     int first_l3_group          # of a NUMA node, the same for L3 groups; of others an empty range
     int end_l3_group
 
 
-# Groups of a kind come by ascending id. Whichever of sockets and NUMA nodes are fewer are the outer groups; where
-# there are as many of both, NUMA nodes are. Parts of outer groups are inner ones, parts of these and of L3 groups
-# are cores. A group can be part of several: a NUMA node in two sockets, a core in two nodes.
+# Groups of a kind come by ascending id. Whichever of sockets and NUMA nodes are fewer are the outer
+# groups; where there are as many of both, NUMA nodes are. Parts of outer groups are inner ones,
+# parts of these and of L3 groups are cores. A group can be part of several: a NUMA node in two
+# sockets, a core in two nodes.
 cdef struct CpuGroups:
     int words                   # of a set
     int cpu_count
@@ -37,7 +41,7 @@ cdef struct CpuGroups:
     int l3_group_count
     const CpuGroup* cores
     int core_count
-    const int* members          # places in `inner`, `l3_groups` or `cores`, ascending within a range
+    const int* members         # places in `inner`, `l3_groups` or `cores`, ascending within a range
     bint sockets_outer
     int numa_nodes              # that have CPUs
     int cpus_per_core           # averages, rounded down
@@ -47,4 +51,4 @@ cdef struct CpuGroups:
     int smallest_core
     int positions               # NUMA nodes of the machine, those without CPUs too
     const uint64_t* node_cpus       # [positions][words], the CPUs of each NUMA node
-    const uint64_t* node_sockets    # [positions][words], all CPUs of the sockets that it has CPUs in
+    const uint64_t* node_sockets   # [positions][words], all CPUs of the sockets that it has CPUs in
