@@ -1,4 +1,7 @@
-"""Pack the masks that hold a request into a family, its preferred hints apart; the tables of all uint8 masks."""
+"""Pack the masks that hold a request into a family, its preferred hints apart.
+
+The tables of all uint8 masks are here as well.
+"""
 
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memset
@@ -13,6 +16,7 @@ cdef uint64_t OF_SIZE[NARROW_NODES + 1][4]
 
 cdef void fill_tables() noexcept nogil:
     cdef int size, mask, place = 0
+
     for size in range(NARROW_NODES + 1):
         SIZE_STARTS[size] = place
         for mask in range(NARROW_MASKS):
@@ -26,31 +30,40 @@ cdef void fill_tables() noexcept nogil:
 fill_tables()
 
 
-cdef bint pack_family(Family* family, const uint8_t* keeps, int size, int preferred_size) noexcept nogil:
+cdef bint pack_family(
+    Family* family, const uint8_t* keeps, int size, int preferred_size
+) noexcept nogil:
     """Pack the kept masks but the empty one; return whether there is any.
 
     Args:
         keeps: a 1 for each mask that is kept, as `start_keeping` leaves it.
         size: how many masks the machine has.
-        preferred_size: how many nodes a preferred mask has; 0 or less: none is preferred by its size.
+        preferred_size: how many nodes a preferred mask has; 0 or less: none is preferred by its
+            size.
     """
     cdef uint64_t kept[4]
     cdef uint64_t any_kept = 0
     cdef int word
+
     memset(family, 0, sizeof(Family))
     pack_masks(keeps, size, kept)
     kept[0] &= ~<uint64_t>1
     for word in range(4):
         if 0 < preferred_size <= NARROW_NODES:
             family.preferred[word] = kept[word] & OF_SIZE[preferred_size][word]
+
         family.unpreferred[word] = kept[word] & ~family.preferred[word]
         any_kept |= kept[word]
+
     return any_kept != 0
 
 
-cdef void prefer_by_sockets(Family* family, int size, const uint64_t* sockets, int count, int required) noexcept nogil:
+cdef void prefer_by_sockets(
+    Family* family, int size, const uint64_t* sockets, int count, int required
+) noexcept nogil:
     """Prefer, too, the masks that touch exactly so many of the sockets (align-by-socket)."""
     cdef int mask, socket, touched_sockets
+
     for mask in range(1, size):
         if not has(family.unpreferred, mask):
             continue

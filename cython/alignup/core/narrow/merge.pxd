@@ -11,8 +11,12 @@ cdef struct Best:
     bint is_found
 
 
-cdef Best best_preferred(const Family* families, int count, uint64_t full, const int64_t* distances) noexcept nogil
-cdef Best merge_families(const Family* families, int count, int nodes, const int64_t* distances) noexcept nogil
+cdef Best best_preferred(
+    const Family* families, int count, uint64_t full, const int64_t* distances
+) noexcept nogil
+cdef Best merge_families(
+    const Family* families, int count, int nodes, const int64_t* distances
+) noexcept nogil
 cdef Best merge_as_written(const Family* families, int count, int nodes) noexcept nogil
 cdef void keep_single_nodes(Family* family) noexcept nogil
 cdef void keep_single_nodes_as_written(Family* family) noexcept nogil
