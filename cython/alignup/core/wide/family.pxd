@@ -4,7 +4,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 
 cdef struct Demand:
-    # `request` units must be reached of `amounts`; a mask reaches amount i when it intersects place i.
+    # `request` units must be reached of `amounts`; a mask reaches amount i when it intersects place
+    # i.
     int count
     uint64_t* places
     int64_t* amounts
@@ -17,7 +18,8 @@ cdef struct Listed:
 
 
 cdef struct Description:
-    # All non-empty subsets of `universe` that hold every demand and intersect every mask in `touching`.
+    # All non-empty subsets of `universe` that hold every demand and intersect every mask in
+    # `touching`.
     uint64_t universe
     int demand_count
     Demand* demands
@@ -46,6 +48,11 @@ cdef bint prefers(const Description* description, uint64_t mask) noexcept nogil
 cdef WideFamily family_avoiding(WideFamily family, uint64_t avoided)
 cdef WideFamily listed_family(list masks, list preferred)
 cdef WideFamily described_family(
-    int numa_nodes, object demands, uint64_t universe, object touching, int preferred_size, object sockets,
+    int numa_nodes,
+    object demands,
+    uint64_t universe,
+    object touching,
+    int preferred_size,
+    object sockets,
     int preferred_sockets,
 )

@@ -9,4 +9,6 @@ cdef struct Searched:
     bint exact      # False: a stated limit ended the search, and this is the best so far
 
 
-cdef Searched search_best(list lists, int numa_nodes, bint single_nodes, const int64_t* distances) except *
+cdef Searched search_best(
+    list lists, int numa_nodes, bint single_nodes, const int64_t* distances
+) except *

@@ -1,4 +1,7 @@
-"""Find the best mask that described lists have in common, by dividing the nodes outside it among them."""
+"""Find the best mask that described lists have in common.
+
+The nodes outside it are divided among them.
+"""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -14,10 +17,11 @@ cdef struct Partition:
     uint64_t kept[MOST_PARTS]                   # the nodes that a list has not left out
     int64_t slack[MOST_PARTS][MOST_DEMANDS]     # what it can still lose of each demand
     int64_t whole_slack[MOST_PARTS][MOST_DEMANDS]   # the same before it left out any node
-    int left_out_by[64]                         # the list that leaves out candidate j, -1: none does
+    int left_out_by[64]                        # the list that leaves out candidate j, -1: none does
     uint64_t higher_alike[64]                   # candidates after j that are interchangeable with j
-    uint64_t costless[MOST_PARTS]               # candidates that a list leaves out and loses nothing
-    # A lower bound on what a list loses with candidate j, whatever it left out before, and the candidates by that.
+    uint64_t costless[MOST_PARTS]              # candidates that a list leaves out and loses nothing
+    # A lower bound on what a list loses with candidate j, whatever it left out before, and the
+    # candidates by that.
     int64_t loss[MOST_PARTS][MOST_DEMANDS][64]
     signed char by_loss[MOST_PARTS][MOST_DEMANDS][64]
     # A demand that every mask that the lists can have in common meets; see `relax`.
@@ -27,7 +31,11 @@ cdef struct Partition:
 
 
 cdef int start_partition(
-    Partition* partition, const Description** lists, int list_count, uint64_t ground, const int64_t* distances,
+    Partition* partition,
+    const Description** lists,
+    int list_count,
+    uint64_t ground,
+    const int64_t* distances,
     Budget* budget,
 ) noexcept nogil
 cdef bint find_reachable(Partition* partition, int size) noexcept nogil

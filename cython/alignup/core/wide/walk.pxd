@@ -1,4 +1,7 @@
-"""A search for a set of so many nodes: the conditions it must meet, and the state of the walk that looks for it."""
+"""A search for a set of so many nodes.
+
+Here are the conditions it must meet, and the state of the walk that looks for it.
+"""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -27,9 +30,9 @@ cdef struct Walk:
     const int64_t* distances    # 64 x 64, or NULL: value alone decides among sets of equal size
     # Worked out by `prepare`:
     int64_t weights[MOST_DEMANDS][64]       # an upper bound on what candidate j adds
-    int64_t* tops                           # [demand][j][r]: the r largest weights among the first j, summed
+    int64_t* tops                  # [demand][j][r]: the r largest weights among the first j, summed
     uint64_t lower_alike[64]                # candidates before j that are interchangeable with j
-    int64_t nearest[64][64]                 # [j][r]: the sum of the r smallest distances from candidate j
+    int64_t nearest[64][64]           # [j][r]: the sum of the r smallest distances from candidate j
     Tree tree                               # bounds the distances
     # One walk:
     Budget* budget
@@ -46,9 +49,11 @@ cdef struct Walk:
     int64_t collected_count
     # Optional, for sets that depend on what can be done with the nodes outside; all three or none.
     void* context
-    bint (*leave_out)(void* context, int candidate) noexcept nogil      # False: not with those left out before
+    # False: not with those left out before
+    bint (*leave_out)(void* context, int candidate) noexcept nogil
     void (*bring_back)(void* context, int candidate) noexcept nogil
-    bint (*can_leave_out)(void* context, int undecided, int more) noexcept nogil    # a bound: False is certain
+    # a bound: False is certain
+    bint (*can_leave_out)(void* context, int undecided, int more) noexcept nogil
 
 
 cdef int add_description(Walk* walk, const Description* description, int size) noexcept nogil
