@@ -21,6 +21,7 @@ cdef BitMask mask_of(uint64_t word):
 cdef uint64_t word_of_bits(object bits) except? 0:
     cdef uint64_t word = 0
     cdef long long bit
+
     for item in bits:
         if not isinstance(item, int):
             raise TypeError(f"expected NUMA node positions as int, got {item!r}")
@@ -34,8 +35,8 @@ cdef uint64_t word_of_bits(object bits) except? 0:
 cdef class BitMask:
     """An immutable, hashable set of NUMA node positions (0 to 63).
 
-    It behaves as a set of ints, and has the words of KEP-693 besides. Methods that change a mask in the KEP
-    return a new one here, so that hints can share masks.
+    It behaves as a set of ints, and has the words of KEP-693 besides. Methods that change a mask in
+    the KEP return a new one here, so that hints can share masks.
 
     >>> BitMask([0, 2]) & BitMask([2, 3])
     BitMask([2])
@@ -86,6 +87,7 @@ cdef class BitMask:
     def __richcmp__(self, other, int op):
         if not isinstance(other, BitMask):
             return NotImplemented
+
         cdef uint64_t word = self.word, other_word = (<BitMask>other).word
         if op == Py_EQ:
             return word == other_word
@@ -97,6 +99,7 @@ cdef class BitMask:
             return word != other_word and word & ~other_word == 0
         if op == Py_GE:
             return other_word & ~word == 0
+
         return word != other_word and other_word & ~word == 0
 
     def __and__(self, other):
@@ -125,8 +128,9 @@ cdef class BitMask:
     def __str__(self):
         """Return the binary digits as the kubelet prints them.
 
-        Digits come in pairs, at least one pair. A power of four alone is printed without padding ("100", not
-        "0100"): the kubelet asks whether a mask exceeds the first value of a width, not whether it reaches it.
+        Digits come in pairs, at least one pair. A power of four alone is printed without padding
+        ("100", not "0100"): the kubelet asks whether a mask exceeds the first value of a width, not
+        whether it reaches it.
         """
         cdef int shift = 62
         while shift > 0:
@@ -174,8 +178,8 @@ cdef class BitMask:
     def is_narrower_than(self, BitMask other not None):
         """Return whether this mask is narrower than `other`.
 
-        Narrower: fewer positions; among masks of equal size, the one of lower value, that is the one whose
-        highest differing position is absent.
+        Narrower: fewer positions; among masks of equal size, the one of lower value, that is the
+        one whose highest differing position is absent.
         """
         cdef int count = popcount(self.word), other_count = popcount(other.word)
         return self.word < other.word if count == other_count else count < other_count

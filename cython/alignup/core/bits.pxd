@@ -1,6 +1,7 @@
-"""Sets of up to 64 NUMA nodes as machine words: the helpers that every kernel inlines, and the two widths.
+"""Sets of up to 64 NUMA nodes as machine words.
 
-Every module of the core is compiled against this header, so it holds only what never changes.
+Here are the helpers that every kernel inlines, and the two widths. Every module of the core is
+compiled against this header, so it holds only what never changes.
 """
 
 from libc.stdint cimport uint64_t
@@ -14,11 +15,13 @@ cdef enum:
 
 cdef extern from *:
     """
-    /* Sets are read and written as little-endian words, here and in the modules of CPUs and devices. */
+    /* Sets are read and written as little-endian words, here and in the modules of CPUs and
+       devices. */
     #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
     #error "alignup needs a little-endian machine"
     #endif
-    /* Without an instruction for it, as on x86-64 before -mpopcnt, the compiler's builtin is a call into a table. */
+    /* Without an instruction for it, as on x86-64 before -mpopcnt, the compiler's builtin is a call
+       into a table. */
     static CYTHON_INLINE int count_ones(unsigned long long word) {
     #if defined(__POPCNT__) || defined(__aarch64__)
         return __builtin_popcountll(word);

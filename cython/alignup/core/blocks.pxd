@@ -13,7 +13,10 @@ cdef inline void* zeroed(size_t count, size_t size) except NULL:
 
 
 cdef inline uint64_t* room_for(int words, uint64_t* short, int short_words) except NULL:
-    """Return room for so many words: that on the stack if it suffices, else memory that `leave` frees."""
+    """Return room for so many words.
+
+    It is that on the stack if it suffices, else memory that `leave` frees.
+    """
     return short if words <= short_words else <uint64_t*>zeroed(words, sizeof(uint64_t))
 
 

@@ -1,6 +1,7 @@
 """Hints and packed lists of hints.
 
-`alignup.core.feasible` makes lists of amounts, for providers; `alignup.core.merge` decides which hint wins.
+`alignup.core.feasible` makes lists of amounts, for providers; `alignup.core.merge` decides which
+hint wins.
 """
 
 from array import array
@@ -29,10 +30,11 @@ cdef TopologyHint hint_of(uint64_t mask, bint is_any, bint preferred):
 
 
 cdef class TopologyHint:
-    """A set of NUMA nodes a request could be satisfied from, and whether that is as good as the machine allows.
+    """A set of NUMA nodes that a request could be satisfied from.
 
-    `affinity` None means any node. `exact` is False only for a merged hint on more than 8 nodes whose search ran
-    into its stated limit: it is the best that was found by then. It plays no part in comparisons.
+    `preferred` says whether that is as good as the machine allows. `affinity` None means any node.
+    `exact` is False only for a merged hint on more than 8 nodes whose search ran into its stated
+    limit: it is the best that was found by then. It plays no part in comparisons.
 
     >>> TopologyHint(BitMask([0]), True)
     TopologyHint(BitMask([0]), True)
@@ -41,7 +43,8 @@ cdef class TopologyHint:
     __match_args__ = ("affinity", "preferred")
 
     def __init__(self, BitMask affinity, preferred):
-        if preferred is not True and preferred is not False and preferred not in (0, 1):  # as numpy's
+        # as numpy's
+        if preferred is not True and preferred is not False and preferred not in (0, 1):
             raise TypeError(f"expected True or False for preferred, got {preferred!r:.80}")
         self.affinity = affinity
         self.preferred = preferred
@@ -50,7 +53,10 @@ cdef class TopologyHint:
     def __eq__(self, other):
         if not isinstance(other, TopologyHint):
             return NotImplemented
-        return self.preferred == (<TopologyHint>other).preferred and self.affinity == (<TopologyHint>other).affinity
+        return (
+            self.preferred == (<TopologyHint>other).preferred
+            and self.affinity == (<TopologyHint>other).affinity
+        )
 
     def __hash__(self):
         return hash((self.affinity, self.preferred))
@@ -72,8 +78,8 @@ def restored_hint(affinity, preferred, exact):
 cdef class HintList:
     """An immutable sequence of hints, packed so that a merge touches no Python object.
 
-    A list made from hints keeps their order; lists that providers compute are in ascending order, narrowest
-    first. An empty list means that the resource cannot be satisfied.
+    A list made from hints keeps their order; lists that providers compute are in ascending order,
+    narrowest first. An empty list means that the resource cannot be satisfied.
 
     >>> HintList([TopologyHint(BitMask([0]), True), TopologyHint(BitMask([0, 1]), False)])[1]
     TopologyHint(BitMask([0, 1]), False)
@@ -82,10 +88,12 @@ cdef class HintList:
     def __init__(self, hints=()):
         cdef TopologyHint hint
         cdef list masks = [], preferred = []
+
         self.listed_hints = tuple(hints)
         for item in self.listed_hints:
             if not isinstance(item, TopologyHint):
                 raise TypeError(f"expected TopologyHint objects, got {item!r}")
+
             hint = item
             if hint.affinity is None:
                 if hint.preferred:
@@ -95,9 +103,11 @@ cdef class HintList:
             else:
                 masks.append(hint.affinity.word)
                 preferred.append(hint.preferred)
+
         if masks and max(masks) >= NARROW_MASKS:
             self.wide = listed_family(masks, preferred)
             return
+
         for mask, is_preferred in zip(masks, preferred):
             put_hint(&self.family, mask, is_preferred)
 
@@ -108,12 +118,14 @@ cdef class HintList:
 
     @staticmethod
     def from_arrays(masks, preferred):
-        """Return the list of the hints that two arrays of one length name: the reverse of `masks` and `preferred`.
+        """Return the list of the hints that two arrays of one length name.
 
-        Order and repetitions do not matter; the list is in the order of lists that providers compute.
+        This is the reverse of `masks` and `preferred`. Order and repetitions do not matter; the
+        list is in the order of lists that providers compute.
 
         Args:
-            masks: the nodes of each hint as an integer, 0 for the hint of any node; any integer type.
+            masks: the nodes of each hint as an integer, 0 for the hint of any node; any integer
+                type.
             preferred: whether each hint is preferred; bool.
 
         Raises:
@@ -129,8 +141,10 @@ cdef class HintList:
         cdef const char* flag
         cdef uint64_t mask, widest = 0
         cdef Py_ssize_t index
+
         words, flags = checked_arrays(masks, preferred)
-        word, flag = words, flags
+        word = words
+        flag = flags
         cdef Py_ssize_t count = len(flags)
         for index in range(count):
             memcpy(&mask, word + 8 * index, 8)
@@ -141,18 +155,21 @@ cdef class HintList:
                 hints.family.any_unpreferred = True
             elif mask < NARROW_MASKS:
                 put_hint(&hints.family, mask, flag[index])
+
         if widest >= NARROW_MASKS:
             hints.wide = family_of_arrays(words, flags)
             memset(hints.family.preferred, 0, sizeof(hints.family.preferred))
             memset(hints.family.unpreferred, 0, sizeof(hints.family.unpreferred))
+
         return hints
 
     @property
     def masks(self):
-        """The mask of each hint as an array that cannot be written to: uint8 up to 8 NUMA nodes, else uint64.
+        """The mask of each hint as an array that cannot be written to.
 
-        Ascending, each hint once, with 0 for the hint of any node; of two hints of one mask the preferred one comes
-        first. `preferred` goes with it, place by place.
+        Its type is uint8 up to 8 NUMA nodes, else uint64. Ascending, each hint once, with 0 for the
+        hint of any node; of two hints of one mask the preferred one comes first. `preferred` goes
+        with it, place by place.
 
         Raises:
             OverflowError: a described list has more than 65,536 hints.
@@ -176,9 +193,9 @@ cdef class HintList:
         return not self.wide.described and self.wide.listed_count == 0
 
     def pairs(self, limit=None):
-        """Return (mask as an int or None for any node, preferred) for each hint, in the order of iteration.
+        """Return (mask, preferred) for each hint, in the order of iteration.
 
-        With a limit: for the hints that `sample` returns.
+        The mask is an int, or None for any node. With a limit: for the hints that `sample` returns.
 
         Raises:
             ValueError: the limit is negative.
@@ -191,13 +208,16 @@ cdef class HintList:
         return self.all_pairs()
 
     def preferred_masks(self, limit):
-        """Return the masks of the preferred ones of the hints that `sample` returns, None for any node.
+        """Return the masks of the preferred hints among those that `sample` returns.
+
+        For any node it is None.
 
         Raises:
             ValueError: the limit is negative.
         """
         cdef list masks = []
         cdef int place
+
         if self.listed_hints is not None or self.wide is not None or limit < 2 * NARROW_MASKS:
             return [mask for mask, preferred in self.pairs(limit) if preferred]
         for place in range(NARROW_MASKS):
@@ -212,19 +232,27 @@ cdef class HintList:
         cdef TopologyHint hint
         cdef list pairs = []
         cdef int place, mask
+
         if self.listed_hints is not None:
             for item in self.listed_hints:
                 hint = item
-                pairs.append((None if hint.affinity is None else hint.affinity.word, bool(hint.preferred)))
+                pairs.append(
+                    (None if hint.affinity is None else hint.affinity.word, bool(hint.preferred))
+                )
+
             return pairs
+
         if self.wide is not None:
             return self.any_node_pairs(self.all_wide_pairs())
+
         for place in range(NARROW_MASKS):
             mask = BY_SIZE[place]
             if has(self.family.preferred, mask):
                 pairs.append((mask, True))
+
             if has(self.family.unpreferred, mask):
                 pairs.append((mask, False))
+
         return self.any_node_pairs(pairs)
 
     cdef list any_node_pairs(self, list pairs):
@@ -239,22 +267,28 @@ cdef class HintList:
         total = total_of(self.wide)
         if self.wide.described and (total is None or total > MOST_HINTS):
             count = "too many to count" if total is None else total
-            raise OverflowError(f"expected at most {MOST_HINTS} hints to walk through, got {count}; use sample()")
+            raise OverflowError(
+                f"expected at most {MOST_HINTS} hints to walk through, got {count}; use sample()"
+            )
         return sample_pairs(self.wide, total)
 
     def total(self):
         """Return how many hints there are, None when there are too many to count.
 
-        Beyond 8 NUMA nodes a list may describe more hints than can be walked; `len` and iteration then raise
-        OverflowError, and `sample` shows some.
+        Beyond 8 NUMA nodes a list may describe more hints than can be walked; `len` and iteration
+        then raise OverflowError, and `sample` shows some.
         """
         if self.listed_hints is not None or self.wide is None:
             return len(self)
         total = total_of(self.wide)
-        return None if total is None else total + self.family.any_preferred + self.family.any_unpreferred
+        if total is None:
+            return None
+        return total + self.family.any_preferred + self.family.any_unpreferred
 
     def sample(self, limit):
-        """Return the first `limit` hints, at most 65,536; of a described list that are the narrowest.
+        """Return the first `limit` hints, at most 65,536.
+
+        Of a described list these are the narrowest.
 
         Raises:
             ValueError: `limit` is negative.
@@ -262,23 +296,29 @@ cdef class HintList:
         limit = checked_limit(limit)
         if self.listed_hints is not None or self.wide is None:
             return self.hints()[:limit]
-        return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in self.pairs(limit)])
+        return tuple(
+            [hint_of(mask or 0, mask is None, preferred) for mask, preferred in self.pairs(limit)]
+        )
 
     def avoiding(self, uint64_t avoided):
         """Return the hints except those of several nodes that touch the mask `avoided`."""
         cdef HintList remaining
         cdef int mask
+
         if self.listed_hints is not None:
             return HintList([hint for hint in self.listed_hints if not mixes(hint, avoided)])
+
         remaining = HintList.__new__(HintList)
         remaining.family = self.family
         if self.wide is not None:
             remaining.wide = family_avoiding(self.wide, avoided)
             return remaining
+
         for mask in range(NARROW_MASKS):
             if mask & avoided and not is_single(mask):
                 drop(remaining.family.preferred, mask)
                 drop(remaining.family.unpreferred, mask)
+
         return remaining
 
     def best(self):
@@ -292,14 +332,18 @@ cdef class HintList:
         """Return the same as `best`, among the hints whose mask includes `inner`."""
         cdef list candidates
         cdef int mask
+
         if self.listed_hints is None:
             if self.wide is not None:
                 return best_of_family(self.wide, inner)
+
             mask = first_of(self.family.preferred, inner)
             if mask >= 0:
                 return mask, True
+
             mask = first_of(self.family.unpreferred, inner)
             return (mask, False) if mask >= 0 else None
+
         candidates = [
             (not preferred, popcount(word), word)
             for word, preferred in self.pairs()
@@ -307,6 +351,7 @@ cdef class HintList:
         ]
         if not candidates:
             return None
+
         is_unpreferred, _, word = min(candidates)
         return word, not is_unpreferred
 
@@ -344,7 +389,9 @@ cdef class HintList:
         """Return the hints as a tuple of objects."""
         if self.listed_hints is not None:
             return self.listed_hints
-        return tuple([hint_of(mask or 0, mask is None, preferred) for mask, preferred in self.pairs()])
+        return tuple(
+            [hint_of(mask or 0, mask is None, preferred) for mask, preferred in self.pairs()]
+        )
 
     def __eq__(self, other):
         if isinstance(other, list):
@@ -391,7 +438,11 @@ cdef int checked_limit(limit) except -1:
 
 
 cdef bint mixes(TopologyHint hint, uint64_t avoided):
-    return hint.affinity is not None and hint.affinity.word & avoided and not is_single(hint.affinity.word)
+    return (
+        hint.affinity is not None
+        and hint.affinity.word & avoided
+        and not is_single(hint.affinity.word)
+    )
 
 
 cdef int first_of(const uint64_t* masks, uint64_t inner) noexcept nogil:
@@ -410,8 +461,10 @@ cdef tuple narrow_arrays(const Family* family):
     cdef uint8_t masks[2 * NARROW_MASKS]
     cdef uint8_t preferred[2 * NARROW_MASKS]
     cdef int mask, count = 0
+
     if has(family.preferred, 0) or has(family.unpreferred, 0):
         raise ValueError(NO_NODE)
+
     for mask in range(NARROW_MASKS):
         masks[count] = mask
         preferred[count] = True
@@ -419,12 +472,17 @@ cdef tuple narrow_arrays(const Family* family):
         masks[count] = mask
         preferred[count] = False
         count += family.any_unpreferred if mask == 0 else has(family.unpreferred, mask)
+
     return array_of((<char*>masks)[:count], "u1"), array_of((<char*>preferred)[:count], "?")
 
 
 cdef tuple wide_arrays(list pairs):
-    """Return the arrays of a list with masks beyond 8 nodes; each pair is (mask or None, preferred)."""
+    """Return the arrays of a list with masks beyond 8 nodes.
+
+    Each pair is (mask or None, preferred).
+    """
     cdef list ordered
+
     if any([mask == 0 for mask, _ in pairs]):
         raise ValueError(NO_NODE)
     ordered = sorted({(mask or 0, not preferred) for mask, preferred in pairs})
@@ -445,7 +503,8 @@ cdef tuple checked_arrays(object masks, object preferred):
     """Return two arrays as the bytes of uint64 and of bool."""
     import numpy  # as above
 
-    masks, preferred = numpy.asarray(masks), numpy.asarray(preferred)
+    masks = numpy.asarray(masks)
+    preferred = numpy.asarray(preferred)
     if masks.ndim != 1 or masks.shape != preferred.shape:
         raise ValueError(
             "expected masks and preferred of one dimension and one length, "
@@ -459,4 +518,5 @@ cdef tuple checked_arrays(object masks, object preferred):
         raise TypeError(f"expected preferred of type bool, got {preferred.dtype}")
     if masks.min() < 0:
         raise ValueError(f"expected masks of 0 or more, got {masks.min()} at {masks.argmin()}")
+
     return masks.astype("u8").tobytes(), preferred.tobytes()

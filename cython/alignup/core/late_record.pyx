@@ -1,4 +1,7 @@
-"""The base of records that are made when somebody reads them: most are only asked whether they are true."""
+"""The base of records that are made when somebody reads them.
+
+Most are only asked whether they are true.
+"""
 
 from cpython.object cimport PyObject_GenericGetAttr, PyObject_GenericSetAttr
 
@@ -16,15 +19,18 @@ cdef class LateRecord:
         Args:
             known: the name of the field that is there at once.
             value: its value.
-            make: called with the arguments; returns a record of the same class. Whatever it looks at must not change.
+            make: called with the arguments; returns a record of the same class. Whatever it
+                looks at must not change.
         """
         cdef LateRecord record = cls.__new__(cls)
-        record.make, record.arguments = make, arguments
+        record.make = make
+        record.arguments = arguments
         PyObject_GenericSetAttr(record, known, value)
         return record
 
     def __getattr__(self, str name):
-        make, arguments = self.make, self.arguments
+        make = self.make
+        arguments = self.arguments
         fields = type(self).__record_fields__
         if make is None or name not in fields:  # or another thread has made it meanwhile
             return PyObject_GenericGetAttr(self, name)

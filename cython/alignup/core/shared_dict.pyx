@@ -1,4 +1,7 @@
-"""A mapping that its copies share until one of them is written to, so that a copy costs the same however long it is."""
+"""A mapping that its copies share until one of them is written to.
+
+A copy costs the same however long it is.
+"""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -9,7 +12,10 @@ cdef extern from "Python.h":
 
 @cython.final
 cdef class SharedDict:
-    """A dict; whoever writes while a copy or an iteration still looks at the same entries gets entries of its own.
+    """A dict that is copied when it is written to.
+
+    Whoever writes while a copy or an iteration still looks at the same entries gets entries of its
+    own.
 
     >>> entries = SharedDict({"a": 1})
     >>> copy = entries.copy()

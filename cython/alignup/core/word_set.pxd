@@ -1,7 +1,8 @@
-"""Sets of CPUs or devices as arrays of 64-bit words, and the helpers that the loops over them inline.
+"""Sets of CPUs or devices as arrays of 64-bit words.
 
-Loops look at the words where a set can have CPUs: from `first` on every `step`-th, up to but not with `end`. The
-siblings of a core are numbered far apart on most machines, so that the words between have none of it.
+Here are the helpers that the loops over them inline. Loops look at the words where a set can have
+CPUs: from `first` on every `step`-th, up to but not with `end`. The siblings of a core are numbered
+far apart on most machines, so that the words between have none of it.
 """
 
 from libc.stdint cimport uint64_t
@@ -18,13 +19,18 @@ cdef inline int count_in(const uint64_t* members, int words) noexcept nogil:
 
 
 cdef inline uint64_t flip(uint64_t* allocated, uint64_t members, bint give) noexcept nogil:
-    """Mark members of one word as given, or as no longer given; return those of which that was not so yet."""
+    """Mark members of one word as given, or as no longer given.
+
+    Return those of which that was not so yet.
+    """
     cdef uint64_t changed = members & (~allocated[0] if give else allocated[0])
     allocated[0] ^= changed
     return changed
 
 
-cdef inline int count_common(const uint64_t* cpus, const uint64_t* mask, int first, int end, int step) noexcept nogil:
+cdef inline int count_common(
+    const uint64_t* cpus, const uint64_t* mask, int first, int end, int step
+) noexcept nogil:
     """Return how many CPUs the sets have in common in these words."""
     cdef int word = first, count = 0
     while word < end:
@@ -33,7 +39,9 @@ cdef inline int count_common(const uint64_t* cpus, const uint64_t* mask, int fir
     return count
 
 
-cdef inline bint overlap(const uint64_t* cpus, const uint64_t* mask, int first, int end, int step) noexcept nogil:
+cdef inline bint overlap(
+    const uint64_t* cpus, const uint64_t* mask, int first, int end, int step
+) noexcept nogil:
     """Return whether the sets have a CPU in common in these words."""
     cdef int word = first
     while word < end:
@@ -43,7 +51,9 @@ cdef inline bint overlap(const uint64_t* cpus, const uint64_t* mask, int first, 
     return False
 
 
-cdef inline void add_cpus(uint64_t* cpus, const uint64_t* added, int first, int end, int step) noexcept nogil:
+cdef inline void add_cpus(
+    uint64_t* cpus, const uint64_t* added, int first, int end, int step
+) noexcept nogil:
     """Add to a set what the other one has in these words."""
     cdef int word = first
     while word < end:
@@ -51,7 +61,9 @@ cdef inline void add_cpus(uint64_t* cpus, const uint64_t* added, int first, int 
         word += step
 
 
-cdef inline void remove_cpus(uint64_t* cpus, const uint64_t* removed, int first, int end, int step) noexcept nogil:
+cdef inline void remove_cpus(
+    uint64_t* cpus, const uint64_t* removed, int first, int end, int step
+) noexcept nogil:
     """Remove from a set what the other one has in these words."""
     cdef int word = first
     while word < end:
