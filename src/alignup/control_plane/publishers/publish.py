@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from alignup.control_plane.api_server import api_client
+from alignup.control_plane.api_server import api_client, pod_events
 from alignup.control_plane.api_server.objects import PodObject, decode_pod
 from alignup.control_plane.api_server.watch import Backoff, Calls, Follower
 from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_refused
@@ -246,7 +246,7 @@ async def _explain_rejections(
     More than some at a time go without.
     """
     known_uids: set[str] = set()
-    rejected: asyncio.Queue[PodObject] = asyncio.Queue(api_client.MOST_EVENTS)
+    rejected: asyncio.Queue[PodObject] = asyncio.Queue(pod_events.MOST_EVENTS)
 
     def changed(pod: PodObject) -> None:
         uid = pod.metadata.uid
@@ -275,8 +275,8 @@ async def _explain_rejections(
             rejected_pod = await rejected.get()
             with api.complaining():
                 message = await asyncio.to_thread(_why_refused, read, rejected_pod)
-                await api_client.write_event(
+                await pod_events.write_event(
                     api, rejected_pod.metadata, WHY_REJECTED, message, "alignup-publish", once=True
                 )
 
-            await asyncio.sleep(api_client.EVENT_SECONDS)
+            await asyncio.sleep(pod_events.EVENT_SECONDS)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from alignup.cluster.cluster import Cluster
 from alignup.control_plane.api_server import api_client, objects
+from alignup.control_plane.api_server.credentials import usual_kubeconfig
 from alignup.control_plane.api_server.watch import list_objects
 from alignup.control_plane.scheduler.cluster_state import ClusterState
 from alignup.control_plane.scheduler.node_state import ExactMember
@@ -213,4 +214,4 @@ def ask(
     Raises:
         AlignupError: it cannot be asked.
     """
-    return api_client.with_api(kubeconfig or api_client.usual_kubeconfig(), read, context)
+    return api_client.with_api(kubeconfig or usual_kubeconfig(), read, context)

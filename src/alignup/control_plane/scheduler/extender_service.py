@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from alignup.claims.read import read_claim, read_class, read_slice
-from alignup.control_plane.api_server import api_client, objects
+from alignup.control_plane.api_server import api_client, objects, pod_events
 from alignup.control_plane.api_server.watch import Calls, Follower, list_objects
 from alignup.control_plane.scheduler.extender_answers import keep_newest
 from alignup.errors import AlignupError, warn
@@ -100,7 +100,7 @@ class Extender:
         self._writes_events = writes_events
         # By uid, the causes that the last Event on a pod told.
         self._told_causes: OrderedDict[str, frozenset[str]] = OrderedDict()
-        self._events: asyncio.Queue[tuple[Metadata, str]] = asyncio.Queue(api_client.MOST_EVENTS)
+        self._events: asyncio.Queue[tuple[Metadata, str]] = asyncio.Queue(pod_events.MOST_EVENTS)
 
         follow = partial(Follower, api, clock=clock)
         self._nodes = follow(
@@ -345,11 +345,11 @@ class Extender:
         while True:
             pod, sentence = await self._events.get()
             with self.api.complaining():
-                await api_client.write_event(
+                await pod_events.write_event(
                     self.api, pod, "NotAligned", sentence, "alignup-extender"
                 )
 
-            await asyncio.sleep(api_client.EVENT_SECONDS)
+            await asyncio.sleep(pod_events.EVENT_SECONDS)
 
     async def budgets(self) -> list[objects.Budget]:
         """Return the disruption budgets as they are now.

@@ -20,9 +20,9 @@ from alignup.control_plane.api_server.api_client import (
     Api,
     ApiError,
     pod_path,
-    write_event,
 )
 from alignup.control_plane.api_server.objects import PodObject, decode_pod
+from alignup.control_plane.api_server.pod_events import write_event
 from alignup.control_plane.api_server.watch import Follower
 from alignup.control_plane.scheduler.ask import WHY_REJECTED, why_rejected
 from alignup.records import Record

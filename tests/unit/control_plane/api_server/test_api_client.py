@@ -83,3 +83,18 @@ def test_proxies_are_looked_up_once_and_no_netrc_is_read(monkeypatch, tmp_path) 
 
     asyncio.run(scenario())
     assert asked == ["GET 127.0.0.1 Bearer t", "GET api.invalid None", "GET 127.0.0.1 None"]
+
+
+def test_a_token_that_is_gone_for_the_moment_is_an_error_of_the_request() -> None:
+    def gone(_configuration: Configuration) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "token")
+
+    async def scenario() -> None:
+        configuration = Configuration(host="http://127.0.0.1:9", api_key={"BearerToken": "t"})
+        configuration.refresh_api_key_hook = gone
+        api = Api(configuration)
+        with pytest.raises(ApiError, match=r"cannot read the token: .*No such file or directory"):
+            await api.request("GET", NODES)
+        await api.close()
+
+    asyncio.run(scenario())

@@ -9,9 +9,8 @@ import os
 from typing import Any
 
 import pytest
-from kubernetes_asyncio.client import Configuration
 
-from alignup.control_plane.api_server.api_client import NODES, Api, ApiError
+from alignup.control_plane.api_server.api_client import NODES, Api
 from alignup.errors import InputError
 from fakes.api_server import ApiStub, served
 
@@ -171,18 +170,3 @@ def test_the_newline_at_the_end_of_a_file_is_no_part_of_its_token(tmp_path) -> N
 
     asyncio.run(scenario())
     assert asked == ["Bearer secret"]
-
-
-def test_a_token_that_is_gone_for_the_moment_is_an_error_of_the_request() -> None:
-    def gone(_configuration: Configuration) -> None:
-        raise FileNotFoundError(2, "No such file or directory", "token")
-
-    async def scenario() -> None:
-        configuration = Configuration(host="http://127.0.0.1:9", api_key={"BearerToken": "t"})
-        configuration.refresh_api_key_hook = gone
-        api = Api(configuration)
-        with pytest.raises(ApiError, match=r"cannot read the token: .*No such file or directory"):
-            await api.request("GET", NODES)
-        await api.close()
-
-    asyncio.run(scenario())

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from alignup.control_plane.api_server.api_client import TOPOLOGIES, write_event
+from alignup.control_plane.api_server.api_client import TOPOLOGIES
 from alignup.control_plane.api_server.objects import decode_pod
+from alignup.control_plane.api_server.pod_events import write_event
 from alignup.control_plane.publishers.publish import publish_node, published_object
 from alignup.control_plane.scheduler.ask import WHY_REJECTED
 from alignup.errors import InputError
