@@ -311,8 +311,8 @@ def check_path(path: Path, where: str) -> None:
     check_text(path, where)
     length = len(os.fsencode(path))
     if length > LONGEST_PATH:
-        got = f"{str(path)[:40]}... of {length} bytes"
-        raise InputError.at(where, f"a path of up to {LONGEST_PATH} bytes for a socket", got)
+        text = f"{str(path)[:40]}... of {length} bytes"
+        raise InputError.at(where, f"a path of up to {LONGEST_PATH} bytes for a socket", text)
 
 
 def check_free(path: Path, where: str) -> None:

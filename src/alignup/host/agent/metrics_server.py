@@ -186,6 +186,7 @@ async def _answer(
                 writer.write(_response(registry, request))
                 writer.close()
                 await writer.wait_closed()
+
     except (OSError, TimeoutError, EOFError, ValueError, asyncio.LimitOverrunError):
         pass
     except Exception:  # noqa: BLE001  # nobody is above

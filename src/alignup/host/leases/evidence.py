@@ -196,13 +196,13 @@ def living(table: record.LeaseTable) -> tuple[record.LeaseTable, list[record.Lea
 
     The second value is the leases that have so ended.
     """
-    gone = [lease for lease in table.leases if lease_liveness(lease) is Liveness.GONE]
-    ended = {lease.id for lease in gone}
-    leases = tuple(lease for lease in table.leases if lease.id not in ended)
+    ended = [lease for lease in table.leases if lease_liveness(lease) is Liveness.GONE]
+    ended_ids = {lease.id for lease in ended}
+    leases = tuple(lease for lease in table.leases if lease.id not in ended_ids)
     waiting = tuple(
         waiter for waiter in table.waiting if liveness(waiter.process) is not Liveness.GONE
     )
-    return record.LeaseTable(table.machine, leases, waiting, table.agent), gone
+    return record.LeaseTable(table.machine, leases, waiting, table.agent), ended
 
 
 def check_release(

@@ -314,11 +314,10 @@ class LeaseNode:
             cpus, devices = self._take_part(request, leases, self.part_of(demand))
 
         shares = self._shares(demand, request.id, cpus, devices)
-        memory = [
-            MemoryShare(node_id, kind, size)
-            for kind, sizes in shares.items()
-            for node_id, size in sizes.items()
-        ]
+        memory: list[MemoryShare] = []
+        for kind, sizes in shares.items():
+            memory += [MemoryShare(node_id, kind, size) for node_id, size in sizes.items()]
+
         return LeaseRecord(
             id=request.id,
             name=request.name,

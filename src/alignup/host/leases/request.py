@@ -154,8 +154,10 @@ def make_request(
         check_name(name, f"{prefix}name")
 
     if part is not None and not 0 <= part.rank < part.parts <= _PARTS_AT_MOST:
-        got = f"{part.rank}/{part.parts}"
-        raise InputError.at(f"{prefix}part", "RANK/PARTS such as 0/8, the rank counted from 0", got)
+        text = f"{part.rank}/{part.parts}"
+        raise InputError.at(
+            f"{prefix}part", "RANK/PARTS such as 0/8, the rank counted from 0", text
+        )
 
     counts = dict(devices or {})
     for resource, count in counts.items():

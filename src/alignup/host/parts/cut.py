@@ -228,12 +228,10 @@ class _Remaining:
         # The L3 cache of each CPU; None: caches do not matter.
         self.l3_of: dict[int, int | None] | None = None
         if same_l3:
-            self.l3_of = {
-                cpu: core.l3
-                for node in machine.numa_nodes
-                for core in node.cores
-                for cpu in core.cpus
-            }
+            self.l3_of = {}
+            for node in machine.numa_nodes:
+                for core in node.cores:
+                    self.l3_of.update(dict.fromkeys(core.cpus, core.l3))
 
         self._preferred_sets = preferred_sets
         # By resource and id: the devices, the nodes of the free ones, and their order.
@@ -582,13 +580,14 @@ def _drafts(remaining: _Remaining, parts: int, share: _Share, layout: str) -> li
     def share_left(position: int) -> tuple[float, int]:
         return len(remaining.cores[position]) / core_counts[position], -position
 
+    cache_rules = (True, False) if remaining.l3_of else (False,)
     drafts: list[_Draft] = []
     for limits in (remaining.local_parts(), [float("inf")] * len(core_counts)):
         open_parts = [
             limit - sum(draft.mask == 1 << position for draft in drafts)
             for position, limit in enumerate(limits)
         ]
-        for in_one_cache in (True, False) if remaining.l3_of else (False,):
+        for in_one_cache in cache_rules:
             while len(drafts) < parts:
                 fits = [
                     position

@@ -232,7 +232,8 @@ def _gpu_numbers(
     """
     names = list(ids)
     order = [device.id for device in inventory.get(resource, ())]
-    addresses = [address for device_id in ids if (address := re.fullmatch(_PCI_ADDRESS, device_id))]
+    matches = [re.fullmatch(_PCI_ADDRESS, device_id) for device_id in ids]
+    addresses = [address for address in matches if address is not None]
     if len(addresses) == len(ids):
         # startup counts
         from alignup.machine.pci_devices import (  # noqa: PLC0415
