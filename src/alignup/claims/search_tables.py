@@ -647,10 +647,9 @@ def _counter_uses(
     return amounts
 
 
-def _scaled(amount: int, unit: int, most: int = _MOST_AMOUNT) -> int:
-    """Return an amount in a unit; an amount above `most` compares as `most + 1` does."""
-    scaled = amount // unit if unit else 0
-    scaled = min(scaled, most + 1)
+def _scaled(amount: int, unit: int, limit: int = _MOST_AMOUNT) -> int:
+    """Return an amount in a unit; an amount above a limit compares as `limit + 1` does."""
+    scaled = min(amount // unit if unit else 0, limit + 1)
     if scaled > _MOST_AMOUNT:
         raise InputError(
             f"expected amounts that 64 bits can compare, got {amount} billionths in steps of {unit}"

@@ -519,7 +519,8 @@ class Checked(_Unifier):
                     raise _error(node, f"expected type '{kinds[0]}' but found '{kind}'")
 
         for node in self._texts:
-            text, values = node.parts[0].value, node.parts[1].parts
+            text = node.parts[0].value
+            values = node.parts[1].parts
             try:
                 clauses = format_clauses(text)
             except cel.EvaluationError as error:

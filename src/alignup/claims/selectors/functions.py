@@ -445,12 +445,9 @@ def sort_by(elements: Any, keys: Any = None) -> list[Any]:
     if keys and not _has_order(keys[0]):
         raise EvaluationError("list elements must be comparable")
 
-    pairs = sorted(zip(keys, elements, strict=True), key=cmp_to_key(_in_turn))
+    order = cmp_to_key(_order)
+    pairs = sorted(zip(keys, elements, strict=True), key=lambda pair: order(pair[0]))
     return [element for _, element in pairs]
-
-
-def _in_turn(left: tuple[Any, Any], right: tuple[Any, Any]) -> int:
-    return _order(left[0], right[0])
 
 
 def _has_order(value: object) -> bool:
