@@ -50,8 +50,7 @@ def command(
     with_hints: bool = options.flag("Show the hints of each provider, too.", "--hints"),
     resizes: bool = options.flag(
         "Ask whether the kubelet of --node would resize pods in place. The files hold pods of "
-        "that node with their new "
-        "resources. Exit status 1 if a resize is not allocated.",
+        "that node with their new resources. Exit status 1 if a resize is not allocated.",
         "--resize",
     ),
     as_json: bool = options.json("pod (or release)"),
@@ -122,7 +121,9 @@ def fault_of(node: Node, pod: Pod) -> dict[str, str]:
     for fault in faults:
         complain(f"{pod.namespaced_name}: kubelet {node.config.version} {fault.does}: {fault.text}")
 
-    return {"kubelet": faults[0].does} if faults else {}
+    if not faults:
+        return {}
+    return {"kubelet": faults[0].does}
 
 
 def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
@@ -137,7 +138,9 @@ def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
 
 def claims_dict(outcome: ClaimsOutcome | None) -> dict[str, Any]:
     """Return the same in JSON's types, for a key of its own."""
-    return {} if outcome is None else {"claims": outcome.to_dict()}
+    if outcome is None:
+        return {}
+    return {"claims": outcome.to_dict()}
 
 
 def outcome_lines(outcome: ClaimsOutcome | None) -> Iterator[str]:
@@ -146,8 +149,11 @@ def outcome_lines(outcome: ClaimsOutcome | None) -> Iterator[str]:
         return
 
     for device in outcome.devices:
-        near = f", NUMA node {device.numa_nodes[0]}" if device.numa_nodes else ""
-        yield f"claim {device.claim}: {device.request}: {device.id}{near}"
+        line = f"claim {device.claim}: {device.request}: {device.id}"
+        if device.numa_nodes:
+            line += f", NUMA node {device.numa_nodes[0]}"
+
+        yield line
 
     if outcome.refusal:
         yield f"cannot allocate all claims: {outcome.refusal}"

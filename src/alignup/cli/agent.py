@@ -66,8 +66,7 @@ class Serving(options.Gathered):
     )
     device_plugins: Path | None = options.path(
         "The folder where device plugins register, such as /var/lib/kubelet/device-plugins if no "
-        "kubelet runs.  "
-        "[default: device-plugins beside the socket]",
+        "kubelet runs.  [default: device-plugins beside the socket]",
         metavar="DIR",
     )
     no_device_plugins: bool = options.flag("Serve no device plugins.")
@@ -90,8 +89,7 @@ class Serving(options.Gathered):
     )
     cgroup: Path | None = options.path(
         "Put each command into its own cgroup (v2) below this one.  [default: below the command's "
-        "current cgroup, if "
-        "the agent may]",
+        "current cgroup, if the agent may]",
         metavar="DIR",
     )
     no_cgroups: bool = options.flag("Do not put commands into cgroups.")
@@ -247,7 +245,7 @@ def repair_journal(file: LeaseFile, *, writes: bool, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "leases": [lease_dict(known.lease, known.state) for known in leases],
+                "leases": [lease_dict(listed.lease, listed.state) for listed in leases],
                 "lost": journal.lost or None,
                 "repaired": bool(journal.lost and writes),
             }

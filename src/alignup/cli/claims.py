@@ -34,8 +34,8 @@ def command(
     resources: tuple[str, ...] = options.resources,
     root: str | None = options.file(
         "The node: the root of its files, or an archive of `alignup node collect`. It tells "
-        "labels, NUMA nodes of PCI "
-        "devices and, without --resources, the collected objects of claims.",
+        "labels, NUMA nodes of PCI devices and, without --resources, the collected objects of "
+        "claims.",
         "--node",
         metavar="ROOT|ARCHIVE",
     ),

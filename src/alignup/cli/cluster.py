@@ -82,8 +82,7 @@ class Serving(options.Gathered):
     no_events: bool = options.flag("Write no Events on pods that no node takes.")
     pod: str | None = options.value(
         "The pod of this process, in the Lease's namespace; labelled alignup.dev/leader=true "
-        "while it leads.  "
-        "[default: $POD_NAME]",
+        "while it leads.  [default: $POD_NAME]",
         envvar="POD_NAME",
         metavar="NAME",
     )
@@ -247,7 +246,10 @@ def fleet(
     else:
         fleet_nodes = read_fleet(read_bytes(str(nodes)), str(nodes))
 
-    sockets = {} if podresources_dir is None else sockets_of(fleet_nodes, podresources_dir)
+    sockets: dict[Path, FleetNode] = {}
+    if podresources_dir is not None:
+        sockets = sockets_of(fleet_nodes, podresources_dir)
+
     settings = {"labels": node_labels, "duration": duration, "with_holdings": not amounts_only}
     work = partial(serve_fleet, listen_address, fleet_nodes, sockets, settings)
     run_in_cluster(kubeconfig, work, logs)
@@ -442,7 +444,8 @@ def print_plan(plan: RoomPlan, *, as_json: bool) -> None:
     sentence = f"{counted(len(plan.placements), 'pod')} placed"
     sentence += f", {counted(len(plan.evictions), 'eviction')}"
     if plan.evictions:
-        sentence += ", the fewest there can be" if plan.proven else ", not proven to be the fewest"
+        proof = "the fewest there can be" if plan.proven else "not proven to be the fewest"
+        sentence += f", {proof}"
 
     console.print(sentence)
     for pod in plan.left_out:

@@ -62,15 +62,13 @@ def command(
     version: KubeletVersion | None = options.kubelet_version,
     chosen: str | None = options.value(
         "Explain only this pod, after the pods before it in the input. Without an input, a pod of "
-        "the cluster that "
-        "kubectl uses (see `alignup why`).",
+        "the cluster that kubectl uses (see `alignup why`).",
         "--pod",
         metavar="NAMESPACE/NAME",
     ),
     nodes: str | None = options.file(
         "Other nodes, in the formats of `alignup rank`. Of a pod that is refused, or far from the "
-        "devices of its "
-        "claims, say which of them would take it now.",
+        "devices of its claims, say which of them would take it now.",
         *("--nodes", "-n"),
     ),
     log: str | None = options.file("The log of a kubelet: explain what it refused.", "--log"),
@@ -182,8 +180,11 @@ def explain_resizes(loaded: inputs.LoadedNode, resizes: Sequence[Resize], *, as_
             continue
 
         answer = explanation.answer
-        message = f", {answer.message}" if answer.message else ""
-        click.echo(one_line(f"{explanation.pod} resize: {answer.status}{message}"))
+        sentence = f"{explanation.pod} resize: {answer.status}"
+        if answer.message:
+            sentence += f", {answer.message}"
+
+        click.echo(one_line(sentence))
         if explanation.cause:
             click.echo(one_line(f"  {explanation.cause}"))
 
@@ -338,7 +339,7 @@ class OtherNodes:
         self, name: str, version: KubeletVersion | None, resources: Sequence[str] = ()
     ) -> None:
         from alignup.cli.rank import load_cluster
-        from alignup.cluster.node_totals import Fit
+        from alignup.cluster.shortages import Fit
 
         self._cluster = load_cluster(name, version, resources=resources)
         self._fit = Fit(self._cluster)
@@ -364,9 +365,11 @@ def taking_words(taking: dict[str, Any]) -> str:
 
     labels = []
     for placement in taking["best"]:
-        exactness = "" if placement["exact"] else " (only amounts are known)"
-        nearness = _NEARNESS.get(placement.get("draAligned"), "")
-        labels.append(placement["node"] + exactness + nearness)
+        label = placement["node"]
+        if not placement["exact"]:
+            label += " (only amounts are known)"
+
+        labels.append(label + _NEARNESS.get(placement.get("draAligned"), ""))
 
     if labels:
         sentence += f": {', '.join(labels)}"
@@ -487,8 +490,8 @@ def rank_and_explain(
     """
     from alignup.cli.rank import answer_dict, placements, show
     from alignup.cluster.evictions import plan_room
-    from alignup.cluster.node_totals import Fit
     from alignup.cluster.ranking import rank
+    from alignup.cluster.shortages import Fit
     from alignup.explanations.why import explain
 
     cluster = asked_cluster.cluster()

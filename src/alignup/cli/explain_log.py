@@ -98,8 +98,11 @@ def explain_log(
             show_explanation(explanation, None, view)
 
     if not refusals and not as_json:
-        subject = f" of {chosen}" if chosen else ""
-        click.echo(one_line(f"the log tells of no refusal{subject}"))
+        sentence = "the log tells of no refusal"
+        if chosen:
+            sentence += f" of {chosen}"
+
+        click.echo(one_line(sentence))
 
     return 1 if refusals else 0
 
@@ -109,7 +112,10 @@ def explain_logged(log: KubeletLog, refusal: LoggedRefusal) -> Explanation:
     startup = refusal.startup
     ids = tuple(bit_numbers(log.numa_nodes)) or (0,)
     last = refusal.decisions[-1] if refusal.decisions else None
-    logged_hint = None if last is None or last.best is None else _hint(last.best, ids)
+    logged_hint = None
+    if last is not None and last.best is not None:
+        logged_hint = _hint(last.best, ids)
+
     by_merge = refusal.reason == TOPOLOGY_AFFINITY_ERROR
 
     # single-numa-node drops the mask of a hint that names all NUMA nodes, as of one that refuses
@@ -195,10 +201,13 @@ def _hints(decision: Decision, ids: tuple[int, ...]) -> dict[str, ResourceHints]
     """Return the hints of a decision by provider."""
     by_provider: dict[str, ResourceHints] = {}
     for provider, provider_hints in zip(_PROVIDERS, decision.hints, strict=False):
-        by_provider[provider] = {
-            name: None if hints is None else HintList(_hint(hint, ids) for hint in hints)
-            for name, hints in provider_hints.items()
-        }
+        resource_hints: dict[str, HintList | None] = {}
+        for name, hints in provider_hints.items():
+            resource_hints[name] = None
+            if hints is not None:
+                resource_hints[name] = HintList(_hint(hint, ids) for hint in hints)
+
+        by_provider[provider] = resource_hints
 
     return by_provider
 
@@ -206,8 +215,9 @@ def _hints(decision: Decision, ids: tuple[int, ...]) -> dict[str, ResourceHints]
 def _hint(hint: LoggedHint, ids: tuple[int, ...]) -> TopologyHint:
     """Return a hint, whose bits are positions and not ids."""
     mask, preferred = hint
-    affinity = None if mask is None else BitMask(map(ids.index, bit_numbers(mask)))
-    return TopologyHint(affinity, preferred)
+    if mask is None:
+        return TopologyHint(None, preferred)
+    return TopologyHint(BitMask(map(ids.index, bit_numbers(mask))), preferred)
 
 
 def _cause_of_message(reason: str, message: str) -> Cause:

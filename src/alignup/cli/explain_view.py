@@ -88,8 +88,8 @@ class View(options.Gathered):
 
     product: bool = options.product
     tables: str | None = options.choice(
-        "Tables below the suggestions: none, only rows that matter (short), or all.  "
-        "[default: short on a terminal, else all]",
+        "Tables below the suggestions: none, only rows that matter (short), or all.  [default: "
+        "short on a terminal, else all]",
         ("none", "short", "all"),
     )
 
@@ -112,7 +112,10 @@ def show_explanation(
         show_rejection(console, rejection, explanation)
 
     show_verdict(console, explanation)
-    causes = [explanation.cause] if tables == "none" else _causes(console, explanation)
+    causes: Sequence[str] = [explanation.cause]
+    if tables != "none":
+        causes = _causes(console, explanation)
+
     sentence = causes[0]
     if len(causes) > 1:
         sentence += f" ({counted(len(causes) - 1, 'more cause')} below)"
@@ -152,7 +155,10 @@ def show_rejection(console: Console, rejection: PodDocument, explanation: Explan
 def show_verdict(console: Console, explanation: Explanation) -> None:
     """Print whether a pod is admitted, and by which policy."""
     sign = mark(console, good=explanation.admitted)
-    verdict = "admitted" if explanation.admitted else f"refused: {safe(explanation.reason)}"
+    verdict = "admitted"
+    if not explanation.admitted:
+        verdict = f"refused: {safe(explanation.reason)}"
+
     rules = "policy none"
     if explanation.policy != "none":
         rules = f"{explanation.policy}, scope {explanation.scope}"
@@ -276,7 +282,10 @@ def show_memory_groups(console: Console, explanation: Explanation) -> None:
 def show_containers(
     console: Console, explanation: Explanation, *, is_short: bool, below: bool
 ) -> None:
-    """Print what each container of the pod got; short: without those that the verdict is not about."""
+    """Print what each container of the pod got.
+
+    If it `is_short`, containers that the verdict is not about are left out.
+    """
     parts = explanation.containers
     if is_short and not explanation.admitted:
         parts = tuple(part for part in parts if part.got or part.missed)
@@ -518,8 +527,10 @@ def _column_heading(numa_nodes: tuple[int, ...]) -> str:
     if len(numa_nodes) == 1:
         return named("NUMA node", numa_nodes)
 
-    every = "both" if len(numa_nodes) == 2 else "all of"  # noqa: PLR2004  # English has a word for two
-    return f"near {every} {'+'.join(map(str, numa_nodes))}"
+    ids = "+".join(map(str, numa_nodes))
+    if len(numa_nodes) == 2:  # noqa: PLR2004  # English has a word for two
+        return f"near both {ids}"
+    return f"near all of {ids}"
 
 
 def _table(
@@ -548,15 +559,22 @@ def _table(
         if part.resource in explanation.blamed:
             name = f"[bold]{name}[/]"
 
-        cells = [name, "" if part.asked is None else in_words(part.asked)]
+        requested = ""
+        if part.asked is not None:
+            requested = in_words(part.asked)
+
+        cells = [name, requested]
         for places in columns:
             place = places[row]
             if place is None or not place.capacity:
                 cells.append("-")
                 continue
 
-            bar = _bar(place) if has_bars else ""
-            cells.append(f"{bar}{in_words(place.free)}")
+            cell = in_words(place.free)
+            if has_bars:
+                cell = f"{_bar(place)}{cell}"
+
+            cells.append(cell)
 
         if has_holders:
             cells.append(safe(_holders(part, explanation)))
@@ -590,8 +608,10 @@ def _holders(resource: ResourcePart, explanation: Explanation) -> str:
     comes_first: dict[str, bool] = {}
     for place in resource.places:
         for holder in place.holders:
-            is_own = holder.pod == explanation.pod
-            name = f"own {holder.container}" if is_own else holder.pod
+            name = holder.pod
+            if holder.pod == explanation.pod:
+                name = f"own {holder.container}"
+
             comes_first[name] = holder.pod in explanation.named_first
 
     names = sorted(comes_first, key=lambda name: not comes_first[name])

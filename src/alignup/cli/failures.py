@@ -41,7 +41,8 @@ def status_of(work: Callable[[], int], failed: int = BAD_INPUT) -> int:
     try:
         return work()
     except click.ClickException as error:
-        error.message = sentence_of(error.message)  # type: ignore[misc]  # it may have a word of 128 KiB
+        # it may have a word of 128 KiB
+        error.message = sentence_of(error.message)  # type: ignore[misc]
         with suppress(OSError):
             error.show()
         return error.exit_code if error.exit_code > BAD_INPUT else failed

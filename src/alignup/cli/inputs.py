@@ -167,8 +167,7 @@ class SiteSource(options.Gathered):
     resources: tuple[str, ...] = options.resources
     pair: tuple[str, ...] = options.several(
         "Choose devices of two resources in pairs, nearest in the PCIe tree first. With "
-        "`:required`, refuse pairs "
-        "that do not share a PCIe root.",
+        "`:required`, refuse pairs that do not share a PCIe root.",
         "RESOURCE,RESOURCE[:required]",
     )
     full_cores: bool = options.flag("Give whole cores only (full-pcpus-only).")
@@ -181,15 +180,13 @@ class SiteSource(options.Gathered):
     same_socket: bool = options.flag("Align CPUs by socket, not by NUMA node (align-by-socket).")
     layout: str | None = options.word(
         "Place ranks in turn on NUMA nodes, sockets or L3 caches, or on one core after the other, "
-        "like mpirun's "
-        "--map-by.",
+        "like mpirun's --map-by.",
         ("numa", "socket", "l3", "core"),
     )
     idle_siblings: bool = options.flag("Use one CPU of each core and keep its siblings idle.")
     memory_from: str | None = options.value(
         "NUMA nodes that memory comes from. near: those of the CPUs, then the nearest others; "
-        "cpus: those of the CPUs "
-        "only; any: wherever most is free; or a list such as 0,2.",
+        "cpus: those of the CPUs only; any: wherever most is free; or a list such as 0,2.",
         metavar="near|cpus|any|NODES",
         shell_complete=options.one_of("near", "cpus", "any"),
     )
@@ -324,8 +321,7 @@ class NodeSource(options.Gathered):
     )
     managers_only: bool = options.flag(
         "Skip what a kubelet checks outside its managers: totals of all pods, their number, node "
-        "name, selector, "
-        "taints, ports and operating system."
+        "name, selector, taints, ports and operating system."
     )
     beyond_kubelet: bool = options.flag(
         "Obey the policies in a pod's annotation alignup.dev/policies or in its RuntimeClass. "
@@ -338,8 +334,7 @@ class NodeSource(options.Gathered):
     )
     node_name: str | None = options.value(
         "Take the pods of this node and unbound pods. Needed if the pods, or the files of an "
-        "archive, are from several "
-        "nodes.",
+        "archive, are from several nodes.",
         metavar="NAME",
     )
     kubeconfig: str | None = options.file(
@@ -645,7 +640,10 @@ def load_kubelet_node(
 
     files = open_node(root, None, source.node_name)
     collected = None if source.resources else files.read(CLAIMS)
-    claims = None if collected is None else read_claims({files.place(CLAIMS): collected})
+    claims = None
+    if collected is not None:
+        claims = read_claims({files.place(CLAIMS): collected})
+
     records = read_records(files, {"config": source.config, "kubelet_version": version})
     machine = (
         machine_of(files)

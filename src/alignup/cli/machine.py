@@ -48,9 +48,10 @@ MATRIX_CELL: Final = 5
 # Columns of the terminal, or of a file's line, beyond which that matrix is too wide to read.
 WIDEST_MATRIX: Final = 120
 
-LEGEND: Final = """
-X: itself; PIX: one switch at most; PXB: several bridges of one root; PHB: one host bridge (root); NODE: one NUMA node;
-SYS: the links between NUMA nodes"""
+LEGEND: Final = (
+    "\nX: itself; PIX: one switch at most; PXB: several bridges of one root; PHB: one host bridge "
+    "(root); NODE: one NUMA node;\nSYS: the links between NUMA nodes"
+)
 
 
 @options.subcommand("machine")
@@ -74,8 +75,7 @@ def command(
     node_name: str | None = options.value("Which node, if an archive has several.", metavar="NAME"),
     distances: bool = options.flag(
         "Show how far GPUs, accelerators, network adapters and devices of --device-resource are "
-        "apart, like "
-        "`nvidia-smi topo -m`."
+        "apart, like `nvidia-smi topo -m`."
     ),
 ) -> None:
     """Show a machine at a glance: NUMA nodes, CPUs, memory, devices and distances.
@@ -195,7 +195,10 @@ def show_machine(title: str, loaded: LoadedMachine) -> None:
 def listed(numbers: CPUSet) -> str:
     """Return numbers as ranges; a long list gets spaces, so that lines break between ranges."""
     text = str(numbers)
-    return text if len(text) <= LONG_LIST else text.replace(",", ", ")
+    if len(text) > LONG_LIST:
+        text = text.replace(",", ", ")
+
+    return text
 
 
 def nodes_table(machine: Machine) -> Table:
@@ -255,7 +258,10 @@ def pci_table(machine: Machine) -> Table:
 
     rows = []
     for (kind_index, model, numa_node, vendor), addresses in sorted(groups.items()):
-        name = "-" if vendor == UNKNOWN_VENDOR else f"{vendor_of(vendor)} {model}".strip()
+        name = "-"
+        if vendor != UNKNOWN_VENDOR:
+            name = f"{vendor_of(vendor)} {model}".strip()
+
         numa_nodes = nodes_text(None if numa_node < 0 else (numa_node,))
         count = str(len(addresses))
         rows.append((kinds[kind_index], name, numa_nodes, count, " ".join(addresses)))
@@ -331,9 +337,10 @@ def show_distances(title: str, loaded: LoadedMachine, *, as_json: bool) -> None:
     if as_json:
         print_json({"devices": list(distance_rows(loaded, tree))})
 
-    if not tree.is_known:
-        knowledge = "published for" if title in catalog_entries() else "known of"
-        complain(f"no PCIe tree is {knowledge} {title}")
+    if not tree.is_known and title in catalog_entries():
+        complain(f"no PCIe tree is published for {title}")
+    elif not tree.is_known:
+        complain(f"no PCIe tree is known of {title}")
 
     if as_json:
         return
@@ -374,6 +381,7 @@ def distance_rows(loaded: LoadedMachine, tree: PciTree) -> Iterator[dict[str, An
         numa_id: str(CPUSet.from_int(bits))
         for numa_id, bits in zip(machine.numa_node_ids, machine.node_cpus, strict=True)
     }
+
     for device in devices:
         distances = [tree.distance(device.address, second.address) for second in devices]
         yield {

@@ -1,6 +1,6 @@
-"""`alignup node`: reads, checks, publishes and packs the node that a kubelet runs, and foretells its restart.
+"""`alignup node`: reads, checks, publishes and packs the node that a kubelet runs.
 
-A subcommand is the function of its name.
+It foretells the kubelet's restart, too. A subcommand is the function of its name.
 """
 
 from __future__ import annotations
@@ -376,8 +376,8 @@ def verify(
     ),
     is_self: bool = options.flag(
         "Verify the calling process: is it bound to one NUMA node, and are its devices there? "
-        "Works inside a container "
-        "without privileges. Status 2 also means that the answer is unknown.",
+        "Works inside a container without privileges. Status 2 also means that the answer is "
+        "unknown.",
         "--self",
     ),
     state: Path | None = options.state,

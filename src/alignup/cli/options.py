@@ -86,13 +86,13 @@ _LONGEST: Final = 1e9
 # ---- how a subcommand is declared, and its help
 
 _PROFILE: Final = (
-    "Filter and score as Koordinator's scheduler: `document` (its design) or "
-    "`scheduler` (as released)."
+    "Filter and score as Koordinator's scheduler: `document` (its design) or `scheduler` (as "
+    "released)."
 )
 
 _READING: Final = (
-    "Decide like released kubelets, or like the design documents where the two "
-    "differ (docs/documents.md)."
+    "Decide like released kubelets, or like the design documents where the two differ "
+    "(docs/documents.md)."
 )
 
 
@@ -466,9 +466,8 @@ devices: Final = several(
 )
 selectors: Final = several(
     "Treat PCI devices as a resource. SELECTOR is VENDOR:DEVICE, class=CLASS or both: "
-    "nvidia.com/gpu=10de:*, "
-    "example.com/nic=15b3:*,class=0200. The default class of nvidia.com/gpu is 03 (display "
-    "controllers).",
+    "nvidia.com/gpu=10de:*, example.com/nic=15b3:*,class=0200. The default class of "
+    "nvidia.com/gpu is 03 (display controllers).",
     *("RESOURCE=SELECTOR", "--device-resource"),
 )
 inventory: Final = file(
@@ -532,8 +531,7 @@ config: Final = file(
 )
 kubelet_node: Final = file(
     "A kubelet's node with its pods: / for this machine, the root of a copy, or an archive of "
-    "`alignup node collect`, "
-    "must-gather or sosreport.",
+    "`alignup node collect`, must-gather or sosreport.",
     "--node",
     metavar="ROOT|ARCHIVE",
 )
@@ -554,14 +552,12 @@ kubelet_dir: Final = file(
 
 nodes_or_cluster: Final = file(
     "Read nodes from a file, not from a cluster: JSON lines, or NodeResourceTopology objects in "
-    "YAML or JSON. Node "
-    "objects among them tell the kubelets' releases.",
+    "YAML or JSON. Node objects among them tell the kubelets' releases.",
     *("--nodes", "-n"),
 )
 strategy: Final = word(
     "What makes a node better: fewer NUMA nodes used, more or less left free, CPU, memory and "
-    "devices in balance, or "
-    "the rule of Koordinator's design document.",
+    "devices in balance, or the rule of Koordinator's design document.",
     STRATEGIES,
     *("--strategy", "-s"),
     default="least-numa-nodes",
@@ -573,8 +569,7 @@ asked_kubeconfig: Final = file(
 )
 resources: Final = file(
     "ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates, as kubectl prints "
-    "them. Allocated "
-    "claims hold their devices. Repeatable.",
+    "them. Allocated claims hold their devices. Repeatable.",
     *("--resources", "-r"),
     multiple=True,
 )

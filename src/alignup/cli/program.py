@@ -185,8 +185,7 @@ def node() -> None:
     cls=ProgramGroup,
     context_settings={"help_option_names": HELP_NAMES},
     epilog="Exit status: 0 done and admitted; 1 refused, or findings; 2 bad usage or bad input; "
-    "130 interrupted; 141 "
-    "output closed early. Each command's help has its own.",
+    "130 interrupted; 141 output closed early. Each command's help has its own.",
 )
 @click.version_option(
     VERSION, "--version", "-V", message=f"alignup {VERSION}", help="Show the version."

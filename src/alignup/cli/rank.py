@@ -117,8 +117,8 @@ def command(
     Nodes without NUMA management come last. Equal nodes keep the order of the file. --strategy
     applies to kubelets; with --koordinator-profile, the profile filters and scores.
     """
-    from alignup.cluster.node_totals import Fit
     from alignup.cluster.ranking import rank, replicas_that_fit
+    from alignup.cluster.shortages import Fit
     from alignup.kubernetes.pod_documents import expanded, live_pods
 
     if nodes is not None and kubeconfig is not None:

@@ -46,9 +46,8 @@ def command(
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
     compares: bool = options.flag(
         "Compare the decisions of several releases: those of --kubelet-version, of a list that "
-        "follows "
-        "(`--compare-versions 1.36,1.37 FILE`), or all known releases. With --json, an object for "
-        "each release.",
+        "follows (`--compare-versions 1.36,1.37 FILE`), or all known releases. With --json, an "
+        "object for each release.",
         "--compare-versions",
     ),
     summary: bool = options.flag(
@@ -57,8 +56,7 @@ def command(
     ),
     compare: str | None = options.value(
         "Replay everything under each of these policies, such as restricted/pod,none, and print "
-        "the reports side by "
-        "side.",
+        "the reports side by side.",
         metavar="POLICY[/SCOPE],...",
         shell_complete=options.one_of(
             *options.POLICIES, *(f"{policy}/pod" for policy in options.POLICIES[1:])
@@ -149,14 +147,16 @@ def answer(
         answers = []
         with errors_at(place):
             for kubelet_version in compared or (version,):
-                fields = {"kubeletVersion": str(kubelet_version)} if compared else {}
-                replayed = replay(
+                version_answer = replay(
                     scenario,
                     with_hints=with_hints,
                     with_faults=bool(compared),
                     kubelet_version=kubelet_version,
                 )
-                answers.append(fields | replayed)
+                if compared:
+                    version_answer = {"kubeletVersion": str(kubelet_version), **version_answer}
+
+                answers.append(version_answer)
 
         has_refusal = has_refusal or any(map(refuses, answers))
         if as_json:

@@ -59,7 +59,10 @@ def make_console() -> Console:
     It is as wide as the terminal; without one, as wide as it needs to be.
     """
     setting = os.environ.get("COLUMNS", "")
-    columns = int(setting) if setting.isdecimal() else 0
+    columns = 0
+    if setting.isdecimal():
+        columns = int(setting)
+
     is_terminal = sys.stdout.isatty()
     if not is_terminal and not columns:
         return PlainConsole()
@@ -239,8 +242,14 @@ def can_write(console: Console, text: str) -> bool:
 
 def mark(console: Console, *, good: bool) -> str:
     """Return a tick or a cross in colour, or a word where the console's encoding lacks them."""
-    sign, word, colour = ("✓", "ok", "green") if good else ("✗", "no", "red")
-    return f"[bold {colour}]{sign if can_write(console, sign) else word}[/]"
+    sign, word, colour = "✗", "no", "red"
+    if good:
+        sign, word, colour = "✓", "ok", "green"
+
+    if not can_write(console, sign):
+        sign = word
+
+    return f"[bold {colour}]{sign}[/]"
 
 
 def plain(text: str) -> str:
@@ -263,11 +272,13 @@ def _without_mark(match: re.Match[str]) -> str:
 
 def safe(text: str) -> str:
     """Return a user's text with nothing in it that a terminal or rich would obey."""
-    printable = "".join(
+    escaped = "".join(
         letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}"
         for letter in text
     )
-    escaped = re.sub(_TAG, r"\1\1\\\2", printable) if "[" in printable else printable
+    if "[" in escaped:
+        escaped = re.sub(_TAG, r"\1\1\\\2", escaped)
+
     if escaped.endswith("\\") and not escaped.endswith("\\\\"):
         # or it would escape a mark behind it
         escaped += "\\"
@@ -277,7 +288,9 @@ def safe(text: str) -> str:
 
 def nodes_text(numa_nodes: Iterable[int] | None) -> str:
     """Return ids of NUMA nodes in a cell of a table; None: those of any node will do."""
-    return "any" if numa_nodes is None else ",".join(map(str, numa_nodes))
+    if numa_nodes is None:
+        return "any"
+    return ",".join(map(str, numa_nodes))
 
 
 def devices_text(devices: Mapping[str, Sequence[str]]) -> str:
