@@ -1,4 +1,7 @@
-"""Admission and removal of a pod on a node of 2, 4 and 8 NUMA nodes, restricted: CPU, memory and two devices."""
+"""Admission and removal of a pod on a node of 2, 4 and 8 NUMA nodes, restricted.
+
+The pod asks for CPU, memory and two devices.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,7 @@ ROUNDS = 4000
 PROMISED = {2: (20, 45), 4: (20, 45), 8: (20, 45)}
 """By number of nodes: microseconds, median and 99th percentile."""
 
-FIRST = (
-    1, True, "1-2,{0}-{1}", {"example.com/gpu": ("gpu00",), "example.com/nic": ("nic00",)},
-)  # fmt: skip
+FIRST_DEVICES = {"example.com/gpu": ("gpu00",), "example.com/nic": ("nic00",)}
 
 
 def busy(numa_nodes: int) -> tuple[Node, Pod]:
@@ -35,7 +36,10 @@ def fresh(numa_nodes: int) -> tuple[Node, Pod]:
 
 
 def with_collector(node: Node, pod: Pod) -> dict[str, float]:
-    """Return microseconds of admissions with the garbage collector on, which the benchmark itself turns off."""
+    """Return microseconds of admissions with the garbage collector on.
+
+    The benchmark itself turns it off.
+    """
     took = []
     gc.enable()
     for _ in range(ROUNDS):
@@ -53,14 +57,15 @@ def with_collector(node: Node, pod: Pod) -> dict[str, float]:
 def test_admit(benchmark, promise, numa_nodes, state):
     """Median under 20 us, 99 of 100 under 45 us."""
     node, pod = state(numa_nodes)
-    got = node.admit(pod).containers["c0"]
-    assert got.affinity.preferred
-    assert len(got.affinity.affinity) == 1
-    assert len(got.cpus) == 4
-    assert [len(ids) for ids in got.devices.values()] == [1, 1]
+    allocation = node.admit(pod).containers["c0"]
+    assert allocation.affinity.preferred
+    assert len(allocation.affinity.affinity) == 1
+    assert len(allocation.cpus) == 4
+    assert [len(ids) for ids in allocation.devices.values()] == [1, 1]
     if state is fresh:
         half = 8 * numa_nodes
-        assert summary(got) == (*FIRST[:2], FIRST[2].format(half + 1, half + 2), FIRST[3])
+        cpus = f"1-2,{half + 1}-{half + 2}"
+        assert summary(allocation) == (1, True, cpus, FIRST_DEVICES)
 
     benchmark.pedantic(
         node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=ROUNDS, warmup_rounds=100
@@ -76,7 +81,10 @@ def test_admit(benchmark, promise, numa_nodes, state):
 @pytest.mark.parametrize("numa_nodes", [2, 8])
 @pytest.mark.benchmark(group="admission")
 def test_try_admit(benchmark, promise, numa_nodes, state):
-    """Quicker than admitting, as nothing is kept; both are measured in turn, so that they see the same machine."""
+    """Quicker than admitting, as nothing is kept.
+
+    Both are measured in turn, so that they see the same machine.
+    """
     node, pod = state(numa_nodes)
     tried = node.try_admit(pod)
     free = node.memory.free
@@ -111,7 +119,9 @@ def test_copy(benchmark, promise):
     for index in range(8):
         assert node.admit(ONE_NODE.manifest(f"p{index}")).admitted
     copied = benchmark(node.copy)
-    assert [one.uid for one in copied.pods] == [one.uid for one in node.pods]
+    assert [copied_pod.uid for copied_pod in copied.pods] == [
+        copied_pod.uid for copied_pod in node.pods
+    ]
     assert copied.admit(pod).admitted
     assert len(node.pods) == 8
     promise(10)

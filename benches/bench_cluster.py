@@ -1,7 +1,8 @@
-"""Many nodes: one pod on 10,000 nodes of 8 NUMA nodes and 4 resources, over policies, loads, demands and strategies.
+"""Many nodes: one pod on 10,000 nodes of 8 NUMA nodes and 4 resources.
 
-The nodes are `Node` objects with pods on them, so that every answer is exact. Each sweep notes its
-worst case (`worst_case`, `worst_us`), and that one is timed and compared with the yardstick.
+Policies, loads, demands and strategies are swept. The nodes are `Node` objects with pods on them,
+so that every answer is exact. Each sweep notes its worst case (`worst_case`, `worst_us`), and that
+one is timed and compared with the yardstick.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ STATES = 200
 """So many different nodes are loaded, and copied, where all are of one shape."""
 
 PART = 1_000
-"""So many nodes fit into the caches of one core, so that what other machines of the same host do changes nothing."""
+"""So many nodes fit into the caches of one core.
+
+What other machines of the same host do then changes nothing.
+"""
 
 CROWDED = 4
-"""So many times as long the whole may take where they leave nothing of the cache that all cores share."""
+"""So many times as long the whole may take where they leave nothing of the shared cache."""
 
 SLACK = 1.25
-"""Of what two threads may take more than one where other work has all cores: the end of one share."""
+"""What two threads may take beside one where other work has all cores: the end of a share."""
 
 LOADS = (0.2, 0.5, 0.8)
 ONE_NODE = Demand(8, 8, {"example.com/gpu": 1, "example.com/nic": 1})
@@ -54,7 +58,7 @@ POLICIES = [
     policy if policy == "restricted" else pytest.param(policy, marks=pytest.mark.slow)
     for policy in TOPOLOGY_POLICIES
 ]
-"""To make the nodes of a policy takes seconds, of their own shapes minutes: most are slow benchmarks."""
+"""To make the nodes of a policy takes seconds, of their own shapes minutes: most are slow."""
 
 READ = """
 import sys, time
@@ -62,7 +66,8 @@ from pathlib import Path
 from alignup.cluster import read_node_resource_topologies
 
 def most_kilobytes():
-    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith("VmHWM")]
     return int(line.split()[1])
 
 path, before, start = Path(sys.argv[1]), most_kilobytes(), time.perf_counter()
@@ -73,10 +78,10 @@ print(len(cluster), time.perf_counter() - start, (most_kilobytes() - before) / 1
 
 def described(policy: str, pages: int = 0) -> dict[str, Any]:
     """Return a node; its memory differs by some pages from that of others."""
-    made = scenario(NUMA_NODES, policy)
-    for node in made["machine"]["numaNodes"]:
+    node_description = scenario(NUMA_NODES, policy)
+    for node in node_description["machine"]["numaNodes"]:
         node["memory"] -= pages << 12
-    return made
+    return node_description
 
 
 @lru_cache(maxsize=1)
@@ -110,10 +115,10 @@ def check(cluster: Cluster, pod: Pod, strategy: str) -> None:
     answer = cluster.evaluate(pod, strategy)
     assert answer.exact.all()
     for index in range(0, len(cluster), len(cluster) // 20):
-        own = cluster.nodes[index].try_admit(pod)
+        admission = cluster.nodes[index].try_admit(pod)
         assert (bool(answer.admitted[index]), REASONS[answer.reason[index]]) == (
-            own.admitted,
-            own.reason,
+            admission.admitted,
+            admission.reason,
         )
 
 
@@ -134,11 +139,11 @@ def best_of(function: Any, rounds: int = 3) -> float:
 )
 @pytest.mark.benchmark(group="cluster: 10,000 nodes of 8 NUMA nodes and 4 resources")
 def test_evaluate(benchmark, promise, name, policy, shapes):
-    """One pod on 10,000 nodes, one core: the worst of all loads and strategies, timed and gated on a tenth of them.
+    """One pod on 10,000 nodes, one core: the worst of all loads and strategies.
 
-    The states of 10,000 nodes fill most of the cache that all cores of a host share: the same code
-    takes 2 ms or 9, as other machines of the host need that cache. The time of all nodes is noted;
-    what is asserted of it is loose.
+    It is timed and gated on a tenth of the nodes. The states of 10,000 nodes fill most of the cache
+    that all cores of a host share: the same code takes 2 ms or 9, as other machines of the host
+    need that cache. The time of all nodes is noted; what is asserted of it is loose.
     """
     demands, limit = DEMANDS[name]
     pod = pod_of(demands)
@@ -148,7 +153,8 @@ def test_evaluate(benchmark, promise, name, policy, shapes):
         if strategy == STRATEGIES[0]:
             check(cluster_of(policy, load, shapes), pod, strategy)
         part = part_of(policy, load, shapes)
-        taken[load, strategy] = best_of(lambda: part.evaluate(pod, strategy), rounds)  # noqa: B023  # called at once
+        # called at once
+        taken[load, strategy] = best_of(lambda: part.evaluate(pod, strategy), rounds)  # noqa: B023
 
     load, strategy = max(taken, key=lambda case: taken[case])
     ordered = sorted(taken.values())
@@ -178,13 +184,13 @@ def test_growth(benchmark):
         benchmark.extra_info[f"ns_a_node_at_{count}"] = round(seconds[count] / count * 1e9)
 
     assert (cluster.evaluate(pod, threads=2).score == cluster.evaluate(pod).score).all()
-    one = two = float("inf")
+    single_thread = two_threads = float("inf")
     for _ in range(7):  # in turn, so that both see the same machine
-        one = min(one, best_of(lambda: cluster.evaluate(pod), 3))
-        two = min(two, best_of(lambda: cluster.evaluate(pod, threads=2), 3))
+        single_thread = min(single_thread, best_of(lambda: cluster.evaluate(pod), 3))
+        two_threads = min(two_threads, best_of(lambda: cluster.evaluate(pod, threads=2), 3))
 
-    benchmark.extra_info["speed_up_of_two_threads"] = round(one / two, 2)
-    assert benchmark.disabled or two < one * SLACK
+    benchmark.extra_info["speed_up_of_two_threads"] = round(single_thread / two_threads, 2)
+    assert benchmark.disabled or two_threads < single_thread * SLACK
     benchmark.pedantic(cluster.evaluate, (pod,), rounds=3)
     assert seconds[100_000] < 100 * seconds[1_000] * FACTOR
 
@@ -193,16 +199,16 @@ def test_growth(benchmark):
 def test_update_of_a_node(benchmark, promise):
     """Another node in the place of one among 10,000: under 20 us."""
     cluster = cluster_of("restricted", LOADS[0], "one-shape")
-    other = Node.from_dict(described("restricted"))
-    cluster.update("node-77", other)
-    assert cluster.nodes[77] is other
+    replacement = Node.from_dict(described("restricted"))
+    cluster.update("node-77", replacement)
+    assert cluster.nodes[77] is replacement
     assert cluster.free("cpu")[77].tolist() == cluster.allocatable("cpu")[77].tolist()
-    benchmark(cluster.update, "node-77", other)
+    benchmark(cluster.update, "node-77", replacement)
     promise(20)
 
 
 def topology(number: int) -> dict[str, Any]:
-    """Return what an exporter publishes of a node with 8 NUMA nodes, 4 resources and costs; 5.6 kB of JSON."""
+    """Return what an exporter publishes of a node: 8 NUMA nodes, 4 resources, costs; 5.6 kB."""
     zones = []
     for node in range(NUMA_NODES):
         amounts = {
@@ -216,8 +222,8 @@ def topology(number: int) -> dict[str, Any]:
                 "name": f"node-{node}",
                 "type": "Node",
                 "costs": [
-                    {"name": f"node-{other}", "value": 10 if other == node else 20}
-                    for other in range(NUMA_NODES)
+                    {"name": f"node-{neighbour}", "value": 10 if neighbour == node else 20}
+                    for neighbour in range(NUMA_NODES)
                 ],
                 "resources": [
                     {
@@ -243,7 +249,10 @@ def topology(number: int) -> dict[str, Any]:
 @pytest.mark.parametrize(("kind", "limit"), [("text", 15), ("plain", 25)])
 @pytest.mark.benchmark(group="cluster: what changes")
 def test_update_of_an_object(benchmark, promise, kind, limit):
-    """What one node publishes anew, in a cluster of 10,000: 15 us of text, 25 us of plain objects, mostly reading."""
+    """What one node publishes anew, in a cluster of 10,000: 15 us of text, 25 us of plain objects.
+
+    Most of it is reading.
+    """
     names = [topology(number) for number in range(100)]
     cluster = read_node_resource_topologies(
         [
@@ -298,9 +307,9 @@ def test_making_nodes(benchmark):
     def make() -> list[Node]:
         return [Node(node.machine, node.config, inventory) for _ in range(NODES)]
 
-    made = make()
-    assert made[-1].admit(pod_of([ONE_NODE])).admitted
-    assert made[0].pods == ()
+    nodes = make()
+    assert nodes[-1].admit(pod_of([ONE_NODE])).admitted
+    assert nodes[0].pods == ()
     benchmark.pedantic(make, rounds=3)
     if not benchmark.disabled:
         assert benchmark.stats["min"] < 1 * FACTOR

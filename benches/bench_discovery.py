@@ -1,4 +1,4 @@
-"""Discovery of a machine of 256 CPUs: 100 ms, from a directory or a snapshot, unpacking included."""
+"""Discovery of a machine of 256 CPUs: 100 ms, from a directory or a snapshot, with unpacking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making room: 100 waiting pods on 1,000 nodes at 85 %, beside one evaluation of a pod on all of these nodes.
+"""Making room: 100 waiting pods on 1,000 nodes at 85 %, beside evaluations of a pod on these nodes.
 
 And what a plan brings: 50 pods that wait on 200 nodes of a fleet, without evictions, by evicting
 the cheapest pods, and as planned.
@@ -21,11 +21,13 @@ LEAST = 1 / 60_000
 MACHINE = {
     "numaNodes": [
         {
-            "id": one,
+            "id": numa_id,
             "memory": 64 * GIBI,
-            "cores": [{"cpus": [cpu], "socket": one} for cpu in range(16 * one, 16 * one + 16)],
+            "cores": [
+                {"cpus": [cpu], "socket": numa_id} for cpu in range(16 * numa_id, 16 * numa_id + 16)
+            ],
         }
-        for one in (0, 1)
+        for numa_id in (0, 1)
     ]
 }
 
@@ -43,24 +45,24 @@ def test_plan(benchmark):
         node = nodes[f"node-{number}"] = Node.from_dict(
             {"machine": MACHINE, "kubelet": KUBELET, "devices": {}}
         )
-        for tried in range(40):
+        for attempt in range(40):
             if len(node.cpu.free_cpus) < 0.15 * 31:
                 break
-            node.admit(pod(f"p-{number}-{tried}", random.choice([1, 2, 2, 3, 4, 6])))
+            node.admit(pod(f"p-{number}-{attempt}", random.choice([1, 2, 2, 3, 4, 6])))
 
     waiting = [pod(f"w-{number}", random.choice([4, 6, 8])) for number in range(WAITING)]
     cluster = Cluster.from_nodes(nodes)
     start = process_time()
-    for one in waiting:
-        cluster.evaluate(one)
+    for waiting_pod in waiting:
+        cluster.evaluate(waiting_pod)
 
     evaluation = (process_time() - start) / WAITING
-    took = []
+    seconds = []
 
     def planned():
         start = process_time()
         plan = plan_room(cluster, waiting)
-        took.append(process_time() - start)
+        seconds.append(process_time() - start)
         return plan
 
     plan = benchmark.pedantic(planned, rounds=1)
@@ -72,15 +74,18 @@ def test_plan(benchmark):
         else:
             assert copies[step.node].admit(step.pod)
 
-    benchmark.extra_info["evaluations"] = round(took[0] / evaluation)
-    assert took[0] * LEAST <= evaluation
+    benchmark.extra_info["evaluations"] = round(seconds[0] / evaluation)
+    assert seconds[0] * LEAST <= evaluation
 
 
 FLEET, FLEET_WAITING, FULL = 200, 50, 0.85
 
 
 def fleet(random: Random) -> tuple[dict[str, Node], list[Pod]]:
-    """Return nodes of 2 to 8 NUMA nodes whose CPUs are in use up to a part, and pods that wait there for alignment."""
+    """Return nodes of 2 to 8 NUMA nodes whose CPUs are in use up to a part.
+
+    With them come pods that wait there for alignment.
+    """
     nodes = {}
     for number in range(FLEET):
         described = fleet_node(number, random)
@@ -88,20 +93,20 @@ def fleet(random: Random) -> tuple[dict[str, Node], list[Pod]]:
             ["single-numa-node", "restricted"]
         )
         node = nodes[described.pop("name")] = without(Node.from_dict(described), ())
-        there = len(node.cpu.free_cpus)
-        for tried in range(there):
-            node.admit(pod(f"{number}-{tried}", random.choice([1, 1, 2, 2, 3, 4, 6])))
-        while len(node.cpu.free_cpus) < (1 - FULL) * there:
+        free_count = len(node.cpu.free_cpus)
+        for attempt in range(free_count):
+            node.admit(pod(f"{number}-{attempt}", random.choice([1, 1, 2, 2, 3, 4, 6])))
+        while len(node.cpu.free_cpus) < (1 - FULL) * free_count:
             node.remove(random.choice(node.pods).uid)
 
     cluster, waiting = Cluster.from_nodes(nodes), []
     while len(waiting) < FLEET_WAITING:
-        one = pod(f"w-{random.random()}", random.choice([3, 4, 6, 8]))
-        best = cluster.evaluate(one, "most-allocated").best(1)
+        candidate = pod(f"w-{random.random()}", random.choice([3, 4, 6, 8]))
+        best = cluster.evaluate(candidate, "most-allocated").best(1)
         if len(best):
-            assert cluster.nodes[best[0]].admit(one)
+            assert cluster.nodes[best[0]].admit(candidate)
         else:
-            waiting.append(one)
+            waiting.append(candidate)
 
     return nodes, waiting
 
@@ -114,41 +119,43 @@ def evicting_the_cheapest(nodes: dict[str, Node], waiting: list[Pod]) -> tuple[i
     """
 
     def cheapest(node: Node, count: int) -> list[Pod]:
-        return sorted(node.pods, key=lambda found: found.exclusive_cpus)[:count]
+        return sorted(node.pods, key=lambda victim: victim.exclusive_cpus)[:count]
 
     now = {name: without(node, ()) for name, node in nodes.items()}
-    most = max(len(node.pods) for node in nodes.values())
+    most_pods = max(len(node.pods) for node in nodes.values())
+
     # all nodes without so many of their pods, judged at once
     fewer = [
         Cluster.from_nodes(
             {name: without(node, cheapest(node, count)) for name, node in now.items()}
         )
-        for count in range(most + 1)
+        for count in range(most_pods + 1)
     ]
     placed, evicted = 0, []
-    for one in waiting:
-        found = (
+    for waiting_pod in waiting:
+        choices = (
             (count, name)
             for count, cluster in enumerate(fewer)
-            for index in cluster.evaluate(one).admitted.nonzero()[0].tolist()
-            if admits(cluster.nodes[index], one) and (name := cluster.names[index])
+            for index in cluster.evaluate(waiting_pod).admitted.nonzero()[0].tolist()
+            if admits(cluster.nodes[index], waiting_pod) and (name := cluster.names[index])
         )
-        count, name = next(found, (0, ""))
+        count, name = next(choices, (0, ""))
         if not name:
             continue
-        gone = cheapest(now[name], count)
-        evicted += gone
-        now[name] = without(now[name], gone)
-        placed += bool(now[name].admit(one))
+
+        victims = cheapest(now[name], count)
+        evicted += victims
+        now[name] = without(now[name], victims)
+        placed += bool(now[name].admit(waiting_pod))
         for number, cluster in enumerate(fewer):
             cluster.update(name, without(now[name], cheapest(now[name], number)))
 
-    lost = [
-        one
-        for one in evicted
-        if not any(node.admit(one) for node in now.values() if admits(node, one))
+    homeless = [
+        waiting_pod
+        for waiting_pod in evicted
+        if not any(node.admit(waiting_pod) for node in now.values() if admits(node, waiting_pod))
     ]
-    return placed, len(evicted), len(lost)
+    return placed, len(evicted), len(homeless)
 
 
 def test_a_plan_beside_evicting_the_cheapest(benchmark):

@@ -1,4 +1,7 @@
-"""Whole scenarios that a product of all hints never ends: eight NUMA nodes, CPU, memory and two or three devices."""
+"""Whole scenarios that a product of all hints never ends.
+
+They have eight NUMA nodes, CPU, memory and two or three devices.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,19 @@ def hardest(count: int) -> list[dict[str, Any]]:
 
     def hints(case: dict[str, Any]) -> int:
         steps = replay(case, with_hints=True)["steps"]
-        return sum(len(found or ()) for step in steps for found in every_list(step))
+        return sum(len(hint_list or ()) for step in steps for hint_list in every_list(step))
 
     return sorted(map(scenario, range(100)), key=hints, reverse=True)[:count]
 
 
 def every_list(step: dict[str, Any]) -> list[list[Any] | None]:
     """Return all lists of hints that a step shows."""
-    asked = [got.get("hints", {}) for got in step["containers"].values()] + [
+    hints_of_askers = [container.get("hints", {}) for container in step["containers"].values()] + [
         step.get("podHints", {})
     ]
     return [
         hints
-        for providers in asked
+        for providers in hints_of_askers
         for resources in providers.values()
         for hints in (resources or {}).values()
     ]

@@ -1,4 +1,7 @@
-"""The extender over HTTP on loopback, in its own process: filter and prioritize for 5,000 nodes known exactly."""
+"""The extender over HTTP on loopback, in its own process.
+
+It filters and prioritizes 5,000 nodes that it knows exactly.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ CHECKED_NODES = 200
 
 
 @dataclass
-class Asked:
+class Exchange:
     """The questions about a pod as bytes, and the answers as bytes."""
 
     questions: dict[str, bytes]
@@ -35,9 +38,9 @@ def connection():
     program = Path(__file__).with_name("extender_process.py")
     command = [sys.executable, program, str(NODES)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
-    made = HTTPConnection("127.0.0.1", int(process.stdout.readline()))
-    yield made
-    made.close()
+    client = HTTPConnection("127.0.0.1", int(process.stdout.readline()))
+    yield client
+    client.close()
     process.kill()
     process.wait()
     process.stdout.close()
@@ -49,43 +52,43 @@ def answer_to(connection, verb: str, question: bytes) -> bytes:
     return connection.getresponse().read()
 
 
-def asked_about(connection, one: dict, names: list[str]) -> Asked:
+def asked_about(connection, manifest: dict, names: list[str]) -> Exchange:
     """Ask as a scheduler does: which nodes can take a pod, then how well each of these does."""
-    filtering = msgspec.json.encode({"Pod": one, "Nodes": None, "NodeNames": names})
+    filtering = msgspec.json.encode({"Pod": manifest, "Nodes": None, "NodeNames": names})
     filtered = answer_to(connection, "filter", filtering)
     passed = msgspec.json.decode(filtered)["NodeNames"]
-    scoring = msgspec.json.encode({"Pod": one, "Nodes": None, "NodeNames": passed})
+    scoring = msgspec.json.encode({"Pod": manifest, "Nodes": None, "NodeNames": passed})
     scored = answer_to(connection, "prioritize", scoring)
     assert [score["Host"] for score in msgspec.json.decode(scored)] == passed
-    return Asked(
+    return Exchange(
         {"filter": filtering, "prioritize": scoring}, {"filter": filtered, "prioritize": scored}
     )
 
 
 def test_filter_and_prioritize_on_the_wire(benchmark, connection, promise) -> None:
-    """Each answer is checked against the nodes themselves before anything is timed, and against itself then.
+    """Each answer is checked against the nodes themselves before anything is timed.
 
-    Timed is what a scheduler waits for: from the first byte of the question to the last of the
-    answer.
+    Later it is checked against itself. Timed is what a scheduler waits for: from the first byte of
+    the question to the last of the answer.
     """
     random = Random(2)
     state = made_state(NODES)
     names = list(state.members)
     pods = [pod(number, 1.0, random) for number in range(PODS)]
-    for number, one in enumerate(pods):
-        one["metadata"]["uid"] = f"new-{number}"
+    for number, manifest in enumerate(pods):
+        manifest["metadata"]["uid"] = f"new-{number}"
 
-    asked = [asked_about(connection, one, names) for one in pods]
-    some = random.sample(names, CHECKED_NODES)
-    for one, found in zip(pods[:CHECKED], asked, strict=False):
-        passed = set(msgspec.json.decode(found.answers["filter"])["NodeNames"])
-        for name in some:
-            assert bool(state.members[name].node.try_admit(one)) == (name in passed)
+    exchanges = [asked_about(connection, manifest, names) for manifest in pods]
+    checked_nodes = random.sample(names, CHECKED_NODES)
+    for manifest, exchange in zip(pods[:CHECKED], exchanges, strict=False):
+        passed = set(msgspec.json.decode(exchange.answers["filter"])["NodeNames"])
+        for name in checked_nodes:
+            assert bool(state.members[name].node.try_admit(manifest)) == (name in passed)
 
     turn = iter(range(1_000_000))
 
     def ask() -> None:
-        found = asked[next(turn) % PODS]
+        found = exchanges[next(turn) % PODS]
         for verb, question in found.questions.items():
             assert answer_to(connection, verb, question) == found.answers[verb]
 

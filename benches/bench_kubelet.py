@@ -1,8 +1,8 @@
-"""The real kubelet beside alignup, in one run: merges and admissions of the same cases, answers compared.
+"""The real kubelet beside alignup, in one run: merges and admissions of the same cases.
 
-Runs when ALIGNUP_KUBELET_BENCH=1 and Go is there; the first build of kubelet/ downloads and
-compiles for minutes. The kubelet's device manager writes under /var/lib/kubelet/device-plugins, and
-empties it: not for a machine with a kubelet.
+Answers are compared. Runs when ALIGNUP_KUBELET_BENCH=1 and Go is there; the first build of kubelet/
+downloads and compiles for minutes. The kubelet's device manager writes under
+/var/lib/kubelet/device-plugins, and empties it: not for a machine with a kubelet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ pytestmark = [
 def kubelet(tmp_path_factory):
     """Build the program, and return a function that runs one case."""
     program = tmp_path_factory.mktemp("kubelet") / "kubelet"
-    subprocess.run(["go", "build", "-mod=mod", "-o", program, "."], cwd=SOURCES, check=True)  # noqa: S603, S607 - the user's Go
+    build = ["go", "build", "-mod=mod", "-o", program, "."]
+    subprocess.run(build, cwd=SOURCES, check=True)  # noqa: S603  # the user's Go
 
     def run(case: dict[str, Any]) -> dict[str, Any]:
         done = subprocess.run(  # noqa: S603 - built above
@@ -57,9 +58,9 @@ def note(benchmark, timing: dict[str, float]) -> None:
     benchmark.extra_info["kubelet_median_us"] = round(timing["median"], 1)
     if benchmark.stats is None:
         return
-    mine = benchmark.stats.stats.median
-    benchmark.extra_info["median_us"] = round(mine * 1e6, 2)
-    benchmark.extra_info["times_faster"] = round(timing["median"] / 1e6 / mine)
+    median = benchmark.stats.stats.median
+    benchmark.extra_info["median_us"] = round(median * 1e6, 2)
+    benchmark.extra_info["times_faster"] = round(timing["median"] / 1e6 / median)
 
 
 @pytest.mark.parametrize("lists", [2, 3])
@@ -68,7 +69,7 @@ def note(benchmark, timing: dict[str, float]) -> None:
 def test_merge(benchmark, kubelet, name, lists):
     """Four lists are left out: the kubelet's product of them takes about 20 minutes."""
     pairs = pairs_of(name, lists)
-    theirs = kubelet(
+    kubelet_answer = kubelet(
         {
             "kind": "merge",
             "name": name,
@@ -81,12 +82,13 @@ def test_merge(benchmark, kubelet, name, lists):
             ],
         }
     )
+
     best, admit = benchmark(make_policy("restricted", 8).merge, providers_of(pairs))
     assert (int(best.affinity), best.preferred, admit) == (
-        *theirs["best"].values(),
-        theirs["admit"],
+        *kubelet_answer["best"].values(),
+        kubelet_answer["admit"],
     )
-    note(benchmark, theirs["timing"])
+    note(benchmark, kubelet_answer["timing"])
 
 
 @pytest.mark.parametrize(
@@ -95,11 +97,14 @@ def test_merge(benchmark, kubelet, name, lists):
 )
 @pytest.mark.benchmark(group="kubelet: admission")
 def test_admission(benchmark, kubelet, policy, numa_nodes):
-    """CPU, memory and two devices. At 8 nodes, restricted, the kubelet's merge of four lists takes 20 minutes."""
+    """CPU, memory and two devices.
+
+    At 8 nodes, restricted, the kubelet's merge of four lists takes 20 minutes.
+    """
     case = scenario(numa_nodes, policy)
     case["kubelet"]["topologyManagerPolicyOptions"] = {}
     manifest = ONE_NODE.manifest("pod")
-    theirs = kubelet(
+    kubelet_answer = kubelet(
         {
             "kind": "admission",
             "name": policy,
@@ -109,31 +114,38 @@ def test_admission(benchmark, kubelet, policy, numa_nodes):
             **case,
         }
     )
-    node, pod = Node.from_dict(case), read_pod(manifest)
+
+    node = Node.from_dict(case)
+    pod = read_pod(manifest)
     mask, preferred, cpus, devices = summary(node.admit(pod).containers["c0"])
-    affinity = theirs["affinity"]
-    assert theirs["admitted"]
-    assert (mask, preferred, cpus) == (affinity["mask"], affinity["preferred"], theirs["cpus"])
+    affinity = kubelet_answer["affinity"]
+    assert kubelet_answer["admitted"]
+    assert (mask, preferred, cpus) == (
+        affinity["mask"],
+        affinity["preferred"],
+        kubelet_answer["cpus"],
+    )
+
     # Which of two equal devices it is, the kubelet leaves to chance.
     assert {r: len(ids) for r, ids in devices.items()} == {
-        r: len(ids) for r, ids in theirs["devices"].items()
+        r: len(ids) for r, ids in kubelet_answer["devices"].items()
     }
     benchmark.pedantic(
         node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=2000, warmup_rounds=100
     )
-    note(benchmark, theirs["timing"])
+    note(benchmark, kubelet_answer["timing"])
 
 
 @pytest.mark.benchmark(group="kubelet: admission")
 def test_admission_restricted_with_three_lists(benchmark, kubelet):
-    """The same at 8 nodes, restricted, with CPU, memory and one device: the kubelet needs seconds."""
+    """The same at 8 nodes, restricted, with CPU, memory and one device: it needs seconds."""
     case = scenario(8)
     del case["devices"]["example.com/nic"]
     case["kubelet"]["topologyManagerPolicyOptions"] = {}
     manifest = ONE_NODE.manifest("pod")
     limits = manifest["spec"]["containers"][0]["resources"]["limits"]
     del limits["example.com/nic"]
-    theirs = kubelet(
+    kubelet_answer = kubelet(
         {
             "kind": "admission",
             "name": "three",
@@ -143,11 +155,13 @@ def test_admission_restricted_with_three_lists(benchmark, kubelet):
             **case,
         }
     )
-    node, pod = Node.from_dict(case), read_pod(manifest)
+
+    node = Node.from_dict(case)
+    pod = read_pod(manifest)
     mask, preferred, cpus, _ = summary(node.admit(pod).containers["c0"])
-    assert theirs["admitted"]
-    assert (mask, preferred, cpus) == (*theirs["affinity"].values(), theirs["cpus"])
+    assert kubelet_answer["admitted"]
+    assert (mask, preferred, cpus) == (*kubelet_answer["affinity"].values(), kubelet_answer["cpus"])
     benchmark.pedantic(
         node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=2000, warmup_rounds=100
     )
-    note(benchmark, theirs["timing"])
+    note(benchmark, kubelet_answer["timing"])

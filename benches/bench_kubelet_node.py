@@ -17,7 +17,7 @@ GPUS = {"nvidia.com/gpu": [Device(f"gpu{number}", (number % 8,)) for number in r
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """Return a node's folder and its archive: 200 pods on 256 CPUs, a quarter of them with a GPU."""
+    """Return a node's folder and its archive: 200 pods on 256 CPUs, a quarter with a GPU."""
     folder = tmp_path_factory.mktemp("node")
     root = write_root(folder / "root", server(sockets=2, cores=64, nodes=8, memory=64 << 20))
     node = Node(read_machine(root), CONFIG, GPUS)

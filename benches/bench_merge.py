@@ -24,7 +24,10 @@ GROUPS = 1000
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.benchmark(group="merge at 8 nodes")
 def test_merge(benchmark, promise, name, lists):
-    """Under 20 us, whatever is preferred. The answer is the plain product's, beyond two lists that of folding."""
+    """Under 20 us, whatever is preferred.
+
+    The answer is the plain product's, beyond two lists that of folding.
+    """
     pairs = pairs_of(name, lists)
     providers, policy = providers_of(pairs), make_policy("restricted", 8)
     best, admit = policy.merge(providers)
@@ -42,11 +45,12 @@ def test_merge(benchmark, promise, name, lists):
 @pytest.mark.parametrize("lists", [2, 3, 4])
 @pytest.mark.benchmark(group="kernel at 8 nodes")
 def test_kernel(benchmark, promise, lists):
-    """Under 5 us in the kernel, for the worst case: what `merge` takes more than for one list of one hint.
+    """Under 5 us in the kernel, for the worst case.
 
-    The compiled door is called with either; what it does around the kernel (checks, making a hint)
-    is the same, and so the difference, `kernel_us`, is the kernel with the copy of the lists, less
-    the kernel on next to nothing.
+    That is what `merge` takes more than for one list of one hint. The compiled door is called with
+    either; what it does around the kernel (checks, making a hint) is the same, and so the
+    difference, `kernel_us`, is the kernel with the copy of the lists, less the kernel on next to
+    nothing.
     """
     merger = Merger(8)
     packed = flatten(providers_of(pairs_of("every-mask-none-preferred", lists)))
@@ -74,15 +78,20 @@ def test_plain_product_of_two_lists(benchmark):
 
 @pytest.mark.benchmark(group="many merges at 8 nodes")
 def test_merge_many(benchmark, promise):
-    """1,000 groups of 4 lists of 255, none preferred: under 2 ms in one call, the answers those of one by one."""
+    """1,000 groups of 4 lists of 255, none preferred: under 2 ms in one call.
+
+    The answers are those of one by one.
+    """
     merger = Merger(8)
     groups = [flatten(providers_of(pairs_of("every-mask-none-preferred", 4)))] * (GROUPS - 1)
     groups.append(flatten(providers_of(pairs_of("preferred-exists", 4))))
     masks, preferred, exact = merger.merge_many(groups)
-    alone = [merger.merge(group) for group in groups]
-    assert masks.tolist() == [int(best.affinity) for best in alone]
+    single_answers = [merger.merge(group) for group in groups]
+    assert masks.tolist() == [int(best.affinity) for best in single_answers]
     assert (
-        preferred.tolist() == [best.preferred for best in alone] == [False] * (GROUPS - 1) + [True]
+        preferred.tolist()
+        == [best.preferred for best in single_answers]
+        == [False] * (GROUPS - 1) + [True]
     )
     assert exact.all()
     benchmark(merger.merge_many, groups)

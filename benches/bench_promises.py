@@ -1,8 +1,8 @@
-"""What is promised of speed, as ratios within one run, so that it holds on any machine; nothing is allowed beyond it.
+"""What is promised of speed, as ratios within one run, so that it holds on any machine.
 
-At 8 NUMA nodes the yardstick is plain_product.py (two lists of 255 hints), at start an empty
-interpreter. The quickest of what is timed counts, as other processes come and go; medians and
-percentiles are of the quietest stretch.
+Nothing is allowed beyond it. At 8 NUMA nodes the yardstick is plain_product.py (two lists of 255
+hints), at start an empty interpreter. The quickest of what is timed counts, as other processes come
+and go; medians and percentiles are of the quietest stretch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ RUNS = 8
 WALKS = 15
 ROUNDS = 15
 TURNS = 10
-"""How often all demands are timed one after the other: a busy moment of the machine is longer than one's rounds."""
+"""How often all demands are timed one after the other.
+
+A busy moment of the machine is longer than the rounds of one demand.
+"""
 EMPTY = ("-c", "")
 STARTS = {
     "from alignup import Node": (("-c", "from alignup import Node"), 4.5),
@@ -46,9 +49,9 @@ PLAIN = compile(
 
 def walk() -> None:
     """Walk the plain product, as a module does: about 16 ms where the promises were made."""
-    found: dict[str, Any] = {}
-    exec(PLAIN, found)  # noqa: S102  # ours
-    assert found["best"] == (False, -1, -1)
+    namespace: dict[str, Any] = {}
+    exec(PLAIN, namespace)  # noqa: S102  # ours
+    assert namespace["best"] == (False, -1, -1)
 
 
 def timed(function) -> float:
@@ -59,9 +62,9 @@ def timed(function) -> float:
 
 @pytest.fixture
 def part(benchmark):
-    """Return a function that notes how often seconds fit into the plain product, and asserts that they do so often.
+    """Return a function that notes how often seconds fit into the plain product.
 
-    Or that they are few `enough`.
+    It asserts that they do so as often as promised, or that they are few `enough`.
     """
     before = min(timed(walk) for _ in range(WALKS))
 
@@ -91,9 +94,9 @@ def test_merge(benchmark, part):
 
 @pytest.fixture(scope="module")
 def admissions():
-    """Return of some runs, the best of which counts, the seconds of admissions and of removals of a container.
+    """Return the seconds of admissions and of removals of a container, by run; the best counts.
 
-    It asks for CPU, memory and two devices.
+    The container asks for CPU, memory and two devices.
     """
     node, pod = Node.from_dict(scenario(8)), read_pod(ONE_NODE.manifest("pod"))
     runs = []
@@ -111,7 +114,10 @@ def admissions():
 
 @pytest.mark.benchmark(group="promises")
 def test_admit(benchmark, part, admissions):
-    """The median 1/1700, the 99th percentile 1/1000, or its 16 us: a quicker processor shortens a tail by less."""
+    """The median 1/1700, the 99th percentile 1/1000, or its 16 us.
+
+    A quicker processor shortens a tail by less.
+    """
     benchmark.pedantic(walk, rounds=1)
     part("median", min(quietest(seconds, 0.5) for seconds, _ in admissions), 1700)
     part("99th percentile", min(quietest(seconds, 0.99) for seconds, _ in admissions), 1000, 16e-6)
@@ -126,17 +132,19 @@ def test_remove(benchmark, part, admissions):
 
 @pytest.mark.benchmark(group="promises")
 def test_evaluate(benchmark, part):
-    """One pod on 10,000 nodes of three policies and up to three pods, the worst of four demands: 1/16."""
+    """One pod on 10,000 nodes of 3 policies and up to 3 pods, the worst of four demands: 1/16."""
     random = Random(1)
     states = []
     for number in range(60):
         node = Node.from_dict(
             scenario(8, ("best-effort", "restricted", "single-numa-node")[number % 3])
         )
-        for one in range(number % 4):
+        for pod_number in range(number % 4):
             cpus = random.choice([4, 8, 16])
             node.admit(
-                Demand(cpus, 9, {"example.com/gpu": random.randint(0, 2)}).manifest(f"old-{one}")
+                Demand(cpus, 9, {"example.com/gpu": random.randint(0, 2)}).manifest(
+                    f"old-{pod_number}"
+                )
             )
 
         states.append(node)
@@ -147,7 +155,7 @@ def test_evaluate(benchmark, part):
         pod = pod_of([Demand(cpus, 9, {"example.com/gpu": gpus, "example.com/nic": 1})])
         answer = cluster.evaluate(pod, "least-allocated")
         assert answer.exact.all()
-        assert [bool(one) for one in answer.admitted[:60]] == [
+        assert answer.admitted[:60].astype(bool).tolist() == [
             node.try_admit(pod).admitted for node in states
         ]
         pods.append(pod)
@@ -155,7 +163,10 @@ def test_evaluate(benchmark, part):
     best = [float("inf")] * len(pods)
     for _ in range(TURNS):
         for place, pod in enumerate(pods):
-            taken = [timed(lambda: cluster.evaluate(pod, "least-allocated")) for _ in range(ROUNDS)]  # noqa: B023  # called at once
+            taken = [
+                timed(lambda: cluster.evaluate(pod, "least-allocated"))  # noqa: B023  # at once
+                for _ in range(ROUNDS)
+            ]
             best[place] = min(best[place], *taken)
 
     benchmark.pedantic(cluster.evaluate, (pod, "least-allocated"), rounds=1)
@@ -169,29 +180,31 @@ def seconds(tmp_path_factory):
     User and system time, which other processes disturb less than the clock. Bytecode is kept
     between the interpreters, as it is wherever a package is installed.
     """
-    kept = {
+    environment = {
         **os.environ,
         "PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("bytecode")),
         "PYTHONDONTWRITEBYTECODE": "",
     }
 
-    def run(*words: str) -> float:
+    def run(*arguments: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True, env=kept)  # noqa: S603 - our own
+        subprocess.run(  # noqa: S603  # our own
+            [sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True, env=environment
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     return run
 
 
-@pytest.mark.parametrize("what", STARTS)
+@pytest.mark.parametrize("command", STARTS)
 @pytest.mark.benchmark(group="promises")
-def test_start(benchmark, seconds, what):
-    """The benchmark times the whole interpreter; the ratio, of runs in turns, is what is promised."""
-    words, most = STARTS[what]
-    seconds(*words)
-    taken = [(seconds(*EMPTY), seconds(*words)) for _ in range(ROUNDS)]
+def test_start(benchmark, seconds, command):
+    """The benchmark times the whole interpreter; promised is the ratio, of runs in turns."""
+    arguments, limit = STARTS[command]
+    seconds(*arguments)
+    taken = [(seconds(*EMPTY), seconds(*arguments)) for _ in range(ROUNDS)]
     ratio = min(full for _, full in taken) / min(empty for empty, _ in taken)
     benchmark.extra_info["interpreters"] = round(ratio, 2)
-    benchmark.pedantic(seconds, words, rounds=3)
-    assert benchmark.disabled or ratio < most
+    benchmark.pedantic(seconds, arguments, rounds=3)
+    assert benchmark.disabled or ratio < limit

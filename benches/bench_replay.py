@@ -1,4 +1,4 @@
-"""Reports on long traces: steps on a machine of eight NUMA nodes, with what they do to each of these."""
+"""Reports on long traces: steps on a machine of eight NUMA nodes, with what they do to each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ LONGEST = STEPS * 150
 
 
 def trace() -> dict[str, Any]:
-    """Return a node with 256 CPUs and a GPU near each NUMA node, on which pods come and go; some are refused."""
+    """Return a node with 256 CPUs and a GPU near each NUMA node, on which pods come and go.
+
+    Some of them are refused.
+    """
     random = Random(3)
     live: list[str] = []
     steps: list[dict[str, Any]] = []

@@ -47,7 +47,7 @@ def test_gb200(benchmark, promise, name):
 @pytest.mark.parametrize("name", BIG)
 @pytest.mark.benchmark(group="64 nodes, 256 CPUs")
 def test_64_nodes(benchmark, promise, name, policy, closest):
-    """A request that fits one node, one that needs nine, and one that does not fit, under each policy."""
+    """A request for one node, one that needs nine, and one that does not fit, under each policy."""
     demand, mask = BIG[name]
     if policy == "none" and closest:
         pytest.skip("policy none looks at no distances")
@@ -61,7 +61,10 @@ def test_64_nodes(benchmark, promise, name, policy, closest):
 @pytest.mark.parametrize("closest", [False, True], ids=["lowest", "closest"])
 @pytest.mark.benchmark(group="64 nodes, 256 CPUs")
 def test_64_fragmented_nodes(benchmark, promise, closest):
-    """After 30 pods, nodes are no longer alike, and what is asked for needs a different number of them each."""
+    """After 30 pods, nodes are no longer alike.
+
+    What is asked for needs a different number of them each.
+    """
     node = Node.from_dict(big_scenario("best-effort", closest=closest))
     for index in range(30):
         small = Demand(1 + index % 4, 1 + index % 7, {"example.com/nic": 1})
@@ -81,18 +84,25 @@ def test_64_fragmented_nodes(benchmark, promise, closest):
 @pytest.mark.parametrize("hints", [500, 3900])
 @pytest.mark.benchmark(group="40 nodes, hints written out")
 def test_fold_written_lists(benchmark, promise, hints):
-    """Two lists of masks that somebody wrote: every AND of two is looked at, 250,000 or 15 million, exactly."""
+    """Two lists of masks that somebody wrote.
+
+    Every AND of two is looked at, 250,000 or 15 million, exactly.
+    """
     random = np.random.default_rng(1)
     arrays = [random.integers(1, 1 << 40, hints, "u8") for _ in range(2)]
     lists = [HintList.from_arrays(masks, np.zeros(hints, bool)) for masks in arrays]
     merger = Merger(40)
     best = merger.merge(lists)
-    wanted = max(min(mask.bit_count() for mask in masks.tolist()) for masks in arrays)
+    largest_count = max(min(mask.bit_count() for mask in masks.tolist()) for masks in arrays)
     sizes = {
         mask.bit_count() for mask in np.unique(arrays[0][:500, None] & arrays[1][:500]).tolist()
     }
     assert best.exact
-    assert max(size for size in sizes if size <= wanted) <= best.affinity.count() <= wanted
+    assert (
+        max(size for size in sizes if size <= largest_count)
+        <= best.affinity.count()
+        <= largest_count
+    )
     benchmark.pedantic(merger.merge, (lists,), rounds=20, warmup_rounds=1)
     promise(10_000 if hints == 500 else 400_000)
 
@@ -107,9 +117,9 @@ def come_and_go(benchmark, node: Node, pod: Pod, admitted: bool, mask: int | Non
         benchmark(node.admit, pod)
         return
 
-    got = summary(admission.containers["c0"])
-    assert got[0] == mask
-    assert got[1] in {True, None}
+    answer = summary(admission.containers["c0"])
+    assert answer[0] == mask
+    assert answer[1] in {True, None}
     assert len(admission.containers["c0"].cpus) == pod.exclusive_cpus
     benchmark.pedantic(
         node.admit, (pod,), setup=lambda: node.remove("pod"), rounds=300, warmup_rounds=10

@@ -1,4 +1,7 @@
-"""What the benchmarks run: lists of hints that are hard to merge, machines, and pods that want something of all."""
+"""What the benchmarks run: lists of hints that are hard to merge, machines, and pods.
+
+The pods want something of all resources.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,11 @@ if TYPE_CHECKING:
     from alignup.topology_manager.admission import ContainerAllocation
 
 FACTOR = float(os.environ.get("ALIGNUP_BENCH_FACTOR", "4"))
-"""How much slower than promised this machine may be. The promises are for the machine that the README names; what
-catches a regression on any machine are compare.py and instructions.py."""
+"""How much slower than promised this machine may be.
+
+The promises are for the machine that the README names; what catches a regression on any machine are
+compare.py and instructions.py.
+"""
 
 EVERY_MASK = range(1, 256)
 STRETCHES = 20
@@ -28,9 +34,9 @@ STRETCHES = 20
 # What makes a merge hard at 8 nodes: who prefers which of all 255 masks. The third is the worst for
 # everybody who walks the product, because every permutation is looked at and none ends it.
 HARD = {
-    "preferred-exists": lambda provider: lambda mask: mask.bit_count() == 1,  # noqa: ARG005 - all alike
+    "preferred-exists": lambda _provider: lambda mask: mask.bit_count() == 1,
     "none-in-common": lambda provider: lambda mask: mask == 1 << provider,
-    "every-mask-none-preferred": lambda provider: lambda mask: False,  # noqa: ARG005 - none at all
+    "every-mask-none-preferred": lambda _provider: lambda _mask: False,
 }
 
 
@@ -76,7 +82,10 @@ ONE_NODE = Demand(4, 8, {"example.com/gpu": 1, "example.com/nic": 1})
 
 
 def scenario(numa_nodes: int, policy: str = "restricted", cores: int = 8) -> dict[str, Any]:
-    """Return a node with so many CPUs a NUMA node, memory and two kinds of devices: what `Node.from_dict` takes."""
+    """Return a node as `Node.from_dict` takes it, with so many cores a NUMA node.
+
+    It has memory and two kinds of devices.
+    """
     return {
         "machine": machine_of(numa_nodes, cores),
         "kubelet": {
@@ -107,7 +116,10 @@ def pod_of(demands: list[Demand], uid: str = "pod") -> Pod:
 
 
 def loaded(node: Node, load: float, random: Random) -> Node:
-    """Put pods on a node until about such a part is in use; each sits on one NUMA node where the policy has its way."""
+    """Put pods on a node until about such a part is in use.
+
+    Each sits on one NUMA node where the policy has its way.
+    """
     for number in range(round(2 * len(node.machine.numa_nodes) * load)):
         cpus = random.choice([4, 6, 8, 8])
         demand = Demand(
@@ -119,21 +131,27 @@ def loaded(node: Node, load: float, random: Random) -> Node:
     return node
 
 
-def bank(one: int, other: int) -> int:
-    """Return how far two of 64 nodes are apart: themselves, a pair, a board of 8, a rack of 16, anywhere else."""
+def bank(first: int, second: int) -> int:
+    """Return how far two of 64 nodes are apart.
+
+    They are the same, a pair, on a board of 8, in a rack of 16, or anywhere else.
+    """
     for width, distance in ((1, 10), (2, 15), (8, 20), (16, 25)):
-        if one // width == other // width:
+        if first // width == second // width:
             return distance
     return 30
 
 
 def big_scenario(policy: str, *, closest: bool) -> dict[str, Any]:
-    """Return a node of 64 NUMA nodes, 128 sockets and 256 CPUs, with memory everywhere and a device in each node."""
+    """Return a node of 64 NUMA nodes, 128 sockets and 256 CPUs.
+
+    It has memory everywhere, and a device in each NUMA node.
+    """
     nodes = [
         {
             "id": node,
             "memory": 8 * GIBI,
-            "distances": [bank(node, other) for other in range(64)],
+            "distances": [bank(node, neighbour) for neighbour in range(64)],
             "cores": [
                 {"cpus": [4 * node + cpu, 4 * node + cpu + 1], "socket": 2 * node + cpu // 2}
                 for cpu in (0, 2)
@@ -141,9 +159,10 @@ def big_scenario(policy: str, *, closest: bool) -> dict[str, Any]:
         }
         for node in range(64)
     ]
-    options = {"max-allowable-numa-nodes": "64"} | (
-        {"prefer-closest-numa-nodes": "true"} if closest else {}
-    )
+    options = {"max-allowable-numa-nodes": "64"}
+    if closest:
+        options["prefer-closest-numa-nodes"] = "true"
+
     return {
         "machine": {"numaNodes": nodes},
         "kubelet": {
@@ -160,16 +179,23 @@ def big_scenario(policy: str, *, closest: bool) -> dict[str, Any]:
 
 
 def summary(
-    got: ContainerAllocation,
+    allocation: ContainerAllocation,
 ) -> tuple[int | None, bool | None, str, dict[str, tuple[str, ...]]]:
     """Return what a container got: mask, preferred, CPUs, devices."""
-    affinity = got.affinity
-    mask = None if affinity is None or affinity.affinity is None else int(affinity.affinity)
-    return mask, None if affinity is None else affinity.preferred, str(got.cpus), dict(got.devices)
+    mask = preferred = None
+    affinity = allocation.affinity
+    if affinity is not None:
+        preferred = affinity.preferred
+        mask = None if affinity.affinity is None else int(affinity.affinity)
+
+    return mask, preferred, str(allocation.cpus), dict(allocation.devices)
 
 
 def quietest(seconds: list[float], part: float) -> float:
-    """Return a quantile of the quietest of 20 stretches: other processes come and go, what we do stays."""
+    """Return a quantile of the quietest of 20 stretches.
+
+    Other processes come and go, what we do stays.
+    """
     length = max(len(seconds) // STRETCHES, 1)
     stretches = [
         sorted(seconds[start : start + length])

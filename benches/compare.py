@@ -1,8 +1,8 @@
-"""Compares the benchmarks of a change with those of the commit before, and fails where one is 15 % slower.
+"""Compares the benchmarks of a change with those of the commit before; fails where one is slower.
 
     python benches/compare.py --base base-1.json base-2.json --change change-1.json change-2.json
-    ... --slow FILE                     # writes the names of the slower ones, a line each, to run these again
-    ... --history FILE                  # appends the ratios of the change, which the site draws (docs/curves.md)
+    ... --slow FILE       # writes the names of the slower ones, a line each, to run these again
+    ... --history FILE    # appends the ratios of the change, which docs/curves.md draws
 
 The files are reports of pytest-benchmark, best of runs in turns on one machine (`.ci/run
 benchmarks_of_both`). A run counts by its quickest round. A benchmark is slower where the quickest
@@ -50,11 +50,13 @@ def table(base: Runs, change: Runs, slow: list[str]) -> str:
     """Return both sides of each benchmark, the slower ones first and marked."""
     lines = ["| benchmark | base | spread | change | |", "|---|--:|--:|--:|--:|"]
     for name in sorted(base.keys() | change.keys(), key=lambda name: (name not in slow, name)):
-        before, now = base.get(name), change.get(name)
+        before = base.get(name)
+        now = change.get(name)
         spread = f"{max(before) / min(before) - 1:.0%}" if before else ""
-        difference = (
-            f"{min(now) / min(before) - 1:+.0%}" if before and now else "new" if now else "gone"
-        )
+        difference = "new" if now else "gone"
+        if before and now:
+            difference = f"{min(now) / min(before) - 1:+.0%}"
+
         mark = f"**{difference}**" if name in slow else difference
         lines.append(
             f"| {name.removeprefix('benches/')} | {took(before)} | {spread} | {took(now)} | "
@@ -103,15 +105,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--change", nargs="+", type=Path, required=True, metavar="REPORT")
     parser.add_argument("--slow", type=Path, metavar="FILE")
     parser.add_argument("--history", type=Path, metavar="FILE")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     before, after = (
         [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-        for paths in (asked.base, asked.change)
+        for paths in (options.base, options.change)
     )
     base, change = runs_of(before), runs_of(after)
     slow = slower(base, change)
-    if asked.slow:
-        asked.slow.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
+    if options.slow:
+        options.slow.write_text("".join(f"{name}\n" for name in slow), encoding="utf-8")
 
     if not base.keys() & change.keys():
         print("no benchmark was run on both sides")
@@ -122,8 +124,8 @@ def main(arguments: list[str]) -> int:
         f"{len(slow)} of {len(base.keys() & change.keys())} benchmarks are {MOST - 1:.0%} slower "
         "beyond the spread"
     )
-    if asked.history and not slow:
-        note(asked.history, after)
+    if options.history and not slow:
+        note(options.history, after)
 
     return 1 if slow else 0
 

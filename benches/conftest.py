@@ -11,18 +11,19 @@ from models import topology_manager as model
 
 PLAIN = pytest.StashKey[dict[str, list[float]]]()
 QUIET = 0.069
-"""Seconds that the yardstick takes on the machine that promises are made for, where nothing else runs."""
+"""Seconds that the yardstick takes where nothing else runs, on the machine of the promises."""
 
 ROUNDS = 3
 
 
 class Yardstick:
-    """The plain product in Python of two lists of 255 hints: 65,025 permutations, in 255 pieces of 255.
+    """The plain product in Python of two lists of 255 hints.
 
-    The time of the whole is the sum of the quickest times of its pieces. A piece takes a fraction
-    of a millisecond, so that it fits between the turns of other processes, as a benchmark of
-    microseconds does: both are then as quick as on a quiet machine. Longer products are never
-    extrapolated: three lists would take minutes, four hours.
+    That are 65,025 permutations, in 255 pieces of 255. The time of the whole is the sum of the
+    quickest times of its pieces. A piece takes a fraction of a millisecond, so that it fits between
+    the turns of other processes, as a benchmark of microseconds does: both are then as quick as on
+    a quiet machine. Longer products are never extrapolated: three lists would take minutes, four
+    hours.
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,8 @@ def yardstick(request) -> Yardstick:
     request.config.stash.setdefault(PLAIN, {})[request.node.nodeid] = stick.seconds
 
 
-def pytest_benchmark_update_json(config, benchmarks, output_json) -> None:  # noqa: ARG001 - pytest-benchmark's names
+# the names are those of pytest-benchmark
+def pytest_benchmark_update_json(config, benchmarks, output_json) -> None:  # noqa: ARG001
     """Write the ratios anew, now that the yardstick was measured after each benchmark too."""
     measured = config.stash.get(PLAIN, {})
     for bench in output_json["benchmarks"]:
@@ -75,7 +77,7 @@ def ratio(plain: float, mine: float) -> float:
 
 @pytest.fixture
 def promise(benchmark, yardstick):
-    """Return a function that notes the ratio to the yardstick, and asserts what the README promises.
+    """Return a function that notes the ratio to the yardstick and asserts what the README promises.
 
     It takes microseconds: for the median, and where there is such a promise for the 99th
     percentile. Both are noted of all rounds, and asserted of the quietest stretch of them. They may

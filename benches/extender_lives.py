@@ -43,7 +43,10 @@ class Play:
     def __init__(
         self, stub: ApiStub, url: str, session: aiohttp.ClientSession, fleet: dict[str, FleetNode]
     ) -> None:
-        self.stub, self.url, self.session, self.fleet = stub, url, session, fleet
+        self.stub = stub
+        self.url = url
+        self.session = session
+        self.fleet = fleet
         self.running: list[tuple[dict[str, Any], str]] = []
         self.waiting: list[dict[str, Any]] = []
         self.questions = 0
@@ -62,7 +65,7 @@ class Play:
             return False
 
         scores = await self.ask("prioritize", {**args, "NodeNames": passed})
-        name = max(scores, key=lambda one: one["Score"])["Host"]
+        name = max(scores, key=lambda score: score["Score"])["Host"]
         metadata = pod["metadata"]
         binding = {
             "PodName": metadata["name"],
@@ -79,9 +82,9 @@ class Play:
 
     async def status(self, pod: dict[str, Any], phase: str) -> None:
         """Let the kubelet write a phase of a pod."""
-        there = self.stub.get(PODS, pod["metadata"]["name"], "default")
+        manifest = self.stub.get(PODS, pod["metadata"]["name"], "default")
         await self.stub.put(
-            PODS, {**there, "status": {"phase": phase, "startTime": "2026-01-02T03:04:05Z"}}
+            PODS, {**manifest, "status": {"phase": phase, "startTime": "2026-01-02T03:04:05Z"}}
         )
         await asyncio.sleep(MOMENT)
 
@@ -92,7 +95,7 @@ class Play:
 
     async def retry(self) -> None:
         """Try to place all pods that wait, in the order of the queue."""
-        self.waiting = [one for one in self.waiting if not await self.place(one)]
+        self.waiting = [pod for pod in self.waiting if not await self.place(pod)]
 
     async def end_oldest(self) -> None:
         """Let the pod that runs for the longest end."""
@@ -103,13 +106,14 @@ class Play:
         await self.report(name)
         await self.retry()
 
-    async def play(self, pods: list[dict[str, Any]], most: float) -> None:
+    async def play(self, pods: list[dict[str, Any]], cpu_limit: float) -> None:
         """Let pods come one after another; so many CPUs are asked for at most."""
         for pod in pods:
             await self.stub.put(PODS, pod)
             while self.running and (
                 len(self.waiting) >= WAITING
-                or sum(cpus_of(one) for one, _ in self.running) + cpus_of(pod) > most
+                or sum(cpus_of(running_pod) for running_pod, _ in self.running) + cpus_of(pod)
+                > cpu_limit
             ):
                 await self.end_oldest()
             if await self.place(pod):
@@ -119,36 +123,39 @@ class Play:
 
 
 async def measured(pods: int, folder: Path) -> tuple[float, int]:
-    """Return the processor seconds of an extender that so many pods come to, and how often it was asked."""
-    described, asked = workload(3 * COUNT, pods, 1.0)
+    """Return the processor seconds of an extender that so many pods come to.
+
+    With them comes how often it was asked.
+    """
+    described, pod_manifests = workload(3 * COUNT, pods, 1.0)
     described = described[::3]
-    for one in described:
-        one["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
-        one["devices"]["example.com/gpu"] = [
+    for description in described:
+        description["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+        description["devices"]["example.com/gpu"] = [
             {"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)
         ]
 
-    fleet = {
-        one.name: one for one in read_fleet("\n".join(map(json.dumps, described)).encode(), "nodes")
-    }
-    for one in fleet.values():
+    lines = "\n".join(map(json.dumps, described)).encode()
+    fleet = {fleet_node.name: fleet_node for fleet_node in read_fleet(lines, "nodes")}
+    for fleet_node in fleet.values():
         # what nodes have in total is the scheduler's to count, and none does here
-        one.node.whole_verdict = False
+        fleet_node.node.whole_verdict = False
+
+    for manifest in pod_manifests:
+        manifest["metadata"]["uid"] = f"uid-{manifest['metadata']['name']}"
 
     stub = ApiStub()
-    for one in asked:
-        one["metadata"]["uid"] = f"uid-{one['metadata']['name']}"
-
-    for name, one in fleet.items():
+    for name, fleet_node in fleet.items():
         await stub.put(NODES, {"metadata": {"name": name, "labels": {}}})
-        await stub.put(TOPOLOGIES, one.report(with_holdings=True))
+        await stub.put(TOPOLOGIES, fleet_node.report(with_holdings=True))
 
     async with (
         served(stub) as api,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(600)) as session,
     ):
-        port = int(str(api._configuration.host).rpartition(":")[2])  # noqa: SLF001  # where the stub is served
-        words = [
+        # where the stub is served
+        port = int(str(api._configuration.host).rpartition(":")[2])  # noqa: SLF001
+        arguments = [
             "-m",
             "alignup",
             "extender",
@@ -158,15 +165,17 @@ async def measured(pods: int, folder: Path) -> tuple[float, int]:
             "127.0.0.1:0",
         ]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-u", *words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            sys.executable, "-u", *arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         assert process.stdout is not None
         url = "http://" + (await process.stdout.readline()).decode().rpartition(" ")[2].strip()
-        while stub.watches < 3 or (await session.get(f"{url}/healthz")).status != 200:  # noqa: ASYNC110  # another process
+        health = f"{url}/healthz"
+        while stub.watches < 3 or (await session.get(health)).status != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
+
         play = Play(stub, url, session, fleet)
         begun = processor_seconds(process.pid)
-        await play.play(asked, LOAD * allocatable(described))
+        await play.play(pod_manifests, LOAD * allocatable(described))
         took = processor_seconds(process.pid) - begun
         process.terminate()
         await process.wait()
@@ -177,9 +186,11 @@ async def measured(pods: int, folder: Path) -> tuple[float, int]:
 def main(pods: int = 600) -> None:
     """Print what one pod takes."""
     with tempfile.TemporaryDirectory() as folder:
-        took, asked = asyncio.run(measured(pods, Path(folder)))
+        took, questions = asyncio.run(measured(pods, Path(folder)))
         print(
-            json.dumps({"processor ms a pod": 1000 * took / pods, "questions a pod": asked / pods})
+            json.dumps(
+                {"processor ms a pod": 1000 * took / pods, "questions a pod": questions / pods}
+            )
         )
 
 

@@ -1,6 +1,7 @@
-"""A process that serves an extender of made-up nodes on loopback, for benchmarks that time answers on the wire.
+"""A process that serves an extender of made-up nodes on loopback.
 
-Run as a program it prints its port and serves until it is ended.
+It is for benchmarks that time answers on the wire. Run as a program it prints its port and serves
+until it is ended.
 """
 
 from __future__ import annotations
@@ -30,17 +31,22 @@ from rig.workload import node, pod
 
 
 def made_state(nodes: int) -> ClusterState:
-    """Return nodes of 2, 4 and 8 NUMA nodes and all policies, with up to three pods each; the same each time."""
+    """Return nodes of 2, 4 and 8 NUMA nodes and all policies, with up to three pods each.
+
+    They are the same each time.
+    """
     random = Random(1)
     lines = [json.dumps(node(number, random)) for number in range(nodes)]
-    made = ClusterState()
-    for one in read_fleet("\n".join(lines).encode(), "nodes"):
+    state = ClusterState()
+    for fleet_node in read_fleet("\n".join(lines).encode(), "nodes"):
         for number in range(random.randint(0, 3)):
             manifest = pod(number, 1.0, random)
-            manifest["metadata"] = {"name": f"old-{number}", "uid": f"{one.name}-{number}"}
-            one.admit(read_pod(manifest))
-        made.report_seen(decode_report(msgspec.json.encode(one.report(with_holdings=True))), 0)
-    return made
+            manifest["metadata"] = {"name": f"old-{number}", "uid": f"{fleet_node.name}-{number}"}
+            fleet_node.admit(read_pod(manifest))
+        state.report_seen(
+            decode_report(msgspec.json.encode(fleet_node.report(with_holdings=True))), 0
+        )
+    return state
 
 
 async def no_budgets() -> tuple[()]:
@@ -52,10 +58,16 @@ async def main(nodes: int) -> None:
     """Serve until ended."""
     state = made_state(nodes)
     extender = SimpleNamespace(
-        answers=Answers(state), state=state, clock=time.monotonic, is_synced=True, followers=(),
-        check_ready=lambda: None, tell=lambda *_: None, budgets=no_budgets,
+        answers=Answers(state),
+        state=state,
+        clock=time.monotonic,
+        is_synced=True,
+        followers=(),
+        check_ready=lambda: None,
+        tell=lambda *_: None,
+        budgets=no_budgets,
         read=PodReader().read,
-    )  # fmt: skip
+    )
     keep_from_collection()  # as the command does
     _, port = await serve(make_app(extender), ("127.0.0.1", 0))
     print(port, flush=True)

@@ -47,12 +47,12 @@ def admitting(node: Node, pod: Pod) -> float:
 
 def wide(numa_nodes: int) -> Node:
     """Return a node that may have so many NUMA nodes."""
-    found = scenario(numa_nodes)
+    description = scenario(numa_nodes)
     if numa_nodes > 8:
-        found["kubelet"]["topologyManagerPolicyOptions"] = {
+        description["kubelet"]["topologyManagerPolicyOptions"] = {
             "max-allowable-numa-nodes": str(numa_nodes)
         }
-    return Node.from_dict(found)
+    return Node.from_dict(description)
 
 
 def by_numa_nodes() -> Iterator[tuple[int, float]]:
@@ -64,30 +64,35 @@ def by_numa_nodes() -> Iterator[tuple[int, float]]:
 def by_devices() -> Iterator[tuple[int, float]]:
     """A pod of all but one of them."""
     for count in (2, 8, 32, 64, 128, 256, 512):
-        found = scenario(8, "best-effort")
-        found["devices"] = {
+        description = scenario(8, "best-effort")
+        description["devices"] = {
             GPU: [{"id": f"g{number}", "numa": [number % 8]} for number in range(count)]
         }
-        yield count, admitting(Node.from_dict(found), pod_of([Demand(4, 8, {GPU: count - 1})]))
+        yield (
+            count,
+            admitting(Node.from_dict(description), pod_of([Demand(4, 8, {GPU: count - 1})])),
+        )
 
 
 def by_containers() -> Iterator[tuple[int, float]]:
-    found = scenario(8, cores=16)
+    description = scenario(8, cores=16)
     for count in (1, 2, 4, 8, 16, 32):
-        yield count, admitting(Node.from_dict(found), pod_of([Demand(1, 1, {})] * count))
+        yield count, admitting(Node.from_dict(description), pod_of([Demand(1, 1, {})] * count))
 
 
 def by_pods() -> Iterator[tuple[int, float]]:
     """On a node that holds so many others, each with a share of the CPUs."""
-    pod, node, held = pod_of([Demand(4, 8, {GPU: 1})]), wide(8), 0
+    pod = pod_of([Demand(4, 8, {GPU: 1})])
+    node = wide(8)
+    admitted = 0
     for count in (0, 10, 100, 300, 900):
-        for number in range(held, count):
+        for number in range(admitted, count):
             name, requests = f"p{number}", {"cpu": "10m", "memory": "16Mi"}
             containers = [{"name": "c", "image": "i", "resources": {"requests": requests}}]
             assert node.admit(
                 {"metadata": {"name": name, "uid": name}, "spec": {"containers": containers}}
             )
-        held = count
+        admitted = count
         yield count, admitting(node, pod)
 
 
@@ -96,18 +101,21 @@ def by_nodes(kinds: int) -> Iterator[tuple[int, float]]:
     policies = ("best-effort", "restricted", "single-numa-node")
     pod = read_pod(Demand(4, 8, {GPU: 1}).manifest("pod"))
     for count in (1_000, 2_000, 5_000, 10_000, 20_000, 50_000):
-        made = []
+        nodes = []
         for number in range(kinds or count):
-            found = scenario(8, policies[number % 3])
+            description = scenario(8, policies[number % 3])
             if not kinds:
-                found["machine"]["numaNodes"][7]["memory"] += number << 12
-            made.append(Node.from_dict(found))
-            for one in range(number % 4):
-                made[-1].admit(Demand(4 + number % 5, 4, {GPU: one}).manifest(f"old-{one}"))
+                description["machine"]["numaNodes"][7]["memory"] += number << 12
+            nodes.append(Node.from_dict(description))
+            for pod_number in range(number % 4):
+                nodes[-1].admit(
+                    Demand(4 + number % 5, 4, {GPU: pod_number}).manifest(f"old-{pod_number}")
+                )
 
-        cluster = Cluster.from_nodes(made[number % len(made)].copy() for number in range(count))
+        cluster = Cluster.from_nodes(nodes[number % len(nodes)].copy() for number in range(count))
         assert cluster.evaluate(pod).admitted.any()
-        yield count, quickest(lambda: cluster.evaluate(pod), lambda: None, 60)  # noqa: B023  # called at once
+        # called at once
+        yield count, quickest(lambda: cluster.evaluate(pod), lambda: None, 60)  # noqa: B023
 
 
 AXES = {
@@ -122,21 +130,23 @@ AXES = {
 
 def table(name: str, points: Iterable[tuple[int, float]]) -> Iterator[str]:
     """Yield the lines of one table, in microseconds."""
-    found, slopes, shown = list(points), [], []
-    for number, (size, seconds) in enumerate(found):
+    measured = list(points)
+    slopes = []
+    cells = []
+    for number, (size, seconds) in enumerate(measured):
         text = f"{seconds * 1e6:,.1f}" if seconds < 1e-3 else f"{seconds * 1e6:,.0f}"
-        if number and found[number - 1][0]:
-            before, there = found[number - 1]
-            slope = log(seconds / there) / log(size / before)
+        if number and measured[number - 1][0]:
+            before, seconds_before = measured[number - 1]
+            slope = log(seconds / seconds_before) / log(size / before)
             if slopes and slope > max(min(slopes), 0) + STEEP:
                 text = f"**{text}**"
             slopes.append(slope)
 
-        shown.append(text)
+        cells.append(text)
 
-    yield f"| {name} | " + " | ".join(f"{size:,}" for size, _ in found) + " |"
-    yield "|---|" + "--:|" * len(found)
-    yield "| µs | " + " | ".join(shown) + " |"
+    yield f"| {name} | " + " | ".join(f"{size:,}" for size, _ in measured) + " |"
+    yield "|---|" + "--:|" * len(measured)
+    yield "| µs | " + " | ".join(cells) + " |"
     yield ""
 
 

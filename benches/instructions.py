@@ -1,13 +1,14 @@
-"""Counts the instructions of the hot paths, which no load of the machine changes, and fails where one takes 3 % more.
+"""Counts the instructions of the hot paths, and fails where one takes 3 % more.
 
-    python benches/instructions.py                 # compares with instructions.json python
-    benches/instructions.py --record        # writes instructions.json anew, after a change that is
-    meant python benches/instructions.py --base PYTHON FOLDER    # compares with another commit: its
-    interpreter, its tree
+    python benches/instructions.py             # compares with instructions.json
+    python benches/instructions.py --record    # writes it anew, after a change that is meant
+    python benches/instructions.py --base PYTHON FOLDER    # compares with another commit:
+                                               # its interpreter, its tree
 
-A count holds for one interpreter, compiler and kind of processor (`key`): each has figures of its
-own in instructions.json. Where there are none, and where there is no valgrind, the reason is
-printed and the status is 77, as of a step that was skipped; `--base` needs no recorded figures.
+No load of the machine changes the counts. A count holds for one interpreter, compiler and kind of
+processor (`key`): each has figures of its own in instructions.json. Where there are none, and where
+there is no valgrind, the reason is printed and the status is 77, as of a step that was skipped;
+`--base` needs no recorded figures.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ Counts = dict[str, int]
 
 
 def key() -> str:
-    """Return what a count depends on: Python's minor version, the processor, the compiler and Cython of the core."""
+    """Return what a count depends on.
+
+    That is Python's minor version, the processor, the compiler and Cython of the core.
+    """
     code = Path(merge.__file__).read_bytes()
     compiler = re.search(rb"(GCC): \([^)]*\) (\d+)|(clang) version (\d+)", code)
     cython = re.search(rb"_cython_(\d+_\d+)", code)
@@ -54,7 +58,7 @@ def counted(python: str = sys.executable, root: Path = ROOT) -> Counts:
 
     Hashes are fixed, and of the environment only what finds programs is passed on.
     """
-    kept = {
+    environment = {
         name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +73,7 @@ def counted(python: str = sys.executable, root: Path = ROOT) -> Counts:
         done = subprocess.run(  # noqa: S603  # our own
             [*valgrind, python, "-s", "benches/hot_paths.py"],
             cwd=root,
-            env={**kept, "PYTHONHASHSEED": "0", "PYTHONPATH": "tests"},
+            env={**environment, "PYTHONHASHSEED": "0", "PYTHONPATH": "tests"},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -91,7 +95,10 @@ def total(file: Path) -> int:
 
 
 def counts_of(printed: str, totals: list[int]) -> Counts:
-    """Return instructions by path: of the parts that the marks divide a run into, every second is a path's."""
+    """Return instructions by path.
+
+    Of the parts that the marks divide a run into, every second is a path's.
+    """
     lines = [line.rpartition(" ") for line in printed.splitlines()]
     if len(totals) != 2 * len(lines):
         raise ValueError(
@@ -138,12 +145,12 @@ def main(arguments: list[str]) -> int:
         print("skipped: valgrind is not installed")
         return SKIPPED
 
-    here = key()
+    machine_key = key()
     recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
     if arguments == ["--record"]:
-        recorded[here] = counted()
+        recorded[machine_key] = counted()
         RECORDED.write_text(json.dumps(recorded, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        print(f"recorded for {here}: {recorded[here]}")
+        print(f"recorded for {machine_key}: {recorded[machine_key]}")
         return 0
 
     if against:
@@ -153,11 +160,12 @@ def main(arguments: list[str]) -> int:
             return SKIPPED
 
         before = counted(python, root)
-    elif here in recorded:
-        before = recorded[here]
+    elif machine_key in recorded:
+        before = recorded[machine_key]
     else:
         print(
-            f"skipped: nothing is recorded for {here}, only for {'; '.join(recorded) or 'nothing'}"
+            f"skipped: nothing is recorded for {machine_key}, only for "
+            f"{'; '.join(recorded) or 'nothing'}"
         )
         return SKIPPED
 

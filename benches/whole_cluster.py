@@ -1,4 +1,4 @@
-"""What a whole cluster takes of an extender: its processor seconds and its memory until all is listed.
+"""What a whole cluster takes of an extender until all is listed: processor seconds and memory.
 
     python benches/whole_cluster.py FOLDER [NODES] [PODS]
 
@@ -40,62 +40,112 @@ def pod_object(
     number: int, name: str, containers: list[dict[str, Any]], random: Random
 ) -> dict[str, Any]:
     """Return a pod of a Deployment as an API server sends it."""
-    app, moment = f"app-{random.randrange(WORKLOADS)}", "2026-01-02T03:04:05Z"
+    app = f"app-{random.randrange(WORKLOADS)}"
+    moment = "2026-01-02T03:04:05Z"
     uid = f"{random.getrandbits(128):032x}"
     kind = f"{crc32(app.encode()):010x}"
     token = f"kube-api-access-{uid[:5]}"
     status = [
         {
-            "name": one["name"], "ready": True, "restartCount": 0, "started": True, "image": f"registry.local/{app}:1",
-            "imageID": f"registry.local/{app}@sha256:{uid}{uid}", "containerID": f"containerd://{uid}{uid}",
-            "state": {"running": {"startedAt": moment}}, "lastState": {},
+            "name": container["name"],
+            "ready": True,
+            "restartCount": 0,
+            "started": True,
+            "image": f"registry.local/{app}:1",
+            "imageID": f"registry.local/{app}@sha256:{uid}{uid}",
+            "containerID": f"containerd://{uid}{uid}",
+            "state": {"running": {"startedAt": moment}},
+            "lastState": {},
         }
-        for one in containers
-    ]  # fmt: skip
-    found = {
+        for container in containers
+    ]
+    manifest = {
         "metadata": {
-            "name": f"{app}-{kind}-{number:05}", "generateName": f"{app}-{kind}-", "namespace": f"team-{app[-1]}",
+            "name": f"{app}-{kind}-{number:05}",
+            "generateName": f"{app}-{kind}-",
+            "namespace": f"team-{app[-1]}",
             "uid": f"{uid[:8]}-{uid[8:12]}-{uid[12:16]}-{uid[16:20]}-{uid[20:]}",
             "resourceVersion": str(10_000 + number),
             "creationTimestamp": moment,
-            "labels": {"app.kubernetes.io/name": app, "pod-template-hash": kind, "team": f"team-{app[-1]}"},
-            "annotations": {"kubectl.kubernetes.io/restartedAt": moment, "prometheus.io/scrape": "true"},
+            "labels": {
+                "app.kubernetes.io/name": app,
+                "pod-template-hash": kind,
+                "team": f"team-{app[-1]}",
+            },
+            "annotations": {
+                "kubectl.kubernetes.io/restartedAt": moment,
+                "prometheus.io/scrape": "true",
+            },
             "ownerReferences": [
-                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{app}-{kind}", "uid": uid,
-                 "controller": True, "blockOwnerDeletion": True}
+                {
+                    "apiVersion": "apps/v1",
+                    "kind": "ReplicaSet",
+                    "name": f"{app}-{kind}",
+                    "uid": uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
             ],
             "managedFields": [],
         },
         "spec": {
-            "volumes": [{"name": token, "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
-            "containers": [
-                {**one, "env": [{"name": f"SETTING_{place}", "value": f"value-{place}"} for place in range(5)],
-                 "volumeMounts": [{"name": token, "readOnly": True, "mountPath": "/var/run/secrets"}],
-                 "terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "IfNotPresent"}
-                for one in containers
+            "volumes": [
+                {
+                    "name": token,
+                    "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]},
+                }
             ],
-            "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
+            "containers": [
+                {
+                    **container,
+                    "env": [
+                        {"name": f"SETTING_{place}", "value": f"value-{place}"}
+                        for place in range(5)
+                    ],
+                    "volumeMounts": [
+                        {"name": token, "readOnly": True, "mountPath": "/var/run/secrets"}
+                    ],
+                    "terminationMessagePath": "/dev/termination-log",
+                    "imagePullPolicy": "IfNotPresent",
+                }
+                for container in containers
+            ],
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 30,
+            "dnsPolicy": "ClusterFirst",
             "nodeName": name,
-            "serviceAccountName": "default", "schedulerName": "default-scheduler", "priority": 0,
+            "serviceAccountName": "default",
+            "schedulerName": "default-scheduler",
+            "priority": 0,
             "tolerations": [
                 {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
             ],
         },
         "status": {
-            "phase": "Running", "startTime": moment, "qosClass": "Burstable", "podIP": "10.0.0.1", "hostIP": "10.1.0.1",
+            "phase": "Running",
+            "startTime": moment,
+            "qosClass": "Burstable",
+            "podIP": "10.0.0.1",
+            "hostIP": "10.1.0.1",
             "conditions": [
-                {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": moment}
+                {
+                    "type": kind,
+                    "status": "True",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": moment,
+                }
                 for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
             ],
             "containerStatuses": status,
         },
-    }  # fmt: skip
+    }
     fields = {f'k:{{"type":"field-{place}"}}': {".": {}, "f:status": {}} for place in range(60)}
-    while len(json.dumps(found)) < SIZE and fields:
+    while len(json.dumps(manifest)) < SIZE and fields:
         key, value = fields.popitem()
-        found["metadata"]["managedFields"].append({"manager": "kubelet", "fieldsV1": {key: value}})
+        entry = {"manager": "kubelet", "fieldsV1": {key: value}}
+        manifest["metadata"]["managedFields"].append(entry)
 
-    return found
+    return manifest
 
 
 def shared(random: Random) -> list[dict[str, Any]]:
@@ -110,17 +160,19 @@ def shared(random: Random) -> list[dict[str, Any]]:
 def write(folder: Path, nodes: int, pods: int) -> None:
     """Write the pages of all lists of a cluster."""
     random = Random(1)
-    found: dict[str, list[bytes]] = {NODES: [], PODS: [], TOPOLOGIES: []}
-    for one in read_fleet(
+    objects: dict[str, list[bytes]] = {NODES: [], PODS: [], TOPOLOGIES: []}
+    for fleet_node in read_fleet(
         "\n".join(json.dumps(node(number, random)) for number in range(nodes)).encode(), "nodes"
     ):
         labels = {
-            "kubernetes.io/hostname": one.name,
+            "kubernetes.io/hostname": fleet_node.name,
             "kubernetes.io/os": "linux",
             "topology.kubernetes.io/zone": "a",
         }
-        found[NODES].append(
-            msgspec.json.encode({"metadata": {"name": one.name, "labels": labels, "uid": one.name}})
+        objects[NODES].append(
+            msgspec.json.encode(
+                {"metadata": {"name": fleet_node.name, "labels": labels, "uid": fleet_node.name}}
+            )
         )
         holding = random.randint(0, 3)
         for number in range(pods // nodes):
@@ -129,13 +181,13 @@ def write(folder: Path, nodes: int, pods: int) -> None:
                 if number < holding
                 else shared(random)
             )
-            made = pod_object(len(found[PODS]), one.name, containers, random)
-            one.admit(read_pod(made))
-            found[PODS].append(msgspec.json.encode(made))
+            manifest = pod_object(len(objects[PODS]), fleet_node.name, containers, random)
+            fleet_node.admit(read_pod(manifest))
+            objects[PODS].append(msgspec.json.encode(manifest))
 
-        found[TOPOLOGIES].append(msgspec.json.encode(one.report(with_holdings=True)))
+        objects[TOPOLOGIES].append(msgspec.json.encode(fleet_node.report(with_holdings=True)))
 
-    for path, items in found.items():
+    for path, items in objects.items():
         for start in range(0, len(items), PAGE):
             more = str(start + PAGE) if start + PAGE < len(items) else ""
             head = json.dumps(
@@ -146,7 +198,7 @@ def write(folder: Path, nodes: int, pods: int) -> None:
 
     sizes = {
         path.rpartition("/")[2]: sum(map(len, items)) // max(len(items), 1)
-        for path, items in found.items()
+        for path, items in objects.items()
     }
     print(json.dumps({"bytes an object": sizes}))
 
@@ -160,7 +212,8 @@ async def serve(folder: Path) -> None:
             query = parse_qs(url.query)
             if "watch" in query:
                 writer.write(
-                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                    b"Transfer-Encoding: chunked\r\n\r\n"
                 )
                 await asyncio.sleep(3600)
 
@@ -244,9 +297,9 @@ def measure(folder: Path) -> dict[str, float]:
         while True:
             with urlopen(f"http://{address}/metrics") as answer:
                 lines = dict(
-                    one.rsplit(" ", 1)
-                    for one in answer.read().decode().splitlines()
-                    if one[0] != "#"
+                    line.rsplit(" ", 1)
+                    for line in answer.read().decode().splitlines()
+                    if line[0] != "#"
                 )
 
             if float(lines["alignup_extender_lists"]) >= 6:
@@ -258,11 +311,11 @@ def measure(folder: Path) -> dict[str, float]:
             "processor seconds": processor_seconds(process.pid),
         }
         memory = status_of(process.pid)
-        known = {
+        counts = {
             key: float(lines[f"alignup_extender_{key}"])
             for key in ("pods", 'nodes{known_by="holdings"}')
         }
-        return {**known, **ready, "MiB": memory["VmRSS"] >> 10, "most MiB": memory["VmHWM"] >> 10}
+        return {**counts, **ready, "MiB": memory["VmRSS"] >> 10, "most MiB": memory["VmHWM"] >> 10}
     finally:
         process.terminate()
         process.wait()

@@ -1,10 +1,10 @@
-"""The same pods on the same simulated kubelets, under kube-scheduler alone, with the extender, and under a peer.
+r"""The same pods on the same simulated kubelets: kube-scheduler alone, with the extender, a peer.
 
-    python benches/cluster                                    # 600 pods on 100 nodes, default and
-    extender python benches/cluster --nodes 10 --pods 60               # in two minutes
+    python benches/cluster                         # 600 pods on 100 nodes, default and extender
+    python benches/cluster --nodes 10 --pods 60    # in two minutes
     python benches/cluster --ways default,extender,peer-shared --rounds 3
-    python benches/cluster --mixed --at-once --nodes 200 --pods 2000 --seconds 200 --load 1
-    --patience 1200
+    python benches/cluster --mixed --at-once --nodes 200 --pods 2000 --seconds 200 \
+        --load 1 --patience 1200
 
 etcd, kube-apiserver and kube-scheduler are real (`tests/rig`; they are built when they are missing,
 which takes Go). The ways take turns in each round, on a fresh control plane each, so that a busy
@@ -33,27 +33,30 @@ PEER = BIN / "peer-scheduler"
 PLUGIN = "NodeResourceTopologyMatch"
 
 COLUMNS = {
-    "ran": lambda one: one["ran"],
-    "rejected": lambda one: sum(one["rejected"].values()),
-    "never placed": lambda one: one["never placed"],
-    "CPUs in use, %": lambda one: 100 * one["CPUs in use"],
-    "choices": lambda one: one["choices"],
-    "tries of a placed pod": lambda one: one["tries of a placed pod"],
-    "ms a choice": lambda one: one["ms a choice"],
-    "to running, median s": lambda one: one["created to running"]["median s"],
-    "p99 s": lambda one: one["created to running"]["p99 s"],
-    "placed at once, median s": lambda one: one["of these, placed at once"]["median s"],
-    "its p99 s": lambda one: one["of these, placed at once"]["p99 s"],
-    "from room to running, median s": lambda one: one["from room to running"]["median s"],
-    "from room p99 s": lambda one: one["from room to running"]["p99 s"],
-    "processor s: scheduler": lambda one: one["processor seconds"]["kube-scheduler"],
-    "extender": lambda one: one["processor seconds"].get("extender", 0.0),
-    "API server": lambda one: one["processor seconds"]["kube-apiserver"],
+    "ran": lambda report: report["ran"],
+    "rejected": lambda report: sum(report["rejected"].values()),
+    "never placed": lambda report: report["never placed"],
+    "CPUs in use, %": lambda report: 100 * report["CPUs in use"],
+    "choices": lambda report: report["choices"],
+    "tries of a placed pod": lambda report: report["tries of a placed pod"],
+    "ms a choice": lambda report: report["ms a choice"],
+    "to running, median s": lambda report: report["created to running"]["median s"],
+    "p99 s": lambda report: report["created to running"]["p99 s"],
+    "placed at once, median s": lambda report: report["of these, placed at once"]["median s"],
+    "its p99 s": lambda report: report["of these, placed at once"]["p99 s"],
+    "from room to running, median s": lambda report: report["from room to running"]["median s"],
+    "from room p99 s": lambda report: report["from room to running"]["p99 s"],
+    "processor s: scheduler": lambda report: report["processor seconds"]["kube-scheduler"],
+    "extender": lambda report: report["processor seconds"].get("extender", 0.0),
+    "API server": lambda report: report["processor seconds"]["kube-apiserver"],
 }
 
 
 def peer(informer: str) -> dict[str, Any]:
-    """Return the configuration of a scheduler with the plugin, its cache of what it placed renewed each 5 seconds."""
+    """Return the configuration of a scheduler with the plugin.
+
+    Its cache of what it placed is renewed each 5 seconds.
+    """
     arguments = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": f"{PLUGIN}Args",
@@ -77,30 +80,33 @@ WAYS: dict[str, dict[str, Any]] = {
     "peer": {"extender": False, "overlay": peer("Dedicated")},
     "peer-shared": {"extender": False, "overlay": peer("Shared")},
 }
-"""`backoff`: the extender, under a scheduler that tries no pod before its backoff is over, though it has nothing else
-to do. `amounts`: the extender, where nodes publish the amounts of their NUMA nodes only. `peer` has an informer of its
-own, its default; `peer-shared` uses the scheduler's."""
+"""The ways.
+
+`backoff`: the extender, under a scheduler that tries no pod before its backoff is over, though it
+has nothing else to do. `amounts`: the extender, where nodes publish the amounts of their NUMA nodes
+only. `peer` has an informer of its own, its default; `peer-shared` uses the scheduler's.
+"""
 
 
-def once(way: str, chosen: argparse.Namespace) -> dict[str, float]:
+def once(way: str, options: argparse.Namespace) -> dict[str, float]:
     """Run one way on a control plane of its own, and return its columns."""
     how = {
-        "seconds": chosen.seconds,
-        "load": chosen.load,
-        "patience": chosen.patience,
-        "single": not chosen.mixed,
+        "seconds": options.seconds,
+        "load": options.load,
+        "patience": options.patience,
+        "single": not options.mixed,
     }
     with control_plane(PEER if way.startswith("peer") else BIN / "kube-scheduler") as plane:
-        found = run(plane, chosen.nodes, chosen.pods, **how, **WAYS[way])
-    print(json.dumps({"way": way, **found}), file=sys.stderr, flush=True)
-    return {name: column(found) for name, column in COLUMNS.items()}
+        report = run(plane, options.nodes, options.pods, **how, **WAYS[way])
+    print(json.dumps({"way": way, **report}), file=sys.stderr, flush=True)
+    return {name: column(report) for name, column in COLUMNS.items()}
 
 
 def table(rounds: dict[str, list[dict[str, float]]]) -> str:
     """Return the medians of all rounds as a table in Markdown."""
     lines = [["", *COLUMNS], ["---"] * (1 + len(COLUMNS))]
-    for way, some in rounds.items():
-        medians = (median(one[name] for one in some) for name in COLUMNS)
+    for way, columns_of_rounds in rounds.items():
+        medians = (median(columns[name] for columns in columns_of_rounds) for name in COLUMNS)
         lines.append(
             [way, *(f"{number:.4g}" if number < 1 else f"{number:.3g}" for number in medians)]
         )
@@ -131,31 +137,31 @@ def arguments() -> argparse.Namespace:
         "--mixed", action="store_true", help="nodes of 2 to 8 NUMA nodes under all policies"
     )
     parser.add_argument("--at-once", action="store_true", help="run all ways at the same time")
-    chosen = parser.parse_args()
-    chosen.ways = chosen.ways.split(",")
-    if unknown := set(chosen.ways) - set(WAYS):
+    options = parser.parse_args()
+    options.ways = options.ways.split(",")
+    if unknown := set(options.ways) - set(WAYS):
         parser.error(f"no such way: {', '.join(sorted(unknown))}")
 
     if reason := why_not(*CONTROL_PLANE):
         parser.error(reason)
 
-    if any(way.startswith("peer") for way in chosen.ways) and not PEER.exists():
+    if any(way.startswith("peer") for way in options.ways) and not PEER.exists():
         parser.error(f"{PEER} is missing: benches/cluster/peer/build {BIN} makes it")
 
-    return chosen
+    return options
 
 
 def main() -> None:
     """Run all ways in turn, or at once, as often as there are rounds."""
-    chosen = arguments()
+    options = arguments()
     built(*CONTROL_PLANE)
-    rounds: dict[str, list[dict[str, float]]] = {way: [] for way in chosen.ways}
-    with ThreadPoolExecutor(len(rounds) if chosen.at_once else 1) as pool:
-        for _ in range(chosen.rounds):
-            for way, found in zip(
-                rounds, pool.map(lambda way: once(way, chosen), rounds), strict=True
+    rounds: dict[str, list[dict[str, float]]] = {way: [] for way in options.ways}
+    with ThreadPoolExecutor(len(rounds) if options.at_once else 1) as pool:
+        for _ in range(options.rounds):
+            for way, columns in zip(
+                rounds, pool.map(lambda way: once(way, options), rounds), strict=True
             ):
-                rounds[way].append(found)
+                rounds[way].append(columns)
     print(table(rounds))
 
 
