@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from alignup.cluster.node_totals import Fit
+from alignup.cluster.shortages import Fit
 from alignup.errors import InputError
 from alignup.koordinator.effective import (
     KUBELET_NAMES,

@@ -1,9 +1,7 @@
 """Sums the resources of each node and the requests of its pods.
 
 A scheduler without topology does no more. Fitting and scoring follow the default scheduler's
-NodeResourcesFit and its balanced allocation, without its other plugins. A kubelet's Topology
-Manager does not ask whether sums suffice: it ignores resources that its managers do not hand out,
-and those that no device plugin has reported.
+NodeResourcesFit and its balanced allocation, without its other plugins.
 """
 
 from __future__ import annotations
@@ -16,15 +14,13 @@ from alignup.errors import InputError
 from alignup.kubernetes.node_fit import node_limits, requests_of
 from alignup.kubernetes.pod import Pod, is_device, is_pinned_memory
 from alignup.machine.machine import MEMORY_LIMIT
-from alignup.records import Record
-from alignup.text.counting import short_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
-    from alignup.cluster.cluster import Cluster, Ints, Truths
+    from alignup.cluster.cluster import Ints, Truths
     from alignup.node import Node
 
 # The strategies that need no NUMA nodes.
@@ -37,8 +33,6 @@ _MORE_THAN_ANY: Final = MEMORY_LIMIT + 1
 # of 64 bits.
 _MOST_COUNTED: Final = 1 << 56
 _NOTHING_NEEDED: Final = np.iinfo(np.int64).min
-
-_MILLI: Final = 1000
 
 
 class Totals:
@@ -56,7 +50,7 @@ class Totals:
                 for name, pool in node.pools.items()
             }
             allocatable_of_nodes.append(
-                _counted(node_limits(node.machine, node.config, devices).allocatable)
+                counted_amounts(node_limits(node.machine, node.config, devices).allocatable)
             )
 
         self.resources = tuple(
@@ -81,7 +75,7 @@ class Totals:
         That is what the default scheduler counts, fractions of CPUs too. None: it requests
         something that no node has.
         """
-        amounts = _counted(requests_of(pod))
+        amounts = counted_amounts(requests_of(pod))
         if not amounts.keys() <= self._numbers.keys():
             return None
 
@@ -202,80 +196,9 @@ def demand_key(pod: Pod) -> object:
     )
 
 
-def _counted(amounts: Mapping[str, int]) -> dict[str, int]:
+def counted_amounts(amounts: Mapping[str, int]) -> dict[str, int]:
     """Return the amounts of CPUs, memory and devices; nodes are not described with disks."""
     counted = [
         name for name in amounts if is_pinned_memory(name) or name == "cpu" or is_device(name)
     ]
     return {name: amounts[name] for name in counted if name != "pods"}
-
-
-class Shortage(Record):
-    """A resource that a node has too little of.
-
-    Attributes:
-        request: CPUs in thousandths, memory in bytes, devices by number.
-        free: in the same units.
-    """
-
-    resource: str
-    request: int
-    free: int
-
-    @property
-    def reason(self) -> str:
-        """The default scheduler's words."""
-        return f"Insufficient {self.resource}"
-
-    @property
-    def message(self) -> str:
-        """The amounts in words."""
-        request = _amount(self.resource, self.request)
-        free = _amount(self.resource, self.free)
-        return f"{request} asked, {free} free in total"
-
-
-class Fit:
-    """The free sums of the nodes of a cluster, at the moment of its making.
-
-    Args:
-        cluster: the nodes; of nodes that are known by their amounts only, resources without amounts
-            count as missing.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        # By resource, what each node has left: CPUs in thousandths, memory in bytes, devices by
-        # number.
-        self.free: dict[str, Ints]
-        self._count = len(cluster)
-        if cluster.nodes:
-            totals = Totals(cluster.nodes)
-            free = totals.free
-            self.free = {name: free[:, number] for number, name in enumerate(totals.resources)}
-        else:
-            self.free = {name: cluster.free(name).sum(axis=1) for name in cluster.resources}
-            if "cpu" in self.free:
-                self.free["cpu"] = self.free["cpu"] * _MILLI
-
-    def shortages(self, pod: Pod) -> list[list[Shortage]]:
-        """Return what each node has too little of.
-
-        CPU and memory come before other resources, and those by name.
-        """
-        shortages_of_nodes: list[list[Shortage]] = [[] for _ in range(self._count)]
-        requests = _counted(requests_of(pod))
-        for resource in sorted(requests, key=lambda name: (name != "cpu", name != "memory", name)):
-            free = self.free.get(resource, np.zeros(self._count, np.int64))
-            for index in np.flatnonzero(free < requests[resource]).tolist():
-                shortages_of_nodes[index].append(
-                    Shortage(resource, requests[resource], int(free[index]))
-                )
-        return shortages_of_nodes
-
-
-def _amount(resource: str, amount: int) -> str:
-    if is_pinned_memory(resource):
-        return short_bytes(amount)
-    if resource == "cpu":
-        return f"{amount / _MILLI:g}"
-    return str(amount)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from alignup.cluster.cluster import REASONS, Cluster, Evaluation, Ints, request_of
-from alignup.cluster.node_totals import Fit, Shortage, Totals
+from alignup.cluster.node_totals import Totals
 from alignup.errors import ConfigError
 from alignup.explanations.cause import MOST_CAUSES, without_requests
 from alignup.koordinator.effective import pod_policy
@@ -33,6 +33,7 @@ from alignup.topology_manager.refusal_message import Offer, kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from alignup.cluster.shortages import Fit, Shortage
     from alignup.node import Node
     from alignup.topology_manager.scope import Refusal
 

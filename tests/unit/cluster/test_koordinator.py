@@ -10,7 +10,7 @@ import pytest
 from alignup import read_pod
 from alignup.cluster import Cluster, read_node_resource_topologies
 from alignup.cluster.koordinator import judge_nodes
-from alignup.cluster.node_totals import Fit
+from alignup.cluster.shortages import Fit
 from alignup.errors import InputError
 from alignup.node import Node
 from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest

@@ -12,8 +12,8 @@ import pytest
 
 from alignup import explain, read_pod
 from alignup.cluster import REASONS, Cluster, read_node_resource_topologies
-from alignup.cluster.node_totals import Fit
 from alignup.cluster.ranking import layouts_of, rank, refusal_texts
+from alignup.cluster.shortages import Fit
 from alignup.cluster.simulation import Arrival, Simulation
 from alignup.errors import ConfigError
 from alignup.explanations.cause import causes_of

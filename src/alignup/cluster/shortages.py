@@ -1,0 +1,93 @@
+"""Tells what nodes have too little of in total, in the default scheduler's words.
+
+A kubelet's Topology Manager does not ask whether sums suffice: it ignores resources that its
+managers do not hand out, and those that no device plugin has reported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from alignup.cluster.node_totals import Totals, counted_amounts
+from alignup.kubernetes.node_fit import requests_of
+from alignup.kubernetes.pod import Pod, is_pinned_memory
+from alignup.records import Record
+from alignup.text.counting import short_bytes
+
+if TYPE_CHECKING:
+    from alignup.cluster.cluster import Cluster, Ints
+
+_MILLI: Final = 1000
+
+
+class Shortage(Record):
+    """A resource that a node has too little of.
+
+    Attributes:
+        request: CPUs in thousandths, memory in bytes, devices by number.
+        free: in the same units.
+    """
+
+    resource: str
+    request: int
+    free: int
+
+    @property
+    def reason(self) -> str:
+        """The default scheduler's words."""
+        return f"Insufficient {self.resource}"
+
+    @property
+    def message(self) -> str:
+        """The amounts in words."""
+        request = _amount(self.resource, self.request)
+        free = _amount(self.resource, self.free)
+        return f"{request} asked, {free} free in total"
+
+
+class Fit:
+    """The free sums of the nodes of a cluster, at the moment of its making.
+
+    Args:
+        cluster: the nodes; of nodes that are known by their amounts only, resources without amounts
+            count as missing.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        # By resource, what each node has left: CPUs in thousandths, memory in bytes, devices by
+        # number.
+        self.free: dict[str, Ints]
+        self._count = len(cluster)
+        if cluster.nodes:
+            totals = Totals(cluster.nodes)
+            free = totals.free
+            self.free = {name: free[:, number] for number, name in enumerate(totals.resources)}
+        else:
+            self.free = {name: cluster.free(name).sum(axis=1) for name in cluster.resources}
+            if "cpu" in self.free:
+                self.free["cpu"] = self.free["cpu"] * _MILLI
+
+    def shortages(self, pod: Pod) -> list[list[Shortage]]:
+        """Return what each node has too little of.
+
+        CPU and memory come before other resources, and those by name.
+        """
+        shortages_of_nodes: list[list[Shortage]] = [[] for _ in range(self._count)]
+        requests = counted_amounts(requests_of(pod))
+        for resource in sorted(requests, key=lambda name: (name != "cpu", name != "memory", name)):
+            free = self.free.get(resource, np.zeros(self._count, np.int64))
+            for index in np.flatnonzero(free < requests[resource]).tolist():
+                shortages_of_nodes[index].append(
+                    Shortage(resource, requests[resource], int(free[index]))
+                )
+        return shortages_of_nodes
+
+
+def _amount(resource: str, amount: int) -> str:
+    if is_pinned_memory(resource):
+        return short_bytes(amount)
+    if resource == "cpu":
+        return f"{amount / _MILLI:g}"
+    return str(amount)
