@@ -77,36 +77,36 @@ class KubeletFlags(Record):
         return merged
 
 
-def read_flags(words: Iterable[str]) -> KubeletFlags:
-    """Return what the words of a command line say, without its first.
+def read_flags(arguments: Iterable[str]) -> KubeletFlags:
+    """Return what the arguments of a command line say.
 
     Raises:
         InputError: a flag that matters has a value that no kubelet takes.
     """
-    flags, known = _values(words), read_table("kubelet_flags")
-    told = [(name, value) for name, value in flags.items() if "field" in known[name]]
-    fields = {
-        known[name]["field"]: _FORMS[known[name]["form"]](value, name) for name, value in told
-    }
-    gates = {
-        name: _bool(value, name)
-        for name, value in _map(flags["feature-gates"], "feature-gates").items()
-    }
+    flags = _values(arguments)
+    table = read_table("kubelet_flags")
+    fields = {}
+    for name, value in flags.items():
+        if "field" in table[name]:
+            read = _FORMS[table[name]["form"]]
+            fields[table[name]["field"]] = read(value, name)
+
+    gates = _map(flags["feature-gates"], "feature-gates")
     return KubeletFlags(
-        flags["config"],
-        flags["config-dir"],
-        flags["root-dir"],
-        flags["hostname-override"],
-        fields,
-        gates,
+        config=flags["config"],
+        config_dir=flags["config-dir"],
+        root_dir=flags["root-dir"],
+        hostname=flags["hostname-override"],
+        fields=fields,
+        feature_gates={name: _bool(value, name) for name, value in gates.items()},
     )
 
 
 def words_in_text(text: str) -> list[str]:
-    """Return the words of a text that has flags in it, such as a systemd unit, a shell variable or a line of `ps`.
+    """Return the words of a text that has flags in it.
 
-    Quotes, the names of variables before flags, comments and the lines of other programs are left
-    out.
+    Such as a systemd unit, a shell variable or a line of `ps`. Quotes, the names of variables
+    before flags, comments and the lines of other programs are left out.
     """
     lines = text.replace("\\\n", " ").splitlines()
     kept = [
@@ -118,34 +118,43 @@ def words_in_text(text: str) -> list[str]:
     return [_VARIABLE.sub("", word) for word in plain.split()]
 
 
-def _values(words: Iterable[str]) -> defaultdict[str, str]:
-    """Return the values of flags that matter here; of one that comes twice, the last, or all of a map."""
-    found: defaultdict[str, str] = defaultdict(str)
-    rest, known = iter(words), read_table("kubelet_flags")
-    for word in rest:
-        if not word.startswith("-"):
-            continue
-        name, equals, value = word.lstrip("-").partition("=")
-        name = name.replace("_", "-")
-        if name not in known:
-            continue
-        if not equals:
-            value = next(rest, "")
-        separator = known[name].get("joined")
-        found[name] = f"{found[name]}{separator}{value}" if separator and name in found else value
+def _values(arguments: Iterable[str]) -> defaultdict[str, str]:
+    """Return the values of flags that matter here.
 
-    return found
+    Of one that comes twice, the last, or all of a map.
+    """
+    values: defaultdict[str, str] = defaultdict(str)
+    table = read_table("kubelet_flags")
+    iterator = iter(arguments)
+    for argument in iterator:
+        if not argument.startswith("-"):
+            continue
+
+        name, equals, value = argument.lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        if name not in table:
+            continue
+
+        if not equals:
+            value = next(iterator, "")
+        separator = table[name].get("joined")
+        if separator and name in values:
+            value = f"{values[name]}{separator}{value}"
+        values[name] = value
+
+    return values
 
 
 def _map(text: str, flag: str) -> dict[str, str]:
     """Return the map in a flag such as `cpu=1,memory=2Gi`."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         name, equals, value = part.partition("=")
         if not equals:
             raise InputError.at(f"the kubelet's flag --{flag}", "NAME=VALUE", part)
-        found[name.strip()] = value.strip()
-    return found
+        values[name.strip()] = value.strip()
+
+    return values
 
 
 def _number(text: str, flag: str) -> int:
@@ -162,13 +171,14 @@ def _bool(text: str, gate: str) -> bool:
 
 def _reserved_memory(text: str, flag: str) -> list[dict[str, Any]]:
     """Return the reservations in a flag such as `0:memory=1Gi,hugepages-2Mi=4Mi;1:memory=2Gi`."""
-    found = []
+    reservations = []
     for part in filter(None, text.split(";")):
         node, colon, limits = part.partition(":")
         if not colon or not (node.strip().isascii() and node.strip().isdigit()):
             raise InputError.at(f"the kubelet's flag --{flag}", "NODE:TYPE=BYTES", part)
-        found.append({"numaNode": int(node), "limits": _map(limits, flag)})
-    return found
+        reservations.append({"numaNode": int(node), "limits": _map(limits, flag)})
+
+    return reservations
 
 
 _FORMS: Final[Mapping[str, Callable[[str, str], Any]]] = {
@@ -181,11 +191,11 @@ _FORMS: Final[Mapping[str, Callable[[str, str], Any]]] = {
 }
 
 
-# Takes what lies at a place of a document, by that name, into what was found so far at that depth.
-_Take: TypeAlias = "Callable[[Any, str, _Found, int], None]"
+# Takes what lies at a place of a document, by that name, into the content, at that depth.
+_Take: TypeAlias = "Callable[[Any, str, _Content, int], None]"
 
 
-class _Found(Record, frozen=False):
+class _Content(Record, frozen=False):
     """What a text holds.
 
     Attributes:
@@ -196,6 +206,9 @@ class _Found(Record, frozen=False):
     fields: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     flags: list[tuple[str, KubeletFlags]] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.fields) + len(self.flags) + len(self.passed_over)
 
 
 def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
@@ -213,214 +226,244 @@ def configuration_fields(text: str | bytes, source: str) -> Mapping[str, Any]:
         InputError: there is no field of a KubeletConfiguration in it, there are several
             configurations, or the text is of none of these forms.
     """
-    found = _Found()
+    content = _Content()
     with errors_in(source):
-        _read_text(text, "", found, 0)
+        _read_text(text, "", content, 0)
 
-    if not found.fields and not found.flags:
-        raise InputError(
-            f"expected a {_KIND}, got {some_of(found.passed_over) or 'nothing'} in {source}; {_GET}"
-        )
+    if not content.fields and not content.flags:
+        passed_over = some_of(content.passed_over) or "nothing"
+        raise InputError(f"expected a {_KIND}, got {passed_over} in {source}; {_GET}")
 
-    of_fields, of_flags = _different(found.fields), _different(found.flags)
+    of_fields, of_flags = _different(content.fields), _different(content.flags)
     if of_fields > 1 or of_flags > 1:
-        names = list(dict.fromkeys(name for name, _ in (*found.fields, *found.flags)))
+        names = list(dict.fromkeys(name for name, _ in (*content.fields, *content.flags)))
         raise InputError(
             f"expected one {_KIND}, got {some_of(names)} in {source}; leave one of them in it"
         )
 
     fields: dict[str, Any] = {}
-    for _, more in found.fields:
-        fields |= more
+    for _, part in content.fields:
+        fields |= part
 
-    for _, flags in found.flags:
+    for _, flags in content.flags:
         fields = flags.over(fields)
         if flags.config and not of_fields:
-            found.passed_over.append(
+            content.passed_over.append(
                 f"{flags.config}, which the flags name as the configuration file"
             )
 
-    if found.passed_over:
-        warn(f"passed over in {source}: {some_of(found.passed_over)}")
+    if content.passed_over:
+        warn(f"passed over in {source}: {some_of(content.passed_over)}")
 
     return fields
 
 
 def _different(parts: list[tuple[str, Any]]) -> int:
     """Return how many documents say something else than those before them."""
-    return len(
-        {
-            name
-            for place, (name, said) in enumerate(parts)
-            if all(said != one for _, one in parts[:place])
-        }
-    )
+    names = set()
+    for place, (name, part) in enumerate(parts):
+        if all(part != earlier for _, earlier in parts[:place]):
+            names.add(name)
+
+    return len(names)
 
 
-def _read_text(text: str | bytes, name: str, found: _Found, depth: int) -> None:
-    """Read documents, or else flags; `name` is what the text is to be called, empty: what its documents are."""
+def _read_text(text: str | bytes, name: str, content: _Content, depth: int) -> None:
+    """Read documents, or else flags.
+
+    `name` is what the text is to be called, empty: what its documents are.
+    """
+    documents = []
+    reason = None
     try:
-        documents = [one for one in read_documents(text, name or "the text") if one is not None]
-        reason: InputError | None = None
+        documents = [
+            document
+            for document in read_documents(text, name or "the text")
+            if document is not None
+        ]
     except InputError as error:
-        documents, reason = [], error
+        reason = error
 
-    mappings = [one for one in documents if isinstance(one, Mapping)]
+    mappings = [document for document in documents if isinstance(document, Mapping)]
     if documents and len(mappings) == len(documents):
         for index, document in enumerate(mappings):
-            _read_document(document, name, found, depth, index)
-    elif flags := _flags_of_text(text):
-        _take_flags(flags, name or "the flags", found)
+            _read_document(document, name, content, depth, index)
+        return
+
+    flags = _flags_of_text(text)
+    if flags:
+        _take_flags(flags, name or "the flags", content)
     elif name:
-        found.passed_over.append(name)
+        content.passed_over.append(name)
     elif reason is not None:
         raise reason
-    else:
-        found.passed_over += ["something that is no mapping"] if documents else []
+    elif documents:
+        content.passed_over.append("something that is no mapping")
 
 
 def _flags_of_text(text: str | bytes) -> list[str]:
     """Return the words of a text that has flags and no documents in it."""
-    plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    return words_in_text(plain) if "--" in plain and not _OBJECT.search(plain) else []
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    if "--" not in text or _OBJECT.search(text):
+        return []
+    return words_in_text(text)
 
 
-def _take_flags(words: list[str], name: str, found: _Found) -> None:
-    flags = read_flags(words)
+def _take_flags(arguments: list[str], name: str, content: _Content) -> None:
+    flags = read_flags(arguments)
     if flags:
-        found.flags.append((name, flags))
+        content.flags.append((name, flags))
+    elif flags.config:
+        content.passed_over.append(f"flags that name the configuration file {flags.config}")
     else:
-        told = f"flags that name the configuration file {flags.config}" if flags.config else name
-        found.passed_over.append(told)
+        content.passed_over.append(name)
 
 
 def _read_document(
-    document: Mapping[str, Any], name: str, found: _Found, depth: int, index: int
+    document: Mapping[str, Any], name: str, content: _Content, depth: int, index: int
 ) -> None:
     """Read a document, by its kind or by its keys."""
     kind = document.get("kind")
-    kind = kind if isinstance(kind, str) and kind else ""
+    if not isinstance(kind, str):
+        kind = ""
     wrappers = _wrappers()
     marker = next((key for key in wrappers if key[:1] == "." and key[1:] in document), "")
     wrapper = kind or marker
-    called = name or _name_of(document, kind, index)
-    if depth > _MOST_NESTED:
-        found.passed_over.append(called)
-    elif wrapper in wrappers:
-        before = len(found.fields) + len(found.flags) + len(found.passed_over)
-        for path, how in wrappers[wrapper].items():
-            for label, value in _values_at(document, path.split(".") if path else [], called):
-                _TAKE[how](value, label, found, depth + 1)
 
-        if len(found.fields) + len(found.flags) + len(found.passed_over) == before:
-            found.passed_over.append(called)
+    label = name or _name_of(document, kind, index)
+    if depth > _MOST_NESTED:
+        content.passed_over.append(label)
+    elif wrapper in wrappers:
+        count = len(content)
+        for path, form in wrappers[wrapper].items():
+            for part_label, value in _values_at(document, path.split(".") if path else [], label):
+                _TAKE[form](value, part_label, content, depth + 1)
+
+        if len(content) == count:
+            content.passed_over.append(label)
         elif not kind:
-            found.passed_over += [
+            content.passed_over += [
                 repr(key) for key in document if key != wrapper[1:] and isinstance(key, str)
             ]
     elif kind:
-        found.passed_over.append(called)
+        content.passed_over.append(label)
     elif known_names(_KIND) & document.keys():
-        found.fields.append((name or f"a {_KIND}{f' at {index + 1}' if index else ''}", document))
+        place = f" at {index + 1}" if index else ""
+        content.fields.append((name or f"a {_KIND}{place}", document))
     else:
-        found.passed_over.append(_strange(document))
+        content.passed_over.append(_strange(document))
 
 
 def _name_of(document: Mapping[str, Any], kind: str, index: int) -> str:
     """Return what a document is called."""
     metadata = document.get("metadata")
-    own = metadata.get("name") if isinstance(metadata, Mapping) else None
-    place = f" at {index + 1}" if index and not own else ""
-    return f"a {kind or 'document'}{place}" if not isinstance(own, str) else f"{kind} {own}"
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if isinstance(name, str):
+        return f"{kind} {name}"
+
+    place = f" at {index + 1}" if index and not name else ""
+    return f"a {kind or 'document'}{place}"
 
 
 def _strange(document: Mapping[str, Any]) -> str:
     """Return in words what a document without any field that is known is."""
     if not document:
         return "a mapping with nothing in it"
-    meant = next(
-        (nearest for _, nearest in unknown_keys(document, known_names(_KIND)) if nearest), ""
-    )
-    hint = f" (did you mean {meant}?)" if meant else ""
-    return (
-        f"a mapping of {some_of(list(map(repr, document)))}, none of which is a field of it{hint}"
-    )
+
+    keys = some_of(list(map(repr, document)))
+    hint = ""
+    for _, nearest in unknown_keys(document, known_names(_KIND)):
+        if nearest:
+            hint = f" (did you mean {nearest}?)"
+            break
+    return f"a mapping of {keys}, none of which is a field of it{hint}"
 
 
 def _values_at(value: Any, path: list[str], name: str) -> Iterator[tuple[str, Any]]:
-    """Yield what lies at a path, with its name; `*` is each item by its own name, `+` each as a part of the whole."""
+    """Yield what lies at a path, with its name.
+
+    `*` is each item by its own name, `+` each as a part of the whole.
+    """
     if not path:
         yield name, value
-    elif path[0] in {"*", "+"}:
-        items = (
-            value.items()
-            if isinstance(value, Mapping)
-            else enumerate(value, 1)
-            if isinstance(value, list)
-            else ()
-        )
+        return
+
+    step, steps = path[0], path[1:]
+    if step in {"*", "+"}:
+        items: Iterable[tuple[Any, Any]] = ()
+        if isinstance(value, Mapping):
+            items = value.items()
+        elif isinstance(value, list):
+            items = enumerate(value, 1)
         for key, item in items:
-            yield from _values_at(item, path[1:], f"{key} of {name}" if path[0] == "*" else name)
-    elif isinstance(value, Mapping) and path[0] in value:
-        yield from _values_at(value[path[0]], path[1:], name)
+            yield from _values_at(item, steps, f"{key} of {name}" if step == "*" else name)
+    elif isinstance(value, Mapping) and step in value:
+        yield from _values_at(value[step], steps, name)
 
 
-def _take_document(value: Any, _: str, found: _Found, depth: int) -> None:
+def _take_document(value: Any, _: str, content: _Content, depth: int) -> None:
     """Read a document in a list of such."""
     if isinstance(value, Mapping):
-        _read_document(value, "", found, depth, 0)
+        _read_document(value, "", content, depth, 0)
 
 
-def _take_fields(value: Any, name: str, found: _Found, _: int) -> None:
+def _take_fields(value: Any, name: str, content: _Content, _: int) -> None:
     """Take the fields of a KubeletConfiguration, if there are any."""
     if isinstance(value, Mapping) and (
         value.get("kind") == _KIND or known_names(_KIND) & value.keys()
     ):
-        found.fields.append((name, value))
+        content.fields.append((name, value))
 
 
-def _take_profile(value: Any, name: str, found: _Found, _: int) -> None:
+def _take_profile(value: Any, name: str, content: _Content, _: int) -> None:
     """Take what OpenShift's operator makes of a profile."""
-    from alignup.kubernetes.performance_profile import kubelet_of_profile  # noqa: PLC0415  # seldom used
+    from alignup.kubernetes.performance_profile import (  # noqa: PLC0415  # seldom used
+        kubelet_of_profile,
+    )
 
     fields, left_out = kubelet_of_profile(value, name)
-    found.fields.append((name, fields))
+    content.fields.append((name, fields))
     if left_out:
-        found.passed_over.append(f"{', '.join(left_out)} of {name}")
+        content.passed_over.append(f"{', '.join(left_out)} of {name}")
 
 
-def _take_arguments(value: Any, name: str, found: _Found, _: int) -> None:
+def _take_arguments(value: Any, name: str, content: _Content, _: int) -> None:
     """Take flags in the form of a program's option."""
-    words = [f"--{word}" for word in _words_of(value)]
-    if words:
-        _take_flags(words, name, found)
+    arguments = [f"--{flag}" for flag in _flags_of(value)]
+    if arguments:
+        _take_flags(arguments, name, content)
 
 
-def _take_text(value: Any, name: str, found: _Found, depth: int) -> None:
+def _take_text(value: Any, name: str, content: _Content, depth: int) -> None:
     """Read a text with documents or flags in it."""
     if isinstance(value, str):
         for text in _parts(value):
-            _read_text(text, name, found, depth)
+            _read_text(text, name, content, depth)
 
 
-def _words_of(value: Any) -> Iterator[str]:
+def _flags_of(value: Any) -> Iterator[str]:
     """Yield flags without their hyphens from any of the forms in which programs take them."""
     if isinstance(value, str):
         yield value.lstrip("-")
     elif isinstance(value, Mapping):
-        for flag, given in value.items():
-            for one in given if isinstance(given, list) else [given]:
-                yield f"{flag}={str(one).lower() if isinstance(one, bool) else one}"
+        for flag, setting in value.items():
+            for item in setting if isinstance(setting, list) else [setting]:
+                text = str(item).lower() if isinstance(item, bool) else item
+                yield f"{flag}={text}"
     elif isinstance(value, list):
         for item in value:
-            named = isinstance(item, Mapping) and {"name", "value"} <= item.keys()
-            yield from _words_of({item["name"]: item["value"]} if named else item)
+            if isinstance(item, Mapping) and {"name", "value"} <= item.keys():
+                yield from _flags_of({item["name"]: item["value"]})
+            else:
+                yield from _flags_of(item)
 
 
 def _parts(text: str) -> list[str]:
     """Return the parts of a text that cloud-init splits, as in user data; else the text."""
     if not _MIME.match(text):
         return [text]
+
     from email import message_from_string  # noqa: PLC0415  # slow to import, seldom used
 
     parts = [
@@ -431,20 +474,31 @@ def _parts(text: str) -> list[str]:
     return [part for part in parts if isinstance(part, str)]
 
 
-def _take_file(value: Any, name: str, found: _Found, depth: int) -> None:
-    """Read a file that Ignition writes, if it is a kubelet's; others are passed over by their path."""
+def _take_file(value: Any, name: str, content: _Content, depth: int) -> None:
+    """Read a file that Ignition writes, if it is a kubelet's.
+
+    Others are passed over by their path.
+    """
     if not isinstance(value, Mapping):
         return
-    contents = value.get("contents")
-    source = contents.get("source") if isinstance(contents, Mapping) else None
+
     path = f"{value.get('path')} of {name}"
-    text = _decoded(source, path) if isinstance(source, str) else None
-    if text is not None and isinstance(contents, Mapping) and contents.get("compression") == "gzip":
-        text = _inflated(text, path)
+    text = _file_content(value.get("contents"), path)
     if text:
-        _read_text(text, path, found, depth)
+        _read_text(text, path, content, depth)
     else:
-        found.passed_over.append(path)
+        content.passed_over.append(path)
+
+
+def _file_content(contents: Any, where: str) -> bytes | None:
+    """Return the content of a file that Ignition writes; None: it does not say it."""
+    if not isinstance(contents, Mapping) or not isinstance(contents.get("source"), str):
+        return None
+
+    data = _decoded(contents["source"], where)
+    if data is not None and contents.get("compression") == "gzip":
+        return _inflated(data, where)
+    return data
 
 
 def _decoded(source: str, where: str) -> bytes | None:
@@ -455,9 +509,12 @@ def _decoded(source: str, where: str) -> bytes | None:
     matched = _DATA_URL.fullmatch(source)
     if matched is None:
         return None
+
     data = unquote_to_bytes(matched[2])
+    if not matched[1]:
+        return data
     try:
-        return b64decode(data, validate=True) if matched[1] else data
+        return b64decode(data, validate=True)
     except ValueError as error:
         raise InputError(f"expected base64 in {where}: {error}") from error
 
@@ -469,8 +526,10 @@ def _inflated(data: bytes, where: str) -> bytes:
         text = inflate.decompress(data, TEXT_LIMIT + 1)
     except zlib.error as error:
         raise InputError(f"expected gzip data in {where}: {error}") from error
+
     if len(text) > TEXT_LIMIT:
         raise InputError(f"{where} has more than {TEXT_LIMIT} bytes")
+
     return text
 
 
@@ -493,6 +552,6 @@ def _wrappers() -> Mapping[str, Mapping[str, str]]:
     """
     return {
         kind: places
-        for some in read_table("configuration_wrappers").values()
-        for kind, places in some.items()
+        for wrappers in read_table("configuration_wrappers").values()
+        for kind, places in wrappers.items()
     }

@@ -1,7 +1,7 @@
-"""KubeletConfiguration: decodes the fields that the resource managers read, and refuses what a kubelet would.
+"""Decodes the fields of a KubeletConfiguration that the resource managers read.
 
-Checks that need the machine (whether the reserved CPUs and NUMA nodes exist) are left to
-`alignup.node` and the providers.
+What a kubelet would refuse is refused. Checks that need the machine (whether the reserved CPUs and
+NUMA nodes exist) are left to `alignup.node` and the providers.
 """
 
 from __future__ import annotations
@@ -68,9 +68,12 @@ class NodeReserve(Record):
 
 
 class KubeletConfig(Record):
-    """The fields of a KubeletConfiguration that the resource managers read, with the kubelet's defaults.
+    """The fields of a KubeletConfiguration that the resource managers read.
 
-    >>> config = KubeletConfig.from_dict({"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"})
+    They have the kubelet's defaults.
+
+    >>> policies = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
+    >>> config = KubeletConfig.from_dict(policies)
     >>> config.topology_manager_policy, config.topology_manager_scope
     ('restricted', 'container')
 
@@ -110,7 +113,7 @@ class KubeletConfig(Record):
             ConfigError: a kubelet of that release would refuse a policy, the scope, the gates, the
                 options that are set, or fields next to each other.
         """
-        for name, known in (
+        for name, choices in (
             ("topology_manager_policy", TOPOLOGY_POLICIES),
             ("topology_manager_scope", TOPOLOGY_SCOPES),
             ("cpu_manager_policy", _CPU_POLICIES),
@@ -118,8 +121,8 @@ class KubeletConfig(Record):
             ("reading", READINGS),
         ):
             value = getattr(self, name)
-            if value not in known:
-                raise ConfigError.at(name, f"one of {', '.join(known)}", value)
+            if value not in choices:
+                raise ConfigError.at(name, f"one of {', '.join(choices)}", value)
 
         if (
             self.cpu_manager_policy_options.align_by_socket
@@ -140,14 +143,14 @@ class KubeletConfig(Record):
                 family, policy_options.set_options(options), version, gates, family.gate
             )
 
-        # frozen records are set this way while they are being made
-        object.__setattr__(self, "version", version)
         profile = profile_of(version, gates)
         if self.reading == DOCUMENTS:
             profile = replace(
                 profile, device_hints_over_all_nodes=True, distribution_as_written=True
             )
 
+        # frozen records are set this way while they are being made
+        object.__setattr__(self, "version", version)
         object.__setattr__(self, "profile", profile)
 
     @classmethod
@@ -181,25 +184,35 @@ class KubeletConfig(Record):
         if not isinstance(configuration, Mapping):
             raise InputError.at(source or "the configuration", "a mapping of fields", configuration)
 
-        from alignup.kubernetes.wire import CONFIGURATION_FIELDS, ConfigurationWire  # noqa: PLC0415  # msgspec is slow to import
+        from alignup.kubernetes.wire import (  # noqa: PLC0415  # msgspec is slow to import
+            CONFIGURATION_FIELDS,
+            ConfigurationWire,
+        )
         from alignup.text.typed import decode  # noqa: PLC0415  # as above
 
         check_fields(configuration, CONFIGURATION_FIELDS, source)
         wire = decode(configuration, ConfigurationWire)
         release = parse_version(version)
+
         gates = effective_gates(
             wire.feature_gates or None, release, option_gates_on=option_gates_on
         )
         _check_gates(wire.feature_gates or {}, gates, release, is_strict=not option_gates_on)
+
         if wire.kind is not None and wire.kind != "KubeletConfiguration":
             raise InputError.at("kind", "KubeletConfiguration", wire.kind)
 
-        policy = _one_of(TOPOLOGY_POLICIES, wire.topology_manager_policy, "topologyManagerPolicy")
+        policy = _choice(TOPOLOGY_POLICIES, wire.topology_manager_policy, "topologyManagerPolicy")
+        memory_policy = _choice(_MEMORY_POLICIES, wire.memory_manager_policy, "memoryManagerPolicy")
+        if not gates.get("MemoryManager", True):  # without the gate there is no such manager
+            memory_policy = "None"
+
         # the kubelet looks at neither options nor scope under policy none, but its validation at
         # the scope
-        topology_options = (wire.topology_manager_policy_options or {}) if policy != "none" else {}
+        topology_options: Mapping[str, Any] = {}
+        if policy != "none":
+            topology_options = wire.topology_manager_policy_options or {}
         cpu_options = wire.cpu_manager_policy_options or {}
-        memory_policy = _one_of(_MEMORY_POLICIES, wire.memory_manager_policy, "memoryManagerPolicy")
         families = (
             (policy_options.TOPOLOGY_FAMILY, topology_options),
             (policy_options.CPU_FAMILY, cpu_options),
@@ -210,39 +223,42 @@ class KubeletConfig(Record):
             )
 
         reserve = _node_reserve(wire)
+        reserved_cpu_count = 0
+        if not wire.reserved_system_cpus:
+            reserved_cpu_count = -(-reserve.amounts.get("cpu", 0) // 1000)  # rounded up
+
         scope = wire.topology_manager_scope
-        scope = scope.lower() if scope in {"Pod", "Container"} and reading == DOCUMENTS else scope
-        made = cls(
+        if scope in {"Pod", "Container"} and reading == DOCUMENTS:
+            scope = scope.lower()
+
+        config = cls(
             topology_manager_policy=policy,
-            topology_manager_scope=_one_of(TOPOLOGY_SCOPES, scope, "topologyManagerScope"),
+            topology_manager_scope=_choice(TOPOLOGY_SCOPES, scope, "topologyManagerScope"),
             topology_manager_policy_options=policy_options.parse_topology_options(topology_options),
-            cpu_manager_policy=_one_of(_CPU_POLICIES, wire.cpu_manager_policy, "cpuManagerPolicy"),
+            cpu_manager_policy=_choice(_CPU_POLICIES, wire.cpu_manager_policy, "cpuManagerPolicy"),
             cpu_manager_policy_options=policy_options.parse_cpu_options(cpu_options),
             reserved_system_cpus=_reserved_cpus(wire.reserved_system_cpus or ""),
-            # fractions rounded up
-            reserved_cpu_count=0
-            if wire.reserved_system_cpus
-            else -(-reserve.amounts.get("cpu", 0) // 1000),
-            # without the gate there is no such manager
-            memory_manager_policy=memory_policy if gates.get("MemoryManager", True) else "None",
+            reserved_cpu_count=reserved_cpu_count,
+            memory_manager_policy=memory_policy,
             reserved_memory=_reserved_memory(wire.reserved_memory or ()),
             feature_gates=wire.feature_gates or {},
             node_reserve=reserve,
             version=release,
             reading=reading,
         )
-        if made.cpu_manager_policy == "none" and cpu_options:
+
+        if config.cpu_manager_policy == "none" and cpu_options:
             expected = "no options next to cpuManagerPolicy none"
             raise ConfigError.at(
                 "cpuManagerPolicyOptions", expected, ", ".join(sorted(cpu_options))
             )
 
-        reserved = {resource for entry in made.reserved_memory for resource, _ in entry.limits}
-        if made.memory_manager_policy == "Static" and "memory" not in reserved:
+        reserved = {resource for entry in config.reserved_memory for resource, _ in entry.limits}
+        if config.memory_manager_policy == "Static" and "memory" not in reserved:
             expected = "memory of at least one NUMA node next to memoryManagerPolicy Static"
             raise ConfigError.at("reservedMemory", expected, sorted(reserved))
 
-        return made
+        return config
 
 
 def load_config(
@@ -268,7 +284,9 @@ def load_config(
         InputError: the text holds no configuration, or several, or has a field of the wrong type.
         ConfigError: a kubelet would refuse to start with it.
     """
-    from alignup.kubernetes.config_documents import configuration_fields  # noqa: PLC0415  # records need no texts
+    from alignup.kubernetes.config_documents import (  # noqa: PLC0415  # records need no texts
+        configuration_fields,
+    )
 
     document = configuration_fields(text, source)
     with errors_in(source):
@@ -285,7 +303,9 @@ def config_from_document(
     lenient: bool = False,
     reading: str = KUBELET,
 ) -> KubeletConfig:
-    """Return the configuration in a document, judged with the default gates of its release; see `load_config`.
+    """Return the configuration in a document; see `load_config`.
+
+    It is judged with the default gates of its release.
 
     Raises:
         InputError: a field is of the wrong type.
@@ -298,22 +318,25 @@ def config_from_document(
     except ConfigError as error:
         if not lenient:
             raise
-        made = KubeletConfig.from_dict(configuration, source, version=version, reading=reading)
-        warn(f"accepted, although kubelet {made.version} rejects it by default: {error}")
-        return made
+
+        config = KubeletConfig.from_dict(configuration, source, version=version, reading=reading)
+        warn(f"accepted, although kubelet {config.version} rejects it by default: {error}")
+        return config
 
 
 def _check_gates(
-    given: Mapping[str, bool],
+    settings: Mapping[str, bool],
     gates: Mapping[str, bool],
     version: KubeletVersion,
     *,
     is_strict: bool,
 ) -> None:
-    """Refuse gates that the kubelet refuses, or warn of them; warn of those that are not followed here.
+    """Refuse gates that the kubelet refuses, or warn of them.
+
+    Those that are not followed here are warned of, too.
 
     Args:
-        given: the gates that the configuration sets.
+        settings: the gates that the configuration sets.
         gates: which of the managers' gates are on.
         version: the kubelet's release.
         is_strict: refuse.
@@ -321,10 +344,10 @@ def _check_gates(
     Raises:
         ConfigError: the kubelet refuses a gate.
     """
-    if not given:
+    if not settings:
         return
 
-    for complaint in gate_complaints(given, version):
+    for complaint in gate_complaints(settings, version):
         if is_strict:
             raise ConfigError(complaint)
         warn(f"accepted, although a kubelet rejects it: {complaint}")
@@ -332,20 +355,22 @@ def _check_gates(
     if gates.get("SidecarContainers") is False:
         warn(
             f"the feature gate SidecarContainers=false of kubelet {version} is not followed: pods "
-            "with restartable "
-            "init containers, which that kubelet refuses, are judged as with it on"
+            "with restartable init containers, which that kubelet refuses, are judged as with it on"
         )
 
 
-def _one_of(known: Sequence[str], value: str | None, where: str) -> str:
-    """Return the value, the first of the known ones if there is none."""
-    if value and value not in known:
-        raise ConfigError.at(where, f"one of {', '.join(known)}", value)
-    return value or known[0]
+def _choice(choices: Sequence[str], value: str | None, where: str) -> str:
+    """Return the value, the first of the choices if there is none."""
+    if value and value not in choices:
+        raise ConfigError.at(where, f"one of {', '.join(choices)}", value)
+    return value or choices[0]
 
 
 def _reserved_cpus(text: str) -> CPUSet:
-    """Return the CPUs that a kubelet's list names; unlike the kernel's, it has no blanks and no strides."""
+    """Return the CPUs that a kubelet's list names.
+
+    Unlike the kernel's, it has no blanks and no strides.
+    """
     where = "reservedSystemCPUs"
     if not set(text) <= set("0123456789,-"):
         raise ConfigError.at(where, 'a CPU list such as "0-3,8"', text)
@@ -374,66 +399,69 @@ def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
     default = NodeReserve()
     eviction = default.eviction_memory
     if wire.eviction_hard is not None:
-        eviction, where = (
-            str(wire.eviction_hard.get("memory.available") or ""),
-            'evictionHard["memory.available"]',
-        )
+        eviction = str(wire.eviction_hard.get("memory.available") or "")
+        where = 'evictionHard["memory.available"]'
         if not eviction.endswith("%"):
             parse_quantity(eviction or 0, where)
         elif not eviction[:-1].replace(".", "", 1).isdecimal():
             raise ConfigError.at(where, "a quantity or a percentage", eviction)
 
-    reserved = {resource: in_units(resource, amount) for resource, amount in amounts.items()}
-    max_pods = default.max_pods if wire.max_pods is None else wire.max_pods
-    return NodeReserve(reserved, eviction, max_pods, wire.pods_per_core or default.pods_per_core)
+    return NodeReserve(
+        amounts={resource: in_units(resource, amount) for resource, amount in amounts.items()},
+        eviction_memory=eviction,
+        max_pods=default.max_pods if wire.max_pods is None else wire.max_pods,
+        pods_per_core=wire.pods_per_core or default.pods_per_core,
+    )
 
 
 def _reserved_memory(entries: Sequence[ReservedMemoryWire]) -> tuple[ReservedMemory, ...]:
     """Return the entries of reservedMemory after the checks of the kubelet's validation."""
-    seen: set[tuple[int, str]] = set()
-    made: list[ReservedMemory] = []
+    reserved: set[tuple[int, str]] = set()
+    records: list[ReservedMemory] = []
     for index, entry in enumerate(entries):
         place = f"reservedMemory[{index}]"
         node = entry.numa_node or 0
         if node < 0:
             raise ConfigError.at(f"{place}.numaNode", "the number of a NUMA node", node)
+
         limits: list[tuple[str, int]] = []
         for resource, value in sorted((entry.limits or {}).items()):
             where = f'{place}.limits["{resource}"]'
             if not is_pinned_memory(resource):
                 raise ConfigError.at(f"{place}.limits", "memory or hugepages-<size>", resource)
+
             amount = whole_units(parse_quantity(value, where))
             if amount <= 0:
                 raise ConfigError.at(where, "a quantity above zero", value)
-            if (node, resource) in seen:
+            if (node, resource) in reserved:
                 raise ConfigError.at(where, f"NUMA node {node} to reserve {resource} once", value)
-            seen.add((node, resource))
+
+            reserved.add((node, resource))
             limits.append((resource, amount))
 
-        made.append(ReservedMemory(node, tuple(limits)))
+        records.append(ReservedMemory(node, tuple(limits)))
 
-    return tuple(made)
+    return tuple(records)
 
 
-def check_fields(names: Iterable[object], known: Iterable[str], source: str = "") -> None:
+def check_fields(names: Iterable[object], fields: Iterable[str], source: str = "") -> None:
     """Warn of names that are no fields of a KubeletConfiguration.
 
     Args:
         names: those that a configuration has.
-        known: the fields that matter here.
+        fields: those that matter here.
         source: where it stands, such as a file's name.
 
     Raises:
         InputError: a field that matters is spelt as in Python.
     """
-    spelt = {name.casefold(): name for name in known}
+    fields_by_folded = {name.casefold(): name for name in fields}
     where = f" in {source}" if source else ""
     for name, nearest in unknown_keys(names, known_names("KubeletConfiguration")):
-        meant = spelt.get(name.replace("_", "").casefold()) if "_" in name else None
-        if meant:
-            raise InputError.at(
-                "the configuration", f"the field {meant}, as in a KubeletConfiguration", name
-            )
+        folded = name.replace("_", "").casefold()
+        if "_" in name and folded in fields_by_folded:
+            expected = f"the field {fields_by_folded[folded]}, as in a KubeletConfiguration"
+            raise InputError.at("the configuration", expected, name)
 
         hint = f"; {nearest} is" if nearest else ""
         warn(f"{name!r} is no field of a KubeletConfiguration and ignored{where}{hint}")

@@ -1,9 +1,9 @@
-"""The kubelet's own checks of a pod, which come after its resource managers: amounts, ports, node name, labels, OS.
+"""The kubelet's own checks of a pod, which come after its resource managers.
 
-Follows `predicateAdmitHandler.Admit` (pkg/kubelet/lifecycle/predicate.go), the scheduler's
-`AdmissionCheck` that it calls, and the preemption for critical pods
-(pkg/kubelet/preemption/preemption.go) of Kubernetes 1.36. Go walks the resources of device plugins
-in random order; here they are in the order of their names.
+They are of amounts, ports, node name, labels and OS. Follows `predicateAdmitHandler.Admit`
+(pkg/kubelet/lifecycle/predicate.go), the scheduler's `AdmissionCheck` that it calls, and the
+preemption for critical pods (pkg/kubelet/preemption/preemption.go) of Kubernetes 1.36. Go walks the
+resources of device plugins in random order; here they are in the order of their names.
 
 What it needs to know of a node is read from its Node object, as `kubectl get node -o json` prints
 it; the release itself is read by `alignup.kubernetes.versions`.
@@ -69,24 +69,31 @@ def node_limits(
         node: the Node object of the API; its allocatable amounts win.
     """
     node = node or NodeObject(knows_labels=False)
-    known = {**_allocatable(machine, config), **devices, **node.allocatable}
-    return replace(node, allocatable=known, labels={OS_LABEL: _OS, **node.labels})
+    allocatable = {**_allocatable(machine, config), **devices, **node.allocatable}
+    return replace(node, allocatable=allocatable, labels={OS_LABEL: _OS, **node.labels})
 
 
 def _allocatable(machine: Machine, config: KubeletConfig) -> dict[str, int]:
     """Return what a kubelet reports as allocatable: what there is less what is reserved."""
-    reserve, kept = config.node_reserve, node_reservation(machine, config)
+    reserved = node_reservation(machine, config)
     if config.memory_manager_policy == "Static":  # a kubelet does not start unless both are equal
-        kept["memory"] = max(kept["memory"], reserved_by_type(config).get("memory", 0))
-    per_core = reserve.pods_per_core * machine.cpu_count
-    return {
-        "pods": min(reserve.max_pods, per_core) if per_core else reserve.max_pods,
-        **{name: max(0, size - kept.get(name, 0)) for name, size in node_capacity(machine).items()},
-    }
+        reserved["memory"] = max(reserved["memory"], reserved_by_type(config).get("memory", 0))
+
+    pods = config.node_reserve.max_pods
+    if config.node_reserve.pods_per_core and machine.cpu_count:
+        pods = min(pods, config.node_reserve.pods_per_core * machine.cpu_count)
+
+    allocatable = {"pods": pods}
+    for name, size in node_capacity(machine).items():
+        allocatable[name] = max(0, size - reserved.get(name, 0))
+    return allocatable
 
 
 def node_capacity(machine: Machine) -> dict[str, int]:
-    """Return the CPU in thousandths and the bytes of each type that pods could have if nothing were reserved."""
+    """Return what pods could have if nothing were reserved.
+
+    CPU in thousandths, and the bytes of each type of memory.
+    """
     amounts = {"cpu": 1000 * machine.cpu_count, **machine.memory_by_type}
     if not machine.knows_memory:
         del amounts["memory"]
@@ -94,9 +101,12 @@ def node_capacity(machine: Machine) -> dict[str, int]:
 
 
 def node_reservation(machine: Machine, config: KubeletConfig) -> dict[str, int]:
-    """Return what a kubelet keeps from pods (`GetNodeAllocatableReservation`): CPU in thousandths, else units."""
+    """Return what a kubelet keeps from pods (`GetNodeAllocatableReservation`).
+
+    CPU in thousandths, all else in units.
+    """
     reserve = config.node_reserve
-    total = sum(one.memory for one in machine.numa_nodes)
+    total = sum(numa_node.memory for numa_node in machine.numa_nodes)
     memory = reserve.amounts.get("memory", 0) + _eviction_memory(reserve.eviction_memory, total)
     cpus = 1000 * len(config.reserved_system_cpus) or reserve.amounts.get("cpu", 0)
     return {**reserve.amounts, "cpu": cpus, "memory": memory}
@@ -104,14 +114,19 @@ def node_reservation(machine: Machine, config: KubeletConfig) -> dict[str, int]:
 
 def reserved_by_type(config: KubeletConfig) -> dict[str, int]:
     """Return the bytes of each type that `reservedMemory` reserves on all NUMA nodes."""
-    found: dict[str, int] = {}
-    for kind, size in (item for one in config.reserved_memory for item in one.limits):
-        found[kind] = found.get(kind, 0) + size
-    return found
+    sizes: dict[str, int] = {}
+    for reservation in config.reserved_memory:
+        for kind, size in reservation.limits:
+            sizes[kind] = sizes.get(kind, 0) + size
+
+    return sizes
 
 
 def _eviction_memory(threshold: str, total: int) -> int:
-    """Return the bytes of `evictionHard`'s `memory.available`: a quantity, or a percentage of all memory."""
+    """Return the bytes of `evictionHard`'s `memory.available`.
+
+    It is a quantity, or a percentage of all memory.
+    """
     if threshold.endswith("%"):
         return int(total * _as_float32(_as_float32(float(threshold[:-1])) / 100))
     return whole_units(parse_quantity(threshold or 0, "evictionHard"))
@@ -129,26 +144,27 @@ def requests_of(pod: Pod) -> dict[str, int]:
     CPU, memory and hugepages; and its overhead.
     """
     demands = pod.constraints
-    asked = {**_without_level(pod), **_level(pod)}
+    requests = peak(
+        pod.init_containers, pod.containers, lambda container: container.requests.items()
+    )
+    for name, amount in demands.claimed.items():
+        requests[name] = requests.get(name, 0) + amount
+
+    for name, amount in demands.requests.items():
+        if name in _POD_LEVEL or is_pinned_memory(name):
+            requests[name] = amount
+
     for name, amount in demands.overhead.items():
-        asked[name] = asked.get(name, 0) + amount
-    return {name: amount for name, amount in asked.items() if amount}
+        requests[name] = requests.get(name, 0) + amount
 
-
-def _without_level(pod: Pod) -> dict[str, int]:
-    asked = peak(pod.init_containers, pod.containers, lambda one: one.requests.items())
-    for name, amount in pod.constraints.claimed.items():
-        asked[name] = asked.get(name, 0) + amount
-    return asked
-
-
-def _level(pod: Pod) -> dict[str, int]:
-    asked = pod.constraints.requests.items()
-    return {name: amount for name, amount in asked if name in _POD_LEVEL or is_pinned_memory(name)}
+    return {name: amount for name, amount in requests.items() if amount}
 
 
 def is_critical(pod: Pod) -> bool:
-    """Return whether a kubelet makes room for the pod: static pods, mirror pods, and those of a critical priority."""
+    """Return whether a kubelet makes room for the pod.
+
+    It does for static pods, mirror pods, and those of a critical priority.
+    """
     source = pod.annotations.get(CONFIG_SOURCE, "api")
     priority = pod.constraints.priority
     return (
@@ -181,7 +197,7 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
         return _preemption(pod, others, {resource: lacking for resource, lacking, _ in short})
     if short and not is_critical(pod):
         resource, _, message = short[0]
-        return Misfit(f"OutOf{resource}", message, tuple(one for one, _, _ in short))
+        return Misfit(f"OutOf{resource}", message, tuple(name for name, _, _ in short))
     if failed is not None:
         name, description = failed
         return Misfit(name, f"Predicate {name} failed: {description}")
@@ -192,16 +208,20 @@ def misfit_of(pod: Pod, others: Sequence[Pod], node: NodeObject) -> Misfit:
 def _insufficient(
     pod: Pod, others: Sequence[Pod], node: NodeObject
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield the resources of which too little is left, in the scheduler's order: what is lacking, and its words."""
-    asked = {**requests_of(pod), "pods": 1}
+    """Yield the resources of which too little is left, in the scheduler's order.
+
+    With what is lacking, and the scheduler's message.
+    """
+    requests = {**requests_of(pod), "pods": 1}
     used: dict[str, int] = {}
-    for other in others if len(asked) > 1 else ():
-        for name, amount in requests_of(other).items():
-            used[name] = used.get(name, 0) + amount
+    if len(requests) > 1:
+        for admitted in others:
+            for name, amount in requests_of(admitted).items():
+                used[name] = used.get(name, 0) + amount
 
     used["pods"] = len(others)
-    basic = [name for name in ("pods", "cpu", "memory", "ephemeral-storage") if name in asked]
-    for name in [*basic, *sorted(asked.keys() - set(basic))]:
+    basic = [name for name in ("pods", "cpu", "memory", "ephemeral-storage") if name in requests]
+    for name in [*basic, *sorted(requests.keys() - set(basic))]:
         capacity = node.allocatable.get(name)
         if capacity is None:
             if is_device(name) or name == "memory" or not is_pinned_memory(name):
@@ -210,9 +230,10 @@ def _insufficient(
 
             capacity = 0
 
-        lacking = asked[name] - (capacity - used.get(name, 0))
+        request, in_use = requests[name], used.get(name, 0)
+        lacking = request - (capacity - in_use)
         if lacking > 0:
-            amounts = f"requested: {asked[name]}, used: {used.get(name, 0)}, capacity: {capacity}"
+            amounts = f"requested: {request}, used: {in_use}, capacity: {capacity}"
             yield name, lacking, f"Node didn't have enough resource: {name}, {amounts}"
 
 
@@ -227,8 +248,8 @@ def _failed_predicates(
     if demands.node_name and node.name and demands.node_name != node.name:
         yield "NodeName", "node(s) didn't match the requested node name"
 
-    taken = [port for other in others for port in other.constraints.host_ports]
-    if any(_collide(port, other) for port in demands.host_ports for other in taken):
+    used_ports = [port for admitted in others for port in admitted.constraints.host_ports]
+    if any(_collide(port, used) for port in demands.host_ports for used in used_ports):
         yield "NodePorts", "node(s) didn't have free ports for the requested pod ports"
 
     is_static = pod.annotations.get(CONFIG_SOURCE, "api") != "api"
@@ -236,41 +257,61 @@ def _failed_predicates(
         yield "TaintToleration", "node(s) had taints that the pod didn't tolerate"
 
 
-def _collide(port: tuple[str, str, int], other: tuple[str, str, int]) -> bool:
+def _collide(port: tuple[str, str, int], used_port: tuple[str, str, int]) -> bool:
     """Return whether two ports of the host are the same one."""
-    return (
-        port[0] == other[0]
-        and port[2] == other[2]
-        and (port[1] == other[1] or "0.0.0.0" in {port[1], other[1]})  # noqa: S104  # the API's word for any address
-    )
+    protocol, address, number = port
+    used_protocol, used_address, used_number = used_port
+    if (protocol, number) != (used_protocol, used_number):
+        return False
+
+    any_address = "0.0.0.0"  # noqa: S104  # the API's word for it
+    return address == used_address or any_address in {address, used_address}
 
 
 def _tolerates(tolerations: Iterable[Mapping[str, object]], taint: Mapping[str, str]) -> bool:
-    """Return whether a pod may stay on a node with this taint; the kubelet looks at `NoExecute` only."""
+    """Return whether a pod may stay on a node with this taint.
+
+    The kubelet looks at `NoExecute` only.
+    """
     if taint.get("effect") != "NoExecute":
         return True
+
     key, value = taint.get("key"), taint.get("value") or ""
-    about = [one for one in tolerations if one.get("effect") in (None, "", "NoExecute")]
-    alike = [one for one in about if one.get("key") in (None, "", key)]
-    exact = [one for one in alike if one.get("key") and (one.get("value") or "") == value]
-    return bool(exact) or any(one.get("operator") == "Exists" for one in alike)
+    for toleration in tolerations:
+        if toleration.get("effect") not in (None, "", "NoExecute"):
+            continue
+        if toleration.get("key") not in (None, "", key):
+            continue
+        if toleration.get("operator") == "Exists":
+            return True
+        if toleration.get("key") and (toleration.get("value") or "") == value:
+            return True
+
+    return False
 
 
 def _selects(pod: Pod, node: NodeObject) -> bool:
     """Return whether a pod's node selector and its required node affinity match the node."""
-    wanted, terms = pod.constraints.node_selector, pod.constraints.node_affinity
-    known = [key for key in wanted if node.knows_labels or key in node.labels]
-    if any(node.labels.get(key) != wanted[key] for key in known):
-        return False
+    for key, value in pod.constraints.node_selector.items():
+        is_known = node.knows_labels or key in node.labels
+        if is_known and node.labels.get(key) != value:
+            return False
+
+    terms = pod.constraints.node_affinity
     return terms is None or not node.knows_labels or any(_matches(term, node) for term in terms)
 
 
 def _matches(term: Mapping[str, Any], node: NodeObject) -> bool:
-    """Return whether a term of a node affinity matches; a term without requirements matches no node."""
-    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    return bool(expressions or fields) and (
-        all(_holds(one, node.labels.get(str(one.get("key")))) for one in expressions)
-        and all(one.get("key") == FIELD_NAME and _holds(one, node.name) for one in fields)
+    """Return whether a term of a node affinity matches.
+
+    A term without requirements matches no node.
+    """
+    expressions = term.get("matchExpressions") or ()
+    fields = term.get("matchFields") or ()
+    return (
+        bool(expressions or fields)
+        and all(_holds(label, node.labels.get(str(label.get("key")))) for label in expressions)
+        and all(field.get("key") == FIELD_NAME and _holds(field, node.name) for field in fields)
     )
 
 
@@ -279,7 +320,10 @@ def _holds(requirement: Mapping[str, Any], value: str | None) -> bool:
 
 
 def meets(value: str | None, operator: str, listed: Sequence[Any]) -> bool:
-    """Return whether the value of a label, None if it is missing, meets a requirement of a node selector."""
+    """Return whether the value of a label meets a requirement of a node selector.
+
+    The value is None if the label is missing.
+    """
     if operator in ("NotIn", "DoesNotExist"):
         return value is None or (operator == "NotIn" and value not in listed)
     if value is None:
@@ -290,66 +334,83 @@ def meets(value: str | None, operator: str, listed: Sequence[Any]) -> bool:
         except (ValueError, IndexError):
             return False
         return number > bound if operator == "Gt" else number < bound
+
     return operator == "Exists" or (operator == "In" and value in listed)
 
 
 def _preemption(pod: Pod, others: Sequence[Pod], lacking: dict[str, int]) -> Misfit:
     """Return whom a kubelet evicts to admit a critical pod, or that it finds nobody."""
-    candidates = [other for other in others if _is_preemptable(pod, other)]
-    guaranteed, burstable, best_effort = (
-        [one for one in candidates if one.qos is kind] for kind in QOSClass
-    )
-    if left := _less(lacking, [*best_effort, *burstable, *guaranteed]):
-        listed = "".join(f"(res: {name}, q: {amount}), " for name, amount in left.items())
-        found_nobody = f"no set of running pods found to reclaim resources: [{listed}]"
-        words = f"preemption: error finding a set of pods to preempt: {found_nobody}"
-        message = f"Unexpected error while attempting to recover from admission failure: {words}"
-        return Misfit(UNEXPECTED, message, tuple(left))
+    by_class: dict[QOSClass, list[Pod]] = {qos: [] for qos in QOSClass}
+    for admitted in others:
+        if _is_preemptable(admitted, pod):
+            by_class[admitted.qos].append(admitted)
+
+    guaranteed = by_class[QOSClass.GUARANTEED]
+    burstable = by_class[QOSClass.BURSTABLE]
+    best_effort = by_class[QOSClass.BEST_EFFORT]
+    missing = _less(lacking, [*best_effort, *burstable, *guaranteed])
+    if missing:
+        listed = "".join(f"(res: {name}, q: {amount}), " for name, amount in missing.items())
+        message = (
+            "Unexpected error while attempting to recover from admission failure: preemption: "
+            "error finding a set of pods to preempt: no set of running pods found to reclaim "
+            f"resources: [{listed}]"
+        )
+        return Misfit(UNEXPECTED, message, tuple(missing))
 
     # each class gives only what the lower ones, all of them evicted, would not
     first = _nearest(guaranteed, _less(lacking, [*best_effort, *burstable]))
     second = _nearest(burstable, _less(lacking, [*best_effort, *first]))
-    return Misfit(
-        preempted=(*_nearest(best_effort, _less(lacking, [*second, *first])), *second, *first)
-    )
+    third = _nearest(best_effort, _less(lacking, [*second, *first]))
+    return Misfit(preempted=(*third, *second, *first))
 
 
-def _is_preemptable(pod: Pod, other: Pod) -> bool:
-    if is_critical(pod) and not is_critical(other):
+def _is_preemptable(admitted: Pod, pod: Pod) -> bool:
+    """Return whether a kubelet may evict an admitted pod for another one."""
+    if is_critical(pod) and not is_critical(admitted):
         return True
-    mine, theirs = pod.constraints.priority, other.constraints.priority
-    return mine is not None and theirs is not None and mine > theirs
+
+    priority, admitted_priority = pod.constraints.priority, admitted.constraints.priority
+    return priority is not None and admitted_priority is not None and priority > admitted_priority
 
 
 def _amount(pod: Pod, resource: str) -> int:
-    return 1 if resource == "pods" else requests_of(pod).get(resource, 0)
+    if resource == "pods":
+        return 1
+    return requests_of(pod).get(resource, 0)
 
 
 def _less(lacking: Mapping[str, int], pods: Iterable[Pod]) -> dict[str, int]:
     """Return what would still be lacking if these pods were gone."""
-    left = dict(lacking)
+    missing = dict(lacking)
     for pod in pods:
-        left = {name: amount - _amount(pod, name) for name, amount in left.items()}
-    return {name: amount for name, amount in left.items() if amount > 0}
+        missing = {name: amount - _amount(pod, name) for name, amount in missing.items()}
+    return {name: amount for name, amount in missing.items() if amount > 0}
 
 
 def _nearest(pods: Iterable[Pod], lacking: Mapping[str, int]) -> list[Pod]:
-    """Return pods that give what is lacking, by turns the one that leaves the smallest part of it lacking.
+    """Return pods that give what is lacking.
 
-    Of these the one that requests least memory, then least CPU.
+    By turns the one that leaves the smallest part of it lacking; of these the one that requests
+    least memory, then least CPU.
     """
-    left, chosen, candidates = dict(lacking), [], list(pods)
+    missing = dict(lacking)
+    chosen = []
+    candidates = list(pods)
 
     def rank(pod: Pod) -> tuple[float, int, int]:
-        rest = {name: amount - _amount(pod, name) for name, amount in left.items()}
-        distance = sum((amount / left[name]) ** 2 for name, amount in rest.items() if amount > 0)
+        distance = 0.0
+        for name, amount in missing.items():
+            still_missing = amount - _amount(pod, name)
+            if still_missing > 0:
+                distance += (still_missing / amount) ** 2
         return distance, _amount(pod, "memory"), _amount(pod, "cpu")
 
-    while left and candidates:
+    while missing and candidates:
         # the last of equals
         best = min(reversed(range(len(candidates))), key=lambda place: rank(candidates[place]))
         chosen.append(candidates[best])
-        left = _less(left, [candidates[best]])
+        missing = _less(missing, [candidates[best]])
         candidates[best] = candidates[-1]  # as the kubelet does, which decides between equal pods
         candidates.pop()
 
@@ -404,13 +465,19 @@ def node_object(data: object, where: str = "nodeObject") -> NodeObject:
         raise InputError.at(f"{where}.kind", "Node", wire.kind)
 
     metadata = wire.metadata or MetadataWire()
+    spec = wire.spec or NodeSpecWire()
     status = wire.status or NodeStatusWire()
     info = status.node_info or NodeInfoWire()
-    given, place = status.allocatable or {}, f"{where}.status.allocatable"
-    amounts = {
-        name: in_units(name, parse_quantity(value, place, name)) for name, value in given.items()
+
+    place = f"{where}.status.allocatable"
+    allocatable = {
+        name: in_units(name, parse_quantity(value, place, name))
+        for name, value in (status.allocatable or {}).items()
     }
-    taints = tuple((wire.spec or NodeSpecWire()).taints or ())
     return NodeObject(
-        metadata.name or "", metadata.labels or {}, info.kubelet_version or None, amounts, taints
+        name=metadata.name or "",
+        labels=metadata.labels or {},
+        kubelet_version=info.kubelet_version or None,
+        allocatable=allocatable,
+        taints=tuple(spec.taints or ()),
     )

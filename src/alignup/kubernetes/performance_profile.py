@@ -1,4 +1,4 @@
-"""Turns a PerformanceProfile of OpenShift into the KubeletConfiguration that its operator makes of it.
+"""Turns a PerformanceProfile of OpenShift into the KubeletConfiguration of its operator.
 
 The rules are those of `New` in cluster-node-tuning-operator
 (`pkg/performanceprofile/controller/performanceprofile/components/kubeletconfig/kubeletconfig.go`,
@@ -42,6 +42,12 @@ _KEPT: Final = (
     ("systemReserved", "memory", "500Mi"),
 )
 _STATIC_MEMORY: Final = ("restricted", "single-numa-node")
+# The parts of the spec, and their fields, that say something of the kubelet.
+_FOLLOWED: Final = {
+    "cpu": ("reserved", "shared"),
+    "numa": ("topologyPolicy",),
+    "workloadHints": ("mixedCpus",),
+}
 
 
 class _Cpu(msgspec.Struct):
@@ -73,10 +79,10 @@ class _Profile(msgspec.Struct):
 
 
 def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return what a PerformanceProfile says of the kubelet: fields of its KubeletConfiguration, and what is left out.
+    """Return what a PerformanceProfile says of the kubelet.
 
-    Left out are the parts of the profile that do not matter to the kubelet, or that are not
-    followed.
+    That is fields of its KubeletConfiguration, and the names of what is left out: the parts of the
+    profile that do not matter to the kubelet, or that are not followed.
 
     Args:
         profile: the decoded object.
@@ -86,19 +92,21 @@ def kubelet_of_profile(profile: object, where: str) -> tuple[dict[str, Any], lis
         InputError: a field is of the wrong type, or the annotation is no KubeletConfiguration.
     """
     wire = decode(profile, _Profile, where)
-    annotations = (wire.metadata.annotations if wire.metadata else None) or {}
+    annotations = (wire.metadata and wire.metadata.annotations) or {}
     fields = _snippet(annotations.get(_SNIPPET), f"the annotation {_SNIPPET} of {where}")
-    cpu, hints = wire.spec.cpu or _Cpu(), wire.spec.workload_hints or _Hints()
+
     policy = (wire.spec.numa and wire.spec.numa.topology_policy) or "best-effort"
     fields |= {"cpuManagerPolicy": "static", "topologyManagerPolicy": policy}
     amounts = [
         fields.setdefault(part, {}).setdefault(name, default) for part, name, default in _KEPT
     ]
+
+    cpu = wire.spec.cpu or _Cpu()
+    hints = wire.spec.workload_hints or _Hints()
     if cpu.reserved:
         shared = CPUSet.parse(cpu.shared if hints.mixed_cpus else "", f"spec.cpu.shared of {where}")
-        fields["reservedSystemCPUs"] = str(
-            CPUSet.parse(cpu.reserved, f"spec.cpu.reserved of {where}") | shared
-        )
+        reserved = CPUSet.parse(cpu.reserved, f"spec.cpu.reserved of {where}")
+        fields["reservedSystemCPUs"] = str(reserved | shared)
 
     if policy in _STATIC_MEMORY:
         fields["memoryManagerPolicy"] = "Static"
@@ -115,26 +123,24 @@ def _snippet(text: str | None, where: str) -> dict[str, Any]:
     """Return the fields that an annotation sets, its maps as they may be changed."""
     if text is None:
         return {}
-    found: object = decode_json(text, "the JSON of a KubeletConfiguration", where)
-    if not isinstance(found, dict):
-        raise InputError.at(where, "a KubeletConfiguration", found)
+    fields: object = decode_json(text, "the JSON of a KubeletConfiguration", where)
+    if not isinstance(fields, dict):
+        raise InputError.at(where, "a KubeletConfiguration", fields)
+
     for name in ("evictionHard", "kubeReserved", "systemReserved", "cpuManagerPolicyOptions"):
-        if not isinstance(found.get(name) or {}, dict):
-            raise InputError.at(f"{name} in {where}", "a mapping", found[name])
-    return {name: value for name, value in found.items() if value is not None}
+        if not isinstance(fields.get(name) or {}, dict):
+            raise InputError.at(f"{name} in {where}", "a mapping", fields[name])
+
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _left_out(profile: Any, annotations: dict[str, str]) -> list[str]:
     """Return the names of what is not followed."""
-    known = {
-        "cpu": {"reserved", "shared"},
-        "numa": {"topologyPolicy"},
-        "workloadHints": {"mixedCpus"},
-    }
-    found: list[str] = [f"annotation {name}" for name in annotations if name == _NOT_FOLLOWED]
+    names = [f"annotation {name}" for name in annotations if name == _NOT_FOLLOWED]
     for name, value in profile["spec"].items():
-        if name not in known:
-            found.append(f"spec.{name}")
+        if name not in _FOLLOWED:
+            names.append(f"spec.{name}")
         elif isinstance(value, dict):
-            found += [f"spec.{name}.{inner}" for inner in value if inner not in known[name]]
-    return found
+            names += [f"spec.{name}.{inner}" for inner in value if inner not in _FOLLOWED[name]]
+
+    return names

@@ -1,4 +1,4 @@
-"""Knows which feature gates of a kubelet are on, and which options of policies it takes: stages by release, and values.
+"""Knows which feature gates of a kubelet are on, and which options of policies it takes.
 
 A kubelet does not start with a gate that its release does not know, with another value for a locked
 one, or with a gate on whose needs are off; nor with an option that it does not know or has not
@@ -50,14 +50,14 @@ class OptionFamily(Record):
 
     Attributes:
         kind: `cpu` or `topology`.
-        words: the manager's name in a kubelet's messages.
+        manager: its name in a kubelet's messages.
         gate: the gate of all options; those of alpha and beta ones have Alpha and Beta before its
             last word.
         requirement: the words of a kubelet before the options if the gate is off, and after them.
     """
 
     kind: str
-    words: str
+    manager: str
     gate: str
     requirement: str
 
@@ -85,7 +85,9 @@ TOPOLOGY_FAMILY: Final = OptionFamily(
 def option_stages(family: OptionFamily, version: KubeletVersion = NEWEST) -> Mapping[str, str]:
     """Return the options that a release knows, each with its stage: `alpha`, `beta` or `GA`."""
     release = release_of(version)
-    return release.cpu_options if family.kind == "cpu" else release.topology_options
+    if family.kind == "cpu":
+        return release.cpu_options
+    return release.topology_options
 
 
 def check_available(
@@ -109,30 +111,27 @@ def check_available(
             words.
     """
     if options and not gates[family.gate]:
-        given = " ".join(f"{name}:{options[name]}" for name in sorted(options, key=str))
-        raise ConfigError(
-            f"{family.requirement.format(f'map[{given}]')} ({where} of kubelet {version})"
-        )
+        printed = " ".join(f"{name}:{options[name]}" for name in sorted(options, key=str))
+        requirement = family.requirement.format(f"map[{printed}]")
+        raise ConfigError(f"{requirement} ({where} of kubelet {version})")
 
     stages = option_stages(family, version)
     for name in sorted(options, key=str):
-        since = next((one for one in KNOWN_VERSIONS if name in option_stages(family, one)), None)
-        unknown = f'unknown {family.words} Policy option: "{one_line(str(name))}"'
-        if since is None:
-            raise ConfigError(
-                f"{unknown} (expected options among {', '.join(stages)}, got {name!r} at {where})"
-            )
-
         if name not in stages:
-            raise ConfigError(
-                f"{unknown} ({where}: kubelet {version} does not know it, {since} and later do)"
-            )
+            unknown = f'unknown {family.manager} Policy option: "{one_line(str(name))}"'
+            reason = f"expected options among {', '.join(stages)}, got {name!r} at {where}"
+            for release in KNOWN_VERSIONS:
+                if name in option_stages(family, release):
+                    reason = f"{where}: kubelet {version} does not know it, {release} and later do"
+                    break
+            raise ConfigError(f"{unknown} ({reason})")
 
-        stage, gate = stages[name], family.gate_of(stages[name])
+        stage = stages[name]
+        gate = family.gate_of(stage)
         if stage != "GA" and not gates[gate]:
-            words = f"{family.words} Policy {stage.title()}-level Options not enabled"
+            refusal = f"{family.manager} Policy {stage.title()}-level Options not enabled"
             off = f"the feature gate {gate} of kubelet {version} is off"
-            raise ConfigError(f'{words}, but option "{name}" provided ({where}: {off})')
+            raise ConfigError(f'{refusal}, but option "{name}" provided ({where}: {off})')
 
 
 class TopologyOptions(Record):
@@ -193,18 +192,21 @@ def parse_cpu_options(options: Mapping[str, Any]) -> CpuOptions:
     where = "cpuManagerPolicyOptions"
     _check_options(options, CPU_OPTIONS, where)
     flags = {name: _flag(options, name, where) for name in CPU_OPTIONS}
-    for one, other in _EXCLUSIVE:
-        if flags[one] and flags[other]:
-            raise ConfigError(f"{one} and {other} exclude each other at {where}")
+    for first, second in _EXCLUSIVE:
+        if flags[first] and flags[second]:
+            raise ConfigError(f"{first} and {second} exclude each other at {where}")
 
     return CpuOptions(**{name.replace("-", "_"): value for name, value in flags.items()})
 
 
-def _check_options(options: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    """Refuse options that are not known, and values that are not strings; the first by name is reported."""
+def _check_options(options: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    """Refuse options without these names, and values that are not strings.
+
+    The first by name is reported.
+    """
     for name in sorted(options, key=str):
-        if name not in known:
-            raise ConfigError.at(where, f"options among {', '.join(known)}", name)
+        if name not in names:
+            raise ConfigError.at(where, f"options among {', '.join(names)}", name)
         if not isinstance(options[name], str):
             raise InputError.at(f'{where}["{name}"]', 'a string such as "true"', options[name])
 
@@ -218,7 +220,10 @@ def _flag(options: Mapping[str, str], name: str, where: str) -> bool:
 
 
 def set_options(options: TopologyOptions | CpuOptions) -> dict[str, str]:
-    """Return the options of a record that are not at their defaults, as a KubeletConfiguration has them."""
+    """Return the options of a record that are not at their defaults.
+
+    As a KubeletConfiguration has them.
+    """
     default = type(options)()
     changed = [
         name for name in options.__match_args__ if getattr(options, name) != getattr(default, name)
@@ -228,56 +233,62 @@ def set_options(options: TopologyOptions | CpuOptions) -> dict[str, str]:
 
 # The gates of policy options that are not yet stable.
 OPTION_GATES: Final = tuple(
-    one.gate_of(stage) for one in (CPU_FAMILY, TOPOLOGY_FAMILY) for stage in ("alpha", "beta")
+    family.gate_of(stage) for family in (CPU_FAMILY, TOPOLOGY_FAMILY) for stage in ("alpha", "beta")
 )
 
 
 def effective_gates(
-    given: Mapping[str, bool] | None, version: KubeletVersion, *, option_gates_on: bool = False
+    settings: Mapping[str, bool] | None, version: KubeletVersion, *, option_gates_on: bool = False
 ) -> dict[str, bool]:
     """Return which of the managers' gates are on; those that the release does not know are missing.
 
     Args:
-        given: the gates that a configuration sets; None: none.
+        settings: the gates that a configuration sets; None: none.
         version: the release.
-        option_gates_on: where nothing is given, let `OPTION_GATES` be on.
+        option_gates_on: where there are no settings, let `OPTION_GATES` be on.
 
     Raises:
         ConfigError: a gate is locked, or not known to this release; the kubelet's words.
     """
-    on = _all_gates(given or {}, _manager_gates(version))
-    if given is None:
-        return on | dict.fromkeys(OPTION_GATES, True) if option_gates_on else on
+    gates = _all_gates(settings or {}, _manager_gates(version))
+    if settings is None:
+        if option_gates_on:
+            gates |= dict.fromkeys(OPTION_GATES, True)
+        return gates
 
-    for complaint in _complaints(
-        {name: given[name] for name in known_names("managerGates") if name in given}, version
-    ):
+    of_managers = {name: settings[name] for name in known_names("managerGates") if name in settings}
+    for complaint in _complaints(of_managers, version):
         raise ConfigError(complaint)
 
-    return on
+    return gates
 
 
-def gate_is_on(name: str, given: Mapping[str, bool], version: KubeletVersion) -> bool:
-    """Return whether any gate is on, of a configuration that sets these gates; off where the release lacks it."""
-    return _all_gates(given, release_of(version).gates).get(name, False)
+def gate_is_on(name: str, settings: Mapping[str, bool], version: KubeletVersion) -> bool:
+    """Return whether any gate is on, of a configuration that sets these gates.
+
+    A gate that the release lacks is off.
+    """
+    return _all_gates(settings, release_of(version).gates).get(name, False)
 
 
-def gate_complaints(given: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:
-    """Yield a sentence for each reason beside the managers' own gates for which a kubelet refuses some gates.
+def gate_complaints(settings: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:
+    """Yield a sentence for each reason for which a kubelet refuses some gates.
+
+    Those about the managers' own gates alone are left out.
 
     Args:
-        given: the gates that a configuration sets.
+        settings: the gates that a configuration sets.
         version: the kubelet's release.
     """
     release = release_of(version)
-    own = known_names("managerGates")
-    yield from _complaints(
-        {name: value for name, value in given.items() if name not in own}, version
-    )
-    on = _all_gates(given, release.gates)
-    for name, needed in sorted(release.needs.items()):
-        off = [one for one in needed if not on.get(one)]
-        if on.get(name) and off:
+    of_managers = known_names("managerGates")
+    others = {name: value for name, value in settings.items() if name not in of_managers}
+    yield from _complaints(others, version)
+
+    gates = _all_gates(settings, release.gates)
+    for name, needs in sorted(release.needs.items()):
+        off = [need for need in needs if not gates.get(need)]
+        if gates.get(name) and off:
             why = f"depends on features that are disabled: [{' '.join(off)}]"
             yield f"{name} is enabled, but {why} (featureGates of kubelet {version})"
 
@@ -285,32 +296,37 @@ def gate_complaints(given: Mapping[str, bool], version: KubeletVersion) -> Itera
 @cache
 def _manager_gates(version: KubeletVersion) -> Mapping[str, GateStage]:
     """Return those of the managers' gates that a release knows."""
-    known = release_of(version).gates
-    return {name: known[name] for name in known_names("managerGates") if name in known}
+    stages = release_of(version).gates
+    return {name: stages[name] for name in known_names("managerGates") if name in stages}
 
 
-def _complaints(given: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:
-    """Yield a sentence, in a kubelet's words, for each gate that its release does not know or has locked."""
-    known = release_of(version).gates
-    for name, close in unknown_keys(sorted(given), (*known, *ALL_OF)):
+def _complaints(settings: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:
+    """Yield a sentence for each gate that a release does not know or has locked.
+
+    They are in a kubelet's words.
+    """
+    stages = release_of(version).gates
+    for name, close in unknown_keys(sorted(settings), (*stages, *ALL_OF)):
         hint = f"; {close} is one" if close and name not in known_names("managerGates") else ""
         yield f"unrecognized feature gate: {name} (featureGates of kubelet {version}){hint}"
-    for name in sorted(given.keys() & known.keys()):
-        stage = known[name]
-        if stage.is_locked and given[name] != stage.is_on:
+
+    for name in sorted(settings.keys() & stages.keys()):
+        stage = stages[name]
+        if stage.is_locked and settings[name] != stage.is_on:
             locked = (
                 f"feature is locked to {str(stage.is_on).lower()} (featureGates of kubelet "
                 f"{version})"
             )
-            yield f"cannot set feature gate {name} to {str(given[name]).lower()}, {locked}"
+            yield f"cannot set feature gate {name} to {str(settings[name]).lower()}, {locked}"
 
 
-def _all_gates(given: Mapping[str, bool], known: Mapping[str, GateStage]) -> dict[str, bool]:
+def _all_gates(settings: Mapping[str, bool], stages: Mapping[str, GateStage]) -> dict[str, bool]:
     """Return which gates are on, of all that the release knows."""
-    on = {name: stage.is_on for name, stage in known.items()}
+    gates = {name: stage.is_on for name, stage in stages.items()}
+
     for name, maturity in ALL_OF.items():
-        if name in given:
-            on.update(
-                {gate: given[name] for gate, stage in known.items() if stage.maturity == maturity}
-            )
-    return on | {name: value for name, value in given.items() if name in known}
+        if name in settings:
+            of_maturity = [gate for gate, stage in stages.items() if stage.maturity == maturity]
+            gates.update(dict.fromkeys(of_maturity, settings[name]))
+
+    return gates | {name: value for name, value in settings.items() if name in stages}

@@ -1,4 +1,6 @@
-"""Kubernetes quantities: reads `500m`, `4Gi` or `1e3` into exact integers, rounds them as the managers do.
+"""Reads Kubernetes quantities, such as `500m`, `4Gi` or `1e3`, into exact integers.
+
+They are rounded as the managers do.
 
 A quantity is held in billionths of its unit, since the API keeps no finer ones (it rounds away from
 zero there); so an int is exact, and comparing two of them is what `Quantity.Cmp` does. The meaning
@@ -25,6 +27,8 @@ _MULTIPLIERS: Final[dict[str, int]] = {
     **{f"{letter}i": 1024**power * _ONE for power, letter in enumerate("KMGTPE", 1)},
 }
 _LONGEST: Final = 120
+# Numbers of fewer digits are below `LARGEST`.
+_SHORT: Final = 19
 # the digits are bounded so that a typing error cannot become a number of megabytes
 _FORM: Final = (
     r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]{0,40})(?:\.(?P<fraction>[0-9]{0,40}))?"
@@ -49,16 +53,16 @@ def parse_quantity(
         InputError: `value` is no quantity, or its amount is beyond `most`. Amounts with a binary
             suffix are cut to `LARGEST` instead, as the API server does.
     """
+    billionths: int | None = None
     if type(value) is str:
-        if value.isdigit() and value.isascii() and len(value) < 19:  # noqa: PLR2004  # below LARGEST for sure
+        if value.isdigit() and value.isascii() and len(value) < _SHORT:
             return int(value) * _ONE
-        billionths = _from_text(value.strip()) if len(value) <= _LONGEST else None
+        if len(value) <= _LONGEST:
+            billionths = _from_text(value.strip())
     elif type(value) is int:
         billionths = value * _ONE
     elif type(value) is float:
         billionths = _from_text(repr(value))
-    else:
-        billionths = None
 
     if billionths is None or not -most * _ONE <= billionths <= most * _ONE:
         expected = _EXPECTED if billionths is None else f"{_EXPECTED}, of at most {most}"
@@ -89,7 +93,10 @@ def _form() -> re.Pattern[str]:
 
 
 def _from_text(text: str) -> int | None:
-    """Return the billionths that `text` stands for, finer parts rounded away from zero; None: no quantity."""
+    """Return the billionths that `text` stands for; None: it is no quantity.
+
+    Finer parts are rounded away from zero.
+    """
     match = _form().fullmatch(text)
     if match is None:
         return None
@@ -108,4 +115,6 @@ def _from_text(text: str) -> int | None:
     if suffix and suffix[-1] == "i":
         billionths = min(billionths, LARGEST * _ONE)
 
-    return -billionths if sign == "-" else billionths
+    if sign == "-":
+        return -billionths
+    return billionths

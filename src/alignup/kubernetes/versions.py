@@ -1,4 +1,6 @@
-"""Knows the releases of the kubelet: what each decides otherwise, its feature gates, policy options and checkpoints.
+"""Knows the releases of the kubelet, and what each decides otherwise.
+
+Its feature gates, policy options and checkpoints are known, too.
 
 Each minor release is a file of `releases`; what the names of rules there mean is in
 `docs/versions.md`. Providers ask a `VersionProfile` for a rule by its name, and compare no
@@ -87,13 +89,14 @@ class Release(Record):
 def release_of(version: KubeletVersion) -> Release:
     """Return what is known of a release, one of `KNOWN_VERSIONS`."""
     data = read_table(f"releases/{version}")
-    rules, faults = frozenset(data["rules"]), frozenset(data["faults"])
-    checkpoints, needs = (
-        {name: tuple(some) for name, some in data[key].items()} for key in ("checkpoints", "needs")
-    )
-    gates = {name: GateStage(*stage) for name, stage in data["gates"].items()}
     return Release(
-        rules, faults, checkpoints, data["cpuOptions"], data["topologyOptions"], needs, gates
+        rules=frozenset(data["rules"]),
+        faults=frozenset(data["faults"]),
+        checkpoints={path: tuple(versions) for path, versions in data["checkpoints"].items()},
+        cpu_options=data["cpuOptions"],
+        topology_options=data["topologyOptions"],
+        needs={gate: tuple(needs) for gate, needs in data["needs"].items()},
+        gates={gate: GateStage(*stage) for gate, stage in data["gates"].items()},
     )
 
 
@@ -155,15 +158,24 @@ def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion
 
 
 def newer_release(text: object) -> str:
-    """Return the release that a version names, such as `1.38`, if it is newer than those known; else an empty text."""
+    """Return the release that a version names, such as `1.38`, if it is newer than those known.
+
+    Otherwise an empty text.
+    """
     numbers = _numbers(text)
-    return "" if numbers is None or numbers <= (1, NEWEST.minor) else f"{numbers[0]}.{numbers[1]}"
+    if numbers is None or numbers <= (1, NEWEST.minor):
+        return ""
+    return f"{numbers[0]}.{numbers[1]}"
 
 
 def _numbers(text: object) -> tuple[int, int] | None:
     """Return the major and the minor release that a version names; None: it is no version."""
-    match = re.fullmatch(_VERSION, text) if isinstance(text, str) else None
-    return None if match is None else (int(match[1]), int(match[2]))
+    if not isinstance(text, str):
+        return None
+    match = re.fullmatch(_VERSION, text)
+    if match is None:
+        return None
+    return int(match[1]), int(match[2])
 
 
 def parse_versions(text: str, where: str = "kubeletVersion") -> tuple[KubeletVersion, ...]:
@@ -172,7 +184,7 @@ def parse_versions(text: str, where: str = "kubeletVersion") -> tuple[KubeletVer
     Raises:
         InputError: as `parse_version`.
     """
-    return tuple(dict.fromkeys(parse_version(one.strip(), where) for one in text.split(",")))
+    return tuple(dict.fromkeys(parse_version(part.strip(), where) for part in text.split(",")))
 
 
 class PodLevel(Enum):
@@ -237,24 +249,34 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
         gates: which of its feature gates are on; those that it does not know are missing.
     """
     rules = release_of(version).rules
-    pod_level, from_status = PodLevel.IGNORED, StatusRequests.NOBODY
-    if gates.get("PodLevelResources") and "pod_level_resources_set_qos" in rules:
-        pod_level = PodLevel.SHARES if "pod_level_resources_share" in rules else PodLevel.SETS_QOS
+
+    def holds(rule: str, gate: str) -> bool:
+        return rule in rules and gates.get(gate, False)
+
+    pod_level = PodLevel.IGNORED
+    if holds("pod_level_resources_set_qos", "PodLevelResources"):
         if gates.get("PodLevelResourceManagers"):
             pod_level = PodLevel.MANAGED
+        elif "pod_level_resources_share" in rules:
+            pod_level = PodLevel.SHARES
+        else:
+            pod_level = PodLevel.SETS_QOS
 
-    if gates.get("InPlacePodVerticalScaling") and "requests_from_status" in rules:
-        sidecars = "sidecar_requests_from_status" in rules
-        from_status = StatusRequests.WITH_SIDECARS if sidecars else StatusRequests.CONTAINERS
+    from_status = StatusRequests.NOBODY
+    if holds("requests_from_status", "InPlacePodVerticalScaling"):
+        from_status = StatusRequests.CONTAINERS
+        if "sidecar_requests_from_status" in rules:
+            from_status = StatusRequests.WITH_SIDECARS
 
-    ignored = "empty_pod_resources_ignored" in rules and gates.get(
-        "PodLevelResourcesFixKubeletQOSClass", False
+    reading = PodReading(
+        pod_level,
+        from_status,
+        empty_pod_resources_ignored=holds(
+            "empty_pod_resources_ignored", "PodLevelResourcesFixKubeletQOSClass"
+        ),
+        pod_limits_defaulted_by_api_server=holds(
+            "pod_limits_defaulted_by_api_server", "PodLevelResourcesFixDefaulting"
+        ),
+        claims_count=holds("claims_count_as_node_resources", "DRANodeAllocatableResources"),
     )
-    defaulted = "pod_limits_defaulted_by_api_server" in rules and gates.get(
-        "PodLevelResourcesFixDefaulting", False
-    )
-    claims_count = "claims_count_as_node_resources" in rules and gates.get(
-        "DRANodeAllocatableResources", False
-    )
-    reading = PodReading(pod_level, from_status, ignored, defaulted, claims_count)
     return VersionProfile(pods=reading, **{name: name in rules for name in _OWN_RULES})

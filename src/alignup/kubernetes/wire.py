@@ -1,7 +1,7 @@
-"""The types of Kubernetes objects as decoded JSON or YAML, for msgspec; their readers say what they mean.
+"""The types of Kubernetes objects as decoded JSON or YAML, for msgspec.
 
-They are apart from their readers because msgspec is slow to import, and who makes a node of records
-needs none of them.
+Their readers say what they mean. They are apart from their readers because msgspec is slow to
+import, and who makes a node of records needs none of them.
 """
 
 from __future__ import annotations
@@ -193,5 +193,5 @@ class PodWire(msgspec.Struct, rename="camel", gc=False):
 
 # The names of the fields of a KubeletConfiguration that are read.
 CONFIGURATION_FIELDS: Final = tuple(
-    one.encode_name for one in msgspec.structs.fields(ConfigurationWire)
+    field.encode_name for field in msgspec.structs.fields(ConfigurationWire)
 )
