@@ -22,7 +22,7 @@ from alignup.text.known_keys import unknown_keys
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from alignup.claims.on_node import ClaimsOutcome
+    from alignup.claims.preview import ClaimsOutcome
     from alignup.cli.terminal import Console
     from alignup.kubernetes.pod import Pod
     from alignup.kubernetes.versions import KubeletVersion
@@ -131,7 +131,7 @@ def claims_on(node: Node, pod: Pod) -> ClaimsOutcome | None:
     if node.claims is None:
         return None
 
-    from alignup.claims.on_node import preview_claims
+    from alignup.claims.preview import preview_claims
 
     return preview_claims(node, pod)
 

@@ -28,7 +28,7 @@ from alignup.text.counting import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from alignup.claims.on_node import ClaimsOutcome
+    from alignup.claims.preview import ClaimsOutcome
     from alignup.cluster.evictions import RoomPlan
     from alignup.control_plane.api_server.api_client import Api
     from alignup.control_plane.scheduler.ask import AskedCluster

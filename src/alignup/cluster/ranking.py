@@ -186,7 +186,7 @@ def _by_claims(cluster: Cluster, pod: Pod, ranking: Ranking, *, require: bool) -
 
     The nodes come first where the devices of the pod's claims meet its CPUs and memory.
     """
-    from alignup.claims.on_node import preview_claims  # noqa: PLC0415  # few pods have claims
+    from alignup.claims.preview import preview_claims  # noqa: PLC0415  # few pods have claims
 
     meets: dict[int, bool | None] = {}
     for index in ranking.order if cluster.nodes else ():

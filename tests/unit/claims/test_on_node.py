@@ -15,7 +15,8 @@ import pytest
 from alignup import explain, read_pod
 from alignup.claims.allocation import solve
 from alignup.claims.objects import Device
-from alignup.claims.on_node import ClaimProvider, numa_nodes_of, preview_claims
+from alignup.claims.on_node import ClaimProvider, numa_nodes_of
+from alignup.claims.preview import preview_claims
 from alignup.claims.question import AllocationError, question_of
 from alignup.claims.read import claims_of_pod, resources_of
 from alignup.claims.scheduler_gates import gates_of
