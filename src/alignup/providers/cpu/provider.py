@@ -351,9 +351,8 @@ class CpuProvider(CpuHolders):
             request, reusable, None if mask is None else int(mask), self._distribute
         )
         if isinstance(cpus, CpuShortage):
-            raise AllocationError(
-                self._too_few(self._free() | reusable, request), resources=("cpu",)
-            )
+            amounts = self._asked_and_free(request, self._free() | reusable)
+            raise AllocationError(f"too few CPUs are free: {amounts}", resources=("cpu",))
 
         return cpus
 
@@ -530,9 +529,6 @@ class CpuProvider(CpuHolders):
             if cpus
         )
         return f"{request} asked, {free_in(places)}"
-
-    def _too_few(self, free: int, request: int) -> str:
-        return f"too few CPUs are free: {self._asked_and_free(request, free)}"
 
 
 def cpu_provider(machine: Machine, config: KubeletConfig) -> CpuProvider | None:
