@@ -354,16 +354,16 @@ def _hand_out(
     group_size: int,
 ) -> int:
     """Take what the plan says from each node; what is taken is held from then on."""
-    taken, _ = _dealt(topology, free, count, held_cpus, nodes, plan, group_size)
-    if taken.bit_count() != count:
+    cpus, _ = _dealt(topology, free, count, held_cpus, nodes, plan, group_size)
+    if cpus.bit_count() != count:
         names = ", ".join(str(nodes[i].id) for i in plan.nodes)
         raise AllocationError(
             f"expected {count} CPUs, {plan.share} from each of NUMA nodes {names}, got "
-            f"{taken.bit_count()}",
+            f"{cpus.bit_count()}",
             resources=("cpu",),
         )
 
-    return taken
+    return cpus
 
 
 def _dealt(
@@ -379,23 +379,23 @@ def _dealt(
 
     For those that are missing a kubelet goes on forever.
     """
-    taken = 0
+    dealt = 0
     for i in plan.nodes:
-        taken |= topology.pack(free & ~taken & nodes[i].cpus, plan.share, held_cpus | taken)
+        dealt |= topology.pack(free & ~dealt & nodes[i].cpus, plan.share, held_cpus | dealt)
 
     remainder = count - plan.share * len(plan.nodes)
     while remainder:
         before = remainder
         for i in plan.remainder_nodes:
-            free_on_node = free & ~taken & nodes[i].cpus
+            free_on_node = free & ~dealt & nodes[i].cpus
             if remainder and free_on_node.bit_count() >= group_size:
-                taken |= topology.pack(free_on_node, group_size, held_cpus | taken)
+                dealt |= topology.pack(free_on_node, group_size, held_cpus | dealt)
                 remainder -= group_size
 
         if remainder == before:
             break
 
-    return taken, remainder
+    return dealt, remainder
 
 
 def never_ends(

@@ -69,7 +69,7 @@ class DevicePool:
         resource: the resource's name.
         devices: what the plugin reports, in its order.
         numa_ids: the kernel ids of the machine's NUMA nodes, by position.
-        gone: devices that the plugin no longer reports but that pods still hold.
+        unreported: devices that the plugin no longer reports but that pods still hold.
         preference: how the plugin chooses among devices; None: it has no opinion.
         over_all_nodes: offer masks of all NUMA nodes, not only of those near to some device.
     """
@@ -81,7 +81,7 @@ class DevicePool:
         resource: str,
         devices: Iterable[Device],
         numa_ids: tuple[int, ...],
-        gone: Iterable[Device] = (),
+        unreported: Iterable[Device] = (),
         preference: Preference | None = None,
         *,
         over_all_nodes: bool = False,
@@ -92,7 +92,7 @@ class DevicePool:
 
         reported = tuple(devices)
         self._inventory = _shared_inventory(
-            (*reported, *gone), len(reported), numa_ids, over_all_nodes=over_all_nodes
+            (*reported, *unreported), len(reported), numa_ids, over_all_nodes=over_all_nodes
         )
         self.ledger = DeviceLedger(self._inventory.amounts)
 

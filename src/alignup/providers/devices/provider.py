@@ -108,21 +108,21 @@ class DeviceProvider(DeviceHolders):
             # a copy of this provider has the same mapping
             self._preferences = {**self._preferences, resource: preference_of(plugin)}
 
-        old = self.pools.get(resource)
-        if old is None:
+        old_pool = self.pools.get(resource)
+        if old_pool is None:
             self.pools = {**self.pools, resource: self._pool(resource, devices, [])}
             return
 
         reported_ids = {device.id for device in devices}
-        given_devices = [old.devices[bit] for bit in bit_numbers(old.ledger.given)]
-        gone = [device for device in given_devices if device.id not in reported_ids]
-        pool = self._pool(resource, devices, gone)
-        pool.ledger.give(pool.bits(old.ids(old.ledger.given)))
+        given_devices = [old_pool.devices[bit] for bit in bit_numbers(old_pool.ledger.given)]
+        unreported = [device for device in given_devices if device.id not in reported_ids]
+        pool = self._pool(resource, devices, unreported)
+        pool.ledger.give(pool.bits(old_pool.ids(old_pool.ledger.given)))
 
         def moved(bits_of: dict[str, int]) -> dict[str, int]:
             if resource not in bits_of:
                 return bits_of
-            return {**bits_of, resource: pool.bits(old.ids(bits_of[resource]))}
+            return {**bits_of, resource: pool.bits(old_pool.ids(bits_of[resource]))}
 
         pods: SharedDict[str, PodDevices] = SharedDict()
         for uid, entry in self.pods.items():
@@ -260,7 +260,7 @@ class DeviceProvider(DeviceHolders):
     def restore(
         self,
         holdings: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]],
-        gone: Mapping[str, Sequence[Device]],
+        unreported: Mapping[str, Sequence[Device]],
     ) -> None:
         """Take over what a kubelet's device manager has given, in place of what is held now.
 
@@ -268,7 +268,7 @@ class DeviceProvider(DeviceHolders):
             holdings: by pod uid, container name and resource, the ids of the devices that the
                 container holds; those of one pod may overlap, since init containers leave theirs to
                 the containers after them.
-            gone: by resource, devices that are held and that no plugin reports.
+            unreported: by resource, devices that are held and that no plugin reports.
 
         Raises:
             AllocationError: a device that is held is neither in the inventory nor among those that
@@ -277,9 +277,9 @@ class DeviceProvider(DeviceHolders):
         self.pods = SharedDict()
         old_pools = self.pools
         pools = {}
-        for resource in {**old_pools, **gone}:
+        for resource in {**old_pools, **unreported}:
             reported = old_pools[resource].reported if resource in old_pools else ()
-            pools[resource] = self._pool(resource, reported, gone.get(resource, ()))
+            pools[resource] = self._pool(resource, reported, unreported.get(resource, ()))
 
         self.pools = pools
         for uid, containers in holdings.items():
@@ -300,13 +300,15 @@ class DeviceProvider(DeviceHolders):
             {uid: PodDevices(entry.containers, {}) for uid, entry in predecessor.pods.items()}
         )
 
-    def _pool(self, resource: str, devices: Sequence[Device], gone: Sequence[Device]) -> DevicePool:
+    def _pool(
+        self, resource: str, devices: Sequence[Device], unreported: Sequence[Device]
+    ) -> DevicePool:
         """Return a pool in which nothing is given."""
         return DevicePool(
             resource,
             devices,
             self._machine.numa_node_ids,
-            gone,
+            unreported,
             self._preferences.get(resource),
             over_all_nodes=self._over_all_nodes,
         )
