@@ -106,11 +106,13 @@ class Attempts(Record, frozen=False):
         if not self.is_copy or self.attempts_left <= 0:
             return None
 
-        old = self.node.config
-        all_fields = {**fields_of(old), **fields}
+        old_config = self.node.config
+        all_fields = {**fields_of(old_config), **fields}
         written = {key: value for key, value in all_fields.items() if value is not None}
         try:
-            config = KubeletConfig.from_dict(written, version=old.version, reading=old.reading)
+            config = KubeletConfig.from_dict(
+                written, version=old_config.version, reading=old_config.reading
+            )
             node = self._drained(config) if drained else self._restarted(config)
             if node is None:
                 return None

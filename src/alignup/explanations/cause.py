@@ -526,7 +526,7 @@ def missed_by(trial: Trial, container: Container) -> str:
 
     Empty if there is none.
     """
-    got = trial.allocations.get(container.name)
+    allocation = trial.allocations.get(container.name)
     question = next(
         (
             question
@@ -535,20 +535,20 @@ def missed_by(trial: Trial, container: Container) -> str:
         ),
         None,
     )
-    if got is None or question is None:
+    if allocation is None or question is None:
         return ""
-    if got.affinity is not None and not got.affinity.preferred and question.hints:
+    if allocation.affinity is not None and not allocation.affinity.preferred and question.hints:
         return _not_preferred(trial, question)
 
-    nodes = numa_nodes_of(trial.before, got)
+    nodes = numa_nodes_of(trial.before, allocation)
     if trial.policy.name == "none" and len(nodes) > 1:
         return (
             f"its resources are on {named('NUMA node', sorted(nodes))}, as policy none lets each "
             "provider take them wherever it can"
         )
 
-    if spare := spare_caches(trial.l3_groups, got):
-        count = len(got.cpus or ())
+    if spare := spare_caches(trial.l3_groups, allocation):
+        count = len(allocation.cpus or ())
         return (
             f"its {count} CPUs are in more L3 caches than they need ({spare} more), though "
             "whole ones are preferred"
@@ -557,12 +557,12 @@ def missed_by(trial: Trial, container: Container) -> str:
     return ""
 
 
-def spare_caches(l3_groups: Sequence[int], got: ContainerAllocation) -> int:
+def spare_caches(l3_groups: Sequence[int], allocation: ContainerAllocation) -> int:
     """Return in how many more L3 caches a container's CPUs are than would hold them.
 
     0 where that does not matter.
     """
-    cpus = int(got.cpus or 0)
+    cpus = int(allocation.cpus or 0)
     if not l3_groups or not cpus:
         return 0
 
@@ -589,15 +589,15 @@ def refusal_of(question: Question, policy: str) -> Refusal:
     )
 
 
-def numa_nodes_of(holdings: Holdings, got: ContainerAllocation) -> set[int]:
+def numa_nodes_of(holdings: Holdings, allocation: ContainerAllocation) -> set[int]:
     """Return the ids of the NUMA nodes that a container's CPUs, memory and devices lie in.
 
     A device that is near to several NUMA nodes lies in none of them alone, and does not count.
     """
-    numa_nodes = {node for block in got.memory if block.size for node in block.numa_nodes}
-    cpus = int(got.cpus or 0)
+    numa_nodes = {node for block in allocation.memory if block.size for node in block.numa_nodes}
+    cpus = int(allocation.cpus or 0)
     numa_nodes |= {node for node, bits in holdings.node_cpus.items() if bits & cpus}
-    for resource, ids in got.devices.items():
+    for resource, ids in allocation.devices.items():
         amounts = holdings.amounts(resource)
         if amounts is None:
             continue

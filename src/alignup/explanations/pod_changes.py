@@ -229,11 +229,13 @@ def _more(
     """
     key = min(amounts, key=lambda candidate: amounts[candidate] / requests[candidate])
     container, resource = key
-    more = amounts[key] + min(_step(attempts, resource), requests[key])
-    if more >= requests[key]:
+    larger_amount = amounts[key] + min(_step(attempts, resource), requests[key])
+    if larger_amount >= requests[key]:
         return ""
 
-    trial = tried(attempts.node, read_pod(changed(attempts.manifest, {**amounts, key: more})))
+    trial = tried(
+        attempts.node, read_pod(changed(attempts.manifest, {**amounts, key: larger_amount}))
+    )
     refusal = trial.admission.refusal
     if refusal is None:
         return ""
@@ -243,13 +245,14 @@ def _more(
         if next_cause.kind == cause.kind and next_cause.limits.items() <= cause.limits.items():
             return ""
 
-    which = ""
+    noun = ""
     if len(amounts) > 1:
-        which = f" {resource}{_in_container(attempts.pod, container)}"
+        noun = f" {resource}{_in_container(attempts.pod, container)}"
     subject = ""
     if refusal.container not in {None, container}:
         subject = f"container {refusal.container!r}: "
-    return f"{in_units(resource, more)}{which} would be refused: {subject}{next_cause.sentence}"
+    amount = in_units(resource, larger_amount)
+    return f"{amount}{noun} would be refused: {subject}{next_cause.sentence}"
 
 
 def _reduction(
@@ -278,9 +281,9 @@ def _reduction(
                 wishes.append(f"no {resource}")
                 changes.append(f"{resource} {before} -> none")
 
-        whom = _in_container(attempts.pod, name)
-        parts.append(f"{' and '.join(wishes)}{whom}")
-        heading = f"{whom.removeprefix(' in ')}: " if whom else ""
+        place = _in_container(attempts.pod, name)
+        parts.append(f"{' and '.join(wishes)}{place}")
+        heading = f"{place.removeprefix(' in ')}: " if place else ""
         lines.append(f"{heading}{', '.join(changes)}")
 
     text = "; ".join(parts)
@@ -336,8 +339,8 @@ def node_reductions(attempts: Attempts, resources: Sequence[str]) -> Iterator[Re
     if count is not None:
         after = quantity(resource, count * step)
         before = quantity(resource, request)
-        whom = _in_container(attempts.pod, largest.name)
-        text = f"request {after} {resource} instead of {before}{whom}"
+        place = _in_container(attempts.pod, largest.name)
+        text = f"request {after} {resource} instead of {before}{place}"
         yield 1 - count * step / request, Suggestion("request", text, {"pod": shaped(count)})
 
 
@@ -364,11 +367,12 @@ def shapes(attempts: Attempts, container: str | None) -> Iterator[Reduction]:
 def _whole_cores(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
     """Yield the request in whole cores where full-pcpus-only wants them."""
     request = container.exclusive_cpus
-    whole = -(-request // attempts.cpus_together) * attempts.cpus_together
-    manifest = changed(attempts.manifest, {(container.name, "cpu"): whole})
-    if whole != request and attempts.with_pod(manifest):
+    rounded_up = -(-request // attempts.cpus_together) * attempts.cpus_together
+    manifest = changed(attempts.manifest, {(container.name, "cpu"): rounded_up})
+    if rounded_up != request and attempts.with_pod(manifest):
         text = (
-            f"ask for whole cores: {whole} cpu instead of {request} in container {container.name!r}"
+            f"ask for whole cores: {rounded_up} cpu instead of {request} in container "
+            f"{container.name!r}"
         )
         yield Suggestion("pod", text, {"pod": manifest})
 
@@ -390,8 +394,12 @@ def _split(attempts: Attempts, container: Container) -> Iterator[Suggestion]:
         amounts = {(container.name, name): amount for name, amount in share.items()}
         manifest = changed(attempts.manifest, amounts, parts=parts)
         if attempts.with_pod(manifest):
-            each = ", ".join(f"{in_units(name, amount)} {name}" for name, amount in share.items())
-            text = f"split container {container.name!r} into {parts} containers of {each} each"
+            share_text = ", ".join(
+                f"{in_units(name, amount)} {name}" for name, amount in share.items()
+            )
+            text = (
+                f"split container {container.name!r} into {parts} containers of {share_text} each"
+            )
             yield Suggestion("pod", text, {"pod": manifest})
             return
 

@@ -386,5 +386,5 @@ def _alignment(admission: Admission, holdings: Holdings) -> tuple[float, str]:
     if not misaligned:
         return 0.0, f"{placed}, fully aligned"
 
-    which = f"with {some_of(misaligned, MOST_SHOWN)} " if len(allocations) > 1 else ""
-    return NOT_PREFERRED, f"{placed}, {which}misaligned"
+    subject = f"with {some_of(misaligned, MOST_SHOWN)} " if len(allocations) > 1 else ""
+    return NOT_PREFERRED, f"{placed}, {subject}misaligned"

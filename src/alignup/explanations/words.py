@@ -37,11 +37,11 @@ MOST_SETS: Final = 4
 
 
 def resource_rows(
-    resources: Iterable[ResourcePart], first: Container[str]
+    resources: Iterable[ResourcePart], named_first: Container[str]
 ) -> Iterator[tuple[str, ...]]:
     """Yield what was asked for, which nodes were offered, what was there, and who held it.
 
-    `first` are pods that are named before others.
+    `named_first` are pods that are named before others.
     """
     for part in resources:
         text_of = amounts_in_words(part)
@@ -54,7 +54,7 @@ def resource_rows(
                 text_of(place.capacity),
                 text_of(place.reserved) if place.reserved else "-",
                 text_of(place.free),
-                _holders_in_words(place, text_of, first),
+                _holders_in_words(place, text_of, named_first),
             )
             cells = ("", "", "")
 
@@ -129,14 +129,14 @@ def offered_in_words(resource: ResourcePart) -> str:
 
 
 def _holders_in_words(
-    place: PlacePart, text_of: Callable[[int], str], first: Container[str]
+    place: PlacePart, text_of: Callable[[int], str], named_first: Container[str]
 ) -> str:
     """Return who holds some of a resource in one place.
 
     What a container took over is marked, so that sums add up.
     """
-    holders = sorted(place.holders, key=lambda holder: holder.pod not in first)
-    shown_count = max(MOST_HOLDERS, sum(holder.pod in first for holder in holders))
+    holders = sorted(place.holders, key=lambda holder: holder.pod not in named_first)
+    shown_count = max(MOST_HOLDERS, sum(holder.pod in named_first for holder in holders))
     texts = []
     for holder in holders[:shown_count]:
         reused = ""

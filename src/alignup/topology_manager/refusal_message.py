@@ -250,9 +250,9 @@ def cause(
 
     lacking = _lacking_on_one_node(names, amounts_of)
     if len(lacking) == len(names):
-        when = "" if all(amounts_of[name].is_alone for name in lacking) else " free"
+        free_word = "" if all(amounts_of[name].is_alone for name in lacking) else " free"
         wishes = [
-            f"{requested} {name}{when} (at most {free})"
+            f"{requested} {name}{free_word} (at most {free})"
             for name, (requested, free) in _in_one_unit(lacking).items()
         ]
         return f"no NUMA node has {_either(wishes)}; {SINGLE} needs one"
