@@ -152,10 +152,11 @@ class Answers:
             uncertain = self.state.uncertain.intersection(filtered.passed)
             excluded.update(dict.fromkeys(uncertain, UNCERTAIN))
 
+        meets = self._meets(pod.pod)
         far = [
             name
             for name in filtered.passed
-            if name not in excluded and not self._is_near_enough(pod.pod, name)
+            if name not in excluded and not self._is_near_enough(pod.pod, name, meets)
         ]
         excluded.update(dict.fromkeys(far, FAR))
         if excluded:
@@ -164,24 +165,30 @@ class Answers:
 
         return filtered
 
-    def _meet(self, pod: Pod, name: str) -> bool | None:
-        """Return what `ClusterState.meet` does.
+    def _meets(self, pod: Pod) -> dict[str, bool | None]:
+        """Return by node what `_meet` has found for pods of this kind since the last change.
 
-        A scheduler asks twice for each, mostly with no change between.
+        A scheduler asks twice for each pod, mostly with no change between. The key of a kind is made
+        once a question, and not for each node.
         """
+        if not pod.constraints.claims:
+            return {}
+
         key = self.state.view.version, self.state.claims.version, demand_key(pod)
         if self._met[0] != key:
             self._met = key, {}
+        return self._met[1]
 
-        met = self._met[1]
-        if name not in met:
-            met[name] = self.state.meet(pod, name)
-        return met[name]
+    def _meet(self, pod: Pod, name: str, meets: dict[str, bool | None]) -> bool | None:
+        """Return what `ClusterState.meet` does, and keep it in what `_meets` returned."""
+        if name not in meets:
+            meets[name] = self.state.meet(pod, name)
+        return meets[name]
 
-    def _is_near_enough(self, pod: Pod, name: str) -> bool:
+    def _is_near_enough(self, pod: Pod, name: str, meets: dict[str, bool | None]) -> bool:
         if not self.requires_near or not pod.constraints.claims:
             return True
-        return self._meet(pod, name) is True
+        return self._meet(pod, name, meets) is True
 
     def prioritize(self, pod: WatchedPod, names: Sequence[str]) -> list[int]:
         """Return a whole number from 0 to `HIGHEST_SCORE` for each name, higher for better.
@@ -204,8 +211,10 @@ class Answers:
         whole: list[int] = np.floor(scores * (highest / _HUNDRED)).astype(np.int64).tolist()
         if not has_claims:
             return whole
+
+        meets = self._meets(pod.pod)
         return [
-            score + _FIRST_SCORE[self._meet(pod.pod, name)]
+            score + _FIRST_SCORE[self._meet(pod.pod, name, meets)]
             for score, name in zip(whole, names, strict=True)
         ]
 
@@ -269,7 +278,7 @@ class Answers:
 
     def admits(self, pod: WatchedPod, name: str) -> bool:
         """Return whether one node can take a pod now."""
-        if not self._is_near_enough(pod.pod, name):
+        if not self._is_near_enough(pod.pod, name, self._meets(pod.pod)):
             return False
 
         member = self.state.members.get(name)
@@ -308,8 +317,10 @@ class Answers:
         }
         for pod in list(kinds.values())[:_MOST_KINDS]:
             with suppress(InputError):
-                for name in self.state.view.admitting(pod.pod, changed, self.state.strategy):
-                    if self._is_near_enough(pod.pod, name):
+                admitting = self.state.view.admitting(pod.pod, changed, self.state.strategy)
+                meets = self._meets(pod.pod)
+                for name in admitting:
+                    if self._is_near_enough(pod.pod, name, meets):
                         return name
 
         return ""

@@ -11,6 +11,7 @@ import pytest
 from alignup.claims.read import read_claim, read_class, read_slice
 from alignup.cluster import Cluster
 from alignup.cluster.koordinator import judge_nodes
+from alignup.cluster.node_totals import demand_key
 from alignup.cluster.ranking import short_cause
 from alignup.control_plane.api_server.objects import (
     PodReader,
@@ -19,7 +20,7 @@ from alignup.control_plane.api_server.objects import (
     decode_pod,
 )
 from alignup.control_plane.publishers.fleet import FleetNode
-from alignup.control_plane.scheduler import cluster_state
+from alignup.control_plane.scheduler import cluster_state, extender_answers
 from alignup.control_plane.scheduler.cluster_state import SLOWEST_REPORT, ClusterState, View
 from alignup.control_plane.scheduler.extender_answers import FAR, UNCERTAIN, UNKNOWN, Answers
 from alignup.errors import InputError
@@ -454,6 +455,38 @@ def test_nodes_where_claims_would_be_far_are_refused_if_they_have_to_be_near(wit
     assert (found.passed, found.unresolvable) == (["exact-b"], {"exact-a": FAR, "amounts": FAR})
     assert [with_claims.admits(pod, name) for name in ALL] == [False, True, False]
     assert with_claims.filter(watched("q", cpu=3), ALL, 0).passed == ALL
+
+
+def waking(answers: Answers, pod: WatchedPod) -> None:
+    """Let a pod wait, and ask for a node that more fits on."""
+    answers.waiting[pod.pod.uid] = pod, 0
+    answers.state.changed.update(ALL)
+    answers.woken(0)
+
+
+@pytest.mark.parametrize(
+    ("ask", "needs_near", "times"),
+    [
+        (lambda answers, pod: answers.filter(pod, ALL, 0), True, 2),
+        (lambda answers, pod: answers.prioritize(pod, ALL), False, 1),
+        (waking, True, 1),
+    ],
+    ids=["filter", "prioritize", "woken"],
+)
+def test_the_key_of_a_demand_is_made_for_each_question_and_not_for_each_node(
+    with_claims, monkeypatch, ask, needs_near, times
+) -> None:
+    """`filter` makes one to find an answer that it has kept, too."""
+    pods: list[str] = []
+
+    def counted(pod) -> object:
+        pods.append(pod.uid)
+        return demand_key(pod)
+
+    with_claims.requires_near = needs_near
+    monkeypatch.setattr(extender_answers, "demand_key", counted)
+    ask(with_claims, claiming("p", "c", cpu=3))
+    assert pods == ["uid-p"] * times
 
 
 def test_devices_that_other_claims_have_are_not_counted_on(with_claims) -> None:
