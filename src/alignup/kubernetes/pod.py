@@ -1,9 +1,9 @@
-"""The records of a pod and its containers, and what follows from their requests: QoS class, CPUs, memory and devices.
+"""The records of a pod and its containers, and what follows from their requests.
 
-Nothing here parses a string: manifests are read and checked in `alignup.kubernetes.manifest`.
-Kubelets of some releases read a pod otherwise than others; each reading is derived here from what
-its manifest says (`PodSource`), as is why a container runs in the shared pool of CPUs. The
-providers allocate.
+That is the QoS class, CPUs, memory and devices. Nothing here parses a string: manifests are read
+and checked in `alignup.kubernetes.manifest`. Kubelets of some releases read a pod otherwise than
+others; each reading is derived here from what its manifest says (`PodSource`), as is why a
+container runs in the shared pool of CPUs. The providers allocate.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"
 class QOSClass(StrEnum):
     """The quality of service class that Kubernetes derives from requests and limits.
 
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    >>> spec = {"containers": [{"name": "c", "image": "i"}]}
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": spec})
     >>> pod.qos is QOSClass.BEST_EFFORT
     True
     """
@@ -79,15 +80,16 @@ def qos_class(resources: Iterable[tuple[Mapping[str, int], Mapping[str, int]]]) 
 
     if not requests and not limits:
         return QOSClass.BEST_EFFORT
-
-    return QOSClass.GUARANTEED if is_limited and requests == limits else QOSClass.BURSTABLE
+    if is_limited and requests == limits:
+        return QOSClass.GUARANTEED
+    return QOSClass.BURSTABLE
 
 
 class Container(Record):
     """One container and its requests.
 
-    >>> resources = {"limits": {"cpu": "2", "memory": "1Gi"}}
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}})
+    >>> container = {"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
     >>> pod.containers[0].exclusive_cpus, pod.containers[0].memory
     (2, (('memory', 1073741824),))
 
@@ -171,9 +173,12 @@ ANY_NODE = NodeConstraints()
 
 
 class Pod(Record):
-    """A pod; `exclusive_cpus`, `memory` and `devices` are its effective request, as for a container.
+    """A pod.
 
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    Its `exclusive_cpus`, `memory` and `devices` are its effective request, as for a container.
+
+    >>> spec = {"containers": [{"name": "c", "image": "i"}]}
+    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": spec})
     >>> pod.namespaced_name, str(pod.qos)
     ('default/p', 'BestEffort')
 
@@ -212,14 +217,18 @@ class Pod(Record):
 
     def read_as(self, reading: PodReading) -> Pod:
         """Return the pod as a kubelet reads it that reads pods in this way."""
-        return self if self.readings is None else self.readings.read(reading)
+        if self.readings is None:
+            return self
+        return self.readings.read(reading)
 
     def renamed(self, **identity: Any) -> Pod:
         """Return the pod under another `uid`, `name`, `namespace`, or with other `annotations`."""
-        made_of = None if self.made_of is None else self.made_of.renamed(identity)
-        return replace(
-            self, **identity, readings=None if self.readings is None else made_of, made_of=made_of
-        )
+        if self.made_of is None:
+            return replace(self, **identity, readings=None)
+
+        source = self.made_of.renamed(identity)
+        readings = None if self.readings is None else source
+        return replace(self, **identity, readings=readings, made_of=source)
 
     @property
     def namespaced_name(self) -> str:
@@ -228,7 +237,10 @@ class Pod(Record):
 
     @property
     def has_shared_pool(self) -> bool:
-        """True if the managers give CPUs and memory to the pod as a whole, for its containers to share."""
+        """True if the managers give CPUs and memory to the pod as a whole.
+
+        Its containers then share them.
+        """
         return self.pod_level is PodLevel.MANAGED
 
 
@@ -236,7 +248,7 @@ _Item = TypeVar("_Item", Container, "RawRequests")
 
 
 class RawRequests(Record, frozen=False):
-    """The resources of a container, or of a pod as a whole, in billionths of each resource's unit."""
+    """The resources of a container, or of a pod as a whole, in billionths of their units."""
 
     name: str
     requests: dict[str, int]
@@ -261,7 +273,9 @@ def is_device(resource: str) -> bool:
 
 
 class PodSource(Record, frozen=False):
-    """What a manifest says about a pod, for kubelets to read; each reading is made when it is first asked for.
+    """What a manifest says about a pod, for kubelets to read.
+
+    Each reading is made when it is first asked for.
 
     Attributes:
         identity: the pod's `uid`, `name`, `namespace` and `annotations`.
@@ -283,59 +297,64 @@ class PodSource(Record, frozen=False):
     allocated: Mapping[str, Mapping[str, int]] = _NOTHING
     constraints: NodeConstraints = ANY_NODE
     stored_qos: QOSClass | None = None
-    known: dict[PodReading, Pod] = field(default_factory=dict)
+    readings: dict[PodReading, Pod] = field(default_factory=dict)
 
     def pod(self) -> Pod:
-        """Return the pod as the newest kubelet reads it, and what others make of it where that can differ."""
+        """Return the pod as the newest kubelet reads it.
+
+        With what others make of it where that can differ.
+        """
         newest = _read_pod(self, _NEWEST_READING)
-        return newest if newest.made_of is None else replace(newest, readings=self)
+        if newest.made_of is None:
+            return newest
+        return replace(newest, readings=self)
 
     def read(self, reading: PodReading) -> Pod:
         """Return the pod as such a kubelet reads it."""
-        found = self.known.get(reading)
-        if found is None:
-            found = self.known[reading] = _read_pod(self, reading)
-        return found
+        pod = self.readings.get(reading)
+        if pod is None:
+            pod = _read_pod(self, reading)
+            self.readings[reading] = pod
+        return pod
 
     def renamed(self, identity: Mapping[str, Any]) -> PodSource:
         """Return what the pod is made of with other values in some fields of its identity."""
-        return replace(self, identity={**self.identity, **identity}, known={})
+        return replace(self, identity={**self.identity, **identity}, readings={})
 
 
 def _read_pod(source: PodSource, reading: PodReading) -> Pod:
     """Return the record of a pod as some kubelets read it."""
     level = _level(source, reading)
+    pod_level = PodLevel.IGNORED
     # resources without an entry can decide the class, and nothing else
-    pod_level = (
-        reading.pod_level
-        if level is not None and (level.requests or level.limits)
-        else PodLevel.IGNORED
-    )
+    if level is not None and (level.requests or level.limits):
+        pod_level = reading.pod_level
+
     deciding = [*source.raw_init, *source.raw_containers] if level is None else [level]
-    qos = source.stored_qos or qos_class([(one.requests, one.limits) for one in deciding])
+    qos = source.stored_qos or qos_class([(raw.requests, raw.limits) for raw in deciding])
+
     is_managed = pod_level is PodLevel.MANAGED
     is_exclusive = qos is QOSClass.GUARANTEED and pod_level is not PodLevel.SHARES
-    found = []
+    all_containers = []
     for raw in (*source.raw_init, *source.raw_containers):
         status = _from_status(raw, source.allocated, reading) if source.allocated else None
-        found.append(
-            _container(raw, is_exclusive and not (is_managed and not is_guaranteed(raw)), status)
-        )
+        is_pinned = is_exclusive and not (is_managed and not is_guaranteed(raw))
+        all_containers.append(_container(raw, is_pinned, status))
 
     first = len(source.raw_init)
-    init_containers, containers = tuple(found[:first]), tuple(found[first:])
+    init_containers, containers = tuple(all_containers[:first]), tuple(all_containers[first:])
     exclusive_cpus, memory, devices = effective_request(init_containers, containers)
     if is_managed and level is not None:
         whole = _container(level, is_exclusive)
         exclusive_cpus = whole.exclusive_cpus
-        memory = (
-            () if whole.fractional_memory else tuple([item for item in whole.memory if item[1]])
-        )
+        memory = ()
+        if not whole.fractional_memory:
+            memory = tuple([item for item in whole.memory if item[1]])
 
     constraints = source.constraints
     if level is not None:
-        as_whole = {name: in_units(name, value) for name, value in level.requests.items()}
-        constraints = replace(constraints, requests=as_whole, level=level)
+        requests = {name: in_units(name, value) for name, value in level.requests.items()}
+        constraints = replace(constraints, requests=requests, level=level)
 
     if constraints.claimed and not reading.claims_count:
         constraints = replace(constraints, claimed={})
@@ -359,7 +378,10 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
 
 
 def source_of(pod: Pod) -> PodSource:
-    """Return what a pod was made of, without what its status says; the resources are copies, to be changed."""
+    """Return what a pod was made of, without what its status says.
+
+    The resources are copies, to be changed.
+    """
     identity = {
         "uid": pod.uid,
         "name": pod.name,
@@ -367,24 +389,22 @@ def source_of(pod: Pod) -> PodSource:
         "annotations": pod.annotations,
     }
     source = pod.made_of
-    if source is not None:
-        raw_init, raw_containers = (
-            [_copied(one) for one in some] for some in (source.raw_init, source.raw_containers)
+    if source is None:
+        return PodSource(
+            identity,
+            [_raw_of(container) for container in pod.init_containers],
+            [_raw_of(container) for container in pod.containers],
+            None,
+            constraints=pod.constraints,
         )
-        whole, stored_qos = source.raw_pod and _copied(source.raw_pod), source.stored_qos
-    else:
-        raw_init, raw_containers = (
-            [_raw_of(one) for one in some] for some in (pod.init_containers, pod.containers)
-        )
-        whole = stored_qos = None
 
     return PodSource(
         identity,
-        raw_init,
-        raw_containers,
-        whole,
+        [_copied(raw) for raw in source.raw_init],
+        [_copied(raw) for raw in source.raw_containers],
+        source.raw_pod and _copied(source.raw_pod),
         constraints=pod.constraints,
-        stored_qos=stored_qos,
+        stored_qos=source.stored_qos,
     )
 
 
@@ -393,31 +413,45 @@ def _copied(raw: RawRequests) -> RawRequests:
 
 
 def _raw_of(container: Container) -> RawRequests:
-    """Return the resources of a container as they were before `_container` made a record of them."""
-    requests, limits = (
-        {name: amount * (10**6 if name == "cpu" else 10**9) for name, amount in amounts.items()}
-        for amounts in (container.requests, container.limits)
+    """Return a container's resources as they were before `_container` made a record of them."""
+    return RawRequests(
+        container.name,
+        _in_billionths(container.requests),
+        _in_billionths(container.limits),
+        container.is_init,
+        container.is_sidecar,
     )
-    return RawRequests(container.name, requests, limits, container.is_init, container.is_sidecar)
+
+
+def _in_billionths(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount * (10**6 if name == "cpu" else 10**9) for name, amount in amounts.items()}
 
 
 def is_guaranteed(raw: RawRequests) -> bool:
-    """Return whether a container would be Guaranteed by itself: it requests CPU and memory, as much as its limits."""
+    """Return whether a container would be Guaranteed by itself.
+
+    It then requests CPU and memory, as much as its limits.
+    """
     return qos_class([(raw.requests, raw.limits)]) is QOSClass.GUARANTEED
 
 
 def _level(source: PodSource, reading: PodReading) -> RawRequests | None:
-    """Return the resources of the pod as a whole with defaults filled in; None where they decide nothing."""
+    """Return the resources of the pod as a whole with defaults filled in.
+
+    None where they decide nothing.
+    """
     raw = source.raw_pod
     if raw is None or reading.pod_level is PodLevel.IGNORED:
         return None
     if not (raw.requests or raw.limits):
         return None if reading.empty_pod_resources_ignored else raw
+
     level = RawRequests(raw.name, dict(raw.requests), dict(raw.limits))
     by_api_server = reading.pod_limits_defaulted_by_api_server
-    if by_api_server and source.identity["annotations"].get(CONFIG_SOURCE) in _STATIC_SOURCES:
-        return level
-    _fill_in(level, source, by_api_server=by_api_server)
+    is_static = source.identity["annotations"].get(CONFIG_SOURCE) in _STATIC_SOURCES
+    if not (by_api_server and is_static):
+        _fill_in(level, source, by_api_server=by_api_server)
+
     return level
 
 
@@ -427,32 +461,36 @@ def _fill_in(level: RawRequests, source: PodSource, *, by_api_server: bool) -> N
     A pod without limits of its own gets requests by the API server only. That fills in limits too,
     where all containers have one: their sum, or the pod's request if that is more.
     """
-    limited = peak(source.raw_init, source.raw_containers, lambda one: one.limits.items())
-    for resource, amount in limited.items():
+    limits = peak(source.raw_init, source.raw_containers, lambda raw: raw.limits.items())
+    for resource, amount in limits.items():
         if is_hugepages(resource) and resource not in level.requests:
             level.limits.setdefault(resource, amount)
 
     if not (level.limits or by_api_server):
         return
 
-    requested = peak(source.raw_init, source.raw_containers, lambda one: one.requests.items())
+    requests = peak(source.raw_init, source.raw_containers, lambda raw: raw.requests.items())
     for resource in _COMPUTE:
-        if resource in requested:
-            level.requests.setdefault(resource, requested[resource])
+        if resource in requests:
+            level.requests.setdefault(resource, requests[resource])
 
     for resource, amount in level.limits.items():
         level.requests.setdefault(resource, amount)
 
-    everybody = [*source.raw_init, *source.raw_containers]
-    for resource, amount in level.requests.items() if by_api_server else ():
-        if all(resource in one.limits for one in everybody):
-            level.limits.setdefault(resource, max(amount, limited[resource]))
+    if by_api_server:
+        all_containers = [*source.raw_init, *source.raw_containers]
+        for resource, amount in level.requests.items():
+            if all(resource in raw.limits for raw in all_containers):
+                level.limits.setdefault(resource, max(amount, limits[resource]))
 
 
 def _from_status(
     raw: RawRequests, allocated: Mapping[str, Mapping[str, int]], reading: PodReading
 ) -> Mapping[str, int] | None:
-    """Return the requests that the status has for a container if the kubelet goes by them, else None."""
+    """Return the requests that the status has for a container.
+
+    None if the kubelet does not go by them.
+    """
     if reading.from_status is StatusRequests.NOBODY or (raw.is_init and not raw.is_sidecar):
         return None
     if raw.is_sidecar and reading.from_status is not StatusRequests.WITH_SIDECARS:
@@ -478,20 +516,28 @@ def _container(
     memory: tuple[tuple[str, int], ...] = ()
     fractional_memory = ""
     if is_exclusive:
-        exact = raw.requests if from_status is None else from_status
-        asked = (
-            requests
-            if from_status is None
-            else {name: in_units(name, value) for name, value in exact.items()}
-        )
-        cpus, fraction = divmod(asked.get("cpu", 0), 1000)
+        exact: Mapping[str, int] = raw.requests
+        amounts = requests
+        if from_status is not None:
+            exact = from_status
+            amounts = {name: in_units(name, value) for name, value in exact.items()}
+
+        cpus, fraction = divmod(amounts.get("cpu", 0), 1000)
         exclusive_cpus = 0 if fraction else cpus
-        memory = tuple(sorted([item for item in asked.items() if is_pinned_memory(item[0])]))
+        memory = tuple(sorted([item for item in amounts.items() if is_pinned_memory(item[0])]))
         fractional_memory = next((kind for kind, _ in memory if not is_whole(exact[kind])), "")
 
-    devices = tuple(sorted([item for item in limits.items() if is_device(item[0])]))
-    own = (raw.name, requests, limits, raw.is_init, raw.is_sidecar)
-    return Container(*own, exclusive_cpus, memory, devices, fractional_memory)
+    return Container(
+        raw.name,
+        requests,
+        limits,
+        raw.is_init,
+        raw.is_sidecar,
+        exclusive_cpus,
+        memory,
+        tuple(sorted([item for item in limits.items() if is_device(item[0])])),
+        fractional_memory,
+    )
 
 
 def effective_request(
@@ -509,9 +555,9 @@ def effective_request(
         only = containers[0]
         return _own_cpus(only), only.memory, only.devices
 
-    cpus = peak(init_containers, containers, lambda one: (("cpu", _own_cpus(one)),))
-    memory = peak(init_containers, containers, lambda one: one.memory)
-    devices = peak(init_containers, containers, lambda one: one.devices)
+    cpus = peak(init_containers, containers, lambda container: (("cpu", _own_cpus(container)),))
+    memory = peak(init_containers, containers, lambda container: container.memory)
+    devices = peak(init_containers, containers, lambda container: container.devices)
     for resource, amount in [*cpus.items(), *memory.items(), *devices.items()]:
         if amount > LARGEST:
             raise InputError.at(
@@ -519,13 +565,16 @@ def effective_request(
             )
 
     # the memory manager forgets what only init containers ask for
-    kept = {resource for one in containers for resource, _ in one.memory}
+    kept = {resource for container in containers for resource, _ in container.memory}
     pinned = tuple(sorted([item for item in memory.items() if item[0] in kept]))
     return cpus["cpu"], pinned, tuple(sorted(devices.items()))
 
 
 def _own_cpus(container: Container) -> int:
-    """Return the exclusive CPUs of a container as the sum over a pod counts them: none if its spec requests none."""
+    """Return the exclusive CPUs of a container as the sum over a pod counts them.
+
+    There are none if its spec requests none.
+    """
     return container.exclusive_cpus if container.requests.get("cpu") else 0
 
 
@@ -534,10 +583,10 @@ def peak(
     items: Iterable[_Item],
     amounts: Callable[[_Item], Iterable[tuple[str, int]]],
 ) -> dict[str, int]:
-    """Return the largest amount of each resource that is needed at the same time, by the rule of KEP-753.
+    """Return the largest amount of each resource that is needed at the same time.
 
-    All long-running containers (sidecars and ordinary ones) need theirs at once; an init container
-    needs its own next to those of the sidecars that were started before it.
+    By the rule of KEP-753. All long-running containers (sidecars and ordinary ones) need theirs at
+    once; an init container needs its own next to those of the sidecars that were started before it.
 
     Args:
         init_items: init containers, in their order.
@@ -564,9 +613,10 @@ def peak(
 
 
 def beyond_level(pod: Pod, whole: Mapping[str, int], own: Mapping[str, Mapping[str, int]]) -> str:
-    """Return why what a pod has as a whole (`spec.resources`) does not cover containers and claims; empty: it does.
+    """Return why what a pod has as a whole (`spec.resources`) does not cover its parts.
 
-    Source: `validatePodLevelResourcesCoverDRA` of the scheduler.
+    These are containers and claims; empty: it covers them. Source:
+    `validatePodLevelResourcesCoverDRA` of the scheduler.
 
     Args:
         pod: the pod.
@@ -577,26 +627,36 @@ def beyond_level(pod: Pod, whole: Mapping[str, int], own: Mapping[str, Mapping[s
     if level is None:
         return ""
 
-    asked = Counter(peak(source.raw_init, source.raw_containers, lambda one: one.requests.items()))
-    asked.update(whole)
+    requests = Counter(
+        peak(source.raw_init, source.raw_containers, lambda raw: raw.requests.items())
+    )
+    requests.update(whole)
     for name, amount in level.requests.items():
-        if (name in _COMPUTE or is_hugepages(name)) and asked[name] > amount:
-            what = "the aggregated container and node-allocatable DRA requests"
-            return f"pod level request for {name} is insufficient to cover {what}"
+        if (name in _COMPUTE or is_hugepages(name)) and requests[name] > amount:
+            return (
+                f"pod level request for {name} is insufficient to cover the aggregated container "
+                "and node-allocatable DRA requests"
+            )
 
-    limited = Counter(peak(source.raw_init, source.raw_containers, lambda one: one.limits.items()))
-    limited.update(whole)
+    limits = Counter(peak(source.raw_init, source.raw_containers, lambda raw: raw.limits.items()))
+    limits.update(whole)
     for name, amount in level.limits.items():
-        if is_hugepages(name) and limited[name] > amount:
-            what = "the aggregated container and node-allocatable DRA limits"
-            return f"pod level limit for {name} is insufficient to cover {what}"
+        if is_hugepages(name) and limits[name] > amount:
+            return (
+                f"pod level limit for {name} is insufficient to cover the aggregated container "
+                "and node-allocatable DRA limits"
+            )
 
-    for one in source.raw_containers:
-        for name, limit in one.limits.items():
-            most = None if is_hugepages(name) else level.limits.get(name)
-            if most is not None and limit + own.get(one.name, {}).get(name, 0) > most:
-                what = f"the limit and DRA overhead for container {one.name}"
-                return f"pod level limit for {name} is insufficient to cover {what}"
+    for container in source.raw_containers:
+        overheads = own.get(container.name, {})
+        for name, limit in container.limits.items():
+            if is_hugepages(name) or name not in level.limits:
+                continue
+            if limit + overheads.get(name, 0) > level.limits[name]:
+                return (
+                    f"pod level limit for {name} is insufficient to cover the limit and DRA "
+                    f"overhead for container {container.name}"
+                )
 
     return ""
 
@@ -613,9 +673,9 @@ def why_shared(pod: Pod, container: Container) -> str:
     if pod.qos is not QOSClass.GUARANTEED:
         return f"its pod is {pod.qos}: {why_not_guaranteed(pod)}"
 
-    asked = container.requests.get("cpu", 0)
-    if asked % 1000:
-        return f"it requests {asked}m CPU, which is not a whole number"
+    request = container.requests.get("cpu", 0)
+    if request % 1000:
+        return f"it requests {request}m CPU, which is not a whole number"
     if pod.has_shared_pool:
         return (
             "it shares what is left of its pod's CPUs: its requests of CPU and memory are not "
@@ -629,15 +689,20 @@ def why_shared(pod: Pod, container: Container) -> str:
 
 
 def why_not_guaranteed(pod: Pod) -> str:
-    """Return what makes a pod Burstable or BestEffort, as a clause: the first container and resource that do."""
+    """Return what makes a pod Burstable or BestEffort, as a clause.
+
+    It is the first container and resource that do.
+    """
     of_pod = "the resources of the pod as a whole (spec.resources) decide that"
     if pod.pod_level is not PodLevel.IGNORED:
         return of_pod
+
     for container in pod.all_containers:
         for resource in _COMPUTE:
-            limit, request = container.limits.get(resource, 0), container.requests.get(resource, 0)
+            limit = container.limits.get(resource, 0)
             if not limit:
                 return f"container {container.name!r} has no limit of {resource}"
-            if request != limit:
+            if container.requests.get(resource, 0) != limit:
                 return f"container {container.name!r} requests less {resource} than its limit"
+
     return of_pod

@@ -1,8 +1,9 @@
-"""Finds the pods in documents that `kubectl` prints or applies: Pods, Lists, and the objects that make pods.
+"""Finds the pods in documents that `kubectl` prints or applies.
 
-Objects that make pods are those of Kubernetes and of anybody else: what has `spec.containers` in
-some template is a pod. Says how many pods an object makes, which pods have ended and why, and on
-which node they are. A single manifest is decoded by `alignup.kubernetes.manifest`.
+They are Pods, Lists, and the objects that make pods: those of Kubernetes and of anybody else, as
+what has `spec.containers` in some template is a pod. Says how many pods an object makes, which pods
+have ended and why, and on which node they are. A single manifest is decoded by
+`alignup.kubernetes.manifest`.
 """
 
 from __future__ import annotations
@@ -101,10 +102,10 @@ def read_pod_documents(text: str | bytes, source: str) -> list[PodDocument]:
 
 
 def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
-    """Return the pods in some texts, in order; objects that make none are told in a warning, as are unknown keys.
+    """Return the pods in some texts, in order.
 
-    A pod whose RuntimeClass is in any of the texts and names a policy, by the annotation
-    `POLICIES`, gets it as its own.
+    Objects that make none are told in a warning, as are unknown keys. A pod whose RuntimeClass is
+    in any of the texts and names a policy, by the annotation `POLICIES`, gets it as its own.
 
     Args:
         texts: each YAML with any number of documents, JSON, or JSON lines: Pods, Lists, whatever
@@ -115,85 +116,109 @@ def read_pods(texts: Iterable[tuple[str | bytes, str]]) -> list[PodDocument]:
         InputError: a text is no YAML or JSON, has none of these, or something else than Kubernetes
             objects; or there is no pod in any.
     """
-    found: list[PodDocument] = []
-    classes: dict[str, str] = {}
+    all_pods: list[PodDocument] = []
+    policies: dict[str, str] = {}
     sources = []
     for text, source in texts:
+        objects = _Objects()
         documents = read_documents(text, source)
-        pods: list[PodDocument] = []
-        ignored: Counter[str] = Counter()
-        named: dict[str, str] = {}
         for number, document in enumerate(documents, 1):
             with errors_in(f"document {number} of {source}" if len(documents) > 1 else source):
-                pods += _found(document, "", ignored, named)
+                _take(document, "", objects)
 
-        if ignored:
+        if objects.ignored:
             kinds = ", ".join(
-                f"{kind} ({count})" if count > 1 else kind for kind, count in ignored.items()
+                f"{kind} ({count})" if count > 1 else kind
+                for kind, count in objects.ignored.items()
             )
             warn(f"{source}: ignored objects that make no pods: {kinds}")
 
-        if not pods and not named:
-            of_machine = any(kind.startswith("VirtualMachine") for kind in ignored)
-            hint = (
-                "; KubeVirt's are in `kubectl get pods -l kubevirt.io=virt-launcher -o yaml`"
-                if of_machine
-                else ""
-            )
+        if not objects.pods and not objects.policies:
+            hint = ""
+            if any(kind.startswith("VirtualMachine") for kind in objects.ignored):
+                hint = "; KubeVirt's are in `kubectl get pods -l kubevirt.io=virt-launcher -o yaml`"
             raise InputError(f"there is no Pod in {source}{hint}")
 
-        found += pods
-        classes |= named
+        all_pods += objects.pods
+        policies |= objects.policies
         sources.append(source)
 
-    if not found:
+    if not all_pods:
         raise InputError(f"there is no Pod in {', '.join(sources)}")
 
-    return [_with_policy(one, classes.get(one.runtime_class)) for one in _generated(found)]
+    return [
+        _with_policy(document, policies.get(document.runtime_class))
+        for document in _generated(all_pods)
+    ]
 
 
-def _with_policy(one: PodDocument, policy: str | None) -> PodDocument:
+def _with_policy(document: PodDocument, policy: str | None) -> PodDocument:
     """Return a pod with the policy of its RuntimeClass, unless it names policies itself."""
-    if policy is None or POLICIES in one.pod.annotations:
-        return one
-    return replace(one, pod=one.pod.renamed(annotations={**one.pod.annotations, POLICIES: policy}))
+    annotations = document.pod.annotations
+    if policy is None or POLICIES in annotations:
+        return document
+    return replace(
+        document, pod=document.pod.renamed(annotations={**annotations, POLICIES: policy})
+    )
 
 
-def _found(  # noqa: C901  # a kind of objects each
-    document: object, place: str, ignored: Counter[str], classes: dict[str, str]
-) -> Iterator[PodDocument]:
-    """Yield the pods in one object; count the kinds of objects without any, and note the policies of RuntimeClasses."""
+class _Objects(Record, frozen=False):
+    """What the objects of a text are.
+
+    Attributes:
+        ignored: by kind, how many objects make no pods.
+        policies: by RuntimeClass, the policy that it names.
+    """
+
+    pods: list[PodDocument] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+    policies: dict[str, str] = field(default_factory=dict)
+
+
+def _take(document: object, place: str, objects: _Objects) -> None:
+    """Take one object, or those in a List."""
     if document is None and not place:
         return
     if not isinstance(document, Mapping):
         raise InputError.at(place or "the top", "a Pod manifest, which is a mapping", document)
 
     kind = document.get("kind")
-    if isinstance(kind, str) and kind.endswith("List") and "items" in document:
+    if kind is None or kind == "Pod":
+        _warn_of_keys(document, place, _named(_mapping(document, "metadata")))
+        objects.pods.append(pod_document(document, place))
+        return
+    if not isinstance(kind, str):
+        raise InputError.at(_at(place, "kind"), "a string", kind)
+
+    if kind.endswith("List") and "items" in document:
         items = document.get("items")
         where = _at(place, "items")
         if not isinstance(items, list):
             raise InputError.at(where, "a list of Pods", items)
         for index, item in enumerate(items):
-            yield from _found(item, f"{where}[{index}]", ignored, classes)
-    elif kind is None or kind == "Pod":
-        metadata = _mapping(document, "metadata")
-        _warn_of_keys(document, place, _named(metadata))
-        yield pod_document(document, place)
-    elif kind == "RuntimeClass" and POLICIES in _mapping(
-        metadata := _mapping(document, "metadata"), "annotations"
-    ):
-        classes[str(metadata.get("name"))] = str(_mapping(metadata, "annotations")[POLICIES])
-    elif not isinstance(kind, str):
-        raise InputError.at(_at(place, "kind"), "a string", kind)
+            _take(item, f"{where}[{index}]", objects)
+        return
+
+    metadata = _mapping(document, "metadata")
+    annotations = _mapping(metadata, "annotations")
+    if kind == "RuntimeClass" and POLICIES in annotations:
+        objects.policies[str(metadata.get("name"))] = str(annotations[POLICIES])
     else:
-        templates = [] if kind in _WITHOUT_TEMPLATES else list(_templates(document, place, "", 1))
-        if kind in WORKLOADS and not templates:
-            templates = [_own_template(document, kind, place)]
-        if not templates:
-            ignored[kind] += 1
-        for template in templates:
-            yield _made(document, template, kind, alone=len(templates) == 1)
+        _take_templates(document, kind, place, objects)
+
+
+def _take_templates(document: Mapping[str, Any], kind: str, place: str, objects: _Objects) -> None:
+    """Take the pods that an object makes of its templates."""
+    templates: list[_Template] = []
+    if kind not in _WITHOUT_TEMPLATES:
+        templates = list(_templates(document, place, "", 1))
+    if kind in WORKLOADS and not templates:
+        templates = [_own_template(document, kind, place)]
+
+    if not templates:
+        objects.ignored[kind] += 1
+    for template in templates:
+        objects.pods.append(_pod_of(document, template, kind, alone=len(templates) == 1))
 
 
 def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
@@ -209,35 +234,35 @@ def pod_document(document: Mapping[str, Any], place: str) -> PodDocument:
     stored = status.get("qosClass") if metadata.get("uid") and uid is None else None
     if stored in _QOS_CLASSES and (stored != pod.qos or pod.made_of is not None):
         if stored != pod.qos:
-            what = (
+            warn(
                 f"pod {pod.namespaced_name} is {stored} by its status, and {pod.qos} by its "
-                "resources"
+                "resources; a kubelet goes by the status"
             )
-            warn(f"{what}; a kubelet goes by the status")
 
         pod = read_pod(document, place, QOSClass(stored))
 
-    containers = [
-        one
-        for kind in ("containerStatuses", "initContainerStatuses")
-        for one in status.get(kind) or ()
-    ]
-    told = {
-        str(one["containerID"]): one.get("name") or ""
-        for one in containers
-        if one.get("containerID")
-    }
+    if uid is not None and uid != pod.uid:
+        pod = pod.renamed(uid=uid)
+
+    container_ids = {}
+    for kind in ("containerStatuses", "initContainerStatuses"):
+        for container in status.get(kind) or ():
+            if container.get("containerID"):
+                container_id = str(container["containerID"]).rpartition("//")[2]
+                container_ids[container_id] = container.get("name") or ""
+
+    spec = _mapping(document, "spec")
     return PodDocument(
-        pod if uid is None or uid == pod.uid else pod.renamed(uid=uid),
-        node_name=str(_mapping(document, "spec").get("nodeName") or ""),
-        runtime_class=str(_mapping(document, "spec").get("runtimeClassName") or ""),
+        pod,
+        node_name=str(spec.get("nodeName") or ""),
+        runtime_class=str(spec.get("runtimeClassName") or ""),
         phase=str(status.get("phase") or ""),
         is_generated=_is_generated(metadata),
         reason=str(status.get("reason") or ""),
         message=str(status.get("message") or ""),
         started=str(status.get("startTime") or ""),
         created=str(metadata.get("creationTimestamp") or ""),
-        container_ids={identity.rpartition("//")[2]: name for identity, name in told.items()},
+        container_ids=container_ids,
     )
 
 
@@ -255,12 +280,11 @@ def _templates(
     """
     if level > _MOST_LEVELS:
         return
+
     if isinstance(value, list):
         for index, item in enumerate(value):
-            own = item.get("name") if isinstance(item, Mapping) else None
-            yield from _templates(
-                item, f"{place}[{index}]", own if isinstance(own, str) else name, count, level + 1
-            )
+            item_name = _name_of_item(item, default=name)
+            yield from _templates(item, f"{place}[{index}]", item_name, count, level + 1)
 
         return
 
@@ -271,6 +295,7 @@ def _templates(
     if level and isinstance(spec, Mapping) and isinstance(spec.get("containers"), list):
         yield _Template(value, place, name, count)
         return
+
     if level and isinstance(value.get("container"), Mapping) and "containers" not in value:
         # a step of an Argo workflow is one container, which the controller puts into a pod
         container = {"name": "main", **value["container"]}
@@ -287,10 +312,12 @@ def _templates(
     for key, part in value.items():
         if key in {"status", "metadata"} or not isinstance(key, str):
             continue
-        told = _name_of(key) if place.endswith("ReplicaSpecs") or key.endswith("Template") else ""
-        yield from _templates(
-            part, _at(place, key), told or name, own_count * _members(value, key), level + 1
-        )
+
+        part_name = name
+        if place.endswith("ReplicaSpecs") or key.endswith("Template"):
+            part_name = _name_of(key) or name
+        part_count = own_count * _members(value, key)
+        yield from _templates(part, _at(place, key), part_name, part_count, level + 1)
 
 
 def _own_template(document: Mapping[str, Any], kind: str, place: str) -> _Template:
@@ -302,15 +329,24 @@ def _own_template(document: Mapping[str, Any], kind: str, place: str) -> _Templa
     template: object = document
     for step in WORKLOADS[kind]:
         template = template.get(step) if isinstance(template, Mapping) else None
+
     where = _at(place, ".".join(WORKLOADS[kind]))
     if not isinstance(template, Mapping):
         raise InputError.at(f"{where} of kind {kind}", "a Pod template", template)
+
     return _Template(template, where, "", 1)
 
 
 def _named(metadata: Mapping[str, Any]) -> str:
     """Return namespace and name as warnings have them."""
-    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or metadata.get('generateName') or '?'}"
+    name = metadata.get("name") or metadata.get("generateName") or "?"
+    return f"{metadata.get('namespace') or 'default'}/{name}"
+
+
+def _name_of_item(item: object, default: str) -> str:
+    """Return the name of an item of a list."""
+    name = item.get("name") if isinstance(item, Mapping) else None
+    return name if isinstance(name, str) else default
 
 
 def _name_of(key: str) -> str:
@@ -329,8 +365,8 @@ def _members(value: Mapping[str, Any], key: str) -> int:
 
 def _count(value: Mapping[str, Any], place: str) -> int:
     """Return how many pods, or groups, a mapping with a template makes at one time."""
-    found: dict[str, int] = {key: value[key] for key in _COUNTS if value.get(key) is not None}
-    for key, number in found.items():
+    counts: dict[str, int] = {key: value[key] for key in _COUNTS if value.get(key) is not None}
+    for key, number in counts.items():
         if (
             not isinstance(number, int)
             or isinstance(number, bool)
@@ -340,42 +376,49 @@ def _count(value: Mapping[str, Any], place: str) -> int:
                 _at(place, key), f"a whole number of at most {MOST_REPLICAS}", number
             )
 
-    if "parallelism" in found or "completions" in found:
-        at_once = found.get("parallelism", 1)
-        return min(at_once, found.get("completions", at_once))
+    if "parallelism" in counts or "completions" in counts:
+        at_once = counts.get("parallelism", 1)
+        return min(at_once, counts.get("completions", at_once))
 
-    return found.get("replicas", 1)
+    return counts.get("replicas", 1)
 
 
-def _made(
+def _pod_of(
     document: Mapping[str, Any], template: _Template, kind: str, *, alone: bool
 ) -> PodDocument:
     """Return the pod that an object makes of a template, named after the object."""
-    own, metadata = _mapping(document, "metadata"), _mapping(template.manifest, "metadata")
+    metadata = _mapping(document, "metadata")
     names = {
-        key: own[key] for key in ("name", "generateName", "namespace") if own.get(key) is not None
+        key: metadata[key]
+        for key in ("name", "generateName", "namespace")
+        if metadata.get(key) is not None
     }
     if not alone and template.name and isinstance(names.get("name"), str):
         names["name"] = f"{names['name']}-{template.name}"
 
-    manifest = {
-        "metadata": {**metadata, **names, "uid": None},
-        "spec": template.manifest.get("spec"),
-    }
     if template.count > MOST_REPLICAS:
         raise InputError.at(
             template.place, f"at most {MOST_REPLICAS} pods of one template", template.count
         )
 
-    _warn_of_keys(template.manifest, template.place, f"{kind} {_named(own)}")
-    count = 1 if kind == "DaemonSet" else template.count
-    is_generated = _is_generated(own)
-    found = pod_document(manifest, template.place)
-    return replace(found, count=count, is_numbered=kind == "StatefulSet", is_generated=is_generated)
+    _warn_of_keys(template.manifest, template.place, f"{kind} {_named(metadata)}")
+    manifest = {
+        "metadata": {**_mapping(template.manifest, "metadata"), **names, "uid": None},
+        "spec": template.manifest.get("spec"),
+    }
+    return replace(
+        pod_document(manifest, template.place),
+        count=1 if kind == "DaemonSet" else template.count,
+        is_numbered=kind == "StatefulSet",
+        is_generated=_is_generated(metadata),
+    )
 
 
-def _warn_of_keys(manifest: Mapping[str, Any], place: str, whose: str) -> None:
-    """Warn of keys of a pod that Kubernetes does not know, with the known one that is probably meant."""
+def _warn_of_keys(manifest: Mapping[str, Any], place: str, subject: str) -> None:
+    """Warn of keys of a pod that Kubernetes does not know.
+
+    With the known one that is probably meant.
+    """
     spec = _mapping(manifest, "spec")
     places = [(place, manifest, "Pod"), (_at(place, "spec"), spec, "spec")]
     places.append((_at(place, "spec.resources"), _mapping(spec, "resources"), "resources"))
@@ -390,7 +433,7 @@ def _warn_of_keys(manifest: Mapping[str, Any], place: str, whose: str) -> None:
     for where, mapping, kind in places:
         for key, meant in unknown_keys(mapping, known_names(kind)):
             hint = f"; did you mean {meant!r}?" if meant else ""
-            warn(f"{whose}: the key {_at(where, key)} is unknown and ignored{hint}")
+            warn(f"{subject}: the key {_at(where, key)} is unknown and ignored{hint}")
 
 
 def _at(place: str, key: str) -> str:
@@ -403,25 +446,32 @@ def _is_generated(metadata: Mapping[str, Any]) -> bool:
 
 
 def _mapping(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the mapping under a key; empty if there is none, which whoever needs it complains of."""
-    found = document.get(key)
-    return found if isinstance(found, Mapping) else {}
+    """Return the mapping under a key; empty if there is none.
+
+    Whoever needs one complains of that.
+    """
+    value = document.get(key)
+    return value if isinstance(value, Mapping) else {}
 
 
-def _generated(found: Iterable[PodDocument]) -> Iterator[PodDocument]:
-    """Yield the documents with the pods of one generated name numbered, as the API server tells them apart."""
-    seen: Counter[str] = Counter()
-    for one in found:
-        number = seen[one.pod.uid]
-        if one.is_generated:
-            seen[one.pod.uid] += 1
-        if one.is_generated and number:
-            name, uid = (
-                f"{text.removesuffix('0')}{number}" for text in (one.pod.name, one.pod.uid)
-            )
-            yield replace(one, pod=one.pod.renamed(name=name, uid=uid))
+def _generated(documents: Iterable[PodDocument]) -> Iterator[PodDocument]:
+    """Yield the documents with the pods of one generated name numbered.
+
+    So the API server tells them apart.
+    """
+    counts: Counter[str] = Counter()
+    for document in documents:
+        pod = document.pod
+        number = counts[pod.uid]
+        if document.is_generated:
+            counts[pod.uid] += 1
+
+        if document.is_generated and number:
+            name = f"{pod.name.removesuffix('0')}{number}"
+            uid = f"{pod.uid.removesuffix('0')}{number}"
+            yield replace(document, pod=pod.renamed(name=name, uid=uid))
         else:
-            yield one
+            yield document
 
 
 def live_pods(
@@ -443,14 +493,15 @@ def live_pods(
         InputError: `node_name` is None and the pods are bound to several nodes.
     """
     alive: list[PodDocument] = []
-    for one in documents:
-        if one.has_ended and not (rejected and one.was_rejected):
-            why = f", {one.reason}" if one.reason else ""
-            warn(f"pod {one.pod.namespaced_name} has ended ({one.phase}{why}) and is ignored")
+    for document in documents:
+        if document.has_ended and not (rejected and document.was_rejected):
+            why = f", {document.reason}" if document.reason else ""
+            name = document.pod.namespaced_name
+            warn(f"pod {name} has ended ({document.phase}{why}) and is ignored")
         else:
-            alive.append(one)
+            alive.append(document)
 
-    nodes = sorted({one.node_name for one in alive if one.node_name})
+    nodes = sorted({document.node_name for document in alive if document.node_name})
     if node_name is None:
         if len(nodes) > 1 and one_node:
             raise InputError(
@@ -459,7 +510,7 @@ def live_pods(
 
         return alive
 
-    kept = [one for one in alive if one.node_name in {"", node_name}]
+    kept = [document for document in alive if document.node_name in {"", node_name}]
     if len(kept) < len(alive):
         warn(f"{counted(len(alive) - len(kept), 'pod')} of other nodes than {node_name} ignored")
 
@@ -473,17 +524,24 @@ def expanded(documents: Iterable[PodDocument], replicas: int | None = None) -> l
         documents: the pods and how many of each there are.
         replicas: how many of each instead; they then come in rounds, one of each.
     """
-    listed = list(documents)
     if replicas is None:
-        numbers = [(one, number, one.count) for one in listed for number in range(one.count)]
-    else:
-        numbers = [(one, number, replicas) for number in range(replicas) for one in listed]
+        return [
+            _numbered(document, number, document.count)
+            for document in documents
+            for number in range(document.count)
+        ]
 
-    ends = [
-        (one.pod, f"-{number}" if count > 1 or one.is_numbered else "")
-        for one, number, count in numbers
-    ]
+    templates = list(documents)
     return [
-        pod.renamed(name=f"{pod.name}{end}", uid=f"{pod.uid}{end}") if end else pod
-        for pod, end in ends
+        _numbered(document, number, replicas)
+        for number in range(replicas)
+        for document in templates
     ]
+
+
+def _numbered(document: PodDocument, number: int, count: int) -> Pod:
+    """Return one of several pods of an object."""
+    pod = document.pod
+    if count > 1 or document.is_numbered:
+        return pod.renamed(name=f"{pod.name}-{number}", uid=f"{pod.uid}-{number}")
+    return pod
