@@ -152,17 +152,17 @@ def fitted(text: str, width: int, size: int) -> str:
     >>> fitted("gpu0", 100, 10), fitted("GPU-8f2b1c04-77aa", 60, 10)
     ('gpu0', 'GPU-8f2…')
     """
-    shown = drawable(text)
-    if text_width(shown, size) <= width:
-        return shown
+    printable = drawable(text)
+    if text_width(printable, size) <= width:
+        return printable
 
-    kept = ""
-    for letter in shown:
-        if text_width(kept + letter + _ELLIPSIS, size) > width:
+    prefix = ""
+    for letter in printable:
+        if text_width(prefix + letter + _ELLIPSIS, size) > width:
             break
-        kept += letter
+        prefix += letter
 
-    return kept + _ELLIPSIS
+    return prefix + _ELLIPSIS
 
 
 def wrapped(text: str, width: int, size: int, lines: int) -> list[str]:

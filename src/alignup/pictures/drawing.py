@@ -192,17 +192,17 @@ def _parts(explanation: Explanation) -> Iterator[Element]:
         yield picture.scrolling(picture.holders_table(holdings, signs))
 
 
-def _step_parts(step: Step, first: frozenset[str]) -> Iterator[Element]:
+def _step_parts(step: Step, named_first: frozenset[str]) -> Iterator[Element]:
     """Yield one decision.
 
-    It says what was asked, there and offered, the rule, and what every resource offers. `first`
-    are pods that are named before others.
+    It says what was asked, there and offered, the rule, and what every resource offers.
+    `named_first` are pods that are named before others.
     """
     title = "The pod as a whole" if step.container is None else f"Container {step.container}"
     yield picture.heading(title, 3)
 
     if step.resources:
-        rows = list(words.resource_rows(step.resources, first))
+        rows = list(words.resource_rows(step.resources, named_first))
         yield picture.scrolling(
             picture.table(words.RESOURCE_COLUMNS, rows, frozenset(words.RESOURCE_NUMBERS))
         )

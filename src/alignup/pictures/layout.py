@@ -71,8 +71,8 @@ def lay_out(
 
     for ids in sorted(ids for ids in places if len(ids) != 1):
         label = _near(ids)
-        near = list(_device_boxes(ids, places[ids], _DEVICES_WIDTH))
-        parts.append(boxes.framed("apart", boxes.stacked(near), label, label))
+        device_boxes = list(_device_boxes(ids, places[ids], _DEVICES_WIDTH))
+        parts.append(boxes.framed("apart", boxes.stacked(device_boxes), label, label))
 
     if machine.unassigned_cores:
         label = "in no NUMA node: nothing is placed here"
@@ -153,7 +153,7 @@ def _socket_box(
 
 
 def _node_box(
-    node: NumaNode, near: Mapping[str, list[boxes.Box]], remarks: Sequence[str]
+    node: NumaNode, boxes_by_resource: Mapping[str, list[boxes.Box]], remarks: Sequence[str]
 ) -> boxes.Box:
     """Return a NUMA node with remarks on it, and its cores, memory and devices."""
     cores = [_cores_box(node.cores)] if node.cores else []
@@ -167,7 +167,11 @@ def _node_box(
         lines = [_text_box(remark, width) for remark in remarks]
         blocks.append(boxes.group(boxes.stacked(lines, 0)))
 
-    blocks += [*cores, *_memory_bars(node, width), *_device_boxes((node.id,), near, width)]
+    blocks += [
+        *cores,
+        *_memory_bars(node, width),
+        *_device_boxes((node.id,), boxes_by_resource, width),
+    ]
 
     label = f"NUMA node {node.id}"
     title = f"{label}: {_summary_of(node)}"
@@ -267,24 +271,25 @@ def _devices_by_place(machine: Machine, devices: Inventory) -> Places:
     for resource, resource_devices in sorted(devices.items()):
         for device in resource_devices:
             device_ids.add(device.id)
-            near = device.numa_nodes or ()
+            numa_nodes = device.numa_nodes or ()
             kind = "device"
-            title = f"{resource} {device.id}, {_near(near)}"
+            title = f"{resource} {device.id}, {_near(numa_nodes)}"
             if not device.healthy:
                 kind = "sick"
                 title += ", unhealthy"
 
-            add(near, resource, kind, device.id, title, ("device", resource, device.id))
+            add(numa_nodes, resource, kind, device.id, title, ("device", resource, device.id))
 
     for pci in machine.pci_devices:
         kind_name = kind_of(pci)
         if kind_name is None or pci.address in device_ids:
             continue
 
-        near = () if pci.numa_node is None else (pci.numa_node,)
+        numa_nodes = () if pci.numa_node is None else (pci.numa_node,)
         label = f"{kind_name} {pci.address.removeprefix('0000:')}"
         model = f"{vendor_of(pci.vendor)} {pci.vendor}:{pci.device}"
-        add(near, "PCI", "pci", label, f"{kind_name} {pci.address}, {model}, {_near(near)}")
+        title = f"{kind_name} {pci.address}, {model}, {_near(numa_nodes)}"
+        add(numa_nodes, "PCI", "pci", label, title)
 
     return places
 
@@ -292,17 +297,19 @@ def _devices_by_place(machine: Machine, devices: Inventory) -> Places:
 def _near(numa_nodes: Iterable[int]) -> str:
     """Return near to which NUMA nodes something is."""
     ids = sorted(set(numa_nodes))
-    return f"near {named('NUMA node', ids, ', ')}" if ids else "without NUMA node"
+    if not ids:
+        return "without NUMA node"
+    return f"near {named('NUMA node', ids, ', ')}"
 
 
 def _device_boxes(
-    numa_nodes: tuple[int, ...], near: Mapping[str, list[boxes.Box]], width: int
+    numa_nodes: tuple[int, ...], boxes_by_resource: Mapping[str, list[boxes.Box]], width: int
 ) -> Iterator[boxes.Box]:
     """Yield each resource's devices near a place, or one bar for many.
 
     They are wider than `width` only where a single device is.
     """
-    for resource, chips in near.items():
+    for resource, chips in boxes_by_resource.items():
         if len(chips) > _MOST_CHIPS:
             text = counted(len(chips), "device")
             title = f"{resource}: {text}, {_near(numa_nodes)}"
