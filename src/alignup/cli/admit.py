@@ -489,11 +489,14 @@ def hints_of(node: Node, pod: Pod) -> Hints:
     """Return what the providers would offer to the pod now, as far as they would be asked."""
     from alignup.explanations.trial import tried
 
-    hints = {}
+    hints: Hints = {}
     for question in tried(node, pod).questions:
-        if question.hints:
-            name = None if question.container is None else question.container.name
-            hints[name] = question.hints
+        if not question.hints:
+            continue
+        if question.container is None:
+            hints[None] = question.hints
+        else:
+            hints[question.container.name] = question.hints
 
     return hints
 
@@ -508,7 +511,10 @@ def show_hints(console: Console, hints: Hints, numa_node_ids: Sequence[int]) -> 
         for resources in offers.values():
             for resource, hint_list in (resources or {}).items():
                 offer = view_of(resource, hint_list, numa_node_ids)
-                preferred = "any" if offer.anywhere else preferred_sets(offer) or "-"
+                preferred = preferred_sets(offer) or "-"
+                if offer.anywhere:
+                    preferred = "any"
+
                 table.add_row(label, safe(resource), preferred, other_sets(offer) or "-")
 
     if table.rows:

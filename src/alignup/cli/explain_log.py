@@ -179,7 +179,10 @@ def _scope_of(decision: Decision | None) -> str:
 
 def _question(decision: Decision, policy: Policy, holdings: Holdings) -> Question:
     """Return a decision as the question that was asked, with what its hints merge into."""
-    container = None if decision.container is None else Container(decision.container)
+    container = None
+    if decision.container is not None:
+        container = Container(decision.container)
+
     accounts = {
         name: NO_NODE.__str__
         for provider_hints in decision.hints

@@ -197,30 +197,30 @@ def show_log(console: Console, log: Mapping[str, Any]) -> None:
     show_prose(console, f"the log does not tell {'; '.join(log['unknown'])}")
 
 
-def show_prose(console: Console, text: str, first: str = "  ", indent: str = "  ") -> None:
+def show_prose(console: Console, text: str, first_indent: str = "  ", indent: str = "  ") -> None:
     """Print a text of plain words, on a console of some width broken between words.
 
     Args:
         console: where.
         text: the text.
-        first: begins the first line.
+        first_indent: begins the first line.
         indent: begins the other lines.
     """
-    for line in wrapped(console, text, first, indent):
+    for line in wrapped(console, text, first_indent, indent):
         console.print(safe(line))
 
 
-def wrapped(console: Console, text: str, first: str = "  ", indent: str = "  ") -> list[str]:
+def wrapped(console: Console, text: str, first_indent: str = "  ", indent: str = "  ") -> list[str]:
     """Return the lines of a text of plain words."""
     width = console.width
     if width >= PLAIN_WIDTH:
         # what is no terminal has no width
-        width = len(first) + len(text)
+        width = len(first_indent) + len(text)
 
     return textwrap.wrap(
         text,
         width,
-        initial_indent=first,
+        initial_indent=first_indent,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
@@ -297,10 +297,10 @@ def show_containers(
         show_left_out(console, len(explanation.containers) - len(parts), "container", " of the pod")
 
 
-def show_left_out(console: Console, count: int, noun: str, where: str = "") -> None:
+def show_left_out(console: Console, count: int, noun: str, suffix: str = "") -> None:
     """Say how many of some things are not shown."""
     if count > 0:
-        console.print(f"and {counted(count, f'more {noun}')}{where}")
+        console.print(f"and {counted(count, f'more {noun}')}{suffix}")
 
 
 def show_step(
@@ -339,7 +339,7 @@ def show_step(
 
 
 def show_resources(
-    console: Console, resources: Sequence[ResourcePart], first: Collection[str]
+    console: Console, resources: Sequence[ResourcePart], named_first: Collection[str]
 ) -> None:
     """Print what was asked, there and offered.
 
@@ -347,7 +347,7 @@ def show_resources(
     """
     rows: list[tuple[str, ...]] = [
         (*cells, holders.replace(", ", "\n"))
-        for *cells, holders in words.resource_rows(resources, first)
+        for *cells, holders in words.resource_rows(resources, named_first)
     ]
     columns: tuple[str, ...] = words.RESOURCE_COLUMNS
     reserved = columns.index("reserved")

@@ -203,8 +203,12 @@ class SiteSource(options.Gathered):
         "Place nothing on these CPUs, such as 0,64.", default="", metavar="CPUS"
     )
 
-    def load(self, resources: Iterable[str] = (), **how: Any) -> Site:
-        """Return the machine with the devices of some resources; `how` is what `load_site` takes.
+    def load(self, resources: Iterable[str] = (), **settings: Any) -> Site:
+        """Return the machine with the devices of some resources.
+
+        Args:
+            resources: the resources.
+            settings: what `load_site` takes.
 
         Raises:
             InputError: there is no such machine or resource, or it cannot be read; or a rule is
@@ -242,7 +246,7 @@ class SiteSource(options.Gathered):
             memory_rule=MemoryRule.parse(self.memory_from, self.memory_kind),
             isolated=self.isolated,
             reserve=CPUSet.parse(self.reserve, "--reserve"),
-            **{"tell": complain, **how},
+            **{"tell": complain, **settings},
         )
 
     @property

@@ -383,7 +383,7 @@ def distance_rows(loaded: LoadedMachine, tree: PciTree) -> Iterator[dict[str, An
     }
 
     for device in devices:
-        distances = [tree.distance(device.address, second.address) for second in devices]
+        distances = [tree.distance(device.address, peer.address) for peer in devices]
         yield {
             "address": device.address,
             "kind": kind_of(device),

@@ -151,11 +151,13 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
             complain(f"missing from the archive: claims (resources.json); {error}")
             items = []
 
-    return (
-        decode_json(pods, "a List of Pods", "the API server"),
-        decode_json(node, "a Node", "the API server"),
-        {"items": of_node(items, node_name)} if items else None,
-    )
+    pod_list = decode_json(pods, "a List of Pods", "the API server")
+    node_object = decode_json(node, "a Node", "the API server")
+    claims = None
+    if items:
+        claims = {"items": of_node(items, node_name)}
+
+    return pod_list, node_object, claims
 
 
 def of_node(items: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -219,7 +221,7 @@ def show(
     from alignup.kubelet.config import settings_of
     from alignup.node.holdings import holdings_of
 
-    shown: Holdings | None = None
+    shown_holdings: Holdings | None = None
     settings: tuple[Setting, ...] = ()
     while True:
         if kubeconfig is None:
@@ -232,12 +234,12 @@ def show(
             title = title_of(str(source.node_name), node)
 
         holdings = holdings_of(node)
-        if holdings != shown:
-            if shown is not None and not as_json:
+        if holdings != shown_holdings:
+            if shown_holdings is not None and not as_json:
                 click.echo()
 
             print_holdings(title, node, holdings, settings, pictures, as_json=as_json)
-            shown = holdings
+            shown_holdings = holdings
 
         if watch is None:
             return

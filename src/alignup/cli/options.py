@@ -506,9 +506,9 @@ def _versions(
     return parse_versions(text, "--kubelet-version")
 
 
-def _version(more: str, metavar: str, callback: Callable[..., Any]) -> Any:
+def _version(addition: str, metavar: str, callback: Callable[..., Any]) -> Any:
     """Declare an option of releases, of which there is more to be said."""
-    text = f"Decide as this kubelet release, such as 1.33; {more}  [default: the newest known]"
+    text = f"Decide as this kubelet release, such as 1.33; {addition}  [default: the newest known]"
     return value(
         text,
         "--kubelet-version",

@@ -217,7 +217,9 @@ def answer_text(answer: Mapping[str, Any]) -> str:
         container_text(name, container, whole=True)
         for name, container in answer["containers"].items()
     )
-    return f"admitted, {allocations}" if allocations else "done"
+    if not allocations:
+        return "done"
+    return f"admitted, {allocations}"
 
 
 def container_text(name: str, container: Mapping[str, Any], *, whole: bool = False) -> str:

@@ -297,9 +297,9 @@ def _mounts(grant: Grant) -> tuple[Mount, ...]:
 
     needed = needed_mounts(answer)
     if needed and not may_mount():
-        first = needed[0]
+        mount = needed[0]
         raise InputError(
-            f"mounting {first.host_path} at {first.container_path}, as a device plugin asks, "
+            f"mounting {mount.host_path} at {mount.container_path}, as a device plugin asks, "
             "needs CAP_SYS_ADMIN; "
             "--no-mounts leaves it to the command"
         )

@@ -263,11 +263,11 @@ def plain(text: str) -> str:
 def _without_mark(match: re.Match[str]) -> str:
     """Return a mark's backslashes as rich shows them, and the mark itself if they make it text."""
     backslashes, tag = match.groups()
-    shown = "\\" * (len(backslashes) // 2)
+    text = "\\" * (len(backslashes) // 2)
     if len(backslashes) % 2:
-        shown += tag
+        text += tag
 
-    return shown
+    return text
 
 
 def safe(text: str) -> str:
