@@ -151,8 +151,8 @@ async def ask_cluster(kubeconfig: str, node_name: str) -> tuple[Any, Any, Any]:
             complain(f"missing from the archive: claims (resources.json); {error}")
             items = []
 
-    pod_list = decode_json(pods, "a List of Pods", "the API server")
-    node_object = decode_json(node, "a Node", "the API server")
+    pod_list: object = decode_json(pods, "a List of Pods", "the API server")
+    node_object: object = decode_json(node, "a Node", "the API server")
     claims = None
     if items:
         claims = {"items": of_node(items, node_name)}
