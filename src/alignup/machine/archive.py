@@ -295,22 +295,22 @@ def _of_one_node(nodes: dict[str, Archive], node_name: str | None) -> Archive:
             of none.
     """
     all_roots = sorted(nodes)
-    above = {root for root, after in pairwise(all_roots) if after.startswith(root)}
+    above = {root for root, following in pairwise(all_roots) if following.startswith(root)}
     roots = [root for root in all_roots if root not in above]
     if not roots:
         return Archive({}, {})
 
-    chosen = roots
+    chosen_roots = roots
     if node_name is not None and (len(roots) > 1 or any("nodes/" in root for root in roots)):
-        chosen = _roots_of(roots, node_name)
+        chosen_roots = _roots_of(roots, node_name)
 
-    if len(chosen) != 1:
+    if len(chosen_roots) != 1:
         names = some_of([root.rstrip("/") or "its top" for root in roots])
         raise InputError(
             f"expected the files of one node, got those of {names}; --node-name NAME chooses one"
         )
 
-    node_root = chosen[0]
+    node_root = chosen_roots[0]
     archive = Archive({}, {}, node_root.rstrip("/").rpartition("/")[2])
     for root in all_roots:
         if node_root.startswith(root):
@@ -322,9 +322,9 @@ def _of_one_node(nodes: dict[str, Archive], node_name: str | None) -> Archive:
 
 def _roots_of(roots: list[str], node_name: str) -> list[str]:
     """Return the roots of a node: those with a folder of its name, else those named after it."""
-    named = [root for root in roots if node_name in root.split("/")]
-    if named:
-        return named
+    roots_with_name = [root for root in roots if node_name in root.split("/")]
+    if roots_with_name:
+        return roots_with_name
 
     # the first part of a host's name, or sosreport-NAME-CASE-DATE-WORD
     name = re.escape(node_name)
@@ -427,9 +427,9 @@ class _Forward:
         Raises:
             InputError: it is too long.
         """
-        missing = self._at + size - self._start - len(self._kept)
-        while missing > 0 and (chunk := self._stream.read(max(missing, _CHUNK))):
-            missing -= len(chunk)
+        missing_bytes = self._at + size - self._start - len(self._kept)
+        while missing_bytes > 0 and (chunk := self._stream.read(max(missing_bytes, _CHUNK))):
+            missing_bytes -= len(chunk)
             dropped = max(0, self._at - self._start - _CHUNK)
             self._kept = self._kept[dropped:] + chunk
             self._start += dropped
@@ -502,13 +502,13 @@ def _tar_members(stream: _Forward) -> Iterator[_Member]:
     """Yield the members of a tar."""
     fileobj: Any = stream
     with tarfile.open(fileobj=fileobj, mode="r:", tarinfo=_Header) as archive:
-        last = -1
+        last_offset = -1
         for member in archive:
             # a negative size would lead back to where one was before
-            if member.size < 0 or member.offset <= last:
+            if member.size < 0 or member.offset <= last_offset:
                 raise tarfile.ReadError("a member does not come after the one before it")
 
-            last = member.offset
+            last_offset = member.offset
             read = partial(_tar_content, stream, member)
             if member.issym():
                 yield _Member(member.name, member.size, member.linkname, read)

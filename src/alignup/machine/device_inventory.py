@@ -341,7 +341,7 @@ class LoadedMachine(Record):
 
         The preferred sets of these resources go with their devices.
         """
-        kept = {
+        kept_sets = {
             resource: sets
             for resource, sets in self.preferred_sets.items()
             if resource not in devices
@@ -349,17 +349,17 @@ class LoadedMachine(Record):
         return replace(
             self,
             devices={**self.devices, **devices},
-            preferred_sets={**kept, **(preferred_sets or {})},
+            preferred_sets={**kept_sets, **(preferred_sets or {})},
         )
 
-    def completed(self, document: Mapping[str, Any], before: str = "") -> LoadedMachine:
+    def completed(self, document: Mapping[str, Any], prefix: str = "") -> LoadedMachine:
         """Return this machine with those of `EXTRA_KEYS` that a document has of its own.
 
         Devices of its own bring their own preferred sets, or none.
 
         Args:
             document: a decoded document; null counts as missing.
-            before: the text that errors put before the key.
+            prefix: the text that errors put before the key.
 
         Raises:
             InputError: a value is not of its form; see `decode_inventory` and
@@ -370,17 +370,17 @@ class LoadedMachine(Record):
         kubelet = self.kubelet
         if document.get("devices") is not None:
             devices = decode_inventory(
-                mapping_under(document, "devices", before), self.machine, f"{before}devices"
+                mapping_under(document, "devices", prefix), self.machine, f"{prefix}devices"
             )
             sets = {}
 
         if document.get("preferredSets") is not None:
             sets = decode_preferred_sets(
-                mapping_under(document, "preferredSets", before), devices, f"{before}preferredSets"
+                mapping_under(document, "preferredSets", prefix), devices, f"{prefix}preferredSets"
             )
 
         if document.get("kubelet") is not None:
-            kubelet = mapping_under(document, "kubelet", before)
+            kubelet = mapping_under(document, "kubelet", prefix)
 
         return replace(self, devices=devices, preferred_sets=sets, kubelet=kubelet)
 
@@ -397,10 +397,10 @@ class LoadedMachine(Record):
         return {**self.machine.to_dict(), **{key: extra for key, extra in extras if extra}}
 
 
-def mapping_under(data: Mapping[str, Any], key: str, before: str = "") -> Mapping[str, Any]:
+def mapping_under(data: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
     """Return the mapping under a key, empty if it is missing or null.
 
-    Errors put `before` before the key.
+    Errors put `prefix` before the key.
 
     Raises:
         InputError: the value is not a mapping.
@@ -409,5 +409,5 @@ def mapping_under(data: Mapping[str, Any], key: str, before: str = "") -> Mappin
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InputError.at(f"{before}{key}", "a mapping", value)
+        raise InputError.at(f"{prefix}{key}", "a mapping", value)
     return value

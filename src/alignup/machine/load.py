@@ -210,8 +210,8 @@ def machine_with_devices_from_dict(data: Mapping[str, Any], source: str = "") ->
         InputError: one of the parts is not of its form; see `described_machine`, `decode_inventory`
             and `decode_preferred_sets`.
     """
-    before = f"{source}: " if source else ""
-    loaded = described_machine(data["machine"], f"{before}machine").completed(data, before)
+    prefix = f"{source}: " if source else ""
+    loaded = described_machine(data["machine"], f"{prefix}machine").completed(data, prefix)
     if data.get("pods"):
         return replace(loaded, pods=tuple(data["pods"]))
     return loaded
@@ -269,12 +269,14 @@ def load_with_devices(
             loaded, devices=decode_inventory(devices, machine, where), preferred_sets={}
         )
 
-    chosen = list(selectors)
-    if chosen:
+    pci_selectors = list(selectors)
+    if pci_selectors:
         # seldom used
         from alignup.machine.pci_devices import PciSelector, devices_from_pci  # noqa: PLC0415
 
-        loaded = loaded.with_devices(devices_from_pci(machine, map(PciSelector.parse, chosen)))
+        loaded = loaded.with_devices(
+            devices_from_pci(machine, map(PciSelector.parse, pci_selectors))
+        )
 
     if nvidia != "never":
         loaded = _with_gpus(loaded, nvidia, tell)

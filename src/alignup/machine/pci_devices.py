@@ -119,11 +119,11 @@ def devices_from_pci(
     inventory: dict[str, dict[str, Device]] = {}
     owner: dict[str, str] = {}
     for selector in selectors:
-        chosen = [device for device in machine.pci_devices if selector.selects(device)]
-        if not chosen:
+        selected = [device for device in machine.pci_devices if selector.selects(device)]
+        if not selected:
             raise InputError(f"no PCI device matches {selector} for {selector.resource}")
 
-        for device in chosen:
+        for device in selected:
             if owner.setdefault(device.address, selector.resource) != selector.resource:
                 expected = f"PCI device {device.address} in one resource"
                 raise InputError.at(
