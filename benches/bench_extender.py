@@ -88,9 +88,9 @@ def test_filter_and_prioritize_on_the_wire(benchmark, connection, promise) -> No
     turn = iter(range(1_000_000))
 
     def ask() -> None:
-        found = exchanges[next(turn) % PODS]
-        for verb, question in found.questions.items():
-            assert answer_to(connection, verb, question) == found.answers[verb]
+        exchange = exchanges[next(turn) % PODS]
+        for verb, question in exchange.questions.items():
+            assert answer_to(connection, verb, question) == exchange.answers[verb]
 
     benchmark.pedantic(ask, rounds=500, warmup_rounds=5)
     promise(10_000, 15_000)

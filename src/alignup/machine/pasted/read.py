@@ -521,10 +521,10 @@ def _gpus(lines: Sequence[str], columns: list[str], has_nodes: bool) -> tuple[Gp
         gpus[name] = Gpu(name, int(cpus), tuple(numa_nodes))
 
     if set(gpus) != set(expected):
-        missing_name = next(name for name in expected if name not in gpus)
+        missing_gpu = next(name for name in expected if name not in gpus)
         raise InputError(
-            f"the table of nvidia-smi topo -m is cut off: it has no row of {missing_name}; give all of "
-            "it"
+            f"the table of nvidia-smi topo -m is cut off: it has no row of {missing_gpu}; give all "
+            "of it"
         )
 
     return tuple(gpus[name] for name in expected)
