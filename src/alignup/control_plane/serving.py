@@ -17,6 +17,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import ssl
 import time
 from binascii import a2b_base64
@@ -40,9 +41,11 @@ _HIGHEST_PORT = 65535
 # At once, and with few descriptors as many as a quarter of these; the one that has been idle for
 # the longest makes room for another.
 MOST_CONNECTIONS: Final = 512
-# Connections that wait, which are accepted in one turn of the loop: before any has made room for
-# them.
-_BACKLOG: Final = 64
+# Connections that are accepted in one turn of the loop, before any has made room for them: who is
+# connected already waits for their handshakes.
+_AT_ONCE: Final = 16
+# Connections that the kernel keeps until they are accepted; further ones try again after a second.
+_BACKLOG: Final = 128
 _HANDSHAKE_SECONDS: Final = 10.0
 # Seconds for requests that are being answered when the process ends.
 _LAST_ANSWERS: Final = 5.0
@@ -401,11 +404,15 @@ async def serve(
     connections.server = runner.server
 
     seconds = _HANDSHAKE_SECONDS if tls else None
-    backlog = min(_BACKLOG, connections.most)
+    at_once = min(_AT_ONCE, connections.most)
     try:
         server = await asyncio.get_running_loop().create_server(
-            connections, *where, ssl=tls, ssl_handshake_timeout=seconds, backlog=backlog
+            connections, *where, ssl=tls, ssl_handshake_timeout=seconds, backlog=at_once
         )
+        # asyncio has one number for both, and does not show its sockets
+        for listener in server.sockets:
+            with socket.socket(fileno=os.dup(listener.fileno())) as same_socket:
+                same_socket.listen(_BACKLOG)
     except (OSError, UnicodeError) as error:
         await runner.cleanup()
         reason = error.strerror if isinstance(error, OSError) else "no host can have the name"

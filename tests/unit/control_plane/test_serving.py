@@ -8,10 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
+import struct
 import subprocess
 import sys
 
 import pytest
+from aiohttp import web
+
+from alignup.control_plane import serving
 
 # what is still under way when the process is told to end; without a bound each of them would go on
 BUSY = {
@@ -111,3 +116,29 @@ def test_what_a_client_does_wrong_is_one_line_of_the_log(form: str) -> None:
         isinstance(json.loads(line), dict) if form == "json" else "Error handling" in line
         for line in lines
     )
+
+
+@pytest.mark.parametrize(("most", "accepted"), [(512, 16), (3, 3)])
+def test_few_connections_are_accepted_at_once_and_many_may_wait(
+    monkeypatch, most, accepted
+) -> None:
+    """The kernel tells how many may wait where it tells of other sockets which packets were lost."""
+    servers: list[tuple[asyncio.Server, int]] = []
+    create_server = asyncio.BaseEventLoop.create_server
+
+    async def noted(loop, *arguments, backlog: int, **options):
+        server = await create_server(loop, *arguments, backlog=backlog, **options)
+        servers.append((server, backlog))
+        return server
+
+    async def scenario() -> None:
+        runner, _ = await serving.serve(web.Application(), ("127.0.0.1", 0))
+        [(server, at_once)] = servers
+        facts = server.sockets[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
+        await runner.cleanup()
+        assert at_once == accepted
+        assert struct.unpack_from("I", facts, 28) == (128,)
+
+    monkeypatch.setattr(serving, "MOST_CONNECTIONS", most)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_server", noted)
+    asyncio.run(scenario())
