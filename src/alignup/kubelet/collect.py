@@ -17,7 +17,7 @@ from typing import Any, Final
 from alignup.errors import InputError
 from alignup.kubelet import layout
 from alignup.kubelet.config import read_configuration
-from alignup.kubelet.pod_resources import answers_of_kubelet
+from alignup.kubelet.pod_resources_client import answers_of_kubelet
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.machine.archive import find_kernel_files, write_archive
 from alignup.text.json_text import decode_json

@@ -39,7 +39,7 @@ from alignup.kubelet.layout import (
     NodeFiles,
     open_node,
 )
-from alignup.kubelet.pod_resources import Allocatable, PodResources, find_answers
+from alignup.kubelet.pod_resources_client import find_answers
 from alignup.kubernetes.kubelet_config import KubeletConfig, config_from_document
 from alignup.kubernetes.manifest import resized_pod
 from alignup.kubernetes.node_fit import NodeObject, node_object
@@ -63,6 +63,7 @@ from alignup.text.json_text import decode_json
 from alignup.text.typed import decode
 
 if TYPE_CHECKING:
+    from alignup.kubelet.pod_resources import Allocatable, PodResources
     from alignup.kubernetes.node_fit import NodeObject
     from alignup.kubernetes.pod_documents import PodDocument
     from alignup.topology_manager.admission import MemoryBlock

@@ -17,7 +17,8 @@ from alignup import read_kubelet_node
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet import pod_resources_pb2 as wire
 from alignup.kubelet.layout import ArchiveFiles
-from alignup.kubelet.pod_resources import ask_kubelet, plain_answer, pods_from_wire, read_answer
+from alignup.kubelet.pod_resources import plain_answer, pods_from_wire, read_answer
+from alignup.kubelet.pod_resources_client import ask_kubelet
 from inputs.kubelet_files import EXAMPLE
 
 FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")

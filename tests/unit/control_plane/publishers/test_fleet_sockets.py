@@ -13,12 +13,8 @@ import pytest
 from alignup.cli.cluster import sockets_of
 from alignup.control_plane.publishers.fleet import FleetNode
 from alignup.errors import InputError
-from alignup.kubelet.pod_resources import (
-    allocatable_from_wire,
-    ask_kubelet,
-    plain_answer,
-    pods_from_wire,
-)
+from alignup.kubelet.pod_resources import allocatable_from_wire, plain_answer, pods_from_wire
+from alignup.kubelet.pod_resources_client import ask_kubelet
 from alignup.kubelet.pod_resources_server import serve_pod_resources
 from alignup.kubelet.read import read_kubelet
 from alignup.node import Node

@@ -24,7 +24,7 @@ from alignup.control_plane.api_server.api_client import TOPOLOGIES, Pauses
 from alignup.control_plane.publishers.publish import publish_node, published_object, read_running
 from alignup.control_plane.serving import run_until_told
 from alignup.errors import InputError
-from alignup.kubelet import pod_resources
+from alignup.kubelet import pod_resources_client
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE
 from alignup.machine.device_inventory import Device
 from fakes.api_server import REAL_SLEEP, ApiStub, Clock, served
@@ -512,7 +512,7 @@ def hangs(_: socket.socket) -> None:
 )
 def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypatch) -> None:
     """Its state files alone do not tell near which NUMA nodes devices are, nor which pods are gone."""
-    monkeypatch.setattr(pod_resources.ask_kubelet, "__defaults__", (0.05,))
+    monkeypatch.setattr(pod_resources_client.ask_kubelet, "__defaults__", (0.05,))
     for path in (LIST, ALLOCATABLE):
         (root / path).unlink()
 
@@ -522,7 +522,7 @@ def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypa
     ):
         there = Path(short, "r")  # names of sockets are short
         there.symlink_to(root)
-        path = there / pod_resources.SOCKET
+        path = there / pod_resources_client.SOCKET
         path.parent.mkdir()
         door.bind(os.fspath(path))
         kept = []

@@ -14,12 +14,8 @@ from alignup.errors import InputError
 from alignup.host.leases.request import LeaseRequest, make_request
 from alignup.host.processes.identity import identify
 from alignup.kubelet import pod_resources_pb2 as wire
-from alignup.kubelet.pod_resources import (
-    allocatable_from_wire,
-    ask_kubelet,
-    plain_answer,
-    pods_from_wire,
-)
+from alignup.kubelet.pod_resources import allocatable_from_wire, plain_answer, pods_from_wire
+from alignup.kubelet.pod_resources_client import ask_kubelet
 from alignup.kubelet.pod_resources_server import serve_pod_resources
 from alignup.machine.cpuset import CPUSet
 from fakes.device_plugins import short_folder
