@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inputs import machines
 from inputs.machines import busy_node, manifest
 
 if TYPE_CHECKING:
     from alignup.node import Node
+
+TESTS = Path(__file__).parents[2]
 
 LEAK = """
 import gc, sys
@@ -132,11 +133,18 @@ def test_threads_share_a_node() -> None:
 
 
 def growth(times: int) -> int:
-    """Return by how many bytes a fresh interpreter grows over so many admissions, refusals and removals."""
-    code = LEAK.format(path=str(Path(machines.__file__).parent), times=times)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603 - our own
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    """Return by how many bytes a fresh interpreter grows over `times` rounds.
+
+    In each round one pod is admitted, one refused, and the first removed.
+    """
+    code = LEAK.format(path=str(TESTS), times=times)
+    command = [sys.executable, "-c", code]
+    process = subprocess.run(  # noqa: S603 - our own
+        command, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
+
+    return int(process.stdout)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/statm")
