@@ -48,11 +48,12 @@ class AlignupError(Exception):
 
     A message is one line, of which nobody can make a page.
 
-    >>> try:
-    ...     read_machine("epyc")
-    ... except AlignupError as error:
-    ...     print(error)
-    unknown machine 'epyc': ... did you mean epyc-2s-nps4?
+    Examples:
+        >>> try:
+        ...     read_machine("epyc")
+        ... except AlignupError as error:
+        ...     print(error)
+        unknown machine 'epyc': ... did you mean epyc-2s-nps4?
     """
 
     def __init__(self, *arguments: object) -> None:
@@ -69,12 +70,13 @@ class AlignupWarning(UserWarning):
 
     The answer is then about less than was asked.
 
-    >>> import warnings
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     _ = KubeletConfig.from_dict({"topologyManagerPolcy": "restricted"})
-    >>> caught[0].category.__name__
-    'AlignupWarning'
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     _ = KubeletConfig.from_dict({"topologyManagerPolcy": "restricted"})
+        >>> caught[0].category.__name__
+        'AlignupWarning'
     """
 
 
@@ -99,9 +101,10 @@ def warn(sentence: str) -> None:
 class InputError(AlignupError, ValueError):
     """Raised when a manifest, machine, device inventory or scenario is malformed.
 
-    >>> raise InputError.at("spec.containers[0].name", "a name", 3)
-    Traceback (most recent call last):
-    alignup.errors.InputError: expected a name, got 3 at spec.containers[0].name
+    Examples:
+        >>> raise InputError.at("spec.containers[0].name", "a name", 3)
+        Traceback (most recent call last):
+        alignup.errors.InputError: expected a name, got 3 at spec.containers[0].name
     """
 
     @classmethod
@@ -179,24 +182,26 @@ def system_errors(failure: str, place: object, *more: type[Exception]) -> Iterat
 class ConfigError(InputError):
     """Raised when a configuration is well-formed but a kubelet would refuse to start with it.
 
-    >>> try:
-    ...     KubeletConfig.from_dict({"topologyManagerPolicy": "strict"})
-    ... except ConfigError as error:
-    ...     print(type(error).__name__)
-    ConfigError
+    Examples:
+        >>> try:
+        ...     KubeletConfig.from_dict({"topologyManagerPolicy": "strict"})
+        ... except ConfigError as error:
+        ...     print(type(error).__name__)
+        ConfigError
     """
 
 
 class AllocationError(AlignupError, RuntimeError):
     """Raised by a provider's `allocate` when it cannot meet the request.
 
-    >>> error = AllocationError("2 licences asked, 1 free", resources=("example.com/licence",))
-    >>> error.reason, error.resources
-    ('UnexpectedAdmissionError', ('example.com/licence',))
-
     `reason` is the reason in the pod's status (`UnexpectedAdmissionError`, `SMTAlignmentError`),
     `detail` a sentence about the cause, and `resources` those of which too little is left, as far
     as the provider tells.
+
+    Examples:
+        >>> error = AllocationError("2 licences asked, 1 free", resources=("example.com/licence",))
+        >>> error.reason, error.resources
+        ('UnexpectedAdmissionError', ('example.com/licence',))
     """
 
     def __init__(
@@ -215,24 +220,26 @@ class AllocationError(AlignupError, RuntimeError):
 class PodExistsError(AlignupError, ValueError):
     """Raised when a pod is admitted although a pod of its uid is admitted already.
 
-    >>> node = Node(read_machine("xeon-2s"))
-    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}
-    >>> try:
-    ...     node.admit(pod), node.admit(pod)
-    ... except PodExistsError as error:
-    ...     print(type(error).__name__)
-    PodExistsError
+    Examples:
+        >>> node = Node(read_machine("xeon-2s"))
+        >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}
+        >>> try:
+        ...     node.admit(pod), node.admit(pod)
+        ... except PodExistsError as error:
+        ...     print(type(error).__name__)
+        PodExistsError
     """
 
 
 class UnknownPodError(AlignupError, KeyError):
     """Raised when a pod that is not admitted is removed or looked up.
 
-    >>> try:
-    ...     Node(read_machine("xeon-2s")).remove("nobody")
-    ... except UnknownPodError as error:
-    ...     print(type(error).__name__)
-    UnknownPodError
+    Examples:
+        >>> try:
+        ...     Node(read_machine("xeon-2s")).remove("nobody")
+        ... except UnknownPodError as error:
+        ...     print(type(error).__name__)
+        UnknownPodError
     """
 
     def __str__(self) -> str:

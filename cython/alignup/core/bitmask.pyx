@@ -38,10 +38,11 @@ cdef class BitMask:
     It behaves as a set of ints, and has the words of KEP-693 besides. Methods that change a mask in
     the KEP return a new one here, so that hints can share masks.
 
-    >>> BitMask([0, 2]) & BitMask([2, 3])
-    BitMask([2])
-    >>> 2 in BitMask([2]), len(BitMask([0, 2])), list(BitMask([0, 2]))
-    (True, 2, [0, 2])
+    Examples:
+        >>> BitMask([0, 2]) & BitMask([2, 3])
+        BitMask([2])
+        >>> 2 in BitMask([2]), len(BitMask([0, 2])), list(BitMask([0, 2]))
+        (True, 2, [0, 2])
     """
 
     def __init__(self, bits=()):
@@ -51,12 +52,13 @@ cdef class BitMask:
     def from_int(value):
         """Return the mask whose bit i is bit i of `value`.
 
-        >>> BitMask.from_int(5)
-        BitMask([0, 2])
-
         Raises:
             ValueError: `value` is negative or needs more than 64 bits.
             TypeError: `value` is no whole number.
+
+        Examples:
+            >>> BitMask.from_int(5)
+            BitMask([0, 2])
         """
         value = as_whole(value)
         if not 0 <= value < 1 << 64:

@@ -36,8 +36,9 @@ cdef class TopologyHint:
     `exact` is False only for a merged hint on more than 8 nodes whose search ran into its stated
     limit: it is the best that was found by then. It plays no part in comparisons.
 
-    >>> TopologyHint(BitMask([0]), True)
-    TopologyHint(BitMask([0]), True)
+    Examples:
+        >>> TopologyHint(BitMask([0]), True)
+        TopologyHint(BitMask([0]), True)
     """
 
     __match_args__ = ("affinity", "preferred")
@@ -81,8 +82,9 @@ cdef class HintList:
     A list made from hints keeps their order; lists that providers compute are in ascending order,
     narrowest first. An empty list means that the resource cannot be satisfied.
 
-    >>> HintList([TopologyHint(BitMask([0]), True), TopologyHint(BitMask([0, 1]), False)])[1]
-    TopologyHint(BitMask([0, 1]), False)
+    Examples:
+        >>> HintList([TopologyHint(BitMask([0]), True), TopologyHint(BitMask([0, 1]), False)])[1]
+        TopologyHint(BitMask([0, 1]), False)
     """
 
     def __init__(self, hints=()):
@@ -132,8 +134,9 @@ cdef class HintList:
             TypeError: the arrays are of other types.
             ValueError: they differ in length, have not one dimension, or a mask is negative.
 
-        >>> HintList.from_arrays([0b11, 0b01], [False, True])
-        HintList([TopologyHint(BitMask([0]), True), TopologyHint(BitMask([0, 1]), False)])
+        Examples:
+            >>> HintList.from_arrays([0b11, 0b01], [False, True])
+            HintList([TopologyHint(BitMask([0]), True), TopologyHint(BitMask([0, 1]), False)])
         """
         cdef HintList hints = HintList.__new__(HintList)
         cdef bytes words, flags

@@ -206,16 +206,6 @@ cdef class Results:
 cdef class Merger:
     """Merges hint lists on a machine of `numa_nodes` nodes.
 
-    >>> cpu = HintList([TopologyHint(BitMask([0]), True), TopologyHint(BitMask([1]), True)])
-    >>> gpu = HintList([TopologyHint(BitMask([1]), True)])
-    >>> merger = Merger(numa_nodes=2)
-    >>> best = merger.merge([cpu, gpu])
-    >>> best.affinity, best.preferred
-    (BitMask([1]), True)
-    >>> masks, preferred, exact = merger.merge_many([[cpu, gpu], [cpu]])
-    >>> masks.tolist(), preferred.tolist()
-    ([2, 1], [True, True])
-
     Args:
         numa_nodes: 1 to 64.
         distances: None, or a row of distances for each node: masks of equal size are then
@@ -229,6 +219,17 @@ cdef class Merger:
     Raises:
         ValueError: there is not a distance from each node to each, or what the documents do not
             have.
+
+    Examples:
+        >>> cpu = HintList([TopologyHint(BitMask([0]), True), TopologyHint(BitMask([1]), True)])
+        >>> gpu = HintList([TopologyHint(BitMask([1]), True)])
+        >>> merger = Merger(numa_nodes=2)
+        >>> best = merger.merge([cpu, gpu])
+        >>> best.affinity, best.preferred
+        (BitMask([1]), True)
+        >>> masks, preferred, exact = merger.merge_many([[cpu, gpu], [cpu]])
+        >>> masks.tolist(), preferred.tolist()
+        ([2, 1], [True, True])
     """
 
     cdef readonly int numa_nodes

@@ -17,11 +17,12 @@ cdef class SharedDict:
     Whoever writes while a copy or an iteration still looks at the same entries gets entries of its
     own.
 
-    >>> entries = SharedDict({"a": 1})
-    >>> copy = entries.copy()
-    >>> copy["b"] = 2
-    >>> len(entries), len(copy)
-    (1, 2)
+    Examples:
+        >>> entries = SharedDict({"a": 1})
+        >>> copy = entries.copy()
+        >>> copy["b"] = 2
+        >>> len(entries), len(copy)
+        (1, 2)
     """
 
     def __init__(self, entries=()):

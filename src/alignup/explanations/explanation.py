@@ -169,13 +169,6 @@ class ContainerPart(Record):
 class Suggestion(Record):
     """A change under which the pod would be admitted, or aligned better: tried, and found to be so.
 
-    >>> kubelet = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
-    >>> node = Node(read_machine("xeon-2s"), kubelet)
-    >>> container = {"name": "c", "resources": {"limits": {"cpu": "200", "memory": "1Gi"}}}
-    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
-    >>> explain(node, pod).suggestions[0].text
-    'ask for 128 cpu instead of 200'
-
     Attributes:
         kind: `request`, `pod`, `kubelet`, `plugin` or `remove`.
         attempt: has one of the keys `pod`, `kubelet`, `excludeTopology` and `remove`;
@@ -185,6 +178,14 @@ class Suggestion(Record):
             memory 8Gi -> 4Gi`.
         after: for `kubelet`: `restart` if it holds once the kubelet has restarted with it, and all
             pods stay; `drain` if the node has to be drained before.
+
+    Examples:
+        >>> kubelet = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
+        >>> node = Node(read_machine("xeon-2s"), kubelet)
+        >>> container = {"name": "c", "resources": {"limits": {"cpu": "200", "memory": "1Gi"}}}
+        >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+        >>> explain(node, pod).suggestions[0].text
+        'ask for 128 cpu instead of 200'
     """
 
     kind: str
@@ -214,12 +215,6 @@ class Suggestion(Record):
 class Explanation(Record):
     """Why a pod would be admitted or refused on a node now, and what would help.
 
-    >>> node = Node(read_machine("xeon-2s"))
-    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    >>> explanation = explain(node, pod)
-    >>> explanation.admitted, explanation.cause
-    (True, 'admitted; policy none aligns nothing')
-
     Attributes:
         pod: `namespace/name`.
         reason: the reason in the pod's status; empty if it is admitted.
@@ -241,6 +236,13 @@ class Explanation(Record):
         log: of a refusal that a kubelet's log tells of: the kubelet's `message`, the `best` hint of
             the decision that refused, what its hints are `merged` into, whether that `agrees`
             (None: not known), and what is `unknown`.
+
+    Examples:
+        >>> node = Node(read_machine("xeon-2s"))
+        >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        >>> explanation = explain(node, pod)
+        >>> explanation.admitted, explanation.cause
+        (True, 'admitted; policy none aligns nothing')
     """
 
     pod: str

@@ -56,14 +56,6 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
 
     The node stays exactly as it is.
 
-    >>> from alignup import Node, explain, read_machine
-    >>> node = Node(read_machine("align-up-article"), {"topologyManagerPolicy": "restricted"})
-    >>> amounts = {"cpu": "2", "memory": "1Gi"}
-    >>> container = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
-    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
-    >>> explain(node, pod).admitted
-    True
-
     Args:
         node: the node.
         pod: a `Pod`, or a manifest; of a manifest, suggestions show a changed one.
@@ -72,6 +64,15 @@ def explain(node: Node, pod: Pod | Mapping[str, Any], *, suggest: bool = True) -
     Raises:
         InputError: the manifest is not one of a pod.
         PodExistsError: a pod of this uid is admitted already.
+
+    Examples:
+        >>> from alignup import Node, explain, read_machine
+        >>> node = Node(read_machine("align-up-article"), {"topologyManagerPolicy": "restricted"})
+        >>> amounts = {"cpu": "2", "memory": "1Gi"}
+        >>> container = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
+        >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
+        >>> explain(node, pod).admitted
+        True
     """
     manifest = pod if isinstance(pod, Mapping) else None
     pod = node.read(pod)

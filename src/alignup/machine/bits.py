@@ -19,8 +19,9 @@ _WORD_BYTES: Final = 8
 def bit_set(numbers: Iterable[int]) -> int:
     """Return the int whose one bits are at the positions `numbers`.
 
-    >>> bit_set([0, 3])
-    9
+    Examples:
+        >>> bit_set([0, 3])
+        9
     """
     bits = 0
     for number in numbers:
@@ -59,8 +60,9 @@ def ids_of(bits: int, ids: Iterable[int]) -> tuple[int, ...]:
 def overlapping(sets: Iterable[int], bits: int) -> int:
     """Return as a bit set the positions of the bit sets that have something in common with `bits`.
 
-    >>> overlapping([0b0011, 0b1100, 0b0110], 0b0010)
-    5
+    Examples:
+        >>> overlapping([0b0011, 0b1100, 0b0110], 0b0010)
+        5
     """
     return bit_set(position for position, members in enumerate(sets) if members & bits)
 

@@ -34,11 +34,12 @@ class CPUSet(AbstractSet[int]):
 
     It equals any set of the same ints.
 
-    >>> cpus = CPUSet([0, 1, 2, 8])
-    >>> str(cpus), int(cpus), 8 in cpus, len(cpus)
-    ('0-2,8', 263, True, 4)
-    >>> cpus & CPUSet.parse("2-9")
-    CPUSet.parse('2,8')
+    Examples:
+        >>> cpus = CPUSet([0, 1, 2, 8])
+        >>> str(cpus), int(cpus), 8 in cpus, len(cpus)
+        ('0-2,8', 263, True, 4)
+        >>> cpus & CPUSet.parse("2-9")
+        CPUSet.parse('2,8')
     """
 
     __slots__ = ("_bits",)

@@ -45,9 +45,6 @@ EXTRA_KEYS: Final = ("devices", "preferredSets", "kubelet")
 class Device(Record):
     """One device as its plugin reports it.
 
-    >>> Device("gpu0", (0,)).numa_nodes
-    (0,)
-
     Attributes:
         id: unique within the resource.
         numa_nodes: kernel ids of the NUMA nodes it is near to; None: the plugin reported no
@@ -55,6 +52,10 @@ class Device(Record):
         has_only_unknown_nodes: its plugin reported NUMA nodes, none of which the machine has; they
             are left out of `numa_nodes`.
         pci: its PCI address; empty: not known, or the id is it.
+
+    Examples:
+        >>> Device("gpu0", (0,)).numa_nodes
+        (0,)
     """
 
     id: str

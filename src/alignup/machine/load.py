@@ -48,10 +48,6 @@ _FOLDER: Final = os.path.join(os.path.dirname(__file__), "catalog_data")  # noqa
 def read_machine(source: str | os.PathLike[str]) -> Machine:
     """Return the machine that a name, a folder or a file describes: what `--machine` takes.
 
-    >>> from alignup import read_machine
-    >>> read_machine("dgx-h100")
-    <Machine of 2 NUMA nodes, 224 CPUs, 2097152 MiB>
-
     Devices and a configuration that came with it are not part of the record; `Node.from_dict` keeps
     them.
 
@@ -61,6 +57,11 @@ def read_machine(source: str | os.PathLike[str]) -> Machine:
 
     Raises:
         InputError: there is no such machine, or it cannot be read.
+
+    Examples:
+        >>> from alignup import read_machine
+        >>> read_machine("dgx-h100")
+        <Machine of 2 NUMA nodes, 224 CPUs, 2097152 MiB>
     """
     return load_machine(str(source)).machine
 

@@ -102,8 +102,9 @@ class HugePages(Record):
     def of_bytes(cls, size_bytes: int, count: int) -> HugePages:
         """Return the record for pages of `size_bytes` bytes, named as Kubernetes names them.
 
-        >>> HugePages.of_bytes(2 << 20, 512)
-        HugePages(size='2Mi', size_bytes=2097152, count=512)
+        Examples:
+            >>> HugePages.of_bytes(2 << 20, 512)
+            HugePages(size='2Mi', size_bytes=2097152, count=512)
         """
         return cls(format_bytes(size_bytes), size_bytes, count)
 
@@ -248,10 +249,6 @@ def _group_of_cpu(groups: Iterable[tuple[int, int]]) -> dict[int, int]:
 class Machine(Record):
     """A machine: its NUMA nodes by ascending id, and what else discovery found.
 
-    >>> machine = read_machine("xeon-2s")
-    >>> len(machine.numa_nodes), machine.cpu_count
-    (2, 128)
-
     The fields that no argument sets are indexes, worked out once when the record is made.
 
     Attributes:
@@ -274,6 +271,11 @@ class Machine(Record):
     Raises:
         InputError: there is no NUMA node, there are more than `NUMA_NODE_LIMIT`, ids do not ascend,
             or a node knows the distances to more or fewer nodes than there are.
+
+    Examples:
+        >>> machine = read_machine("xeon-2s")
+        >>> len(machine.numa_nodes), machine.cpu_count
+        (2, 128)
     """
 
     numa_nodes: tuple[NumaNode, ...]

@@ -18,13 +18,6 @@ BUCKETS: Final = tuple(0.05 * 2**power for power in range(15))
 class AdmissionMetrics:
     """An observer of a manager or node that feeds three metrics.
 
-    >>> registry = CollectorRegistry()
-    >>> node = Node(read_machine("xeon-2s"), observer=AdmissionMetrics(registry))
-    >>> bool(node.admit({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}))
-    True
-    >>> registry.get_sample_value("kubelet_topology_manager_admission_requests_total")
-    1.0
-
     `kubelet_topology_manager_admission_requests_total`,
     `kubelet_topology_manager_admission_errors_total` and the histogram
     `kubelet_topology_manager_admission_duration_ms`, whose milliseconds have decimals here; the
@@ -34,6 +27,14 @@ class AdmissionMetrics:
     Args:
         registry: where to register; a registry takes one observer, which any number of nodes can
             share.
+
+    Examples:
+        >>> registry = CollectorRegistry()
+        >>> node = Node(read_machine("xeon-2s"), observer=AdmissionMetrics(registry))
+        >>> bool(node.admit({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}))
+        True
+        >>> registry.get_sample_value("kubelet_topology_manager_admission_requests_total")
+        1.0
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:

@@ -46,14 +46,6 @@ if TYPE_CHECKING:
 class Node:
     """A machine that admits pods as a kubelet with this configuration would.
 
-    >>> config = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
-    >>> node = Node(read_machine("xeon-2s"), config)
-    >>> container = {"name": "c", "resources": {"limits": {"cpu": "4", "memory": "1Gi"}}}
-    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
-    >>> admission = node.admit(pod)
-    >>> str(admission.containers["c"].cpus)
-    '0-1,64-65'
-
     Args:
         machine: the machine; a mapping is decoded as by `Machine.from_dict`.
         config: the kubelet's configuration, or a mapping of its fields; None: the kubelet's
@@ -91,6 +83,15 @@ class Node:
     Raises:
         ConfigError: a kubelet would refuse to start with this configuration on this machine.
         TypeError: the machine or the configuration is of another type.
+
+    Examples:
+        >>> config = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
+        >>> node = Node(read_machine("xeon-2s"), config)
+        >>> container = {"name": "c", "resources": {"limits": {"cpu": "4", "memory": "1Gi"}}}
+        >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+        >>> admission = node.admit(pod)
+        >>> str(admission.containers["c"].cpus)
+        '0-1,64-65'
     """
 
     __slots__ = (

@@ -149,8 +149,9 @@ def _letter_width(letter: str) -> int:
 def fitted(text: str, width: int, size: int) -> str:
     """Return the text, cut and ended with an ellipsis if it is wider than `width` pixels.
 
-    >>> fitted("gpu0", 100, 10), fitted("GPU-8f2b1c04-77aa", 60, 10)
-    ('gpu0', 'GPU-8f2…')
+    Examples:
+        >>> fitted("gpu0", 100, 10), fitted("GPU-8f2b1c04-77aa", 60, 10)
+        ('gpu0', 'GPU-8f2…')
     """
     printable = drawable(text)
     if text_width(printable, size) <= width:

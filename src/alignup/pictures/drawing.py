@@ -219,7 +219,8 @@ def _step_parts(step: Step, named_first: frozenset[str]) -> Iterator[Element]:
 class Drawing(Record):
     """A picture or a page: a notebook shows it, `save` writes it.
 
-    >>> draw(read_machine("xeon-2s")).save("machine.svg")  # doctest: +SKIP
+    Examples:
+        >>> draw(read_machine("xeon-2s")).save("machine.svg")  # doctest: +SKIP
     """
 
     subject: Machine | Node | Admission | Explanation
@@ -263,14 +264,15 @@ class Drawing(Record):
 def draw(subject: Machine | Node | Admission | Explanation) -> Drawing:
     """Return a drawing of a machine, a node, an admission, or an explanation.
 
-    >>> from alignup import draw, read_machine
-    >>> draw(read_machine("align-up-article")).save("machine.svg")     # doctest: +SKIP
-
     A node is drawn with what its pods hold. A notebook shows a machine and a node as a picture, an
     admission and an explanation as a page.
 
     Raises:
         TypeError: it is something else.
+
+    Examples:
+        >>> from alignup import draw, read_machine
+        >>> draw(read_machine("align-up-article")).save("machine.svg")     # doctest: +SKIP
     """
     if not isinstance(subject, Machine | Node | Admission | Explanation):
         raise TypeError(f"expected a Machine, Node, Admission or Explanation, got {subject!r:.80}")

@@ -32,8 +32,9 @@ def number_in(value: float | None, form: str = ".1%") -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words.
 
-    >>> counted(1, "core"), counted(8, "core")
-    ('1 core', '8 cores')
+    Examples:
+        >>> counted(1, "core"), counted(8, "core")
+        ('1 core', '8 cores')
     """
     plural = "" if number == 1 else "s"
     return f"{number} {noun}{plural}"
@@ -42,8 +43,9 @@ def counted(number: int, noun: str) -> str:
 def named(noun: str, ids: Iterable[object], between: str = "+") -> str:
     """Return a noun with the ids of what it stands for.
 
-    >>> named("node", [0]), named("node", [0, 2])
-    ('node 0', 'nodes 0+2')
+    Examples:
+        >>> named("node", [0]), named("node", [0, 2])
+        ('node 0', 'nodes 0+2')
     """
     names = [str(name) for name in ids]
     plural = "" if len(names) == 1 else "s"
@@ -57,12 +59,13 @@ def free_in(places: Iterable[tuple[str, int]], machine_total: int | None = None)
         places: each with how many are free in it.
         machine_total: how many the machine has; None: that is not said.
 
-    >>> free_in([("on node 0", 0), ("on node 1", 2)]), free_in([("on node 0", 0)], 4)
-    ('2 free, all on node 1', '0 of 4 free')
-    >>> free_in([("on node 0", 1), ("without a node", 2)])
-    '3 free: 1 on node 0, 2 without a node'
-    >>> free_in([("on node 0", 4)], 4)
-    'the machine has 4'
+    Examples:
+        >>> free_in([("on node 0", 0), ("on node 1", 2)]), free_in([("on node 0", 0)], 4)
+        ('2 free, all on node 1', '0 of 4 free')
+        >>> free_in([("on node 0", 1), ("without a node", 2)])
+        '3 free: 1 on node 0, 2 without a node'
+        >>> free_in([("on node 0", 4)], 4)
+        'the machine has 4'
     """
     all_places = list(places)
     free_places = [(name, count) for name, count in all_places if count]
@@ -86,8 +89,9 @@ def free_in(places: Iterable[tuple[str, int]], machine_total: int | None = None)
 def some_of(names: Sequence[str], limit: int = 6) -> str:
     """Return the first of some names, and how many more there are.
 
-    >>> some_of(["a", "b", "c"], 2)
-    'a, b and 1 more'
+    Examples:
+        >>> some_of(["a", "b", "c"], 2)
+        'a, b and 1 more'
     """
     listed = ", ".join(names[:limit])
     if len(names) <= limit:
@@ -99,8 +103,9 @@ def some_of(names: Sequence[str], limit: int = 6) -> str:
 def format_bytes(amount: int) -> str:
     """Return an amount exactly, with the largest suffix that leaves it whole, as Kubernetes does.
 
-    >>> format_bytes(3 << 29), format_bytes(1000)
-    ('1536Mi', '1000')
+    Examples:
+        >>> format_bytes(3 << 29), format_bytes(1000)
+        ('1536Mi', '1000')
     """
     for suffix, shift in BYTE_SUFFIXES:
         if amount and not amount & ((1 << shift) - 1):
@@ -112,8 +117,9 @@ def format_bytes(amount: int) -> str:
 def short_bytes(amount: int) -> str:
     """Return an amount for people: exactly where four digits can do that, else to one decimal.
 
-    >>> short_bytes(3 << 29), short_bytes(1000), short_bytes((1 << 40) - 1)
-    ('1536Mi', '1000', '1024.0Gi')
+    Examples:
+        >>> short_bytes(3 << 29), short_bytes(1000), short_bytes((1 << 40) - 1)
+        ('1536Mi', '1000', '1024.0Gi')
     """
     for suffix, shift in (*BYTE_SUFFIXES, ("", 0)):
         if amount >> shift and not amount & ((1 << shift) - 1) and amount >> shift < _MANY:

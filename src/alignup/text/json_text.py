@@ -188,8 +188,9 @@ def numbered_lines(
 def without_depths(text: bytes, levels: int) -> bytes:
     """Return a JSON text with null in the place of each list and object below so many others.
 
-    >>> without_depths(b'{"a": [[1], 2], "b": 3}', 2)
-    b'{"a": [null, 2], "b": 3}'
+    Examples:
+        >>> without_depths(b'{"a": [[1], 2], "b": 3}', 2)
+        b'{"a": [null, 2], "b": 3}'
     """
     kept: list[bytes] = []
     depth = start = 0

@@ -27,13 +27,14 @@ DEFERRED: Final = "Deferred"
 class MemoryBlock(Record):
     """Memory of one type that a container holds on a set of NUMA nodes.
 
-    >>> MemoryBlock((0,), "memory", 1 << 30).size
-    1073741824
-
     Attributes:
         numa_nodes: kernel node ids, ascending.
         type: `memory` or `hugepages-<size>`.
         size: bytes.
+
+    Examples:
+        >>> MemoryBlock((0,), "memory", 1 << 30).size
+        1073741824
     """
 
     numa_nodes: tuple[int, ...]
@@ -44,18 +45,19 @@ class MemoryBlock(Record):
 class ContainerAllocation(Record):
     """The affinity, CPUs, memory and devices allocated to one container.
 
-    >>> container = {"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
-    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
-    >>> kubelet = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "restricted"}
-    >>> node = Node(read_machine("xeon-2s"), kubelet)
-    >>> str(node.admit(pod).containers["c"].cpus)
-    '0,64'
-
     Attributes:
         affinity: the merged hint; bit i of its mask is `machine.numa_nodes[i]`. None if nothing was
             decided (policy none).
         cpus: the exclusive CPUs; None if the container runs in the shared pool.
         devices: device ids by resource.
+
+    Examples:
+        >>> container = {"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
+        >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
+        >>> kubelet = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "restricted"}
+        >>> node = Node(read_machine("xeon-2s"), kubelet)
+        >>> str(node.admit(pod).containers["c"].cpus)
+        '0,64'
     """
 
     affinity: TopologyHint | None = None
@@ -97,11 +99,6 @@ def affinity_dict(
 class Admission(Record, LateRecord):
     """The verdict on one pod; it is true if the pod was admitted.
 
-    >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    >>> admission = Node(read_machine("xeon-2s")).admit(pod)
-    >>> admission.admitted, admission.reason, list(admission.containers)
-    (True, '', ['c'])
-
     Attributes:
         reason: empty when admitted; otherwise the reason that the kubelet puts into the pod's
             status.
@@ -112,6 +109,12 @@ class Admission(Record, LateRecord):
             see `Node.whole_verdict`.
         pod_cpus: what a pod with resources of its own (`spec.resources`) has as a whole; None where
             its containers have theirs.
+
+    Examples:
+        >>> pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        >>> admission = Node(read_machine("xeon-2s")).admit(pod)
+        >>> admission.admitted, admission.reason, list(admission.containers)
+        (True, '', ['c'])
     """
 
     admitted: bool

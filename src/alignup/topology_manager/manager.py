@@ -30,20 +30,21 @@ __all__ = ["Observer", "TopologyManager"]
 class Observer(Protocol):
     """Is told about every admission, for example to count them (`alignup.node.admission_metrics`).
 
-    >>> class Seconds:
-    ...     def __init__(self):
-    ...         self.all = []
-    ...
-    ...     def admission(self, seconds, admitted):
-    ...         self.all.append(seconds)
-    >>> observer = Seconds()
-    >>> node = Node(read_machine("xeon-2s"), observer=observer)
-    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    >>> _ = node.admit(pod)
-    >>> len(observer.all)
-    1
-
     An error that it raises is a warning (`AlignupWarning`): the pod's answer stays what it is.
+
+    Examples:
+        >>> class Seconds:
+        ...     def __init__(self):
+        ...         self.all = []
+        ...
+        ...     def admission(self, seconds, admitted):
+        ...         self.all.append(seconds)
+        >>> observer = Seconds()
+        >>> node = Node(read_machine("xeon-2s"), observer=observer)
+        >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        >>> _ = node.admit(pod)
+        >>> len(observer.all)
+        1
     """
 
     def admission(self, seconds: float, admitted: bool) -> None:
@@ -52,11 +53,6 @@ class Observer(Protocol):
 
 class TopologyManager:
     """Admits pods, one at a time; safe to call from several threads.
-
-    >>> manager = TopologyManager(make_policy("restricted", numa_nodes=2))
-    >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    >>> manager.admit(pod).admitted
-    True
 
     Args:
         policy: from `make_policy`.
@@ -67,6 +63,12 @@ class TopologyManager:
             default in reverse, so that each provider retraces its states.
         placer: places pods under this policy and scope as these providers would, in one call; None:
             each is asked.
+
+    Examples:
+        >>> manager = TopologyManager(make_policy("restricted", numa_nodes=2))
+        >>> pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        >>> manager.admit(pod).admitted
+        True
     """
 
     __slots__ = (

@@ -44,8 +44,9 @@ MAX_NODES_AS_WRITTEN: Final = 8
 class Policy(Protocol):
     """The interface of a policy towards a scope.
 
-    >>> make_policy("restricted", numa_nodes=2).name
-    'restricted'
+    Examples:
+        >>> make_policy("restricted", numa_nodes=2).name
+        'restricted'
     """
 
     @property
@@ -180,10 +181,6 @@ def make_policy(
 ) -> Policy:
     """Return the policy of that name for a machine.
 
-    >>> policy = make_policy("single-numa-node", numa_nodes=2)
-    >>> policy.name
-    'single-numa-node'
-
     Args:
         name: one of `TOPOLOGY_POLICIES`.
         numa_nodes: how many NUMA nodes the machine has.
@@ -197,6 +194,11 @@ def make_policy(
         ConfigError: the policy, an option or the reading is unknown, distances are needed and
             missing, the machine has more nodes than `max-allowable-numa-nodes` (8 unless set; at
             most 64), or the documents have no such options or nodes.
+
+    Examples:
+        >>> policy = make_policy("single-numa-node", numa_nodes=2)
+        >>> policy.name
+        'single-numa-node'
     """
     if name not in TOPOLOGY_POLICIES:
         raise ConfigError.at(

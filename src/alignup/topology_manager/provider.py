@@ -125,16 +125,17 @@ def name_of(provider: HintProvider) -> str:
 class RecordingProvider:
     """A provider that delegates to another one and remembers its hints for the current pod.
 
-    >>> recorders = []
-    >>> def recorded(provider):
-    ...     recorders.append(RecordingProvider(provider))
-    ...     return recorders[-1]
-    >>> kubelet = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "best-effort"}
-    >>> node = Node(read_machine("xeon-2s"), kubelet, wrap=recorded)
-    >>> container = {"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
-    >>> _ = node.admit({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
-    >>> [str(hint.affinity) for hint in recorders[0].by_container["c"]["cpu"]]
-    ['01', '10', '11']
+    Examples:
+        >>> recorders = []
+        >>> def recorded(provider):
+        ...     recorders.append(RecordingProvider(provider))
+        ...     return recorders[-1]
+        >>> kubelet = {"cpuManagerPolicy": "static", "topologyManagerPolicy": "best-effort"}
+        >>> node = Node(read_machine("xeon-2s"), kubelet, wrap=recorded)
+        >>> container = {"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
+        >>> _ = node.admit({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+        >>> [str(hint.affinity) for hint in recorders[0].by_container["c"]["cpu"]]
+        ['01', '10', '11']
     """
 
     __slots__ = ("by_container", "by_pod", "provider")

@@ -62,18 +62,19 @@ _DEFAULT_LIMITS: Final = Limits()
 class DevicePlugins:
     """The device plugins that register in a folder; a context manager, and safe for threads.
 
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder, DevicePlugins(Path(folder)) as plugins:
-    ...     plugins.inventory()  # no plugin has registered yet
-    {}
-
     Args:
         folder: where plugins and the registration have their sockets, such as the kubelet's
             /var/lib/kubelet/device-plugins; a short path.
         limits: how long a plugin may take.
         numa_nodes: ids of the machine's NUMA nodes; others that plugins report are ignored. None:
             none is.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder, DevicePlugins(Path(folder)) as plugins:
+        ...     plugins.inventory()  # no plugin has registered yet
+        {}
     """
 
     def __init__(

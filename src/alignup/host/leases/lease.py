@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 class Lease:
     """CPUs, memory and devices that this process holds until it gives them back, or ends.
 
-    >>> with lease(  # doctest: +SKIP
-    ...     cpus=2, machine="xeon-2s", state="/tmp/leases.json", bind=False
-    ... ) as held:
-    ...     print(held.cpus)
-    0,64
-
     A context manager, made by `lease`.
 
     A child made by `os.fork` may look at it, but only the process that took it can give it back.
+
+    Examples:
+        >>> with lease(  # doctest: +SKIP
+        ...     cpus=2, machine="xeon-2s", state="/tmp/leases.json", bind=False
+        ... ) as held:
+        ...     print(held.cpus)
+        0,64
     """
 
     __slots__ = ("_binding", "_evidence", "_grant", "_is_held", "_pid", "_record", "_source")
@@ -185,10 +186,6 @@ def lease(
 ) -> Lease:
     """Take CPUs, memory and devices of this machine that nobody else has a lease of.
 
-    >>> with lease(cpus=4, memory="8Gi", name="training") as held:  # doctest: +SKIP
-    ...     print(held.cpus, held.numa_nodes)
-    0-1,112-113 (0,)
-
     The lease ends with the `with` block, with `release`, or with this process, whichever is first;
     it is safe from other processes that use alignup, of the same user and with the same file of
     leases, and from nobody else.
@@ -220,6 +217,11 @@ def lease(
     Raises:
         AllocationError: it cannot be had now, or not within that time; the sentence says why.
         InputError: an argument cannot be, or the file of leases cannot be used.
+
+    Examples:
+        >>> with lease(cpus=4, memory="8Gi", name="training") as held:  # doctest: +SKIP
+        ...     print(held.cpus, held.numa_nodes)
+        0-1,112-113 (0,)
     """
     request = make_request(
         cpus=cpus,

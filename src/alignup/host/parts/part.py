@@ -32,9 +32,6 @@ _RECLAIMABLE: Final = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimabl
 class Part(Record):
     """One of the parts of a machine.
 
-    >>> [str(part.cpus) for part in split("xeon-2s", 2)]
-    ['0-31,64-95', '32-63,96-127']
-
     Attributes:
         numa_nodes: kernel ids of the nodes that its CPUs are of, ascending.
         memory: (kernel node id, bytes): of each node's memory, as large a share as the part has of
@@ -42,6 +39,10 @@ class Part(Record):
         devices: ids by resource, in the order of the inventory.
         parts: how many the machine is cut into.
         visible: the variables by which CUDA and ROCm see its GPUs only.
+
+    Examples:
+        >>> [str(part.cpus) for part in split("xeon-2s", 2)]
+        ['0-31,64-95', '32-63,96-127']
     """
 
     rank: int
@@ -151,8 +152,9 @@ def _is_all_memory(nodes: Iterable[int]) -> bool:
 def device_variable(resource: str) -> str:
     """Return the name of the variable with a resource's devices.
 
-    >>> device_variable("nvidia.com/gpu")
-    'ALIGNUP_DEVICE_NVIDIA_COM_GPU'
+    Examples:
+        >>> device_variable("nvidia.com/gpu")
+        'ALIGNUP_DEVICE_NVIDIA_COM_GPU'
     """
     return "ALIGNUP_DEVICE_" + re.sub("[^A-Za-z0-9]", "_", resource).upper()
 

@@ -40,10 +40,6 @@ def split(
 
     `alignup.host.parts.cut` has the rule.
 
-    >>> from alignup import split
-    >>> [str(part.cpus) for part in split("align-up-article", 2)]
-    ['0-3', '4-7']
-
     Args:
         machine: the machine, or what `read_machine` takes; the devices that it comes with are known
             then, and so are GPUs among its PCI devices. `/` is this machine, as far as this process
@@ -61,6 +57,11 @@ def split(
     Raises:
         InputError: the machine has too few CPUs or devices, a device is described wrongly, or there
             is no such machine.
+
+    Examples:
+        >>> from alignup import split
+        >>> [str(part.cpus) for part in split("align-up-article", 2)]
+        ['0-3', '4-7']
     """
     loaded = _load(machine, devices or {}, inventory)
     if preferred_sets is None and inventory is None:
@@ -92,8 +93,6 @@ def bind(
 ) -> Part:
     """Bind this process to its part of this machine, and return the part.
 
-    >>> part = bind()  # doctest: +SKIP
-
     Called in every rank with the same arguments, this gives each a part of its own, as `split`
     would cut what the process may use: within its affinity, its cpuset and the CPUs that are not
     isolated. Nothing is written and no lease taken; where others share the machine, `alignup.lease`
@@ -117,6 +116,9 @@ def bind(
         InputError: no launcher says which part it is, there are too few CPUs or devices, or an
             argument cannot be.
         AllocationError: the kernel does not let the process use the CPUs.
+
+    Examples:
+        >>> part = bind()  # doctest: +SKIP
     """
     bound = ""
     if part is None and of is None:

@@ -266,9 +266,10 @@ class PreferredSets:
     that is wholly available and still fits; then it fills up with the remaining ids in ascending
     order.
 
-    >>> pairs = PreferredSets([["gpu-0", "gpu-3"], ["gpu-1", "gpu-2"]])
-    >>> pairs.preferred_allocation(["gpu-1", "gpu-2", "gpu-3"], [], 2)
-    ['gpu-1', 'gpu-2']
+    Examples:
+        >>> pairs = PreferredSets([["gpu-0", "gpu-3"], ["gpu-1", "gpu-2"]])
+        >>> pairs.preferred_allocation(["gpu-1", "gpu-2", "gpu-3"], [], 2)
+        ['gpu-1', 'gpu-2']
     """
 
     __slots__ = ("sets",)
