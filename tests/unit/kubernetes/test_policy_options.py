@@ -12,7 +12,8 @@ import pytest
 from alignup import read_machine
 from alignup.errors import AlignupWarning, ConfigError
 from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
-from alignup.kubernetes.policy_options import CpuOptions, TopologyOptions
+from alignup.kubernetes.policy_options import CpuOptions, TopologyOptions, gate_is_on
+from alignup.kubernetes.versions import NEWEST, OLDEST
 from alignup.node import Node
 
 ALPHA = "CPU Manager Policy Alpha-level Options not enabled, but option"
@@ -87,6 +88,14 @@ def test_options_need_the_gate_of_all_options():
     with pytest.raises(ConfigError) as caught:
         KubeletConfig.from_dict(off, version="1.32")
     assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize("settings", [{}, {"InPlacePodLevelResourcesVerticalScaling": True}])
+def test_a_gate_that_a_release_lacks_is_off(settings):
+    """Whatever a configuration says of it."""
+    gate = "InPlacePodLevelResourcesVerticalScaling"
+    assert not gate_is_on(gate, settings, OLDEST)
+    assert gate_is_on(gate, settings, NEWEST)
 
 
 def test_lenient_lets_pass_and_says_so():
