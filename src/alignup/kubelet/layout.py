@@ -96,11 +96,6 @@ _WHAT: Final = "a node's archive"
 _MISSING: Final = (FileNotFoundError, NotADirectoryError)
 
 
-def _is_wanted(path: str) -> bool:
-    """Return whether a file of a must-gather is read."""
-    return path.startswith((_NODES, _CONFIGS)) or _PODS.fullmatch(path) is not None
-
-
 def must_gather_files(files: Mapping[str, bytes], name: str) -> dict[str, bytes]:
     """Return the files of a node by the paths of the layout.
 
@@ -328,7 +323,8 @@ def _most_bytes(path: str) -> int | None:
     is_in_layout = (
         path in FILES or path.rpartition("/")[0] == CONFIG_FOLDER or path in CONFIGS_ELSEWHERE
     )
-    if is_in_layout or _is_wanted(path):
+    is_of_must_gather = path.startswith((_NODES, _CONFIGS)) or _PODS.fullmatch(path) is not None
+    if is_in_layout or is_of_must_gather:
         return _MOST_BYTES
     return kernel_file_size(path)
 
