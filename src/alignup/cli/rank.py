@@ -178,18 +178,20 @@ def made_up_nodes(name: str | None, version: KubeletVersion | None) -> Sequence[
     """Return nodes that can admit pods, in place of those of which only amounts are known.
 
     Args:
-        name: of the file, which is read again; None: standard input.
+        name: of the file, which is read again; None: the nodes are those of a cluster.
         version: the release of all kubelets; see `load_cluster`.
 
     Raises:
-        InputError: see `load_cluster`.
+        InputError: only amounts are known of a cluster's nodes; or see `load_cluster`.
     """
+    if name is None:
+        raise InputError("--replicas needs nodes, and of this cluster's only amounts are known")
     if name == "-":
         raise click.UsageError(
             "--replicas needs a file, got standard input, which is read only once"
         )
 
-    return load_cluster(name or "-", version, can_admit=True).nodes
+    return load_cluster(name, version, can_admit=True).nodes
 
 
 def load_cluster(

@@ -250,6 +250,21 @@ def test_amounts_from_standard_input_cannot_be_filled(files):
     assert "--replicas needs a file" in done.stderr
 
 
+def test_replicas_on_a_cluster_of_amounts_are_an_error_that_reads_no_input(
+    alignup, files, monkeypatch
+):
+    """A cluster has no file that could be read again; standard input is nobody's answer."""
+    _, pod = files
+    amounts = cluster.read_node_resource_topologies(TOPOLOGY.encode())
+    monkeypatch.setattr(
+        scheduler_ask, "ask", lambda *_: AskedCluster({}, frozenset(), (), (), None)
+    )
+    monkeypatch.setattr(AskedCluster, "cluster", lambda _: amounts)
+    ended = alignup("rank", "--replicas", pod, stdin=TOPOLOGY.encode())
+
+    assert ended.complains("--replicas needs nodes", "only amounts are known")
+
+
 def test_nodes_that_refuse_alike_are_told_once(tmp_path):
     """In text with the sentence of the first of them, in JSON with all of their names."""
     nodes, pod = tmp_path / "nodes.jsonl", tmp_path / "pod.json"
