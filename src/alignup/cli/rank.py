@@ -515,9 +515,6 @@ def simulate(
 
     cluster = load_cluster(nodes, version, can_admit=True, resources=resources)
     events = trace_of(cluster, pods, generate or 0, seed)
-    if not events:
-        raise InputError(f"there is no event in {pods}")
-
     scheduler = partial(Simulation, strategy=strategy, blind=blind, seed=seed, attempts=attempts)
 
     def play(simulation: Simulation) -> dict[str, Any]:
@@ -559,12 +556,24 @@ def simulate(
 
 
 def trace_of(cluster: Cluster, name: str | None, count: int, seed: int) -> list[Event]:
-    """Return the trace in a file; None: so many arrivals are generated."""
+    """Return the trace in a file; None: so many arrivals are generated.
+
+    Raises:
+        InputError: there is no event.
+    """
     from alignup.cluster.simulation import read_trace, synthetic_trace
 
     if name is None:
-        return synthetic_trace(cluster, count, seed)
-    return read_trace(read_bytes(name), name)
+        events = synthetic_trace(cluster, count, seed)
+        place = "the generated trace"
+    else:
+        events = read_trace(read_bytes(name), name)
+        place = name
+
+    if not events:
+        raise InputError(f"there is no event in {place}")
+
+    return events
 
 
 def merit(report: dict[str, Any]) -> tuple[int, float]:

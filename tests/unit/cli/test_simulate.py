@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from alignup.cli import rank
 from alignup.cli.program import program
 from alignup.cli.terminal import progress
+from alignup.cluster import simulation
 from alignup.errors import InputError
 from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
 
@@ -86,8 +87,15 @@ def test_a_trace_is_needed(nodes, tmp_path):
     assert run("--nodes", nodes).exit_code == 2
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n")
-    with pytest.raises(InputError, match="there is no event in"):
+    with pytest.raises(InputError, match="there is no event in .*empty.jsonl"):
         run("--nodes", nodes, "--pods", empty)
+
+
+def test_a_generated_trace_without_events_is_not_called_a_file(alignup, nodes, monkeypatch):
+    monkeypatch.setattr(simulation, "synthetic_trace", lambda *_: [])
+    ended = alignup("simulate", "--nodes", nodes, "--generate", 5)
+
+    assert ended.complains("there is no event in the generated trace")
 
 
 def test_long_simulations_show_progress_on_a_terminal_only(monkeypatch):
