@@ -181,8 +181,8 @@ def row_of_amounts(amounts: NodeAmounts, profile: VersionProfile = _NEWEST_PROFI
             devices[name] = DeviceLedger.from_counts(inventory, list(available))
 
     if pinned:
-        kept = _counted_memory(tuple(sorted(pinned)), profile.memory_groups_checked)
-        memory = MemoryLedger.from_counts(kept, free)
+        capacity_of_memory = _counted_memory(tuple(sorted(pinned)), profile.memory_groups_checked)
+        memory = MemoryLedger.from_counts(capacity_of_memory, free)
 
     return Row(
         numa_nodes=amounts.numa_nodes,

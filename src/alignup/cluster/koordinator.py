@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from alignup.cluster.cluster import Cluster
     from alignup.node import Node
 
-_NAMES: Final = {kubelets: own for own, kubelets in KUBELET_NAMES.items()}
+_NAMES: Final = {kubelets: name for name, kubelets in KUBELET_NAMES.items()}
 _THOUSANDTHS: Final = 1000
 
 

@@ -102,8 +102,8 @@ class Totals:
     @property
     def free(self) -> Ints:
         """The free amount of each resource, by node; never below 0."""
-        left: Ints = np.maximum(self.allocatable - self.used, 0)
-        return left
+        amounts: Ints = np.maximum(self.allocatable - self.used, 0)
+        return amounts
 
     def fits(self, request: Ints | None, nodes: Ints | None = None) -> Truths:
         """Return which nodes have as much left as a pod requests; of some nodes, or of all."""

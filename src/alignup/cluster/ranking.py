@@ -394,9 +394,9 @@ def _on_nodes(offers: Sequence[Offer], ids: Sequence[int]) -> str:
     policy = TOPOLOGY_POLICIES[_SINGLE]
     parts = []
     for offer in offers:
-        good = offer.good(policy)
-        if good is not None:
-            places = sorted(position for mask in good for position in bit_numbers(mask))
+        masks = offer.good(policy)
+        if masks is not None:
+            places = sorted(position for mask in masks for position in bit_numbers(mask))
             parts.append(f"{_and(_shorts(offer.resources))} only on {_nodes(places, ids)}")
     return ", ".join(parts)
 

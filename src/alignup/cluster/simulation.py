@@ -112,7 +112,7 @@ def read_trace(
         InputError: a line is not of the form, a time goes back, or a pod comes twice.
     """
     templates: dict[bytes, Pod] = {}
-    seen: set[str] = set()
+    uids: set[str] = set()
     events: list[Event] = []
     time = float("-inf")
     for where, line in numbered_lines(lines, source):
@@ -120,11 +120,11 @@ def read_trace(
             event = _event(line, templates)
             if event.time < time:
                 raise InputError.at("time", f"a time not before {time:g}", event.time)
-            if isinstance(event, Arrival) and event.pod.uid in seen:
+            if isinstance(event, Arrival) and event.pod.uid in uids:
                 raise InputError.at("metadata.uid", "a uid that has not come yet", event.pod.uid)
 
         if isinstance(event, Arrival):
-            seen.add(event.pod.uid)
+            uids.add(event.pod.uid)
         time = event.time
         events.append(event)
 
@@ -135,8 +135,8 @@ def _event(line: str | bytes, templates: dict[bytes, Pod]) -> Event:
     """Return the event of one line."""
     wire = decode_json(line, "an event as a JSON object", kind=_Line, once=True)
     if (wire.admit is None) == (wire.remove is None):
-        got = "neither" if wire.admit is None else "both"
-        raise InputError.at("the event", 'either "admit" or "remove"', got)
+        given_keys = "neither" if wire.admit is None else "both"
+        raise InputError.at("the event", 'either "admit" or "remove"', given_keys)
     if wire.remove is not None:
         return Removal(wire.time, wire.remove)
     if wire.duration is not None and wire.duration < 0:

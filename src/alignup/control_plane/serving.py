@@ -64,6 +64,14 @@ _AGAIN: Final = 86400.0
 # the way to the end.
 _PEM: Final = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----\s([^-]*)-----END ")
 
+# Tags of DER that are looked for.
+_VERSION: Final = 0xA0
+_SHORT_TIME: Final = 0x17
+
+# The bit of a length that takes several bytes, and those that tell how many.
+_LONG: Final = 0x80
+_REST: Final = 0x7F
+
 # What the span of the request that is being answered tells of it: its handler adds that.
 ABOUT: Final[ContextVar[dict[str, str]]] = ContextVar("about")
 
@@ -241,15 +249,6 @@ def end_of(path: Path) -> float:
         return datetime.strptime(time_text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
     except (ValueError, IndexError) as error:
         raise OSError(f"no certificate in PEM in {path}") from error
-
-
-# Tags of DER.
-_VERSION = 0xA0
-_SHORT_TIME = 0x17
-
-# The bit of a length that takes several bytes, and those that tell how many.
-_LONG = 0x80
-_REST = 0x7F
 
 
 def _elements(data: bytes) -> list[tuple[int, bytes]]:

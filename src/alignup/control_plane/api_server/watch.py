@@ -335,21 +335,21 @@ async def _pages(
             come to an end.
     """
     query = {**query, "limit": str(_PAGE)}
-    seen: set[object] = set()
+    earlier_marks: set[object] = set()
     for _ in range(_MOST_PAGES):
         page = decode_list(await api.request("GET", path, query=query), kind)
         token = page.metadata.next_page
         marks: set[object] = {token}
         if page.items:
             marks.add(hash(msgspec.json.encode(page.items[0])))
-        if not marks.isdisjoint(seen):
+        if not marks.isdisjoint(earlier_marks):
             raise InputError(f"a list of {path} has pages that repeat")
 
         yield page
         if not token:
             return
 
-        seen |= marks
+        earlier_marks |= marks
         query["continue"] = token
 
     raise InputError(f"a list of {path} has more than {_MOST_PAGES} pages")

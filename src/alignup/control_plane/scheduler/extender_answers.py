@@ -168,8 +168,8 @@ class Answers:
     def _meets(self, pod: Pod) -> dict[str, bool | None]:
         """Return by node what `_meet` has found for pods of this kind since the last change.
 
-        A scheduler asks twice for each pod, mostly with no change between. The key of a kind is made
-        once a question, and not for each node.
+        A scheduler asks twice for each pod, mostly with no change between. The key of a kind is
+        made once a question, and not for each node.
         """
         if not pod.constraints.claims:
             return {}
@@ -361,10 +361,10 @@ class Answers:
 
 
 def keep_newest(
-    kept: OrderedDict[Any, Any], key: object, value: object, most: int = _REMEMBERED
+    newest: OrderedDict[Any, Any], key: object, value: object, limit: int = _REMEMBERED
 ) -> None:
     """Keep something as the newest, and forget the oldest beyond so many."""
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > most:
-        kept.popitem(last=False)
+    newest[key] = value
+    newest.move_to_end(key)
+    while len(newest) > limit:
+        newest.popitem(last=False)

@@ -232,9 +232,9 @@ def about(args: object) -> dict[str, str]:
     return {key: value for key, value in attributes.items() if value}
 
 
-def _check_count(description: str, count: int, most: int = MOST_NAMES) -> None:
-    if count > most:
-        raise InputError(f"{count} {description} are more than the {most} allowed")
+def _check_count(description: str, count: int, limit: int = MOST_NAMES) -> None:
+    if count > limit:
+        raise InputError(f"{count} {description} are more than the {limit} allowed")
 
 
 def _check_requests(pod: PodObject) -> None:

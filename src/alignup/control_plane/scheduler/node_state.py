@@ -189,12 +189,12 @@ class ExactMember:
         self._leaving = {uid: since for uid, since in self._leaving.items() if uid in self.pods}
         return True
 
-    def expire(self, before: float) -> bool:
+    def expire(self, moment: float) -> bool:
         """Free what pods hold that left before a moment, though no report says so.
 
         Return whether there were any.
         """
-        overdue = [uid for uid, since in self._leaving.items() if since < before]
+        overdue = [uid for uid, since in self._leaving.items() if since < moment]
         self._reported = Holdings(
             [holding for holding in self._reported.pods if holding.uid not in overdue]
         )
@@ -202,7 +202,7 @@ class ExactMember:
             self._forget(uid)
 
         doubted = len(self._doubted)
-        self._doubted = {uid: since for uid, since in self._doubted.items() if since >= before}
+        self._doubted = {uid: since for uid, since in self._doubted.items() if since >= moment}
         return bool(overdue) or len(self._doubted) < doubted
 
     def _whole(self, holdings: Holdings, own_holdings: Mapping[str, PodHolding]) -> Holdings:
