@@ -61,7 +61,7 @@ def command(
     as_json: bool = options.flag("Print JSON, and nothing else.", "--json"),
     files: tuple[str, ...] = options.files("CLAIM.yaml|POD.yaml..."),
 ) -> int:
-    """Say which devices the scheduler allocates to the claims of a pod (DRA) on a node, or why it allocates none.
+    """Say which devices the scheduler allocates to a pod's claims (DRA) on a node, or why none.
 
         alignup claims --resources resources.yaml --node-object node.yaml pod.yaml
 

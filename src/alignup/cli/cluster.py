@@ -92,13 +92,13 @@ class Serving(options.Gathered):
 def extender(
     *, serving: Serving = options.all_of(Serving), logs: options.Logs = options.all_of(options.Logs)
 ) -> None:
-    """Serve kube-scheduler: filter and score nodes for a pod, pick victims of a preemption, and bind the pod.
+    """Serve kube-scheduler: filter and score nodes for a pod, pick victims, and bind the pod.
 
         alignup extender --kubeconfig ~/.kube/config --listen 127.0.0.1:8080
 
     It watches nodes, pods and NodeResourceTopology objects. It judges a node that publishes its
-    holdings (`alignup node publish`) as the node's kubelet would, and other nodes by totals. It
-    shuts down cleanly on SIGTERM.
+    holdings (`alignup node publish`) as the node's kubelet would, and other nodes by totals. The
+    victims are those of a preemption. It shuts down cleanly on SIGTERM.
     """
     if serving.strategy not in options.STRATEGIES:
         raise InputError.at(
@@ -212,7 +212,7 @@ def fleet(
     ),
     logs: options.Logs = options.all_of(options.Logs),
 ) -> None:
-    """Register nodes and act as their kubelets: admit the pods that are bound to them, and end these pods.
+    """Register nodes and act as their kubelets: admit the pods bound to them, and end these pods.
 
         alignup fleet --kubeconfig ~/.kube/config --machine dgx-h100 --count 100
 

@@ -78,13 +78,14 @@ def collect(
     as_json: bool = options.json(),
     target: str = options.argument("OUT.tar.xz"),
 ) -> None:
-    """Pack a kubelet's node into one archive: machine, configuration, state files, PodResources answers, pods.
+    """Pack a kubelet's node into one archive: machine, configuration, state files and pods.
 
         alignup node collect node1.tar.xz --pods pods.json
 
-    The archive has no environment variables, arguments, annotations or tokens of pods: only what
-    `--node` reads is kept. The checkpoint of devices is kept whole, with what device plugins told
-    containers. Only the archive is written.
+    What the kubelet answers to PodResources is packed too. The archive has no environment
+    variables, arguments, annotations or tokens of pods: only what `--node` reads is kept. The
+    checkpoint of devices is kept whole, with what device plugins told containers. Only the archive
+    is written.
     """
     from alignup.kubelet.collect import collect
     from alignup.kubelet.layout import open_node
@@ -207,7 +208,7 @@ def show(
         "Show the node --node-name of this cluster, as it publishes itself."
     ),
 ) -> None:
-    """Show what each NUMA node of a kubelet's node has, which container holds what, and the settings in effect.
+    """Show what a kubelet's NUMA nodes have, which container holds what, and settings in effect.
 
         alignup node show
         alignup node show --node node1.tar.xz --json
@@ -509,7 +510,7 @@ def check(
     source: KubeletSource = options.all_of(KubeletSource),
     as_json: bool = options.json("finding"),
 ) -> int:
-    """Check the state files of a kubelet against each other, the machine, the configuration and the pods.
+    """Check a kubelet's state files against each other, its machine, its configuration and pods.
 
         alignup node check
         alignup node check --node node1.tar.xz
@@ -544,14 +545,14 @@ def check(
 def restart(
     *, source: KubeletSource = options.all_of(KubeletSource), as_json: bool = options.json()
 ) -> int:
-    """Say what a restart of the kubelet does: whether it starts, which pods keep what they hold, which are refused.
+    """Say what a restart of the kubelet does: if it starts, and which pods keep what they hold.
 
         alignup node restart --kubelet-version 1.37
         alignup node restart --node node1.tar.xz --config new.yaml
 
     The restart uses the node's own configuration, release and machine, unless options give others:
     `--config` for a changed configuration, `--kubelet-version` for an upgrade, `--machine` for
-    other CPUs or memory. Nothing is written.
+    other CPUs or memory. Pods that are refused are named. Nothing is written.
     """
     from alignup.kubelet.check import foretell
     from alignup.kubelet.layout import open_node

@@ -191,7 +191,7 @@ def node() -> None:
     VERSION, "--version", "-V", message=f"alignup {VERSION}", help="Show the version."
 )
 def program() -> None:
-    """Decide which NUMA nodes, CPUs, memory and devices a workload gets, as a kubelet would, and say why not.
+    """Decide as a kubelet which NUMA nodes, CPUs, memory and devices a workload gets, or why not.
 
     kubectl alignup why ml/trainer-0
     alignup explain --machine align-up-article --replicas 2

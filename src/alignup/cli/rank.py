@@ -105,7 +105,7 @@ def command(
     as_json: bool = options.json("pod"),
     pods: tuple[str, ...] = options.files("POD.yaml...", required=True),
 ) -> int:
-    """Show which nodes of a cluster would admit a pod, the best first, and why the others refuse it.
+    """Show which nodes of a cluster would admit a pod, the best first, and why others refuse it.
 
         alignup rank --nodes nodes.jsonl pod.yaml
         alignup rank --kubeconfig ~/.kube/config --replicas pod.yaml
@@ -494,14 +494,15 @@ def simulate(
     resources: tuple[str, ...] = options.resources,
     as_json: bool = options.json(),
 ) -> None:
-    """Place a trace of pods on a cluster: a scheduler ranks the nodes, and the chosen node admits or refuses.
+    """Place a trace of pods on a cluster: a scheduler chooses nodes, which admit or refuse them.
 
         alignup simulate --nodes nodes.jsonl --generate 1000
         alignup simulate --nodes nodes.jsonl --pods trace.jsonl --blind
 
-    With --blind, the scheduler does not see NUMA nodes; compare how much the nodes then refuse.
-    With --rebalance, pods that find no node wait, and `alignup rebalance` makes room for them. The
-    trace is also played without it, and that result is taken if it is better.
+    The scheduler ranks the nodes by --strategy. With --blind, it does not see NUMA nodes; compare
+    how much the nodes then refuse. With --rebalance, pods that find no node wait, and `alignup
+    rebalance` makes room for them. The trace is also played without it, and that result is taken if
+    it is better.
     """
     from alignup.cluster.cluster import Cluster
     from alignup.cluster.simulation import Simulation

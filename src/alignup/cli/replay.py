@@ -64,7 +64,7 @@ def command(
     ),
     files: tuple[str, ...] = options.files("FILE.jsonl...", required=True),
 ) -> int:
-    """Replay scenarios of pods that come and go, one JSON object a line (gzip too; `-` reads standard input).
+    """Replay scenarios of pods that come and go, one JSON object a line.
 
         alignup replay scenarios.jsonl
         alignup replay --compare restricted/pod,none scenarios.jsonl
@@ -72,7 +72,8 @@ def command(
     A scenario has the keys `machine` (a catalog name, or what `alignup machine --json` prints),
     `kubelet` (fields of a KubeletConfiguration), `devices` (resource -> [{"id", "numa"}]),
     `preferredSets`, `name`, and `steps`: {"admit": Pod}, {"start": uid, "container": name} or
-    {"remove": uid}. docs/scenarios.md describes them all.
+    {"remove": uid}. docs/scenarios.md describes them all. Files may be compressed with gzip; `-`
+    reads standard input.
 
     In a report, stranded capacity is free but unusable. It is the share of the allocatable amount
     that was free when a pod was refused although the node had enough of every resource in total,
