@@ -87,7 +87,7 @@ def test_a_trace_is_needed(nodes, tmp_path):
     assert run("--nodes", nodes).exit_code == 2
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n")
-    with pytest.raises(InputError, match="there is no event in .*empty.jsonl"):
+    with pytest.raises(InputError, match=r"there is no event in .*empty\.jsonl"):
         run("--nodes", nodes, "--pods", empty)
 
 
