@@ -222,9 +222,6 @@ def read_kubelet_node(
 ) -> Node:
     """Return the node of a kubelet: machine and configuration, and its pods with what they hold.
 
-    >>> from alignup import read_kubelet_node
-    >>> node = read_kubelet_node("node.tar.xz", kubelet_version="1.36")    # doctest: +SKIP
-
     Entries of pods that are gone do not count, since the kubelet drops them at its next admission.
     What the answer lacks because a file is not there is warned of. See `docs/kubelet-node.md`.
 
@@ -236,6 +233,10 @@ def read_kubelet_node(
         InputError: a file is damaged, does not belong to the machine, or there is none of a
             kubelet.
         ConfigError: a kubelet would refuse to start with this configuration, or with this state.
+
+    Examples:
+        >>> from alignup import read_kubelet_node
+        >>> node = read_kubelet_node("node.tar.xz", kubelet_version="1.36")    # doctest: +SKIP
     """
     return read_kubelet(root, **options).node
 

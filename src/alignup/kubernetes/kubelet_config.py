@@ -72,11 +72,6 @@ class KubeletConfig(Record):
 
     They have the kubelet's defaults.
 
-    >>> policies = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
-    >>> config = KubeletConfig.from_dict(policies)
-    >>> config.topology_manager_policy, config.topology_manager_scope
-    ('restricted', 'container')
-
     Attributes:
         reserved_cpu_count: CPUs that `kubeReserved` and `systemReserved` reserve when
             `reservedSystemCPUs` names none.
@@ -86,6 +81,12 @@ class KubeletConfig(Record):
         reading: `kubelet`, or `documents`: as the design documents are written where kubelets have
             gone on since.
         profile: the behaviour of this kubelet where releases differ.
+
+    Examples:
+        >>> policies = {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"}
+        >>> config = KubeletConfig.from_dict(policies)
+        >>> config.topology_manager_policy, config.topology_manager_scope
+        ('restricted', 'container')
     """
 
     topology_manager_policy: str = "none"
@@ -403,8 +404,10 @@ def _node_reserve(wire: ConfigurationWire) -> NodeReserve:
         where = 'evictionHard["memory.available"]'
         if not eviction.endswith("%"):
             parse_quantity(eviction or 0, where)
-        elif not eviction[:-1].replace(".", "", 1).isdecimal():
-            raise ConfigError.at(where, "a quantity or a percentage", eviction)
+        else:
+            digits = eviction[:-1].replace(".", "", 1)
+            if not (digits.isascii() and digits.isdigit()):
+                raise ConfigError.at(where, "a quantity or a percentage", eviction)
 
     return NodeReserve(
         amounts={resource: in_units(resource, amount) for resource, amount in amounts.items()},

@@ -61,10 +61,6 @@ def read_pod(
 ) -> Pod:
     """Return the pod that a manifest describes.
 
-    >>> spec = {"containers": [{"name": "c", "image": "i"}]}
-    >>> read_pod({"metadata": {"name": "p"}, "spec": spec}).namespaced_name
-    'default/p'
-
     Defaults are the API server's: a request that is missing is the limit of the same resource, the
     namespace is `default`. A missing uid, which the server would make up, is `namespace/name` here;
     a name that it would generate ends in 0. `kind` and `apiVersion` may be missing. Resource claims
@@ -80,6 +76,11 @@ def read_pod(
     Raises:
         InputError: it is no Pod, or the API server would refuse it for one of the fields that
             matter here.
+
+    Examples:
+        >>> spec = {"containers": [{"name": "c", "image": "i"}]}
+        >>> read_pod({"metadata": {"name": "p"}, "spec": spec}).namespaced_name
+        'default/p'
     """
     wire = _decoder()(manifest, place)
     before = f"{place}." if place else ""

@@ -43,10 +43,11 @@ _NOT_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage"
 class QOSClass(StrEnum):
     """The quality of service class that Kubernetes derives from requests and limits.
 
-    >>> spec = {"containers": [{"name": "c", "image": "i"}]}
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": spec})
-    >>> pod.qos is QOSClass.BEST_EFFORT
-    True
+    Examples:
+        >>> spec = {"containers": [{"name": "c", "image": "i"}]}
+        >>> pod = read_pod({"metadata": {"name": "p"}, "spec": spec})
+        >>> pod.qos is QOSClass.BEST_EFFORT
+        True
     """
 
     GUARANTEED = "Guaranteed"
@@ -88,11 +89,6 @@ def qos_class(resources: Iterable[tuple[Mapping[str, int], Mapping[str, int]]]) 
 class Container(Record):
     """One container and its requests.
 
-    >>> container = {"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
-    >>> pod.containers[0].exclusive_cpus, pod.containers[0].memory
-    (2, (('memory', 1073741824),))
-
     `requests` and `limits` map resource names to whole numbers: `cpu` in thousandths of a CPU, all
     else in units (bytes, devices). The last four fields are derived from them once, for the
     managers:
@@ -108,6 +104,12 @@ class Container(Record):
             plugin's.
         fractional_memory: the first type in `memory` whose request is no whole number of bytes
             (`512m`): a Static memory manager fails.
+
+    Examples:
+        >>> container = {"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
+        >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+        >>> pod.containers[0].exclusive_cpus, pod.containers[0].memory
+        (2, (('memory', 1073741824),))
     """
 
     name: str
@@ -177,11 +179,6 @@ class Pod(Record):
 
     Its `exclusive_cpus`, `memory` and `devices` are its effective request, as for a container.
 
-    >>> spec = {"containers": [{"name": "c", "image": "i"}]}
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": spec})
-    >>> pod.namespaced_name, str(pod.qos)
-    ('default/p', 'BestEffort')
-
     Attributes:
         all_containers: init containers, then the others: the order in which they are admitted.
             Filled in if not given.
@@ -192,6 +189,12 @@ class Pod(Record):
         readings: the same pod as kubelets of other releases and gates read it; None: they all read
             it so, or this is a reading.
         made_of: what this reading was made of, where readings differ.
+
+    Examples:
+        >>> spec = {"containers": [{"name": "c", "image": "i"}]}
+        >>> pod = read_pod({"metadata": {"name": "p"}, "spec": spec})
+        >>> pod.namespaced_name, str(pod.qos)
+        ('default/p', 'BestEffort')
     """
 
     uid: str
