@@ -81,6 +81,7 @@ REFUSED = [
         "expected a range that ascends, got '3-1' at reservedSystemCPUs",
     ),
     ({"kubeReserved": {"cpu": "-1"}}, "not negative"),
+    ({"evictionHard": {"memory.available": "٣%"}}, "a quantity or a percentage, got '٣%'"),
     ({"memoryManagerPolicy": "Static"}, "expected memory of at least one NUMA node"),
     ({"reservedMemory": [{"numaNode": -1}]}, "at reservedMemory[0].numaNode"),
     ({"reservedMemory": [{"limits": {"cpu": "1"}}]}, "memory or hugepages-<size>, got 'cpu'"),

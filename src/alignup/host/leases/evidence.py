@@ -102,7 +102,8 @@ def find_evidence(
     for _ in range(_MOST_ROUNDS):
         # a process may have handed its lease on to one that it has started since, and ended before
         # it was asked
-        pids = {int(name) for name in os.listdir(proc) if name.isdigit()}  # noqa: PTH208  # names
+        names = os.listdir(proc)  # noqa: PTH208  # names are wanted
+        pids = {int(name) for name in names if name.isascii() and name.isdigit()}
         fresh_pids = pids - asked_pids
         if not fresh_pids:
             break

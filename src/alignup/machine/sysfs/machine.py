@@ -205,11 +205,9 @@ def _memory_kinds(tree: KernelTree, ids: list[int], cpus_of_nodes: list[int]) ->
 def _memory_tiers(tree: KernelTree) -> dict[int, int]:
     """Return the memory tier of each node, negated, so that faster memory has a higher number."""
     tiers: dict[int, int] = {}
-    for name in tree.names(_TIERS):
-        number = name.removeprefix("memory_tier")
-        if number.isdigit():
-            nodes = number_list(tree.read(f"{_TIERS}/memory_tier{number}/nodelist")) or 0
-            tiers |= dict.fromkeys(bit_numbers(nodes), -int(number))
+    for tier in bit_numbers(_present(tree, _TIERS, "memory_tier")):
+        nodes = number_list(tree.read(f"{_TIERS}/memory_tier{tier}/nodelist")) or 0
+        tiers |= dict.fromkeys(bit_numbers(nodes), -tier)
 
     return tiers
 
@@ -225,7 +223,7 @@ def _bandwidths(tree: KernelTree, ids: list[int]) -> dict[int, int]:
 
 
 def _present(tree: KernelTree, folder: str, name: str) -> int:
-    """Return the numbers of the CPUs or nodes that have a folder, `cpu0` by the name `cpu`."""
+    """Return the numbers of the CPUs, nodes or tiers that have a folder, `cpu0` by the name `cpu`."""
     form = re.compile(rf"{name}(\d{{1,5}})")
     matches = map(form.fullmatch, tree.names(folder))
     numbers = (int(matched[1]) for matched in matches if matched)

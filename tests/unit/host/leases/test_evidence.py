@@ -70,6 +70,7 @@ def test_what_is_no_evidence_is_passed_over(tmp_path):
     )
     (proc / "3").mkdir()
     (proc / "self").mkdir()
+    (proc / "²").mkdir()
     folder = proc / "4" / "fd"
     folder.mkdir(parents=True)
     (folder / "0").write_text("no link")
