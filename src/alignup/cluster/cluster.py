@@ -266,11 +266,6 @@ def requests_of(pod: Pod, resources: Collection[str]) -> list[Request]:
 class Evaluation(Record, eq=False):
     """The answer of each node of a cluster to a pod.
 
-    >>> container = {"name": "c", "image": "i"}
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
-    >>> Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}).evaluate(pod).admitted.tolist()
-    [True]
-
     Attributes:
         reason: an index into `REASONS`; 0 where the pod is admitted.
         affinity: the NUMA nodes of all containers together, bit i for position i; 0: none was
@@ -280,6 +275,12 @@ class Evaluation(Record, eq=False):
         score: higher is better; minus infinity where refused.
         exact: False where amounts could not tell: the node may refuse the pod all the same.
             Refusals are certain.
+
+    Examples:
+        >>> container = {"name": "c", "image": "i"}
+        >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+        >>> Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}).evaluate(pod).admitted.tolist()
+        [True]
     """
 
     admitted: Truths
@@ -357,13 +358,6 @@ def _flat_views(answer: Evaluation) -> list[npt.NDArray[Any]]:
 class Cluster:
     """Thousands of nodes, judged at once.
 
-    >>> nodes = {name: Node(read_machine("xeon-2s")) for name in ("a", "b")}
-    >>> cluster = Cluster.from_nodes(nodes)
-    >>> container = {"name": "c", "image": "i"}
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
-    >>> [cluster.names[index] for index in cluster.evaluate(pod).best(2)]
-    ['a', 'b']
-
     Make one with `from_nodes`, `from_json_lines` or `read_node_resource_topologies`. A cluster made
     from nodes keeps them, and sees at once what is admitted and removed there. After a change of
     another kind (an inventory of devices, a further provider) call `update` with the node.
@@ -377,6 +371,14 @@ class Cluster:
 
     Raises:
         InputError: a name comes twice.
+
+    Examples:
+        >>> nodes = {name: Node(read_machine("xeon-2s")) for name in ("a", "b")}
+        >>> cluster = Cluster.from_nodes(nodes)
+        >>> container = {"name": "c", "image": "i"}
+        >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+        >>> [cluster.names[index] for index in cluster.evaluate(pod).best(2)]
+        ['a', 'b']
     """
 
     def __init__(

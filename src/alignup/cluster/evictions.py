@@ -47,14 +47,15 @@ _MOST_NODES: Final = 24
 class Standing(Record):
     """The facts about a pod that decide whether it may go for others.
 
-    >>> Standing(priority=100, comes_back=False).priority
-    100
-
     Attributes:
         since: when it began to run, in seconds: of pods that are equal otherwise the youngest goes.
         budgets: the disruption budgets that protect it.
         comes_back: whether a controller makes another one in its place; a pod that would be lost is
             never evicted.
+
+    Examples:
+        >>> Standing(priority=100, comes_back=False).priority
+        100
     """
 
     priority: int = 0
@@ -95,16 +96,17 @@ class Step(Record):
 class RoomPlan(Record):
     """How waiting pods find a place.
 
-    >>> container = {"name": "c", "image": "i"}
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
-    >>> plan = plan_room(Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}), [pod])
-    >>> [step.action for step in plan.steps], plan.left_out
-    (['place'], ())
-
     Attributes:
         steps: in the order in which they were tried, and work.
         left_out: the pods for which no place was found.
         proven: no plan with fewer evictions gives all pods a place.
+
+    Examples:
+        >>> container = {"name": "c", "image": "i"}
+        >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+        >>> plan = plan_room(Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}), [pod])
+        >>> [step.action for step in plan.steps], plan.left_out
+        (['place'], ())
     """
 
     steps: tuple[Step, ...]
@@ -270,11 +272,6 @@ def plan_room(
 
     Every evicted pod is admitted again somewhere.
 
-    >>> container = {"name": "c", "image": "i"}
-    >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
-    >>> plan_room(Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}), [pod]).evictions
-    ()
-
     A pod is evicted only if a controller replaces it, if the replacement is aligned as well as
     before, if the waiting pod is at least as important, and if disruption budgets allow it. For up
     to three evictions in a small cluster, all sets of pods are tried, the least loss first: by
@@ -290,6 +287,12 @@ def plan_room(
 
     Raises:
         InputError: the cluster knows amounts only, or a pod is there already.
+
+    Examples:
+        >>> container = {"name": "c", "image": "i"}
+        >>> pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
+        >>> plan_room(Cluster.from_nodes({"a": Node(read_machine("xeon-2s"))}), [pod]).evictions
+        ()
     """
     if not cluster.nodes:
         raise InputError(AMOUNTS_ONLY)
