@@ -14,7 +14,7 @@ from alignup.topology_manager.hints import BitMask
 
 MASKS = [BitMask.from_int(value) for value in range(256)]
 SETS = [{bit for bit in range(8) if value >> bit & 1} for value in range(256)]
-words = st.integers(0, 2**64 - 1)
+WORDS = st.integers(0, 2**64 - 1)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ words = st.integers(0, 2**64 - 1)
 )
 def test_operations_that_make_masks_agree_with_sets(of_masks, of_sets) -> None:
     """All 256 x 256 pairs give the mask of the set that Python's own sets give."""
-    for (one, one_set), (other, other_set) in product(zip(MASKS, SETS, strict=True), repeat=2):
-        assert set(of_masks(one, other)) == of_sets(one_set, other_set)
+    for (left, left_set), (right, right_set) in product(zip(MASKS, SETS, strict=True), repeat=2):
+        assert set(of_masks(left, right)) == of_sets(left_set, right_set)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_operations_that_make_masks_agree_with_sets(of_masks, of_sets) -> None:
 )
 def test_comparisons_agree_with_sets(of_masks, of_sets) -> None:
     """All 256 x 256 pairs compare as Python's own sets do."""
-    for (one, one_set), (other, other_set) in product(zip(MASKS, SETS, strict=True), repeat=2):
-        assert of_masks(one, other) is of_sets(one_set, other_set)
+    for (left, left_set), (right, right_set) in product(zip(MASKS, SETS, strict=True), repeat=2):
+        assert of_masks(left, right) is of_sets(left_set, right_set)
 
 
 def test_a_mask_describes_itself_as_a_set_does() -> None:
-    """Size, truth, membership, iteration and integer value agree for all 256 masks of 8 positions."""
+    """Size, truth, membership, iteration and integer value agree for all masks of 8 positions."""
     for value, (mask, bits) in enumerate(zip(MASKS, SETS, strict=True)):
         assert (len(mask), mask.count(), bool(mask), mask.is_empty()) == (
             len(bits),
@@ -80,6 +80,7 @@ def test_a_mask_describes_itself_as_a_set_does() -> None:
             bool(bits),
             not bits,
         )
+
         assert list(mask) == list(mask.bits()) == sorted(bits)
         assert [bit for bit in range(-2, 70) if bit in mask] == sorted(bits)
         assert [bit for bit in range(-2, 70) if mask.is_set(bit)] == sorted(bits)
@@ -87,20 +88,27 @@ def test_a_mask_describes_itself_as_a_set_does() -> None:
         assert BitMask(bits) == mask == BitMask(mask)
         assert hash(BitMask(bits)) == hash(mask)
         assert eval(repr(mask)) == mask  # noqa: S307 - that a repr evaluates back is the promise
-        assert pickle.loads(pickle.dumps(mask)) == mask == copy.deepcopy(mask)  # noqa: S301 - our own bytes
+
+        pickled = pickle.loads(pickle.dumps(mask))  # noqa: S301 - our own bytes
+        assert pickled == mask == copy.deepcopy(mask)
 
 
-@given(words, words)
-def test_all_64_positions_work_alike(one: int, other: int) -> None:
+@given(WORDS, WORDS)
+def test_all_64_positions_work_alike(left_word: int, right_word: int) -> None:
     """Masks of 64 positions behave as the sets of their bits."""
-    mine, theirs = BitMask.from_int(one), BitMask.from_int(other)
+    left, right = BitMask.from_int(left_word), BitMask.from_int(right_word)
 
-    assert [int(mine & theirs), int(mine | theirs), int(mine ^ theirs), int(mine - theirs)] == [
-        one & other, one | other, one ^ other, one & ~other,
-    ]  # fmt: skip
-    assert mine.count() == one.bit_count()
-    assert mine.bits() == tuple(bit for bit in range(64) if one >> bit & 1)
-    assert mine.is_narrower_than(theirs) is ((one.bit_count(), one) < (other.bit_count(), other))
+    assert [int(left & right), int(left | right), int(left ^ right), int(left - right)] == [
+        left_word & right_word,
+        left_word | right_word,
+        left_word ^ right_word,
+        left_word & ~right_word,
+    ]
+    assert left.count() == left_word.bit_count()
+    assert left.bits() == tuple(bit for bit in range(64) if left_word >> bit & 1)
+    assert left.is_narrower_than(right) is (
+        (left_word.bit_count(), left_word) < (right_word.bit_count(), right_word)
+    )
 
 
 def test_a_mask_cannot_be_changed() -> None:
@@ -115,7 +123,7 @@ def test_a_mask_cannot_be_changed() -> None:
         mask.or_(BitMask([2])),
     ]
 
-    assert [int(other) for other in changed] == [6, 0, 0, 7, 0, 6]
+    assert [int(result) for result in changed] == [6, 0, 0, 7, 0, 6]
     assert int(mask) == 2
     with pytest.raises(AttributeError):
         mask.word = 3
@@ -154,10 +162,11 @@ def test_fill_goes_up_to_a_width() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "00"), (1, "01"), (2, "10"), (3, "11"), (4, "100"), (5, "0101"), (6, "0110"), (8, "1000"),
-        (16, "10000"), (17, "010001"), (32, "100000"), (255, "11111111"), (256, "100000000"),
-        (257, "0100000001"),
-        (1 << 62, "1" + "0" * 62), ((1 << 62) + 1, "01" + "0" * 61 + "1"), ((1 << 64) - 1, "1" * 64),
+        (0, "00"), (1, "01"), (2, "10"), (3, "11"), (4, "100"), (5, "0101"), (6, "0110"),
+        (8, "1000"), (16, "10000"), (17, "010001"), (32, "100000"), (255, "11111111"),
+        (256, "100000000"), (257, "0100000001"),
+        (1 << 62, "1" + "0" * 62), ((1 << 62) + 1, "01" + "0" * 61 + "1"),
+        ((1 << 64) - 1, "1" * 64),
     ],
 )  # fmt: skip
 def test_str_is_as_the_kubelet_prints(value: int, text: str) -> None:

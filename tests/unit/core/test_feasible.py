@@ -1,4 +1,7 @@
-"""The functions through which providers turn amounts into hints, and what hostile callers may give them."""
+"""The functions through which providers turn amounts into hints.
+
+And what hostile callers may give them.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ def test_feasible_hints_are_those_of_a_plain_enumeration(
     case: tuple[int, list[Any], dict[str, Any]],
 ) -> None:
     """Up to 8 nodes: the same masks, the same preference, narrowest first."""
-    numa_nodes, wanted, options = case
+    numa_nodes, demands, options = case
 
-    assert feasible_hints(numa_nodes, wanted, **options).pairs() == model.feasible(
-        numa_nodes, wanted, **options
+    assert feasible_hints(numa_nodes, demands, **options).pairs() == model.feasible(
+        numa_nodes, demands, **options
     )
 
 
@@ -34,10 +37,10 @@ def test_feasible_hints_are_those_of_a_plain_enumeration(
 def test_wide_feasible_hints_are_those_of_a_plain_enumeration(
     case: tuple[int, list[Any], dict[str, Any]],
 ) -> None:
-    """Beyond 8 nodes a description is walked, sampled, counted and searched as the enumeration says."""
-    numa_nodes, wanted, options = case
-    expected = model.feasible(numa_nodes, wanted, **options)
-    described = feasible_hints(numa_nodes, wanted, **options)
+    """Beyond 8 nodes a description is walked, sampled and counted as the enumeration says."""
+    numa_nodes, demands, options = case
+    expected = model.feasible(numa_nodes, demands, **options)
+    described = feasible_hints(numa_nodes, demands, **options)
 
     assert described.pairs() == expected
     assert model.unpacked(described) == expected
@@ -152,18 +155,18 @@ def test_demands_may_come_from_a_generator(numa_nodes: int) -> None:
     """They are read once, however many nodes there are."""
     demands_once = (demand for demand in [(None, [1] * numa_nodes, 2)])
 
-    found = feasible_hints(
+    hints = feasible_hints(
         numa_nodes, demands_once, universe=(1 << numa_nodes) - 1, preferred_size=2
     )
 
-    assert found.best() == (3, True)
+    assert hints.best() == (3, True)
 
 
 @pytest.mark.parametrize("numa_nodes", [8, 9])
 def test_masks_that_a_machine_cannot_have_are_no_hints(numa_nodes: int) -> None:
-    """Empty ones and ones that name nodes beyond the last are passed over, and doubles count once."""
+    """Empty ones and ones with nodes beyond the last are passed over, and doubles count once."""
     beyond = 1 << numa_nodes
-    found = feasible_hints(
+    hints = feasible_hints(
         numa_nodes,
         [(None, [1] * numa_nodes, 2)],
         universe=beyond | 3,
@@ -172,13 +175,16 @@ def test_masks_that_a_machine_cannot_have_are_no_hints(numa_nodes: int) -> None:
         extra=[0, beyond, beyond | 1, 6, 6, 3],
     )
 
-    assert model.unpacked(found) == [(3, True), (5, True), (6, True), (9, True)]
-    assert found.total() == 4
+    assert model.unpacked(hints) == [(3, True), (5, True), (6, True), (9, True)]
+    assert hints.total() == 4
     assert smallest_size(numa_nodes, [(None, [1] * numa_nodes, 2)], beyond | 1) == 0
 
 
 def test_a_described_list_has_its_limits() -> None:
-    """Beyond 8 nodes a search takes so many demands, none of which may be lessened by more nodes."""
+    """Beyond 8 nodes a search takes so many demands.
+
+    None of them may be lessened by more nodes.
+    """
     with pytest.raises(ValueError, match="at most 32 demands beyond 8 NUMA nodes, got 33"):
         smallest_size(9, [(None, [1] * 9, 1)] * 33, 1)
     with pytest.raises(ValueError, match="amounts of 0 or more beyond 8 NUMA nodes, got -1"):
@@ -208,11 +214,11 @@ def test_a_list_that_grows_while_it_is_read_is_read_as_it_was(
         if home is not None:
             home[0] = Growing(home)
 
-    found = feasible_hints(
+    hints = feasible_hints(
         numa_nodes, [(places, amounts, 1)], universe=(1 << numa_nodes) - 1, preferred_size=1
     )
 
-    assert found.best() == (1, True)
+    assert hints.best() == (1, True)
     assert smallest_size(numa_nodes, [(None, [1] * numa_nodes, 1)], 3) == 1
 
 
@@ -243,5 +249,5 @@ def test_the_largest_amounts_and_requests_are_compared_exactly(numa_nodes: int) 
         ((1 << 63) - 1, None),
         (-(1 << 63), (1, True)),
     ]:
-        found = feasible_hints(numa_nodes, [(None, amounts, request)], universe=3, preferred_size=1)
-        assert found.best() == best
+        hints = feasible_hints(numa_nodes, [(None, amounts, request)], universe=3, preferred_size=1)
+        assert hints.best() == best

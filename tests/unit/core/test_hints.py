@@ -24,6 +24,13 @@ from models import topology_manager as model
 NARROW = cases(1, 8)
 
 
+def without_empty(
+    hint_pairs: list[tuple[int | None, bool]],
+) -> list[tuple[int | None, bool]]:
+    """Return the hints but those of an empty mask, which have no arrays."""
+    return [(mask, preferred) for mask, preferred in hint_pairs if mask != 0]
+
+
 def hints_of(*given_pairs: tuple[int | None, bool]) -> HintList:
     return HintList(model.hint_list(given_pairs))
 
@@ -56,18 +63,21 @@ def test_a_hint_cannot_be_changed_and_can_be_matched() -> None:
 
 @given(st.lists(pairs(9), max_size=12))
 def test_a_list_keeps_what_it_was_given(given_pairs: list[tuple[int | None, bool]]) -> None:
-    """Order, repetitions, empty masks and hints without a mask stay as they came, below and above 8 nodes."""
-    given = model.hint_list(given_pairs)
-    packed = HintList(given)
+    """Order, repetitions, empty masks and hints without a mask stay as they came.
 
-    assert list(packed) == given
+    That holds below and above 8 nodes.
+    """
+    hints = model.hint_list(given_pairs)
+    packed = HintList(hints)
+
+    assert list(packed) == hints
     assert packed.pairs() == given_pairs
-    assert (len(packed), bool(packed), packed.total()) == (len(given), bool(given), len(given))
-    assert packed == HintList(iter(given))
-    assert hash(packed) == hash(HintList(given))
-    assert [packed[index] for index in range(len(given))] == given
-    assert list(packed.sample(3)) == given[:3]
-    assert all(hint in packed for hint in given)
+    assert (len(packed), bool(packed), packed.total()) == (len(hints), bool(hints), len(hints))
+    assert packed == HintList(iter(hints))
+    assert hash(packed) == hash(HintList(hints))
+    assert [packed[index] for index in range(len(hints))] == hints
+    assert list(packed.sample(3)) == hints[:3]
+    assert all(hint in packed for hint in hints)
     assert pickle.loads(pickle.dumps(packed)) == packed  # noqa: S301 - our own bytes
     assert eval(repr(packed)) == packed  # noqa: S307 - that a repr evaluates back is the promise
 
@@ -106,14 +116,17 @@ def test_a_list_takes_hints_only(wrong: object) -> None:
 @given(cases(1, 10), st.integers(0, 1023))
 @examples(60)
 def test_the_best_hint_is_preferred_then_narrowest_then_lowest(case: Any, inner: int) -> None:
-    """`best` and `best_containing` agree with looking at every hint, for narrow, wide and listed families."""
-    numa_nodes, wanted, options = case
+    """`best` and `best_containing` agree with looking at every hint.
+
+    Families are narrow, wide and listed.
+    """
+    numa_nodes, demands, options = case
     inner &= (1 << numa_nodes) - 1
-    expected = model.feasible(numa_nodes, wanted, **options)
+    expected = model.feasible(numa_nodes, demands, **options)
     ordered = sorted(expected, key=lambda hint: (not hint[1], hint[0].bit_count(), hint[0]))
     around = [hint for hint in ordered if hint[0] & inner == inner]
 
-    for hints in (feasible_hints(numa_nodes, wanted, **options), hints_of(*expected)):
+    for hints in (feasible_hints(numa_nodes, demands, **options), hints_of(*expected)):
         assert hints.best() == (ordered[0] if ordered else None)
         assert hints.best_containing(inner) == (around[0] if around else None)
 
@@ -180,15 +193,15 @@ def test_hints_that_avoid_nodes_are_those_that_do_not_mix(case: Any, avoided: in
 
     Single nodes stay, and so does any node.
     """
-    numa_nodes, wanted, options = case
-    offered = model.feasible(numa_nodes, wanted, **options)
+    numa_nodes, demands, options = case
+    offered = model.feasible(numa_nodes, demands, **options)
     expected = [
         (mask, preferred)
         for mask, preferred in offered
         if mask.bit_count() < 2 or not mask & avoided
     ]
 
-    assert feasible_hints(numa_nodes, wanted, **options).avoiding(avoided).pairs() == expected
+    assert feasible_hints(numa_nodes, demands, **options).avoiding(avoided).pairs() == expected
     assert hints_of((None, True), *offered).avoiding(avoided).pairs() == [(None, True), *expected]
 
 
@@ -247,11 +260,7 @@ def arrays_of(hints: HintList) -> list[tuple[int, bool]]:
     return list(zip(hints.masks.tolist(), hints.preferred.tolist(), strict=True))
 
 
-@given(
-    st.lists(pairs(8) | pairs(20), max_size=12).map(
-        lambda some: [one for one in some if one[0] != 0]
-    )
-)
+@given(st.lists(pairs(8) | pairs(20), max_size=12).map(without_empty))
 def test_arrays_hold_each_hint_once_in_ascending_order(
     given_pairs: list[tuple[int | None, bool]],
 ) -> None:
@@ -262,20 +271,15 @@ def test_arrays_hold_each_hint_once_in_ascending_order(
     hints = hints_of(*given_pairs)
     expected = sorted({(mask or 0, not preferred) for mask, preferred in given_pairs})
 
-    assert arrays_of(hints) == [(mask, not other) for mask, other in expected]
-    assert hints.masks.dtype == (
-        "u1" if all((mask or 0) < 256 for mask, _ in given_pairs) else "u8"
-    )
+    assert arrays_of(hints) == [(mask, not is_unpreferred) for mask, is_unpreferred in expected]
+    fits_a_byte = all((mask or 0) < 256 for mask, _ in given_pairs)
+    assert hints.masks.dtype == ("u1" if fits_a_byte else "u8")
     assert hints.preferred.dtype == bool
     assert not hints.masks.flags.writeable
     assert not hints.preferred.flags.writeable
 
 
-@given(
-    st.lists(pairs(8) | pairs(64), max_size=12).map(
-        lambda some: [one for one in some if one[0] != 0]
-    )
-)
+@given(st.lists(pairs(8) | pairs(64), max_size=12).map(without_empty))
 def test_a_list_from_arrays_is_the_one_they_came_from(
     given_pairs: list[tuple[int | None, bool]],
 ) -> None:
@@ -293,10 +297,10 @@ def test_a_list_from_arrays_is_the_one_they_came_from(
 @given(NARROW)
 @examples(50)
 def test_arrays_of_computed_lists(case: tuple[int, list[Any], dict[str, Any]]) -> None:
-    numa_nodes, wanted, options = case
-    hints = feasible_hints(numa_nodes, wanted, **options)
+    numa_nodes, demands, options = case
+    hints = feasible_hints(numa_nodes, demands, **options)
 
-    assert arrays_of(hints) == sorted(model.feasible(numa_nodes, wanted, **options))
+    assert arrays_of(hints) == sorted(model.feasible(numa_nodes, demands, **options))
     assert HintList.from_arrays(hints.masks, hints.preferred) == hints
 
 
@@ -314,11 +318,11 @@ def test_arrays_that_are_no_hints_are_refused() -> None:
             HintList.from_arrays(masks, preferred)
 
 
-@pytest.mark.parametrize("other", [1, 1 << 20])
-def test_a_hint_of_no_node_has_no_array(other: int) -> None:
+@pytest.mark.parametrize("second_mask", [1, 1 << 20])
+def test_a_hint_of_no_node_has_no_array(second_mask: int) -> None:
     """0 would read as any node."""
     with pytest.raises(ValueError, match="hints of at least one node"):
-        _ = hints_of((0, True), (other, True)).masks
+        _ = hints_of((0, True), (second_mask, True)).masks
 
 
 def test_a_list_too_long_to_walk_has_no_arrays() -> None:

@@ -22,7 +22,10 @@ ANY_POLICY = st.sampled_from(POLICIES)
 
 @st.composite
 def narrow_cases(draw: st.DrawFn, most_lists: int = 3, most_hints: int = 6) -> Any:
-    """A machine of 1 to 8 nodes, lists with null hints and masks of other nodes, distances or none."""
+    """A machine of 1 to 8 nodes, and lists; distances or none.
+
+    Some hints have no mask, or name other nodes.
+    """
     numa_nodes = draw(st.integers(1, 8))
     hints = pairs(draw(st.sampled_from([numa_nodes, numa_nodes, 8])))
     lists = draw(st.lists(st.lists(hints, max_size=most_hints), max_size=most_lists))
@@ -84,11 +87,13 @@ def test_many_lists_are_merged_exactly(policy: str, count: int, seed: int, close
         ]
         for _ in range(count)
     ]
-    distances = (
-        [[random.choice([10, 12, 21]) for _ in range(numa_nodes)] for _ in range(numa_nodes)]
-        if closest
-        else None
-    )
+
+    distances = None
+    if closest:
+        distances = [
+            [random.choice([10, 12, 21]) for _ in range(numa_nodes)] for _ in range(numa_nodes)
+        ]
+
     providers = [{"resource": model.hint_list(hints)} for hints in lists]
     model.merged(policy, numa_nodes, providers, distances, model.best_of_folding)
 
@@ -117,7 +122,10 @@ def test_counts_of_permutations_never_overflow() -> None:
 
 
 def test_single_numa_node_ignores_distances() -> None:
-    """The kubelet's single-numa-node compares by size and value even with prefer-closest-numa-nodes."""
+    """The kubelet's single-numa-node compares by size and value.
+
+    It does so even with prefer-closest-numa-nodes.
+    """
     far = [[40, 10], [10, 10]]
     lists = [[(1, True), (2, True)]]
 
@@ -138,7 +146,10 @@ def test_the_merger_takes_packed_lists_only(wrong: Any) -> None:
 
 
 def test_masks_beyond_a_small_machine_are_cut() -> None:
-    """Hints that name nodes a machine lacks are cut to those it has, as the kubelet's default mask does."""
+    """Hints that name nodes a machine lacks are cut to those it has.
+
+    The kubelet's default mask does so.
+    """
     assert model.merged_lists(
         "best-effort", 2, [[(1 << 40 | 1, False)], [(1 << 40 | 3, True)]]
     ) == (1, False, True)
@@ -154,12 +165,12 @@ def test_a_merger_has_1_to_64_nodes(numa_nodes: int) -> None:
 def test_a_copied_policy_decides_alike(numa_nodes: int) -> None:
     """Policies can be sent to other processes, distances and all."""
     distances = [
-        [10 if one == other else 20 + (one + other) % 3 for other in range(numa_nodes)]
-        for one in range(numa_nodes)
+        [10 if row == column else 20 + (row + column) % 3 for column in range(numa_nodes)]
+        for row in range(numa_nodes)
     ]
     options = {"max-allowable-numa-nodes": "64", "prefer-closest-numa-nodes": "true"}
     policy = make_policy("restricted", numa_nodes, distances, options)
-    pairs_of_nodes = [hint(True, one, other) for one in range(numa_nodes) for other in range(one)]
+    pairs_of_nodes = [hint(True, row, column) for row in range(numa_nodes) for column in range(row)]
     copied = pickle.loads(pickle.dumps(policy))  # noqa: S301 - our own bytes
 
     assert copied.merge([{"cpu": pairs_of_nodes}]) == policy.merge([{"cpu": pairs_of_nodes}])
@@ -167,8 +178,8 @@ def test_a_copied_policy_decides_alike(numa_nodes: int) -> None:
 
 
 def test_masks_beyond_a_small_machine_keep_their_distances() -> None:
-    """One mask that names a node too many does not keep the others from being compared by distance."""
-    distances = [[10 if one == other else 40 for other in range(4)] for one in range(4)]
+    """One mask that names a node too many leaves the others to be compared by distance."""
+    distances = [[10 if row == column else 40 for column in range(4)] for row in range(4)]
     distances[2][3] = distances[3][2] = 20
 
     for beyond in (1 << 5, 1 << 20):
@@ -202,7 +213,7 @@ def test_many_merges_are_those_of_one_after_another(
 ) -> None:
     """Every group gets the answer that it gets alone, wide lists among narrow ones too."""
     hints = pairs(numa_nodes) | pairs(8) | pairs(12)
-    lists = st.lists(hints, max_size=5).map(lambda some: HintList(model.hint_list(some)))
+    lists = st.lists(hints, max_size=5).map(lambda drawn: HintList(model.hint_list(drawn)))
     groups = data.draw(st.lists(st.lists(lists, max_size=3), max_size=6))
     merger = Merger(numa_nodes, data.draw(distance_matrices(numa_nodes)) if closest else None)
 

@@ -44,6 +44,7 @@ def node_of(
         **fields,
     }
     devices = {"example.com/gpu": [{"id": f"gpu{i}", "numa": i % 2} for i in range(2)]}
+
     return Node.from_dict(
         {"machine": MACHINE, "kubelet": kubelet, "devices": devices, "kubeletVersion": version}
     )
@@ -81,26 +82,30 @@ def test_containers_with_all_of_their_own_are_served_first_and_the_others_share_
         [OWN, {}, {"cpu": "500m", "memory": "1Gi"}],
         [({}, False), (OWN, True), ({}, False)],
     )
-    got = node.admit(pod)
-    cpus = {name: int(one.cpus or 0) for name, one in got.containers.items()}
-    whole = int(got.pod_cpus or 0)
+    admission = node.admit(pod)
+
+    cpus = {name: int(container.cpus or 0) for name, container in admission.containers.items()}
+    whole = int(admission.pod_cpus or 0)
     assert whole.bit_count() == 5
     assert cpus["i0"] == whole
     assert cpus["i2"] == whole & ~cpus["i1"]
     assert cpus["c0"].bit_count() == cpus["i1"].bit_count() == 1
     assert not cpus["c0"] & cpus["i1"]
     assert cpus["c1"] == cpus["c2"] == whole & ~cpus["c0"] & ~cpus["i1"]
+
     sizes = {
-        name: sum(block.size for block in one.memory) // GI for name, one in got.containers.items()
+        name: sum(block.size for block in container.memory) // GI
+        for name, container in admission.containers.items()
     }
     # a fraction of a CPU is shared, and its memory exclusive
     assert sizes == {"i0": 4, "i1": 1, "i2": 3, "c0": 1, "c1": 1, "c2": 1}
-    assert got.to_dict()["podCpus"] == str(got.pod_cpus)
-    assert [block["size"] for block in got.to_dict()["podMemory"]] == [4 * GI]
+
+    assert admission.to_dict()["podCpus"] == str(admission.pod_cpus)
+    assert [block["size"] for block in admission.to_dict()["podMemory"]] == [4 * GI]
 
 
 @pytest.mark.parametrize(
-    ("containers", "inits", "words"),
+    ("containers", "inits", "sentence"),
     [
         ([{"cpu": "4", "memory": "1Gi"}, {}], [], "leaving no cpus for shared containers"),
         ([{}, {"cpu": "4", "memory": "1Gi"}], [], "leaving no cpus for shared containers"),
@@ -118,13 +123,13 @@ def test_containers_with_all_of_their_own_are_served_first_and_the_others_share_
         ),
     ],
 )
-def test_a_pod_that_leaves_nothing_to_share_is_refused(containers, inits, words):
+def test_a_pod_that_leaves_nothing_to_share_is_refused(containers, inits, sentence):
     pod = pod_of("u", 4, "2Gi", containers, inits)
     node = node_of()
     refused = node.admit(pod)
     assert refused.reason == "EmptyPodSharedPoolError"
-    assert words in refused.message
-    assert words in explain(node, pod, suggest=False).cause
+    assert sentence in refused.message
+    assert sentence in explain(node, pod, suggest=False).cause
     assert node.cpu is not None
     assert len(node.cpu.free_cpus) == 15
     # a policy that needs a preferred hint sees that none is offered
@@ -181,23 +186,26 @@ def test_older_kubelets_look_for_a_place_for_nothing_container_by_container(scop
     st.integers(1, 9),
 )
 def test_given_and_free_add_up_with_what_containers_leave(containers, cpus, memory):
-    """Whatever containers have of a pod's resources, the holdings of a node are complete, and removal restores it."""
+    """Whatever containers have of a pod's resources, the holdings of a node are complete.
+
+    Removal restores the node.
+    """
     node = node_of()
     admission = node.admit(pod_of("u", cpus, f"{memory}Gi", containers))
     assert node.cpu is not None
-    held = holdings_of(node)
-    for resource in held.resources:
+    holdings = holdings_of(node)
+    for resource in holdings.resources:
         if resource.resource == "memory":
             for place in resource.places:
-                taken = sum(
-                    one.memory.get("memory", {}).get(place.numa_nodes[0], 0)
-                    for one in held.containers
+                allocated = sum(
+                    container.memory.get("memory", {}).get(place.numa_nodes[0], 0)
+                    for container in holdings.containers
                 )
-                assert taken == place.held
+                assert allocated == place.held
 
     union = CPUSet.from_int(0)
-    for one in held.containers:
-        union = CPUSet.from_int(int(union) | int(one.cpus or 0))
+    for container in holdings.containers:
+        union = CPUSet.from_int(int(union) | int(container.cpus or 0))
 
     assert len(union) == 15 - len(node.cpu.free_cpus) == (cpus if admission else 0)
     if admission:
@@ -225,6 +233,7 @@ def test_cpus_held_from_before_full_pcpus_only_pass_in_newer_kubelets(version, r
     node = Node.from_dict({"machine": machine, "kubelet": kubelet, "kubeletVersion": version})
     assert node.cpu is not None
     node.cpu.restore({"u": {"c": 0b11100}}, 0b11100011)
+
     three = {"cpu": "3", "memory": "1Mi"}
     pod = {
         "metadata": {"name": "p", "uid": "u"},

@@ -36,11 +36,11 @@ def test_cpus_outside_the_shared_pool_are_given_even_if_nobody_has_them():
 def test_devices_of_one_pod_may_overlap_and_gone_ones_stay_held():
     provider = DeviceProvider(MACHINE, decode_inventory(leasing.GPUS, MACHINE))
     resource, devices = next(iter(provider.free.items()))
-    held = {
+    holdings = {
         "p": {"i": {resource: devices[:2]}, "c": {resource: devices[:1]}},
         "q": {"c": {resource: ["old"]}},
     }
-    provider.restore(held, {resource: [Device("old", (0,))]})
+    provider.restore(holdings, {resource: [Device("old", (0,))]})
     assert set(provider.given[resource]) == {*devices[:2], "old"}
     provider.release("p", "i")
     assert devices[1] in provider.free[resource]

@@ -43,12 +43,12 @@ MACHINE = {
 
 
 def resources(*devices: str) -> st.SearchStrategy[dict[str, Any]]:
-    known = {
+    amounts_by_name = {
         name: st.sampled_from(amounts)
         for name, amounts in {**AMOUNTS, **dict.fromkeys(devices, "01")}.items()
     }
-    limits = st.fixed_dictionaries({}, optional=known)
-    return limits.map(lambda found: {"limits": found, "requests": found} if found else {})
+    limits = st.fixed_dictionaries({}, optional=amounts_by_name)
+    return limits.map(lambda amounts: {"limits": amounts, "requests": amounts} if amounts else {})
 
 
 containers = st.lists(resources(GPU), min_size=1, max_size=3)
@@ -65,26 +65,34 @@ kubelets = st.fixed_dictionaries(
 
 
 def node_of(kubelet: dict[str, Any], version: str = "1.37") -> Node:
-    static = {"cpuManagerPolicy": {"reservedSystemCPUs": "0"}} | {
-        "memoryManagerPolicy": {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]}
+    reservations = {
+        "cpuManagerPolicy": {"reservedSystemCPUs": "0"},
+        "memoryManagerPolicy": {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]},
     }
-    fields = {
-        **kubelet,
-        **{name: one for key in kubelet.keys() & static for name, one in static[key].items()},
-    }
+    fields = dict(kubelet)
+    for policy in kubelet.keys() & reservations:
+        fields |= reservations[policy]
+
     devices = {GPU: [{"id": "a", "numa": 0}, {"id": "b", "numa": None}]}
     return Node.from_dict(
         {"machine": MACHINE, "kubelet": fields, "devices": devices, "kubeletVersion": version}
     )
 
 
-def pod_of(found: list[dict[str, Any]], inits: list[Any], whole: dict[str, Any]) -> dict[str, Any]:
-    first = [
-        {"name": f"i{i}", "resources": one, **({"restartPolicy": "Always"} if stays else {})}
-        for i, (one, stays) in enumerate(inits)
-    ]
-    last = [{"name": f"c{i}", "resources": one} for i, one in enumerate(found)]
-    spec = {"containers": last, "initContainers": first, **({"resources": whole} if whole else {})}
+def pod_of(
+    app_resources: list[dict[str, Any]], inits: list[Any], whole: dict[str, Any]
+) -> dict[str, Any]:
+    first = []
+    for i, (amounts, stays) in enumerate(inits):
+        first.append({"name": f"i{i}", "resources": amounts})
+        if stays:
+            first[-1]["restartPolicy"] = "Always"
+
+    last = [{"name": f"c{i}", "resources": amounts} for i, amounts in enumerate(app_resources)]
+    spec = {"containers": last, "initContainers": first}
+    if whole:
+        spec["resources"] = whole
+
     return {"metadata": {"name": "p", "uid": "p"}, "spec": spec}
 
 
@@ -106,11 +114,11 @@ def state_of(node: Node) -> list[Any]:
     st.booleans(),
 )
 def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(
-    kubelet, found, inits, whole, is_newest
+    kubelet, app_resources, inits, whole, is_newest
 ):
     node = node_of(kubelet, "1.37" if is_newest else "1.36")
     before = state_of(node)
-    pod = pod_of(found, inits, whole)
+    pod = pod_of(app_resources, inits, whole)
     try:
         tried = node.try_admit(pod)
     except InputError:  # an API server would refuse it
@@ -135,24 +143,26 @@ def test_a_pod_with_amounts_of_zero_is_decided_and_gives_all_back(
 
 @pytest.mark.parametrize("whole", [{}, {"hugepages-2Mi": "0"}])
 def test_a_container_of_a_pod_with_memory_of_its_own_may_name_no_hugepages(whole):
-    total, own = (
-        {"cpu": "3", "memory": "2Gi", **whole},
-        {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "0"},
-    )
-    kubelet = {
-        "topologyManagerPolicy": "best-effort",
-        "topologyManagerScope": "pod",
-        "cpuManagerPolicy": "static",
-    }
+    pod_amounts = {"cpu": "3", "memory": "2Gi", **whole}
+    amounts = {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "0"}
     node = node_of(
         {
-            **kubelet,
+            "topologyManagerPolicy": "best-effort",
+            "topologyManagerScope": "pod",
+            "cpuManagerPolicy": "static",
             "memoryManagerPolicy": "Static",
             "featureGates": {"PodLevelResourceManagers": True},
         }
     )
-    got = node.admit(
-        pod_of([{"limits": own, "requests": own}], [], {"limits": total, "requests": total})
+
+    admission = node.admit(
+        pod_of(
+            [{"limits": amounts, "requests": amounts}],
+            [],
+            {"limits": pod_amounts, "requests": pod_amounts},
+        )
     )
-    assert got
-    assert [(block.type, block.size) for block in got.containers["c0"].memory] == [("memory", GI)]
+
+    assert admission
+    memory = admission.containers["c0"].memory
+    assert [(block.type, block.size) for block in memory] == [("memory", GI)]

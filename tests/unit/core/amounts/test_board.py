@@ -22,9 +22,9 @@ NEAR = Distances(((10, 20), (20, 10)))
 ONE = (0, (), (), False)
 
 
-def named(one) -> str:
+def named(value) -> str:
     """Return a test's name, without addresses, which differ between the processes of one run."""
-    return re.sub(" at 0x[0-9a-f]+", "", str(one))
+    return re.sub(" at 0x[0-9a-f]+", "", str(value))
 
 
 def memory(nodes=2, **types):
@@ -44,7 +44,7 @@ def cpus(*counts):
 
 
 def row(nodes=2, policy=RESTRICTED, **more):
-    given = {
+    fields = {
         "pod_scope": False,
         "cpu": None,
         "memory": None,
@@ -52,7 +52,7 @@ def row(nodes=2, policy=RESTRICTED, **more):
         "distances": None,
         **more,
     }
-    return Row(numa_nodes=nodes, policy=policy, **given)
+    return Row(numa_nodes=nodes, policy=policy, **fields)
 
 
 def full_row(policy=RESTRICTED):
@@ -64,12 +64,12 @@ def full_row(policy=RESTRICTED):
 def asking(cpus=0, memory=0, gpus=0, *, containers=1, is_reusable=False):
     """Return the requests of a pod of equal containers, the pod's own first."""
 
-    def one(times=1):
+    def request(times=1):
         sizes = (("memory", memory * times),) if memory else ()
         counts = (("gpu", gpus * times),) if gpus else ()
         return cpus * times, sizes, counts, is_reusable
 
-    return [one(containers), *[one() for _ in range(containers)]]
+    return [request(containers), *[request() for _ in range(containers)]]
 
 
 def answers(count):
@@ -82,8 +82,9 @@ def answers(count):
 def judged(board, job, strategy=0, nodes=None):
     """Return (admitted, reason, affinity, preferred, score, exact) of each node."""
     got = answers(len(board))
-    board.judge(job, strategy, 0, len(board) if nodes is None else len(nodes), nodes, *got)
-    return list(zip(*[one.tolist() for one in got], strict=True))
+    stop = len(board) if nodes is None else len(nodes)
+    board.judge(job, strategy, 0, stop, nodes, *got)
+    return list(zip(*[column.tolist() for column in got], strict=True))
 
 
 def test_every_policy():
@@ -93,18 +94,18 @@ def test_every_policy():
     """
     board = Board([full_row(policy) for policy in (NONE, BEST_EFFORT, RESTRICTED, SINGLE)])
     small = judged(board, Job(board, asking(2, 10, 1)))
-    assert [one[:4] for one in small] == [(1, 0, 0, 0), *[(1, 0, 1, 1)] * 3]
+    assert [verdict[:4] for verdict in small] == [(1, 0, 0, 0), *[(1, 0, 1, 1)] * 3]
     large = judged(board, Job(board, asking(6, 10, 1)))
-    assert [one[:3] for one in large] == [(1, 0, 0), (1, 0, 3), (0, 1, 0), (0, 1, 0)]
-    assert [one[4] == -np.inf for one in large] == [False, False, True, True]
-    assert all(one[5] for one in small + large)
+    assert [verdict[:3] for verdict in large] == [(1, 0, 0), (1, 0, 3), (0, 1, 0), (0, 1, 0)]
+    assert [verdict[4] == -np.inf for verdict in large] == [False, False, True, True]
+    assert all(verdict[5] for verdict in small + large)
 
 
 def test_a_policy_that_the_pod_brings():
     """It is the pod's where the node has none, and refused where the node has another."""
     board = Board([full_row(NONE), full_row(RESTRICTED), full_row(SINGLE)])
     got = judged(board, Job(board, asking(2), SINGLE))
-    assert [one[:3] for one in got] == [(1, 0, 1), (0, 4, 0), (1, 0, 1)]
+    assert [verdict[:3] for verdict in got] == [(1, 0, 1), (0, 4, 0), (1, 0, 1)]
 
 
 def test_containers_follow_each_other():
@@ -128,9 +129,9 @@ def test_some_nodes_only():
     assert got[0].tolist() == [1, 0, 0, 1, 0]
     board.judge(job, 0, 2, 3, None, *got)
     assert got[0].tolist() == [1, 0, 1, 1, 0]
-    before = [one.copy() for one in got]
+    before = [column.copy() for column in got]
     board.judge(job, 0, 3, 2, None, *got)
-    assert all((one == other).all() for one, other in zip(got, before, strict=True))
+    assert all((column == previous).all() for column, previous in zip(got, before, strict=True))
 
 
 @pytest.mark.parametrize(("counts", "score"), [((4, 4, 1), 76), ((1, 4, 4), 82)])
@@ -190,25 +191,25 @@ def test_another_row_in_a_rows_place():
     assert board.types == ("memory", "other")
     assert board.resources == ("gpu", "tpu")
     job = Job(board, [(0, (("other", 5),), (("tpu", 1),), False)] * 2)
-    assert [one[0] for one in judged(board, job)] == [1, 0]
+    assert [verdict[0] for verdict in judged(board, job)] == [1, 0]
     board.replace(0, full_row())
-    assert [one[0] for one in judged(board, Job(board, asking(1)))] == [1, 1]
+    assert [verdict[0] for verdict in judged(board, Job(board, asking(1)))] == [1, 1]
 
 
 def test_nobody_takes_ledgers_away():
-    """A board points to what is in its rows, so that nothing else can be put into them or taken out."""
+    """A board points to what is in its rows: nothing can be put into them or taken out."""
     inventory = {"gpu": devices()}
-    one = row(devices=inventory)
-    board = Board([one])
+    node_row = row(devices=inventory)
+    board = Board([node_row])
     inventory.clear()
     gc.collect()
     assert judged(board, Job(board, asking(gpus=2)))[0][:3] == (1, 0, 1)
     assert isinstance(board.parts, tuple)
     with pytest.raises(TypeError):
-        one.devices["gpu"] = devices()
+        node_row.devices["gpu"] = devices()
     for name in ("cpu", "memory", "distances"):
         with pytest.raises(AttributeError):
-            setattr(one, name, None)
+            setattr(node_row, name, None)
 
 
 @pytest.mark.parametrize(
@@ -273,14 +274,14 @@ def test_a_board_of_nothing():
 
 
 @pytest.mark.parametrize(
-    ("index", "other"),
+    ("index", "replacement"),
     [(1, full_row()), (-1, full_row()), (0, None), (0, 3), (1 << 70, full_row())],
     ids=named,
 )
-def test_what_cannot_be_replaced(index, other):
+def test_what_cannot_be_replaced(index, replacement):
     board = Board([full_row()])
     with pytest.raises((IndexError, TypeError, OverflowError)):
-        board.replace(index, other)
+        board.replace(index, replacement)
     assert judged(board, Job(board, asking(1)))[0][0] == 1
 
 
@@ -306,7 +307,7 @@ def test_what_cannot_be_replaced(index, other):
         None,
         (ONE, ONE),
     ],
-    ids=lambda one: str(one)[:60],
+    ids=lambda requests: str(requests)[:60],
 )
 def test_what_no_pod_asks_for(requests):
     with pytest.raises((ValueError, TypeError, OverflowError)):
@@ -332,16 +333,16 @@ def test_requests_as_large_as_you_like():
     """They are refused, and do not overflow."""
     board = Board([full_row(), full_row(NONE)])
     for requests in (asking(1 << 90), asking(0, 1 << 90), asking(gpus=1 << 90)):
-        assert [one[0] for one in judged(board, Job(board, requests))] == [0, 0]
+        assert [verdict[0] for verdict in judged(board, Job(board, requests))] == [0, 0]
     many = asking(0, 1, containers=2000)
-    assert [one[0] for one in judged(board, Job(board, many))] == [0, 0]
+    assert [verdict[0] for verdict in judged(board, Job(board, many))] == [0, 0]
 
 
 def test_what_cannot_be_judged():
-    """Jobs of other boards, nodes that are not there, strategies that are not known, too small answers."""
-    board, other = Board([full_row()]), Board([full_row()])
+    """Jobs of other boards, nodes that are not there, unknown strategies, too small answers."""
+    board, foreign = Board([full_row()]), Board([full_row()])
     job = Job(board, asking(1))
-    for wrong in (Job(other, asking(1)), Job.__new__(Job)):
+    for wrong in (Job(foreign, asking(1)), Job.__new__(Job)):
         with pytest.raises(ValueError, match="job of this board"):
             judged(board, wrong)
 
@@ -374,10 +375,10 @@ def test_what_cannot_be_judged():
             None,
             [0],
         ):
-            given = answers(1)
-            given[place] = wrong
+            results = answers(1)
+            results[place] = wrong
             with pytest.raises((ValueError, TypeError)):
-                board.judge(job, 0, 0, 1, None, *given)
+                board.judge(job, 0, 0, 1, None, *results)
 
     frozen = answers(1)
     frozen[0].flags.writeable = False
@@ -445,8 +446,8 @@ def test_nothing_is_made_by_halves():
 def test_a_job_follows_what_later_nodes_bring():
     """A resource and a type of memory that no node had when the job was made."""
     board = Board([row(policy=NONE, cpu=cpus(4, 4))])
-    wanted = [(1, (("memory", 10),), (("gpu", 2),), False)] * 2
-    job = Job(board, wanted)
+    requests = [(1, (("memory", 10),), (("gpu", 2),), False)] * 2
+    job = Job(board, requests)
     assert judged(board, job)[0][0]
     board.replace(
         0,
@@ -454,9 +455,9 @@ def test_a_job_follows_what_later_nodes_bring():
             policy=SINGLE, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices(places=(1, 2))}
         ),
     )
-    assert judged(board, job) == judged(board, Job(board, wanted))
+    assert judged(board, job) == judged(board, Job(board, requests))
     assert not judged(board, job)[0][0]
-    assert board.score(job, 0, 0, [1]) == board.score(Job(board, wanted), 0, 0, [1])
+    assert board.score(job, 0, 0, [1]) == board.score(Job(board, requests), 0, 0, [1])
 
 
 def test_a_pod_asks_for_no_more_once_a_node_has_brought_a_resource():
@@ -465,4 +466,4 @@ def test_a_pod_asks_for_no_more_once_a_node_has_brought_a_resource():
     job = Job(board, asking(3, containers=2))
     board.replace(1, row(policy=BEST_EFFORT, cpu=cpus(4, 4), devices={"gpu": devices()}))
     assert judged(board, job) == judged(board, Job(board, asking(3, containers=2)))
-    assert [one[0] for one in judged(board, job)] == [1, 1]
+    assert [verdict[0] for verdict in judged(board, job)] == [1, 1]

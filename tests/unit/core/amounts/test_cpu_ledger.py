@@ -29,17 +29,21 @@ def pairs(hints):
     return dict(model.unpacked(hints))
 
 
-def near(cpus, mask):
+def near(node_cpus, mask):
     """Return the CPUs of some NUMA nodes."""
-    return sum(own for node, own in enumerate(cpus) if mask >> node & 1)
+    return sum(cpus for node, cpus in enumerate(node_cpus) if mask >> node & 1)
 
 
-def some(random: Random, cpus: int) -> int:
+def subset(random: Random, cpus: int) -> int:
+    """Return a random subset of some CPUs."""
     return cpus & random.getrandbits(max(1, cpus.bit_length()))
 
 
 def expected_hints(capacity, free, request, reusable):
-    """Return the masks with enough free CPUs that reach all that are handed on, by looking at every mask."""
+    """Return the masks with enough free CPUs that reach all that are handed on.
+
+    Every mask is looked at.
+    """
     nodes = capacity.topology.node_cpus
     pool = free | reusable
     if pool.bit_count() < request:
@@ -58,23 +62,23 @@ def expected_hints(capacity, free, request, reusable):
     }
 
 
-def expected_choice(capacity, given, request, reusable, mask, **options):
+def expected_choice(capacity, allocated, request, reusable, mask, **options):
     """Return the CPUs that a container gets: near the affinity first, then from anywhere."""
     topology = capacity.topology
-    free = (capacity.allocatable & ~given) | reusable
-    held = given & ~reusable
+    free = (capacity.allocatable & ~allocated) | reusable
+    unavailable = allocated & ~reusable
     chosen = 0
     if mask is not None:
         aligned = near(topology.node_cpus, mask) & free
         count = min(request, aligned.bit_count())
-        chosen = model_assignment.pack(topology, aligned, count, held, **options)
+        chosen = model_assignment.pack(topology, aligned, count, unavailable, **options)
 
     missing = request - chosen.bit_count()
     if missing > 0:
         others = free & ~chosen
         if missing > others.bit_count():
             return None
-        chosen |= model_assignment.pack(topology, others, missing, held, **options)
+        chosen |= model_assignment.pack(topology, others, missing, unavailable, **options)
 
     return chosen
 
@@ -92,48 +96,48 @@ def test_the_ledger_follows_the_plain_model(machine, seed, spreads, by_l3):
     CPUs that are given and those that are free are all there are.
     """
     random, topology = Random(seed), cpu_topology(machine)
-    reserved = some(random, some(random, topology.cpus))
+    reserved = subset(random, subset(random, topology.cpus))
     capacity = CpuCapacity(topology, reserved, spreads=spreads, by_l3=by_l3)
     compiled, given_cpus = CpuLedger(capacity), 0
     assert capacity.allocatable == topology.cpus & ~reserved
     for _ in range(8):
         request = random.randint(1, topology.cpus.bit_count() + 1)
-        reusable = some(random, given_cpus) if random.random() < 0.3 else 0
+        reusable = subset(random, given_cpus) if random.random() < 0.3 else 0
         free = capacity.allocatable & ~given_cpus
         assert pairs(compiled.hints(request, reusable)) == expected_hints(
             capacity, free, request, reusable
         )
         mask = random.choice([None, random.randrange(1, 1 << len(topology.node_cpus))])
-        wanted = expected_choice(
+        expected = expected_choice(
             capacity, given_cpus, request, reusable, mask, spread=spreads, by_l3=by_l3
         )
         got = compiled.choose(request, reusable, mask)
-        if wanted is None:
+        if expected is None:
             assert isinstance(got, CpuShortage)
             assert got.cause == "too few"
         else:
-            assert got == wanted
+            assert got == expected
             assert compiled.given == given_cpus
             compiled.give(got)
             given_cpus |= got
 
-        back = some(random, given_cpus)
+        back = subset(random, given_cpus)
         compiled.take_back(back)
         given_cpus &= ~back
         assert compiled.given == given_cpus
-        left = [
+        free_counts = [
             (cpus & capacity.allocatable & ~given_cpus).bit_count() for cpus in topology.node_cpus
         ]
-        assert compiled.free_by_node() == tuple(left)
+        assert compiled.free_by_node() == tuple(free_counts)
 
 
 def test_whole_cores_are_counted_without_those_of_reserved_cpus():
     """Of the sibling of a reserved CPU nothing is left to count when it is given."""
-    books = ledger(reserved=0b1, full_pcpus_only=True)
-    books.give(0b10)
-    assert books.check_whole_cores(6) is None
-    books.take_back(0b10)
-    assert books.check_whole_cores(8).cause == "too few whole"
+    cpus = ledger(reserved=0b1, full_pcpus_only=True)
+    cpus.give(0b10)
+    assert cpus.check_whole_cores(6) is None
+    cpus.take_back(0b10)
+    assert cpus.check_whole_cores(8).cause == "too few whole"
 
 
 @examples(80)
@@ -144,7 +148,7 @@ def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
     Counts are those of the sets, and what has come back is free again.
     """
     random, topology = Random(seed), cpu_topology(machine)
-    reserved = some(random, topology.cpus)
+    reserved = subset(random, topology.cpus)
     capacity = CpuCapacity(
         topology, reserved, full_pcpus_only=full, strict_reservation=strict, irregular=True
     )
@@ -153,12 +157,12 @@ def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
     for _ in range(6):
         got = compiled.choose(random.randint(1, 4), 0, random.choice([None, 1]))
         compiled.give(0 if isinstance(got, CpuShortage) else got)
-        compiled.give(some(random, topology.cpus))
-        left = [
+        compiled.give(subset(random, topology.cpus))
+        free_counts = [
             (cpus & capacity.allocatable & ~compiled.given).bit_count()
             for cpus in topology.node_cpus
         ]
-        assert compiled.free_by_node() == tuple(left)
+        assert compiled.free_by_node() == tuple(free_counts)
 
     copy = compiled.copy()
     compiled.take_back(compiled.given)
@@ -170,7 +174,10 @@ def test_nothing_is_lost_on_odd_machines(machine, seed, full, strict):
 
 
 def test_whole_cores():
-    """A request must be of whole cores, and whole cores must be free, as the kubelet counts them."""
+    """A request must be of whole cores, and so many must be free.
+
+    They are counted as the kubelet does.
+    """
     cpus = ledger(reserved=0b1, full_pcpus_only=True)
     assert cpus.check_whole_cores(3).cause == "not whole cores"
     assert cpus.check_whole_cores(6) is None
@@ -184,17 +191,17 @@ def test_whole_cores():
 def test_across_numa_nodes_somebody_else_chooses():
     """With distribute-cpus-across-numa: near the affinity first, then from what is left."""
     cpus = ledger(distributes=True)
-    asked = []
+    calls = []
 
-    def lowest(free, count, held):
-        asked.append((free, count, held))
+    def lowest(free, count, unavailable):
+        calls.append((free, count, unavailable))
         return sum(1 << cpu for cpu in [i for i in range(8) if free >> i & 1][:count])
 
     cpus.give(0b1)
     assert cpus.choose(5, 0, 0b1, lowest) == 0b111110
     assert cpus.given == 0b1
     cpus.give(0b111110)
-    assert asked == [(0b1110, 3, 0b1), (0b11110000, 2, 0b1111)]
+    assert calls == [(0b1110, 3, 0b1), (0b11110000, 2, 0b1111)]
     assert cpus.given == 0b111111
     assert cpus.choose(3, 0, None, lowest).cause == "too few"
     with pytest.raises(ZeroDivisionError):
@@ -212,14 +219,14 @@ def test_hints_of_cpus_that_are_held():
 
 
 def test_a_copy_is_independent():
-    one = ledger(reserved=0b1)
-    one.give(0b10)
-    other = one.copy()
-    other.give(0b100)
-    one.take_back(0b10)
-    assert (one.given, other.given) == (0, 0b110)
-    assert (one.free_by_node(), other.free_by_node()) == ((3, 4), (1, 4))
-    assert other.capacity is one.capacity
+    cpus = ledger(reserved=0b1)
+    cpus.give(0b10)
+    copy = cpus.copy()
+    copy.give(0b100)
+    cpus.take_back(0b10)
+    assert (cpus.given, copy.given) == (0, 0b110)
+    assert (cpus.free_by_node(), copy.free_by_node()) == ((3, 4), (1, 4))
+    assert copy.capacity is cpus.capacity
 
 
 def test_counts_alone():
@@ -229,6 +236,7 @@ def test_counts_alone():
     assert pairs(cpus.hints(3)) == {0b10: True, 0b11: False}
     assert pairs(cpus.copy().hints(5)) == {0b11: False} or pairs(cpus.hints(5)) == {0b11: True}
     assert pairs(cpus.hints(6)) == {}
+
     for naming in (
         lambda: cpus.give(1),
         lambda: cpus.take_back(1),
@@ -286,7 +294,7 @@ def test_requests_sets_and_masks_that_are_none():
             cpus.choose(1, 0, wrong)
 
     for wrong in (-1, float("nan"), "a"):
-        for ask in (cpus.give, cpus.take_back, lambda one: cpus.choose(1, one, None)):
+        for ask in (cpus.give, cpus.take_back, lambda reusable: cpus.choose(1, reusable, None)):
             with pytest.raises((ValueError, OverflowError, TypeError, AttributeError)):
                 ask(wrong)
 

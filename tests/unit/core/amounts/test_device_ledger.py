@@ -14,9 +14,9 @@ from models import topology_manager as model
 from models.devices import Devices, first
 
 
-def ledger(nodes=2, places=(1, 1, 2, 2), given=0):
+def ledger(nodes=2, places=(1, 1, 2, 2), allocated=0):
     return DeviceLedger(
-        DeviceInventory(nodes, list(places), (1 << len(places)) - 1, len(places)), given
+        DeviceInventory(nodes, list(places), (1 << len(places)) - 1, len(places)), allocated
     )
 
 
@@ -28,7 +28,7 @@ def pairs(hints):
     return None if hints is None else dict(model.unpacked(hints))
 
 
-def some(random: Random, devices: int) -> int:
+def subset(random: Random, devices: int) -> int:
     """Return a subset of some devices."""
     return devices & random.getrandbits(max(1, devices.bit_length()))
 
@@ -41,13 +41,13 @@ class Both:
         style = random.choice(["one", "several", "any", "mixed"])
         places: list[int | None] = []
         for _ in range(count):
-            one = 1 << random.randrange(nodes)
-            several = random.randrange(1, 1 << nodes)
+            single = 1 << random.randrange(nodes)
+            multiple = random.randrange(1, 1 << nodes)
             kinds = {
-                "one": [one],
-                "several": [one, several],
+                "one": [single],
+                "several": [single, multiple],
                 "any": [None, 0],
-                "mixed": [one, several, None, 0],
+                "mixed": [single, multiple, None, 0],
             }
             places.append(random.choice(kinds[style]))
 
@@ -56,9 +56,9 @@ class Both:
         self.plain = Devices(nodes, places, healthy, reported)
         self.ledger = DeviceLedger(DeviceInventory(nodes, places, healthy, reported))
         # that a plugin no longer reports, and somebody holds
-        gone = ((1 << count) - 1) & ~self.plain.present
-        self.ledger.give(gone)
-        self.plain.given |= gone
+        unreported = ((1 << count) - 1) & ~self.plain.present
+        self.ledger.give(unreported)
+        self.plain.given |= unreported
 
     def advise(self):
         """Return a plugin that is the same for both, or none."""
@@ -66,33 +66,32 @@ class Both:
         if seed < 0.5:
             return None
         return lambda choice, chosen, request: (
-            chosen | first(some(Random(seed), choice & ~chosen), request - chosen.bit_count())
+            chosen | first(subset(Random(seed), choice & ~chosen), request - chosen.bit_count())
         )
 
     def step(self):
         random, plain, compiled = self.random, self.plain, self.ledger
         nodes, count = plain.nodes, len(plain.places)
-        request, reusable = (
-            random.randint(0, count + 1),
-            some(random, plain.given) if random.random() < 0.4 else 0,
-        )
-        held = some(random, plain.given) if random.random() < 0.2 else None
-        assert pairs(compiled.hints(request, reusable, held)) == plain.hints(
-            request, reusable, held
+        request = random.randint(0, count + 1)
+        reusable = subset(random, plain.given) if random.random() < 0.4 else 0
+        allocated = subset(random, plain.given) if random.random() < 0.2 else None
+        assert pairs(compiled.hints(request, reusable, allocated)) == plain.hints(
+            request, reusable, allocated
         )
         mask = random.choice([None, random.randrange(1, 1 << nodes)])
         advise = self.advise()
-        got, wanted = (one.choose(request, reusable, mask, advise) for one in (compiled, plain))
-        if isinstance(wanted, str):
+        got = compiled.choose(request, reusable, mask, advise)
+        expected = plain.choose(request, reusable, mask, advise)
+        if isinstance(expected, str):
             assert isinstance(got, DeviceShortage)
-            assert got.cause == wanted
+            assert got.cause == expected
         else:
-            assert got == wanted
+            assert got == expected
             if random.random() < 0.6:
                 compiled.give(got)
                 plain.given |= got
 
-        back = some(random, plain.given) if random.random() < 0.4 else 0
+        back = subset(random, plain.given) if random.random() < 0.4 else 0
         compiled.take_back(back)
         plain.given &= ~back
         assert (compiled.given, compiled.free) == (plain.given, plain.free)
@@ -126,9 +125,10 @@ def test_given_and_free_are_all_there_is(data, count):
     places = [1 << random.randrange(4) for _ in range(count)]
     compiled = ledger(4, places)
     everything = (1 << count) - 1
+
     for _ in range(10):
-        compiled.give(some(random, everything))
-        compiled.take_back(some(random, everything))
+        compiled.give(subset(random, everything))
+        compiled.take_back(subset(random, everything))
         assert compiled.given | compiled.free == everything
         assert compiled.given & compiled.free == 0
         for node in range(4):
@@ -142,21 +142,21 @@ def test_given_and_free_are_all_there_is(data, count):
 
 
 def test_a_copy_is_independent():
-    one = ledger(given=0b1)
-    other = one.copy()
-    other.give(0b110)
-    assert (one.given, other.given) == (0b1, 0b111)
-    one.take_back(0b1)
-    assert (one.given, other.given) == (0, 0b111)
-    assert other.inventory is one.inventory
-    assert pairs(other.hints(1)) == {0b10: True, 0b11: False}
+    devices = ledger(allocated=0b1)
+    copy = devices.copy()
+    copy.give(0b110)
+    assert (devices.given, copy.given) == (0b1, 0b111)
+    devices.take_back(0b1)
+    assert (devices.given, copy.given) == (0, 0b111)
+    assert copy.inventory is devices.inventory
+    assert pairs(copy.hints(1)) == {0b10: True, 0b11: False}
 
 
 @pytest.mark.parametrize("nodes", [2, 10])
 def test_no_mask_is_near_to_a_device_that_is_taken_over_and_near_to_no_node(nodes):
-    made = ledger(nodes, places=(1, 0))
-    assert pairs(made.hints(1, reusable=0b01))[0b01]
-    assert pairs(made.hints(1, reusable=0b10)) == {}
+    devices = ledger(nodes, places=(1, 0))
+    assert pairs(devices.hints(1, reusable=0b01))[0b01]
+    assert pairs(devices.hints(1, reusable=0b10)) == {}
 
 
 def test_an_inventory_tells_what_it_was_made_of():
@@ -177,6 +177,7 @@ def test_counts_alone():
     assert pairs(devices.hints(4)) == {}
     assert (devices.given, devices.free) == (0, 0)
     assert pairs(devices.copy().hints(3)) == {0b11: True}
+
     for naming in (
         lambda: devices.give(1),
         lambda: devices.take_back(1),
@@ -282,26 +283,27 @@ def test_nothing_is_made_by_halves():
 
 @pytest.mark.parametrize("advised", [0, 0b0001, 0b1100, 0b10011, 0b0111])
 def test_advice_that_is_no_part_of_the_choice_is_refused(advised):
-    """Devices near to the other node, unknown ones, too many, or without those that are handed on."""
-    made = ledger(places=(1, 1, 1, 2), given=0b0010)
+    """Devices near to the other node, unknown or too many, or without those that are handed on."""
+    devices = ledger(places=(1, 1, 1, 2), allocated=0b0010)
 
     def advise(choice, chosen, request):
         assert (choice, chosen, request) == (0b0101, 0b0010, 2)
         return advised
 
     with pytest.raises(ValueError, match="expected at most 2 devices of"):
-        made.choose(2, 0b0010, 1, advise)
-    assert made.choose(2, 0b0010, 1, lambda *_: 0b0110) == 0b0110
+        devices.choose(2, 0b0010, 1, advise)
+    assert devices.choose(2, 0b0010, 1, lambda *_: 0b0110) == 0b0110
 
 
 @pytest.mark.parametrize("count", [4, 64, 70])
 def test_sets_of_devices_that_are_not_there_are_refused(count):
-    made = ledger(places=(1,) * count)
-    for wrong in (1 << count, 1 << 63 if count < 63 else 1 << (count + 1)):
+    devices = ledger(places=(1,) * count)
+    beyond = max(63, count + 1)
+    for wrong in (1 << count, 1 << beyond):
         with pytest.raises((ValueError, OverflowError)):
-            made.give(wrong)
+            devices.give(wrong)
         with pytest.raises((ValueError, OverflowError)):
-            made.take_back(wrong)
-    assert made.given == 0
+            devices.take_back(wrong)
+    assert devices.given == 0
     with pytest.raises(ValueError, match="only counts"):
         counted().give(1)

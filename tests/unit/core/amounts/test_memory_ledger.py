@@ -60,17 +60,21 @@ class Both:
     def request(self):
         """Return what a container asks for: one type or both, seldom one that is not there."""
         kinds = self.random.choice([KINDS[1:], KINDS[1:], KINDS, KINDS[:1]])
-        asked = [(kind, self.random.choice([0, 1, 3, 5, 9, 14])) for kind in kinds]
-        return (*asked, *([("hugepages-1Gi", 1)] if self.random.random() < 0.05 else []))
+        sizes = [(kind, self.random.choice([0, 1, 3, 5, 9, 14])) for kind in kinds]
+        if self.random.random() < 0.05:
+            sizes.append(("hugepages-1Gi", 1))
+        return tuple(sizes)
 
     def come(self):
         """Let a pod of up to three containers come.
 
         All but the last are init containers that hand on.
         """
-        random, held = self.random, []
+        random = self.random
+        holdings: list[tuple[MemoryHolding, Held]] = []
         for _ in range(random.choice([1, 1, 2, 3])):
-            donors, plain_donors = [one for one, _ in held], [one for _, one in held]
+            donors = [donor for donor, _ in holdings]
+            plain_donors = [donor for _, donor in holdings]
             request = self.request()
             assert pairs(self.ledger.hints(request, donors)) == self.plain.hints(
                 request, plain_donors
@@ -78,34 +82,37 @@ class Both:
             mask = random.choice([None, random.randrange(1, 1 << self.nodes)])
             preferred = random.random() < 0.3
             got = self.ledger.allocate(request, donors, mask, preferred)
-            wanted = self.plain.allocate(request, plain_donors, mask, preferred=preferred)
-            if isinstance(wanted, str):
+            expected = self.plain.allocate(request, plain_donors, mask, preferred=preferred)
+            if isinstance(expected, str):
                 assert isinstance(got, MemoryShortage)
-                assert got.cause == wanted
+                assert got.cause == expected
                 break
 
-            self.compare(got, wanted)
-            held.append((got, wanted))
+            self.compare(got, expected)
+            holdings.append((got, expected))
 
-        if held:
-            self.pods.append(held)
+        if holdings:
+            self.pods.append(holdings)
 
     def go(self):
         """Let a pod go."""
         if self.pods:
-            for got, wanted in self.pods.pop(self.random.randrange(len(self.pods))):
-                self.compare(got, wanted)
+            for got, expected in self.pods.pop(self.random.randrange(len(self.pods))):
+                self.compare(got, expected)
                 self.ledger.release(got)
-                self.plain.release(wanted)
+                self.plain.release(expected)
 
     @staticmethod
-    def compare(got, wanted):
-        assert got.mask == wanted.mask
-        assert {kind: list(parts) for kind, parts in got.shares().items()} == wanted.taken
-        assert got.sizes() == sorted((kind, sum(parts)) for kind, parts in wanted.taken.items())
+    def compare(got, expected):
+        assert got.mask == expected.mask
+        assert {kind: list(parts) for kind, parts in got.shares().items()} == expected.taken
+        assert got.sizes() == sorted((kind, sum(parts)) for kind, parts in expected.taken.items())
 
     def step(self):
-        self.come() if self.random.random() < 0.6 else self.go()
+        if self.random.random() < 0.6:
+            self.come()
+        else:
+            self.go()
         assert state_of(self.ledger) == state_of(self.plain)
 
 
@@ -144,14 +151,15 @@ def test_what_is_given_and_what_is_free_is_all_there_is(seed):
     both = Both(Random(seed), 3)
     for _ in range(20):
         both.step()
-        for kind, there in both.ledger.capacity.amounts().items():
-            left = list(both.ledger.free[kind])
-            for holding, _ in [one for held in both.pods for one in held]:
-                for position, part in zip(
-                    holding.positions(), holding.shares().get(kind, ()), strict=False
-                ):
-                    left[position] += part
-            assert tuple(left) == there
+        for kind, capacity in both.ledger.capacity.amounts().items():
+            accounted = list(both.ledger.free[kind])
+            for holdings in both.pods:
+                for holding, _ in holdings:
+                    shares = holding.shares().get(kind, ())
+                    for position, part in zip(holding.positions(), shares, strict=False):
+                        accounted[position] += part
+
+            assert tuple(accounted) == capacity
 
 
 @examples(40)
@@ -269,19 +277,19 @@ def test_requests_that_are_none(nodes, requests, error):
 @pytest.mark.parametrize("nodes", [2, 12])
 def test_donors_that_are_none(nodes):
     """Neither nothing, nor holdings of another machine, nor more than a pod can have."""
-    memory, other = ledger(*[10] * nodes), ledger(5, 5, 5)
-    for donors in ([None], [3], [other.allocate(asking(1), (), 1, True)], 3):
+    memory, foreign = ledger(*[10] * nodes), ledger(5, 5, 5)
+    for donors in ([None], [3], [foreign.allocate(asking(1), (), 1, True)], 3):
         with pytest.raises((ValueError, TypeError)):
             memory.hints(asking(1), donors)
         with pytest.raises((ValueError, TypeError)):
             memory.allocate(asking(1), donors, 1, True)
-    own = memory.allocate(asking(1), (), 1, True)
+    donor = memory.allocate(asking(1), (), 1, True)
     with pytest.raises(ValueError, match="at most 64 init containers"):
-        memory.hints(asking(1), [own] * (MOST_DONORS + 1))
+        memory.hints(asking(1), [donor] * (MOST_DONORS + 1))
 
 
 def test_what_cannot_be_adopted_given_back_or_assigned():
-    memory, other = ledger(), ledger()
+    memory, foreign = ledger(), ledger()
     for shares in ({64: 1}, {-1: 1}, {2: 1}, {0: -1}):
         with pytest.raises(ValueError, match="expected bytes on 2 NUMA nodes"):
             memory.adopt({"memory": shares})
@@ -290,10 +298,10 @@ def test_what_cannot_be_adopted_given_back_or_assigned():
         memory.adopt({"memory": {0: 1 << 70}})
 
     with pytest.raises(ValueError, match="another one's"):
-        memory.release(other.allocate(asking(1), (), 1, True))
+        memory.release(foreign.allocate(asking(1), (), 1, True))
 
     with pytest.raises(ValueError, match="another one's"):
-        memory.assign(other)
+        memory.assign(foreign)
 
     for wrong in (None, 3):
         with pytest.raises(TypeError):

@@ -1,4 +1,7 @@
-"""Placing a pod in one call gives what its providers give when each is asked, and leaves the node in the same state."""
+"""Placing a pod in one call gives what its providers give when each is asked.
+
+The node is left in the same state.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ def nodes_of(random: Random) -> tuple[dict[str, Any], Node, Node] | None:
     """
     machine = machine_of(random)
     inventory, sets = devices_of(random, machine)
+
     scenario = {
         "machine": machine,
         "kubelet": kubelet_of(random, machine),
@@ -40,6 +44,7 @@ def nodes_of(random: Random) -> tuple[dict[str, Any], Node, Node] | None:
         "keepRefusedBindings": random.random() < 0.5,
         "kubeletVersion": random.choice(["1.31", "1.33", "1.36"]),
     }
+
     try:
         return (
             scenario,
@@ -54,16 +59,16 @@ def state(node: Node) -> tuple[object, ...]:
     """Return what the ledgers and the managers keep."""
     ledger = None if node.memory is None else node.memory.ledger
     return (
-        [one.uid for one in node.pods],
+        [pod.uid for pod in node.pods],
         node.cpu and (node.cpu.ledger.given, node.cpu.ledger.free_by_node()),
         {resource: pool.ledger.given for resource, pool in node.pools.items()},
         ledger and (ledger.free, ledger.groups, ledger.alone, ledger.unused),
-        {one.uid: dict(node.manager.affinities(one.uid)) for one in node.pods},
+        {pod.uid: dict(node.manager.affinities(pod.uid)) for pod in node.pods},
     )
 
 
 def plainly(random: Random, scenario: dict[str, Any], uid: str) -> Pod:
-    """Return a pod that suits the node, mostly without init containers, and without a policy of its own.
+    """Return a pod that suits the node, mostly without init containers and a policy of its own.
 
     Such policies are for up to 8 NUMA nodes.
     """
@@ -77,11 +82,11 @@ def plainly(random: Random, scenario: dict[str, Any], uid: str) -> Pod:
 
 def compare(random: Random, pods: int) -> tuple[int, int]:
     """Let pods come to two nodes and go; return how many were admitted and refused."""
-    made = nodes_of(random)
-    if made is None:
+    nodes = nodes_of(random)
+    if nodes is None:
         return 0, 0
 
-    scenario, quick, slow = made
+    scenario, quick, slow = nodes
     assert slow.manager.placer is None
     verdicts = [0, 0]
     live: list[str] = []
@@ -101,7 +106,8 @@ def compare(random: Random, pods: int) -> tuple[int, int]:
 
         if random.random() < 0.05:
             before = quick.copy()
-            quick.try_admit(pod := plainly(random, scenario, "copied"))
+            pod = plainly(random, scenario, "copied")
+            quick.try_admit(pod)
             assert state(before) == state(quick)
             before.admit(pod)
 
@@ -120,17 +126,17 @@ def compare(random: Random, pods: int) -> tuple[int, int]:
 @pytest.mark.parametrize("seed", seeds(1, 12))
 def test_one_call_gives_what_each_provider_gives(seed: int) -> None:
     random = Random(seed)
-    found = [compare(random, 12) for _ in range(20)]
-    assert sum(admitted for admitted, _ in found) > 40
-    assert sum(refused for _, refused in found) > 40
+    verdicts = [compare(random, 12) for _ in range(20)]
+    assert sum(admitted for admitted, _ in verdicts) > 40
+    assert sum(refused for _, refused in verdicts) > 40
 
 
 @pytest.mark.slow
 def test_one_call_gives_the_same_for_long() -> None:
     random = Random(SEED)
-    left = PODS
-    while left > 0:
-        left -= sum(compare(random, 40))
+    remaining = PODS
+    while remaining > 0:
+        remaining -= sum(compare(random, 40))
 
 
 def node_of(**more: Any) -> Node:
@@ -145,8 +151,8 @@ def node_of(**more: Any) -> Node:
 
 def pod(uid: str, *requests: dict[str, str]) -> Pod:
     containers = [
-        {"name": f"c{number}", "resources": {"limits": {"memory": "1Gi", **one}}}
-        for number, one in enumerate(requests)
+        {"name": f"c{number}", "resources": {"limits": {"memory": "1Gi", **limits}}}
+        for number, limits in enumerate(requests)
     ]
     return read_pod({"metadata": {"uid": uid, "name": uid}, "spec": {"containers": containers}})
 
@@ -163,8 +169,9 @@ def test_what_is_not_plain_is_left_to_the_providers() -> None:
     assert node.manager.placer is not None
     assert node.copy().manager.placer is not None
     assert node.copy(wrap=lambda provider: provider).manager.placer is None
-    assert node.admit(one := pod("a", {"cpu": "2"})).admitted
-    assert node.manager.placer.preview(one) is None
+    known_pod = pod("a", {"cpu": "2"})
+    assert node.admit(known_pod).admitted
+    assert node.manager.placer.preview(known_pod) is None
     assert node.manager.placer.preview(pod("b", {"cpu": "200"})) is None
 
 

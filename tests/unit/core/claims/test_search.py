@@ -47,8 +47,8 @@ def test_a_share_that_is_taken_back_frees_no_counters_that_the_shares_of_others_
         {"name": "part", "consumesCounters": [COUNTERS]},
         {"name": "plain"},
     ]
-    for one in devices:
-        one["attributes"] = {"name": {"string": one["name"]}}
+    for device in devices:
+        device["attributes"] = {"name": {"string": device["name"]}}
 
     spec = {"driver": DRIVER, "nodeName": "n", "pool": pool}
     counters = [{"name": "chip", "counters": {"slices": {"value": "1"}}}]
@@ -74,17 +74,19 @@ def test_a_share_that_is_taken_back_frees_no_counters_that_the_shares_of_others_
     }
 
     def result(*requests: dict[str, Any]) -> Any:
-        found = answer_scenario({**question, "claims": [claim("new", *requests)]}, "the question")[
-            "result"
-        ]
-        return found and [one["device"] for one in found[0]["devices"]]
+        scenario = {**question, "claims": [claim("new", *requests)]}
+        allocations = answer_scenario(scenario, "the question")["result"]
+        return allocations and [device["device"] for device in allocations[0]["devices"]]
 
     assert result(exactly("one", "shared", "plain")) == ["shared"]
     assert result(exactly("one", "shared", "plain"), exactly("two", "part")) is None
 
 
 def compare(seeds: range) -> dict[str, int]:
-    """Compare searches that leave out as much as they can with the plain walk, and count the outcomes."""
+    """Compare searches that leave out as much as they can with the plain walk.
+
+    Return how often each outcome came.
+    """
     outcomes: dict[str, int] = {}
     for seed in seeds:
         tables = random_tables(Random(seed))
@@ -123,7 +125,9 @@ def test_bounds_and_failed_states_make_a_hopeless_walk_short() -> None:
 def one_request(devices: int, count: int) -> SimpleNamespace:
     """Return tables in which one request asks for devices that have nothing but a number."""
     way = SimpleNamespace(claim=0, request=0, count=count, everything=None, is_admin=False)
-    no, nothing = [False] * devices, [[]] * devices
+    all_false = [False] * devices
+    all_empty = [[]] * devices
+
     return SimpleNamespace(
         devices=[None] * devices,
         claims=[None],
@@ -138,11 +142,11 @@ def one_request(devices: int, count: int) -> SimpleNamespace:
         needs=[[()] * devices],
         errors=[],
         forgets=False,
-        taken=no,
-        is_shareable=no,
-        is_shared=no,
-        room=nothing,
-        uses=nothing,
+        taken=all_false,
+        is_shareable=all_false,
+        is_shared=all_false,
+        room=all_empty,
+        uses=all_empty,
         counters=[],
         families=[],
         constraints=[],
@@ -200,9 +204,9 @@ def test_what_failed_for_a_full_claim_may_do_for_one_with_room() -> None:
         return {"name": name, "count": count, **exactly(name, *kinds.get(kind, ()))["exactly"]}
 
     devices = [
-        {"name": one, "attributes": {"name": {"string": one}}}
+        {"name": device, "attributes": {"name": {"string": device}}}
         for names in kinds.values()
-        for one in names
+        for device in names
     ]
     pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "nodeName": "n", "pool": pool, "devices": devices}
@@ -228,5 +232,9 @@ def test_what_failed_for_a_full_claim_may_do_for_one_with_room() -> None:
         ],
     }
 
-    (found,) = answer_scenario(question, "the question")["result"]
-    assert [one["device"] for one in found["devices"]] == ["a0", *kinds["b"], *kinds["c"]]
+    (allocation,) = answer_scenario(question, "the question")["result"]
+    assert [device["device"] for device in allocation["devices"]] == [
+        "a0",
+        *kinds["b"],
+        *kinds["c"],
+    ]

@@ -143,10 +143,12 @@ def test_packing_agrees_with_the_plain_model(case):
 def test_as_many_as_asked_and_nothing_that_is_held(case, spread, by_l3):
     machine, free, count = case
     topology = cpu_topology(machine)
-    held = topology.cpus & ~int(CPUSet(free))
-    got = topology.pack(topology.cpus & ~held, count, held, spread=spread, by_l3=by_l3)
+    unavailable = topology.cpus & ~int(CPUSet(free))
+    got = topology.pack(
+        topology.cpus & ~unavailable, count, unavailable, spread=spread, by_l3=by_l3
+    )
     assert got.bit_count() == count
-    assert not got & held
+    assert not got & unavailable
 
 
 @st.composite
@@ -154,18 +156,20 @@ def odd_requests(draw):
     topology = cpu_topology(draw(odd_machines() | machines()))
     cpus = list(CPUSet.from_int(topology.cpus))
     free = int(CPUSet(draw(st.sets(st.sampled_from(cpus), min_size=len(cpus) // 2))))
-    held = int(CPUSet(draw(st.sets(st.sampled_from(cpus), max_size=4))))
+    unavailable = int(CPUSet(draw(st.sets(st.sampled_from(cpus), max_size=4))))
     if draw(st.booleans()):
-        held |= topology.cpus & ~free
-    return topology, free, draw(st.integers(0, free.bit_count() + 1)), held
+        unavailable |= topology.cpus & ~free
+    return topology, free, draw(st.integers(0, free.bit_count() + 1)), unavailable
 
 
 @given(odd_requests(), st.booleans(), st.booleans())
 @examples(150)
 def test_any_request_agrees_with_the_model_in_python(case, spread, by_l3):
-    topology, free, count, held = case
-    got = topology.pack(free, count, held, spread=spread, by_l3=by_l3)
-    assert got == model_assignment.pack(topology, free, count, held, spread=spread, by_l3=by_l3)
+    topology, free, count, unavailable = case
+    got = topology.pack(free, count, unavailable, spread=spread, by_l3=by_l3)
+    assert got == model_assignment.pack(
+        topology, free, count, unavailable, spread=spread, by_l3=by_l3
+    )
 
 
 @given(odd_requests())
@@ -190,12 +194,14 @@ def test_large_machines_agree_with_the_model_in_python(seed):
     )
     topology = cpu_topology(machine)
     numbers = list(CPUSet.from_int(topology.cpus))
+
     for _ in range(300):
         free = int(CPUSet(rng.sample(numbers, rng.randint(1, len(numbers)))))
         if rng.random() < 0.3:
             free |= topology.node_cpus[0]
+
         count = rng.randint(1, rng.choice([4, 16, free.bit_count()]))
         options = {"spread": rng.random() < 0.3, "by_l3": rng.random() < 0.5}
-        held = topology.cpus & ~free
-        got = topology.pack(free, count, held, **options)
-        assert got == model_assignment.pack(topology, free, count, held, **options)
+        unavailable = topology.cpus & ~free
+        got = topology.pack(free, count, unavailable, **options)
+        assert got == model_assignment.pack(topology, free, count, unavailable, **options)

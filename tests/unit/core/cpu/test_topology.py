@@ -28,8 +28,8 @@ def test_as_many_as_are_free_are_the_free_ones(machine, data):
     topology = cpu_topology(machine)
     numbers = list(CPUSet.from_int(topology.cpus))
     free = int(CPUSet(data.draw(st.sets(st.sampled_from(numbers), min_size=1))))
-    held = topology.cpus & ~free
-    assert topology.pack(free, free.bit_count(), held) == free
+    unavailable = topology.cpus & ~free
+    assert topology.pack(free, free.bit_count(), unavailable) == free
 
 
 class TestNumbers:
@@ -76,9 +76,9 @@ class TestNumbers:
 def test_a_pickled_or_copied_topology_answers_alike(machine):
     topology = cpu_topology(machine)
     assert copy.deepcopy(topology) is topology
-    other = pickle.loads(pickle.dumps(topology))  # noqa: S301  # our own
-    assert other.node_cpus == topology.node_cpus
-    assert other.pack(topology.cpus, 3, 1) == topology.pack(topology.cpus, 3, 1)
+    pickled = pickle.loads(pickle.dumps(topology))  # noqa: S301  # our own
+    assert pickled.node_cpus == topology.node_cpus
+    assert pickled.pack(topology.cpus, 3, 1) == topology.pack(topology.cpus, 3, 1)
 
 
 def test_a_node_in_two_sockets_comes_once():
@@ -95,20 +95,20 @@ def test_threads_can_share_a_topology():
     topology = cpu_topology(grid(8, 16, smt=2, sockets=2, split=True))
     free = topology.cpus & ~0xF0F0F0F
     with ThreadPoolExecutor(4) as pool:
-        found = set(pool.map(lambda _: topology.pack(free, 13, 0), range(200)))
-    assert found == {topology.pack(free, 13, 0)}
+        chosen = set(pool.map(lambda _: topology.pack(free, 13, 0), range(200)))
+    assert chosen == {topology.pack(free, 13, 0)}
 
 
 @pytest.mark.parametrize("averages", [(0, 1), (1, 0)])
 def test_averages_of_nothing_are_refused(averages):
-    made = cpu_topology(grid(1, 2))
+    topology = cpu_topology(grid(1, 2))
     with pytest.raises(ValueError, match="expected CPUs"):
         CpuTopology(
-            made.outer,
-            sockets_outer=made.sockets_outer,
-            node_cpus=made.node_cpus,
-            node_sockets=made.node_sockets,
-            socket_cpus=made.socket_cpus,
+            topology.outer,
+            sockets_outer=topology.sockets_outer,
+            node_cpus=topology.node_cpus,
+            node_sockets=topology.node_sockets,
+            socket_cpus=topology.socket_cpus,
             cpus_per_core=averages[0],
             cpus_per_l3_group=averages[1],
         )

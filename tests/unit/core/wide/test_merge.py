@@ -35,7 +35,7 @@ class Kinds:
     def __init__(self, kind: Sequence[int]) -> None:
         self.kind = kind
         self.members = [
-            [node for node, k in enumerate(kind) if k == one] for one in range(max(kind) + 1)
+            [node for node, k in enumerate(kind) if k == number] for number in range(max(kind) + 1)
         ]
         self.sizes = tuple(len(nodes) for nodes in self.members)
 
@@ -59,12 +59,12 @@ def holds(demands: Sequence[tuple[Vector, int]], counts: Vector) -> bool:
     )
 
 
-def less(one: Vector, other: Vector) -> Vector:
-    return tuple(a - b for a, b in zip(one, other, strict=True))
+def less(counts: Vector, subtracted: Vector) -> Vector:
+    return tuple(a - b for a, b in zip(counts, subtracted, strict=True))
 
 
-def plus(one: Vector, other: Vector) -> Vector:
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+def plus(counts: Vector, added: Vector) -> Vector:
+    return tuple(a + b for a, b in zip(counts, added, strict=True))
 
 
 def best_by_counts(
@@ -93,10 +93,10 @@ def best_by_counts(
         sums = {plus(out, part) for out in left_out for part in parts}
         left_out = {out for out in sums if min(less(machine.sizes, out)) >= 0}
 
-    wanted = max(min(map(sum, vectors)) for vectors in feasible)
+    narrowest = max(min(map(sum, vectors)) for vectors in feasible)
     for out in left_out:
         new = machine.lowest_mask(less(machine.sizes, out)), False
-        if new[0] and (best is None or is_better(new, best, wanted, distances)):
+        if new[0] and (best is None or is_better(new, best, narrowest, distances)):
             best = new
 
     return best or (every, False)
@@ -104,7 +104,10 @@ def best_by_counts(
 
 @st.composite
 def machines_of_kinds(draw: st.DrawFn) -> Any:
-    """9 to 64 nodes of 1 to 3 kinds that lie in any order, lists of demands by kind, distances by kind or none."""
+    """9 to 64 nodes of 1 to 3 kinds that lie in any order.
+
+    With them lists of demands by kind, and distances by kind or none.
+    """
     sizes = draw(
         st.one_of(
             st.just((2, 32)),
@@ -162,7 +165,10 @@ def check_kinds(case: Any) -> None:
 @examples(60)
 @given(machines_of_kinds())
 def test_a_machine_of_a_few_kinds_of_nodes_is_searched_through(case: Any) -> None:
-    """Up to 64 nodes: the answer is that of all vectors of counts, filled from the lowest nodes, and exact."""
+    """Up to 64 nodes: the answer is that of all vectors of counts, and exact.
+
+    The counts are filled from the lowest nodes.
+    """
     check_kinds(case)
 
 
@@ -186,12 +192,12 @@ def written(masks: Any) -> HintList:
 def test_long_written_lists_are_folded_exactly() -> None:
     """Two lists of 1,000 hints: the answer is that of all pairs."""
     random = np.random.default_rng(1)
-    one, other = (random.integers(1, 1 << 40, 1000, "u8") for _ in range(2))
-    results = (one[:, None] & other).ravel()
-    sizes, wanted = sizes_of(results), max(sizes_of(one).min(), sizes_of(other).min())
-    size = sizes[(sizes > 0) & (sizes <= wanted)].max()
+    first, second = (random.integers(1, 1 << 40, 1000, "u8") for _ in range(2))
+    results = (first[:, None] & second).ravel()
+    sizes, narrowest = sizes_of(results), max(sizes_of(first).min(), sizes_of(second).min())
+    size = sizes[(sizes > 0) & (sizes <= narrowest)].max()
 
-    best = Merger(40).merge([written(one), written(other)])
+    best = Merger(40).merge([written(first), written(second)])
 
     assert best.exact
     assert int(best.affinity or 0) == int(results[sizes == size].min())
@@ -247,23 +253,26 @@ def test_single_nodes_are_taken_from_any_list(nodes: int) -> None:
     everywhere = feasible_hints(
         nodes, [(None, [1] * nodes, 1)], universe=(1 << nodes) - 1, preferred_size=1
     )
-    some = HintList([hint(True, 3), hint(True, 2), hint(False, 0), hint(True, 0, 1)])
+    written = HintList([hint(True, 3), hint(True, 2), hint(False, 0), hint(True, 0, 1)])
     anywhere = HintList([TopologyHint(None, True)])
     merger = Merger(nodes)
 
-    assert merger.merge([everywhere, some, anywhere], single_nodes=True) == hint(True, 2)
+    assert merger.merge([everywhere, written, anywhere], single_nodes=True) == hint(True, 2)
     assert merger.merge([anywhere, anywhere], single_nodes=True) == hint(True, *range(nodes))
-    assert merger.merge([some, HintList([hint(True, 1)])], single_nodes=True) == hint(
+    assert merger.merge([written, HintList([hint(True, 1)])], single_nodes=True) == hint(
         False, *range(nodes)
     )
-    assert merger.merge([some, HintList.empty()], single_nodes=True) == hint(False, *range(nodes))
+    assert merger.merge([written, HintList.empty()], single_nodes=True) == hint(
+        False, *range(nodes)
+    )
 
 
 def described(
     numa_nodes: int, requested: Sequence[tuple[list[Any], dict[str, Any]]]
 ) -> list[dict[str, HintList]]:
     return [
-        {"resource": feasible_hints(numa_nodes, wanted, **options)} for wanted, options in requested
+        {"resource": feasible_hints(numa_nodes, demands, **options)}
+        for demands, options in requested
     ]
 
 
@@ -307,6 +316,13 @@ def spread(mask: int, at: Sequence[int]) -> int:
     return sum(1 << place for node, place in enumerate(at) if mask >> node & 1)
 
 
+def spread_places(places: Sequence[int] | None, at: Sequence[int]) -> list[int]:
+    """Return the places of a demand where its nodes lie at `at`; None: each node is a place."""
+    if places is None:
+        return [1 << place for place in at]
+    return [spread(place, at) for place in places]
+
+
 def padded(
     requested: tuple[list[Any], dict[str, Any]], numa_nodes: int, at: Sequence[int], *, strict: bool
 ) -> HintList:
@@ -315,7 +331,7 @@ def padded(
     Without `strict` the others may be used all the same, as nodes without CPUs may by the CPU
     manager.
     """
-    wanted, options = requested
+    demands, options = requested
     useless = (1 << numa_nodes) - 1 & ~spread(-1, at)
     moved = {
         **options,
@@ -326,17 +342,11 @@ def padded(
             for name in ("touching", "sockets", "groups", "extra")
         },
     }
-    demands = [
-        (
-            [1 << place for place in at]
-            if places is None
-            else [spread(place, at) for place in places],
-            amounts,
-            request,
-        )
-        for places, amounts, request in wanted
+
+    moved_demands = [
+        (spread_places(places, at), amounts, request) for places, amounts, request in demands
     ]
-    return feasible_hints(numa_nodes, demands, **moved)
+    return feasible_hints(numa_nodes, moved_demands, **moved)
 
 
 @st.composite
@@ -365,18 +375,20 @@ def padded_answer(
     rows = None
     if distances is not None:
         rows = [
-            [10 if one == other else 99 for other in range(numa_nodes)] for one in range(numa_nodes)
+            [10 if row == column else 99 for column in range(numa_nodes)]
+            for row in range(numa_nodes)
         ]
-        for one, row in zip(at, distances, strict=True):
-            for other, distance in zip(at, row, strict=True):
-                rows[one][other] = distance
+        for row, row_distances in zip(at, distances, strict=True):
+            for column, distance in zip(at, row_distances, strict=True):
+                rows[row][column] = distance
 
-    options = {"max-allowable-numa-nodes": "64"} | (
-        {} if rows is None else {"prefer-closest-numa-nodes": "true"}
-    )
+    options = {"max-allowable-numa-nodes": "64"}
+    if rows is not None:
+        options["prefer-closest-numa-nodes"] = "true"
+
     lists = [
-        padded(one, numa_nodes, at, strict=only)
-        for one, only in zip(requested, strict, strict=True)
+        padded(request, numa_nodes, at, strict=only)
+        for request, only in zip(requested, strict, strict=True)
     ]
     best, admit = make_policy(policy, numa_nodes, rows, options).merge(
         [{"resource": hints} for hints in lists]
@@ -460,21 +472,22 @@ def test_a_described_mask_goes_before_a_higher_one_of_its_size_that_is_listed() 
 def test_a_small_stack_is_enough() -> None:
     """Threads may have less than the main one: what a search needs is not on the stack."""
     distances = [
-        [10 if one == other else 20 + one * other % 7 for other in range(20)] for one in range(20)
+        [10 if row == column else 20 + row * column % 7 for column in range(20)]
+        for row in range(20)
     ]
     hints = feasible_hints(20, [(None, [1] * 20, 4)], universe=(1 << 20) - 1, preferred_size=3)
-    found: list[TopologyHint] = []
+    results: list[TopologyHint] = []
     before = threading.stack_size(512 * 1024)
     try:
         thread = threading.Thread(
-            target=lambda: found.append(Merger(20, distances).merge([hints, hints]))
+            target=lambda: results.append(Merger(20, distances).merge([hints, hints]))
         )
         thread.start()
         thread.join()
     finally:
         threading.stack_size(before)
 
-    assert found == [hint(False, 0, 1, 7, 14)]
+    assert results == [hint(False, 0, 1, 7, 14)]
 
 
 def test_lists_too_long_to_fold_are_folded_in_part() -> None:

@@ -128,12 +128,12 @@ def test_many_nodes_with_free_cpus_of_a_few_kinds():
     st.sampled_from([1, 1, 2, 4]),
 )
 @examples(200)
-def test_the_best_plan_is_what_trying_everything_finds(left, size, groups, group_size):
-    size = min(size, len(left))
+def test_the_best_plan_is_what_trying_everything_finds(free_counts, size, groups, group_size):
+    size = min(size, len(free_counts))
     count = groups * group_size
-    plan = plan_distribution(left, size, count, group_size)
-    found = None if plan is None else (plan.nodes, plan.share, plan.remainder_nodes)
-    assert found == model_cpus.plan(left, size, count, group_size)
+    plan = plan_distribution(free_counts, size, count, group_size)
+    described = None if plan is None else (plan.nodes, plan.share, plan.remainder_nodes)
+    assert described == model_cpus.plan(free_counts, size, count, group_size)
 
 
 @given(st.integers(2, 5), st.integers(1, 4), st.sampled_from([1, 2]), st.data())
@@ -152,7 +152,10 @@ def test_an_even_spread_differs_by_one_group_at_most_on_an_empty_machine(nodes, 
 
 
 def uneven_node(free, cpus):
-    """Return a node that spreads CPUs, whose NUMA nodes have `cpus` each, of which these many are not reserved."""
+    """Return a node that spreads CPUs, with `cpus` on each NUMA node.
+
+    Of these `free` are not reserved.
+    """
     nodes, reserved = [], []
     for node, count in enumerate(free):
         numbers = list(range(node * cpus, (node + 1) * cpus))

@@ -286,8 +286,8 @@ class TestReservedCpus:
             [(7, 4), (8, 4), (9, 5)],
         ]
         machine = machine_of([[Core((cpu,), socket) for cpu, socket in row] for row in rows])
-        (given,) = admit(provider_of(machine, "1"), pod_of(asking("c", 5)), near(1))
-        assert len(CPUSet.parse(given)) == 5
+        (cpus,) = admit(provider_of(machine, "1"), pod_of(asking("c", 5)), near(1))
+        assert len(CPUSet.parse(cpus)) == 5
 
 
 class TestConfiguration:
@@ -314,7 +314,10 @@ def test_releasing_what_is_not_known_changes_nothing():
 @given(machines(), OPTIONS, st.data())
 @examples(80)
 def test_nothing_is_given_twice_and_everything_comes_back(machine, options, data):
-    """Over any pods: running containers share no CPU, given + free = allocatable, releases restore all."""
+    """Over any pods: running containers share no CPU, and given + free = allocatable.
+
+    Releases restore all.
+    """
     every = sorted(cpu for node in machine.numa_nodes for core in node.cores for cpu in core.cpus)
     reserved = data.draw(st.sets(st.sampled_from(every), max_size=2))
     provider = CpuProvider(machine, int(CPUSet(reserved)), options)
@@ -368,7 +371,7 @@ def check_books(provider, running, reserved):
 
     Where cores or sockets differ in size a reserved CPU can be given away, as in the kubelet.
     """
-    held = CPUSet()
+    allocated = CPUSet()
     long_running = CPUSet()
     for pod in running.values():
         of_pod = CPUSet()
@@ -377,18 +380,18 @@ def check_books(provider, running, reserved):
             assert len(cpus or ()) == container.exclusive_cpus
             if cpus is None:
                 continue
-            assert not cpus & held
+            assert not cpus & allocated
             if not container.is_init or container.is_sidecar:
                 assert not cpus & long_running
                 long_running |= cpus
 
             of_pod |= cpus
 
-        held |= of_pod
+        allocated |= of_pod
 
-    assert not held & provider.free_cpus
-    assert (held - reserved) | provider.free_cpus == provider.allocatable_cpus
-    assert not held & provider.shared_cpus
+    assert not allocated & provider.free_cpus
+    assert (allocated - reserved) | provider.free_cpus == provider.allocatable_cpus
+    assert not allocated & provider.shared_cpus
 
 
 def test_cpus_of_a_refused_init_container_do_not_bind_the_next_pod_of_that_uid():

@@ -71,10 +71,10 @@ def test_a_machine_without_cpus_is_refused():
 
 def test_machines_that_differ_elsewhere_share_one_topology():
     machine = grid(2, 2)
-    other = replace(
+    larger = replace(
         machine, numa_nodes=tuple(replace(node, memory=1 << 40) for node in machine.numa_nodes)
     )
-    assert cpu_topology(other) is cpu_topology(machine)
+    assert cpu_topology(larger) is cpu_topology(machine)
     assert cpu_topology(grid(2, 2, sockets=2)) is not cpu_topology(machine)
 
 

@@ -27,36 +27,41 @@ GPU, NIC = "nvidia.com/gpu", "example.com/nic"
 )
 def test_an_assignment_costs_the_least(costs) -> None:
     """Of all permutations."""
-    found = assignment(costs)
-    assert sorted(found) == list(range(len(costs)))
+    columns = assignment(costs)
+    assert sorted(columns) == list(range(len(costs)))
     least = min(
-        sum(costs[row][column] for row, column in enumerate(one))
-        for one in permutations(range(len(costs)))
+        sum(costs[row][column] for row, column in enumerate(permutation))
+        for permutation in permutations(range(len(costs)))
     )
-    assert sum(costs[row][column] for row, column in enumerate(found)) == least
+    assert sum(costs[row][column] for row, column in enumerate(columns)) == least
 
 
 def model(first, second, steps, required):
-    """Return how many pairs are at each distance, nearest first, in the best of all choices and matchings."""
+    """Return how many pairs are at each distance, nearest first.
+
+    They are those of the best of all choices and matchings.
+    """
 
     def ways(choice):
         more = choice.size - len(choice.forced)
-        return [[*choice.forced, *some] for some in combinations(choice.others, more)]
+        return [[*choice.forced, *chosen] for chosen in combinations(choice.others, more)]
 
     def worth(pairs):
         counts = [
-            sum(steps[one.id, other.id] == step for one, other in pairs) for step in range(SYS + 1)
+            sum(steps[first.id, second.id] == step for first, second in pairs)
+            for step in range(SYS + 1)
         ]
         return (sum(counts[: PHB + 1]) if required else 0, *counts)
 
     best = ()
-    for ones in ways(first):
-        for others in ways(second):
-            few, many = sorted((ones, others), key=len)
+    for first_devices in ways(first):
+        for second_devices in ways(second):
+            few, many = sorted((first_devices, second_devices), key=len)
             for chosen in permutations(many, len(few)):
-                pairs = [
-                    (a, b) if few is ones else (b, a) for a, b in zip(few, chosen, strict=True)
-                ]
+                pairs = list(zip(few, chosen, strict=True))
+                if few is not first_devices:
+                    pairs = [(first, second) for second, first in pairs]
+
                 best = max(best, worth(pairs))
 
     return best, worth
@@ -66,22 +71,24 @@ def model(first, second, steps, required):
 def choices(draw, name):
     devices = [Device(f"{name}{number}", None) for number in range(draw(st.integers(1, 4)))]
     forced = draw(st.integers(0, len(devices)))
-    wanted = draw(st.integers(max(1, forced), len(devices)))
-    return Choice(devices[:forced], devices[forced:], wanted)
+    size = draw(st.integers(max(1, forced), len(devices)))
+    return Choice(devices[:forced], devices[forced:], size)
 
 
 @given(choices("a"), choices("b"), st.data(), st.booleans())
 def test_pairs_are_as_near_as_any_can_be(first, second, data, required) -> None:
     """With what must be chosen among them, and no device twice."""
-    every = [
-        (one.id, other.id)
-        for one in (*first.forced, *first.others)
-        for other in (*second.forced, *second.others)
+    every_pair = [
+        (device.id, partner.id)
+        for device in (*first.forced, *first.others)
+        for partner in (*second.forced, *second.others)
     ]
-    steps = {pair: data.draw(st.integers(1, SYS)) for pair in every}
+    steps = {pair: data.draw(st.integers(1, SYS)) for pair in every_pair}
+
     joined, *alone = choose_together(
-        first, second, lambda one, other: steps[one.id, other.id], required=required
+        first, second, lambda device, partner: steps[device.id, partner.id], required=required
     )
+
     for choice, ids in (
         (first, [a for a, _ in joined] + alone[0]),
         (second, [b for _, b in joined] + alone[1]),
@@ -94,17 +101,13 @@ def test_pairs_are_as_near_as_any_can_be(first, second, data, required) -> None:
 
 
 def test_the_first_of_equally_near_devices_are_chosen() -> None:
-    ones, others = ([Device(f"{name}{number}", None) for number in range(4)] for name in "ab")
-    joined, left, _ = choose_together(
-        Choice((), ones, 3), Choice((), others, 2), lambda _one, _other: SYS
+    first, second = ([Device(f"{name}{number}", None) for number in range(4)] for name in "ab")
+    joined, alone, _ = choose_together(
+        Choice((), first, 3), Choice((), second, 2), lambda _device, _partner: SYS
     )
-    assert {one.id for pair in joined for one in pair} | {one.id for one in left} == {
-        "a0",
-        "a1",
-        "a2",
-        "b0",
-        "b1",
-    }
+    paired_ids = {device.id for pair in joined for device in pair}
+    alone_ids = {device.id for device in alone}
+    assert paired_ids | alone_ids == {"a0", "a1", "a2", "b0", "b1"}
 
 
 @pytest.mark.parametrize("pair", [["a.b/c", "a.b/d"], ("a.b/c", "a.b/d"), "a.b/c,a.b/d"])
@@ -130,7 +133,7 @@ def asking(name: str, gpus: int, nics: int):
     container = {
         "name": "c",
         "image": "x",
-        "resources": {"limits": {key: one for key, one in limits.items() if one != "0"}},
+        "resources": {"limits": {key: count for key, count in limits.items() if count != "0"}},
     }
     return {
         "kind": "Pod",
@@ -146,8 +149,8 @@ def test_a_node_gives_devices_of_one_switch() -> None:
     What is tried is what is given, and a copy pairs too.
     """
     plain, paired = node(), node(pair=[[GPU, NIC]])
-    for one in (plain, paired):
-        one.admit(asking("before", 0, 2))
+    for node_variant in (plain, paired):
+        node_variant.admit(asking("before", 0, 2))
     assert plain.admit(asking("pod", 1, 1)).containers["c"].devices == {
         GPU: ("gpu0",),
         NIC: ("nic2",),

@@ -41,7 +41,10 @@ def test_pairs_that_share_a_link_are_preferred(available, must_include, size, ex
     st.data(),
 )
 def test_an_answer_is_of_the_right_size_and_available(sets, available, data):
-    """As many devices as asked for come back if there are so many, the necessary ones among them."""
+    """As many devices as asked for come back if there are so many.
+
+    The necessary ones are among them.
+    """
     must = data.draw(st.sets(st.sampled_from(sorted(available)))) if available else set()
     size = data.draw(st.integers(len(must), 8))
     answer = PreferredSets(sets).preferred_allocation(sorted(available), sorted(must), size)

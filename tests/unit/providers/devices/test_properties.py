@@ -61,12 +61,12 @@ def assert_given_once(made, running):
 
     What is free is the healthy rest.
     """
-    held = [
+    allocated = [
         {i for each in every.all_containers for i in made.devices(uid, each.name).get(GPU, ())}
         for uid, every in running.items()
     ]
-    assert not any(one & other for one, other in combinations(held, 2))
-    assert set().union(*held) == set(made.given[GPU])
+    assert not any(first & second for first, second in combinations(allocated, 2))
+    assert set().union(*allocated) == set(made.given[GPU])
     healthy = {d.id for d in made.pools[GPU].devices if d.healthy}
     assert set(made.free[GPU]) == healthy - set(made.given[GPU])
 
@@ -74,7 +74,10 @@ def assert_given_once(made, running):
 @examples(60)
 @given(st.lists(PLACES, min_size=1, max_size=6), ACTIONS)
 def test_no_device_is_given_twice_and_all_come_back(places, actions):
-    """Whatever is admitted, refused, removed or turns unhealthy, given and free are apart and add up."""
+    """Given and free are apart and add up.
+
+    Whatever is admitted, refused, removed or turns unhealthy.
+    """
     made = provider(*places)
     running = {}
     for slot, wishes, affinity, health in actions:
@@ -116,8 +119,8 @@ def test_hints_agree_with_counting_over_every_mask(places, request, reused, othe
     made = provider(*places)
     init, app = wish("i", min(reused, len(places)), init=True), wish("a", request)
     made.allocate(pod(init, app), init, ANYWHERE)
-    other = min(others, len(made.free[GPU]))
-    give(made, other, uid="other")
+    count = min(others, len(made.free[GPU]))
+    give(made, count, uid="other")
     got = masks(made.topology_hints(pod(init, app), app)[GPU])
 
     near = [None if p is None else set(p) for p in places]

@@ -143,15 +143,15 @@ def test_the_plugin_chooses_among_near_devices():
 
 def test_the_plugin_chooses_among_the_others_when_all_near_ones_are_taken():
     """It is told which ones the container has already."""
-    asked = []
+    calls = []
 
     def last(available, must_include, size):
-        asked.append((available, must_include, size))
+        calls.append((available, must_include, size))
         return [*must_include, *reversed(available)][:size]
 
     made = provider(0, 1, 1, None, plugins={GPU: last})
     assert give(made, 2, on(0)) == "03"
-    assert asked == [(("0", "1", "2", "3"), ("0",), 2)]
+    assert calls == [(("0", "1", "2", "3"), ("0",), 2)]
     assert give(made, 2, uid="rest") == "12"
 
 
@@ -242,8 +242,8 @@ def test_what_init_containers_left_is_forgotten_once_another_pod_has_come(betwee
     made.allocate(pod(between, uid="other"), between, on(0))
     made.allocate(own, app, on(0))
 
-    held = [made.devices("u", name)[GPU] for name in "ia"]
-    assert held == [("0",), ("2",) if between.devices else ("1",)]
+    devices = [made.devices("u", name)[GPU] for name in "ia"]
+    assert devices == [("0",), ("2",) if between.devices else ("1",)]
 
 
 def test_a_device_of_two_containers_is_free_when_both_are_gone():
@@ -373,8 +373,8 @@ def test_a_node_that_does_not_exist_is_ignored_with_a_warning():
 def test_a_released_device_is_no_longer_kept_for_the_rest_of_the_pod():
     """Else the pod could be given a device that another one has by then."""
     made = provider(0, 1)
-    init, other, late = wish("i", 1, init=True), wish("other", 1), wish("late", 1)
-    whole = pod(init, other, late)
+    init, second, late = wish("i", 1, init=True), wish("other", 1), wish("late", 1)
+    whole = pod(init, second, late)
     made.allocate(whole, init, on(0))
     made.update(NIC, gpus(0))
     nic = wish("other", 1, resource=NIC)

@@ -35,7 +35,7 @@ ACTIONS = st.lists(
 
 
 def test_a_request_is_preferred_on_as_few_nodes_as_could_hold_it():
-    """Every mask with enough free memory is offered, and the smallest possible ones are preferred."""
+    """Every mask with enough free memory is offered; the smallest possible ones are preferred."""
     memory = provider(4, 4, 4)
     small, large = container("c", 3), container("d", 6)
 
@@ -103,7 +103,8 @@ def test_too_large_a_request_has_no_preference_and_is_refused():
     assert memory.topology_hints(made, wish) == memory.pod_topology_hints(made) == {}
     with pytest.raises(
         AllocationError,
-        match=r"no set of NUMA nodes has enough memory: hugepages-2Mi: 2Mi asked, the machine has none; "
+        match=r"no set of NUMA nodes has enough memory: "
+        r"hugepages-2Mi: 2Mi asked, the machine has none; "
         r"memory: 9Gi asked, free: 4Gi on each of NUMA nodes 3, 7",
     ) as refusal:
         memory.allocate(made, wish, ANYWHERE)
@@ -289,11 +290,11 @@ def test_odd_requests_do_not_pile_up():
 
 def total_held(memory, containers):
     """Bytes held by type, as the blocks tell it."""
-    held = {"memory": 0, PAGES: 0}
+    sizes = {"memory": 0, PAGES: 0}
     for uid, name in containers:
         for block in memory.blocks(uid, name):
-            held[block.type] += block.size
-    return held
+            sizes[block.type] += block.size
+    return sizes
 
 
 def drawn_pod(uid, wishes):
@@ -313,7 +314,10 @@ def drawn_pod(uid, wishes):
 @examples(60)
 @given(ACTIONS)
 def test_nothing_is_given_twice_and_all_comes_back(actions):
-    """Given and free add up to allocatable, a refused pod takes no memory, and removing all restores all."""
+    """Given and free add up to allocatable, and removing all restores all.
+
+    A refused pod takes no memory.
+    """
     memory = provider(4, 6, 3, 5, pages=512)
     most = {kind: sum(amounts) for kind, amounts in memory.allocatable.items()}
     running = {}
@@ -325,22 +329,20 @@ def test_nothing_is_given_twice_and_all_comes_back(actions):
                 memory.release(uid, each.name)
         else:
             made = drawn_pod(uid, wishes)
-            wanted = TopologyHint(
-                None if affinity is None else BitMask.from_int(affinity), preferred
-            )
+            hint = TopologyHint(None if affinity is None else BitMask.from_int(affinity), preferred)
             try:
                 for each in made.all_containers:
-                    memory.allocate(made, each, wanted)
+                    memory.allocate(made, each, hint)
                 running[uid] = made
             except AllocationError:
                 for each in reversed(made.all_containers):
                     memory.release(uid, each.name)
                 assert memory.free == before
 
-        held = total_held(
+        allocated = total_held(
             memory, [(u, c.name) for u, p in running.items() for c in p.all_containers]
         )
-        assert {kind: sum(free) + held[kind] for kind, free in memory.free.items()} == most
+        assert {kind: sum(free) + allocated[kind] for kind, free in memory.free.items()} == most
         assert all(
             0 <= f <= a
             for k in most

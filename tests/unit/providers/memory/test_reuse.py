@@ -1,4 +1,4 @@
-"""What later containers of a pod take over from its init containers in `alignup.providers.memory.provider`."""
+"""What later containers of a pod take over from its init containers' memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_reuse_needs_every_type():
 
 
 def test_a_sidecar_keeps_what_it_has():
-    """A restartable init container takes over from those before it, and leaves nothing to those after."""
+    """A restartable init container takes over, and leaves nothing to those after it."""
     memory = provider(8)
     init, sidecar, app = (
         container("i", 2, init=True),
