@@ -1,4 +1,7 @@
-"""Checks many small cases in one test, where a test of each would take longer to start and to report than to run."""
+"""Checks many small cases in one test.
+
+A test of each would take longer to start and to report than to run.
+"""
 
 from __future__ import annotations
 

@@ -49,13 +49,13 @@ def merge(target: Any, patch: Any) -> Any:
     return result
 
 
-def selected(found: dict[str, Any], selector: str) -> bool:
+def selected(stored: dict[str, Any], selector: str) -> bool:
     """Return whether an object matches a field selector."""
     for part in filter(None, selector.split(",")):
         field, negated, value = part.partition("!=")
         if not negated:
             field, _, value = part.partition("=")
-        at: Any = found
+        at: Any = stored
         for name in field.split("."):
             at = at.get(name) or "" if isinstance(at, dict) else ""
         if (at == value) is bool(negated):
@@ -84,15 +84,18 @@ class ApiStub:
         self.compacted = 0
         self.changed = asyncio.Condition()
         self.swallowed: set[int] = set()
+
         self.refusals: list[int] = []
         self.forbidden: set[str] = set()
         """Kinds of which no object may be read or written."""
         self.refused_writes: dict[str, list[int]] = {}
         """By kind, the status of each of the next writes."""
+
         self.requests: list[tuple[str, str]] = []
         self.watches = 0
         self.page = 500
         self.generation = 0
+
         self.binds_then_fails = False
         self.protected: set[str] = set()
         """Names of pods that the Eviction API does not evict."""
@@ -100,39 +103,42 @@ class ApiStub:
         self.held: dict[str, asyncio.Event] = {}
         """By name, pods that are bound, or whose status is written, only once the event is set."""
         self.written: dict[str, str] = {}
-        """By text, JSON that is sent in its place in lists and events, such as what no library writes."""
+        """By text, JSON that is sent in its place in lists and events.
+
+        Such as what no library writes.
+        """
 
     # What tests do to the cluster.
 
     async def put(
-        self, kind: str, found: dict[str, Any], *, silently: bool = False
+        self, kind: str, stored: dict[str, Any], *, silently: bool = False
     ) -> dict[str, Any]:
         """Create or replace an object; silently: no watch is told."""
-        metadata = found.setdefault("metadata", {})
+        metadata = stored.setdefault("metadata", {})
         key = metadata.get("namespace", ""), metadata["name"]
-        there = self.objects.setdefault(kind, {})
-        before = there.get(key)
+        objects = self.objects.setdefault(kind, {})
+        before = objects.get(key)
         async with self.changed:
             self.version += 1
             metadata["resourceVersion"] = str(self.version)
-            there[key] = found
+            objects[key] = stored
             word = "ADDED" if before is None else "MODIFIED"
-            self.events.append((self.version, kind, word, deepcopy(found), before))
+            self.events.append((self.version, kind, word, deepcopy(stored), before))
             if silently:
                 self.swallowed.add(self.version)
             self.changed.notify_all()
 
-        return found
+        return stored
 
     async def delete(
         self, kind: str, name: str, namespace: str = "", *, silently: bool = False
     ) -> None:
         """Delete an object."""
         async with self.changed:
-            found = self.objects[kind].pop((namespace, name))
+            deleted = self.objects[kind].pop((namespace, name))
             self.version += 1
-            found = merge(found, {"metadata": {"resourceVersion": str(self.version)}})
-            self.events.append((self.version, kind, "DELETED", found, found))
+            deleted = merge(deleted, {"metadata": {"resourceVersion": str(self.version)}})
+            self.events.append((self.version, kind, "DELETED", deleted, deleted))
             if silently:
                 self.swallowed.add(self.version)
             self.changed.notify_all()
@@ -170,16 +176,18 @@ class ApiStub:
             namespace, parts = parts[1], parts[2:]
 
         kind = f"{prefix}/{parts[0]}"
-        refused = self.refused_writes.get(kind) if request.method != "GET" else None
-        if parts[0] not in KINDS.get(prefix, ()) or kind in self.forbidden or refused:
-            code = refused.pop(0) if refused else 403 if kind in self.forbidden else 404
+        code = self.refusal(request.method, prefix, parts[0])
+        if code is not None:
             return self.status(code, "no such kind, or refused as the test wants it")
+
         if len(parts) == 1 and request.method == "GET":
-            return await (self.watch if "watch" in request.query else self.list)(request, kind)
+            answer = self.watch if "watch" in request.query else self.list
+            return await answer(request, kind)
 
         body = json.loads(await request.read() or b"null")
         if len(parts) == 1:
-            body["metadata"].setdefault("namespace", namespace) if namespace else None
+            if namespace:
+                body["metadata"].setdefault("namespace", namespace)
             if "generateName" in body["metadata"]:
                 body["metadata"]["name"] = f"{body['metadata']['generateName']}{self.version}"
             key = namespace, body["metadata"]["name"]
@@ -190,56 +198,68 @@ class ApiStub:
 
         return await self.one(request.method, kind, (namespace, parts[1]), parts[2:], body)
 
+    def refusal(self, method: str, prefix: str, resource: str) -> int | None:
+        """Return the status of a request that is refused whatever it says, else None."""
+        kind = f"{prefix}/{resource}"
+        refusals = self.refused_writes.get(kind)
+        if refusals and method != "GET":
+            return refusals.pop(0)
+        if kind in self.forbidden:
+            return 403
+        return None if resource in KINDS.get(prefix, ()) else 404
+
     async def one(
         self, method: str, kind: str, key: tuple[str, str], sub: list[str], body: Any
     ) -> web.StreamResponse:
         """Answer a request about one object."""
-        found = self.objects.get(kind, {}).get(key)
-        if found is None:
+        stored = self.objects.get(kind, {}).get(key)
+        if stored is None:
             return self.status(404, f"{key[1]} not found")
         if sub and key[1] in self.held:
             await self.held[key[1]].wait()
 
-        if sub in (["binding"], ["eviction"]):
-            return await (self.bind if sub == ["binding"] else self.evict)(kind, key, found, body)
+        change = {"binding": self.bind, "eviction": self.evict}.get("/".join(sub))
+        if change is not None:
+            return await change(kind, key, stored, body)
+
         if method in {"PATCH", "PUT"}:
-            made = merge(found, body) if method == "PATCH" else body
-            if made["metadata"].get("resourceVersion") not in {
+            changed = merge(stored, body) if method == "PATCH" else body
+            if changed["metadata"].get("resourceVersion") not in {
                 None,
-                found["metadata"]["resourceVersion"],
+                stored["metadata"]["resourceVersion"],
             }:
                 return self.status(409, "the object has been modified")
 
-            return web.json_response(await self.put(kind, made))
+            return web.json_response(await self.put(kind, changed))
 
         if method == "DELETE":
-            wanted = ((body or {}).get("preconditions") or {}).get(
-                "uid", found["metadata"].get("uid")
+            expected_uid = ((body or {}).get("preconditions") or {}).get(
+                "uid", stored["metadata"].get("uid")
             )
-            if wanted != found["metadata"].get("uid"):
+            if expected_uid != stored["metadata"].get("uid"):
                 return self.status(409, "the uid in the precondition is not that of the object")
             await self.delete(kind, key[1], key[0])
 
-        return web.json_response(found)
+        return web.json_response(stored)
 
     async def bind(
-        self, kind: str, key: tuple[str, str], found: dict[str, Any], body: Any
+        self, kind: str, key: tuple[str, str], pod: dict[str, Any], body: Any
     ) -> web.Response:
         """Bind a pod."""
-        if found["spec"].get("nodeName"):
+        if pod["spec"].get("nodeName"):
             return self.status(409, f"pod {key[1]} is already assigned to node")
-        await self.put(kind, merge(found, {"spec": {"nodeName": body["target"]["name"]}}))
+        await self.put(kind, merge(pod, {"spec": {"nodeName": body["target"]["name"]}}))
         return self.status(500 if self.binds_then_fails else 201, "")
 
     async def evict(
-        self, kind: str, key: tuple[str, str], found: dict[str, Any], body: Any
+        self, kind: str, key: tuple[str, str], pod: dict[str, Any], body: Any
     ) -> web.Response:
         """Evict a pod, unless it is protected."""
         if key[1] in self.protected:
             return self.status(
                 429, "Cannot evict pod as it would violate the pod's disruption budget."
             )
-        assert body["deleteOptions"]["preconditions"]["uid"] == found["metadata"]["uid"]
+        assert body["deleteOptions"]["preconditions"]["uid"] == pod["metadata"]["uid"]
         self.evicted.append(key[1])
         await self.delete(kind, key[1], key[0])
         return self.status(201, "")
@@ -249,19 +269,21 @@ class ApiStub:
         selector = request.query.get("fieldSelector", "")
         key, _, value = request.query.get("labelSelector", "").partition("=")
         items = [
-            one
-            for one in self.objects.get(kind, {}).values()
-            if selected(one, selector)
-            and (not key or (one["metadata"].get("labels") or {}).get(key) == value)
+            stored
+            for stored in self.objects.get(kind, {}).values()
+            if selected(stored, selector)
+            and (not key or (stored["metadata"].get("labels") or {}).get(key) == value)
         ]
+
         start = int(request.query.get("continue") or 0)
         stop = start + min(self.page, int(request.query.get("limit") or self.page))
         metadata = {
             "resourceVersion": str(self.version),
             "continue": str(stop) if stop < len(items) else "",
         }
-        found = {"kind": "List", "metadata": metadata, "items": items[start:stop]}
-        return web.json_response(text=self.encoded(found))
+
+        page = {"kind": "List", "metadata": metadata, "items": items[start:stop]}
+        return web.json_response(text=self.encoded(page))
 
     async def watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         """Answer with events until the client goes, the history is gone, or the test hangs up."""
@@ -280,21 +302,18 @@ class ApiStub:
                 await response.write(json.dumps(error).encode() + b"\n")
                 return response
 
-            for version, of, word, found, before in list(self.events):
+            for version, of, word, stored, before in list(self.events):
                 if version > seen:
                     seen = version
                     if of == kind and version not in self.swallowed:
-                        await self.tell(response, word, found, before, selector)
+                        await self.tell(response, word, stored, before, selector)
 
             async with self.changed:
                 if self.version == seen and generation == self.generation:
                     await self.changed.wait()
 
-            seen = (
-                max(seen, self.version if not self.pending(seen) else seen)
-                if seen >= self.compacted
-                else seen
-            )
+            if seen >= self.compacted and not self.pending(seen):
+                seen = max(seen, self.version)
 
         if request.transport is not None:
             request.transport.close()
@@ -306,22 +325,22 @@ class ApiStub:
         return any(version > seen for version, *_ in self.events) or self.compacted > seen
 
     async def tell(
-        self, response: web.StreamResponse, word: str, found: Any, before: Any, selector: str
+        self, response: web.StreamResponse, word: str, stored: Any, before: Any, selector: str
     ) -> None:
         """Send one event, as a client with this selector sees it."""
         was = before is not None and selected(before, selector)
-        now = word != "DELETED" and selected(found, selector)
+        now = word != "DELETED" and selected(stored, selector)
         kind = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}.get(
             (was, now)
         )
         if kind is not None:
-            await response.write(self.encoded({"type": kind, "object": found}).encode() + b"\n")
+            await response.write(self.encoded({"type": kind, "object": stored}).encode() + b"\n")
 
-    def encoded(self, found: Any) -> str:
+    def encoded(self, answer: Any) -> str:
         """Return the JSON of an answer."""
-        text = json.dumps(found)
-        for one, other in self.written.items():
-            text = text.replace(json.dumps(one), other)
+        text = json.dumps(answer)
+        for placeholder, json_text in self.written.items():
+            text = text.replace(json.dumps(placeholder), json_text)
         return text
 
     @staticmethod
@@ -340,6 +359,7 @@ async def served(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
+
     port = runner.addresses[0][1]
     api = Api(Configuration(host=f"http://127.0.0.1:{port}"), pauses=pauses, complain=complain)
     try:

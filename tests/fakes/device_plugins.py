@@ -62,10 +62,12 @@ class FakePlugin(DevicePluginServicer):
         self.options = wire.DevicePluginOptions(
             pre_start_required=pre_start, get_preferred_allocation_available=preferred
         )
+
         self.calls = []
         self.reports = queue.SimpleQueue()
         self.hangs = set()
         """The names of calls that are not answered."""
+
         self.preference = lambda request: list(request.available_deviceIDs)[
             -request.allocation_size :
         ]
@@ -113,11 +115,13 @@ class FakePlugin(DevicePluginServicer):
             yield message
 
     def GetPreferredAllocation(self, request, context):  # noqa: N802
-        (asked,) = request.container_requests
-        self._note("GetPreferredAllocation", context, asked)
+        (container_request,) = request.container_requests
+        self._note("GetPreferredAllocation", context, container_request)
         return wire.PreferredAllocationResponse(
             container_responses=[
-                wire.ContainerPreferredAllocationResponse(deviceIDs=self.preference(asked))
+                wire.ContainerPreferredAllocationResponse(
+                    deviceIDs=self.preference(container_request)
+                )
             ]
         )
 

@@ -34,10 +34,10 @@ class Saying:
 
     hints: Any
 
-    def topology_hints(self, pod: Pod, container: Container) -> Any:  # noqa: ARG002 - the protocol's
+    def topology_hints(self, pod: Pod, container: Container) -> Any:  # noqa: ARG002 - a protocol's
         return self.hints
 
-    def pod_topology_hints(self, pod: Pod) -> Any:  # noqa: ARG002 - the protocol's
+    def pod_topology_hints(self, pod: Pod) -> Any:  # noqa: ARG002 - a protocol's
         return self.hints
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
@@ -49,7 +49,10 @@ class Saying:
 
 @dataclass
 class Licences:
-    """Has so many licences in each NUMA node, gives one to each container, and logs what it is asked."""
+    """Has so many licences in each NUMA node, and gives one to each container.
+
+    It logs what it is asked.
+    """
 
     free: list[int]
     log: list[tuple[Any, ...]] = field(default_factory=list)
@@ -64,11 +67,11 @@ class Licences:
     def hints(self) -> dict[str, list[TopologyHint]]:
         return {self.name: [hint(True, node) for node, free in enumerate(self.free) if free]}
 
-    def topology_hints(self, pod: Pod, container: Container) -> Any:  # noqa: ARG002 - the protocol's
+    def topology_hints(self, pod: Pod, container: Container) -> Any:  # noqa: ARG002 - a protocol's
         self.log.append(("hints", self.name, container.name))
         return self.hints()
 
-    def pod_topology_hints(self, pod: Pod) -> Any:  # noqa: ARG002 - the protocol's
+    def pod_topology_hints(self, pod: Pod) -> Any:  # noqa: ARG002 - a protocol's
         self.log.append(("pod hints", self.name))
         return self.hints()
 

@@ -17,10 +17,10 @@ LONG = 60.0
 """Seconds that nothing takes unless something is broken."""
 
 
-def eventually(wanted):
+def eventually(holds):
     """Wait until something is so."""
     end = time.monotonic() + LONG
-    while not wanted():
+    while not holds():
         assert time.monotonic() < end
         time.sleep(0.01)
 

@@ -22,11 +22,13 @@ MEASURE = """
 const found = [];
 for (const svg of document.querySelectorAll("svg.au")) {
   const frame = svg.getBoundingClientRect();
-  const texts = [...svg.querySelectorAll("text")].filter(one => one.getClientRects().length);
-  const boxes = texts.map(one => { const r = one.getBoundingClientRect();
-    return {text: one.textContent, left: r.left, right: r.right, top: r.top + 1, bottom: r.bottom - 2}; });
+  const texts = [...svg.querySelectorAll("text")].filter(text => text.getClientRects().length);
+  const boxes = texts.map(text => { const r = text.getBoundingClientRect();
+    return {text: text.textContent, left: r.left, right: r.right,
+      top: r.top + 1, bottom: r.bottom - 2}; });
   boxes.forEach((a, i) => {
-    if (a.left < frame.left || a.right > frame.right + 1 || a.top < frame.top || a.bottom > frame.bottom + 1)
+    if (a.left < frame.left || a.right > frame.right + 1 ||
+        a.top < frame.top || a.bottom > frame.bottom + 1)
       found.push("outside: " + a.text);
     boxes.slice(i + 1).forEach(b => {
       if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom && b.top < a.bottom)
@@ -36,7 +38,8 @@ for (const svg of document.querySelectorAll("svg.au")) {
 }
 const seen = document.createElement("pre");
 seen.id = "measured";
-seen.textContent = JSON.stringify({found: found.slice(0, 20), texts: document.querySelectorAll("svg.au text").length,
+seen.textContent = JSON.stringify({found: found.slice(0, 20),
+  texts: document.querySelectorAll("svg.au text").length,
   width: document.documentElement.scrollWidth});
 document.body.appendChild(seen);
 </script>
@@ -45,36 +48,41 @@ document.body.appendChild(seen);
 
 FIT = """
 <script>
-const cut = [...document.querySelectorAll(".scrolling")].filter(one => one.scrollWidth > one.clientWidth + 1);
+const cut = [...document.querySelectorAll(".scrolling")].filter(
+  table => table.scrollWidth > table.clientWidth + 1);
 const broken = [];
-for (const one of document.querySelectorAll("h1, h2, h3, th")) {
-  const words = one.textContent.split(/\\s+/).filter(Boolean).length;
+for (const heading of document.querySelectorAll("h1, h2, h3, th")) {
+  const words = heading.textContent.split(/\\s+/).filter(Boolean).length;
   const range = document.createRange();
-  range.selectNodeContents(one);
+  range.selectNodeContents(heading);
   const lines = new Set([...range.getClientRects()].map(r => Math.round(r.top))).size;
-  if (lines > words) broken.push(one.textContent);
+  if (lines > words) broken.push(heading.textContent);
 }
-const told = document.createElement("pre");
-told.id = "measured";
-told.textContent = JSON.stringify({cut: cut.map(one => one.textContent.slice(0, 60)), broken,
+const measured = document.createElement("pre");
+measured.id = "measured";
+measured.textContent = JSON.stringify({
+  cut: cut.map(table => table.textContent.slice(0, 60)), broken,
   page: document.documentElement.scrollWidth - document.documentElement.clientWidth});
-document.body.appendChild(told);
+document.body.appendChild(measured);
 </script>
 """
-"""Tells which tables and pictures are wider than the page, and which headings have more lines than words."""
+"""Tells which tables and pictures are wider than the page.
+
+And which headings have more lines than words.
+"""
 
 
 def browser() -> str:
     """Return the program; skip the test where there is none."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
         pytest.skip(f"none of {', '.join(NAMES)} is installed")
-    return found
+    return program
 
 
 def run(page: Path, *options: str) -> str:
     """Show a page without a window, and return the standard output."""
-    words = [
+    command = [
         browser(),
         "--headless",
         "--disable-gpu",
@@ -82,10 +90,10 @@ def run(page: Path, *options: str) -> str:
         f"--user-data-dir={page.parent}/profile",
     ]
     if os.geteuid() == 0:
-        words.append("--no-sandbox")  # it refuses to run as root with one
+        command.append("--no-sandbox")  # it refuses to run as root with one
 
     done = subprocess.run(  # noqa: S603  # a browser on a page of ours
-        [*words, *options, page.as_uri()], capture_output=True, text=True, check=True, timeout=120
+        [*command, *options, page.as_uri()], capture_output=True, text=True, check=True, timeout=120
     )
     return done.stdout
 

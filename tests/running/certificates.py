@@ -23,6 +23,7 @@ def certificate(folder: Path, name: str, issuer: str = "") -> None:
         "-pkeyopt",
         "ec_paramgen_curve:P-256",
     ]
+
     files = ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
     signed = [
         "-CA",
@@ -31,11 +32,13 @@ def certificate(folder: Path, name: str, issuer: str = "") -> None:
         f"{issuer}.key",
         "-addext",
         "subjectAltName=IP:127.0.0.1",
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
     ]
-    signed += ["-addext", "basicConstraints=critical,CA:FALSE"]
+
     # which Python 3.13 wants of what may sign
     authority = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
-    words = [
+    command = [
         "openssl",
         "req",
         "-x509",
@@ -45,4 +48,4 @@ def certificate(folder: Path, name: str, issuer: str = "") -> None:
         *files,
         *(signed if issuer else authority),
     ]
-    subprocess.run(words, cwd=folder, check=True, capture_output=True)  # noqa: S603  # of our own making
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)  # noqa: S603  # our own

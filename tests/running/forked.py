@@ -61,9 +61,9 @@ class ForkedRun:
 
 def alignup(*arguments, **variables):
     """Run the program to its end, and return how that was."""
-    words = [str(word) for word in arguments]
+    texts = [str(word) for word in arguments]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        status = ForkedRun(words, err, out, variables).wait()
+        status = ForkedRun(texts, err, out, variables).wait()
         out.seek(0)
         err.seek(0)
-        return subprocess.CompletedProcess(words, status, out.read().decode(), err.read().decode())
+        return subprocess.CompletedProcess(texts, status, out.read().decode(), err.read().decode())

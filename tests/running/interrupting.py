@@ -1,4 +1,7 @@
-"""A node that exceptions from outside interrupt, and a program in which a signal's handler raises at random moments."""
+"""A node that exceptions from outside interrupt.
+
+And a program in which a signal's handler raises at random moments.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,7 @@ def pod(uid: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 def state(node: Node) -> tuple[object, ...]:
     """Return all that can be seen of a node, and what its ledgers and managers keep."""
     ledger = None if node.memory is None else node.memory.ledger
+
     return (
         node.pods,
         holdings_of(node),
@@ -57,10 +61,12 @@ def state(node: Node) -> tuple[object, ...]:
         node.cpu and node.cpu.ledger.given,
         {resource: pool.ledger.given for resource, pool in node.pools.items()},
         ledger and (ledger.free, ledger.groups, ledger.alone, ledger.unused),
-        {one.uid: dict(node.manager.affinities(one.uid)) for one in node.pods},
+        {admitted.uid: dict(node.manager.affinities(admitted.uid)) for admitted in node.pods},
         {
-            one.uid: [node.allocation(one.uid, each.name) for each in one.all_containers]
-            for one in node.pods
+            admitted.uid: [
+                node.allocation(admitted.uid, each.name) for each in admitted.all_containers
+            ]
+            for admitted in node.pods
         },
         node.occupancy,
     )
@@ -77,35 +83,36 @@ def interrupt_at_random(seed: int) -> None:
                 raise Interrupted
             frame = frame.f_back
 
-    def operate(uid: str, there: list[str]) -> None:
-        if there and draw.random() < 0.4:
-            node.remove(draw.choice(there))
+    def operate(uid: str, uids: list[str]) -> None:
+        if uids and draw.random() < 0.4:
+            node.remove(draw.choice(uids))
             return
 
-        asked = pod(
+        manifest = pod(
             uid, container("c", draw.choice(["1", "2", "4", "70"]), gpus=draw.choice([0, 1, 2]))
         )
-        (node.try_admit if draw.random() < 0.2 else node.admit)(asked)
+        (node.try_admit if draw.random() < 0.2 else node.admit)(manifest)
 
     was = signal.signal(signal.SIGALRM, handle)
     interruptions = 0
     try:
         for number in range(3000):
-            there = [one.uid for one in node.pods]
+            uids = [admitted.uid for admitted in node.pods]
             try:
                 # once, or again and again while what the first one interrupted is being undone
                 signal.setitimer(
                     signal.ITIMER_REAL, draw.uniform(1e-6, 4e-4), draw.choice([0, 0, 0, 5e-5])
                 )
-                operate(f"p{number}", there)
+                operate(f"p{number}", uids)
             except Interrupted:
                 interruptions += 1
 
             signal.setitimer(signal.ITIMER_REAL, 0)
-            assert {one.uid for one in node.pods} - {f"p{number}"} <= set(there)
+            assert {admitted.uid for admitted in node.pods} - {f"p{number}"} <= set(uids)
+
             if number % 50 == 49:
-                for one in node.pods:
-                    node.remove(one.uid)
+                for admitted in node.pods:
+                    node.remove(admitted.uid)
                 assert state(node)[1:6] == fresh[1:6]
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

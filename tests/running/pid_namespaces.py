@@ -15,7 +15,8 @@ def why_no_namespaces():
     """Return why no PID namespace can be made; empty if one can."""
     if shutil.which("unshare") is None:
         return "there is no unshare"
-    done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)  # noqa: S603  # a test
+    command = [*UNSHARE, "true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     return done.stderr.strip() if done.returncode else ""
 
 

@@ -49,10 +49,10 @@ class Asked:
             return await response.text()
 
     async def bind(self, name: str, node: str) -> str:
-        found = await self.ask(
+        answer = await self.ask(
             "bind", PodName=name, PodNamespace="default", PodUID=f"uid-{name}", Node=node
         )
-        return found["Error"]
+        return answer["Error"]
 
 
 @asynccontextmanager

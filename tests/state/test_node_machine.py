@@ -67,7 +67,10 @@ QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too
 
 @st.composite
 def machines(draw: st.DrawFn) -> dict[str, Any]:
-    """Machines of one to five NUMA nodes, even or not, with gaps in their numbers and nodes without CPUs."""
+    """Machines of one to five NUMA nodes, even or not.
+
+    With gaps in their numbers, and with nodes without CPUs.
+    """
     count = draw(st.integers(1, 5))
     ids = draw(st.sampled_from([list(range(count)), list(range(1, 3 * count, 3))]))
     threads = draw(st.sampled_from([1, 2, 2, 4]))
@@ -100,8 +103,8 @@ def machines(draw: st.DrawFn) -> dict[str, Any]:
         }
         if distances is not None:
             node["distances"] = [
-                10 if other == position else distances + abs(other - position)
-                for other in range(count)
+                10 if to_position == position else distances + abs(to_position - position)
+                for to_position in range(count)
             ]
 
         nodes.append(node)
@@ -142,14 +145,14 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
     )
     devices = {}
     for resource in RESOURCES[: draw(st.integers(0, 2))]:
-        found = draw(
+        drawn_devices = draw(
             st.lists(
                 st.tuples(places, st.sampled_from([True] * 5 + [False])), min_size=1, max_size=6
             )
         )
         devices[resource] = [
             {"id": f"{resource[-3:]}{number}", "numa": numa, "healthy": healthy}
-            for number, (numa, healthy) in enumerate(found)
+            for number, (numa, healthy) in enumerate(drawn_devices)
         ]
 
     return {"machine": machine, "kubelet": kubelet, "devices": devices}
@@ -157,7 +160,10 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def containers(draw: st.DrawFn) -> dict[str, Any]:
-    """Containers that ask for whole or broken CPUs, memory, large pages and devices, or for nothing."""
+    """Containers that ask for whole or broken CPUs, memory, large pages and devices.
+
+    Or for nothing.
+    """
     limits: dict[str, str] = {}
     if draw(st.integers(0, 5)):
         limits["cpu"] = draw(st.sampled_from(["1", "2", "2", "3", "4", "6", "500m"]))
@@ -172,11 +178,14 @@ def containers(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def pods(draw: st.DrawFn) -> dict[str, Any]:
-    """Pods with init containers of both kinds, some of them not Guaranteed, some with a policy of their own."""
+    """Pods with init containers of both kinds.
+
+    Some of them are not Guaranteed, some have a policy of their own.
+    """
     spec: dict[str, Any] = {"containers": draw(st.lists(containers(), min_size=1, max_size=2))}
     spec["initContainers"] = draw(st.lists(containers(), max_size=2))
-    for kind, found in spec.items():
-        for number, container in enumerate(found):
+    for kind, containers_of_kind in spec.items():
+        for number, container in enumerate(containers_of_kind):
             container["name"] = f"{kind[:4]}{number}"
 
     for container in spec["initContainers"]:
@@ -185,9 +194,9 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
 
     metadata: dict[str, Any] = {"name": "pod"}
     if draw(st.integers(0, 9)) == 0:
-        asked = draw(st.sampled_from(["SingleNUMANode", "Restricted", "BestEffort"]))
+        policy = draw(st.sampled_from(["SingleNUMANode", "Restricted", "BestEffort"]))
         metadata["annotations"] = {
-            "scheduling.koordinator.sh/numa-topology-spec": f'{{"numaTopologyPolicy": "{asked}"}}'
+            "scheduling.koordinator.sh/numa-topology-spec": f'{{"numaTopologyPolicy": "{policy}"}}'
         }
 
     return {"metadata": metadata, "spec": spec}
@@ -226,18 +235,18 @@ class NodeMachine(RuleBasedStateMachine):
 
     def offers(self, *names: str) -> dict[str, Any]:
         """Return what these providers would offer a pod that nobody has seen."""
-        found: dict[str, Any] = {}
+        offers: dict[str, Any] = {}
         for provider in self.node.manager.providers:
             if provider.name in names:
                 hints = [provider.topology_hints(self.probe, c) for c in self.probe.all_containers]
                 for number, resources in enumerate(
                     [*hints, provider.pod_topology_hints(self.probe)]
                 ):
-                    found[f"{provider.name}{number}"] = resources and {
+                    offers[f"{provider.name}{number}"] = resources and {
                         resource: offered and list(offered)
                         for resource, offered in resources.items()
                     }
-        return found
+        return offers
 
     def amounts(self) -> tuple[Any, ...]:
         """Return what is free and what is shared."""
@@ -258,11 +267,9 @@ class NodeMachine(RuleBasedStateMachine):
         before = self.offers(*names), self.amounts()
 
         admission = self.node.admit(manifest)
+        twin_admission = self.twin.admit(reordered(manifest))
 
-        assert (admission, admission.message) == (
-            other := self.twin.admit(reordered(manifest)),
-            other.message,
-        )
+        assert (admission, admission.message) == (twin_admission, twin_admission.message)
         if admission.admitted:
             self.live[uid] = read_pod(manifest)
             self.check_policy(admission)
@@ -302,21 +309,25 @@ class NodeMachine(RuleBasedStateMachine):
             self.check_inside(
                 pod, {c.name: set(cpu.cpus(uid, c.name) or ()) for c in pod.all_containers}
             )
-            by_pod.append({one for c in pod.all_containers for one in cpu.cpus(uid, c.name) or ()})
+            by_pod.append(
+                {cpu_id for c in pod.all_containers for cpu_id in cpu.cpus(uid, c.name) or ()}
+            )
 
-        given = set().union(*by_pod)
-        assert len(given) == sum(map(len, by_pod))
+        pod_cpus = set().union(*by_pod)
+        assert len(pod_cpus) == sum(map(len, by_pod))
         if self.is_even:
-            assert given <= set(cpu.allocatable_cpus)
+            assert pod_cpus <= set(cpu.allocatable_cpus)
 
-        assert given & set(cpu.allocatable_cpus) | set(cpu.free_cpus) == set(cpu.allocatable_cpus)
-        assert not given & (set(cpu.free_cpus) | set(cpu.shared_cpus))
+        assert pod_cpus & set(cpu.allocatable_cpus) | set(cpu.free_cpus) == set(
+            cpu.allocatable_cpus
+        )
+        assert not pod_cpus & (set(cpu.free_cpus) | set(cpu.shared_cpus))
 
-    def check_inside(self, pod: Pod, held: dict[str, set[Any]]) -> None:
+    def check_inside(self, pod: Pod, by_container: dict[str, set[Any]]) -> None:
         """Containers that run at the same time have nothing in common."""
         running = [c.name for c in pod.all_containers if c.is_sidecar or not c.is_init]
-        assert sum(len(held[name]) for name in running) == len(
-            set().union(*(held[name] for name in running))
+        assert sum(len(by_container[name]) for name in running) == len(
+            set().union(*(by_container[name] for name in running))
         )
 
     @invariant()
@@ -327,11 +338,11 @@ class NodeMachine(RuleBasedStateMachine):
             return
 
         ids = self.node.machine.numa_node_ids
-        given: Counter[tuple[str, int]] = Counter()
+        bytes_given: Counter[tuple[str, int]] = Counter()
         for uid, pod in self.live.items():
             for container in pod.all_containers:
                 for kind, shares in memory.shares(uid, container.name).items():
-                    given.update({(kind, numa_id): size for numa_id, size in shares.items()})
+                    bytes_given.update({(kind, numa_id): size for numa_id, size in shares.items()})
                 blocks = memory.blocks(uid, container.name)
                 if not container.is_init:
                     assert sorted((block.type, block.size) for block in blocks) == sorted(
@@ -339,9 +350,11 @@ class NodeMachine(RuleBasedStateMachine):
                     )
 
         for kind, free in memory.free.items():
-            for numa_id, left, most in zip(ids, free, memory.allocatable[kind], strict=True):
-                assert 0 <= left <= most
-                assert left + given[kind, numa_id] == most
+            for numa_id, free_bytes, all_bytes in zip(
+                ids, free, memory.allocatable[kind], strict=True
+            ):
+                assert 0 <= free_bytes <= all_bytes
+                assert free_bytes + bytes_given[kind, numa_id] == all_bytes
 
     @invariant()
     def devices_add_up(self) -> None:
@@ -353,23 +366,23 @@ class NodeMachine(RuleBasedStateMachine):
         for resource, devices in self.inventory().items():
             by_pod = []
             for uid, pod in self.live.items():
-                held = {
+                by_container = {
                     c.name: set(provider.devices(uid, c.name).get(resource, ()))
                     for c in pod.all_containers
                 }
-                self.check_inside(pod, held)
-                by_pod.append(set().union(*held.values()))
+                self.check_inside(pod, by_container)
+                by_pod.append(set().union(*by_container.values()))
 
-            given = set().union(*by_pod)
-            assert len(given) == sum(map(len, by_pod))
-            assert given == set(provider.given[resource])
-            assert given | set(provider.free[resource]) == devices
-            assert not given & set(provider.free[resource])
+            pod_devices = set().union(*by_pod)
+            assert len(pod_devices) == sum(map(len, by_pod))
+            assert pod_devices == set(provider.given[resource])
+            assert pod_devices | set(provider.free[resource]) == devices
+            assert not pod_devices & set(provider.free[resource])
 
     def inventory(self) -> dict[str, set[str]]:
         """Return the ids of all healthy devices; nobody has one that is not."""
-        free, given = self.at_first[1][2]
-        assert not any(given.values())
+        free, device_ids_given = self.at_first[1][2]
+        assert not any(device_ids_given.values())
         return {resource: set(ids) for resource, ids in free.items()}
 
     def teardown(self) -> None:

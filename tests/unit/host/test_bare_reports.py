@@ -1,4 +1,6 @@
-"""What people reported of machines without a kubelet, rebuilt small in `tests/reports/bare`; tests name the threads.
+"""What people reported of machines without a kubelet, rebuilt small in `tests/reports/bare`.
+
+Tests name the threads.
 
 What each machine should give was written down by hand, before the rules.
 """
@@ -48,10 +50,10 @@ class Machine:
     def lease(self, **wishes):
         """Return CPUs and [(node, GiB)] of a lease."""
         request, count = make_request(**wishes), len(self.file.read().leases)
-        wanted = LeaseRequest(request, identify(os.getpid()), command="", name=f"n{count}")
-        found = FileSource(self.file, lambda _: self.site).acquire(wanted).lease
-        return str(found.cpus), [
-            (share.numa_node, round(share.size / GI)) for share in found.memory
+        lease_request = LeaseRequest(request, identify(os.getpid()), command="", name=f"n{count}")
+        record = FileSource(self.file, lambda _: self.site).acquire(lease_request).lease
+        return str(record.cpus), [
+            (share.numa_node, round(share.size / GI)) for share in record.memory
         ]
 
     def split(self, parts, cpus=0, **devices):
@@ -81,9 +83,11 @@ def test_01_nodes_without_memory_borrow_from_the_nearest(on):
     assert memory in ([(1, 4)], [(2, 4)])
     parts = machine.split(4)
     assert [[node for node, _ in part.memory] for part in parts] == [[1, 2], [1], [2], [1, 2]]
-    given = {node: sum(dict(part.memory).get(node, 0) for part in parts) for node in (1, 2)}
-    there = {node.id: node.memory for node in machine.site.machine.numa_nodes}
-    assert all(there[node] - 16 < given[node] <= there[node] for node in given)
+    dealt_bytes = {node: sum(dict(part.memory).get(node, 0) for part in parts) for node in (1, 2)}
+    node_bytes = {node.id: node.memory for node in machine.site.machine.numa_nodes}
+    assert all(
+        node_bytes[node] - 16 < dealt_bytes[node] <= node_bytes[node] for node in dealt_bytes
+    )
 
 
 def test_02_memory_spills_within_the_socket(on):
@@ -103,7 +107,10 @@ def test_02_memory_spills_within_the_socket(on):
 
 
 def test_02_parts_keep_their_gpu_and_their_cache(on):
-    """An L3 cache of 8 CPUs, or two of them, on the node of rank i's GPU i, which are in the order of the bus."""
+    """An L3 cache of 8 CPUs, or two of them, on the node of rank i's GPU i.
+
+    The GPUs are in the order of the bus.
+    """
     machine = on("02", **GPUS, **SAME_L3)
     l3_of = {
         cpu: core.l3
@@ -111,6 +118,7 @@ def test_02_parts_keep_their_gpu_and_their_cache(on):
         for core in node.cores
         for cpu in core.cpus
     }
+
     for cpus, caches in ((8, 1), (16, 2)):
         parts = machine.split(8, cpus, **{GPU: 1})
         assert [part.numa_nodes for part in parts] == [
@@ -177,6 +185,7 @@ def test_10_hbm_can_be_had_and_is_nearer_than_the_other_socket(on):
     """xFasterTransformer#403: HBM of nodes 2 and 3 at distance 13, the other socket at 21."""
     machine = on("10")
     assert machine.lease(cpus=4, memory="140Gi") == ("0-1,104-105", [(0, 125), (2, 15)])
+
     machine.empty()
     assert [machine.lease(part=PartOf(rank, 2), memory="140Gi")[1] for rank in (0, 1)] == [
         [(0, 125), (2, 15)],
@@ -190,8 +199,10 @@ def test_10_hbm_can_be_had_and_is_nearer_than_the_other_socket(on):
             "shares it out"
         )
     ]
+
     shares = on("10", memory_rule=MemoryRule.parse(None, "any")).split(2)
     assert [[node for node, _ in part.memory] for part in shares] == [[0, 2], [1, 3]]
+
     only = on("10", memory_rule=MemoryRule.parse("2,3", None))
     assert only.lease(cpus=4, memory="70Gi")[1] == [(2, 64), (3, 6)]
     with pytest.raises(AllocationError, match="on the NUMA nodes of its CPUs"):
@@ -207,6 +218,7 @@ def test_12_unequal_caches_hold_a_part_each(on):
         for core in node.cores
         for cpu in core.cpus
     }
+
     for cpus in (6, 0):
         parts = machine.split(16, cpus)
         assert [len({l3_of[cpu] for cpu in part.cpus}) for part in parts] == [1] * 16
@@ -255,8 +267,8 @@ def test_17_two_servers_leave_each_other_alone(on):
     """vllm#43240, vllm#35789, vllm#17930."""
     machine = on("17", idle_siblings=True)
     request = {"cpus": 60, "policy": "single-numa-node"}
-    held = [machine.site.bound(CPUSet.parse(machine.lease(**request)[0])) for _ in range(2)]
-    assert list(map(str, held)) == ["0-59", "60-119"]
+    bound_cpus = [machine.site.bound(CPUSet.parse(machine.lease(**request)[0])) for _ in range(2)]
+    assert list(map(str, bound_cpus)) == ["0-59", "60-119"]
     with pytest.raises(AllocationError, match="not enough cpu is free: 120 asked, 0 free"):
         machine.lease(**request)
 

@@ -56,12 +56,12 @@ from alignup.host.launchers import LAUNCHERS, local_rank
     ],
 )
 def test_a_rank_is_told_by_its_launcher(environment, expected):
-    found = local_rank(environment)
-    assert (found.rank, found.ranks) == expected
+    launched = local_rank(environment)
+    assert (launched.rank, launched.ranks) == expected
 
 
 @pytest.mark.parametrize(
-    ("environment", "words"),
+    ("environment", "reason"),
     [
         (
             {"LOCAL_RANK": "8", "LOCAL_WORLD_SIZE": "8"},
@@ -84,8 +84,8 @@ def test_a_rank_is_told_by_its_launcher(environment, expected):
         ),
     ],
 )
-def test_what_makes_no_sense_is_an_error_that_names_the_variable(environment, words):
-    with pytest.raises(InputError, match=words):
+def test_what_makes_no_sense_is_an_error_that_names_the_variable(environment, reason):
+    with pytest.raises(InputError, match=reason):
         local_rank(environment)
 
 
@@ -103,5 +103,5 @@ def test_a_rank_that_has_all_that_slurm_granted_is_not_told_how_to_get_more(
 ):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3} if pid == 0 else {2, 3})
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", granted)
-    found = local_rank({"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "2"}).binding()
-    assert ("start the ranks with srun --cpu-bind=none" in found) is is_told
+    message = local_rank({"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "2"}).binding()
+    assert ("start the ranks with srun --cpu-bind=none" in message) is is_told

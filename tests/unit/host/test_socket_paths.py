@@ -1,4 +1,7 @@
-"""Only a socket that nobody serves is ever removed, and nothing else is taken for the path of one."""
+"""Only a socket that nobody serves is ever removed.
+
+And nothing else is taken for the path of one.
+"""
 
 from __future__ import annotations
 
@@ -77,21 +80,24 @@ def test_what_cannot_be_looked_at_is_an_error(path):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "reason"),
     [
         ("/" + "x" * 106, ""),
         (
             "/" + "x" * 107,
-            r"expected a path of up to 107 bytes for a socket, got '/x+\.\.\. of 108 bytes' at --socket",
+            (
+                r"expected a path of up to 107 bytes for a socket, "
+                r"got '/x+\.\.\. of 108 bytes' at --socket"
+            ),
         ),
         ("/" + "ü" * 54, "of 109 bytes"),
         ("/\udcff", "expected a path of UTF-8, got"),
         ("/a\0b", "expected a path of UTF-8, got"),
     ],
 )
-def test_a_path_has_a_length_and_is_text(name, words):
-    if not words:
+def test_a_path_has_a_length_and_is_text(name, reason):
+    if not reason:
         check_path(Path(name), "--socket")
         return
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=reason):
         check_path(Path(name), "--socket")

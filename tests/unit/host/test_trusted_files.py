@@ -18,7 +18,10 @@ def mode(path):
 
 @pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
 def test_all_that_is_made_is_private(tmp_path, umask):
-    """Folders above the last one too, whatever the umask; those that were there stay as they are."""
+    """Folders above the last one too, whatever the umask.
+
+    Those that were there stay as they are.
+    """
     tmp_path.chmod(0o755)
     before = os.umask(umask)
     try:
@@ -91,9 +94,11 @@ def test_only_plain_files_are_opened(tmp_path):
     (tmp_path / "file").write_bytes(b"text")
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "pipe")
+
     descriptor = open_plain(tmp_path / "file")
     assert os.read(descriptor, 10) == b"text"
     os.close(descriptor)
+
     for path, why in (
         (tmp_path, "Is a directory"),
         (tmp_path / "link", "a symbolic link"),

@@ -1,4 +1,7 @@
-"""An agent gives leases to commands as a file does, forgets nothing when it ends, and asks device plugins."""
+"""An agent gives leases to commands as a file does, and asks device plugins.
+
+It forgets nothing when it ends.
+"""
 
 from __future__ import annotations
 
@@ -88,8 +91,10 @@ def test_a_lease_is_given_shown_and_given_back(folder):
         assert grant.environment()["ALIGNUP_AGENT"] == str(folder / "agent.sock")
         assert grant.environment()["CUDA_VISIBLE_DEVICES"] == "0"
         assert seen == [(grant.lease, leasing.site().identity, folder / "leases.json")]
-        (known,) = source.overview().leases
-        assert (known.lease, known.state) == (grant.lease, "running")
+
+        (known_lease,) = source.overview().leases
+        assert (known_lease.lease, known_lease.state) == (grant.lease, "running")
+
         source.give_back(grant.lease)
         source.give_back(grant.lease)
         assert source.overview().leases == ()
@@ -159,10 +164,10 @@ def test_a_lease_is_released_by_its_name(folder):
 
 def test_the_machine_is_cut_as_without_an_agent(folder):
     with running_agent(folder):
-        found = client(folder).parts(4, 0, {leasing.GPU: 1})
+        parts = client(folder).parts(4, 0, {leasing.GPU: 1})
     expected = FileSource(file_of(folder), lambda _: leasing.site()).parts(4, 0, {leasing.GPU: 1})
-    assert found == expected
-    assert found[3].visible["CUDA_VISIBLE_DEVICES"] == "3"
+    assert parts == expected
+    assert parts[3].visible["CUDA_VISIBLE_DEVICES"] == "3"
 
 
 def test_a_lease_ends_with_its_processes(folder):
@@ -171,7 +176,7 @@ def test_a_lease_ends_with_its_processes(folder):
         source = client(folder)
         for first, second in ((0, 1), (1, 0)):
             both = [sleeper(), sleeper()]
-            command, keeper = (identify(one.pid) for one in both)
+            command, keeper = (identify(process.pid) for process in both)
             source.acquire(asked(command, keeper, cpus=16))
             ended(both[first])
             with pytest.raises(AllocationError):
@@ -183,8 +188,8 @@ def test_a_lease_ends_with_its_processes(folder):
 def test_who_waits_gets_it_in_order(folder):
     with running_agent(folder):
         source = client(folder)
-        other = sleeper()
-        first = source.acquire(asked(identify(other.pid), cpus=16)).lease
+        holder = sleeper()
+        first = source.acquire(asked(identify(holder.pid), cpus=16)).lease
         order, threads = [], []
         for number in range(3):
             threads.append(threading.Thread(target=wait_for_turn, args=(source, number, order)))
@@ -197,7 +202,7 @@ def test_who_waits_gets_it_in_order(folder):
         for thread in threads:
             thread.join(LONG)
         assert order == [0, 1, 2]
-        ended(other)
+        ended(holder)
 
 
 def wait_for_turn(source, number, order):
@@ -242,7 +247,7 @@ def test_a_restart_keeps_everything(folder):
         client(folder).give_back(back)
     ended(gone)
     with running_agent(folder) as agent:
-        assert [known.lease for known in client(folder).overview().leases] == [kept]
+        assert [known_lease.lease for known_lease in client(folder).overview().leases] == [kept]
         assert agent.said == ["1 lease ended while no agent ran"]
         ended(process)
         eventually(lambda: not client(folder).overview().leases)
@@ -285,7 +290,7 @@ def exchange(folder, data):
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "reason"),
     [
         (b"\0\0\0\2{}", "expected a request to the agent"),
         (b"\0\0\0\4null", "expected a request to the agent"),
@@ -302,11 +307,11 @@ def exchange(folder, data):
         ),
     ],
 )
-def test_what_is_no_request_is_answered_in_words(folder, data, words):
+def test_what_is_no_request_is_answered_in_words(folder, data, reason):
     with running_agent(folder):
         reply = exchange(folder, data)
         assert isinstance(reply, Failed)
-        assert words in reply.detail
+        assert reason in reply.detail
         client(folder).acquire(asked(cpus=1))
 
 
@@ -367,7 +372,7 @@ def test_leases_of_the_file_are_taken_over_and_handed_back(folder):
     before = files.acquire(asked(cpus=16)).lease
     with running_agent(folder) as agent:
         source = open_source(folder / "leases.json", lambda _: None)
-        assert [known.lease for known in source.overview().leases] == [before]
+        assert [known_lease.lease for known_lease in source.overview().leases] == [before]
         with pytest.raises(AllocationError):
             source.acquire(asked(cpus=1))
         # those who began with the file find the agent
@@ -395,8 +400,8 @@ def test_what_ended_without_an_agent_and_what_changed_is_said(folder):
     gone = msgspec.structs.replace(me(), start_time=1)
     earlier = msgspec.structs.replace(gone, boot_id="earlier")
     leases = [
-        msgspec.structs.replace(lease, id=str(n), process=one)
-        for n, one in enumerate((gone, earlier, earlier))
+        msgspec.structs.replace(lease, id=str(number), process=process)
+        for number, process in enumerate((gone, earlier, earlier))
     ]
     was = msgspec.structs.replace(table.machine, description="9 CPUs, 9 NUMA nodes")
     write_journal(folder / "leases.json.journal", LeaseTable(was, tuple(leases)))
@@ -414,13 +419,12 @@ def test_what_ended_without_an_agent_and_what_changed_is_said(folder):
 
 def test_leases_of_another_machine_are_not_taken_over(folder):
     FileSource(file_of(folder), lambda _: leasing.site()).acquire(asked(cpus=1))
-    other = leasing.site()
-    other = type(other)(
-        other.machine, msgspec.structs.replace(other.identity, fingerprint="x"), False
-    )
+    site = leasing.site()
+    identity = msgspec.structs.replace(site.identity, fingerprint="x")
+    other_site = type(site)(site.machine, identity, False)
     with (
         pytest.raises(InputError, match="the leases are not of this machine"),
-        running_agent(folder, other),
+        running_agent(folder, other_site),
     ):
         pass
     assert len(file_of(folder).read().leases) == 1
@@ -455,6 +459,7 @@ def test_device_plugins_are_asked_and_their_answers_reach_the_command(folder, pl
         source = client(folder)
         eventually(lambda: any(NIC in part.devices for part in parts_or_none(source)))
         plugin.calls.clear()
+
         grant = source.acquire(asked(devices={NIC: 1, leasing.GPU: 1}))
         assert grant.lease.devices == {NIC: ("nic2",), leasing.GPU: ("gpu0",)}
         assert grant.environment()["NICS"] == "nic2"
@@ -463,8 +468,10 @@ def test_device_plugins_are_asked_and_their_answers_reach_the_command(folder, pl
             "Allocate",
             "PreStartContainer",
         ]
+
         # only one is left near
         source.acquire(asked(devices={NIC: 1}), 1.0)
+
         plugin.answer = lambda _: 1 / 0
         with pytest.raises(AllocationError, match=f"the device plugin of {NIC} failed Allocate"):
             source.acquire(asked(devices={NIC: 1}))
@@ -491,6 +498,7 @@ def test_a_plugin_that_hangs_stalls_nobody_else(folder, plugin):
         plugin.register()
         source = client(folder)
         eventually(lambda: parts_or_none(source))
+
         thread = threading.Thread(target=refused, args=(source,))
         thread.start()
         eventually(
@@ -498,6 +506,7 @@ def test_a_plugin_that_hangs_stalls_nobody_else(folder, plugin):
                 ("Allocate", ("nic0",)) in plugin.calls or ("Allocate", ("nic1",)) in plugin.calls
             )
         )
+
         source.give_back(source.acquire(asked(cpus=16)).lease)
         plugin.die()
         thread.join(LONG)
@@ -520,9 +529,14 @@ def test_many_clients_hold_nothing_twice(folder, durable):
             for _ in range(10):
                 try:
                     lease = source.acquire(asked(cpus=3), LONG).lease
-                    held = [cpu for known in source.overview().leases for cpu in known.lease.cpus]
-                    if len(held) != len(set(held)):
-                        problems.append(held)
+                    leased_cpus = [
+                        cpu
+                        for known_lease in source.overview().leases
+                        for cpu in known_lease.lease.cpus
+                    ]
+
+                    if len(leased_cpus) != len(set(leased_cpus)):
+                        problems.append(leased_cpus)
                     source.give_back(lease)
                 except AlignupError as error:
                     problems.append(error)
@@ -540,13 +554,13 @@ def test_beside_an_agent_whose_file_somebody_removes_nothing_is_given(folder, mo
     """The agent is asked, whose journal is still there; the file is made again."""
     monkeypatch.setattr("alignup.host.agent.agent._LOOK", 0.05)
     with running_agent(folder):
-        held = client(folder).acquire(asked(cpus=2)).lease
+        lease = client(folder).acquire(asked(cpus=2)).lease
         (folder / "leases.json").unlink()
         beside = FileSource(file_of(folder), lambda _: leasing.site()).acquire(asked(cpus=2)).lease
-        assert {held.id, beside.id} == {
-            known.lease.id for known in client(folder).overview().leases
+        assert {lease.id, beside.id} == {
+            known_lease.lease.id for known_lease in client(folder).overview().leases
         }
-        assert not held.cpus & beside.cpus
+        assert not lease.cpus & beside.cpus
         eventually((folder / "leases.json").exists)
 
 
@@ -555,8 +569,8 @@ def own_machine():
 
     All of them see the processes of all.
     """
-    found = leasing.site()
-    return replace(found, identity=MachineIdentity(uuid.uuid4().hex, found.identity.description))
+    site = leasing.site()
+    return replace(site, identity=MachineIdentity(uuid.uuid4().hex, site.identity.description))
 
 
 @pytest.fixture
@@ -577,18 +591,20 @@ def test_what_users_have_from_their_own_files_is_the_agent_s_who_takes_their_pla
     files = FileSource(LeaseFile(folder / name, pytest.fail), lambda _: site, socket)
     lease = files.acquire(asked(show=shown, cpus=2)).lease
     with running_agent(folder, site, replaces_own_files=True):
-        known = [one.lease for one in client(folder).overview().leases]
-        assert known == (
+        leases = [known_lease.lease for known_lease in client(folder).overview().leases]
+        assert leases == (
             [msgspec.structs.replace(lease, uid=os.geteuid())] if "alignup" in name else []
         )
-        if known:
+        if leases:
             others = client(folder).acquire(asked(cpus=2)).lease
             assert not others.cpus & lease.cpus
             client(folder).give_back(others)
 
         assert files.acquire(asked(cpus=2)).agent == str(socket)
         files.give_back(lease)
-        assert lease.id not in {one.lease.id for one in client(folder).overview().leases}
+        assert lease.id not in {
+            known_lease.lease.id for known_lease in client(folder).overview().leases
+        }
         assert lease not in LeaseFile(folder / name, pytest.fail).read().leases
 
 
@@ -597,15 +613,15 @@ def test_who_waits_in_a_file_is_given_by_the_agent_that_takes_its_place(folder, 
     state = folder / "alignup" / "leases.json"
     files = FileSource(LeaseFile(state, pytest.fail), lambda _: site, folder / "agent.sock")
     before = files.acquire(asked(show=shown, cpus=16)).lease
-    found = []
+    grants = []
     with ThreadPoolExecutor() as pool:
-        pool.submit(lambda: found.append(files.acquire(asked(cpus=1), LONG)))
+        pool.submit(lambda: grants.append(files.acquire(asked(cpus=1), LONG)))
         eventually(lambda: LeaseFile(state, pytest.fail).read().waiting)
         with running_agent(folder, site, replaces_own_files=True):
             eventually(lambda: client(folder).overview().waiting)
             files.give_back(before)
-            eventually(lambda: found)
-            assert found[0].agent == str(folder / "agent.sock")
+            eventually(lambda: grants)
+            assert grants[0].agent == str(folder / "agent.sock")
 
     assert LeaseFile(state, pytest.fail).read().waiting == ()
 
@@ -624,13 +640,18 @@ def test_a_lease_of_a_file_counts_only_if_no_agent_came_while_it_was_taken(folde
 
         grant = files.acquire(asked(show=show, cpus=2))
         assert grant.agent == str(folder / "agent.sock")
-        assert [one.lease for one in client(folder).overview().leases] == [grant.lease]
+        assert [known_lease.lease for known_lease in client(folder).overview().leases] == [
+            grant.lease
+        ]
         assert LeaseFile(state, pytest.fail).read().leases == ()
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
 def test_files_that_somebody_removes_are_made_again(folder, monkeypatch, caplog, is_shown):
-    """Leases that were given meanwhile, since nothing told of an agent, are the agent's unless it has some of them."""
+    """Leases that were given meanwhile are the agent's, unless it has some of what they have.
+
+    They were given without it since nothing told of an agent.
+    """
     monkeypatch.setattr("alignup.host.agent.agent._LOOK", 0.5)
     evidence = evidence_file()
 
@@ -650,14 +671,14 @@ def test_files_that_somebody_removes_are_made_again(folder, monkeypatch, caplog,
         eventually(lambda: "granted without the agent" in caplog.text)
         eventually(lambda: file_of(folder).agent())
         assert (
-            beside.id in {known.lease.id for known in client(folder).overview().leases}
+            beside.id in {known_lease.lease.id for known_lease in client(folder).overview().leases}
         ) == is_shown
         assert ("the lease was not taken over" in caplog.text) != is_shown
 
     os.close(evidence)
     with running_agent(folder):
         assert (
-            beside.id in {known.lease.id for known in client(folder).overview().leases}
+            beside.id in {known_lease.lease.id for known_lease in client(folder).overview().leases}
         ) == is_shown
 
 
@@ -709,14 +730,16 @@ def test_another_user_sees_and_takes_what_they_may(folder):
                 os._exit(status)
 
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        assert [known.lease.id for known in client(folder).overview().leases] == [own.id]
+        assert [known_lease.lease.id for known_lease in client(folder).overview().leases] == [
+            own.id
+        ]
 
 
 def what_nobody_may(folder, roots):
     """Return 0 if all is as it should be, else the number of what is not."""
     source = client(folder)
     lease = source.acquire(asked(cpus=3, name="roots")).lease
-    shown = {known.lease.name: known.lease for known in source.overview().leases}
+    shown = {known_lease.lease.name: known_lease.lease for known_lease in source.overview().leases}
     if (
         set(shown) != {"(user 0)", "roots"}
         or shown["(user 0)"].process.pid

@@ -1,4 +1,7 @@
-"""Messages that no command sends: each is answered in one line or loses its connection, and nothing is given for it."""
+"""Messages that no command sends.
+
+Each is answered in one line or loses its connection, and nothing is given for it.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +171,7 @@ def test_it_is_refused_in_a_line_and_nothing_is_given(agent, kind, caplog):
         assert reply.detail.isprintable()
         assert 10 < len(reply.detail) < 600
     assert not client(folder).overview().leases
-    assert not [one for one in caplog.records if one.exc_info]
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,7 @@ def test_who_sends_and_resets_costs_nothing(agent, caplog):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.sendall(said('{"type":"list"}') * 2)
     assert not client(folder).overview().leases
-    assert not [one for one in caplog.records if one.exc_info]
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_descriptors_that_are_sent_along_are_not_kept(agent):

@@ -1,4 +1,7 @@
-"""What was written is read again, whatever moment the end came at; what is damaged is not believed."""
+"""What was written is read again, whatever moment the end came at.
+
+What is damaged is not believed.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,16 @@ ME = identify(os.getpid())
 
 def read_journal(path, shown=(), promised=None):
     """Return what is known of the leases, and whether some may be lost."""
-    table, words, lost = settled(read_entries(path.read_bytes(), str(path)), shown, promised)
-    return table, words if not lost else f"lost: {lost}"
+    table, message, lost = settled(read_entries(path.read_bytes(), str(path)), shown, promised)
+    return table, message if not lost else f"lost: {lost}"
 
 
 def written(path, batches, *, durable=True, table=LeaseTable, broken=pytest.fail):
-    """Write batches of entries, each after the one before; return how often the disk was waited for."""
-    told, failed, waits = [], [], []
+    """Write batches of entries, each after the one before.
+
+    Return how often the disk was waited for.
+    """
+    successes, failed, waits = [], [], []
 
     async def tell(journal):
         try:
@@ -46,7 +52,7 @@ def written(path, batches, *, durable=True, table=LeaseTable, broken=pytest.fail
         except InputError as error:
             failed.append(str(error))
         else:
-            told.append(1)
+            successes.append(1)
 
     async def work():
         journal = Journal(path, table, broken, durable=durable, written=lambda *_: waits.append(1))
@@ -58,33 +64,33 @@ def written(path, batches, *, durable=True, table=LeaseTable, broken=pytest.fail
         await journal.close()
 
     asyncio.run(work())
-    return len(waits), len(told), failed
+    return len(waits), len(successes), failed
 
 
 @pytest.fixture
 def path(tmp_path):
-    found = tmp_path / "journal"
-    write_journal(found, LeaseTable(MACHINE))
-    return found
+    journal = tmp_path / "journal"
+    write_journal(journal, LeaseTable(MACHINE))
+    return journal
 
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_what_is_written_is_read(path, durable):
-    one, two = leasing.record("one"), leasing.record("two")
-    waiter, other = Waiter("w", ME, ("cpu",)), Waiter("x", ME)
+    first, second = leasing.record("one"), leasing.record("two")
+    leaver, stayer = Waiter("w", ME, ("cpu",)), Waiter("x", ME)
     batches = [
-        [Given(one), Joined(waiter)],
-        [Given(two), Freed(one.id), Freed("unknown")],
-        [Joined(other), Left("w")],
+        [Given(first), Joined(leaver)],
+        [Given(second), Freed(first.id), Freed("unknown")],
+        [Joined(stayer), Left("w")],
     ]
-    _, told, _ = written(path, batches, durable=durable)
-    assert told == 3
-    assert read_journal(path) == (LeaseTable(MACHINE, (two,), (other,)), "")
+    _, written_count, _ = written(path, batches, durable=durable)
+    assert written_count == 3
+    assert read_journal(path) == (LeaseTable(MACHINE, (second,), (stayer,)), "")
 
 
 def test_entries_that_come_together_are_written_together(path):
-    commits, told, _ = written(path, [[Freed(str(number))] for number in range(100)])
-    assert told == 100
+    commits, written_count, _ = written(path, [[Freed(str(number))] for number in range(100)])
+    assert written_count == 100
     assert commits < 10
 
 
@@ -117,11 +123,11 @@ def test_whatever_is_torn_off_was_promised_to_nobody(tmp_path_factory, data):
 
     cut = data.draw(st.integers(ends[0], ends[-1]))
     os.truncate(path, cut)
-    table, words = read_journal(path)
+    table, message = read_journal(path)
     assert table.leases == tuple(
         lease for lease, end in zip(leases, ends[1:], strict=True) if end - 1 <= cut
     )
-    assert bool(words) == (not {cut, cut + 1} & {*ends})
+    assert bool(message) == (not {cut, cut + 1} & {*ends})
 
 
 def test_other_files_are_no_journals(path):
@@ -131,14 +137,17 @@ def test_other_files_are_no_journals(path):
 
 
 @pytest.mark.parametrize(
-    "found",
+    "content",
     [b"", b"\n", b"\0" * 500, bytes(range(256)) * 20, line_of(Freed("x"))],
     ids=["empty", "a line's end", "zeros", "garbage", "only the end"],
 )
-def test_a_journal_without_its_table_is_damaged(path, found):
-    """Its first line comes with the file, so that this is no torn end, and is not read as no leases."""
-    path.write_bytes(found)
-    reading = read_entries(found, "j")
+def test_a_journal_without_its_table_is_damaged(path, content):
+    """Its first line comes with the file, so that this is no torn end.
+
+    It is not read as no leases.
+    """
+    path.write_bytes(content)
+    reading = read_entries(content, "j")
     assert not reading.table.leases
     assert reading.damage or reading.is_torn
     assert read_journal(path)[1]
@@ -149,21 +158,21 @@ def test_a_journal_without_its_table_is_damaged(path, found):
 )
 def test_a_journal_that_somebody_changes_is_made_anew_with_all_leases(path, harm):
     """At the next write: one that begins in its middle would have lost what stood before."""
-    one, two = leasing.record("one"), leasing.record("two")
+    first, second = leasing.record("one"), leasing.record("two")
 
     async def work():
-        leases = (one,)
+        leases = (first,)
         journal = Journal(path, lambda: LeaseTable(MACHINE, leases), pytest.fail)
-        journal.append(Given(one))
+        journal.append(Given(first))
         await journal.written()
         harm(path)
-        leases = (one, two)
-        journal.append(Given(two))
+        leases = (first, second)
+        journal.append(Given(second))
         await journal.written()
         await journal.close()
 
     asyncio.run(work())
-    assert read_journal(path) == (LeaseTable(MACHINE, (one, two)), "")
+    assert read_journal(path) == (LeaseTable(MACHINE, (first, second)), "")
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -180,18 +189,18 @@ def test_nothing_is_written_behind_what_was_written_in_part(path, monkeypatch, d
         journal = Journal(path, LeaseTable, broken.append, durable=durable)
         for name in "abc":
             journal.append(Freed(name))
-            with pytest.raises(InputError, match=f"^{words}$"):
+            with pytest.raises(InputError, match=f"^{message}$"):
                 await journal.written()
 
-        with pytest.raises(InputError, match=words):  # what was promised before may be lost too
+        with pytest.raises(InputError, match=message):  # what was promised before may be lost too
             await journal.written()
         await journal.close()
 
-    words = "cannot write the journal: no space left on device"
+    message = "cannot write the journal: no space left on device"
     monkeypatch.setattr(os, "write", full)
     broken = []
     asyncio.run(work())
-    assert broken == [words]
+    assert broken == [message]
     assert read_journal(path)[1].startswith("the journal ends with an incomplete entry")
 
 
@@ -245,7 +254,7 @@ def test_calls_that_hang_elsewhere_do_not_keep_the_disk_waiting(path):
         journal = Journal(path, LeaseTable, pytest.fail)
         journal.append(Freed("a"))
         await journal.written()
-        assert not any(one.done() for one in hanging)
+        assert not any(call.done() for call in hanging)
         goes_on.set()
         await journal.close()
 
@@ -260,8 +269,8 @@ def test_an_unexpected_error_is_one_for_those_who_asked(path, monkeypatch):
 
     monkeypatch.setattr(os, "fdatasync", fail)
     broken = []
-    _, told, failed = written(path, [[Freed("a")]], broken=broken.append)
-    assert (told, failed, broken) == (0, ["cannot write the journal: who knows"], failed)
+    _, written_count, failed = written(path, [[Freed("a")]], broken=broken.append)
+    assert (written_count, failed, broken) == (0, ["cannot write the journal: who knows"], failed)
 
 
 def test_what_is_promised_is_noted_after_each_write(path):

@@ -1,4 +1,7 @@
-"""Whatever bit of a journal is wrong, no lease that was promised is given again, and none is forgotten in silence."""
+"""Whatever bit of a journal is wrong, no lease that was promised is given again.
+
+And none is forgotten in silence.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def by_id():
 
 @cache
 def history(seed=1):
-    """Return the text of a journal of what a ledger did, the text of each line, and the leases at the end."""
+    """Return the text of a journal of what a ledger did, and of each line of it.
+
+    And the leases at the end.
+    """
     chance = Random(seed)
     ledger = Ledger(leasing.site(), Limits(), os.geteuid())
     entries = []
@@ -60,12 +66,12 @@ def history(seed=1):
         if ids and chance.random() < 0.4:
             ledger.free(chance.choice(ids))
         else:
-            asked = request_for(chance, number)
+            request = request_for(chance, number)
             try:
-                ledger.keep(ledger.ask(asked).id)
+                ledger.keep(ledger.ask(request).id)
             except AllocationError:
-                ledger.join(asked)
-                ledger.leave(asked.id)
+                ledger.join(request)
+                ledger.leave(request.id)
 
         if len(entries) >= ENTRIES and ledger.leases:
             break
@@ -88,17 +94,17 @@ def fast(monkeypatch):
 
 def check(text, shown, promised=None):
     """Look what an agent would make of a journal."""
-    _, _, held = history()
+    _, _, leases = history()
     try:
         reading = read_entries(text, "j")
-        table, words, lost = settled(reading, shown, promised)
+        table, message, lost = settled(reading, shown, promised)
     except InputError:
         return  # it does not start, and says why
 
-    known = {lease.id: lease for lease in table.leases}
-    missing = [lease for lease in held if known.get(lease.id) != lease]
+    restored_leases = {lease.id: lease for lease in table.leases}
+    missing = [lease for lease in leases if restored_leases.get(lease.id) != lease]
     assert not missing or lost, "a lease is forgotten, and its CPUs may be given again"
-    assert words or set(known) == {lease.id for lease in held}, (
+    assert message or set(restored_leases) == {lease.id for lease in leases}, (
         "something is not as it was, and nobody is told"
     )
     if all(by_id().get(lease.id) == lease for lease in table.leases):
@@ -110,10 +116,10 @@ def check(text, shown, promised=None):
 
 
 @cache
-def restored(leases, lost):
+def restored(lease_ids, lost):
     """Make sure that a ledger takes the leases over, and gives nothing more if some may be lost."""
     ledger = Ledger(leasing.site(), Limits(), os.geteuid())
-    ledger.restore(by_id()[one] for one in leases)  # nothing is held twice
+    ledger.restore(by_id()[lease_id] for lease_id in lease_ids)  # nothing is held twice
     ledger.closed = lost or ""
     if lost:
         with pytest.raises(AllocationError, match="may have recorded a lease"):
@@ -135,16 +141,16 @@ def test_a_flipped_bit_costs_nobody_a_lease(number):
 @pytest.mark.parametrize("number", SLICES)
 def test_with_what_processes_show_all_is_known_again(number):
     """And the number of leases that was written down beside the journal."""
-    text, lines, held = history()
-    shown = [evidence_of(lease, STATE, STATE_FILE) for lease in held]
+    text, lines, leases = history()
+    shown = [evidence_of(lease, STATE, STATE_FILE) for lease in leases]
     for bit in bits(number)[number % 5 :: 5]:
         damaged = bytearray(text)
         damaged[bit // 8] ^= 1 << bit % 8
         check(bytes(damaged), shown)
         if bit // 8 >= len(lines[0]):
-            table, _, lost = settled(read_entries(bytes(damaged), "j"), shown, len(held))
+            table, _, lost = settled(read_entries(bytes(damaged), "j"), shown, len(leases))
             assert not lost
-            assert {lease.id for lease in held} <= {lease.id for lease in table.leases}
+            assert {lease.id for lease in leases} <= {lease.id for lease in table.leases}
 
 
 @pytest.mark.usefixtures("fast")
@@ -166,37 +172,40 @@ def test_a_cut_within_what_no_fsync_promised_costs_nothing():
 def test_a_line_that_ends_in_a_newline_is_not_torn():
     """Another lease may have been in it."""
     _, lines, _ = history()
-    given = line_of(Given(leasing.record("last")))
-    for damaged in (given[:-2] + b"\n", b"x" + given[1:], given[: len(given) // 2] + b"\n"):
+    entry = line_of(Given(leasing.record("last")))
+    for damaged in (entry[:-2] + b"\n", b"x" + entry[1:], entry[: len(entry) // 2] + b"\n"):
         reading = read_entries(b"".join(lines) + damaged, "j")
-        assert [one.line for one in reading.damage] == [len(lines) + 1]
+        assert [damaged_line.line for damaged_line in reading.damage] == [len(lines) + 1]
         where = f"line {len(lines) + 1} of the journal cannot be read"
         assert settled(reading, ())[2] == f"{where}, and may have recorded a lease"
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\0" * 3000 + b"\n", b"garbage\n" * 100])
 def test_of_a_lost_journal_nothing_is_known_but_what_processes_show(damaged):
-    _, _, held = history()
-    shown = [evidence_of(lease, STATE, STATE_FILE) for lease in held]
-    table, words, lost = settled(read_entries(damaged, "j"), shown, len(held))
-    assert {lease.id for lease in table.leases} == {lease.id for lease in held}
-    assert "found again from running processes" in words
+    _, _, leases = history()
+    shown = [evidence_of(lease, STATE, STATE_FILE) for lease in leases]
+    table, message, lost = settled(read_entries(damaged, "j"), shown, len(leases))
+    assert {lease.id for lease in table.leases} == {lease.id for lease in leases}
+    assert "found again from running processes" in message
     if not damaged:
         assert not lost
-        assert settled(read_entries(damaged, "j"), shown[1:], len(held))[2]
+        assert settled(read_entries(damaged, "j"), shown[1:], len(leases))[2]
 
 
 def test_two_damaged_lines_hide_a_lease_behind_one_that_ended():
-    """The number of leases says nothing then: one is known that has ended, and one is not that has not."""
-    one, two = leasing.record("one"), leasing.record("two")
+    """The number of leases says nothing then.
+
+    One is known that has ended, and one is not that has not.
+    """
+    first, second = leasing.record("one"), leasing.record("two")
     lines = [
-        line_of(Began(1, LeaseTable(STATE, (one,)))),
-        line_of(Freed(one.id)),
-        line_of(Given(two)),
+        line_of(Began(1, LeaseTable(STATE, (first,)))),
+        line_of(Freed(first.id)),
+        line_of(Given(second)),
     ]
     lines = [lines[0], b"x" + lines[1][1:], line_of(Freed("y")), b"x" + lines[2][1:]]
     table, _, lost = settled(read_entries(b"".join(lines), "j"), (), 1)
-    assert (table.leases, bool(lost)) == ((one,), True)
+    assert (table.leases, bool(lost)) == ((first,), True)
 
 
 def test_a_lease_that_was_given_back_is_not_missed():
@@ -217,6 +226,6 @@ def test_what_a_later_lease_has_an_earlier_one_had_given_back():
     second = ledger.keep(ledger.ask(request_for(Random(0), 2, cpus=16)).id)
     lines = [line_of(Began(1, LeaseTable(STATE))), *map(line_of, entries)]
     lines[2] = lines[2].replace(b"freed", b"freeX")
-    table, words, lost = settled(read_entries(b"".join(lines), "j"), (), 1)
+    table, message, lost = settled(read_entries(b"".join(lines), "j"), (), 1)
     assert (table.leases, lost) == ((second,), "")
-    assert words.startswith("line 3 of the journal cannot be read")
+    assert message.startswith("line 3 of the journal cannot be read")

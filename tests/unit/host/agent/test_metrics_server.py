@@ -80,23 +80,23 @@ def test_what_is_free_and_held_and_decided():
         source.acquire(request_for(cpus=3, memory="1Gi", devices={leasing.GPU: 1}), 1.0)
         with pytest.raises(AllocationError):
             source.acquire(request_for(cpus=16))
-        found = read(folder / "m.sock")
+        samples = read(folder / "m.sock")
 
-    assert found["alignup_agent_free", "0", "cpu"] == 5
-    assert found["alignup_agent_held", "0", "cpu"] == 3
-    assert found["alignup_agent_held", "0", "memory"] == leasing.GI
-    assert found["alignup_agent_free", "1", "memory"] == 16 * leasing.GI
+    assert samples["alignup_agent_free", "0", "cpu"] == 5
+    assert samples["alignup_agent_held", "0", "cpu"] == 3
+    assert samples["alignup_agent_held", "0", "memory"] == leasing.GI
+    assert samples["alignup_agent_free", "1", "memory"] == 16 * leasing.GI
     assert (
-        found["alignup_agent_free", "0", leasing.GPU],
-        found["alignup_agent_held", "0", leasing.GPU],
+        samples["alignup_agent_free", "0", leasing.GPU],
+        samples["alignup_agent_held", "0", leasing.GPU],
     ) == (1, 1)
-    assert (found["alignup_agent_leases_held",], found["alignup_agent_waiting",]) == (1, 0)
-    assert found["alignup_agent_admissions_total", "", "admitted"] == 1
-    assert found["alignup_agent_admissions_total", "UnexpectedAdmissionError", "refused"] == 1
-    assert found["alignup_agent_leases_total", "1"] == 1
+    assert (samples["alignup_agent_leases_held",], samples["alignup_agent_waiting",]) == (1, 0)
+    assert samples["alignup_agent_admissions_total", "", "admitted"] == 1
+    assert samples["alignup_agent_admissions_total", "UnexpectedAdmissionError", "refused"] == 1
+    assert samples["alignup_agent_leases_total", "1"] == 1
     prefix = "kubelet_topology_manager_admission"
-    assert (found[f"{prefix}_requests_total",], found[f"{prefix}_errors_total",]) == (2, 1)
-    assert found[f"{prefix}_duration_ms_count",] == 2
+    assert (samples[f"{prefix}_requests_total",], samples[f"{prefix}_errors_total",]) == (2, 1)
+    assert samples[f"{prefix}_duration_ms_count",] == 2
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:", "localhost:", "[::1]:"])
@@ -160,9 +160,9 @@ def connected(path):
 
 
 def test_who_goes_away_early_leaves_no_words(served, capfd, caplog):
-    for asked in (b"", b"GET /", b"GET / HTTP/1.0\r\n\r\n", b"x" * (1 << 18)):
+    for request in (b"", b"GET /", b"GET / HTTP/1.0\r\n\r\n", b"x" * (1 << 18)):
         with connected(served) as connection, suppress(ConnectionError):
-            connection.sendall(asked)
+            connection.sendall(request)
     assert read(served) == {}
     assert (capfd.readouterr().err, caplog.text) == ("", "")
 
@@ -199,21 +199,21 @@ def test_many_may_come_at_once_and_who_is_silent_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(module, "_PATIENCE", 0.1)
     with short_folder() as folder, serving(folder / "m.sock"):
         silent = [connected(folder / "m.sock") for _ in range(40)]
-        assert [ended(one) for one in silent] == [b""] * 40
-        for one in silent:
-            one.close()
+        assert [ended(connection) for connection in silent] == [b""] * 40
+        for connection in silent:
+            connection.close()
 
 
 def test_so_many_connections_are_answered_and_no_more():
     """Each takes a thread, however many come to a port that everybody on the machine reaches."""
     with short_folder() as folder, serving(folder / "m.sock"):
         silent = [connected(folder / "m.sock") for _ in range(module._AT_ONCE)]
-        for one in silent:
-            one.sendall(b"G")
+        for connection in silent:
+            connection.sendall(b"G")
         with connected(folder / "m.sock") as more:
             assert ended(more) == b""
-        for one in silent:
-            one.close()
+        for connection in silent:
+            connection.close()
 
         def is_answered():
             with suppress(ConnectionError):

@@ -1,4 +1,7 @@
-"""One agent has the leases of a file, in a journal that counts only once the file says so; it can give them back."""
+"""One agent has the leases of a file, in a journal that counts only once the file says so.
+
+It can give them back.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +173,10 @@ def test_the_file_says_so_again_if_somebody_removes_it(file, socket, ownership):
 
 
 def test_what_was_given_from_a_removed_file_is_the_agents(file, socket, ownership):
-    """Nothing told of an agent: its journal was removed too. What the dead had may be others' by now."""
+    """Nothing told of an agent: its journal was removed too.
+
+    What the dead had may be others' by now.
+    """
     ownership.take_over(MACHINE, socket, pytest.fail)
     file.path.unlink()
     ownership.journal.unlink()
@@ -269,12 +275,13 @@ def test_what_may_be_missing_is_given_to_nobody_until_an_operator_says_so(file, 
         agent, said = Ownership(file), []
         table = agent.take_over(MACHINE, socket, said.append)
         assert [lease.name for lease in table.leases] == ["kept"]
-        words = "line 2 of the journal cannot be read, and may have recorded a lease"
+        damage_message = "line 2 of the journal cannot be read, and may have recorded a lease"
         assert (
-            agent.lost == f"{words}: nothing is given until `alignup agent --repair` has been used"
+            agent.lost
+            == f"{damage_message}: nothing is given until `alignup agent --repair` has been used"
         )
         assert agent.lost in said
-        assert any("is now" in one for one in said) == (number == 0)
+        assert any("is now" in message for message in said) == (number == 0)
         with pytest.raises(InputError, match="see `alignup agent --repair`"):
             agent.hand_back(said.append)
         agent.close()
@@ -283,9 +290,9 @@ def test_what_may_be_missing_is_given_to_nobody_until_an_operator_says_so(file, 
     assert aside.read_bytes() == damaged
     for writes, is_lost in ((False, True), (True, True), (False, False)):
         agent = Ownership(file)
-        known = agent.repair(said.append, writes=writes)
-        assert [lease.name for lease in known.table.leases] == ["kept"]
-        assert bool(known.lost) == is_lost
+        repaired = agent.repair(said.append, writes=writes)
+        assert [lease.name for lease in repaired.table.leases] == ["kept"]
+        assert bool(repaired.lost) == is_lost
         agent.close()
 
     agent = Ownership(file)
@@ -347,7 +354,10 @@ def test_with_the_boot_all_that_is_missing_has_ended(file, socket):
 
 
 def test_what_processes_showed_beside_the_journal_is_kept(file, socket):
-    """The file of an agent was removed, and made again of what processes show: those leases count too."""
+    """The file of an agent was removed, and made again of what processes show.
+
+    Those leases count too.
+    """
     first = Ownership(file)
     first.take_over(MACHINE, socket, pytest.fail)
     first.close()

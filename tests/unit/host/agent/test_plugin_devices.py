@@ -144,7 +144,7 @@ def test_a_plugin_that_hangs_keeps_nobody_else_waiting():
         assert await calls.allocate({"a.b/other": ("b",)}) == DeviceAnswer({"A": "1"})
         with pytest.raises(AllocationError, match=f"plugin of {NIC} is busy: 64 calls wait for it"):
             await calls.allocate({NIC: ("a",)})
-        assert not any(one.done() for one in hanging)
+        assert not any(call.done() for call in hanging)
         goes_on.set()
         await asyncio.gather(*hanging)
         assert await calls.allocate({NIC: ("a",)}) == DeviceAnswer({"A": "1"})

@@ -52,7 +52,8 @@ def get(socket, namespace, name):
 def test_leases_are_pods(socket):
     listed, allocatable = map(plain_answer, ask_kubelet(socket))
     (pod,) = pods_from_wire(listed, "the answer")
-    found = allocatable_from_wire(allocatable, "the answer")
+    resources = allocatable_from_wire(allocatable, "the answer")
+
     (container,) = pod.containers
     assert (pod.namespace, pod.name, container.name) == (f"user-{os.geteuid()}", "lease", "command")
     assert (str(container.cpus), dict(container.devices)) == (
@@ -62,9 +63,15 @@ def test_leases_are_pods(socket):
     assert [(block.size, tuple(block.numa_nodes)) for block in container.memory] == [
         (leasing.GI, (0,))
     ]
-    assert found.cpus == CPUSet(range(16))
-    assert [device.id for device in found.devices[leasing.GPU]] == ["gpu0", "gpu1", "gpu2", "gpu3"]
-    assert [block.size for block in found.memory] == [16 * leasing.GI] * 2
+
+    assert resources.cpus == CPUSet(range(16))
+    assert [device.id for device in resources.devices[leasing.GPU]] == [
+        "gpu0",
+        "gpu1",
+        "gpu2",
+        "gpu3",
+    ]
+    assert [block.size for block in resources.memory] == [16 * leasing.GI] * 2
 
 
 def test_one_pod_is_found_by_its_name(socket):
@@ -88,7 +95,8 @@ def test_a_place_that_cannot_be_is_an_error(tmp_path):
 )
 def test_a_client_of_kubernetes_reads_it(socket):
     def read(*words):
-        done = subprocess.run([READER, socket, *words], capture_output=True, check=True, timeout=60)  # noqa: S603
+        command = [READER, socket, *words]
+        done = subprocess.run(command, capture_output=True, check=True, timeout=60)  # noqa: S603
         return json.loads(done.stdout)
 
     (pod,) = read("list")["pod_resources"]

@@ -81,9 +81,9 @@ async def is_closed(reader):
         return True
 
 
-async def until(wanted):
+async def until(holds):
     for _ in range(int(LONG * 1000)):
-        if wanted():
+        if holds():
             return
         await asyncio.sleep(0.001)
     pytest.fail("it never came")
@@ -98,15 +98,17 @@ def test_one_request_of_a_connection_at_a_time(path):
             reader, writer = await connected(path)
             writer.write(frame(Cut(1)) + frame(List()))
             await until(lambda: service.replies)
-            other, other_writer = await connected(path)
-            other_writer.write(frame(List()))
-            assert await answer(other) == Done()
+
+            second_reader, second_writer = await connected(path)
+            second_writer.write(frame(List()))
+            assert await answer(second_reader) == Done()
             assert [request for request, _ in service.asked] == [Cut(1), List()]
+
             service.replies[0](Failed("x"))
             assert [await answer(reader), await answer(reader)] == [Failed("x"), Done()]
             assert {uid for _, uid in service.asked} == {os.geteuid()}
-            for one in (writer, other_writer):
-                one.close()
+            for stream in (writer, second_writer):
+                stream.close()
 
     asyncio.run(work())
 
@@ -166,7 +168,10 @@ def test_a_message_that_is_too_long_ends_its_connection_with_words(path):
 
 
 def test_who_sends_far_more_than_the_next_request_loses_the_connection(path):
-    """It would be kept in memory, or be left unread, and then so would be the end of the connection."""
+    """It would be kept in memory, or be left unread.
+
+    Then so would be the end of the connection.
+    """
 
     async def work():
         service = Service()
@@ -197,7 +202,7 @@ def test_others_have_their_turn_between_two_requests_of_one(path):
             reader, writer = await connected(path)
             writer.write(frame(List()) + frame(List()))
             assert [await answer(reader), await answer(reader)] == [Done(), Done()]
-            assert [one == "others" for one in service.asked] == [False, True, False, True]
+            assert [event == "others" for event in service.asked] == [False, True, False, True]
             writer.close()
 
     asyncio.run(work())
@@ -377,7 +382,10 @@ def test_a_folder_that_is_made_lets_the_group_through(path):
 
 
 def test_the_socket_is_replaced_and_stays(path):
-    """What an agent has left that was killed; commands see by it that there is an agent, which does not answer."""
+    """What an agent has left that was killed.
+
+    Commands see by it that there is an agent, which does not answer.
+    """
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
 
@@ -391,7 +399,7 @@ def test_the_socket_is_replaced_and_stays(path):
 
     asyncio.run(work())
     assert path.is_socket()
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 def test_a_socket_that_somebody_serves_stays_theirs(path):
@@ -408,19 +416,19 @@ def test_a_socket_that_somebody_serves_stays_theirs(path):
 
 
 @pytest.mark.parametrize(
-    ("name", "group", "words"),
+    ("name", "group", "reason"),
     [
         ("x" * 100, "", "expected a path of up to 107 bytes"),
         ("a.sock", "no-such-group", "cannot serve a socket:"),
         ("file/a.sock", "", "cannot serve a socket: not a directory"),
     ],
 )
-def test_a_socket_that_cannot_be_is_an_error(path, name, group, words):
+def test_a_socket_that_cannot_be_is_an_error(path, name, group, reason):
     (path.parent / "file").touch()
 
     async def work():
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError, match=reason):
             await AgentServer(path.parent / name, group, Service()).start()
 
     asyncio.run(work())
-    assert [one.name for one in path.parent.iterdir()] == ["file"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]

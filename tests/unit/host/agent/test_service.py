@@ -1,4 +1,7 @@
-"""Requests are carried out step by step: nobody is told before it is written, and who fails leaves nothing behind."""
+"""Requests are carried out step by step.
+
+Nobody is told before it is written, and who fails leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -124,6 +127,7 @@ class Agent:
         self.journal, self.plugins, self.observer = Journal(), Plugins(), Measured()
         self.enclosures = Enclosures(None)
         self.work = []
+
         self.ledger.record = self.journal.append
         self.service = Service(
             self.ledger,
@@ -136,11 +140,14 @@ class Agent:
         )
 
     def nics(self, *ids, has_preferences=False):
-        devices = [Device(one, (index % 2,)) for index, one in enumerate(ids)]
+        devices = [Device(device_id, (index % 2,)) for index, device_id in enumerate(ids)]
         self.ledger.update(NIC, devices, has_preferences=has_preferences)
 
     async def send(self, request, uid=0):
-        """Begin to carry out a request; return its replies, which come into the list, and how to give it up."""
+        """Begin to carry out a request.
+
+        Return its replies, which come into the list, and how to give it up.
+        """
         replies = []
         work = asyncio.create_task(self.service.handle(request, Caller(uid)))
         work.add_done_callback(
@@ -165,7 +172,7 @@ async def turns():
 
 
 @asynccontextmanager
-async def agent(site=None):
+async def running_agent(site=None):
     made = Agent(site)
     try:
         yield made
@@ -175,9 +182,9 @@ async def agent(site=None):
         made.enclosures.close()
 
 
-async def until(wanted):
+async def until(holds):
     for _ in range(int(LONG * 1000)):
-        if wanted():
+        if holds():
             return
         await asyncio.sleep(0.001)
     pytest.fail("it never came")
@@ -189,17 +196,17 @@ def ask(number=0, **wishes):
 
 def test_nobody_is_told_before_it_is_written():
     async def work():
-        async with agent() as one:
-            one.journal.is_slow = True
-            granted, _ = await one.send(ask(cpus=2))
-            assert (granted, one.journal.kinds()) == ([], ["Given"])
-            await one.journal.write()
+        async with running_agent() as agent:
+            agent.journal.is_slow = True
+            granted, _ = await agent.send(ask(cpus=2))
+            assert (granted, agent.journal.kinds()) == ([], ["Given"])
+            await agent.journal.write()
             assert isinstance(granted[0], Grant)
-            back, _ = await one.send(GiveBack(f"{0:016}"))
-            assert (back, one.journal.kinds()) == ([], ["Given", "Freed"])
-            await one.journal.write()
+            back, _ = await agent.send(GiveBack(f"{0:016}"))
+            assert (back, agent.journal.kinds()) == ([], ["Given", "Freed"])
+            await agent.journal.write()
             assert back[0].lease.id == granted[0].lease.id
-            assert one.observer.told == [("admitted", granted[0].lease.id)]
+            assert agent.observer.told == [("admitted", granted[0].lease.id)]
 
     asyncio.run(work())
 
@@ -216,13 +223,13 @@ def test_nobody_is_told_before_it_is_written():
 )
 def test_what_no_command_asks_for_is_refused_in_words(wrong, place, caplog):
     async def work():
-        async with agent() as one:
-            (failed,) = (await one.send(msgspec.structs.replace(ask(cpus=1), **wrong)))[0]
+        async with running_agent() as agent:
+            (failed,) = (await agent.send(msgspec.structs.replace(ask(cpus=1), **wrong)))[0]
             assert isinstance(failed, Failed)
             assert failed.detail.endswith(f" at {place}")
-            (failed,) = (await one.send(Cut(2, cpus_per_part=-7)))[0]
+            (failed,) = (await agent.send(Cut(2, cpus_per_part=-7)))[0]
             assert "got -7 at the split" in failed.detail
-            assert one.ledger.leases == {}
+            assert agent.ledger.leases == {}
 
     asyncio.run(work())
     assert caplog.text == ""
@@ -230,39 +237,39 @@ def test_what_no_command_asks_for_is_refused_in_words(wrong, place, caplog):
 
 def test_users_give_back_and_release_what_is_theirs():
     async def work():
-        async with agent() as one:
-            await one.send(ask(1, cpus=2, name="n"))
+        async with running_agent() as agent:
+            await agent.send(ask(1, cpus=2, name="n"))
             for request in (GiveBack(f"{1:016}"), GiveBack("none")):
-                assert (await one.send(request, ANN))[0] == [Done()]
-            (refused,) = (await one.send(Release("n", force=True), ANN))[0]
+                assert (await agent.send(request, ANN))[0] == [Done()]
+            (refused,) = (await agent.send(Release("n", force=True), ANN))[0]
             assert "no lease has the name 'n'" in refused.detail
-            (refused,) = (await one.send(Release("n")))[0]
+            (refused,) = (await agent.send(Release("n")))[0]
             assert f"held by pid {os.getpid()}, which is running; --force" in refused.detail
-            assert [type(reply) for reply in (await one.send(List(), ANN))[0]] == [Leases]
-            assert (await one.send(Release("n", force=True)))[0][0].lease.name == "n"
-            assert one.ledger.leases == {}
+            assert [type(reply) for reply in (await agent.send(List(), ANN))[0]] == [Leases]
+            assert (await agent.send(Release("n", force=True)))[0][0].lease.name == "n"
+            assert agent.ledger.leases == {}
 
     asyncio.run(work())
 
 
 def test_the_machine_is_cut():
     async def work():
-        async with agent() as one:
-            (parts,) = (await one.send(Cut(2)))[0]
+        async with running_agent() as agent:
+            (parts,) = (await agent.send(Cut(2)))[0]
             assert isinstance(parts, Parts)
             assert [part.rank for part in parts.parts] == [0, 1]
-            assert isinstance((await one.send(Cut(1000)))[0][0], Failed)
+            assert isinstance((await agent.send(Cut(1000)))[0][0], Failed)
 
     asyncio.run(work())
 
 
 def test_plugins_are_asked_what_they_prefer_until_they_have_said_it():
     async def work():
-        async with agent() as one:
-            one.nics("a", "b", "c", "d", has_preferences=True)
-            replies, _ = await one.send(ask(devices={NIC: 1}))
+        async with running_agent() as agent:
+            agent.nics("a", "b", "c", "d", has_preferences=True)
+            replies, _ = await agent.send(ask(devices={NIC: 1}))
             await until(lambda: replies)
-            (question, allocated) = one.plugins.calls
+            (question, allocated) = agent.plugins.calls
             assert isinstance(question, Question)
             assert allocated == {NIC: (question.available[-1],)}
             assert replies[0].lease.devices == allocated
@@ -275,36 +282,36 @@ def test_a_plugin_that_is_asked_for_ever_refuses():
     """Its devices change at each look."""
 
     async def work():
-        async with agent() as one:
+        async with running_agent() as agent:
             names = "abcd"
-            one.nics(*names, has_preferences=True)
-            real = one.plugins.prefer
+            agent.nics(*names, has_preferences=True)
+            real = agent.plugins.prefer
 
             async def changing(question):
-                number = len(one.plugins.calls)
-                one.nics(*(f"{name}{number}" for name in names), has_preferences=True)
+                number = len(agent.plugins.calls)
+                agent.nics(*(f"{name}{number}" for name in names), has_preferences=True)
                 return await real(question)
 
-            one.plugins.prefer = changing
-            replies, _ = await one.send(ask(devices={NIC: 1}))
+            agent.plugins.prefer = changing
+            replies, _ = await agent.send(ask(devices={NIC: 1}))
             await until(lambda: replies)
-            assert len(one.plugins.calls) == 16
+            assert len(agent.plugins.calls) == 16
             assert "the device list kept changing" in replies[0].detail
-            assert one.ledger.leases == {}
+            assert agent.ledger.leases == {}
 
     asyncio.run(work())
 
 
 def test_a_plugin_that_fails_leaves_nothing_behind():
     async def work():
-        async with agent() as one:
-            one.nics("a")
-            one.plugins.failure = AllocationError("the plugin has no mind to")
-            replies, _ = await one.send(ask(devices={NIC: 1}, cpus=16))
+        async with running_agent() as agent:
+            agent.nics("a")
+            agent.plugins.failure = AllocationError("the plugin has no mind to")
+            replies, _ = await agent.send(ask(devices={NIC: 1}, cpus=16))
             await until(lambda: replies)
             assert replies == [Refused("the plugin has no mind to", "UnexpectedAdmissionError")]
-            assert (one.ledger.leases, one.journal.entries) == ({}, [])
-            assert isinstance((await one.send(ask(1, cpus=16)))[0][0], Grant)
+            assert (agent.ledger.leases, agent.journal.entries) == ({}, [])
+            assert isinstance((await agent.send(ask(1, cpus=16)))[0][0], Grant)
 
     asyncio.run(work())
 
@@ -313,15 +320,15 @@ def test_nobody_waits_for_a_plugin_but_who_asks_for_its_devices():
     """What is set aside for them is not given to others meanwhile."""
 
     async def work():
-        async with agent() as one:
-            one.nics("a", "b")
-            one.plugins.goes_on.clear()
-            slow, _ = await one.send(ask(0, devices={NIC: 1}, cpus=8))
-            await until(lambda: one.plugins.calls)
-            assert isinstance((await one.send(ask(1, cpus=8)))[0][0], Grant)
-            assert isinstance((await one.send(ask(2, cpus=1)))[0][0], Refused)
+        async with running_agent() as agent:
+            agent.nics("a", "b")
+            agent.plugins.goes_on.clear()
+            slow, _ = await agent.send(ask(0, devices={NIC: 1}, cpus=8))
+            await until(lambda: agent.plugins.calls)
+            assert isinstance((await agent.send(ask(1, cpus=8)))[0][0], Grant)
+            assert isinstance((await agent.send(ask(2, cpus=1)))[0][0], Refused)
             assert slow == []
-            one.plugins.goes_on.set()
+            agent.plugins.goes_on.set()
             await until(lambda: slow)
             assert isinstance(slow[0], Grant)
 
@@ -330,55 +337,57 @@ def test_nobody_waits_for_a_plugin_but_who_asks_for_its_devices():
 
 def test_who_goes_away_while_a_plugin_allocates_gets_nothing():
     async def work():
-        async with agent() as one:
-            one.nics("a")
-            one.plugins.goes_on.clear()
-            replies, give_up = await one.send(ask(devices={NIC: 1}, cpus=16))
-            await until(lambda: one.plugins.calls)
+        async with running_agent() as agent:
+            agent.nics("a")
+            agent.plugins.goes_on.clear()
+            replies, give_up = await agent.send(ask(devices={NIC: 1}, cpus=16))
+            await until(lambda: agent.plugins.calls)
             give_up()
-            await until(lambda: not one.ledger.leases)
-            one.plugins.goes_on.set()
-            assert (replies, one.journal.kinds()) == ([], [])
-            assert isinstance((await one.send(ask(1, cpus=16)))[0][0], Grant)
+            await until(lambda: not agent.ledger.leases)
+            agent.plugins.goes_on.set()
+            assert (replies, agent.journal.kinds()) == ([], [])
+            assert isinstance((await agent.send(ask(1, cpus=16)))[0][0], Grant)
 
     asyncio.run(work())
 
 
 def test_a_lease_that_is_given_back_while_a_plugin_allocates_is_not_made():
     async def work():
-        async with agent() as one:
-            one.nics("a")
-            one.plugins.goes_on.clear()
-            replies, _ = await one.send(ask(devices={NIC: 1}))
-            await until(lambda: one.plugins.calls)
-            await one.send(GiveBack(f"{0:016}"))
-            one.plugins.goes_on.set()
+        async with running_agent() as agent:
+            agent.nics("a")
+            agent.plugins.goes_on.clear()
+            replies, _ = await agent.send(ask(devices={NIC: 1}))
+            await until(lambda: agent.plugins.calls)
+
+            await agent.send(GiveBack(f"{0:016}"))
+            agent.plugins.goes_on.set()
+
             await until(lambda: replies)
             assert "the process exited before its lease was granted" in replies[0].detail
-            assert one.ledger.leases == {}
+            assert agent.ledger.leases == {}
 
     asyncio.run(work())
 
 
 def test_those_who_wait_are_served_in_order_and_told_how_long():
     async def work():
-        async with agent() as one:
-            await one.send(ask(0, cpus=16))
-            first, _ = await one.send(ask(1, cpus=16, wait=-1.0))
-            second, _ = await one.send(ask(2, cpus=1, wait=LONG))
-            hasty, _ = await one.send(ask(3, cpus=1, wait=0.01))
+        async with running_agent() as agent:
+            await agent.send(ask(0, cpus=16))
+            first, _ = await agent.send(ask(1, cpus=16, wait=-1.0))
+            second, _ = await agent.send(ask(2, cpus=1, wait=LONG))
+            hasty, _ = await agent.send(ask(3, cpus=1, wait=0.01))
             await until(lambda: hasty)
             assert "(waited for 0.01 s)" in hasty[0].detail
-            assert len(one.ledger.waiting) == 2
-            await one.send(GiveBack(f"{0:016}"))
+            assert len(agent.ledger.waiting) == 2
+            await agent.send(GiveBack(f"{0:016}"))
             await until(lambda: first)
-            assert (second, len(one.ledger.waiting)) == ([], 1)
-            await one.send(GiveBack(f"{1:016}"))
+            assert (second, len(agent.ledger.waiting)) == ([], 1)
+            await agent.send(GiveBack(f"{1:016}"))
             await until(lambda: second)
-            assert one.ledger.waiting == ()
-            assert ("waited",) in one.observer.told
+            assert agent.ledger.waiting == ()
+            assert ("waited",) in agent.observer.told
             # on a busy machine the hasty one need not get as far as the queue
-            assert one.journal.kinds().count("Joined") == one.journal.kinds().count("Left") >= 2
+            assert agent.journal.kinds().count("Joined") == agent.journal.kinds().count("Left") >= 2
 
     asyncio.run(work())
 
@@ -387,17 +396,17 @@ def test_the_end_of_an_agent_keeps_the_places_of_those_who_wait():
     """The next one gives them a while to come back."""
 
     async def work():
-        async with agent() as one:
-            await one.send(ask(0, cpus=16))
-            await one.send(ask(1, cpus=1, wait=-1.0))
-            await until(lambda: one.ledger.waiting)
-            await one.end()
-            one.service.is_closing = False
-            assert "Left" not in one.journal.kinds()
-            one.service._turns.clear()
-            one.service.drop_waiters()
-            assert one.journal.kinds()[-1] == "Left"
-            assert one.ledger.waiting == ()
+        async with running_agent() as agent:
+            await agent.send(ask(0, cpus=16))
+            await agent.send(ask(1, cpus=1, wait=-1.0))
+            await until(lambda: agent.ledger.waiting)
+            await agent.end()
+            agent.service.is_closing = False
+            assert "Left" not in agent.journal.kinds()
+            agent.service._turns.clear()
+            agent.service.drop_waiters()
+            assert agent.journal.kinds()[-1] == "Left"
+            assert agent.ledger.waiting == ()
 
     asyncio.run(work())
 
@@ -406,26 +415,26 @@ def test_what_ends_with_the_agent_is_written_down():
     """Its cgroup stays for the next one, which cannot be removed any more."""
 
     async def work():
-        async with agent() as one:
-            lease = (await one.send(ask(cpus=2)))[0][0].lease
-            one.ledger.leases[lease.id] = msgspec.structs.replace(lease, cgroup="/no/such")
-            one.enclosures.close()
-            one.enclosures = Enclosures(None)  # to be closed
-            one.service.ended(lease.id)
-            assert one.journal.kinds() == ["Given", "Freed"]
+        async with running_agent() as agent:
+            lease = (await agent.send(ask(cpus=2)))[0][0].lease
+            agent.ledger.leases[lease.id] = msgspec.structs.replace(lease, cgroup="/no/such")
+            agent.enclosures.close()
+            agent.enclosures = Enclosures(None)  # to be closed
+            agent.service.ended(lease.id)
+            assert agent.journal.kinds() == ["Given", "Freed"]
 
     asyncio.run(work())
 
 
 def test_an_end_is_written_down_before_its_cgroup_is_touched():
     async def work():
-        async with agent() as one:
+        async with running_agent() as agent:
             seen = []
-            one.enclosures.discard = lambda _cgroup: seen.append(one.journal.kinds()[-1])
+            agent.enclosures.discard = lambda _cgroup: seen.append(agent.journal.kinds()[-1])
             for number in range(2):
-                await one.send(ask(number, cpus=2))
-            one.service.ended(f"{0:016}")
-            await one.send(GiveBack(f"{1:016}"))
+                await agent.send(ask(number, cpus=2))
+            agent.service.ended(f"{0:016}")
+            await agent.send(GiveBack(f"{1:016}"))
             assert seen == ["Freed", "Freed"]
 
     asyncio.run(work())
@@ -440,33 +449,40 @@ def test_a_lease_whose_holder_cannot_be_told_is_not_given(wishes):
         return "its cgroup"
 
     async def work():
-        async with agent(site) as one:
+        async with running_agent(site) as agent:
             discarded = []
-            one.enclosures.takes = lambda **_: True
-            one.enclosures.enclose, one.enclosures.discard = enclose, discarded.append
-            replies, _ = await one.send(ask(devices={leasing.GPU: 1}, cpus=16, **wishes))
+            agent.enclosures.takes = lambda **_: True
+            agent.enclosures.enclose, agent.enclosures.discard = enclose, discarded.append
+            replies, _ = await agent.send(ask(devices={leasing.GPU: 1}, cpus=16, **wishes))
             await until(lambda: replies)
             assert [type(reply) for reply in replies] == [Failed]
             assert "a GPU that CUDA can number, got '0000:ff:00.0'" in replies[0].detail
-            assert (one.ledger.leases, len(one.service.watch), one.observer.told) == ({}, 0, [])
+            assert (agent.ledger.leases, len(agent.service.watch), agent.observer.told) == (
+                {},
+                0,
+                [],
+            )
             assert ("its cgroup" in discarded) == ("keeper" in wishes)
-            assert isinstance((await one.send(ask(1, cpus=16)))[0][0], Grant)
+            assert isinstance((await agent.send(ask(1, cpus=16)))[0][0], Grant)
 
     asyncio.run(work())
 
 
 @pytest.mark.parametrize("wait", [0.0, LONG])
 def test_a_lease_that_cannot_be_told_of_ends(wait, caplog):
-    """The journal says so, whichever step failed; one that was never in it is none to the next agent."""
+    """The journal says so, whichever step failed.
+
+    One that was never in it is none to the next agent.
+    """
 
     async def work():
-        async with agent() as one:
-            one.observer.admitted = lambda *_: 1 / 0
-            replies, _ = await one.send(ask(cpus=16, wait=wait))
+        async with running_agent() as agent:
+            agent.observer.admitted = lambda *_: 1 / 0
+            replies, _ = await agent.send(ask(cpus=16, wait=wait))
             await until(lambda: replies)
             assert [type(reply) for reply in replies] == [Failed]
-            assert (one.ledger.leases, len(one.service.watch)) == ({}, 0)
-            assert one.journal.kinds() == ["Given", "Freed"]
+            assert (agent.ledger.leases, len(agent.service.watch)) == ({}, 0)
+            assert agent.journal.kinds() == ["Given", "Freed"]
 
     asyncio.run(work())
     assert "ZeroDivisionError" in caplog.text
@@ -475,13 +491,13 @@ def test_a_lease_that_cannot_be_told_of_ends(wait, caplog):
 @pytest.mark.parametrize("wait", [0.0, LONG])
 def test_a_mistake_of_ours_is_one_requests_only(monkeypatch, caplog, wait):
     async def work():
-        async with agent() as one:
+        async with running_agent() as agent:
             with monkeypatch.context() as patched:
                 patched.setattr(Ledger, "ask", lambda *_: 1 / 0)
-                replies, _ = await one.send(ask(cpus=1, wait=wait, devices={}))
+                replies, _ = await agent.send(ask(cpus=1, wait=wait, devices={}))
                 await until(lambda: replies)
             assert "the agent failed: see its log" in replies[0].detail
-            assert isinstance((await one.send(ask(1, cpus=16)))[0][0], Grant)
+            assert isinstance((await agent.send(ask(1, cpus=16)))[0][0], Grant)
 
     asyncio.run(work())
     assert "ZeroDivisionError" in caplog.text
@@ -492,9 +508,9 @@ def test_what_the_system_refuses_is_said_in_one_line(monkeypatch, caplog):
         raise OSError(24, "Too many open files", "/proc/self/fdinfo/11")
 
     async def work():
-        async with agent() as one:
+        async with running_agent() as agent:
             monkeypatch.setattr(Ledger, "ask", refuse)
-            replies, _ = await one.send(ask(cpus=1))
+            replies, _ = await agent.send(ask(cpus=1))
             await until(lambda: replies)
         assert replies[0].detail == "the agent failed: too many open files"
 
@@ -505,15 +521,15 @@ def test_what_the_system_refuses_is_said_in_one_line(monkeypatch, caplog):
 
 def test_whole_cores_are_held_for_commands_that_run_on_one_cpu_of_each():
     async def work():
-        async with agent(replace(leasing.site(), idle_siblings=True)) as one:
-            granted, _ = await one.send(ask(cpus=2))
-            assert (str(granted[0].lease.cpus), str(one.ledger.leases[f"{0:016}"].cpus)) == (
+        async with running_agent(replace(leasing.site(), idle_siblings=True)) as agent:
+            granted, _ = await agent.send(ask(cpus=2))
+            assert (str(granted[0].lease.cpus), str(agent.ledger.leases[f"{0:016}"].cpus)) == (
                 "0-1",
                 "0-1,8-9",
             )
-            cut, _ = await one.send(Cut(4))
+            cut, _ = await agent.send(Cut(4))
             assert [str(part.cpus) for part in cut[0].parts] == ["0-1", "2-3", "4-5", "6-7"]
-            rest, _ = await one.send(ask(1, part=PartOf(3, 4), wait=0.0))
+            rest, _ = await agent.send(ask(1, part=PartOf(3, 4), wait=0.0))
             assert str(rest[0].lease.cpus) == "6-7"
 
     asyncio.run(work())
@@ -521,8 +537,8 @@ def test_whole_cores_are_held_for_commands_that_run_on_one_cpu_of_each():
 
 def test_the_agent_lays_out_parts_as_it_was_told():
     async def work():
-        async with agent(replace(leasing.site(), layout="numa")) as one:
-            cut, _ = await one.send(Cut(4))
+        async with running_agent(replace(leasing.site(), layout="numa")) as agent:
+            cut, _ = await agent.send(Cut(4))
             assert [part.numa_nodes for part in cut[0].parts] == [(0,), (1,), (0,), (1,)]
 
     asyncio.run(work())

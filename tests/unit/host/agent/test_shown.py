@@ -1,4 +1,7 @@
-"""A user sees all of their own leases, and of others' what they hold, but not whose they are beyond a number."""
+"""A user sees all of their own leases, and of others' what they hold.
+
+But not whose they are beyond a number.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,19 @@ def test_users_see_what_they_may():
             ).id
         )
 
-    own, other = (one.lease for one in shown(ledger, 1000, running).leases)
+    own, hidden = (shown_lease.lease for shown_lease in shown(ledger, 1000, running).leases)
     assert (own.name, own.command, own.process) == ("a", "secret", me())
-    assert (other.name, other.command, other.process.pid, other.id) == ("(user 1001)", "", 0, "")
-    assert len(other.cpus) == 2
-    assert [one.lease.name for one in shown(ledger, 0, running).leases] == ["a", "b"]
+    assert (hidden.name, hidden.command, hidden.process.pid, hidden.id) == (
+        "(user 1001)",
+        "",
+        0,
+        "",
+    )
+    assert len(hidden.cpus) == 2
+    assert [shown_lease.lease.name for shown_lease in shown(ledger, 0, running).leases] == [
+        "a",
+        "b",
+    ]
 
 
 def test_nothing_of_a_lease_is_left_that_says_who_it_is():
@@ -61,11 +72,14 @@ def test_nothing_of_a_lease_is_left_that_says_who_it_is():
         )
     )
     ledger.keep("secret", DeviceAnswer({"TOKEN": "secret"}), "/secret")
-    (other,) = shown(ledger, 1001, running).leases
-    assert other.state == "running"
-    assert "secret" not in msgspec.json.encode(msgspec.to_builtins(other, enc_hook=str)).decode()
-    assert other.lease.keeper is None
-    assert other.lease.uid == 1000
+
+    (shown_lease,) = shown(ledger, 1001, running).leases
+    assert shown_lease.state == "running"
+    assert (
+        "secret" not in msgspec.json.encode(msgspec.to_builtins(shown_lease, enc_hook=str)).decode()
+    )
+    assert shown_lease.lease.keeper is None
+    assert shown_lease.lease.uid == 1000
 
 
 def test_an_end_is_shown_to_whose_it_is():

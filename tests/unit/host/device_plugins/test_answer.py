@@ -22,6 +22,7 @@ def test_answers_are_joined_in_order():
             ),
         ]
     )
+
     assert joined == DeviceAnswer(
         {"A": "1", "B": "2"},
         (Mount("/a", "/first"),),

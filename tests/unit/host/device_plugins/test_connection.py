@@ -36,36 +36,41 @@ def reports():
 @pytest.fixture
 def follow(plugin, reports):
     """Follow the plugin, and return the connection once it has reported."""
-    made = []
+    connections = []
 
     def begin(limits=LIMITS):
-        one = PluginConnection(
+        connection = PluginConnection(
             NIC,
             plugin.folder / plugin.endpoint,
             lambda it: reports.put((it.devices, it.trouble, it.is_lost)),
             limits,
         )
-        made.append(one)
-        one.start()
-        return one
+        connections.append(connection)
+        connection.start()
+        return connection
 
     yield begin
-    for one in made:
-        one.stop()
-        one.join()
+    for followed in connections:
+        followed.stop()
+        followed.join()
 
 
 def test_devices_are_as_reported_last(plugin, follow, reports):
     follow()
     for ids in (("a", "b"), ("b",), ()):
         plugin.reports.put(report(*ids, nodes=[1]))
-        assert reports.get(timeout=LONG) == (tuple(Device(one, (1,)) for one in ids), "", False)
+        assert reports.get(timeout=LONG) == (
+            tuple(Device(device_id, (1,)) for device_id in ids),
+            "",
+            False,
+        )
 
 
 def test_the_end_of_a_plugin_leaves_its_devices_ill(plugin, follow, reports):
     connection = follow()
     plugin.reports.put(report("a"))
     reports.get(timeout=LONG)
+
     plugin.reports.put(None)
     (device,), trouble, is_lost = reports.get(timeout=LONG)
     assert (device.id, device.healthy, trouble, is_lost) == (
@@ -74,6 +79,7 @@ def test_the_end_of_a_plugin_leaves_its_devices_ill(plugin, follow, reports):
         "ended its list of devices",
         True,
     )
+
     for call in (
         lambda: connection.allocate(["a"]),
         lambda: connection.preferred(["a", "b"], [], 1),
@@ -158,14 +164,14 @@ def test_a_connection_that_was_let_go_reports_nothing(plugin, follow, reports):
 @pytest.mark.parametrize("strange", [99, -5, 1 << 62])
 def test_unknown_numa_nodes_are_ignored_and_named_once(plugin, reports, caplog, strange):
     """As in a kubelet: such a device is near none."""
-    one = PluginConnection(
+    connection = PluginConnection(
         NIC,
         plugin.folder / plugin.endpoint,
         lambda it: reports.put(it.devices),
         LIMITS,
         frozenset({0, 1}),
     )
-    one.start()
+    connection.start()
     try:
         for _ in range(2):
             plugin.reports.put(report("a", nodes=[strange, 1]))
@@ -174,11 +180,11 @@ def test_unknown_numa_nodes_are_ignored_and_named_once(plugin, reports, caplog, 
         plugin.reports.put(report("a", nodes=[strange]))
         assert reports.get(timeout=LONG) == (Device("a", ()),)
     finally:
-        one.stop()
-        one.join()
+        connection.stop()
+        connection.join()
 
-    words = (
+    message = (
         f"the device plugin of {NIC} reports NUMA nodes that this machine lacks, which are "
         f"ignored: {strange}"
     )
-    assert caplog.text.count(words) == 1
+    assert caplog.text.count(message) == 1

@@ -36,10 +36,10 @@ def answered(**fields):
 
 
 def test_devices_have_health_and_places():
-    found = listed(
+    devices = listed(
         device("a", nodes=[0, 1, 0]), device("b", "Unhealthy"), device("c", "healthy", [])
     )
-    assert found == (
+    assert devices == (
         Device("a", (0, 1)),
         Device("b", None, healthy=False),
         Device("c", (), healthy=False),
@@ -93,21 +93,22 @@ def test_others_cannot(resource):
 
 
 def test_an_answer_becomes_a_record():
-    found = answered(
+    answer = answered(
         envs={"B": "2", "A": "1"},
         mounts=[wire.Mount(container_path="/c", host_path="/h", read_only=True)],
         devices=[wire.DeviceSpec(container_path="/dev/c", host_path="/dev/h", permissions="rw")],
         annotations={"note": "text"},
         cdi_devices=[wire.CDIDevice(name="vendor.com/gpu=gpu0")],
     )
-    assert found == DeviceAnswer(
+
+    assert answer == DeviceAnswer(
         {"A": "1", "B": "2"},
         (Mount("/c", "/h", read_only=True),),
         (DeviceNode("/dev/c", "/dev/h", "rw"),),
         {"note": "text"},
         ("vendor.com/gpu=gpu0",),
     )
-    assert list(found.environment) == ["A", "B"]
+    assert list(answer.environment) == ["A", "B"]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +143,7 @@ def test_a_preference_is_believed_exactly_if_it_can_be(answer, available, size, 
     message = wire.PreferredAllocationResponse(
         container_responses=[wire.ContainerPreferredAllocationResponse(deviceIDs=answer)]
     )
+
     makes_sense = must <= set(answer) <= available and len(answer) == len(set(answer)) == size
     if makes_sense or not answer:
         assert preferred_of(message, available, must, size) == tuple(answer)
@@ -163,8 +165,8 @@ def test_the_registration_s_own_socket_is_no_plugin():
 def test_an_answer_that_no_command_can_be_told_is_refused():
     """It would be executed with more than the system allows."""
     for size, fails in ((110_000, False), (130_000, True)):
-        found = wire.ContainerAllocateResponse(annotations={"a": "x" * size})
-        message = wire.AllocateResponse(container_responses=[found])
+        container_answer = wire.ContainerAllocateResponse(annotations={"a": "x" * size})
+        message = wire.AllocateResponse(container_responses=[container_answer])
         if fails:
             with pytest.raises(InputError, match="up to 120000 bytes beside its variables"):
                 answer_of(message)

@@ -1,4 +1,7 @@
-"""Plugins in this process register, report, answer, hang, lie and die, on sockets of a short folder."""
+"""Plugins in this process register, report, answer, hang, lie and die.
+
+Their sockets are in a folder with a short path.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +66,10 @@ def changes(plugins):
     seen = queue.SimpleQueue()
     plugins.listen(lambda resource, devices: seen.put((resource, devices)))
 
-    def wait(wanted, resource=NIC):
+    def wait(holds, resource=NIC):
         while True:
-            found, devices = seen.get(timeout=LONG)
-            if found == resource and wanted(devices):
+            changed_resource, devices = seen.get(timeout=LONG)
+            if changed_resource == resource and holds(devices):
                 return devices
 
     return wait
@@ -183,9 +186,12 @@ def test_the_preference_is_asked_only_where_there_is_a_choice(plugins, fake):
     node = node_with(plugins)
     plugin = fake("nic0", "nic1", "nic2", "nic3", preferred=True)
     assert node.admit(pod(1)).containers["c"].devices == {NIC: ("nic2",)}
-    ((_, asked),) = plugin.calls[1:]
-    assert (asked.available_deviceIDs, asked.must_include_deviceIDs) == (["nic0", "nic2"], [])
-    assert asked.allocation_size == 1
+    ((_, container_request),) = plugin.calls[1:]
+    assert (container_request.available_deviceIDs, container_request.must_include_deviceIDs) == (
+        ["nic0", "nic2"],
+        [],
+    )
+    assert container_request.allocation_size == 1
     plugin.calls.clear()
     assert node.admit(pod(1, "rest")).containers["c"].devices == {NIC: ("nic0",)}
     assert plugin.calls == []
@@ -212,7 +218,7 @@ def test_a_preference_that_makes_no_sense_is_passed_over(plugins, fake, lie):
 def test_a_plugin_that_hangs_costs_its_own_resource_only(plugins, fake):
     node = node_with(plugins)
     hanging = fake("nic0", "nic1", "nic2", "nic3", preferred=True)
-    other = fake("a", "b", resource="example.com/other")
+    answering = fake("a", "b", resource="example.com/other")
     hanging.hangs |= {"GetPreferredAllocation", "Allocate"}
     plugins._connections[NIC]._limits = HASTY
     refused = node.admit(pod(1))
@@ -224,7 +230,7 @@ def test_a_plugin_that_hangs_costs_its_own_resource_only(plugins, fake):
 
     devices = node.admit(pod(1, "else", "example.com/other")).containers["c"].devices
     assert plugins.allocate(devices).environment == {"NICS": "a"}
-    assert ("Allocate", ("a",)) in other.calls
+    assert ("Allocate", ("a",)) in answering.calls
 
 
 def test_pre_start_is_called_where_it_is_wanted(plugins, fake):
@@ -235,9 +241,9 @@ def test_pre_start_is_called_where_it_is_wanted(plugins, fake):
     plugins._connections[NIC]._limits = HASTY
     with pytest.raises(DevicePluginError, match="did not answer PreStartContainer"):
         plugins.pre_start({NIC: ("nic0",)})
-    other = fake("nic1", resource="example.com/other")
+    second_plugin = fake("nic1", resource="example.com/other")
     plugins.pre_start({"example.com/other": ("nic1",)})
-    assert other.calls == [("GetDevicePluginOptions",)]
+    assert second_plugin.calls == [("GetDevicePluginOptions",)]
 
 
 def test_what_no_plugin_has_is_passed_over(plugins):
@@ -287,7 +293,7 @@ def test_a_socket_that_speaks_another_language_is_no_plugin(folder):
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changed", "reason"),
     [
         ({"version": "v1alpha1"}, 'requested API version "v1alpha1" is not supported by kubelet'),
         ({"resource_name": "cpu"}, 'the ResourceName "cpu" is invalid'),
@@ -296,11 +302,11 @@ def test_a_socket_that_speaks_another_language_is_no_plugin(folder):
         ({"endpoint": ""}, "expected the name of a socket in the shared folder"),
     ],
 )
-def test_a_registration_that_cannot_be_is_refused(folder, plugins, changed, words):
+def test_a_registration_that_cannot_be_is_refused(folder, plugins, changed, reason):
     with pytest.raises(grpc.RpcError) as caught:
         FakePlugin(folder).register(**changed)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert words in caught.value.details()
+    assert reason in caught.value.details()
     assert plugins._connections == {}
 
 

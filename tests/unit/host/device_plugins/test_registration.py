@@ -1,4 +1,7 @@
-"""The registration socket tells who registers, refuses who cannot, and is one of its folder only."""
+"""The registration socket tells who registers, and refuses who cannot.
+
+It is one of its folder only.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,16 @@ def folder():
 @pytest.fixture
 def accepted(folder):
     """Registrations that a server has accepted, while it runs."""
-    found = []
-    server = RegistrationServer(folder, found.append)
+    registrations = []
+    server = RegistrationServer(folder, registrations.append)
     server.start()
-    yield found
+    yield registrations
     server.stop()
 
 
 def test_a_registration_is_handed_on(folder, accepted):
     FakePlugin(folder).register()
-    assert [(one.resource_name, one.endpoint) for one in accepted] == [
+    assert [(registration.resource_name, registration.endpoint) for registration in accepted] == [
         (NIC, "example.com_nic.sock")
     ]
 
@@ -82,7 +85,7 @@ def test_a_socket_that_somebody_left_is_replaced(folder):
     server = RegistrationServer(folder, pytest.fail)
     server.start()
     server.stop()
-    assert [one.name for one in folder.iterdir()] == ["new"]
+    assert [entry.name for entry in folder.iterdir()] == ["new"]
 
 
 def test_a_file_in_the_place_of_the_socket_stays(folder):

@@ -1,4 +1,7 @@
-"""A client asks again while its agent is started again, waits no longer than it may, and believes nothing odd."""
+"""A client asks again while its agent is started again, and waits no longer than it may.
+
+It believes nothing odd.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def folder():
 @contextmanager
 def agent(folder, *replies):
     """Answer one request for each reply, with these bytes; yield what was asked."""
-    asked = []
+    requests = []
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(folder / "a.sock"))
     listening.listen()
@@ -57,13 +60,13 @@ def agent(folder, *replies):
             connection, _ = listening.accept()
             with connection, connection.makefile("rb") as stream:
                 length = int.from_bytes(stream.read(HEADER), "big")
-                asked.append(decode_request(stream.read(length)))
+                requests.append(decode_request(stream.read(length)))
                 connection.sendall(reply if isinstance(reply, bytes) else frame(reply))
 
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        yield asked
+        yield requests
     finally:
         thread.join(LONG)
         listening.close()
@@ -83,7 +86,7 @@ def granted(name="one"):
 
 
 def test_everything_of_a_request_is_asked(folder):
-    wanted = request_for(
+    request = request_for(
         memory="1Gi",
         devices={leasing.GPU: 2},
         policy="restricted",
@@ -91,11 +94,11 @@ def test_everything_of_a_request_is_asked(folder):
         part=PartOf(1, 4),
         kubelet_version="1.33",
     )
-    with agent(folder, granted()) as asked:
-        grant = source(folder).acquire(wanted, 2.5)
+    with agent(folder, granted()) as requests:
+        grant = source(folder).acquire(request, 2.5)
 
-    (ask,) = asked
-    assert (ask.id, ask.holder, ask.command, ask.stem) == (wanted.id, wanted.holder, "c", "stem")
+    (ask,) = requests
+    assert (ask.id, ask.holder, ask.command, ask.stem) == (request.id, request.holder, "c", "stem")
     assert (ask.memory, ask.devices, ask.policy, ask.name) == (
         1 << 30,
         {leasing.GPU: 2},
@@ -143,28 +146,30 @@ def test_a_grant_says_whose_agent_gave_it(folder, monkeypatch, server, is_own, i
 
 @pytest.mark.parametrize(("wait", "sent"), [(None, 0.0), (0.0, 0.0), (math.inf, -1.0)])
 def test_patience_is_told(folder, wait, sent):
-    with agent(folder, granted()) as asked:
+    with agent(folder, granted()) as requests:
         source(folder).acquire(request_for(cpus=1), wait)
-    assert (asked[0].wait, asked[0].kubelet_version) == (sent, "")
+    assert (requests[0].wait, requests[0].kubelet_version) == (sent, "")
 
 
 def test_the_same_request_is_sent_again_when_the_agent_goes_away(folder):
     """An agent that was killed may have made the lease before, and gives the same again."""
     said = []
-    with agent(folder, b"", frame(granted())[:9], granted()) as asked:
+    with agent(folder, b"", frame(granted())[:9], granted()) as requests:
         source(folder, said.append).acquire(request_for(cpus=1))
-    assert len(asked) == 3
-    assert len({ask.id for ask in asked}) == 1
+    assert len(requests) == 3
+    assert len({ask.id for ask in requests}) == 1
     assert said == [f"waiting for the agent at {folder}/a.sock, which does not answer"]
 
 
 def test_an_agent_that_is_not_there_yet_is_waited_for(folder):
-    found = []
-    asking = threading.Thread(target=lambda: found.append(source(folder).overview().leases))
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(source(folder).overview().leases))
     asking.start()
     with agent(folder, Leases((KnownLease(leasing.record(), "running"),))):
         asking.join(LONG)
-    assert [(known.lease, known.state) for known in found[0]] == [(leasing.record(), "running")]
+    assert [(known_lease.lease, known_lease.state) for known_lease in answers[0]] == [
+        (leasing.record(), "running")
+    ]
 
 
 def test_patience_has_an_end(folder):
@@ -221,18 +226,18 @@ def test_silence_is_explained_at_a_terminal(folder, monkeypatch, is_terminal):
     monkeypatch.setattr(module, "_SILENCE", 0.01)
     monkeypatch.setattr(module, "_ANSWER", 0.1)
     monkeypatch.setattr(module.sys.stderr, "isatty", lambda: is_terminal, raising=False)
-    one = source(folder, said.append)
+    agent_source = source(folder, said.append)
     with stopped_agent(folder):
         for _ in range(2):
             with pytest.raises(InputError, match=r"did not answer within 0\.1 s"):
-                one.acquire(request_for(cpus=1))
+                agent_source.acquire(request_for(cpus=1))
     assert said == [f"waiting for the agent at {folder}/a.sock to answer"] * is_terminal
 
 
 def test_time_to_wait_has_no_upper_bound(folder):
-    with agent(folder, granted()) as asked:
+    with agent(folder, granted()) as requests:
         source(folder).acquire(request_for(cpus=1), 1e12)
-    assert asked[0].wait == 1e12
+    assert requests[0].wait == 1e12
 
 
 def test_no_lease_has_a_name_that_is_no_text(folder):
@@ -260,15 +265,15 @@ def test_refusals_and_failures_are_raised(folder):
 
 
 @pytest.mark.parametrize(
-    ("reply", "words"),
+    ("reply", "reason"),
     [
         (Done(), "answered with Done"),
         (b"\0\0\0\2{}", "expected a reply of the agent"),
         ((LARGEST_REPLY + 1).to_bytes(HEADER, "big"), f"expected up to {LARGEST_REPLY} bytes"),
     ],
 )
-def test_an_odd_reply_is_an_error(folder, reply, words):
-    with agent(folder, reply), pytest.raises(InputError, match=words):
+def test_an_odd_reply_is_an_error(folder, reply, reason):
+    with agent(folder, reply), pytest.raises(InputError, match=reason):
         source(folder).overview()
 
 

@@ -76,9 +76,9 @@ def test_a_process_that_was_killed_while_it_waited():
 
 def test_cpus_are_bound_before_the_execution():
     """And only there."""
-    one = min(os.sched_getaffinity(0))
+    cpu = min(os.sched_getaffinity(0))
     before = os.sched_getaffinity(0)
-    assert run(f'grep -q "^Cpus_allowed_list:.{one}$" /proc/$$/status', Start({}, str(one))) == 0
+    assert run(f'grep -q "^Cpus_allowed_list:.{cpu}$" /proc/$$/status', Start({}, str(cpu))) == 0
     assert os.sched_getaffinity(0) == before
 
 
@@ -200,8 +200,8 @@ def seen(monkeypatch):
         events.append(("exit", status))
         raise Replaced
 
-    def execute(file, words, environment):
-        events.append(("execute", file, words, environment.get(b"NEW", b"").decode() or None))
+    def execute(file, arguments, environment):
+        events.append(("execute", file, arguments, environment.get(b"NEW", b"").decode() or None))
         raise Replaced
 
     monkeypatch.setattr(os, "_exit", leave)
@@ -213,9 +213,9 @@ def seen(monkeypatch):
     return events
 
 
-def execute(start, words=("c", "x")):
+def execute(start, arguments=("c", "x")):
     with pytest.raises(Replaced):
-        module._execute(words, start)
+        module._execute(arguments, start)
 
 
 def test_binding_comes_before_the_execution(seen, monkeypatch):
@@ -289,14 +289,17 @@ def test_no_word_is_an_end(seen):
 
 def test_half_a_word_is_an_end(seen):
     """It was killed while it wrote."""
-    found = child(seen, b'{"environment":{')
-    assert found[0][0] == "say"
-    assert found[-1] == ("exit", 125)
+    events = child(seen, b'{"environment":{')
+    assert events[0][0] == "say"
+    assert events[-1] == ("exit", 125)
 
 
 @pytest.mark.usefixtures("interruptible")
 def test_a_word_is_an_execution(seen):
-    """After signals are as they were; a shell that runs tests in the background lets them ignore this one."""
+    """After signals are as they were.
+
+    A shell that runs tests in the background lets them ignore this one.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     assert child(seen, b'{"environment":{"NEW":"bg=="}}')[0] == ("execute", "c", ["c"], "n")
     assert signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL
@@ -318,7 +321,10 @@ def test_sentences_go_to_standard_error(capfd):
 
 @pytest.mark.parametrize("failing", [1, 2])
 def test_no_room_for_a_process_is_said_in_a_line(failing):
-    """Neither for the keeper nor for the command; nothing is left open, and nobody is left behind."""
+    """Neither for the keeper nor for the command.
+
+    Nothing is left open, and nobody is left behind.
+    """
     code = f"""
 import os, sys
 from alignup.errors import InputError
@@ -336,7 +342,8 @@ try:
 except InputError as error:
     print(error, len(os.listdir("/proc/self/fd")) - before)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     assert (done.stdout, done.stderr) == (
         "cannot start a process: resource temporarily unavailable 0\n",
         "",

@@ -1,4 +1,7 @@
-"""Leases with claims: near their CPUs, given once, and still there after the ledger was read again."""
+"""Leases with claims: near their CPUs, and given once.
+
+And still there after the ledger was read again.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ ONE, TWO = "resourceclaim/one", "resourceclaim/two"
 
 
 def site(nodes=(1, 0, 1, 0)):
-    """Return a machine of two NUMA nodes with claims for one and for two of the devices near some of these."""
+    """Return a machine of two NUMA nodes with claims for one and for two devices.
+
+    The devices are near these nodes.
+    """
     objects = [slice_of(nodes), class_of(), claim_named("one"), template(2, name="two")]
     return replace(leasing.site(), claims=resources_of(objects, "it"))
 
@@ -43,15 +49,17 @@ def keep(books, lease_id, **wishes):
 
 
 def test_devices_of_claims_and_cpus_are_on_one_numa_node_and_given_once():
-    books = Ledger(site(), Limits(), OWNER)
-    found = [keep(books, str(number), cpus=2, devices={ONE: 1}) for number in range(4)]
+    ledger = Ledger(site(), Limits(), OWNER)
+    leases = [keep(ledger, str(number), cpus=2, devices={ONE: 1}) for number in range(4)]
     near = {f"{DRIVER}/n/d{place}": (node,) for place, node in enumerate((1, 0, 1, 0))}
-    assert sorted(lease.devices[ONE][0] for lease in found) == sorted(near)
-    assert [near[lease.devices[ONE][0]] for lease in found] == [lease.numa_nodes for lease in found]
+    assert sorted(lease.devices[ONE][0] for lease in leases) == sorted(near)
+    assert [near[lease.devices[ONE][0]] for lease in leases] == [
+        lease.numa_nodes for lease in leases
+    ]
     with pytest.raises(AllocationError, match="devices of one/0"):
-        books.ask(asked("x", devices={ONE: 1}))
-    books.free("2")
-    assert keep(books, "y", devices={ONE: 1}).devices == found[2].devices
+        ledger.ask(asked("x", devices={ONE: 1}))
+    ledger.free("2")
+    assert keep(ledger, "y", devices={ONE: 1}).devices == leases[2].devices
 
 
 def test_a_claim_can_be_had_several_times_beside_other_claims_and_devices():
@@ -90,32 +98,32 @@ def test_a_claim_that_is_not_known_is_named():
 def test_a_ledger_that_is_read_again_goes_on_as_the_first_would(seed):
     random = Random(seed)
     nodes = [random.randrange(2) for _ in range(6)]
-    books = Ledger(site(nodes), Limits(), OWNER)
+    ledger = Ledger(site(nodes), Limits(), OWNER)
     for number in range(40):
-        held = list(books.leases)
-        if held and random.random() < 0.4:
-            books.free(random.choice(held))
+        lease_ids = list(ledger.leases)
+        if lease_ids and random.random() < 0.4:
+            ledger.free(random.choice(lease_ids))
             continue
 
         wishes = {"cpus": random.randrange(3), "devices": {random.choice((ONE, TWO)): 1}}
-        again = Ledger(site(nodes), Limits(), OWNER)
-        again.restore(books.table().leases)
+        reread = Ledger(site(nodes), Limits(), OWNER)
+        reread.restore(ledger.table().leases)
         outcomes = []
-        for one in (books, again):
+        for either in (ledger, reread):
             try:
-                lease = keep(one, f"l{number}", **wishes)
+                lease = keep(either, f"l{number}", **wishes)
                 outcomes.append((lease.cpus, lease.devices))
             except AllocationError as error:
                 outcomes.append(error.reason)
 
         assert outcomes[0] == outcomes[1]
-        given = [
+        leased_devices = [
             device
-            for lease in books.leases.values()
+            for lease in ledger.leases.values()
             for ids in lease.devices.values()
             for device in ids
         ]
-        assert len(given) == len(set(given))
+        assert len(leased_devices) == len(set(leased_devices))
 
 
 def test_leases_that_share_a_device_of_a_claim_are_refused():
@@ -140,26 +148,29 @@ def test_parts_have_devices_of_claims_and_a_part_can_be_taken():
 
 
 def test_a_process_takes_a_lease_with_a_claim(tmp_path, monkeypatch):
-    """As `alignup run --resources` does; beside an agent, which knows its own objects, that is refused."""
+    """As `alignup run --resources` does.
+
+    Beside an agent, which knows its own objects, that is refused.
+    """
     objects = [slice_of((1, 0)), class_of(), claim_named("one")]
-    given = {
+    options = {
         "machine": leasing.machine(),
         "inventory": {},
         "policy": "single-numa-node",
         "resources": objects,
     }
     state = tmp_path / "leases.json"
-    with alignup.lease(cpus=2, devices={ONE: 1}, state=state, **given) as held:
-        (device,) = held.devices[ONE]
-        assert held.numa_nodes == {f"{DRIVER}/n/d0": (1,), f"{DRIVER}/n/d1": (0,)}[device]
-        with alignup.lease(devices={ONE: 1}, state=state, **given) as other:
-            assert other.devices[ONE] != held.devices[ONE]
+    with alignup.lease(cpus=2, devices={ONE: 1}, state=state, **options) as first:
+        (device,) = first.devices[ONE]
+        assert first.numa_nodes == {f"{DRIVER}/n/d0": (1,), f"{DRIVER}/n/d1": (0,)}[device]
+        with alignup.lease(devices={ONE: 1}, state=state, **options) as second:
+            assert second.devices[ONE] != first.devices[ONE]
             with pytest.raises(AllocationError, match="devices of one/0"):
-                alignup.lease(devices={ONE: 1}, state=state, **given)
+                alignup.lease(devices={ONE: 1}, state=state, **options)
 
     with pytest.raises(InputError, match=r"at resources"):
         alignup.lease(
-            devices={ONE: 1}, state=state, **{**given, "resources": [{"kind": "ResourceSlice"}]}
+            devices={ONE: 1}, state=state, **{**options, "resources": [{"kind": "ResourceSlice"}]}
         )
 
     monkeypatch.setenv("ALIGNUP_AGENT", str(tmp_path / "agent.sock"))

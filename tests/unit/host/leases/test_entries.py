@@ -1,4 +1,7 @@
-"""The journal's entries keep their form: an agent of a later release reads those of an earlier one."""
+"""The journal's entries keep their form.
+
+An agent of a later release reads those of an earlier one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ from alignup.machine.cpuset import CPUSet
 from inputs import leasing
 
 SOMEBODY = ProcessIdentity(7, 8, "boot", 9)
-PROCESS = '{"pid":7,"startTime":8,"bootId":"boot","pidNamespace":9,"host":"","hostName":"","timeNamespace":0}'
+PROCESS = (
+    '{"pid":7,"startTime":8,"bootId":"boot","pidNamespace":9,'
+    '"host":"","hostName":"","timeNamespace":0}'
+)
 WRITTEN = [
     (Freed("x"), '{"type":"freed","id":"x"}'),
     (Left("x"), '{"type":"left","id":"x"}'),
@@ -33,7 +39,10 @@ WRITTEN = [
     ),
     (
         Given(LeaseRecord("x", "n", SOMEBODY, cpus=CPUSet([0, 1]), uid=5, cgroup="/c")),
-        f'{{"type":"given","lease":{{"id":"x","name":"n","process":{PROCESS},"cpus":"0-1","uid":5,"cgroup":"/c"}}}}',
+        (
+            '{"type":"given","lease":{"id":"x","name":"n",'
+            f'"process":{PROCESS},"cpus":"0-1","uid":5,"cgroup":"/c"}}}}'
+        ),
     ),
 ]
 

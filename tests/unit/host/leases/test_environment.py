@@ -73,7 +73,10 @@ def pci(address, vendor="10de", class_="0302"):
     ],
 )
 def test_cuda_is_told_in_its_own_terms(ids, expected):
-    """UUIDs as they are; addresses by their position among NVIDIA's GPUs, not its bridges or other people's."""
+    """UUIDs as they are; addresses by their position among NVIDIA's GPUs.
+
+    Its bridges and other people's GPUs do not count.
+    """
     devices = (
         pci("0000:01:00.0", vendor="1002"),
         pci("0000:02:00.0", class_="0680"),
@@ -82,9 +85,9 @@ def test_cuda_is_told_in_its_own_terms(ids, expected):
     )
     site = leasing.site(replace(leasing.machine(), pci_devices=devices))
 
-    found = told(site, devices={leasing.GPU: ids})
+    variables = told(site, devices={leasing.GPU: ids})
 
-    assert {name: value for name, value in found.items() if "CUDA" in name} == expected
+    assert {name: value for name, value in variables.items() if "CUDA" in name} == expected
 
 
 def test_a_gpu_that_cuda_has_no_number_for_is_an_error():
@@ -99,10 +102,10 @@ def test_a_gpu_that_cuda_has_no_number_for_is_an_error():
 def test_a_command_is_told_its_name_its_file_and_what_it_has():
     """And carries the lease with it."""
     lease = leasing.record("n", cpus=CPUSet([0]), memory=(MemoryShare(1, "memory", 5),))
-    found = lease_variables(lease, {"CUDA_VISIBLE_DEVICES": "0"})
-    evidence = lease_decoder(Evidence).decode(found.pop("ALIGNUP_LEASE"))
+    variables = lease_variables(lease, {"CUDA_VISIBLE_DEVICES": "0"})
+    evidence = lease_decoder(Evidence).decode(variables.pop("ALIGNUP_LEASE"))
     assert (evidence.lease, evidence.state) == (lease, "/s.json")
-    assert found == {
+    assert variables == {
         "ALIGNUP_NAME": "n",
         "ALIGNUP_STATE": "/s.json",
         "ALIGNUP_CPUS": "0",
@@ -117,10 +120,10 @@ def test_what_device_plugins_answered_reaches_the_command():
         {"A": "1", "ALIGNUP_NAME": "theirs"}, (Mount("/c", "/h"),), (), {}, ("v.com/gpu=0",)
     )
     lease = leasing.record("n", answer=answer)
-    found = lease_variables(lease, {})
-    assert (found["A"], found["ALIGNUP_NAME"]) == ("1", "n")
-    assert found["ALIGNUP_CDI_DEVICES"] == "v.com/gpu=0"
-    assert json.loads(found["ALIGNUP_DEVICE_ANSWER"]) == {
+    variables = lease_variables(lease, {})
+    assert (variables["A"], variables["ALIGNUP_NAME"]) == ("1", "n")
+    assert variables["ALIGNUP_CDI_DEVICES"] == "v.com/gpu=0"
+    assert json.loads(variables["ALIGNUP_DEVICE_ANSWER"]) == {
         "mounts": [{"containerPath": "/c", "hostPath": "/h"}],
         "cdiDevices": ["v.com/gpu=0"],
     }
@@ -132,10 +135,10 @@ def test_an_answer_of_another_user_sets_no_variable_of_the_loader():
     answer = DeviceAnswer(dict.fromkeys([*hostile, "NVIDIA_VISIBLE_DEVICES"], "/evil"))
     lease = leasing.record("n", answer=answer)
     cuda = dict.fromkeys([*hostile, "CUDA_VISIBLE_DEVICES"], "/evil")
-    found = lease_variables(lease, cuda, is_own=False)
-    assert {name for name, value in found.items() if value == "/evil"} == {
+    variables = lease_variables(lease, cuda, is_own=False)
+    assert {name for name, value in variables.items() if value == "/evil"} == {
         "NVIDIA_VISIBLE_DEVICES",
         "CUDA_VISIBLE_DEVICES",
     }
-    own = lease_variables(lease, cuda)
-    assert {name for name, value in own.items() if value == "/evil"} >= hostile
+    own_variables = lease_variables(lease, cuda)
+    assert {name for name, value in own_variables.items() if value == "/evil"} >= hostile

@@ -82,30 +82,31 @@ def test_what_is_no_evidence_is_passed_over(tmp_path):
 def test_a_process_that_was_started_while_others_were_asked_is_found(tmp_path, monkeypatch):
     """Its parent may have ended before it was asked."""
     proc, state = tmp_path / "proc", tmp_path / "leases.json"
-    held = Evidence(str(state), MACHINE, leasing.record())
+    claimed = Evidence(str(state), MACHINE, leasing.record())
     fake_process(proc, 1, b"")
 
     def texts_of(_folder, **_):
         if not (proc / str(os.getpid())).exists():
             fake_process(proc, os.getpid(), b"")
             return os.geteuid(), []
-        return os.geteuid(), [evidence_text(held).encode()]
+        return os.geteuid(), [evidence_text(claimed).encode()]
 
     monkeypatch.setattr(evidence, "_texts_of", texts_of)
-    assert find_evidence(state, str(proc)) == (held,)
+    assert find_evidence(state, str(proc)) == (claimed,)
 
 
 @pytest.mark.parametrize(
     "environments", [[b"A=B"], [b"", b"", None]], ids=["just after", "just before"]
 )
 def test_a_process_that_executes_its_command_is_found(tmp_path, monkeypatch, environments):
-    """Until then it has a file of evidence, from then on a variable (None), and for a moment neither.
+    """Until then it has a file of evidence, from then on a variable (None).
 
-    Here that happens just after its environment was first looked at, and just before.
+    For a moment it has neither. Here that happens just after its environment was first looked at,
+    and just before.
     """
     proc, state = tmp_path / "proc", tmp_path / "leases.json"
-    held = Evidence(str(state), MACHINE, leasing.record())
-    text = evidence_text(held).encode()
+    claimed = Evidence(str(state), MACHINE, leasing.record())
+    text = evidence_text(claimed).encode()
     folder = proc / str(os.getpid())
     fake_process(proc, os.getpid(), b"")
     (folder / "status").write_text("Uid:\t" + "\t".join([str(os.geteuid())] * 4) + "\n")
@@ -122,13 +123,13 @@ def test_a_process_that_executes_its_command_is_found(tmp_path, monkeypatch, env
             return text
         if name == "environ":
             shown.unlink(missing_ok=True)
-            found = next(left, None)
-            return VARIABLE.encode() + b"=" + text if found is None else found
+            environment = next(left, None)
+            return VARIABLE.encode() + b"=" + text if environment is None else environment
 
         return b"" if name == "cmdline" else (folder / name).read_bytes()
 
     monkeypatch.setattr(evidence, "_read", read)
-    assert find_evidence(state, str(proc)) == (held,)
+    assert find_evidence(state, str(proc)) == (claimed,)
 
 
 def test_a_process_that_ends_while_it_is_looked_at_is_passed_over(tmp_path, monkeypatch):
@@ -142,7 +143,8 @@ def test_a_process_that_ends_while_it_is_looked_at_is_passed_over(tmp_path, monk
 
     def ending(path, flags, mode=0o777, *, dir_fd=None):
         opened = real(path, flags, mode, dir_fd=dir_fd)
-        if path == "fd" and os.readlink(f"/proc/self/fd/{dir_fd}") == f"/proc/{child.pid}":  # noqa: PTH115
+        folder = os.readlink(f"/proc/self/fd/{dir_fd}") if path == "fd" else ""  # noqa: PTH115
+        if folder == f"/proc/{child.pid}":
             child.kill()
             child.wait()
 
@@ -204,7 +206,7 @@ def test_what_other_users_claim_is_not_believed(tmp_path):
     state = tmp_path / "leases.json"
     pids = [forger(state, uid=uid) for uid in (12345, 0)]
     try:
-        assert [one.lease.process.pid for one in find_evidence(state)] == pids[1:]
+        assert [believed.lease.process.pid for believed in find_evidence(state)] == pids[1:]
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -217,8 +219,8 @@ def test_root_asks_the_processes_of_all_users(tmp_path):
     state = tmp_path / "leases.json"
     pids = [forger(state, uid=12345, claimed=claimed) for claimed in (None, 0, 12345)]
     try:
-        found = find_evidence(state, of_all_users=True)
-        assert [one.lease.process.pid for one in found] == pids[2:]
+        believed = find_evidence(state, of_all_users=True)
+        assert [claim.lease.process.pid for claim in believed] == pids[2:]
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)

@@ -64,7 +64,7 @@ def test_changes_are_kept(file):
 def test_an_error_changes_nothing(file):
     """The block's changes are dropped with it."""
     add(file, leasing.record("one"))
-    with pytest.raises(ZeroDivisionError), file.change() as change:  # noqa: PT012  # an error in the block
+    with pytest.raises(ZeroDivisionError), file.change() as change:  # noqa: PT012  # in the block
         change.table = LeaseTable()
         raise ZeroDivisionError
     assert len(file.read().leases) == 1
@@ -109,15 +109,15 @@ def test_leases_of_another_machine_are_in_the_way(file):
     """Unless there are none left."""
     lease = leasing.record("one")
     add(file, lease)
-    other = MachineIdentity("n", "another")
+    machine = MachineIdentity("n", "another")
     with pytest.raises(
         InputError, match=r"\(another\) but of another one \(a machine\) held by one"
     ):
-        add(file, leasing.record("two"), other)
+        add(file, leasing.record("two"), machine)
     with file.change() as change:
         change.drop(lease.id)
-    add(file, leasing.record("two"), other)
-    assert file.read().machine == other
+    add(file, leasing.record("two"), machine)
+    assert file.read().machine == machine
 
 
 @pytest.mark.parametrize(
@@ -125,20 +125,20 @@ def test_leases_of_another_machine_are_in_the_way(file):
 )
 def test_a_damaged_file_is_set_aside_and_told_of(tmp_path, damage):
     """It is kept under another name, and each one under its own."""
-    told = []
-    file = LeaseFile(tmp_path / "leases.json", told.append)
+    messages = []
+    file = LeaseFile(tmp_path / "leases.json", messages.append)
     for number in (1, 2):
         file.path.write_bytes(damage)
         assert file.read().leases == ()
-        assert "is damaged" in told[-1], "a look changes nothing"
+        assert "is damaged" in messages[-1], "a look changes nothing"
         with file.change():
             pass
         assert (tmp_path / f"leases.json.damaged-{number}").read_bytes() == damage
-        assert f"is now {tmp_path / f'leases.json.damaged-{number}'}" in told[-1]
-        assert "no running process" in told[-1]
+        assert f"is now {tmp_path / f'leases.json.damaged-{number}'}" in messages[-1]
+        assert "no running process" in messages[-1]
 
     add(file, leasing.record("one"))
-    assert len(told) == 4
+    assert len(messages) == 4
     assert len(file.read().leases) == 1
 
 
@@ -166,7 +166,7 @@ def test_in_the_default_place_everything_is_a_damaged_file_of_leases(tmp_path, m
 
 
 def test_links_are_never_followed(file, tmp_path):
-    """Neither as the file, nor as its next version, its lock, or a damaged one that was set aside."""
+    """Neither as the file, nor as its next version, its lock, or a damaged one set aside."""
     precious = tmp_path / "precious"
     precious.write_bytes(b"precious")
     file.path.symlink_to(precious)
@@ -198,24 +198,27 @@ def test_pipes_and_devices_are_refused(file):
 
 def test_a_removed_file_is_made_anew_of_what_processes_show(tmp_path):
     """And so is one that was put back as it was before."""
-    told = []
-    file = LeaseFile(tmp_path / "leases.json", told.append)
+    messages = []
+    file = LeaseFile(tmp_path / "leases.json", messages.append)
     add(file, leasing.record("earlier"))
     earlier = file.path.read_bytes()
+
     lease = leasing.record("kept")
     descriptor = evidence_file()
     try:
         show_evidence(evidence_of(lease, MACHINE, file.path), descriptor)
         add(file, lease)
+
         file.path.unlink()
-        assert [found.name for found in file.read().leases] == ["kept"]
+        assert [kept.name for kept in file.read().leases] == ["kept"]
         with file.change() as change:
-            assert [found.name for found in change.table.leases] == ["kept"]
-        assert "was removed or replaced" in told[-1]
+            assert [kept.name for kept in change.table.leases] == ["kept"]
+        assert "was removed or replaced" in messages[-1]
+
         file.path.write_bytes(earlier)
         with file.change() as change:
-            assert [found.name for found in change.table.leases] == ["earlier", "kept"]
-        assert len(told) == 2
+            assert [kept.name for kept in change.table.leases] == ["earlier", "kept"]
+        assert len(messages) == 2
     finally:
         os.close(descriptor)
 
@@ -225,6 +228,7 @@ def test_leases_of_the_dead_do_not_hide_who_has_their_cpus_now(tmp_path):
     file = LeaseFile(tmp_path / "leases.json", [].append)
     ended = msgspec.structs.replace(identify(os.getpid()), start_time=1)
     dead = msgspec.structs.replace(leasing.record("dead", cpus=CPUSet.parse("2-3")), process=ended)
+
     lease = leasing.record("kept", cpus=CPUSet.parse("3"))
     descriptor = evidence_file()
     try:
@@ -232,9 +236,9 @@ def test_leases_of_the_dead_do_not_hide_who_has_their_cpus_now(tmp_path):
         add(file, lease)
         file.path.write_bytes(encode_table(LeaseTable(MACHINE, (dead,))))
         with file.change() as change:
-            assert "kept" in [found.name for found in change.table.leases]
+            assert "kept" in [kept.name for kept in change.table.leases]
         file.path.write_bytes(encode_table(LeaseTable(MACHINE, (dead,)))[:-9])
-        assert [found.name for found in file.read().leases] == ["kept"]
+        assert [kept.name for kept in file.read().leases] == ["kept"]
     finally:
         os.close(descriptor)
 
@@ -266,7 +270,8 @@ def test_another_user_s_file_is_read_and_never_changed(file):
 
 def test_a_lock_that_was_removed_meanwhile_gives_nothing(file):
     """Somebody else may have had one of their own, and been given the same."""
-    with pytest.raises(InputError, match="the lock file was removed"), file.change() as change:  # noqa: PT012  # in the block
+    refusal = pytest.raises(InputError, match="the lock file was removed")
+    with refusal, file.change() as change:
         file.path.with_name("leases.json.lock").unlink()
         change.table = LeaseTable(leases=(leasing.record(),))
     with file.change() as change:
@@ -277,18 +282,18 @@ def test_a_lock_that_was_removed_meanwhile_gives_nothing(file):
 def test_those_who_wait_can_leave(file):
     """The dead are dropped."""
     mine = identify(os.getpid())
-    one, two = Waiter("1", mine, ("cpu",)), Waiter("2", mine, ("x/y",))
+    leaver, stayer = Waiter("1", mine, ("cpu",)), Waiter("2", mine, ("x/y",))
     dead = Waiter("3", msgspec.structs.replace(mine, start_time=1), ("cpu", "x/y"))
-    leasing.put(file, waiting=(one, two, dead))
+    leasing.put(file, waiting=(leaver, stayer, dead))
     with file.change() as change:
         change.drop("1")
-    assert reclaimed(file.read())[0].waiting == (two,)
+    assert reclaimed(file.read())[0].waiting == (stayer,)
 
 
 def test_what_running_processes_hold_outlives_damage(tmp_path):
     """It is read off them; what others merely inherited is not."""
-    told = []
-    file = LeaseFile(tmp_path / "leases.json", told.append)
+    messages = []
+    file = LeaseFile(tmp_path / "leases.json", messages.append)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -312,7 +317,7 @@ def test_what_running_processes_hold_outlives_damage(tmp_path):
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
-    assert "found again from running processes: kept (pid" in told[0]
+    assert "found again from running processes: kept (pid" in messages[0]
 
 
 def test_a_writer_that_is_killed_leaves_the_old_leases(file):
@@ -324,9 +329,11 @@ def test_a_writer_that_is_killed_leaves_the_old_leases(file):
         "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
         "with LeaseFile(Path(sys.argv[1]), print).change() as change: change.drop('id of one')\n"
     )
+
     done = subprocess.run([sys.executable, "-c", code, str(file.path)], check=False)  # noqa: S603
     assert done.returncode == -signal.SIGKILL
     assert len(file.read().leases) == 1
+
     add(file, leasing.record("two"))
     assert sorted(path.name for path in file.path.parent.iterdir()) == [
         "leases.json",

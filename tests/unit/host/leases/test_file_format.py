@@ -32,10 +32,10 @@ def test_one_wrong_byte_never_changes_leases(index, flip):
     """It is noticed, or it does not matter, such as a letter's case in a key that is not read."""
     damaged = TEXT[:index] + bytes([TEXT[index] ^ flip]) + TEXT[index + 1 :]
     try:
-        found = decode_table(damaged, "f")
+        table = decode_table(damaged, "f")
     except InputError:
         return
-    assert found == TABLE
+    assert table == TABLE
 
 
 @given(st.integers(0, len(TEXT) - 2))

@@ -63,11 +63,11 @@ def test_a_lock_that_was_removed_while_one_waited_is_made_anew(tmp_path):
 
 def open_descriptors(path):
     """Return how many descriptors of this process are open on the file."""
-    found = 0
+    count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            found += descriptor.samefile(path)
-    return found
+            count += descriptor.samefile(path)
+    return count
 
 
 def test_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path, monkeypatch):
@@ -128,20 +128,20 @@ def test_one_says_for_which_process_one_waits_and_gives_up(tmp_path, monkeypatch
     monkeypatch.setattr(module, "_LIMIT", 0.1)
     path = tmp_path / "lock"
     pid = stopped_holder(path)
-    told = []
+    messages = []
     try:
         with (
             pytest.raises(
                 InputError, match=rf"pid {pid}, which is stopped, has kept the lock for 0 s"
             ),
-            locked(path, told.append),
+            locked(path, messages.append),
         ):
             pass
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
-    assert told == [f"waiting for the lock that pid {pid}, which is stopped, has at {path}"]
+    assert messages == [f"waiting for the lock that pid {pid}, which is stopped, has at {path}"]
 
 
 def test_the_checksum_stays_with_the_lock(tmp_path):

@@ -32,7 +32,7 @@ def test_the_calling_thread_runs_on_its_cpus_for_the_while(state):
         warnings.simplefilter("ignore", RuntimeWarning)  # memory cannot be bound everywhere
         with alignup.lease(cpus=1, state=state, name="mine") as lease:
             assert os.sched_getaffinity(0) == set(lease.cpus)
-            assert [found.name for found in leases(state)] == ["mine"] == [lease.name]
+            assert [listed.name for listed in leases(state)] == ["mine"] == [lease.name]
             lease.bind()
             child = {}
             thread = threading.Thread(target=lambda: child.update(cpus=os.sched_getaffinity(0)))

@@ -26,12 +26,12 @@ ME = identify(os.getpid())
     ],
 )
 def test_the_kinds_are_what_is_asked_for(wishes, kinds):
-    wanted = make_request(**wishes)
-    waiter = LeaseRequest(wanted, ME, command="c", name="s", id="x", uid=0).waiter()
+    demand = make_request(**wishes)
+    waiter = LeaseRequest(demand, ME, command="c", name="s", id="x", uid=0).waiter()
     assert (waiter.id, waiter.process, waiter.kinds, waiter.uid) == ("x", ME, kinds, 0)
     tried = request_of(waiter)
-    asked = {name: getattr(tried.demand, name) for name in wanted.__struct_fields__}
-    assert make_request(**asked | {"name": wanted.name}) == wanted
+    tried_demand = {name: getattr(tried.demand, name) for name in demand.__struct_fields__}
+    assert make_request(**tried_demand | {"name": demand.name}) == demand
     assert (tried.holder, tried.id) == (ME, "trial x")
     assert request_of(Waiter("x", ME, kinds)) is None
 

@@ -1,4 +1,7 @@
-"""The ledger of the agent gives what a command without an agent would get, to many users, in order, and only once."""
+"""The ledger of the agent gives what a command without an agent would get.
+
+To many users, in order, and only once.
+"""
 
 from __future__ import annotations
 
@@ -76,9 +79,11 @@ def test_a_lease_is_set_aside_then_kept_then_freed():
         "made-up",
     )
     assert (taken(books), books.table().leases) == ([], ())
+
     kept = books.keep(lease.id, DeviceAnswer({"A": "1"}))
     assert kept.answer == DeviceAnswer({"A": "1"})
     assert books.table().leases == (kept,)
+
     assert books.free(lease.id) == kept
     assert taken(books) == [Given(kept), Freed("a")]
     assert books.free(lease.id) is None
@@ -131,7 +136,7 @@ def test_refusals_name_a_users_own_leases_only():
 
 
 @pytest.mark.parametrize(
-    ("limits", "wishes", "words"),
+    ("limits", "wishes", "reason"),
     [
         (Limits(leases=1), {}, "2 leases are more than the 1 that one user"),
         (Limits(cpus=3), {"cpus": 2}, "4 CPUs are more than the 3 that one user"),
@@ -147,10 +152,10 @@ def test_refusals_name_a_users_own_leases_only():
         ),
     ],
 )
-def test_a_user_holds_no_more_than_they_may(limits, wishes, words):
+def test_a_user_holds_no_more_than_they_may(limits, wishes, reason):
     books = ledger(limits)
     keep(books, "a", **wishes)
-    with pytest.raises(AllocationError, match=words):
+    with pytest.raises(AllocationError, match=reason):
         books.ask(asked("b", **wishes))
     keep(books, "b", BOB, **wishes)
     keep(books, "c", 0, **wishes)
@@ -162,12 +167,12 @@ def test_a_user_holds_no_more_than_they_may(limits, wishes, words):
 def test_who_waits_is_served_in_order():
     books = ledger()
     keep(books, "a", cpus=16)
-    for one, wishes in (
+    for lease_id, wishes in (
         ("b", {"cpus": 2}),
         ("c", {"devices": {leasing.GPU: 1}}),
         ("d", {"cpus": 1}),
     ):
-        books.join(asked(one, **wishes))
+        books.join(asked(lease_id, **wishes))
 
     assert books.heads() == ["b", "c", "d"]
     with pytest.raises(AllocationError, match="earlier requests are waiting"):
@@ -302,14 +307,17 @@ def answer_of(place):
     try:
         return place(), ""
     except (AllocationError, InputError) as refusal:
-        words = re.sub(r"while lease/.*? holds? ", "while somebody holds ", str(refusal))
-        return None, f"{type(refusal).__name__} {words}"
+        message = re.sub(r"while lease/.*? holds? ", "while somebody holds ", str(refusal))
+        return None, f"{type(refusal).__name__} {message}"
 
 
 class AsWithoutAnAgent(RuleBasedStateMachine):
-    """Every request gets from the ledger what `Placer` finds for it, which starts from the leases each time."""
+    """Every request gets from the ledger what `Placer` finds for it.
 
-    held = Bundle("held")
+    That starts from the leases each time.
+    """
+
+    lease_ids = Bundle("lease_ids")
 
     def __init__(self):
         super().__init__()
@@ -317,7 +325,7 @@ class AsWithoutAnAgent(RuleBasedStateMachine):
         self.ledger = Ledger(self.site, Limits(), OWNER)
         self.number = 0
 
-    @rule(target=held, wishes=WISHES)
+    @rule(target=lease_ids, wishes=WISHES)
     def ask(self, wishes):
         request = make_request(**wishes)
         self.number += 1
@@ -342,7 +350,7 @@ class AsWithoutAnAgent(RuleBasedStateMachine):
 
         return lease_id
 
-    @rule(lease_id=consumes(held))
+    @rule(lease_id=consumes(lease_ids))
     def free(self, lease_id):
         self.ledger.free(lease_id)
 
@@ -364,7 +372,10 @@ TestAsWithoutAnAgent.settings = settings(examples(60), stateful_step_count=20)
 
 
 class WithPluginsAndAQueue(RuleBasedStateMachine):
-    """Whatever plugins report and whoever waits: what is not given is free, and nothing is given twice."""
+    """Whatever plugins report and whoever waits.
+
+    What is not given is free, and nothing is given twice.
+    """
 
     def __init__(self):
         super().__init__()
@@ -376,10 +387,10 @@ class WithPluginsAndAQueue(RuleBasedStateMachine):
 
     def trial(self, request):
         try:
-            found = self.ledger.ask(request)
+            lease = self.ledger.ask(request)
         except (AllocationError, InputError):
             return False
-        self.given[request.id] = self.ledger.keep(found.id)
+        self.given[request.id] = self.ledger.keep(lease.id)
         self.waiting.pop(request.id, None)
         return True
 
@@ -426,12 +437,12 @@ class WithPluginsAndAQueue(RuleBasedStateMachine):
     @invariant()
     def what_is_not_given_is_free(self):
         assert self.ledger.leases == self.given
-        assert {one.id for one in self.ledger.waiting} == set(self.waiting)
-        for held in (
+        assert {waiter.id for waiter in self.ledger.waiting} == set(self.waiting)
+        for amounts in (
             [cpu for lease in self.given.values() for cpu in lease.cpus],
             [nic for lease in self.given.values() for nic in lease.devices.get(NIC, ())],
         ):
-            assert len(held) == len(set(held))
+            assert len(amounts) == len(set(amounts))
 
 
 TestWithPluginsAndAQueue = WithPluginsAndAQueue.TestCase
@@ -440,7 +451,8 @@ TestWithPluginsAndAQueue.settings = settings(examples(100), stateful_step_count=
 
 def waiting_for(books, lease_id, *, above=(), uid=ANN, **wishes):
     request = replace(
-        asked(lease_id, uid, **wishes), ancestors=tuple((one.pid, one.start_time) for one in above)
+        asked(lease_id, uid, **wishes),
+        ancestors=tuple((ancestor.pid, ancestor.start_time) for ancestor in above),
     )
     books.join(request)
     return request
@@ -609,7 +621,7 @@ def test_a_closed_ledger_gives_nothing_new():
     st.integers(1, 6),
     st.lists(st.randoms(use_true_random=False), min_size=1, max_size=1),
 )
-def test_the_first_starts_no_later_whoever_ends_first(sizes, wanted, more, chances):
+def test_the_first_starts_no_later_whoever_ends_first(sizes, first_cpus, passing_cpus, chances):
     """Compared with a ledger where nobody has passed, over all orders of ends."""
     books = ledger()
     ids = []
@@ -619,7 +631,7 @@ def test_the_first_starts_no_later_whoever_ends_first(sizes, wanted, more, chanc
         except AllocationError:
             break
 
-    first = asked("first", cpus=wanted, policy="none")
+    first = asked("first", cpus=first_cpus, policy="none")
     try:
         books.ask(first)
     except AllocationError:
@@ -629,14 +641,14 @@ def test_the_first_starts_no_later_whoever_ends_first(sizes, wanted, more, chanc
 
     books.join(first)
     try:
-        keep(books, "passing", BOB, cpus=more, policy="none")
+        keep(books, "passing", BOB, cpus=passing_cpus, policy="none")
     except AllocationError:
         return
 
     free = 16 - sum(sizes[: len(ids)])
     chances[0].shuffle(ids)
-    for one in ids:
-        free += len(books.free(one).cpus)
-        if free >= wanted:
-            assert len(books.ask(first).cpus) == wanted
+    for lease_id in ids:
+        free += len(books.free(lease_id).cpus)
+        if free >= first_cpus:
+            assert len(books.ask(first).cpus) == first_cpus
             return

@@ -44,17 +44,20 @@ def test_without_processes_and_a_cgroup_it_is_gone(tmp_path):
 
 def test_of_another_container_nothing_is_known(tmp_path):
     """Its cgroup says nothing: another may have the same path here."""
-    other = msgspec.structs.replace(identify(os.getpid()), pid_namespace=1)
-    assert lease_liveness(lease(other, events(tmp_path, 0))) == "unknown"
+    process = msgspec.structs.replace(identify(os.getpid()), pid_namespace=1)
+    assert lease_liveness(lease(process, events(tmp_path, 0))) == "unknown"
 
 
 def fails(call, number):
-    """Return a call of `os` that fails for cgroups; what is read of processes comes from elsewhere."""
+    """Return a call of `os` that fails for cgroups.
+
+    What is read of processes comes from elsewhere.
+    """
     real = getattr(os, call)
 
-    def fail(what, *others, **more):
-        if isinstance(what, str) and what.startswith("/proc/"):
-            return real(what, *others, **more)
+    def fail(file, *positional, **named):
+        if isinstance(file, str) and file.startswith("/proc/"):
+            return real(file, *positional, **named)
         raise OSError(number, os.strerror(number))
 
     return fail
@@ -74,12 +77,15 @@ def fails(call, number):
 def test_a_cgroup_that_cannot_be_read_is_not_known_to_be_empty(
     tmp_path, monkeypatch, call, number, expected
 ):
-    """Only one that is not there is gone: whatever else goes wrong says nothing about a daemon in it."""
-    one = lease(GONE, events(tmp_path, 1))
+    """Only one that is not there is gone.
+
+    Whatever else goes wrong says nothing about a daemon in it.
+    """
+    record = lease(GONE, events(tmp_path, 1))
     with monkeypatch.context() as patched:
         patched.setattr(os, call, fails(call, number))
-        found = lease_liveness(one)
-    assert found == expected
+        state = lease_liveness(record)
+    assert state == expected
 
 
 def test_the_kernel_says_it():

@@ -54,12 +54,12 @@ def test_a_record_is_a_machine():
 
 def test_the_machine_at_hand_goes_by_its_host(monkeypatch):
     """CPUs come and go; without a host's identity it goes by its CPUs, not its memory."""
-    one, more = leasing.machine(), leasing.machine(memory=17 * leasing.GI)
+    machine, larger = leasing.machine(), leasing.machine(memory=17 * leasing.GI)
     monkeypatch.setattr(module, "host_identity", lambda: "h")
-    assert fingerprint(one, is_here=True) == "host h"
+    assert fingerprint(machine, is_here=True) == "host h"
     monkeypatch.setattr(module, "host_identity", lambda: "")
-    assert fingerprint(one, is_here=True) == fingerprint(more, is_here=True)
-    assert fingerprint(one, is_here=False) != fingerprint(more, is_here=False)
+    assert fingerprint(machine, is_here=True) == fingerprint(larger, is_here=True)
+    assert fingerprint(machine, is_here=False) != fingerprint(larger, is_here=False)
 
 
 def test_pci_devices_can_be_chosen():
@@ -74,6 +74,7 @@ def test_pci_devices_can_be_chosen():
             "numaNode": 1,
         }
     ]
+
     site = load_site(Machine.from_dict(data), resources=["x/y"], selectors=["x/y=10de:*"])
     (device,) = site.inventory["x/y"]
     assert (device.id, device.numa_nodes) == ("0000:01:00.0", (1,))
@@ -91,10 +92,10 @@ def test_devices_on_nodes_without_cpus_are_near_the_closest_ones_with_cpus():
 
 def test_the_driver_is_asked_for_gpus_that_nobody_else_knows(monkeypatch):
     """On the machine at hand only, and only if they are wanted."""
-    asked = []
+    machines = []
 
     def read_gpus(machine):
-        asked.append(machine)
+        machines.append(machine)
         return LoadedMachine(
             machine, {leasing.GPU: (Device("GPU-1", None),)}, {leasing.GPU: (("GPU-1",),)}
         )
@@ -102,7 +103,7 @@ def test_the_driver_is_asked_for_gpus_that_nobody_else_knows(monkeypatch):
     monkeypatch.setattr(nvidia, "read_gpus", read_gpus)
     load_site()
     load_site(resources=[leasing.GPU], devices={leasing.GPU: []})
-    assert not asked
+    assert not machines
     site = load_site(resources=[leasing.GPU])
     assert [device.id for device in site.inventory[leasing.GPU]] == ["GPU-1"]
     assert site.preferred_sets == {leasing.GPU: (("GPU-1",),)}
@@ -110,8 +111,8 @@ def test_the_driver_is_asked_for_gpus_that_nobody_else_knows(monkeypatch):
 
 def test_all_resources_can_be_had_where_nvidias_library_is_not(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    told = []
-    inventory = load_site(all_resources=True, tell=told.append).inventory
+    messages = []
+    inventory = load_site(all_resources=True, tell=messages.append).inventory
     assert leasing.GPU not in inventory
 
 

@@ -81,12 +81,12 @@ def test_devices_alone_say_which_nodes_they_are_near_to():
 )
 def test_a_refusal_says_why_and_who_has_it(wishes, why):
     """In one sentence."""
-    held = place(make_request(cpus=6))
+    lease = place(make_request(cpus=6))
     if not why:
-        place(make_request(**wishes), [held])
+        place(make_request(**wishes), [lease])
         return
     with pytest.raises(AllocationError) as caught:
-        place(make_request(**wishes), [held])
+        place(make_request(**wishes), [lease])
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -109,10 +109,10 @@ def test_nodes_without_memory_to_use_give_none():
 
 def test_a_device_by_another_name_is_not_given():
     """It might be one that somebody has."""
-    held = msgspec.structs.replace(place(make_request()), devices={leasing.GPU: ("0000:01:00.0",)})
+    lease = msgspec.structs.replace(place(make_request()), devices={leasing.GPU: ("0000:01:00.0",)})
     with pytest.raises(InputError, match=r"lease 'new' has them \(0000:01:00.0\), got others"):
-        place(make_request(devices={leasing.GPU: 1}), [held])
-    assert place(make_request(cpus=1), [held]).cpus == {0}
+        place(make_request(devices={leasing.GPU: 1}), [lease])
+    assert place(make_request(cpus=1), [lease]).cpus == {0}
 
 
 def test_sets_that_belong_together_are_given_together():
@@ -160,23 +160,25 @@ def test_the_memory_of_a_part_is_of_its_nodes_by_whatever_numbers_they_have():
 
 def test_a_part_of_which_somebody_has_something_is_refused():
     """CPUs, devices or memory."""
-    held = place(make_request(cpus=1))
+    lease = place(make_request(cpus=1))
     with pytest.raises(
         AllocationError, match=r"part 0 .* is not free: CPUs 0 are in use by 'new'; held now: new"
     ):
-        place(part(0), [held])
+        place(part(0), [lease])
 
-    held = place(make_request(devices={leasing.GPU: 1}))
+    lease = place(make_request(devices={leasing.GPU: 1}))
     with pytest.raises(AllocationError, match=r"nvidia.com/gpu gpu0 in use by 'new'"):
-        place(part(0, devices={leasing.GPU: 1}), [held])
+        place(part(0, devices={leasing.GPU: 1}), [lease])
 
-    held = place(make_request(memory="10Gi"))
+    lease = place(make_request(memory="10Gi"))
     with pytest.raises(
         AllocationError, match=r"is free on the NUMA nodes of its CPUs \(0\), and policy"
     ):
-        place(part(0, memory="10Gi", policy="restricted"), [held])
+        place(part(0, memory="10Gi", policy="restricted"), [lease])
 
-    assert [(one.numa_node, one.size) for one in place(part(0, memory="10Gi"), [held]).memory] == [
+    assert [
+        (share.numa_node, share.size) for share in place(part(0, memory="10Gi"), [lease]).memory
+    ] == [
         (0, 6 * GI),
         (1, 4 * GI),
     ]
@@ -229,6 +231,6 @@ def test_nothing_is_ever_given_twice(steps):
 
 def test_what_is_held_on_cpus_that_are_gone_is_no_trouble():
     """A CPU can be taken away while somebody has it."""
-    held = place(make_request(cpus=8))
+    lease = place(make_request(cpus=8))
     smaller = replace(SITE, machine=leasing.machine(cores=3))
-    assert place(make_request(cpus=2), [held], smaller)
+    assert place(make_request(cpus=2), [lease], smaller)

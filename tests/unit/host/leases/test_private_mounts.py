@@ -1,4 +1,7 @@
-"""A command sees mounts and device files where plugins say, and nobody else sees a trace of them."""
+"""A command sees mounts and device files where plugins say.
+
+Nobody else sees a trace of them.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +50,11 @@ UNKNOWN_CALL = "9999"
 
 
 def privately(script, *mounts, cwd=None, mounted=(), **variables):
-    """Return what a shell prints that has some mounts, on a host that has file systems mounted at some folders."""
-    words = [
+    """Return what a shell prints that has some mounts.
+
+    The host has file systems mounted at some folders.
+    """
+    command = [
         sys.executable,
         "-c",
         PRIVATE,
@@ -56,8 +62,9 @@ def privately(script, *mounts, cwd=None, mounted=(), **variables):
         script,
         *map(str, mounted),
     ]
+
     done = subprocess.run(  # noqa: S603  # ours
-        words,
+        command,
         capture_output=True,
         text=True,
         check=False,
@@ -128,11 +135,11 @@ def test_who_may_mount_is_read_off_the_process(tmp_path):
 
 
 def test_device_files_that_a_user_may_not_open_are_known(monkeypatch):
-    asked = []
-    monkeypatch.setattr(os, "access", lambda path, mode: bool(asked.append((path, mode))))
+    accesses = []
+    monkeypatch.setattr(os, "access", lambda path, mode: bool(accesses.append((path, mode))))
     closed = DeviceNode("/dev/x", "/dev/null", "rwm")
     assert closed_devices(DeviceAnswer(devices=(closed,))) == [closed]
-    assert asked == [("/dev/null", os.R_OK | os.W_OK)]
+    assert accesses == [("/dev/null", os.R_OK | os.W_OK)]
 
 
 # --- the kernel's part
@@ -168,7 +175,10 @@ def test_what_is_read_only_cannot_be_written(host):
 
 @needs_root
 def test_what_is_mounted_below_what_is_read_only_cannot_be_written_either(host):
-    """Where it is mounted on the host it can, and a folder that is covered leaves those below it as they are."""
+    """Where it is mounted on the host it can.
+
+    A folder that is covered leaves those below it as they are.
+    """
     cache = host / "library" / "cache"
     cache.mkdir()
     mount = Mount(str(host / "there"), str(host / "library"), read_only=True)
@@ -235,7 +245,10 @@ def test_a_path_that_is_not_there_is_shown_without_being_made(host):
 
 @needs_root
 def test_a_device_file_is_seen_at_another_path():
-    """In /dev, where nothing may be made for others to stumble on; its other files and folders stay."""
+    """In /dev, where nothing may be made for others to stumble on.
+
+    Its other files and folders stay.
+    """
     mount = Mount("/dev/alignup-test-0", "/dev/zero")
     script = (
         "head -c 2 /dev/alignup-test-0 | od -An -tx1; test -c /dev/null && echo null; ls "
@@ -258,9 +271,9 @@ def test_one_device_is_seen_in_the_place_of_another():
 
 @needs_root
 def test_what_cannot_be_mounted_is_an_error_that_names_it(host):
-    found = privately("true", Mount(str(host / "file"), str(host / "library")))
-    assert "NotADirectoryError" in found
-    assert str(host / "file") in found
+    output = privately("true", Mount(str(host / "file"), str(host / "library")))
+    assert "NotADirectoryError" in output
+    assert str(host / "file") in output
     assert "cannot create /alignup-test" in privately(
         "true", Mount("/alignup-test", str(host / "file"))
     )
@@ -314,6 +327,7 @@ def run(folder, *words, inside=()):
         "--no-bind",
         *words,
     ]
+
     return subprocess.run(  # noqa: S603  # ours
         alignup,
         env={**os.environ, "ALIGNUP_AGENT": str(folder / "agent.sock")},

@@ -29,7 +29,7 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def other():
+def another_process():
     """A process that this one does not wait for."""
     process = subprocess.Popen(["sleep", "1000"])  # noqa: S607  # a test
     yield identify(process.pid)
@@ -37,9 +37,9 @@ def other():
     process.wait()
 
 
-def get(file, wanted, wait=None, where=None, process=None, **fields):
+def get(file, demand, wait=None, where=None, process=None, **fields):
     request = LeaseRequest(
-        wanted, process or identify(os.getpid()), **{"command": "c", "name": "n", **fields}
+        demand, process or identify(os.getpid()), **{"command": "c", "name": "n", **fields}
     )
     return FileSource(file, lambda _: where or leasing.site()).acquire(request, wait).lease
 
@@ -110,9 +110,9 @@ def test_one_who_waits_gets_it_when_it_is_free(file):
     assert file.read().waiting == ()
 
 
-def test_nobody_gets_past_one_who_waits_for_the_same(file, other):
+def test_nobody_gets_past_one_who_waits_for_the_same(file, another_process):
     """Who came first is served first, and who asks for something else is not kept waiting."""
-    holder = get(file, make_request(cpus=10), process=other)
+    holder = get(file, make_request(cpus=10), process=another_process)
     order = []
     threads = []
     for number, cpus in enumerate((16, 1, 15)):
@@ -204,9 +204,9 @@ def test_who_holds_what_it_waits_for_is_in_nobodys_way(file):
         assert len(get(file, make_request(cpus=15)).cpus) == 15
 
 
-def test_one_who_passes_does_not_delay_the_first(file, other):
+def test_one_who_passes_does_not_delay_the_first(file, another_process):
     """Whoever ends first."""
-    get(file, make_request(cpus=12), process=other)
+    get(file, make_request(cpus=12), process=another_process)
     with one_who_waits(file, make_request(cpus=10)):
         with pytest.raises(AllocationError, match="earlier requests are waiting"):
             get(file, make_request(cpus=7))

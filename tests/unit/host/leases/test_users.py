@@ -45,36 +45,36 @@ def test_what_is_counted_is_what_is_held(steps):
     users, model = Users(Limits(), OWNER), {1: {}, 2: {}}
     for step, uid, number, fields in steps:
         name = f"{uid}-{number}"
-        known = model[uid].get(name)
+        recorded = model[uid].get(name)
         if step == "add":
-            made = (
+            record = (
                 lease(name, **fields)
-                if known is None
-                else msgspec.structs.replace(known, policy="again")
+                if recorded is None
+                else msgspec.structs.replace(recorded, policy="again")
             )
-            users.add(uid, made)
-            model[uid][name] = made
-        elif known is not None:
-            users.remove(uid, known)
+            users.add(uid, record)
+            model[uid][name] = record
+        elif recorded is not None:
+            users.remove(uid, recorded)
             del model[uid][name]
 
-        for one, held in model.items():
-            found = users.of(one)
-            assert found.leases == {f"id of {name}": made for name, made in held.items()}
-            assert found.names == {name: f"id of {name}" for name in held}
-            assert found.amounts["CPUs"] == sum(len(made.cpus) for made in held.values())
-            assert found.amounts["bytes of memory"] == sum(
-                share.size for made in held.values() for share in made.memory
+        for user, leases in model.items():
+            holdings = users.of(user)
+            assert holdings.leases == {f"id of {name}": record for name, record in leases.items()}
+            assert holdings.names == {name: f"id of {name}" for name in leases}
+            assert holdings.amounts["CPUs"] == sum(len(record.cpus) for record in leases.values())
+            assert holdings.amounts["bytes of memory"] == sum(
+                share.size for record in leases.values() for share in record.memory
             )
-            devices = sum(len(made.devices.get(NIC, ())) for made in held.values())
-            assert (found.amounts[f"devices of {NIC}"], found.amounts["leases"]) == (
+            devices = sum(len(record.devices.get(NIC, ())) for record in leases.values())
+            assert (holdings.amounts[f"devices of {NIC}"], holdings.amounts["leases"]) == (
                 devices,
-                len(held),
+                len(leases),
             )
 
 
 @pytest.mark.parametrize(
-    ("limits", "words"),
+    ("limits", "reason"),
     [
         ({"leases": 1}, "2 leases are more than the 1 that one user may have"),
         ({"cpus": 3}, "4 CPUs are more than the 3 that one user may have"),
@@ -84,13 +84,13 @@ def test_what_is_counted_is_what_is_held(steps):
         ({"leases": None, "cpus": 4, "memory": 2 * GI, "devices": {NIC: 2}}, ""),
     ],
 )
-def test_a_lease_that_would_be_too_much_is_refused(limits, words):
+def test_a_lease_that_would_be_too_much_is_refused(limits, reason):
     """By what the user holds with it; never root's, and not alone."""
     users = Users(Limits(**limits), OWNER)
     for uid in (0, 1000):
         users.add(uid, lease("one", **ONE))
     more = lease("two", **ONE)
-    assert users.excess(1000, more) == words
+    assert users.excess(1000, more) == reason
     assert (
         users.excess(0, more)
         == users.excess(1001, more)

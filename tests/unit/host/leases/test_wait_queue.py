@@ -29,24 +29,26 @@ def test_the_line_is_as_one_would_write_it(steps):
         if step == "j":
             waiter = Waiter(str(number), ME, tuple(sorted(kinds)))
             line.join(waiter)
-            if all(one.id != waiter.id for one in model):
+            if all(earlier.id != waiter.id for earlier in model):
                 model.append(waiter)
         else:
-            assert line.leave(str(number)) == any(one.id == str(number) for one in model)
-            model = [one for one in model if one.id != str(number)]
+            is_in_line = any(waiter.id == str(number) for waiter in model)
+            assert line.leave(str(number)) == is_in_line
+            model = [waiter for waiter in model if waiter.id != str(number)]
 
         assert list(line) == model
-        for one in (*model, Waiter("new", ME, tuple(sorted(kinds)))):
-            before = model[: model.index(one)] if one in model else model
+        for waiter in (*model, Waiter("new", ME, tuple(sorted(kinds)))):
+            before = model[: model.index(waiter)] if waiter in model else model
             firsts = [
-                next((other for other in before if kind in other.kinds), None) for kind in one.kinds
+                next((earlier for earlier in before if kind in earlier.kinds), None)
+                for kind in waiter.kinds
             ]
-            assert line.ahead_of(one, NOW) == list(
+            assert line.ahead_of(waiter, NOW) == list(
                 {first.id: first for first in firsts if first}.values()
             )
 
         assert len(line) == len(model)
-        assert all(one.id in line for one in model)
+        assert all(waiter.id in line for waiter in model)
 
 
 def test_who_asks_for_nothing_waits_for_nobody():
@@ -54,13 +56,13 @@ def test_who_asks_for_nothing_waits_for_nobody():
     line.join(Waiter("1", ME, ("cpu",)))
     line.join(Waiter("2", ME, ()))
     assert line.ahead_of(Waiter("2", ME, ()), NOW) == []
-    assert [one.id for one in line.ahead_of(Waiter("3", ME, ("cpu",)), NOW)] == ["1"]
+    assert [waiter.id for waiter in line.ahead_of(Waiter("3", ME, ("cpu",)), NOW)] == ["1"]
     assert not line.leave("3")
 
 
 def test_who_blocks_nobody_is_not_ahead(monkeypatch):
-    monkeypatch.setattr(Queue, "blocks", lambda _, one, now: one.id != "1" and now is NOW)
+    monkeypatch.setattr(Queue, "blocks", lambda _, waiter, now: waiter.id != "1" and now is NOW)
     line = Queue()
     for name in "123":
         line.join(Waiter(name, ME, ("cpu",)))
-    assert [one.id for one in line.ahead_of(Waiter("4", ME, ("cpu",)), NOW)] == ["2"]
+    assert [waiter.id for waiter in line.ahead_of(Waiter("4", ME, ("cpu",)), NOW)] == ["2"]

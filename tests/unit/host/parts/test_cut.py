@@ -66,8 +66,8 @@ def test_no_cpu_of_overlapping_nodes_is_in_two_parts(count):
 
     parts = split_machine(machine, count)
 
-    given = [cpu for part in parts for cpu in part.cpus]
-    assert sorted(given) == list(range(6))
+    part_cpus = [cpu for part in parts for cpu in part.cpus]
+    assert sorted(part_cpus) == list(range(6))
     assert list(parts) == split(machine.disjoint(), count)
 
 
@@ -175,7 +175,8 @@ def test_parts_have_all_their_devices_where_one_of_a_pair_is_asked_for_more_ofte
         leasing.machine(nodes=1), 2, devices={"g": 1, "n": 3}, inventory=inventory, pair=["g,n"]
     )
     assert [len(part.devices["n"]) for part in parts] == [3, 3]
-    assert sorted(one for part in parts for one in part.devices["n"]) == [f"n{i}" for i in range(6)]
+    dealt_ids = sorted(device_id for part in parts for device_id in part.devices["n"])
+    assert dealt_ids == [f"n{i}" for i in range(6)]
 
 
 def test_a_part_that_fits_no_node_takes_the_closest_two():
@@ -239,7 +240,7 @@ def shaped(cores, threads):
     number = 0
     data = []
     for i, count in enumerate(cores):
-        own = [
+        node_cores = [
             list(range(number + k * threads, number + k * threads + threads)) for k in range(count)
         ]
         number += count * threads
@@ -248,7 +249,7 @@ def shaped(cores, threads):
                 "id": 3 * i,
                 "memory": GI,
                 "distances": [10 + 5 * abs(i - k) for k in range(len(cores))],
-                "cores": [{"cpus": one, "socket": i} for one in own],
+                "cores": [{"cpus": core_cpus, "socket": i} for core_cpus in node_cores],
             }
         )
 
@@ -257,32 +258,32 @@ def shaped(cores, threads):
 
 @settings(deadline=None)
 @given(shapes, st.integers(1, 2), st.integers(1, 12), st.integers(0, 4))
-def test_parts_are_equal_disjoint_and_as_narrow_as_can_be(cores, threads, parts, size):
+def test_parts_are_equal_disjoint_and_as_narrow_as_can_be(cores, threads, part_count, size):
     """Whatever the machine; and no core is in two of them, unless it must be."""
     machine = shaped(cores, threads)
-    if parts * max(size, 1) > machine.cpu_count:
+    if part_count * max(size, 1) > machine.cpu_count:
         with pytest.raises(InputError):
-            split(machine, parts, cpus_per_part=size)
+            split(machine, part_count, cpus_per_part=size)
         return
 
-    found = split(machine, parts, cpus_per_part=size)
+    parts = split(machine, part_count, cpus_per_part=size)
 
-    assert [part.rank for part in found] == list(range(parts))
-    assert len({len(part.cpus) for part in found}) == 1
-    assert all(not one.cpus & other.cpus for one, other in combinations(found, 2))
+    assert [part.rank for part in parts] == list(range(part_count))
+    assert len({len(part.cpus) for part in parts}) == 1
+    assert all(not part_a.cpus & part_b.cpus for part_a, part_b in combinations(parts, 2))
     if size:
-        assert all(len(part.cpus) == size for part in found)
+        assert all(len(part.cpus) == size for part in parts)
 
-    per_part = -(-size // threads) if size else machine.core_count // parts
-    if per_part and per_part * parts <= machine.core_count:
+    per_part = -(-size // threads) if size else machine.core_count // part_count
+    if per_part and per_part * part_count <= machine.core_count:
         for node in machine.numa_nodes:
             for core in node.cores:
-                assert sum(bool(part.cpus & CPUSet(core.cpus)) for part in found) <= 1
+                assert sum(bool(part.cpus & CPUSet(core.cpus)) for part in parts) <= 1
 
-        aligned = sum(len(part.numa_nodes) == 1 for part in found)
-        assert aligned == min(parts, sum(count // per_part for count in cores))
+        aligned = sum(len(part.numa_nodes) == 1 for part in parts)
+        assert aligned == min(part_count, sum(node_cores // per_part for node_cores in cores))
 
-    for part in found:
+    for part in parts:
         assert part.numa_nodes == tuple(
             node.id
             for node in machine.numa_nodes
@@ -290,8 +291,8 @@ def test_parts_are_equal_disjoint_and_as_narrow_as_can_be(cores, threads, parts,
         )
 
     for position, node in enumerate(machine.numa_nodes):
-        given = sum(size for part in found for numa_id, size in part.memory if numa_id == node.id)
-        assert given <= machine.numa_nodes[position].memory
+        dealt_bytes = sum(dict(part.memory).get(node.id, 0) for part in parts)
+        assert dealt_bytes <= machine.numa_nodes[position].memory
 
 
 def test_the_layout_by_l3_goes_by_caches_that_a_kubelet_takes_for_no_uncore_caches():
@@ -300,5 +301,5 @@ def test_the_layout_by_l3_goes_by_caches_that_a_kubelet_takes_for_no_uncore_cach
     machine = Machine(
         tuple(NumaNode(node, 1 << 30, tuple(cores[2 * node : 2 * node + 2])) for node in range(4))
     )
-    parts = split_machine(machine, 4, cpus_per_part=1, layout="l3")
-    assert [list(part.cpus) for part in parts] == [[0], [2], [4], [6]]
+    part_count = split_machine(machine, 4, cpus_per_part=1, layout="l3")
+    assert [list(part.cpus) for part in part_count] == [[0], [2], [4], [6]]

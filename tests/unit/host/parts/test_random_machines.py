@@ -1,4 +1,6 @@
-"""Parts and leases of random machines: odd cores, unequal caches and nodes, nodes of CPUs or of memory only.
+"""Parts and leases of random machines.
+
+Odd cores, unequal caches and nodes, nodes of CPUs or of memory only.
 
 What always holds: no CPU is given twice, no core is shared where whole cores are promised, all
 parts have as many cores, nobody's memory is farther than need be. A night tries 10,000 of them.
@@ -46,8 +48,8 @@ def random_machine(random):
         for group in groups:
             l3 += 1
             for _ in range(group):
-                left = threads if random.random() >= odd else random.randint(1, threads)
-                cores.append(Core(tuple(range(first, first + left)), position, l3))
+                thread_count = threads if random.random() >= odd else random.randint(1, threads)
+                cores.append(Core(tuple(range(first, first + thread_count)), position, l3))
                 first += threads
 
         memory = random.choice((0, 16, 64, 64)) * GI if cores else 32 * GI
@@ -55,7 +57,7 @@ def random_machine(random):
         nodes.append((ids[position], memory, tuple(cores), kind))
 
     rows = [[random.choice((12, 16, 21, 32)) for _ in ids] for _ in ids]
-    known = random.random() < 0.9
+    has_distances = random.random() < 0.9
     return Machine(
         tuple(
             NumaNode(
@@ -63,7 +65,7 @@ def random_machine(random):
                 memory,
                 cores,
                 (),
-                tuple(10 if i == j else rows[i][j] for j in range(count)) if known else (),
+                tuple(10 if i == j else rows[i][j] for j in range(count)) if has_distances else (),
                 kind,
             )
             for i, (numa_id, memory, cores, kind) in enumerate(nodes)
@@ -114,7 +116,7 @@ def check_parts(machine, parts, cpus, *, layout, same_l3):
 
 
 def check_caches(machine, parts, cores):
-    """One L3 each, where there are as many parts as caches, and each cache of its share has room."""
+    """One L3 each, where there are as many parts as caches, each with room for its share."""
     caches = Counter(core.l3 for core in cores_of(machine))
     l3_of = {cpu: core.l3 for core in cores_of(machine) for cpu in core.cpus}
     if not cores and len(caches) <= len(parts) <= len(cores_of(machine)):
@@ -122,7 +124,10 @@ def check_caches(machine, parts, cores):
 
 
 def check_lease(machine, lease, free, policy, rule):
-    """Memory: all that was asked for, nearest first, and before it was taken nothing nearer was left."""
+    """Memory: all that was asked for, nearest first.
+
+    Before it was taken nothing nearer was left.
+    """
     home = [i for i, own in enumerate(machine.node_cpus) if own & int(lease.cpus)]
     taken = {machine.position(share.numa_node): share.size for share in lease.memory}
     places = [i for i in range(len(free)) if rule.open_nodes(machine) >> i & 1]
@@ -155,7 +160,7 @@ def try_machine(seed):
                 machine, parts, cpus_per_part=cpus, layout=layout, same_l3=same_l3, full_cores=full
             )
         except InputError as error:
-            assert layout or (full and "whole cores" in str(error))  # noqa: PT017  # most seeds raise none
+            assert layout or (full and "whole cores" in str(error))  # noqa: PT017
             continue
 
         check_parts(machine, made, cpus, layout=layout, same_l3=same_l3)
@@ -180,19 +185,19 @@ def try_leases(random, machine):
     )
     has_memory = bool(rule.open_nodes(machine)) if machine.knows_memory else False
     node = LeaseNode(site)
-    held = {}
+    leases = {}
     for number in range(12):
-        if held and random.random() < 0.3:
-            lease = held.pop(random.choice(sorted(held)))
+        if leases and random.random() < 0.3:
+            lease = leases.pop(random.choice(sorted(leases)))
             node.release(lease.id)
             continue
 
         policy = random.choice(("none", "best-effort", "restricted", "single-numa-node"))
         memory = random.randint(0, 80) * GI if has_memory else 0
-        given = Counter()
-        for one in held.values():
-            given.update({share.numa_node: share.size for share in one.memory})
-        free = [one.memory - given[one.id] for one in machine.numa_nodes]
+        taken_bytes = Counter()
+        for lease in leases.values():
+            taken_bytes.update({share.numa_node: share.size for share in lease.memory})
+        free = [numa.memory - taken_bytes[numa.id] for numa in machine.numa_nodes]
         request = make_request(cpus=random.randint(0, 8), memory=memory, policy=policy)
         try:
             lease = node.place(LeaseRequest(request, HOLDER, command="", name="", id=f"l{number}"))
@@ -201,12 +206,12 @@ def try_leases(random, machine):
 
         assert sum(share.size for share in lease.memory) == memory
         check_lease(machine, lease, free, policy, rule)
-        held[lease.id] = lease
-        assert sum(len(one.cpus) for one in held.values()) == len(
-            {cpu for one in held.values() for cpu in one.cpus}
+        leases[lease.id] = lease
+        assert sum(len(lease.cpus) for lease in leases.values()) == len(
+            {cpu for lease in leases.values() for cpu in lease.cpus}
         )
         if full:
-            assert not shared_cores(machine, (int(one.cpus) for one in held.values()))
+            assert not shared_cores(machine, (int(lease.cpus) for lease in leases.values()))
 
 
 @pytest.mark.parametrize("batch", seeds(1, 100))

@@ -25,22 +25,22 @@ from alignup.machine.load import load_machine
 from alignup.records import replace
 
 GPU = "nvidia.com/gpu"
-LAUNCHED = [name for one in LAUNCHERS for name in (one.rank, *one.sizes)]
+LAUNCHED = [name for launcher in LAUNCHERS for name in (launcher.rank, *launcher.sizes)]
 
 
 @pytest.fixture
 def bound(monkeypatch):
     """What a rank is bound to; the environment has no launcher."""
-    found = []
+    calls = []
     for name in (*LAUNCHED, "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(binding, "bind_threads", lambda cpus: found.append(str(cpus)))
-    monkeypatch.setattr(binding, "bind_cpus", lambda cpus: found.append(f"{cpus}, one thread"))
+    monkeypatch.setattr(binding, "bind_threads", lambda cpus: calls.append(str(cpus)))
+    monkeypatch.setattr(binding, "bind_cpus", lambda cpus: calls.append(f"{cpus}, one thread"))
     monkeypatch.setattr(
-        binding, "set_memory", lambda nodes, mode: found.append((tuple(nodes), mode)) or ""
+        binding, "set_memory", lambda nodes, mode: calls.append((tuple(nodes), mode)) or ""
     )
     monkeypatch.setattr(part_module, "_is_all_memory", lambda _: False)
-    return found
+    return calls
 
 
 @pytest.fixture
@@ -52,6 +52,7 @@ def on_dgx(monkeypatch, bound):
 
 def test_each_rank_is_bound_to_the_part_that_split_shows(on_dgx):
     parts = alignup.split("dgx-h100", 8, devices={GPU: 1})
+
     for rank in range(8):
         part = alignup.bind(rank, 8, devices={GPU: 1})
         assert part == parts[rank]
@@ -121,16 +122,16 @@ def test_gpus_are_those_that_the_rank_sees(monkeypatch):
 @pytest.mark.usefixtures("on_dgx")
 def test_the_gpu_that_a_launcher_gave_to_each_rank_stays_its_own(monkeypatch):
     """And its CPUs are near, and nobody else's: the ranks' GPUs are in any order."""
-    given = [6, 2, 0, 5, 1, 7, 3, 4]
+    gpus = [6, 2, 0, 5, 1, 7, 3, 4]
     parts = []
-    for rank, gpu in enumerate(given):
+    for rank, gpu in enumerate(gpus):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(gpu))
         parts.append(alignup.bind(rank, 8, devices={GPU: 1}))
 
     assert [(part.rank, part.devices[GPU]) for part in parts] == [
-        (rank, (f"gpu{gpu}",)) for rank, gpu in enumerate(given)
+        (rank, (f"gpu{gpu}",)) for rank, gpu in enumerate(gpus)
     ]
-    assert [part.numa_nodes for part in parts] == [(gpu // 4,) for gpu in given]
+    assert [part.numa_nodes for part in parts] == [(gpu // 4,) for gpu in gpus]
     assert (
         sum(len(part.cpus) for part in parts)
         == len(frozenset().union(*(set(part.cpus) for part in parts)))
@@ -168,7 +169,7 @@ def test_devices_are_seen_as_cuda_does(visible, expected):
         "other": (Device("x", None),),
     }
     seen = seen_devices(devices, {"CUDA_VISIBLE_DEVICES": visible})
-    assert "".join(one.id[4] for one in seen[GPU]) == expected
+    assert "".join(gpu.id[4] for gpu in seen[GPU]) == expected
     assert len(seen["other"]) == 1
     assert seen_devices(devices, {}) == devices
 
@@ -243,11 +244,13 @@ def test_a_rank_is_really_bound_and_imports_little(tmp_path):
         "{'numpy', 'msgspec', 'typing', 'click', 'pathlib', 'json.decoder', "
         "'alignup.host.leases'})]))"
     )
+
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
         "XDG_STATE_HOME": str(tmp_path),
     }
+
     done = subprocess.run(  # noqa: S603  # ours
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )

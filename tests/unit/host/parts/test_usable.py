@@ -63,7 +63,10 @@ def test_isolated_cpus_are_left_alone_unless_they_are_wanted(isolating):
 
 
 def test_isolated_cpus_are_reached_where_the_kernel_takes_them():
-    """No process has them in its affinity from the start; a cpuset may still allow them. The affinity stays."""
+    """No process has them in its affinity from the start; a cpuset may still allow them.
+
+    The affinity stays.
+    """
     here = os.sched_getaffinity(0)
     machine = replace(leasing.machine(), isolated_cpus=tuple(here))
     kept = min(here)
@@ -74,14 +77,14 @@ def test_isolated_cpus_are_reached_where_the_kernel_takes_them():
 def test_sysfs_tells_isolated_cpus(tmp_path):
     """In two files, of which kernels without isolation have `(null)` in one."""
     files = kernel_trees.server()
-    found = read_sysfs(
+    machine = read_sysfs(
         kernel_trees.write(tmp_path, {**files, f"{kernel_trees.CPU}/isolated": "1,5-6\n"})
     )
-    assert (found.isolated_cpus, found.nohz_full_cpus) == ((1, 5, 6), ())
-    assert Machine.from_dict(found.to_dict()) == found
+    assert (machine.isolated_cpus, machine.nohz_full_cpus) == ((1, 5, 6), ())
+    assert Machine.from_dict(machine.to_dict()) == machine
     more = {f"{kernel_trees.CPU}/isolated": "\n", f"{kernel_trees.CPU}/nohz_full": "  (null)\n"}
-    found = read_sysfs(kernel_trees.write(tmp_path, {**files, **more}))
-    assert (found.isolated_cpus, found.nohz_full_cpus) == ((), ())
+    machine = read_sysfs(kernel_trees.write(tmp_path, {**files, **more}))
+    assert (machine.isolated_cpus, machine.nohz_full_cpus) == ((), ())
 
 
 def test_an_empty_sys_is_an_error(tmp_path):
@@ -94,8 +97,11 @@ def test_an_empty_sys_is_an_error(tmp_path):
 
 def test_cores_of_one_size_are_those_of_most_cpus():
     """Of hybrid cores, and where a sibling is offline."""
-    two, one = (Core((0, 1), 0), Core((2, 3), 0)), (Core((4,), 0), Core((5,), 0))
-    assert cpus(equal_cores(Machine((NumaNode(0, 1, (*two, *one)),)))) == "0-3"
-    assert cpus(equal_cores(Machine((NumaNode(0, 1, (*two[:1], *one)),)))) == "0-1"
-    assert cpus(equal_cores(Machine((NumaNode(0, 1, (*two[:1], *one, Core((6,), 0))),)))) == "4-6"
+    pairs, singles = (Core((0, 1), 0), Core((2, 3), 0)), (Core((4,), 0), Core((5,), 0))
+    assert cpus(equal_cores(Machine((NumaNode(0, 1, (*pairs, *singles)),)))) == "0-3"
+    assert cpus(equal_cores(Machine((NumaNode(0, 1, (*pairs[:1], *singles)),)))) == "0-1"
+    assert (
+        cpus(equal_cores(Machine((NumaNode(0, 1, (*pairs[:1], *singles, Core((6,), 0))),))))
+        == "4-6"
+    )
     assert equal_cores(leasing.machine()) == leasing.machine()

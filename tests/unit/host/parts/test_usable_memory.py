@@ -40,6 +40,7 @@ def machines(draw):
         for _ in range(count)
     ]
     nodes[0] = (4, 2, "")
+
     rows = draw(
         st.lists(
             st.lists(st.integers(11, 15), min_size=count, max_size=count),
@@ -80,8 +81,10 @@ def test_nothing_farther_is_used_while_something_nearer_is_free(made, rule, home
         near = 0 if not home or home >> i & 1 or rule[0] == "any" else min(row)
         return near, -free[i], i
 
-    left = [i for i in places if taken.get(i, 0) < free[i]]
-    assert all(rank(i) <= rank(other) for i in taken for other in left if other not in taken)
+    open_places = [i for i in places if taken.get(i, 0) < free[i]]
+    assert all(
+        rank(i) <= rank(unused) for i in taken for unused in open_places if unused not in taken
+    )
     assert list(taken) == sorted(taken, key=rank)
 
 
@@ -124,7 +127,7 @@ def test_shares_are_of_the_nearest_and_never_more_than_there_is(made, rule, part
 def test_memory_is_asked_for_by_kind_or_node():
     """Nodes with CPUs have DRAM where nothing else is known."""
     made = machine((4, 2, ""), (8, 0, "hbm"), (8, 0, ""), (8, 0, "gpu"))
-    for words, expected in (
+    for options, expected in (
         ((None, None), 0b0111),
         ((None, "any"), 0b1111),
         ((None, "dram"), 0b0001),
@@ -132,16 +135,16 @@ def test_memory_is_asked_for_by_kind_or_node():
         (("2-3", None), 0b1100),
         (("1-3", "hbm"), 0b0010),
     ):
-        assert MemoryRule.parse(*words).open_nodes(made) == expected
+        assert MemoryRule.parse(*options).open_nodes(made) == expected
 
     with pytest.raises(
         InputError, match=r"expected some of the machine's \(0: dram\), got 'hbm' at the memory"
     ):
         MemoryRule.parse(None, "hbm").open_nodes(machine((4, 2, "")))
 
-    for words, place in ((("x", None), "--memory-from"), ((None, "nvm"), "--memory-kind")):
+    for options, place in ((("x", None), "--memory-from"), ((None, "nvm"), "--memory-kind")):
         with pytest.raises(InputError, match=place):
-            MemoryRule.parse(*words)
+            MemoryRule.parse(*options)
 
 
 def test_the_smallest_case_of_memory_away_from_its_cpus():

@@ -32,10 +32,10 @@ def calls(monkeypatch):
 def test_cpus_are_bound_and_set_free_again():
     """For the calling thread."""
     before = os.sched_getaffinity(0)
-    one = min(before)
-    earlier, trouble = bind(CPUSet([one]), (), strict=False)
+    cpu = min(before)
+    earlier, trouble = bind(CPUSet([cpu]), (), strict=False)
     try:
-        assert os.sched_getaffinity(0) == {one}
+        assert os.sched_getaffinity(0) == {cpu}
         assert trouble == ""
     finally:
         restore(earlier)
@@ -54,24 +54,24 @@ def test_cpus_that_are_not_there_are_refused():
 
 def test_a_thread_is_freed_by_another_one():
     """Its CPUs; its memory policy is its own. One that ended needs nothing."""
-    found = {}
+    results = {}
     go, done = threading.Event(), threading.Event()
 
     def work():
-        found["binding"] = bind(CPUSet([min(os.sched_getaffinity(0))]), (), strict=False)[0]
+        results["binding"] = bind(CPUSet([min(os.sched_getaffinity(0))]), (), strict=False)[0]
         done.set()
         go.wait()
-        found["after"] = os.sched_getaffinity(0)
+        results["after"] = os.sched_getaffinity(0)
 
     before = os.sched_getaffinity(0)
     thread = threading.Thread(target=work)
     thread.start()
     done.wait()
-    restore(found["binding"])
+    restore(results["binding"])
     go.set()
     thread.join()
-    assert found["after"] == before
-    restore(found["binding"])
+    assert results["after"] == before
+    restore(results["binding"])
 
 
 def test_freeing_can_fail(monkeypatch):
@@ -104,23 +104,23 @@ def test_old_kernels_prefer_the_first_node(calls):
 
 
 @pytest.mark.parametrize(
-    ("mode", "asked"),
+    ("mode", "expected_call"),
     [("interleave", (3, 0b110)), ("weighted-interleave", (6, 0b110)), ("local", (4, 0))],
 )
-def test_memory_is_dealt_out_or_local(calls, mode, asked):
+def test_memory_is_dealt_out_or_local(calls, mode, expected_call):
     """The other modes of set_mempolicy(2)."""
-    made, _ = calls
+    recorded_calls, _ = calls
     assert set_memory((1, 2), mode) == ""
-    assert made == [asked]
+    assert recorded_calls == [expected_call]
 
 
 def test_threads_that_are_there_already_are_bound_too():
     """And the calling one."""
     go, done = threading.Event(), threading.Event()
-    found = {}
+    results = {}
 
     def work():
-        found["thread"] = threading.get_native_id()
+        results["thread"] = threading.get_native_id()
         done.set()
         go.wait()
 
@@ -130,7 +130,7 @@ def test_threads_that_are_there_already_are_bound_too():
     done.wait()
     try:
         bind_threads(CPUSet([min(before)]))
-        assert os.sched_getaffinity(0) == os.sched_getaffinity(found["thread"]) == {min(before)}
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(results["thread"]) == {min(before)}
     finally:
         bind_threads(CPUSet(before))
         go.set()

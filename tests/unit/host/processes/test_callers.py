@@ -1,4 +1,7 @@
-"""Clients in containers call their processes by other numbers; the agent knows which are meant, and no others."""
+"""Clients in containers call their processes by other numbers.
+
+The agent knows which are meant, and no others.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,8 @@ lease = exchange(Ask("a" * 16, holder, "", "x", keeper, cpus=1)).lease
 exchange(GiveBack(lease.id))
 print(lease.process.pid, lease.keeper.pid)
 print(type(exchange(Ask("b" * 16, lease.process, "", "x", lease.keeper, cpus=1))).__name__)
-neighbour = msgspec.structs.replace(lease.process, pid=int(sys.argv[2]), start_time=int(sys.argv[3]))
+pid, start_time = map(int, sys.argv[2:4])
+neighbour = msgspec.structs.replace(lease.process, pid=pid, start_time=start_time)
 print(type(exchange(Ask("c" * 16, neighbour, "", "x", cpus=1))).__name__, flush=True)
 input()
 """
@@ -83,6 +87,7 @@ def folder(monkeypatch):
 def container(*words, agent=None, **pipes):
     """Run a command as process 1 of a PID namespace of its own."""
     environment = {**os.environ, "ALIGNUP_AGENT": str(agent)} if agent else None
+
     process = subprocess.Popen(  # noqa: S603  # a test
         [*UNSHARE, *words],
         stdin=subprocess.PIPE,
@@ -91,6 +96,7 @@ def container(*words, agent=None, **pipes):
         env=environment,
         **pipes,
     )
+
     try:
         yield process
     finally:
@@ -116,10 +122,10 @@ def children(process):
 
 def test_the_process_at_the_other_end_is_known():
     """By its own number, and its children's."""
-    one, other = socket.socketpair()
+    near_end, far_end = socket.socketpair()
     child = subprocess.Popen(["sleep", "600"])  # noqa: S607  # a test
-    with one, other:
-        caller = Caller(one)
+    with near_end, far_end:
+        caller = Caller(near_end)
         assert caller.uid == os.geteuid()
         assert caller.own_process(os.getpid()) == identify(os.getpid())
         assert caller.own_process(child.pid) == identify(child.pid)
@@ -131,13 +137,13 @@ def test_the_process_at_the_other_end_is_known():
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_kernels_without_descriptors_of_the_other_end_tell_its_number(monkeypatch, is_new):
-    one, other = socket.socketpair()
+    near_end, far_end = socket.socketpair()
     if not is_new:
         monkeypatch.setattr(module, "_SO_PEERPIDFD", 9999)
-    with one, other:
-        assert Caller(one).own_process(os.getpid()) == identify(os.getpid())
+    with near_end, far_end:
+        assert Caller(near_end).own_process(os.getpid()) == identify(os.getpid())
         monkeypatch.setattr(module, "_MACHINES", ())
-        assert Caller(one).own_process(os.getpid()) == identify(os.getpid())
+        assert Caller(near_end).own_process(os.getpid()) == identify(os.getpid())
 
 
 def test_one_that_has_ended_has_no_processes():
@@ -162,7 +168,10 @@ def files_read(monkeypatch, pid):
 
 
 def test_little_is_read_for_who_has_many_threads_and_processes(monkeypatch):
-    """Everybody else waits meanwhile; who asks is found all the same, and what its main thread has started first."""
+    """Everybody else waits meanwhile.
+
+    Who asks is found all the same, and what its main thread has started first.
+    """
     monkeypatch.setattr(module, "_MOST", 20)
     goes_on = threading.Event()
     threads = [threading.Thread(target=goes_on.wait) for _ in range(60)]
@@ -171,16 +180,16 @@ def test_little_is_read_for_who_has_many_threads_and_processes(monkeypatch):
 
     started = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]  # noqa: S607  # a test
     try:
-        count, found = files_read(monkeypatch, os.getpid())
-        assert found == identify(os.getpid())
+        count, process_identity = files_read(monkeypatch, os.getpid())
+        assert process_identity == identify(os.getpid())
         assert count <= 22
     finally:
         goes_on.set()
         for thread in threads:
             thread.join()
-        for one in started:
-            one.kill()
-            one.wait()
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def test_a_long_list_of_processes_is_not_read_to_its_end(monkeypatch):
@@ -188,18 +197,21 @@ def test_a_long_list_of_processes_is_not_read_to_its_end(monkeypatch):
     monkeypatch.setattr(module, "_LONGEST_LIST", 12)
     started = [subprocess.Popen(["sleep", "600"]) for _ in range(4)]  # noqa: S607  # a test
     try:
-        found = children(os.getpid())
-        assert len(found) < 4
-        assert set(found) <= before | {one.pid for one in started}
+        pids = children(os.getpid())
+        assert len(pids) < 4
+        assert set(pids) <= before | {process.pid for process in started}
     finally:
-        for one in started:
-            one.kill()
-            one.wait()
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 @needs_namespaces
 def test_numbers_of_a_namespace_below_are_found():
-    """Of the one that asks, what it has started, and what that has started; not of a namespace further below."""
+    """Of the one that asks, what it has started, and what that has started.
+
+    Not of a namespace further below.
+    """
     script = """
 sh -c 'sleep 600 & echo inner $!; wait' &
 unshare --pid --fork sleep 600 &
@@ -211,40 +223,43 @@ wait
         (init,) = children(process.pid)
         assert descendant(init, 1) == identify(init)
         for number in map(int, numbers.values()):
-            found = descendant(init, number)
-            assert module._numbers(found.pid)[-1] == number
+            identity = descendant(init, number)
+            assert module._numbers(identity.pid)[-1] == number
 
         assert descendant(init, 999) is None
         # that one is called 1 as well, in its own namespace
         eventually(
-            lambda: any(len(module._numbers(one)) == 3 for one in module._with_children(init))
+            lambda: any(len(module._numbers(pid)) == 3 for pid in module._with_children(init))
         )
-        (below,) = [one for one in module._with_children(init) if len(module._numbers(one)) == 3]
+        (below,) = [pid for pid in module._with_children(init) if len(module._numbers(pid)) == 3]
         assert (module._numbers(below)[-1], descendant(init, 1).pid) == (1, init)
-        (above,) = [one for one in module._with_children(init) if children(one) == [below]]
+        (above,) = [pid for pid in module._with_children(init) if children(pid) == [below]]
         assert descendant(above, 1) is None
 
 
 @needs_namespaces
 def test_a_command_in_a_container_gets_a_lease(folder):
-    """Its lease names its processes by their numbers here, and ends with them; it stays in its own cgroup."""
+    """Its lease names its processes by their numbers here, and ends with them.
+
+    It stays in its own cgroup.
+    """
     with made_cgroup() as base, running_agent(folder, cgroup=base):
         with container(*RUN, agent=folder / "agent.sock") as process:
             inner = int(process.stdout.readline())
-            (known,) = client(folder).overview().leases
-            assert known.state == "running"
-            assert module._numbers(known.lease.process.pid)[-1] == inner
-            assert known.lease.process.pid_namespace == identify(os.getpid()).pid_namespace
-            assert known.lease.cgroup == ""
+            (known_lease,) = client(folder).overview().leases
+            assert known_lease.state == "running"
+            assert module._numbers(known_lease.lease.process.pid)[-1] == inner
+            assert known_lease.lease.process.pid_namespace == identify(os.getpid()).pid_namespace
+            assert known_lease.lease.cgroup == ""
             process.communicate("")
             assert process.returncode == 0
             assert client(folder).overview().leases == ()
 
         with container(*RUN, agent=folder / "agent.sock") as process:
             process.stdout.readline()
-            (known,) = client(folder).overview().leases
-            for one in reversed(known.lease.processes):
-                os.kill(one.pid, signal.SIGKILL)
+            (known_lease,) = client(folder).overview().leases
+            for member in reversed(known_lease.lease.processes):
+                os.kill(member.pid, signal.SIGKILL)
             eventually(lambda: not client(folder).overview().leases)
 
 
@@ -254,9 +269,9 @@ def test_a_command_in_a_container_gets_a_cgroup_below_its_own(folder):
         enter = ("sh", "-c", f'echo $$ > {base}/cgroup.procs; exec "$0" "$@"', *RUN)
         with container(*enter, agent=folder / "agent.sock") as process:
             process.stdout.readline()
-            (known,) = client(folder).overview().leases
-            assert known.lease.cgroup == f"{base}/alignup-{known.lease.id}"
-            assert known.lease.process.pid in members(known.lease.cgroup)
+            (known_lease,) = client(folder).overview().leases
+            assert known_lease.lease.cgroup == f"{base}/alignup-{known_lease.lease.id}"
+            assert known_lease.lease.process.pid in members(known_lease.lease.cgroup)
         eventually(lambda: not client(folder).overview().leases)
 
 
@@ -275,9 +290,9 @@ input()
         container(sys.executable, "-c", script, agent=folder / "agent.sock") as process,
     ):
         pid, cpus = json.loads(process.stdout.readline())
-        (known,) = client(folder).overview().leases
-        assert (list(known.lease.cpus), pid) == (cpus, 1)
-        assert known.lease.process.pid != 1
+        (known_lease,) = client(folder).overview().leases
+        assert (list(known_lease.lease.cpus), pid) == (cpus, 1)
+        assert known_lease.lease.process.pid != 1
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "given back\n"
@@ -297,8 +312,8 @@ with socket.socket(socket.AF_UNIX) as connection:
     stream = connection.makefile("rb")
     print(stream.read(int.from_bytes(stream.read(4), "big")).decode())
 """
-    words = ("sh", "-c", '"$0" -c "$1"; true', sys.executable, script)
-    with running_agent(folder), container(*words) as process:
+    command = ("sh", "-c", '"$0" -c "$1"; true', sys.executable, script)
+    with running_agent(folder), container(*command) as process:
         out, _ = process.communicate(timeout=LONG)
         reply = decode_reply(out.strip().encode())
         assert isinstance(reply, Failed)
@@ -308,9 +323,12 @@ with socket.socket(socket.AF_UNIX) as connection:
 
 @needs_namespaces
 def test_who_says_to_be_outside_of_its_container_stays_in_it(folder):
-    """In its cgroup, and among its own processes: whatever it says, the kernel knows where it is."""
+    """In its cgroup, and among its own processes.
+
+    Whatever it says, the kernel knows where it is.
+    """
     me = identify(os.getpid())
-    words = (
+    command = (
         sys.executable,
         "-c",
         LIAR,
@@ -318,9 +336,11 @@ def test_who_says_to_be_outside_of_its_container_stays_in_it(folder):
         str(me.pid),
         str(me.start_time),
     )
-    with made_cgroup() as base, running_agent(folder, cgroup=base), container(*words) as process:
+
+    with made_cgroup() as base, running_agent(folder, cgroup=base), container(*command) as process:
         numbers = [int(text) for text in process.stdout.readline().split()]
         assert [process.stdout.readline().strip() for _ in range(2)] == ["Failed", "Failed"]
+
         cgroups = [Path(f"/proc/{number}/cgroup").read_text() for number in numbers]
         assert not [text for text in cgroups if base.name in text]
         assert list(base.glob("alignup-*")) == []
@@ -329,9 +349,9 @@ def test_who_says_to_be_outside_of_its_container_stays_in_it(folder):
 
 def test_whether_somebody_is_elsewhere_the_kernel_says():
     """Whoever has ended is not to be seen any more."""
-    one, other = socket.socketpair()
-    with one, other:
-        assert not Caller(one).is_elsewhere()
+    near_end, far_end = socket.socketpair()
+    with near_end, far_end:
+        assert not Caller(near_end).is_elsewhere()
     gone = subprocess.Popen(["true"])  # noqa: S607  # a test
     caller, descriptor = connected(gone.pid), os.pidfd_open(gone.pid)
     gone.wait()
@@ -346,9 +366,9 @@ def test_without_a_free_descriptor_nobody_is_taken_for_one_of_the_host(monkeypat
     def refuse(*_, **_more):
         raise OSError(24, "too many open files")
 
-    one, other = socket.socketpair()
-    with one, other:
-        caller = Caller(one)
+    near_end, far_end = socket.socketpair()
+    with near_end, far_end:
+        caller = Caller(near_end)
         caller._connection = type("Connection", (), {"getsockopt": refuse})()
         with monkeypatch.context() as patched:
             patched.setattr(os, "open", refuse)
@@ -358,9 +378,9 @@ def test_without_a_free_descriptor_nobody_is_taken_for_one_of_the_host(monkeypat
 def test_a_kernel_without_pid_namespaces_has_nobody_elsewhere(monkeypatch):
     monkeypatch.setattr(module, "_NAMESPACE", "/proc/self/ns/none")
     monkeypatch.setattr(module, "_MACHINES", ())
-    one, other = socket.socketpair()
-    with one, other:
-        assert not Caller(one).is_elsewhere()
+    near_end, far_end = socket.socketpair()
+    with near_end, far_end:
+        assert not Caller(near_end).is_elsewhere()
 
 
 @needs_namespaces
@@ -373,7 +393,7 @@ def test_one_in_a_namespace_below_is_elsewhere():
 
 @needs_namespaces
 def test_an_agent_in_a_container_does_not_see_who_is_outside(folder):
-    words = (
+    arguments = (
         "agent",
         "--machine",
         "dgx-h100",
@@ -381,8 +401,9 @@ def test_an_agent_in_a_container_does_not_see_who_is_outside(folder):
         "--state",
         str(folder / "leases.json"),
     )
+
     with container(
-        *(sys.executable, "-m", "alignup", *words, "--socket", str(folder / "agent.sock")),
+        *(sys.executable, "-m", "alignup", *arguments, "--socket", str(folder / "agent.sock")),
         stderr=subprocess.DEVNULL,
     ):
         request = LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x")

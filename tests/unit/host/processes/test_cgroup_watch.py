@@ -1,4 +1,7 @@
-"""Leases whose processes have ended last until their cgroups are empty, of which the kernel tells."""
+"""Leases whose processes have ended last until their cgroups are empty.
+
+Of that the kernel tells.
+"""
 
 from __future__ import annotations
 
@@ -59,17 +62,17 @@ def lease_in(cgroup):
 @contextmanager
 def watching(*cgroups):
     """Yield a watch of leases in cgroups, and the list of those that it has told of."""
-    told = []
-    watch = ProcessWatch(told.append, map(lease_in, cgroups))
+    ended_ids = []
+    watch = ProcessWatch(ended_ids.append, map(lease_in, cgroups))
     try:
-        yield watch, told
+        yield watch, ended_ids
     finally:
         watch.close()
 
 
-async def eventually(wanted):
+async def eventually(holds):
     for _ in range(int(LONG / 0.005)):
-        if wanted():
+        if holds():
             return
         await asyncio.sleep(0.005)
     pytest.fail("it never came")
@@ -79,16 +82,16 @@ def test_it_is_told_once_a_cgroup_is_empty(base):
     """Not before, and of no other."""
 
     async def work():
-        first, second, other = occupied(base / "a"), occupied(base / "a"), occupied(base / "b")
-        with watching(base / "a", base / "b") as (watch, told):
+        first, second, elsewhere = occupied(base / "a"), occupied(base / "a"), occupied(base / "b")
+        with watching(base / "a", base / "b") as (watch, ended_ids):
             ended(first)
             await asyncio.sleep(0.05)
-            assert (told, len(watch)) == ([], 2)
+            assert (ended_ids, len(watch)) == ([], 2)
             ended(second)
-            await eventually(lambda: told)
-            assert (told, len(watch)) == (["a"], 1)
+            await eventually(lambda: ended_ids)
+            assert (ended_ids, len(watch)) == (["a"], 1)
 
-        ended(other)
+        ended(elsewhere)
 
     before = open_files()
     asyncio.run(work())
@@ -97,9 +100,9 @@ def test_it_is_told_once_a_cgroup_is_empty(base):
 
 def test_one_that_is_empty_or_not_there_is_told_of_at_once(base):
     async def work():
-        with watching(base, base / "no") as (watch, told):
+        with watching(base, base / "no") as (watch, ended_ids):
             assert len(watch) == 0
-            await eventually(lambda: told == [base.name, "no"])
+            await eventually(lambda: ended_ids == [base.name, "no"])
 
     asyncio.run(work())
 
@@ -107,17 +110,17 @@ def test_one_that_is_empty_or_not_there_is_told_of_at_once(base):
 def test_what_is_forgotten_is_not_told(base):
     async def work():
         process = occupied(base / "a")
-        with watching(base / "a") as (watch, told):
+        with watching(base / "a") as (watch, ended_ids):
             watch.watch(lease_in(base / "a"))
             ended(process)
-            await eventually(lambda: told)
+            await eventually(lambda: ended_ids)
             process = occupied(base / "a")
             watch.watch(lease_in(base / "a"))
             watch.forget("a")
             watch.forget("a")
             ended(process)
             await asyncio.sleep(0.05)
-            assert told == ["a"]
+            assert ended_ids == ["a"]
 
     asyncio.run(work())
 
@@ -128,17 +131,17 @@ def test_one_that_cannot_be_read_is_not_told_of_before_it_can(base, monkeypatch,
 
     async def work():
         process = occupied(base / "a")
-        with watching() as (watch, told):
+        with watching() as (watch, ended_ids):
             lease, before = lease_in(base / "a"), open_files()
             with monkeypatch.context() as patched:
                 patched.setattr(os, call, no_descriptor)
                 watch.watch(lease)
                 await asyncio.sleep(0.05)
 
-            assert (told, len(watch)) == ([], 1)
+            assert (ended_ids, len(watch)) == ([], 1)
             await eventually(lambda: open_files() <= before + 1)
             ended(process)
-            await eventually(lambda: told)
+            await eventually(lambda: ended_ids)
 
     asyncio.run(work())
 
@@ -146,7 +149,7 @@ def test_one_that_cannot_be_read_is_not_told_of_before_it_can(base, monkeypatch,
 def test_one_that_cannot_be_read_any_more_is_looked_at_again(base, monkeypatch):
     async def work():
         process = occupied(base / "a")
-        with watching(base / "a") as (watch, told):
+        with watching(base / "a") as (watch, ended_ids):
             watched = [watch.state_of("a")]
             with monkeypatch.context() as patched:
                 patched.setattr(os, "pread", no_descriptor)
@@ -154,7 +157,7 @@ def test_one_that_cannot_be_read_any_more_is_looked_at_again(base, monkeypatch):
                 await eventually(
                     lambda: watched.append(watch.state_of("a")) or watched[-1] != watched[0]
                 )
-            assert (told, watched[-1], len(watch)) == ([], "unknown", 1)
+            assert (ended_ids, watched[-1], len(watch)) == ([], "unknown", 1)
 
     asyncio.run(work())
 

@@ -117,8 +117,8 @@ def test_it_is_whose_the_one_above_is(base, process, is_one_for_all):
         os.umask(umask)
 
     assert Path(path).stat().st_mode & 0o777 == 0o755
-    words = [sys.executable, "-c", OWNER, path, str(process.pid)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  # ours
+    command = [sys.executable, "-c", OWNER, path, str(process.pid)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     assert done.stdout == "True\nTrue\n", done.stderr
     process.kill()
     process.communicate()
@@ -186,7 +186,10 @@ def fake_proc(folder, own, root="/", mount="/sys/fs/cgroup"):
     ],
 )
 def test_the_cgroup_of_a_process_is_found_where_it_is_mounted(tmp_path, own, root, expected):
-    """A mount may show a part only, and one outside of the own cgroup namespace is not to be reached."""
+    """A mount may show a part only.
+
+    One outside of the own cgroup namespace is not to be reached.
+    """
     proc = fake_proc(tmp_path, own, root)
     if expected:
         assert str(cgroup_of("7", proc)) == expected
@@ -209,17 +212,17 @@ def test_by_default_it_is_below_that_of_the_process(base, process):
     unit = base / "unit"
     unit.mkdir()
     (unit / "cgroup.procs").write_text(str(process.pid))
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    (unit / "cgroup.procs").write_text(str(other.pid))
+    neighbour = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (unit / "cgroup.procs").write_text(str(neighbour.pid))
     cgroups = Cgroups()
     for _ in range(2):
         assert cgroups.enclose("1", identify(process.pid)) == str(unit / "alignup-1")
 
-    assert (members(unit), members(unit / "alignup-1")) == ([other.pid], [process.pid])
+    assert (members(unit), members(unit / "alignup-1")) == ([neighbour.pid], [process.pid])
     # a command of a command with a lease
     assert cgroups.enclose("2", identify(process.pid)) == str(unit / "alignup-1" / "alignup-2")
     assert list(cgroups.strays(())) == []
     (unit / "cgroup.kill").write_text("1")
-    assert (process.wait(), other.wait()) == (-9, -9)
-    other.stdin.close()
+    assert (process.wait(), neighbour.wait()) == (-9, -9)
+    neighbour.stdin.close()
     assert remove_cgroup(str(unit / "alignup-1"))

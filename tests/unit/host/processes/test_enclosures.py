@@ -1,4 +1,7 @@
-"""A lease of a command ends with all that the command started, whatever that does to get away; its cgroup goes too."""
+"""A lease of a command ends with all that the command started, whatever that does to get away.
+
+Its cgroup goes too.
+"""
 
 from __future__ import annotations
 
@@ -79,9 +82,9 @@ class Command:
 
     def kill(self):
         """End the command and the keeper, but not the daemon."""
-        for one in (self.process, self.keeper):
-            one.kill()
-            one.wait()
+        for process in (self.process, self.keeper):
+            process.kill()
+            process.wait()
         self.process.stdin.close()
         self.process.stdout.close()
 
@@ -109,8 +112,8 @@ def test_a_daemon_keeps_the_lease_and_nothing_else_does(folder, base):
                 LeaseRequest(make_request(cpus=1), identify(os.getpid()), command="", name="x")
             )
 
-        (known,) = source.overview().leases
-        assert (known.lease.id, known.state) == (first.lease.id, "running")
+        (known_lease,) = source.overview().leases
+        assert (known_lease.lease.id, known_lease.state) == (first.lease.id, "running")
         with pytest.raises(AllocationError, match="which is running; --force frees it"):
             source.release(first.lease.name, force=False)
         os.kill(daemon, signal.SIGKILL)
@@ -130,7 +133,9 @@ def test_what_a_daemon_has_survives_the_agent(folder, base):
     with running_agent(folder, cgroup=base), command(folder, cpus=2) as first:
         daemon = first.daemon()
     with running_agent(folder, cgroup=base) as agent:
-        assert [known.lease.id for known in client(folder).overview().leases] == [first.lease.id]
+        assert [known_lease.lease.id for known_lease in client(folder).overview().leases] == [
+            first.lease.id
+        ]
         assert agent.said == []
     with running_agent(folder, cgroups=False):
         os.kill(daemon, signal.SIGKILL)
@@ -147,7 +152,9 @@ def test_a_lease_that_is_freed_by_force_leaves_the_command_alone(folder, base):
             assert members(first.lease.cgroup) == [first.process.pid]
             first.kill()
             eventually(lambda: not Path(first.lease.cgroup).exists())
-            assert [known.lease.id for known in source.overview().leases] == [second.lease.id]
+            assert [known_lease.lease.id for known_lease in source.overview().leases] == [
+                second.lease.id
+            ]
 
 
 def test_a_process_that_asks_for_itself_stays_where_it_is(folder, base):
@@ -184,26 +191,26 @@ def test_without_a_cgroup_a_lease_ends_with_its_processes(folder, base, monkeypa
     monkeypatch.setattr("alignup.host.processes.cgroups.Cgroups.enclose", refuse)
     with running_agent(folder, cgroup=base), command(folder, cpus=2) as first:
         assert first.lease.cgroup == ""
-        words = f"the command of pid {first.process.pid} has no cgroup: permission denied"
-        assert words in caplog.text
+        message = f"the command of pid {first.process.pid} has no cgroup: permission denied"
+        assert message in caplog.text
         first.kill()
         eventually(lambda: not client(folder).overview().leases)
 
 
 def test_a_cgroup_that_could_not_be_used_is_removed_when_it_is_empty(folder, base, monkeypatch):
     """Somebody else's process is in it."""
-    other = subprocess.Popen(["sleep", "600"])  # noqa: S607  # a test
+    stranger = subprocess.Popen(["sleep", "600"])  # noqa: S607  # a test
 
     def put(_process, cgroup):
-        (cgroup / "cgroup.procs").write_text(str(other.pid))
+        (cgroup / "cgroup.procs").write_text(str(stranger.pid))
         raise ProcessLookupError
 
     monkeypatch.setattr("alignup.host.processes.cgroups._put", put)
     with running_agent(folder, cgroup=base), command(folder, cpus=2) as first:
         assert first.lease.cgroup == ""
         (left,) = base.glob("alignup-*")
-        other.kill()
-        other.wait()
+        stranger.kill()
+        stranger.wait()
         eventually(lambda: not left.exists())
 
 
@@ -233,7 +240,10 @@ def test_cgroups_that_a_killed_agent_left_are_removed(folder, base):
 
 
 def ended_without_an_agent(folder, **options):
-    """Return a command that had a lease of an agent, and has ended after it; its cgroup is still there."""
+    """Return a command that had a lease of an agent, and has ended after it.
+
+    Its cgroup is still there.
+    """
     with running_agent(folder, **options):
         made = Command(folder, cpus=2)
     made.kill()
@@ -278,13 +288,17 @@ def test_leases_that_are_handed_back_last_as_long(folder, base):
 def test_the_command_of_alignup_run_is_in_a_cgroup_from_its_first_step(
     folder, base, is_one_for_all
 ):
-    """And what it leaves behind when its keeper is killed; by default below the cgroup that it is started in."""
+    """And what it leaves behind when its keeper is killed.
+
+    By default below the cgroup that it is started in.
+    """
     options = {"cgroup": base} if is_one_for_all else {"cgroups": True}
     script = (
         "grep ^0:: /proc/self/cgroup; kill -9 $(awk '/^PPid/ {print $2}' /proc/$$/status);"
         "(setsid sleep 600 >/dev/null 2>&1 &); exit 0"
     )
     environment = {**os.environ, "ALIGNUP_AGENT": str(folder / "agent.sock")}
+
     with running_agent(folder, **options):
         enter = f'echo $$ > {base}/cgroup.procs; exec "$0" "$@"'
         run = [
@@ -300,11 +314,18 @@ def test_the_command_of_alignup_run_is_in_a_cgroup_from_its_first_step(
             "-c",
             script,
         ]
-        words = ["sh", "-c", enter, *run]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+
+        command_line = ["sh", "-c", enter, *run]
+        done = subprocess.run(  # noqa: S603
+            command_line, env=environment, capture_output=True, text=True, check=False
+        )
+
         (lease,) = read_entries((folder / "leases.json.journal").read_bytes(), "j")[0].leases
         assert done.stdout.strip().endswith(f"/{base.name}/alignup-{lease.id}"), done.stderr
         eventually(lambda: len(members(lease.cgroup)) == 1)
-        assert [known.state for known in client(folder).overview().leases] == ["running"]
+        assert [known_lease.state for known_lease in client(folder).overview().leases] == [
+            "running"
+        ]
+
         os.kill(members(lease.cgroup)[0], signal.SIGKILL)
         eventually(lambda: not client(folder).overview().leases)

@@ -120,10 +120,10 @@ def test_a_name_with_parentheses_and_a_main_thread_that_ended(tmp_path, state, t
     fields = [state, *["0"] * 16, str(threads), "0", "4711"]
     proc = fake_proc(tmp_path, f"7 (a) Z 1 (b)) {' '.join(fields)} 0")
 
-    found = identify(7, proc)
+    identity = identify(7, proc)
 
-    assert (found.start_time, found.boot_id, found.pid_namespace) == (4711, "boot", 0)
-    assert liveness(found, proc) is expected
+    assert (identity.start_time, identity.boot_id, identity.pid_namespace) == (4711, "boot", 0)
+    assert liveness(identity, proc) is expected
 
 
 def test_a_process_that_is_not_there_is_refused(tmp_path):
@@ -135,12 +135,12 @@ def test_a_process_that_is_not_there_is_refused(tmp_path):
 def test_of_a_process_that_cannot_be_read_nothing_is_known(tmp_path):
     """It may run: only one that is not there is gone."""
     proc = fake_proc(tmp_path, f"7 (a) S {' '.join(['0'] * 16)} 1 0 4711 0")
-    found = identify(7, proc)
+    identity = identify(7, proc)
     (tmp_path / "7/stat").unlink()
-    assert liveness(found, proc) is Liveness.GONE
+    assert liveness(identity, proc) is Liveness.GONE
     (tmp_path / "7/stat").mkdir()  # an error of another kind
-    assert liveness(found, proc) is Liveness.UNKNOWN
-    assert not runs_here(found, proc)
+    assert liveness(identity, proc) is Liveness.UNKNOWN
+    assert not runs_here(identity, proc)
     with pytest.raises(InputError, match="cannot read about process 7"):
         identify(7, proc)
 

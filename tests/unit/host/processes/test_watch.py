@@ -29,11 +29,11 @@ def open_files():
 
 def ended_within(watched, act, seconds=60.0):
     """Return the leases that a watch tells of, once it tells of one."""
-    told = []
+    ended_ids = []
 
     async def work():
         is_told = asyncio.Event()
-        watch = ProcessWatch(lambda lease_id: (told.append(lease_id), is_told.set()), watched)
+        watch = ProcessWatch(lambda lease_id: (ended_ids.append(lease_id), is_told.set()), watched)
         act()
         with suppress(TimeoutError):
             await asyncio.wait_for(is_told.wait(), seconds)
@@ -41,7 +41,7 @@ def ended_within(watched, act, seconds=60.0):
         watch.close()
         return left
 
-    return asyncio.run(work()), told
+    return asyncio.run(work()), ended_ids
 
 
 @pytest.mark.parametrize("has_descriptors", [True, False])
@@ -61,8 +61,8 @@ def test_the_end_of_a_process_is_noticed(monkeypatch, has_descriptors):
         process.kill()
         process.communicate()
 
-    left, told = ended_within([lease, lease_of(identify(os.getpid()), "mine")], end)
-    assert told == [lease.id]
+    left, ended_ids = ended_within([lease, lease_of(identify(os.getpid()), "mine")], end)
+    assert ended_ids == [lease.id]
     assert left == 1
 
 
@@ -76,8 +76,8 @@ def test_one_that_is_watched_twice_is_told_of_once():
         process.kill()
         process.communicate()
 
-    left, told = ended_within([lease, lease], end)
-    assert (left, told) == (0, [lease.id])
+    left, ended_ids = ended_within([lease, lease], end)
+    assert (left, ended_ids) == (0, [lease.id])
     assert open_files() <= before
 
 
@@ -92,8 +92,8 @@ def test_one_that_is_forgotten_is_not_told_of_any_more(is_closed):
     gone = msgspec.structs.replace(identify(os.getpid()), start_time=1)
 
     async def work():
-        told = []
-        watch = ProcessWatch(told.append, [lease_of(gone), lease_of(gone, "two")])
+        ended_ids = []
+        watch = ProcessWatch(ended_ids.append, [lease_of(gone), lease_of(gone, "two")])
         if is_closed:
             watch.close()
         else:
@@ -103,7 +103,7 @@ def test_one_that_is_forgotten_is_not_told_of_any_more(is_closed):
         await asyncio.sleep(0)
         if not is_closed:
             watch.close()
-        return told
+        return ended_ids
 
     assert asyncio.run(work()) == ([] if is_closed else ["id of two"])
 
@@ -112,10 +112,10 @@ def test_what_is_known_of_a_lease_is_said_without_another_look(monkeypatch):
     """Whoever asks for all leases again and again has nothing read for it."""
     me = identify(os.getpid())
     gone = lease_of(msgspec.structs.replace(me, start_time=1), "gone")
-    other = lease_of(msgspec.structs.replace(me, pid_namespace=1), "other")
+    elsewhere = lease_of(msgspec.structs.replace(me, pid_namespace=1), "other")
 
     async def work():
-        watch = ProcessWatch(lambda _: None, [lease_of(me), gone, other])
+        watch = ProcessWatch(lambda _: None, [lease_of(me), gone, elsewhere])
         for name in ("joint_liveness", "runs_here"):
             monkeypatch.setattr(module, name, pytest.fail)
         states = [watch.state_of(f"id of {name}").value for name in ("one", "gone", "other", "new")]
@@ -140,14 +140,14 @@ def test_only_number_and_start_are_taken_from_who_asks():
     async def work():
         watch = ProcessWatch(lambda _: None)
         forged = msgspec.structs.replace(me, host="other", host_name="x" * 60_000, time_namespace=7)
-        found = watch.checked(forged, Caller(os.geteuid()))
+        checked = watch.checked(forged, Caller(os.geteuid()))
         with pytest.raises(InputError, match="has ended"):
             watch.checked(
                 msgspec.structs.replace(me, start_time=me.start_time + 1), Caller(os.geteuid())
             )
 
         watch.close()
-        return found
+        return checked
 
     assert asyncio.run(work()) == me
 
@@ -177,7 +177,9 @@ def test_few_descriptors_are_not_all_for_leases(monkeypatch):
     processes = [
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)
     ]
-    leases = [lease_of(identify(one.pid), str(number)) for number, one in enumerate(processes)]
+    leases = [
+        lease_of(identify(process.pid), str(number)) for number, process in enumerate(processes)
+    ]
 
     before = open_files()
     assert ended_within(leases, processes[1].communicate) == (1, [leases[1].id])
@@ -187,5 +189,5 @@ def test_few_descriptors_are_not_all_for_leases(monkeypatch):
 
 def test_one_of_another_container_is_not_known_to_have_ended(monkeypatch):
     monkeypatch.setattr(module, "_LOOK", 0.01)
-    other = msgspec.structs.replace(identify(os.getpid()), pid_namespace=1)
-    assert ended_within([lease_of(other)], lambda: None, 0.1) == (1, [])
+    elsewhere = msgspec.structs.replace(identify(os.getpid()), pid_namespace=1)
+    assert ended_within([lease_of(elsewhere)], lambda: None, 0.1) == (1, [])
