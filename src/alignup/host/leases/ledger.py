@@ -308,7 +308,7 @@ class Ledger:
         """
         leased_cpus = CPUSet()
         leased_memory = Counter[int]()
-        leased_devices = set[tuple[str, str]]()
+        leased_devices = Counter[tuple[str, str]]()
         for lease in self.leases.values():
             leased_cpus |= lease.cpus
             for share in lease.memory:
@@ -328,11 +328,10 @@ class Ledger:
             for device in devices:
                 near = "+".join(map(str, device.numa_nodes or ()))
                 free_count, leased_count = amounts.get((near, resource), (0, 0))
-                if (resource, device.id) in leased_devices:
-                    leased_count += 1
-                elif device.healthy:
+                times_leased = leased_devices[resource, device.id]
+                if device.healthy and not times_leased:
                     free_count += 1
-                amounts[near, resource] = free_count, leased_count
+                amounts[near, resource] = free_count, leased_count + times_leased
 
         return amounts
 

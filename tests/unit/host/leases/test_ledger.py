@@ -584,6 +584,27 @@ def test_what_is_passed_on_trial_stays_as_it_was():
     assert (books.table(), books.amounts(), taken(books)) == (*before, [])
 
 
+def test_amounts_count_a_device_for_its_own_resource():
+    """One lease has devices of several resources, which go by the same ids."""
+    places = [{"id": "0", "numa": [0]}, {"id": "1", "numa": [0, 1]}, {"id": "2"}]
+    books = ledger(devices={leasing.GPU: places, NIC: places})
+    books.restore([leasing.record(devices={leasing.GPU: ("0", "1"), NIC: ("2",)})])
+    amounts = books.amounts()
+
+    by_place = {
+        resource: [amounts[near, resource] for near in ("0", "0+1", "")]
+        for resource in (leasing.GPU, NIC)
+    }
+    assert by_place == {leasing.GPU: [(0, 1), (0, 1), (1, 0)], NIC: [(1, 0), (1, 0), (0, 1)]}
+
+
+def test_amounts_count_a_device_as_often_as_a_lease_lists_it():
+    """Nothing that a command asks for has it twice, but a file that somebody wrote may."""
+    books = ledger()
+    books.restore([leasing.record(devices={leasing.GPU: ("gpu0", "gpu0")})])
+    assert books.amounts()["0", leasing.GPU] == (1, 2)
+
+
 def test_users_hear_nothing_of_other_users_names():
     """Neither where a part is in use nor where memory is."""
     books = ledger()
