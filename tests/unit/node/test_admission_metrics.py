@@ -20,7 +20,10 @@ from alignup.node.admission_metrics import AdmissionMetrics
 
 
 def test_admissions_and_refusals_are_counted() -> None:
-    """Requests count both, errors the refused ones, and the histogram observes the milliseconds of each."""
+    """Requests count both, errors the refused ones.
+
+    The histogram observes the milliseconds of each.
+    """
     registry = CollectorRegistry()
     observer = AdmissionMetrics(registry)
     manager = TopologyManager(
@@ -77,4 +80,5 @@ def test_a_registry_takes_one_observer() -> None:
 def test_nothing_is_imported_unless_asked_for() -> None:
     """A node without an observer needs no prometheus-client."""
     code = "import sys, alignup.node; sys.exit('prometheus_client' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603 - our own
+    process = subprocess.run([sys.executable, "-c", code], check=False)  # noqa: S603 - our own
+    assert process.returncode == 0

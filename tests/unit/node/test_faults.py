@@ -23,17 +23,17 @@ CORNERS = [
 def faults_of(scenario: dict[str, Any], version: str, last: int | None = None) -> list[set[str]]:
     """Return what each step of a scenario comes upon, up to the last one that is asked for."""
     node = Node.from_dict(scenario, kubelet_version=version)
-    found: list[set[str]] = []
+    faults_by_step: list[set[str]] = []
     for step in read_steps(scenario)[: None if last is None else last + 1]:
-        found.append(set())
+        faults_by_step.append(set())
         if isinstance(step, Admit):
             pod = node.read(step.pod)
             if not node.manager.has_pod(pod.uid):
-                found[-1] = {one.does for one in known_faults(node, pod)}
+                faults_by_step[-1] = {fault.does for fault in known_faults(node, pod)}
                 node.admit(pod)
         elif isinstance(step, Remove) and node.manager.has_pod(step.uid):
             node.remove(step.uid)
-    return found
+    return faults_by_step
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def faults_of(scenario: dict[str, Any], version: str, last: int | None = None) -
     ],
 )
 def test_what_the_kubelet_did_in_a_corner_is_told(name: str, does: str) -> None:
-    corner = next(one for one in CORNERS if one["name"] == name)
+    corner = next(case for case in CORNERS if case["name"] == name)
     assert does in faults_of(corner["scenario"], "1.36", corner["step"])[-1]
 
 
@@ -86,13 +86,13 @@ def faults_told(node: Node, limits: dict[str, str], containers: int = 1) -> list
             ]
         },
     }
-    told = [f"{fault.does}: {fault.text}" for fault in known_faults(node, node.read(pod))]
+    descriptions = [f"{fault.does}: {fault.text}" for fault in known_faults(node, node.read(pod))]
     assert not node.pods
-    return told
+    return descriptions
 
 
 @pytest.mark.parametrize(
-    ("version", "most", "told"),
+    ("version", "most", "descriptions"),
     [
         (
             "1.35",
@@ -104,13 +104,13 @@ def faults_told(node: Node, limits: dict[str, str], containers: int = 1) -> list
     ],
 )
 def test_up_to_1_35_all_sets_of_many_numa_nodes_are_walked(
-    version: str, most: int, told: list[str], monkeypatch
+    version: str, most: int, descriptions: list[str], monkeypatch
 ) -> None:
     """The bound is far lower than where it takes a kubelet minutes."""
     monkeypatch.setattr(faults, "MOST_WALKED", most)
     devices = {"e.com/gpu": [{"id": "g", "numa": 0}]}
     node = node_of(4, version, devices, topologyManagerPolicy="restricted")
-    assert faults_told(node, {"e.com/gpu": "1"}) == told
+    assert faults_told(node, {"e.com/gpu": "1"}) == descriptions
 
 
 def test_ordinary_scenarios_have_no_fault() -> None:
@@ -134,8 +134,12 @@ def test_ordinary_scenarios_have_no_fault() -> None:
 def test_hints_that_combine_in_too_many_ways_are_told(
     policy: str, sizes: tuple[str, ...], is_told: bool, scope, monkeypatch
 ) -> None:
-    """Fifteen hints each for CPUs, memory and sizes of pages; the bound lies between 15^3 and 15^4."""
+    """Fifteen hints each for CPUs, memory and sizes of pages.
+
+    The bound lies between 15^3 and 15^4.
+    """
     monkeypatch.setattr(faults, "MOST_MERGED", 10_000)
+
     node = node_of(
         4,
         "1.36",
@@ -180,20 +184,21 @@ def test_combinations_are_counted_over_all_containers(
         cpuManagerPolicy="static",
         reservedSystemCPUs="0",
     )
+
     limits = {"cpu": "1", "memory": "1Gi", "e.com/nic": "1", "e.com/tpu": "1", "e.com/gpu": "1"}
     text = f"does not answer: it merges all {combinations or 0:.1e} combinations of hints"
     assert faults_told(node, limits, containers) == ([text] if combinations else [])
 
 
 @pytest.mark.parametrize(
-    ("ids", "options", "told"),
+    ("ids", "options"),
     [
-        ((0, 1, 2), {"prefer-closest-numa-nodes": "true"}, []),
-        ((0, 2, 5), {}, []),
+        ((0, 1, 2), {"prefer-closest-numa-nodes": "true"}),
+        ((0, 2, 5), {}),
     ],
 )
 def test_ids_without_gaps_or_without_the_option_are_no_fault(
-    ids: tuple[int, ...], options: dict[str, str], told: list[str]
+    ids: tuple[int, ...], options: dict[str, str]
 ) -> None:
     numa = [
         {
@@ -206,7 +211,8 @@ def test_ids_without_gaps_or_without_the_option_are_no_fault(
     ]
     kubelet = {"topologyManagerPolicy": "restricted", "topologyManagerPolicyOptions": options}
     node = Node.from_dict({"machine": {"numaNodes": numa}, "kubelet": kubelet, "devices": {}})
-    assert faults_told(node, {"cpu": "1", "memory": "1Gi"}) == told
+
+    assert faults_told(node, {"cpu": "1", "memory": "1Gi"}) == []
 
 
 def test_what_panics_is_told_by_ids_and_by_sizes_of_pages() -> None:

@@ -38,6 +38,7 @@ def two_nodes(**changes: Any) -> Node:
             ]
         },
     }
+
     return Node.from_dict({**description, **changes})
 
 
@@ -49,13 +50,20 @@ def wish(uid: str, **limits: str) -> dict[str, Any]:
 
 
 def test_an_empty_node_has_all_but_what_is_reserved() -> None:
-    seen = holdings_of(two_nodes())
+    holdings = holdings_of(two_nodes())
 
-    assert [one.resource for one in seen.resources] == ["cpu", "memory", "a/gpu"]
-    assert seen.amounts("cpu").places == (PlaceAmounts((0,), 4, 3, 3), PlaceAmounts((1,), 4, 4, 4))
-    assert [place.reserved for place in seen.amounts("memory").places] == [GIBI, 0]
-    assert (seen.containers, seen.memory_groups, str(seen.reserved_cpus)) == ((), (), "0")
-    assert str(seen.shared_cpus) == "0-7"
+    assert [amounts.resource for amounts in holdings.resources] == ["cpu", "memory", "a/gpu"]
+    assert holdings.amounts("cpu").places == (
+        PlaceAmounts((0,), 4, 3, 3),
+        PlaceAmounts((1,), 4, 4, 4),
+    )
+    assert [place.reserved for place in holdings.amounts("memory").places] == [GIBI, 0]
+    assert (holdings.containers, holdings.memory_groups, str(holdings.reserved_cpus)) == (
+        (),
+        (),
+        "0",
+    )
+    assert str(holdings.shared_cpus) == "0-7"
 
 
 def test_devices_are_told_by_the_nodes_that_they_are_near_to() -> None:
@@ -75,32 +83,32 @@ def test_devices_are_told_by_the_nodes_that_they_are_near_to() -> None:
 def test_a_device_that_is_gone_is_still_held() -> None:
     node = two_nodes()
     node.admit(wish("p", cpu="1", memory="1Gi", **{"a/gpu": "1"}))
-    [held] = node.allocation("p", "c0").devices["a/gpu"]
+    [device] = node.allocation("p", "c0").devices["a/gpu"]
     node.devices.update("a/gpu", [Device("new", (0,))])
 
-    seen = holdings_of(node)
+    holdings = holdings_of(node)
 
-    assert seen.amounts("a/gpu").unhealthy == (held,)
-    assert [one.label for one in seen.containers if held in one.devices["a/gpu"]] == [
-        "default/p/c0"
-    ]
+    assert holdings.amounts("a/gpu").unhealthy == (device,)
+    assert [
+        container.label for container in holdings.containers if device in container.devices["a/gpu"]
+    ] == ["default/p/c0"]
 
 
 def test_containers_hold_what_they_were_given() -> None:
     node = two_nodes()
-    got = node.admit(wish("p", cpu="2", memory="40Gi", **{"a/gpu": "1"})).containers["c0"]
+    allocation = node.admit(wish("p", cpu="2", memory="40Gi", **{"a/gpu": "1"})).containers["c0"]
     node.admit(wish("q", cpu="500m"))
 
-    seen = holdings_of(node)
+    holdings = holdings_of(node)
 
-    first, second = seen.containers
-    assert (first.pod, first.container, first.cpus) == ("default/p", "c0", got.cpus)
-    assert first.devices == got.devices
+    first, second = holdings.containers
+    assert (first.pod, first.container, first.cpus) == ("default/p", "c0", allocation.cpus)
+    assert first.devices == allocation.devices
     assert first.memory == {"memory": {0: 31 * GIBI, 1: 9 * GIBI}}
     assert second == ContainerHolding("q", "default/q", "c0")
     assert (bool(first), bool(second)) == (True, False)
-    assert [one for one in seen.containers if one.cpus] == [first]
-    assert json_of(seen.memory_groups) == [
+    assert [container for container in holdings.containers if container.cpus] == [first]
+    assert json_of(holdings.memory_groups) == [
         {"numaNodes": [0, 1], "pods": ["default/p"], "usable": True}
     ]
 
@@ -108,9 +116,9 @@ def test_containers_hold_what_they_were_given() -> None:
 def test_a_node_bound_to_itself_breaks_the_group() -> None:
     node = two_nodes()
     node.admit(wish("small", cpu="1", memory="1Gi"))
-    seen = holdings_of(node)
+    holdings = holdings_of(node)
 
-    assert [(group.numa_nodes, group.pods) for group in seen.memory_groups] == [
+    assert [(group.numa_nodes, group.pods) for group in holdings.memory_groups] == [
         ((0,), ("default/small",))
     ]
 
@@ -127,21 +135,21 @@ def test_a_pod_that_is_removed_leaves_nothing() -> None:
 def test_without_managers_there_is_nothing_to_tell() -> None:
     node = two_nodes(kubelet={}, devices={})
     node.admit(wish("p", cpu="1", memory="1Gi"))
-    seen = holdings_of(node)
+    holdings = holdings_of(node)
 
-    assert (seen.resources, seen.memory_groups, seen.shared_cpus) == ((), (), None)
-    assert seen.amounts("cpu") is None
-    assert [bool(one) for one in seen.containers] == [False]
+    assert (holdings.resources, holdings.memory_groups, holdings.shared_cpus) == ((), (), None)
+    assert holdings.amounts("cpu") is None
+    assert [bool(container) for container in holdings.containers] == [False]
 
 
 def test_a_record_is_plain_json() -> None:
     node = busy_node()
     node.admit(manifest("p", 2, 1, 1))
-    told = holdings_of(node).to_dict()
+    described = holdings_of(node).to_dict()
 
-    assert json.loads(json.dumps(told)) == told
-    assert told["containers"][0]["memory"] == [{"numaNode": 0, "type": "memory", "size": GIBI}]
-    assert told["resources"][1]["places"][0]["free"] == 30 * GIBI
+    assert json.loads(json.dumps(described)) == described
+    assert described["containers"][0]["memory"] == [{"numaNode": 0, "type": "memory", "size": GIBI}]
+    assert described["resources"][1]["places"][0]["free"] == 30 * GIBI
 
 
 @examples(30)
@@ -160,35 +168,39 @@ def test_held_and_free_add_up(wishes: list[tuple[int, int, int]], removed: int) 
     if f"p{removed}" in [pod.uid for pod in node.pods]:
         node.remove(f"p{removed}")
 
-    seen = holdings_of(node)
+    holdings = holdings_of(node)
 
-    for amounts in seen.resources:
+    for amounts in holdings.resources:
         for place in amounts.places:
             assert 0 <= place.free <= place.allocatable <= place.capacity
-        held = sum(place.held for place in amounts.places)
+        allocated = sum(place.held for place in amounts.places)
         if amounts.resource == "cpu":
-            assert held == len({cpu for one in seen.containers for cpu in one.cpus or ()})
+            cpus = {cpu for container in holdings.containers for cpu in container.cpus or ()}
+            assert allocated == len(cpus)
         elif amounts.resource == "memory":
-            assert held == sum(
-                sum(one.memory.get("memory", {}).values()) for one in seen.containers
+            assert allocated == sum(
+                sum(container.memory.get("memory", {}).values())
+                for container in holdings.containers
             )
         else:
-            assert held == len(
-                {
-                    one
-                    for holding in seen.containers
-                    for one in holding.devices.get(amounts.resource, ())
-                }
-            )
+            devices = {
+                device
+                for container in holdings.containers
+                for device in container.devices.get(amounts.resource, ())
+            }
+            assert allocated == len(devices)
 
 
 @pytest.mark.parametrize("name", ["memory", "cpu"])
 def test_nodes_without_cpus_or_memory_are_places_too(name: str) -> None:
-    """A node for each NUMA node, in the order of their ids, as on a machine with accelerators' memory."""
+    """A place for each NUMA node, in the order of their ids.
+
+    As on a machine with accelerators' memory.
+    """
     machine = machine_of(2, 2)
     machine["numaNodes"].append({"id": 9, "memory": GIBI, "cores": [], "distances": None})
-    for one in machine["numaNodes"]:
-        one.pop("distances")
-    seen = holdings_of(two_nodes(machine=machine, devices={}))
+    for numa_node in machine["numaNodes"]:
+        numa_node.pop("distances")
+    holdings = holdings_of(two_nodes(machine=machine, devices={}))
 
-    assert [place.numa_nodes for place in seen.amounts(name).places] == [(0,), (1,), (9,)]
+    assert [place.numa_nodes for place in holdings.amounts(name).places] == [(0,), (1,), (9,)]

@@ -55,15 +55,16 @@ def interrupted(moment: int, do: Callable[[], object]) -> bool:
 
     Return whether it came to that.
     """
-    left, was = moment, sys.gettrace()
+    remaining = moment
+    previous = sys.gettrace()
 
     def trace(frame: Any, event: str, _: object) -> Any:
-        nonlocal left
+        nonlocal remaining
         if "alignup" not in frame.f_code.co_filename:
             return None
         if event in ("line", "call", "return"):
-            left -= 1
-            if not left:
+            remaining -= 1
+            if not remaining:
                 sys.settrace(None)
                 raise Interrupted
 
@@ -75,9 +76,9 @@ def interrupted(moment: int, do: Callable[[], object]) -> bool:
     except Interrupted:
         pass
     finally:
-        sys.settrace(was)
+        sys.settrace(previous)
 
-    return left <= 0
+    return remaining <= 0
 
 
 def is_free(node: Node) -> bool:
@@ -117,14 +118,18 @@ OPERATIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Callable[[Node
         lambda node: node.admit(pod("x", container("c", "80", "1Gi", 0))),
     ),
     "admit under a policy of its own": (
-        {"kubelet": {"topologyManagerPolicy": "none"}}, [], lambda node: node.admit(pod("x", **EXCLUSIVE))
+        {"kubelet": {"topologyManagerPolicy": "none"}},
+        [],
+        lambda node: node.admit(pod("x", **EXCLUSIVE)),
     ),
     "remove": ({}, [pod("y"), pod("z")], lambda node: node.remove("y")),
     ("remove after init "
     "containers"): ({}, [pod("y", **INIT), pod("z")], lambda node: node.remove("y")),
     "remove a pod with resources": (SHARED, [WHOLE], lambda node: node.remove("x")),
     "remove under a policy of its own": (
-        {"kubelet": {"topologyManagerPolicy": "none"}}, [pod("y", **EXCLUSIVE)], lambda node: node.remove("y")
+        {"kubelet": {"topologyManagerPolicy": "none"}},
+        [pod("y", **EXCLUSIVE)],
+        lambda node: node.remove("y"),
     ),
     "try": ({"wholeVerdict": True}, [pod("y")], lambda node: node.try_admit(pod("x"))),
     "try what is refused": ({}, [pod("y")], lambda node: node.try_admit(SECOND_TOO_LARGE)),
@@ -148,8 +153,8 @@ def made(operation: str) -> tuple[Node, Callable[[Node], object]]:
     node = node_of(
         **{key: dict(value) if isinstance(value, dict) else value for key, value in more.items()}
     )
-    for one in pods:
-        assert node.admit(one).admitted
+    for manifest in pods:
+        assert node.admit(manifest).admitted
     return node, do
 
 
@@ -164,8 +169,8 @@ def interrupt_everywhere(operation: str, *, first: int = 1, step: int = 1) -> No
         if not interrupted(moment, partial(do, node)):
             break
         assert state(node) in (before, after), moment
-        for one in node.pods:
-            node.remove(one.uid)
+        for admitted_pod in node.pods:
+            node.remove(admitted_pod.uid)
         assert node.cpu is not None
         assert node.cpu.ledger.given == 0
         assert not any(pool.ledger.given for pool in node.pools.values())
@@ -208,5 +213,7 @@ def test_signal_handlers_that_raise_at_random_leak_nothing(seed: int) -> None:
     In a process of its own, where no hook of pytest's is interrupted.
     """
     command = [sys.executable, interrupting.__file__, str(seed)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  # ours
-    assert done.returncode == 0, done.stderr[-2000:]
+    process = subprocess.run(  # noqa: S603  # ours
+        command, check=False, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr[-2000:]

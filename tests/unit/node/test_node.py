@@ -146,40 +146,40 @@ def test_wrapped_providers_are_asked_instead() -> None:
 
 def test_plugins_choose_devices() -> None:
     """Those of `preferredSets` before those of the user."""
-    asked = []
+    calls = []
 
     class Last:
         def preferred_allocation(
             self, available: list[str], must_include: list[str], size: int
         ) -> list[str]:
-            asked.append((sorted(available), list(must_include), size))
+            calls.append((sorted(available), list(must_include), size))
             return sorted(available)[-size:]
 
-    own = Node.from_dict(description(), plugins={"a/gpu": Last()})
-    sets = Node.from_dict(
+    with_plugin = Node.from_dict(description(), plugins={"a/gpu": Last()})
+    with_sets = Node.from_dict(
         description(preferredSets={"a/gpu": [["gpu1"]]}), plugins={"a/gpu": Last()}
     )
     wish = pod(**{"a/gpu": "1", "cpu": "4"})
 
-    assert own.admit(wish).containers["c0"].devices == {"a/gpu": ("gpu2",)}
-    assert asked == [(["gpu1", "gpu2"], [], 1)]
-    assert sets.admit(wish).containers["c0"].devices == {"a/gpu": ("gpu1",)}
+    assert with_plugin.admit(wish).containers["c0"].devices == {"a/gpu": ("gpu2",)}
+    assert calls == [(["gpu1", "gpu2"], [], 1)]
+    assert with_sets.admit(wish).containers["c0"].devices == {"a/gpu": ("gpu1",)}
 
 
 def test_an_observer_is_told() -> None:
     """Also of pods with a policy of their own."""
-    told = []
+    verdicts = []
 
     class Observer:
         def admission(self, seconds: float, admitted: bool) -> None:
             assert seconds >= 0
-            told.append(admitted)
+            verdicts.append(admitted)
 
     node = Node.from_dict(description(), observer=Observer())
     node.admit(pod("p"))
     node.admit(pod("q", cpu="9"))
 
-    assert told == [True, False]
+    assert verdicts == [True, False]
 
 
 def test_pods_come_and_go() -> None:
@@ -187,17 +187,17 @@ def test_pods_come_and_go() -> None:
     node = Node.from_dict(description())
     node.admit(read_pod(pod("p")))
     node.admit(pod("q"))
-    assert [one.uid for one in node.pods] == ["p", "q"]
-    held = node.allocation("p", "c0")
+    assert [listed.uid for listed in node.pods] == ["p", "q"]
+    allocation = node.allocation("p", "c0")
 
     with pytest.raises(PodExistsError, match="'p'"):
         node.admit(pod("p", cpu="2"))
 
-    assert node.allocation("p", "c0") == held
+    assert node.allocation("p", "c0") == allocation
     assert node.allocation("p", "bogus").affinity is None
     assert node.allocation("bogus", "c0").cpus is None
     node.remove("p")
-    assert [one.uid for one in node.pods] == ["q"]
+    assert [listed.uid for listed in node.pods] == ["q"]
     for uid in ("p", "bogus", ""):
         with pytest.raises(UnknownPodError):
             node.remove(uid)

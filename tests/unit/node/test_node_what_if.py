@@ -36,9 +36,9 @@ def state_of(node: Node) -> dict[str, Any]:
     state: dict[str, Any] = {
         "pods": [pod.uid for pod in node.pods],
         "held": {
-            (pod.uid, one.name): node.allocation(pod.uid, one.name)
+            (pod.uid, container.name): node.allocation(pod.uid, container.name)
             for pod in node.pods
-            for one in pod.all_containers
+            for container in pod.all_containers
         },
         "occupancy": node.occupancy,
     }
@@ -106,7 +106,7 @@ def pod(uid: str, *containers: dict[str, str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", seeds(1, 8))
 def test_trying_changes_nothing_and_foretells_what_admit_gives(seed: int) -> None:
-    """Verdict, reason, message, CPUs, memory and devices are those of the admission that follows."""
+    """Verdict, reason, message and what is given are those of the admission that follows."""
     admitted = refused = 0
     for random, scenario, node in cases(seed, 30):
         for number in range(5):
@@ -179,26 +179,29 @@ def test_observers_are_not_told_of_trials() -> None:
 
 @pytest.mark.parametrize("seed", seeds(1, 6))
 def test_a_copy_goes_its_own_way(seed: int) -> None:
-    """What is admitted and removed on either is unseen by the other, and both answer alike from the same state."""
+    """What is admitted and removed on either is unseen by the other.
+
+    Both answer alike from the same state.
+    """
     for random, scenario, node in cases(100 + seed, 30):
         before = state_of(node)
-        other = node.copy()
-        assert state_of(other) == before
+        copied = node.copy()
+        assert state_of(copied) == before
         wishes = [pod_for(random, scenario, f"new-{number}") for number in range(4)]
-        answers = [attempt(other, wish) for wish in wishes]
-        for one in other.pods[:2]:
-            other.remove(one.uid)
+        answers = [attempt(copied, wish) for wish in wishes]
+        for admitted in copied.pods[:2]:
+            copied.remove(admitted.uid)
         assert state_of(node) == before
 
-        changed = state_of(other)
+        changed = state_of(copied)
         assert [attempt(node, wish) for wish in wishes] == answers
-        assert state_of(other) == changed
-        for one in node.pods:
-            node.remove(one.uid)
-        assert state_of(other) == changed
-        for one in other.pods:
-            other.remove(one.uid)
-        assert state_of(other) == state_of(node)
+        assert state_of(copied) == changed
+        for admitted in node.pods:
+            node.remove(admitted.uid)
+        assert state_of(copied) == changed
+        for admitted in copied.pods:
+            copied.remove(admitted.uid)
+        assert state_of(copied) == state_of(node)
 
 
 def test_a_copy_of_a_copy_is_as_good() -> None:
@@ -235,11 +238,11 @@ def test_copying_needs_providers_that_can_be_copied() -> None:
 
     licences = Copied([1, 1])
     node = Node(machine_of(2, 4), KUBELET, providers=[licences])
-    other = node.copy()
-    assert other.admit(pod("a", {"cpu": "1"})).admitted
+    copied = node.copy()
+    assert copied.admit(pod("a", {"cpu": "1"})).admitted
     assert licences.free == [1, 1]
-    other.remove("a")
-    assert other.admit(pod("a", {"cpu": "1"})).admitted
+    copied.remove("a")
+    assert copied.admit(pod("a", {"cpu": "1"})).admitted
 
 
 HALFWAY = pod("halfway", {"cpu": "1", "example.com/gpu": "1"}, {"cpu": "1", "example.com/gpu": "1"})

@@ -33,6 +33,7 @@ def pod(policies: object, *cpus: int, name: str = "pod") -> dict:
         for index, count in enumerate(cpus)
     ]
     text = policies if isinstance(policies, str) else json.dumps(policies)
+
     metadata = {"name": name, "uid": name, "annotations": {KEY: text}}
     return {
         "kind": "Pod",
@@ -47,10 +48,10 @@ def test_a_container_can_be_less_strict_than_its_node():
     wide = pod({"c0": "best-effort"}, 80, 2)
     assert not node().admit(wide).admitted
     beyond = node(beyond_kubelet=True)
-    for one in (beyond.try_admit(wide), beyond.copy().admit(wide), beyond.admit(wide)):
-        assert one.admitted
+    for admission in (beyond.try_admit(wide), beyond.copy().admit(wide), beyond.admit(wide)):
+        assert admission.admitted
         assert [
-            len(list(one.containers[name].affinity.affinity.bits())) for name in ("c0", "c1")
+            len(list(admission.containers[name].affinity.affinity.bits())) for name in ("c0", "c1")
         ] == [2, 1]
     refused = beyond.admit(pod({"c1": "best-effort"}, 80, 2, name="late"))
     assert (refused.admitted, refused.reason) == (False, "TopologyAffinityError")

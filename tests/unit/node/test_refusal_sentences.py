@@ -17,15 +17,16 @@ PAGES = ("0", "2Mi", "1Gi", "40Gi", "3Ei")
 
 
 def machine(numa_nodes: int, pages: list[int]) -> dict[str, Any]:
-    made = machine_of(numa_nodes, 1)
-    for node, count in zip(made["numaNodes"], pages * numa_nodes, strict=False):
+    description = machine_of(numa_nodes, 1)
+    for node, count in zip(description["numaNodes"], pages * numa_nodes, strict=False):
         node["hugepages"] = {"2Mi": count}
-    return made
+    return description
 
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
     numa_nodes = draw(st.sampled_from([1, 2, 3, 8, 9, 16, 17, 24, 40, 64]))
+
     return Node.from_dict(
         {
             "machine": machine(
@@ -118,6 +119,7 @@ def test_types_of_memory_that_fit_alone_are_blamed_together() -> None:
         "metadata": {"name": "p", "uid": "p"},
         "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]},
     }
+
     assert "hugepages-2Mi: 2Mi asked, the machine has none" in node.admit(pod).message
 
 
@@ -140,18 +142,20 @@ def test_memory_of_older_releases_comes_back_in_the_order_of_the_pod() -> None:
         )
         assert node.memory is not None
         before = node.memory.free
+
         limits = [{"cpu": "1", "memory": "4Gi"}, {"cpu": "1", "memory": "40Gi"}]
         node.admit(
             {
                 "metadata": {"name": "p", "uid": "p"},
                 "spec": {
                     "containers": [
-                        {"name": f"c{number}", "image": "i", "resources": {"limits": one}}
-                        for number, one in enumerate(limits)
+                        {"name": f"c{number}", "image": "i", "resources": {"limits": amounts}}
+                        for number, amounts in enumerate(limits)
                     ]
                 },
             }
         )
+
         for pod in node.pods:
             node.remove(pod.uid)
         assert node.memory.free == before, version

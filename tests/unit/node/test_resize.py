@@ -65,7 +65,7 @@ AMOUNTS = st.fixed_dictionaries(
     }
 )
 
-SMALL = AMOUNTS.filter(lambda one: one["cpu"] < 100_000 and one["memory"] < 90)
+SMALL = AMOUNTS.filter(lambda amount: amount["cpu"] < 100_000 and amount["memory"] < 90)
 
 
 def node_of(
@@ -91,6 +91,9 @@ def node_of(
 def amounts(cpu: str, memory: str = "1Gi") -> dict[str, Any]:
     both = {"cpu": cpu, "memory": memory}
     return {"requests": both, "limits": both}
+
+
+TWO_GIB = amounts("2", "2Gi")
 
 
 def pod_of(resources: dict[str, Any], level: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -126,8 +129,8 @@ def pod_of(resources: dict[str, Any], level: dict[str, Any] | None = None) -> di
         ("1.36", CPU_GATE, "single-numa-node", amounts("1500m"), amounts("2"), "allocated", "", 2),
         ("1.37", CPU_GATE, "single-numa-node", amounts("1500m"), amounts("2"), "allocated", "", 0),
         ("1.36", CPU_GATE, "single-numa-node", amounts("2"), amounts("2500m"), "allocated", "", 2),
-        ("1.36", BOTH_GATES, "single-numa-node", amounts("2"), amounts("2", "2Gi"), "allocated", "", 2),
-        ("1.37", BOTH_GATES, "single-numa-node", amounts("2"), amounts("2", "2Gi"), "allocated", "", 2),
+        ("1.36", BOTH_GATES, "single-numa-node", amounts("2"), TWO_GIB, "allocated", "", 2),
+        ("1.37", BOTH_GATES, "single-numa-node", amounts("2"), TWO_GIB, "allocated", "", 2),
         ("1.35", {}, "none", BURSTABLE, ALL, "allocated", "", 0),
         ("1.36", {}, "none", BURSTABLE, ALL, "allocated", "", 0),
         ("1.35", {}, "none", BURSTABLE, HUNDRED, "Infeasible", CAPACITY, 0),
@@ -147,8 +150,8 @@ def test_what_a_kubelet_says_and_what_then_holds_cpus(
     free = node.cpu.free_cpus
     answer = node.resize("u", {"c": after})
     assert (answer.status, answer.message, bool(answer)) == (status, message, status == "allocated")
-    held = node.cpu.cpus("u", "c") or CPUSet()
-    assert len(held) == cpus
+    allocated = node.cpu.cpus("u", "c") or CPUSet()
+    assert len(allocated) == cpus
     assert len(free) - len(node.cpu.free_cpus) == (cpus if before == amounts("1500m") else 0)
     node.remove("u")
     assert len(node.cpu.free_cpus) == 15
@@ -166,7 +169,9 @@ def test_resources_of_the_pod_as_a_whole_grow_alone(gates):
 
 
 class PlainResizes:
-    """What a kubelet makes of resizes of its only pod, read off the recorded answers, without a topology.
+    """What a kubelet makes of resizes of its only pod.
+
+    It is read off the recorded answers, and knows no topology.
 
     No container takes more than 3 CPUs, so that those beside it always leave as many near its
     memory.
@@ -175,55 +180,59 @@ class PlainResizes:
     def __init__(self, version, gates, policy, *, static, guaranteed, containers):
         self.minor, self.gates, self.policy = int(version[2:]), gates, policy
         self.static, self.guaranteed, self.containers = static, guaranteed, containers
-        self.held = {name: self.own(one) for name, one in containers.items()}
+        self.held = {name: self.own(amount) for name, amount in containers.items()}
 
     def own(self, amount):
         whole = self.static and self.guaranteed and not amount["cpu"] % 1000
         return amount["cpu"] // 1000 if whole else 0
 
     def resize(self, changes):
-        wanted = {**self.containers, **changes}
-        if wanted == self.containers:
+        requested = {**self.containers, **changes}
+        if requested == self.containers:
             return "allocated", ""
-        if refused := self.infeasible(wanted):
+        if refused := self.infeasible(requested):
             return "Infeasible", refused
-        if self.minor < 37 and not self.give(wanted):  # later managers let resizes pass
+        if self.minor < 37 and not self.give(requested):  # later managers let resizes pass
             return "Deferred", LOCALITY
-        self.containers = wanted
+        self.containers = requested
         return "allocated", ""
 
-    def infeasible(self, wanted):
+    def infeasible(self, requested):
         if self.minor < 33:
             return DISABLED
-        word, short = "allocatable" if self.minor > 35 else "capacity", []
-        cpu, memory = (sum(one[name] for one in wanted.values()) for name in ("cpu", "memory"))
+
+        word = "allocatable" if self.minor > 35 else "capacity"
+        short = []
+        cpu = sum(amount["cpu"] for amount in requested.values())
+        memory = sum(amount["memory"] for amount in requested.values())
         if cpu > 15_000:
             short.append(f"cpu, requested: {cpu}, {word}: 15000")
         if memory > 31:
             short.append(f"memory, requested: {memory << 30}, {word}: {31 << 30}")
+
         if short and self.minor > 35:  # the API server says so, before the kubelet
             return f"node didn't have enough allocatable resources: {'; '.join(short)}"
-        if self.guaranteed and (refused := self.beside_static(wanted)):
+        if self.guaranteed and (refused := self.beside_static(requested)):
             return refused
         return f"Node didn't have enough capacity: {short[-1]}" if short else ""
 
-    def give(self, wanted):
-        for name, one in wanted.items():
-            own = self.own(one)
-            if own and self.held[name] not in (0, own) and self.policy in REFUSING:
+    def give(self, requested):
+        for name, amount in requested.items():
+            whole_cpus = self.own(amount)
+            if whole_cpus and self.held[name] not in (0, whole_cpus) and self.policy in REFUSING:
                 return False
-            self.held[name] = self.held[name] or own
+            self.held[name] = self.held[name] or whole_cpus
         return True
 
-    def beside_static(self, wanted):
+    def beside_static(self, requested):
         if self.minor == 33:
             old = OLD_STATIC if self.static else OLD_MEMORY_STATIC
             return "" if CPU_GATE.items() <= self.gates.items() else old
         changed = {
             name
             for name in ("cpu", "memory")
-            for key, one in wanted.items()
-            if one[name] != self.containers[key][name]
+            for key, amount in requested.items()
+            if amount[name] != self.containers[key][name]
         }
         if "cpu" in changed and self.static and not self.gates:
             return CPU_STATIC
@@ -242,34 +251,44 @@ class PlainResizes:
 def test_resizes_one_after_the_other_are_answered_as_the_plain_model_says(
     version, gates, policy, static, guaranteed, containers, changes
 ):
-    gates = {} if version == "1.32" else CPU_GATE if gates and version == "1.33" else gates
+    if version == "1.32":
+        gates = {}
+    elif version == "1.33" and gates:
+        gates = CPU_GATE
+
     model = PlainResizes(
         version, gates, policy, static=static, guaranteed=guaranteed, containers=containers
     )
     node = node_of(version, policy, gates, cpuManagerPolicy="static" if static else "none")
 
-    def resources(one):
-        asked = {"cpu": f"{one['cpu']}m", "memory": f"{one['memory']}Gi"}
+    def resources(amount):
+        amounts = {"cpu": f"{amount['cpu']}m", "memory": f"{amount['memory']}Gi"}
         return {
-            "requests": asked,
-            "limits": asked if guaranteed else {"cpu": "300", "memory": "300Gi"},
+            "requests": amounts,
+            "limits": amounts if guaranteed else {"cpu": "300", "memory": "300Gi"},
         }
 
     pod = {
         "containers": [
-            {"name": name, "resources": resources(one)} for name, one in containers.items()
+            {"name": name, "resources": resources(amount)} for name, amount in containers.items()
         ]
     }
     assert node.admit({"metadata": {"name": "p", "uid": "u"}, "spec": pod})
     memory = node.memory.free
-    for change in changes:
-        known = {name: one for name, one in change.items() if name in containers}
-        answer = node.resize("u", {name: resources(one) for name, one in known.items()})
-        assert (answer.status, answer.message) == model.resize(known)
-        held = {name: len(node.cpu.cpus("u", name) or ()) if static else 0 for name in containers}
-        assert (held, node.memory.free) == (model.held, memory)
-        cpus = {one.name: one.requests["cpu"] for one in node.pods[0].containers}
-        assert cpus == {name: one["cpu"] for name, one in model.containers.items()}
+    for drawn in changes:
+        change = {name: amount for name, amount in drawn.items() if name in containers}
+        answer = node.resize("u", {name: resources(amount) for name, amount in change.items()})
+        assert (answer.status, answer.message) == model.resize(change)
+
+        counts = dict.fromkeys(containers, 0)
+        if static:
+            counts = {name: len(node.cpu.cpus("u", name) or ()) for name in containers}
+        assert (counts, node.memory.free) == (model.held, memory)
+
+        requests = {
+            container.name: container.requests["cpu"] for container in node.pods[0].containers
+        }
+        assert requests == {name: amount["cpu"] for name, amount in model.containers.items()}
 
     node.remove("u")
     assert not static or len(node.cpu.free_cpus) == 15
@@ -291,7 +310,7 @@ def test_a_resize_counts_for_the_next_one():
 
 
 @pytest.mark.parametrize(
-    ("containers", "pod", "words"),
+    ("containers", "pod", "message"),
     [
         ({"d": amounts("2")}, None, r"expected containers of the pod \(c\), got 'd'"),
         (
@@ -309,11 +328,11 @@ def test_a_resize_counts_for_the_next_one():
         ({}, amounts("2"), "a pod that has resources as a whole"),
     ],
 )
-def test_what_the_api_server_refuses_is_an_error(containers, pod, words):
+def test_what_the_api_server_refuses_is_an_error(containers, pod, message):
     node = node_of("1.37")
     node.admit(pod_of(amounts("2")))
     before = node.pods
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         node.resize("u", containers, pod)
     assert node.pods == before
 
@@ -341,6 +360,7 @@ def test_a_step_of_a_scenario_is_answered_like_any_step():
                 {"resize": "q", "containers": {"c": amounts("4")}},
             ],
         }
+
         steps = replay(scenario)["steps"]
         assert steps[1]["containers"]["c"]["cpus"] == steps[0]["containers"]["c"]["cpus"]
         return [

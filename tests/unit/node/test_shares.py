@@ -1,4 +1,7 @@
-"""A trial gives the record of the admission that follows, of every kind of node, and leaves the node as it was."""
+"""A trial gives the record of the admission that follows, of every kind of node.
+
+It leaves the node as it was.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,12 @@ def of_one_container(random, scenario):
     )
 
 
+def free_amounts(node):
+    """Return the free devices and the free memory of a node."""
+    providers = (node.devices, node.memory)
+    return [None if provider is None else provider.free for provider in providers]
+
+
 @pytest.mark.parametrize("seed", seeds(1, 4))
 def test_a_trial_is_what_admit_gives(seed):
     """Verdict, reason, sentence, affinity, CPUs, memory and devices.
@@ -47,17 +56,14 @@ def test_a_trial_is_what_admit_gives(seed):
         scenario, node = node_of(random)
         for _ in range(4):
             pod = of_one_container(random, scenario)
-            state = [None if one is None else one.free for one in (node.devices, node.memory)]
-            shared = node.shared_cpus
+            free, shared = free_amounts(node), node.shared_cpus
+
             tried = node.try_admit(pod)
-            given = node.copy().admit(pod)
-            assert tried == given
-            assert tried.message == given.message
-            assert tried.to_dict() == given.to_dict()
-            assert [
-                None if one is None else one.free for one in (node.devices, node.memory)
-            ] == state
-            assert node.shared_cpus == shared
+            admission = node.copy().admit(pod)
+            assert tried == admission
+            assert tried.message == admission.message
+            assert tried.to_dict() == admission.to_dict()
+            assert (free_amounts(node), node.shared_cpus) == (free, shared)
             admitted += tried.admitted
             refused += not tried.admitted
 
@@ -107,6 +113,7 @@ def test_a_plugin_that_changes_the_node_while_it_is_asked():
         plugins={"example.com/gpu": lambda *_: node.remove("p")},
     )
     node.admit(pod("a"))
+
     asking = read_pod(
         {
             "metadata": {"name": "q", "uid": "q"},
@@ -115,5 +122,6 @@ def test_a_plugin_that_changes_the_node_while_it_is_asked():
             },
         }
     )
+
     assert not node.try_admit(asking).admitted
     assert node.manager.has_pod("p")

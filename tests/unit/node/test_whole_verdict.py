@@ -36,10 +36,10 @@ def test_by_default_the_managers_alone_decide() -> None:
 
 @pytest.mark.parametrize("ask", ["admit", "try_admit"])
 def test_what_the_managers_admit_the_kubelet_may_reject(ask) -> None:
-    found = getattr(node(), ask)(pod(cpu="5000"))
-    assert (found.admitted, found.reason) == (False, "OutOfcpu")
+    admission = getattr(node(), ask)(pod(cpu="5000"))
+    assert (admission.admitted, admission.reason) == (False, "OutOfcpu")
     assert (
-        found.message
+        admission.message
         == "Node didn't have enough resource: cpu, requested: 5000000, used: 0, capacity: 15000"
     )
 
@@ -49,26 +49,29 @@ def test_the_managers_come_first() -> None:
 
 
 def test_a_rejected_pod_holds_nothing() -> None:
-    one = node(maxPods=1)
-    assert one.admit(pod("a"))
-    before = one.shared_cpus
-    assert one.admit(pod("b", "2", guaranteed=True)).reason == "OutOfpods"
-    assert (one.shared_cpus, [there.name for there in one.pods]) == (before, ["a"])
+    full_node = node(maxPods=1)
+    assert full_node.admit(pod("a"))
+    before = full_node.shared_cpus
+    assert full_node.admit(pod("b", "2", guaranteed=True)).reason == "OutOfpods"
+    assert (full_node.shared_cpus, [admitted.name for admitted in full_node.pods]) == (
+        before,
+        ["a"],
+    )
 
 
 def test_a_critical_pod_evicts() -> None:
-    one = node()
-    assert one.admit(pod("a", "10"))
-    assert one.admit(pod("b", "4"))
-    asked = pod("c", "3", priority=2_000_000_000)
+    busy_node = node()
+    assert busy_node.admit(pod("a", "10"))
+    assert busy_node.admit(pod("b", "4"))
+    critical = pod("c", "3", priority=2_000_000_000)
 
-    tried = one.try_admit(asked)
+    tried = busy_node.try_admit(critical)
     assert (tried.admitted, tried.preempted) == (True, ("default/b",))
-    assert [there.name for there in one.pods] == ["a", "b"]
+    assert [admitted.name for admitted in busy_node.pods] == ["a", "b"]
 
-    assert one.copy().try_admit(asked).to_dict()["preempted"] == ["default/b"]
-    assert one.admit(asked).preempted == ("default/b",)
-    assert [there.name for there in one.pods] == ["a", "c"]
+    assert busy_node.copy().try_admit(critical).to_dict()["preempted"] == ["default/b"]
+    assert busy_node.admit(critical).preempted == ("default/b",)
+    assert [admitted.name for admitted in busy_node.pods] == ["a", "c"]
 
 
 def test_a_replay_goes_on_without_those_that_were_evicted() -> None:
@@ -84,8 +87,9 @@ def test_a_replay_goes_on_without_those_that_were_evicted() -> None:
         "wholeVerdict": True,
         "steps": steps,
     }
+
     answers = replay(scenario)["steps"]
-    assert [one["admitted"] for one in answers] == [True, True, True, True]
+    assert [answer["admitted"] for answer in answers] == [True, True, True, True]
     assert answers[1]["preempted"] == ["default/a"]
 
 
@@ -94,15 +98,17 @@ def test_the_node_object_says_what_is_allocatable() -> None:
         "metadata": {"name": "n"},
         "status": {"allocatable": {"cpu": "2", "memory": str(GIBI), "pods": "9"}},
     }
-    one = Node(machine_of(2, 4), STATIC, node_object=described, whole_verdict=True)
-    assert one.admit(pod("a", "1", "1Gi"))
-    assert one.admit(pod("b", "1", "1Mi")).reason == "OutOfmemory"
-    assert one.admit(pod("c", "2", "0")).reason == "OutOfcpu"
+    small_node = Node(machine_of(2, 4), STATIC, node_object=described, whole_verdict=True)
+    assert small_node.admit(pod("a", "1", "1Gi"))
+    assert small_node.admit(pod("b", "1", "1Mi")).reason == "OutOfmemory"
+    assert small_node.admit(pod("c", "2", "0")).reason == "OutOfcpu"
 
 
 def test_a_held_device_that_turned_unhealthy_counts_for_the_pod_that_holds_it() -> None:
     devices = {"a/b": [{"id": "x", "numa": 0}, {"id": "y", "numa": 0, "healthy": False}]}
-    one = Node.from_dict({"machine": machine_of(2, 4), "devices": devices, "wholeVerdict": True})
-    asked = pod("a")
-    asked["spec"]["containers"][0]["resources"]["limits"] = {"a/b": "1"}
-    assert one.admit(asked)
+    device_node = Node.from_dict(
+        {"machine": machine_of(2, 4), "devices": devices, "wholeVerdict": True}
+    )
+    manifest = pod("a")
+    manifest["spec"]["containers"][0]["resources"]["limits"] = {"a/b": "1"}
+    assert device_node.admit(manifest)

@@ -1,4 +1,7 @@
-"""The documents' letter: KEP-693's merge, KEP-2902's distribution, device hints over all nodes, the scope `Pod`."""
+"""The documents' letter.
+
+KEP-693's merge, KEP-2902's distribution, device hints over all nodes, the scope `Pod`.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +42,29 @@ def merged_as_written(name: str, nodes: int, lists: list[Pairs]) -> tuple[int, b
     KEP-693's text, walked.
     """
     everything = (1 << nodes) - 1
-    rows = [some or [(None, False)] for some in lists]
+    hint_lists = [hints or [(None, False)] for hints in lists]
     if name == "single-numa-node":
-        rows = [
-            [one for one in some if one[0] is None or (one[0]).bit_count() == 1] for some in rows
+        hint_lists = [
+            [
+                (mask, preferred)
+                for mask, preferred in hints
+                if mask is None or mask.bit_count() == 1
+            ]
+            for hints in hint_lists
         ]
 
-    found = []
-    for row in product(*rows):
-        mask = everything
-        for one, _ in row:
-            mask &= everything if one is None else one
-        if mask:
-            found.append((not all(preferred for _, preferred in row), mask.bit_count(), mask))
+    candidates = []
+    for row in product(*hint_lists):
+        merged_mask = everything
+        for mask, _ in row:
+            if mask is not None:
+                merged_mask &= mask
 
-    best = min(found, default=None)
+        if merged_mask:
+            is_unpreferred = not all(preferred for _, preferred in row)
+            candidates.append((is_unpreferred, merged_mask.bit_count(), merged_mask))
+
+    best = min(candidates, default=None)
     if best is None or (name == "single-numa-node" and best[1] > 1):
         return everything, False, name == "best-effort"
 
@@ -68,7 +79,7 @@ def hint_of(mask: int | None, preferred: bool) -> TopologyHint:
 @given(CASES, st.sampled_from(NAMES))
 def test_the_merge_is_that_of_the_text(case: tuple[int, list[Pairs]], name: str) -> None:
     nodes, lists = case
-    hints = [{"x": [hint_of(*one) for one in some]} for some in lists]
+    hints = [{"x": [hint_of(*pair) for pair in hint_pairs]} for hint_pairs in lists]
     best, admits = make_policy(name, nodes, reading="documents").merge(hints)
 
     assert (int(best.affinity), best.preferred, admits) == merged_as_written(name, nodes, lists)
@@ -78,7 +89,7 @@ def test_the_merge_is_that_of_the_text(case: tuple[int, list[Pairs]], name: str)
 def test_many_merges_at_once_and_a_copy_are_the_same(case: tuple[int, list[Pairs]]) -> None:
     nodes, lists = case
     merger = Merger(nodes, as_written=True)
-    packed = [HintList([hint_of(*one) for one in some]) for some in lists]
+    packed = [HintList([hint_of(*pair) for pair in hint_pairs]) for hint_pairs in lists]
     best = merger.merge(packed)
     many = copy.copy(merger).merge_many([packed, packed])
 
@@ -94,8 +105,8 @@ def test_what_is_reachable_is_what_some_row_merges_into(
     ids = tuple(range(nodes))
     hints = {
         "a": {
-            str(number): [hint_of(*one) for one in dict(some).items()]
-            for number, some in enumerate(lists)
+            str(number): [hint_of(*pair) for pair in dict(hint_pairs).items()]
+            for number, hint_pairs in enumerate(lists)
         }
     }
     table = product_of(hints, policy, ids, as_written=True)
@@ -103,12 +114,12 @@ def test_what_is_reachable_is_what_some_row_merges_into(
     expected = {row.merged: False for row in rows} | {
         row.merged: True for row in rows if row.preferred
     }
-    found = reachable(hints, policy, as_written=True)
+    merged = reachable(hints, policy, as_written=True)
 
     if table is not None and table.count <= len(table.rows):
         names = {
             None if mask is None else tuple(BitMask.from_int(mask).bits()): good
-            for mask, good in found
+            for mask, good in merged
         }
         assert names == expected
 
@@ -152,7 +163,7 @@ def split_as_written(free: list[int], count: int) -> list[int] | None:
 def test_the_distribution_is_that_of_the_text(free: list[int], data: Any) -> None:
     count = data.draw(st.integers(1, sum(free)))
     topology = cpu_topology(grid(len(free), 8))
-    cpus = sum(((1 << some) - 1) << 8 * node for node, some in enumerate(free))
+    cpus = sum(((1 << free_cpus) - 1) << 8 * node for node, free_cpus in enumerate(free))
     taken = distribute_as_written(topology, cpus, count, 0, 1)
     split = split_as_written(free, count)
 
@@ -174,17 +185,11 @@ def test_kep_2902_gives_what_kubelets_do_not() -> None:
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
     }
-    given = {
-        reading: [
-            cpu // 8
-            for cpu in Node(grid(3, 8), kubelet, reading=reading).admit(pod).containers["c"].cpus
-        ]
-        for reading in ("kubelet", "documents")
-    }
-    assert {name: [some.count(node) for node in range(3)] for name, some in given.items()} == {
-        "kubelet": [4, 4, 6],
-        "documents": [5, 5, 4],
-    }
+
+    for reading, counts in (("kubelet", [4, 4, 6]), ("documents", [5, 5, 4])):
+        admission = Node(grid(3, 8), kubelet, reading=reading).admit(pod)
+        nodes = [cpu // 8 for cpu in admission.containers["c"].cpus]
+        assert [nodes.count(node) for node in range(3)] == counts, reading
 
 
 def random_pod(random: Random, number: int) -> dict[str, Any]:
@@ -220,8 +225,8 @@ def test_a_node_a_scenario_and_a_cluster_read_alike(seed: int) -> None:
         "reading": "documents",
     }
     node = Node.from_dict(described)
-    given = {key: described[key] for key in ("machine", "kubelet", "devices")}
-    other = Node(*given.values(), reading="documents")
+    arguments = {key: described[key] for key in ("machine", "kubelet", "devices")}
+    twin = Node(*arguments.values(), reading="documents")
     cluster = Cluster.from_nodes([node])
 
     assert (node.scope_name, node.config.reading) == ("pod", "documents")
@@ -229,7 +234,10 @@ def test_a_node_a_scenario_and_a_cluster_read_alike(seed: int) -> None:
         pod = random_pod(random, number)
         read = node.read(pod)
         lists = [
-            [(None if one.affinity is None else int(one.affinity), one.preferred) for one in hints]
+            [
+                (None if hint.affinity is None else int(hint.affinity), hint.preferred)
+                for hint in hints
+            ]
             for provider in node.manager.providers
             for hints in (provider.pod_topology_hints(read) or {}).values()
             if hints is not None
@@ -238,7 +246,7 @@ def test_a_node_a_scenario_and_a_cluster_read_alike(seed: int) -> None:
         verdict = cluster.evaluate(pod).admitted[0]
         admission = node.admit(pod)
 
-        assert admission.admitted == verdict == other.admit(pod).admitted
+        assert admission.admitted == verdict == twin.admit(pod).admitted
         assert admits or not admission.admitted
         if admission.admitted and lists:
             [got] = admission.containers.values()

@@ -316,16 +316,21 @@ def test_an_observer_is_checked_when_it_is_given(observer: Any) -> None:
         manager_of(Licences([2, 2]), observer=observer)
 
 
-def test_an_observer_that_fails_is_warned_of() -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ZeroDivisionError("no metrics"), "ZeroDivisionError: no metrics"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_an_observer_that_fails_is_warned_of(error: Exception, said: str) -> None:
     """The pod has its answer all the same."""
 
     class Broken:
         def admission(self, *_: Any) -> None:
-            raise ZeroDivisionError("no metrics")
+            raise error
 
     manager = manager_of(Licences([2, 2]), observer=Broken())
-    with pytest.warns(
-        AlignupWarning, match="^the observer .* failed: ZeroDivisionError: no metrics$"
-    ):
+    with pytest.warns(AlignupWarning, match=f"^the observer .* failed: {said}$"):
         assert manager.admit(pod_of("a")).admitted
     assert [pod.uid for pod in manager.pods] == ["a"]

@@ -113,9 +113,9 @@ def test_threads_share_a_node() -> None:
     """
     node = busy_node()
     before = state(node)
-    held: set[Any] = set()
+    allocated: set[Any] = set()
     lock, start_line = Lock(), Barrier(8)
-    tenants = [Tenant(node, number, held, lock, start_line) for number in range(8)]
+    tenants = [Tenant(node, number, allocated, lock, start_line) for number in range(8)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -129,7 +129,7 @@ def test_threads_share_a_node() -> None:
     assert [tenant.failure for tenant in tenants] == [None] * 8
     assert sum(tenant.admitted for tenant in tenants) > 100
     assert state(node) == before
-    assert not held
+    assert not allocated
 
 
 def growth(times: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -88,10 +89,12 @@ def test_each_policy_on_the_same_hints(policy: str) -> None:
     """The table above holds, the model says the same, and admission follows from preference."""
 
     def merges(
-        providers: Any, best: tuple[int | None, bool], other: tuple[int | None, bool] | None = None
+        providers: Any,
+        best: tuple[int | None, bool],
+        single_node_best: tuple[int | None, bool] | None = None,
     ) -> None:
         if policy == "single-numa-node":
-            best = other or best
+            best = single_node_best or best
         assert model.merged(policy, 2, providers) == (*best, best[1] or policy == "best-effort")
 
     check_each(merges, SHARED.items())
@@ -115,7 +118,7 @@ def test_single_numa_node_drops_a_mask_that_names_every_node() -> None:
     assert model.merged("restricted", 1, [{"cpu": [hint(True, 0)]}]) == (1, True, True)
 
 
-PAIRS = [{"cpu": [hint(True, one, other) for one in range(4) for other in range(one + 1, 4)]}]
+PAIRS = [{"cpu": [hint(True, *pair) for pair in combinations(range(4), 2)]}]
 
 
 @pytest.mark.parametrize("policy", ["best-effort", "restricted"])
@@ -142,7 +145,8 @@ def test_an_unknown_policy_is_refused(name: str) -> None:
     """The error lists those that there are."""
     with pytest.raises(
         ConfigError,
-        match=r"one of none, best-effort, restricted, single-numa-node, got .* at topologyManagerPolicy",
+        match=r"one of none, best-effort, restricted, single-numa-node, "
+        r"got .* at topologyManagerPolicy",
     ):
         make_policy(name, 2)
 

@@ -28,9 +28,10 @@ def example() -> HintProvider:
         "BitMask": BitMask,
         "TopologyHint": TopologyHint,
     }
-    exec(textwrap.dedent(text[text.index("    class Licences:") :]), names)  # noqa: S102  # what is tested
-    made: HintProvider = names["Licences"]()
-    return made
+    source = textwrap.dedent(text[text.index("    class Licences:") :])
+    exec(source, names)  # noqa: S102  # what is tested
+    provider: HintProvider = names["Licences"]()
+    return provider
 
 
 def pod(name: str, count: int) -> Pod:

@@ -26,9 +26,9 @@ GPU, NIC = "example.com/gpu", "example.com/nic"
 SHORTAGE = r"set of NUMA nodes (?:that includes .*)?has enough (\S+): (.*)"
 
 
-def pod_of(uid: str, wanted: dict[str, int], names: Collection[str]) -> Pod:
+def pod_of(uid: str, amounts: dict[str, int], names: Collection[str]) -> Pod:
     """Return a pod that asks for those of the wanted amounts that are named, memory in GiB."""
-    kept = {name: amount for name, amount in wanted.items() if amount and name in names}
+    kept = {name: amount for name, amount in amounts.items() if amount and name in names}
     memory = tuple((name, kept[name] * GIBI) for name in (PAGES, "memory") if name in kept)
     devices = tuple((name, kept[name]) for name in (GPU, NIC) if name in kept)
     asks = {"exclusive_cpus": kept.get("cpu", 0), "memory": memory, "devices": devices}
@@ -80,21 +80,21 @@ def wishes() -> st.SearchStrategy[dict[str, int]]:
     )
 
 
-def is_refused(node: Node, wanted: dict[str, int], names: Collection[str]) -> bool:
+def is_refused(node: Node, amounts: dict[str, int], names: Collection[str]) -> bool:
     """Return whether the policy refuses a pod that asks for these only.
 
     The node stays as it was.
     """
-    admission = node.admit(pod_of("probe", wanted, names))
+    admission = node.admit(pod_of("probe", amounts, names))
     if admission:
         node.remove("probe")
     return admission.reason == TOPOLOGY_AFFINITY_ERROR
 
 
 @given(nodes(), wishes())
-def test_every_resource_that_is_blamed_is_a_cause(node: Node, wanted: dict[str, int]) -> None:
+def test_every_resource_that_is_blamed_is_a_cause(node: Node, amounts: dict[str, int]) -> None:
     """Together they are refused; either each alone is, or none of them could be left out."""
-    admission = node.admit(pod_of("p", wanted, wanted))
+    admission = node.admit(pod_of("p", amounts, amounts))
     if admission.reason != TOPOLOGY_AFFINITY_ERROR:
         return
 
@@ -102,52 +102,59 @@ def test_every_resource_that_is_blamed_is_a_cause(node: Node, wanted: dict[str, 
     names = [name for offer in blamed(admission.refusal) for name in offer.resources]
 
     assert names
-    assert is_refused(node, wanted, names)
-    if not all(is_refused(node, wanted, [name]) for name in names):
+    assert is_refused(node, amounts, names)
+    if not all(is_refused(node, amounts, [name]) for name in names):
         for name in names:
-            assert not is_refused(node, wanted, [other for other in names if other != name]), name
+            assert not is_refused(node, amounts, [kept for kept in names if kept != name]), name
 
-    said = re.sub(r"\(.*?\)", "", admission.message)
-    told = {name for name in ("memory", PAGES, GPU, NIC, "cpu") if name in said}
-    assert told
-    assert told <= set(names), said
+    sentence = re.sub(r"\(.*?\)", "", admission.message)
+    named_resources = {name for name in ("memory", PAGES, GPU, NIC, "cpu") if name in sentence}
+    assert named_resources
+    assert named_resources <= set(names), sentence
 
 
 @given(nodes(), wishes())
-def test_a_shortage_names_the_types_that_are_short(node: Node, wanted: dict[str, int]) -> None:
-    """Where the memory manager itself refuses, a type that fits is not named beside one that never could."""
-    memory = {name: wanted[name] for name in ("memory", PAGES)}
+def test_a_shortage_names_the_types_that_are_short(node: Node, amounts: dict[str, int]) -> None:
+    """Where the memory manager itself refuses, a type that fits is not named.
+
+    Not, that is, beside one that never could.
+    """
+    memory = {name: amounts[name] for name in ("memory", PAGES)}
     admission = node.admit(pod_of("p", memory, memory))
-    found = re.search(SHORTAGE, admission.message)
-    if found is None:
+    shortage = re.search(SHORTAGE, admission.message)
+    if shortage is None:
         return
 
-    one, account = found.groups()
-    told = [name for name in memory if re.search(rf"(^|; ){name}: \d", account)] or [one]
+    first_type, account = shortage.groups()
+    named_types = [name for name in memory if re.search(rf"(^|; ){name}: \d", account)]
+    named_types = named_types or [first_type]
 
     # the policy may refuse a type alone that some nodes together could supply
-    alone = [
+    short_types = [
         name
         for name in memory
         if memory[name] and re.search(SHORTAGE, message_for(node, memory, name))
     ]
-    assert told
-    assert set(told) <= set(alone) or not alone
+    assert named_types
+    assert set(named_types) <= set(short_types) or not short_types
 
 
-def message_for(node: Node, wanted: dict[str, int], name: str) -> str:
+def message_for(node: Node, amounts: dict[str, int], name: str) -> str:
     """Return what a pod that asks for this only is refused with, empty if it is not.
 
     The node stays as it was.
     """
-    admission = node.admit(pod_of("probe", wanted, [name]))
+    admission = node.admit(pod_of("probe", amounts, [name]))
     if admission:
         node.remove("probe")
     return admission.message
 
 
 def test_two_types_that_different_nodes_could_supply_are_both_named() -> None:
-    """NUMA node 0, the only one with enough pages, may not be combined, and memory alone the policy refuses."""
+    """NUMA node 0, the only one with enough pages, may not be combined.
+
+    Memory alone the policy refuses.
+    """
     machine = machine_of(3, 2)
     for numa_node, (memory, pages) in zip(
         machine["numaNodes"], ((11, 2), (9, 1), (8, 0)), strict=True

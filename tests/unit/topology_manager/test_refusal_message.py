@@ -92,10 +92,10 @@ def test_the_sentence_names_resources_and_nodes(policy: str, providers: Any, sen
 
 
 def test_the_order_of_resources_does_not_matter() -> None:
-    one = refusal_of("restricted", {"a": [hint(True, 0)], "b": [hint(True, 1)]})
-    other = refusal_of("restricted", {"b": [hint(True, 1)], "a": [hint(True, 0)]})
+    first = refusal_of("restricted", {"a": [hint(True, 0)], "b": [hint(True, 1)]})
+    second = refusal_of("restricted", {"b": [hint(True, 1)], "a": [hint(True, 0)]})
 
-    assert refusal_message(one) == refusal_message(other)
+    assert refusal_message(first) == refusal_message(second)
 
 
 def test_a_pod_judged_as_a_whole_is_called_so() -> None:
@@ -127,8 +127,8 @@ def test_long_lists_are_cut_with_their_number() -> None:
     singles = [hint(True, node) for node in range(7)]
     refusal = refusal_of("single-numa-node", {"a": singles}, {"b": [hint(True, 7)]}, numa_nodes=8)
 
-    words = "a fits only on NUMA node 0, 1, 2, 3 or 3 others, b only on NUMA node 7"
-    assert words in refusal_message(refusal)
+    sentence = "a fits only on NUMA node 0, 1, 2, 3 or 3 others, b only on NUMA node 7"
+    assert sentence in refusal_message(refusal)
 
 
 def test_lists_that_nobody_can_walk_are_sampled() -> None:
@@ -143,11 +143,11 @@ def test_lists_that_nobody_can_walk_are_sampled() -> None:
 def test_an_explanation_is_data() -> None:
     """All that was offered, as sets of node ids, in a form that JSON can hold."""
     hints = HintList([hint(False, 0, 1), hint(True, 1), ANY])
-    told = refusal_dict(
+    explanation = refusal_dict(
         refusal_of("restricted", {"cpu": hints}, {"gpu": []}, {"nic": None}, None), (0, 8)
     )
 
-    assert json.loads(json.dumps(told)) == {
+    assert json.loads(json.dumps(explanation)) == {
         "reason": "TopologyAffinityError",
         "policy": "restricted",
         "container": "app",
@@ -161,16 +161,16 @@ def test_an_explanation_is_data() -> None:
 
 
 def view(
-    resource: str, preferred: list[list[int]], other: list[list[int]], *, anywhere: bool
+    resource: str, preferred: list[list[int]], unpreferred: list[list[int]], *, anywhere: bool
 ) -> dict[str, object]:
     """Return a view as JSON holds it."""
     return {
         "resource": resource,
         "preferred": preferred,
-        "other": other,
+        "other": unpreferred,
         "anywhere": anywhere,
         "preferredCount": len(preferred),
-        "otherCount": len(other),
+        "otherCount": len(unpreferred),
         "account": "",
     }
 
