@@ -29,7 +29,10 @@ class Ended:
         return [json.loads(line) for line in self.out.splitlines()]
 
     def complains(self, *parts: str, status: int = 2) -> bool:
-        """Return whether the end is that status with nothing but one line on standard error, which has these parts."""
+        """Return whether the end is that status with one complaint that has these parts.
+
+        The complaint is one line on standard error, and standard output is empty.
+        """
         one_line = (
             self.err.startswith("alignup: ")
             and self.err.count("\n") == 1
@@ -69,7 +72,10 @@ def alignup(monkeypatch, capfdbinary):
 
 @pytest.fixture
 def write(tmp_path):
-    """Return a function that writes data to a file, as JSON unless it is text or bytes, and returns its path."""
+    """Return a function that writes data to a file and returns its path.
+
+    Data is written as JSON unless it is text or bytes.
+    """
 
     def into(name: str, content: Any) -> str:
         path = tmp_path / name

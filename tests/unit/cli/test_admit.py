@@ -118,9 +118,9 @@ def test_files_of_the_users_own(alignup, write) -> None:
     devices = write("devices.yaml", "example.com/nic:\n- {id: nic0, numa: [1]}\n")
     first = write("first.json.gz", gzip.compress(str(pod("zipped")).replace("'", '"').encode()))
     options = ("--machine", machine, "--config", config, "--devices", devices, "--json")
-    asked = str(pod("typed", **{"example.com/nic": "1"})).replace("'", '"')
+    piped_pod = str(pod("typed", **{"example.com/nic": "1"})).replace("'", '"')
 
-    ended = alignup("admit", *options, first, "-", stdin=asked.encode())
+    ended = alignup("admit", *options, first, "-", stdin=piped_pod.encode())
 
     assert (ended.status, ended.err) == (0, "")
     assert [line["pod"] for line in ended.lines] == ["zipped", "typed"]
@@ -194,13 +194,13 @@ def test_devices_on_nodes_without_cpus_can_count_as_near(alignup, write) -> None
     """As on a GB200: without --near-cpus nothing aligns with them."""
     far = {"id": 2, "memory": 0, "cores": []}
     machine = write("m.json", {"numaNodes": [*MACHINE["numaNodes"], far]})
-    words = (
-        "admit", "-m", machine, "-c", write("c.json", STATIC),
-        "--devices", write("d.json", {"a/gpu": [{"id": "gpu0", "numa": [2]}]}), write("p.json", pod(**{"a/gpu": "1"})),
-    )  # fmt: skip
+    config = write("c.json", STATIC)
+    devices = write("d.json", {"a/gpu": [{"id": "gpu0", "numa": [2]}]})
+    manifest = write("p.json", pod(**{"a/gpu": "1"}))
+    arguments = ("admit", "-m", machine, "-c", config, "--devices", devices, manifest)
 
-    assert alignup(*words).status == 1
-    assert alignup(*words, "--near-cpus").status == 0
+    assert alignup(*arguments).status == 1
+    assert alignup(*arguments, "--near-cpus").status == 0
 
 
 def test_names_cannot_upset_the_terminal(alignup, write) -> None:
@@ -453,13 +453,13 @@ def test_equal_refusals_of_replicas_are_told_once(alignup, write) -> None:
         "k.yaml",
         "{topologyManagerPolicy: restricted, cpuManagerPolicy: static, reservedSystemCPUs: '0'}",
     )
-    words = ("-m", "xeon-2s", "-c", config, file)
+    arguments = ("-m", "xeon-2s", "-c", config, file)
     for command in ("admit", "explain"):
-        ended = alignup(command, *words)
+        ended = alignup(command, *arguments)
         assert ended.status == 1
         assert "and 57 more pods alike: web-3 to web-59" in ended.out
         assert ended.out.count("✗") == 1
-        lines = alignup(command, "--json", *words).lines
+        lines = alignup(command, "--json", *arguments).lines
         assert [line["pod"].rpartition("/")[2] for line in lines] == [
             f"web-{number}" for number in range(60)
         ]
@@ -546,7 +546,7 @@ def test_policies_of_containers_are_ignored_unless_they_are_asked_for(alignup, w
             "containers": [{"name": "c", "resources": {"limits": {"cpu": "130", "memory": "1Gi"}}}]
         },
     }
-    words = (
+    arguments = (
         "admit",
         "-m",
         "dgx-h100",
@@ -554,7 +554,7 @@ def test_policies_of_containers_are_ignored_unless_they_are_asked_for(alignup, w
         "--config",
         write("config.json", WIDE),
     )
-    ignored, judged = alignup(*words), alignup(*words, "--beyond-kubelet")
+    ignored, judged = alignup(*arguments), alignup(*arguments, "--beyond-kubelet")
     assert (ignored.status, judged.status) == (1, 0)
     assert (
         "default/p: alignup.dev/policies is ignored, as by a kubelet; see --beyond-kubelet"
@@ -586,10 +586,18 @@ def test_a_runtime_class_among_the_manifests_names_a_policy_for_its_pods(alignup
     }
     files = write("pods.json", {"kind": "List", "items": [*pods, deployment, loose, plain]})
     config = {**WIDE, "topologyManagerPolicy": "single-numa-node"}
-    words = ("admit", "-m", "dgx-h100", files, "--config", write("config.json", config), "--json")
+    arguments = (
+        "admit",
+        "-m",
+        "dgx-h100",
+        files,
+        "--config",
+        write("config.json", config),
+        "--json",
+    )
     wide = {"b": False, "c": False, "d": True}
     for beyond, expected in (((), dict.fromkeys(wide, False)), (("--beyond-kubelet",), wide)):
-        ended = alignup(*words, *beyond)
+        ended = alignup(*arguments, *beyond)
         assert {
             line["pod"].rpartition("/")[2]: line["admitted"] for line in ended.lines
         } == expected
@@ -617,14 +625,14 @@ def test_a_runtime_class_may_be_in_a_file_of_its_own(alignup, write) -> None:
         "metadata": loose,
     }
     files = [write("pod.json", pod), write("class.json", kind)]
-    words = ("admit", "-m", "dgx-h100", "--config", write("config.json", WIDE))
+    arguments = ("admit", "-m", "dgx-h100", "--config", write("config.json", WIDE))
     for order in (files, files[::-1]):
-        assert alignup(*words, *order, "--beyond-kubelet").status == 0
-        ignored = alignup(*words, *order)
+        assert alignup(*arguments, *order, "--beyond-kubelet").status == 0
+        ignored = alignup(*arguments, *order)
         assert (
             ignored.status,
             "alignup.dev/policies is ignored, as by a kubelet" in ignored.err,
         ) == (1, True)
 
-    alone = alignup(*words, files[1], files[1], "--beyond-kubelet")
+    alone = alignup(*arguments, files[1], files[1], "--beyond-kubelet")
     assert alone.complains(f"there is no Pod in {files[1]}, {files[1]}")

@@ -54,12 +54,16 @@ def test_one_object_a_release(alignup, write) -> None:
 
     assert ended.status == 1
     old, beta, new = ended.lines
-    assert [one["kubeletVersion"] for one in ended.lines] == ["1.31", "1.35", "1.36"]
+    assert [answer["kubeletVersion"] for answer in ended.lines] == ["1.31", "1.35", "1.36"]
     assert old["configError"].startswith(
         'unknown CPU Manager Policy option: "strict-cpu-reservation"'
     )
     assert "pods" not in old
-    assert [one["options"]["strict-cpu-reservation"] for one in ended.lines] == [None, "GA", "GA"]
+    assert [answer["options"]["strict-cpu-reservation"] for answer in ended.lines] == [
+        None,
+        "GA",
+        "GA",
+    ]
     assert beta["pods"] == new["pods"]
     assert new["pods"][0]["admitted"]
 
@@ -136,11 +140,11 @@ def test_a_replay_compares_the_releases_that_are_named_or_all(alignup, write) ->
     named = alignup("replay", "--json", "--kubelet-version", "1.31,1.36", file).lines
     everything = alignup("replay", "--json", "--compare-versions", file).lines
 
-    assert [one["kubeletVersion"] for one in named] == ["1.31", "1.36"]
-    assert ["configError" in one for one in named] == [True, False]
-    assert [one["kubeletVersion"] for one in everything] == list(map(str, KNOWN_VERSIONS))
+    assert [answer["kubeletVersion"] for answer in named] == ["1.31", "1.36"]
+    assert ["configError" in answer for answer in named] == [True, False]
+    assert [answer["kubeletVersion"] for answer in everything] == list(map(str, KNOWN_VERSIONS))
     two = alignup("replay", "--json", "--compare-versions", "1.36,v1.37.2", file).lines
-    assert [one["kubeletVersion"] for one in two] == ["1.36", "1.37"]
+    assert [answer["kubeletVersion"] for answer in two] == ["1.36", "1.37"]
     assert alignup("replay", "--compare-versions", "1.36,1.x", file).complains("1.36,1.x")
     shown = alignup("replay", "--compare-versions", file).out
     assert "kubelet 1.31 would not start: unknown" in shown
@@ -164,7 +168,7 @@ def test_nodes_of_a_cluster_have_their_releases(alignup, write) -> None:
     mixed = alignup("rank", "--nodes", file, "--json", pod)
     same = alignup("rank", "--nodes", file, "--kubelet-version", "1.36", "--json", pod)
 
-    assert [one["node"] for one in mixed.lines[0]["best"]] == ["new"]
+    assert [placement["node"] for placement in mixed.lines[0]["best"]] == ["new"]
     assert "a node is ignored" in mixed.err
     assert len(same.lines[0]["best"]) == 2
     simulated = alignup(

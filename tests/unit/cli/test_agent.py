@@ -60,7 +60,7 @@ def started(folder, *options, machine="dgx-h100"):
 def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     """What they print is the same."""
     state = str(folder / "s.json")
-    words = (
+    arguments = (
         "run",
         "--state",
         state,
@@ -73,15 +73,15 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
         "echo $ALIGNUP_CPUS",
     )
     agent = started(folder, "--no-device-plugins", "--log-format", "json")
-    assert alignup(*words).stdout == "0,112\n"
+    assert alignup(*arguments).stdout == "0,112\n"
     refused = alignup("run", "--state", state, "--no-bind", "--cpus", "999", "true")
     assert (
         refused.returncode,
         refused.stderr.startswith("alignup: refused: too few CPUs are free: 999 asked, 224 free"),
     ) == (125, True)
     assert "use --no-bind" in alignup("run", "--state", state, "--cpus", "1", "true").stderr
-    told = alignup("run", "--state", state, "--machine", "dgx-h100", "--no-bind", "true")
-    assert "--machine is for the agent at" in told.stderr
+    refused = alignup("run", "--state", state, "--machine", "dgx-h100", "--no-bind", "true")
+    assert "--machine is for the agent at" in refused.stderr
     assert alignup("ps", "--state", state).stdout == "no leases\n"
     assert alignup("release", "--state", state, "x").returncode == 1
     agent.send_signal(signal.SIGTERM)
@@ -90,12 +90,12 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
     assert '"message":"serving' in log
     back = alignup("agent", "--state", state, "--hand-back")
     assert (back.returncode, back.stdout, back.stderr) == (0, f"0 leases are in {state}\n", "")
-    told = alignup("agent", "--state", state, "--hand-back", "--json")
-    assert json.loads(told.stdout) == {"leases": 0, "file": str(state)}
+    handed_back = alignup("agent", "--state", state, "--hand-back", "--json")
+    assert json.loads(handed_back.stdout) == {"leases": 0, "file": str(state)}
     again = alignup("agent", "--state", state, "--hand-back")
     assert f"no agent kept the leases of {state}; --state names the file" in again.stderr
     assert alignup("ps", "--state", state).stdout == "no leases\n"
-    assert alignup(*words[:3], "--machine", "dgx-h100", *words[3:]).stdout == "0,112\n"
+    assert alignup(*arguments[:3], "--machine", "dgx-h100", *arguments[3:]).stdout == "0,112\n"
 
 
 def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
@@ -127,9 +127,9 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
         stderr=subprocess.DEVNULL,
     )
     again = started(folder, "--no-device-plugins")
-    held, *queue = map(json.loads, alignup("ps", "--state", state, "--json").stdout.splitlines())
-    assert all(one["waiting"] for one in queue)
-    assert (held["command"], len(CPUSet.parse(held["cpus"]))) == ("sh -c echo; read x", 200)
+    lease, *waiters = map(json.loads, alignup("ps", "--state", state, "--json").stdout.splitlines())
+    assert all(waiter["waiting"] for waiter in waiters)
+    assert (lease["command"], len(CPUSet.parse(lease["cpus"]))) == ("sh -c echo; read x", 200)
     assert waiting.poll() is None
     command.communicate(b"\n", timeout=3 * LONG)
     assert command.returncode == 0
@@ -144,9 +144,18 @@ def holder(folder, name):
 
     Return the processes of `alignup run` and of the command.
     """
-    words = ("run", "--state", str(folder / "s.json"), "--no-bind", "--cpus", "2", "--name", name)
+    arguments = (
+        "run",
+        "--state",
+        str(folder / "s.json"),
+        "--no-bind",
+        "--cpus",
+        "2",
+        "--name",
+        name,
+    )
     command = subprocess.Popen(  # noqa: S603  # ours
-        [*ALIGNUP, *words, "--", "sh", "-c", "echo $$; read x"],
+        [*ALIGNUP, *arguments, "--", "sh", "-c", "echo $$; read x"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -213,8 +222,12 @@ def test_an_operator_repairs_a_damaged_journal(folder):
         lines[bad] = lines[bad].replace(b'"id":"', b'"id":#', 1)
         journal.write_bytes(damaged := b"\n".join(lines))
 
-        told = json.loads(alignup("agent", "--state", state, "--repair", "--json").stdout)
-        assert ([one["name"] for one in told["leases"]], told["repaired"], bool(told["lost"])) == (
+        repair = json.loads(alignup("agent", "--state", state, "--repair", "--json").stdout)
+        assert (
+            [lease["name"] for lease in repair["leases"]],
+            repair["repaired"],
+            bool(repair["lost"]),
+        ) == (
             ["kept"],
             False,
             True,
@@ -261,7 +274,7 @@ def test_an_operator_repairs_a_damaged_journal(folder):
 
 def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
     agent = started(folder, "--no-device-plugins", machine="/")
-    told = alignup(
+    done = alignup(
         "run",
         "--state",
         str(folder / "s.json"),
@@ -272,14 +285,14 @@ def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
         "-c",
         "echo $ALIGNUP_CPUS",
     )
-    assert (told.returncode, told.stdout.strip().isdigit()) == (0, True), told
+    assert (done.returncode, done.stdout.strip().isdigit()) == (0, True), done
     agent.terminate()
     agent.communicate(timeout=3 * LONG)
     assert agent.returncode == 0
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("--cgroup", "/proc/typo"),
         ("--metrics", "no port"),
@@ -290,15 +303,15 @@ def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
         ("--socket", "/"),
     ],
 )
-def test_an_agent_that_cannot_start_takes_no_leases(folder, words):
+def test_an_agent_that_cannot_start_takes_no_leases(folder, arguments):
     """Commands go on to use the file, and would wait for it otherwise."""
     state = str(folder / "s.json")
     file = LeaseFile(folder / "s.json", pytest.fail)
     with file.change():
         pass
-    socket = () if "--socket" in words else ("--socket", str(folder / "a.sock"))
+    socket = () if "--socket" in arguments else ("--socket", str(folder / "a.sock"))
     always = ("agent", "--state", state, "--machine", "dgx-h100", "--no-device-plugins")
-    assert alignup(*always, *socket, *words).returncode == 2
+    assert alignup(*always, *socket, *arguments).returncode == 2
     assert Path(__file__).is_file()
     assert file.agent() == ""
     assert not (folder / "s.json.journal").exists()
@@ -326,7 +339,7 @@ def test_the_leases_of_an_agent_wait_for_one_that_can_start(folder):
 def test_of_two_agents_the_first_keeps_the_socket(folder):
     """The second one leaves its own leases in their file."""
     agent = started(folder, "--no-device-plugins")
-    other = (
+    arguments = (
         "agent",
         "--state",
         str(folder / "other.json"),
@@ -334,7 +347,7 @@ def test_of_two_agents_the_first_keeps_the_socket(folder):
         "dgx-h100",
         "--no-device-plugins",
     )
-    second = alignup(*other, "--socket", str(folder / "a.sock"))
+    second = alignup(*arguments, "--socket", str(folder / "a.sock"))
     assert (second.returncode, "somebody serves the socket" in second.stderr) == (2, True)
     assert LeaseFile(folder / "other.json", pytest.fail).agent() == ""
     assert alignup("ps", "--state", str(folder / "s.json")).returncode == 0
@@ -355,21 +368,21 @@ def test_leases_are_handed_back_beside_what_is_at_the_socket_now(folder):
 @pytest.mark.parametrize("option", ["--state", "--socket", "--cgroup"])
 def test_paths_are_text(folder, option):
     """They are written down in leases, and sent to those who have one."""
-    given = {
+    paths = {
         "--state": folder / "s.json",
         "--socket": folder / "a.sock",
         option: f"{folder}/\udcff",
     }
     done = alignup(
-        "agent", "--machine", "dgx-h100", *(str(word) for pair in given.items() for word in pair)
+        "agent", "--machine", "dgx-h100", *(str(word) for pair in paths.items() for word in pair)
     )
     assert (done.returncode, f"at {option}" in done.stderr) == (2, True)
     assert "expected a path of UTF-8" in done.stderr
-    assert [one.name for one in folder.iterdir()] in ([], ["s.json.agent"])
+    assert [path.name for path in folder.iterdir()] in ([], ["s.json.agent"])
 
 
-def options(**given):
-    return Serving(socket=Path("a.sock"), **given).options(None)
+def options(**settings):
+    return Serving(socket=Path("a.sock"), **settings).options(None)
 
 
 def test_paths_that_outlive_the_agent_are_absolute(tmp_path, monkeypatch):

@@ -47,28 +47,28 @@ def resources(*devices: dict[str, Any], driver: str = "gpu.example.com") -> list
 
 
 def claim(*requests: tuple[str, str, int], name: str = "c", **more: Any) -> dict[str, Any]:
-    asked = [
-        {"name": one, "exactly": {"deviceClassName": cls, "count": count}}
-        for one, cls, count in requests
+    request_objects = [
+        {"name": request_name, "exactly": {"deviceClassName": cls, "count": count}}
+        for request_name, cls, count in requests
     ]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"devices": {"requests": asked, **more}},
+        "spec": {"devices": {"requests": request_objects, **more}},
     }
 
 
 @pytest.fixture
 def run(tmp_path):
     def call(
-        known: list[dict[str, Any]], *asked: dict[str, Any], options: tuple[str, ...] = ()
+        objects: list[dict[str, Any]], *question: dict[str, Any], options: tuple[str, ...] = ()
     ) -> tuple[int, str]:
-        (tmp_path / "resources.json").write_text(json.dumps({"kind": "List", "items": known}))
-        (tmp_path / "asked.json").write_text(json.dumps({"kind": "List", "items": asked}))
+        (tmp_path / "resources.json").write_text(json.dumps({"kind": "List", "items": objects}))
+        (tmp_path / "asked.json").write_text(json.dumps({"kind": "List", "items": question}))
         files = ["--resources", str(tmp_path / "resources.json"), str(tmp_path / "asked.json")]
-        found = CliRunner().invoke(program, ["claims", *options, *files])
-        return found.exit_code, found.output
+        result = CliRunner().invoke(program, ["claims", *options, *files])
+        return result.exit_code, result.output
 
     return call
 
@@ -77,31 +77,40 @@ GPU, NIC = "gpu.example.com", "nic.example.com"
 
 
 def test_devices_are_told_with_their_numa_nodes(run) -> None:
-    known = [*resources(device("g0", 0), device("g1", 1)), *resources(device("n0", 1), driver=NIC)]
-    asked = claim(("gpu", GPU, 1), ("nic", NIC, 1), constraints=[{"matchAttribute": NUMA}])
-    status, output = run(known, asked)
+    objects = [
+        *resources(device("g0", 0), device("g1", 1)),
+        *resources(device("n0", 1), driver=NIC),
+    ]
+    question = claim(("gpu", GPU, 1), ("nic", NIC, 1), constraints=[{"matchAttribute": NUMA}])
+    status, output = run(objects, question)
     assert status == 0
     assert "gpu: gpu.example.com/node-a/g1, NUMA node 1" in output
-    status, output = run(known, asked, options=("--json",))
-    assert [one["device"] for one in json.loads(output)["result"][0]["devices"]] == ["g1", "n0"]
+    status, output = run(objects, question, options=("--json",))
+    assert [allocated["device"] for allocated in json.loads(output)["result"][0]["devices"]] == [
+        "g1",
+        "n0",
+    ]
 
 
 def test_a_constraint_is_named(run) -> None:
-    known = [*resources(device("g0", 0), device("g1", 0)), *resources(device("n0", 1), driver=NIC)]
+    objects = [
+        *resources(device("g0", 0), device("g1", 0)),
+        *resources(device("n0", 1), driver=NIC),
+    ]
     status, output = run(
-        known,
+        objects,
         claim(("gpu", GPU, 1), ("nic", NIC, 1), constraints=[{"matchAttribute": NUMA}]),
         options=("--json",),
     )
-    told = json.loads(output)
+    answer = json.loads(output)
     assert status == 1
-    assert told["constraint"] == f"matchAttribute {NUMA}"
-    assert "0: gpu 2 of 1, nic 0 of 1; 1: gpu 0 of 1, nic 1 of 1" in told["reason"]
-    assert told["helps"] == [f"leave out matchAttribute {NUMA}"]
+    assert answer["constraint"] == f"matchAttribute {NUMA}"
+    assert "0: gpu 2 of 1, nic 0 of 1; 1: gpu 0 of 1, nic 1 of 1" in answer["reason"]
+    assert answer["helps"] == [f"leave out matchAttribute {NUMA}"]
 
 
 def test_a_request_is_named_and_what_was_free(run) -> None:
-    held = {
+    allocated_claim = {
         **claim(("r", GPU, 1), name="held"),
         "status": {
             "allocation": {
@@ -111,19 +120,19 @@ def test_a_request_is_named_and_what_was_free(run) -> None:
             }
         },
     }
-    known = [
+    objects = [
         *resources(
             device("g0", 0),
             device("g1", 0, taints=[{"key": "k", "effect": "NoExecute"}]),
             device("g2", 1),
         ),
-        held,
+        allocated_claim,
     ]
-    status, output = run(known, claim(("gpu", GPU, 2)), options=("--json",))
-    told = json.loads(output)
-    assert (status, told["request"]) == (1, "gpu")
-    assert "of 3 devices: 1 free, 1 in use, 1 tainted or out of counters" in told["reason"]
-    assert told["helps"] == [
+    status, output = run(objects, claim(("gpu", GPU, 2)), options=("--json",))
+    answer = json.loads(output)
+    assert (status, answer["request"]) == (1, "gpu")
+    assert "of 3 devices: 1 free, 1 in use, 1 tainted or out of counters" in answer["reason"]
+    assert answer["helps"] == [
         "tolerate the taints of the devices",
         "ask for 1 in request gpu",
         "wait until other claims release devices",
@@ -131,7 +140,7 @@ def test_a_request_is_named_and_what_was_free(run) -> None:
 
 
 def test_claims_of_a_pod_that_cannot_be_had_together(run) -> None:
-    known = [
+    objects = [
         *resources(device("g0", 0), device("g1", 0)),
         claim(("a", GPU, 1), name="one"),
         claim(("b", GPU, 2), name="two"),
@@ -143,10 +152,10 @@ def test_claims_of_a_pod_that_cannot_be_had_together(run) -> None:
         "metadata": {"name": "p"},
         "spec": {"resourceClaims": references, "containers": [{"name": "c"}]},
     }
-    for one in known[2:]:
-        del one["metadata"]["namespace"]
+    for pod_claim in objects[2:]:
+        del pod_claim["metadata"]["namespace"]
 
-    status, output = run(known, pod)
+    status, output = run(objects, pod)
     assert status == 1
     assert "claim two, request b: earlier claims of the pod take what it asks for: one" in output
 
@@ -165,22 +174,24 @@ def test_errors_of_the_allocator_are_told(run) -> None:
     assert status == 1
     assert "could not retrieve device class no-such-class" in output
     selectors = [{"cel": {"expression": "device.nothing"}}]
-    asked = claim(("a", GPU, 1))
-    asked["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = selectors
-    status, output = run(resources(device("g0", 0)), asked, options=("--json",))
+    question = claim(("a", GPU, 1))
+    question["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = selectors
+    status, output = run(resources(device("g0", 0)), question, options=("--json",))
     assert (status, json.loads(output)["class"]) == (1, "fatal")
 
 
 def test_the_node_is_needed_where_slices_are_of_several(run, tmp_path) -> None:
-    known = resources(device("g0", 0))
-    other = json.loads(json.dumps(known[0]).replace("node-a", "node-b").replace("slice-", "other-"))
-    status, output = run([*known, other], claim(("a", GPU, 1)))
+    objects = resources(device("g0", 0))
+    second_slice = json.loads(
+        json.dumps(objects[0]).replace("node-a", "node-b").replace("slice-", "other-")
+    )
+    status, output = run([*objects, second_slice], claim(("a", GPU, 1)))
     assert status == 2
     assert "--node-object" in output
     node = tmp_path / "node.yaml"
     node.write_text("kind: Node\nmetadata: {name: node-b}\n")
     status, output = run(
-        [*known, other], claim(("a", GPU, 1)), options=("--node-object", str(node))
+        [*objects, second_slice], claim(("a", GPU, 1)), options=("--node-object", str(node))
     )
     assert (status, "node-b: claim default/c: allocated" in output) == (0, True)
 
@@ -188,28 +199,31 @@ def test_the_node_is_needed_where_slices_are_of_several(run, tmp_path) -> None:
 def lines(tmp_path, option: str, *questions: Any) -> tuple[int, list[Any]]:
     file = tmp_path / "lines.jsonl"
     file.write_text(
-        "".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in questions)
+        "".join(
+            f"{question if isinstance(question, str) else json.dumps(question)}\n"
+            for question in questions
+        )
     )
-    found = CliRunner().invoke(
+    result = CliRunner().invoke(
         program, ["claims", option, str(file), "--json"], catch_exceptions=False
     )
-    return found.exit_code, [json.loads(one) for one in found.stdout.splitlines()]
+    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def scenario(**more: Any) -> dict[str, Any]:
-    known = resources(device("g0", 0))
+    objects = resources(device("g0", 0))
     return {
         "name": "s",
         "node": {"metadata": {"name": "node-a"}},
-        "slices": known[:1],
-        "classes": known[1:],
+        "slices": objects[:1],
+        "classes": objects[1:],
         "claims": [claim(("gpu", GPU, 1))],
         **more,
     }
 
 
 def test_scenarios_are_answered_in_the_oracles_form(tmp_path) -> None:
-    status, told = lines(
+    status, answers = lines(
         tmp_path,
         "--scenarios",
         scenario(),
@@ -217,15 +231,15 @@ def test_scenarios_are_answered_in_the_oracles_form(tmp_path) -> None:
         scenario(claims=[claim(("g", GPU, 2))]),
     )
     assert status == 0
-    assert [sorted(one) for one in told] == [
+    assert [sorted(answer) for answer in answers] == [
         ["ms", "name", "result"],
         ["class", "error", "ms", "name", "result"],
         ["ms", "name", "result"],
     ]
-    assert told[0]["result"][0]["devices"] == [
+    assert answers[0]["result"][0]["devices"] == [
         {"request": "gpu", "driver": GPU, "pool": "node-a", "device": "g0"}
     ]
-    assert told[1]["result"] is told[2]["result"] is None
+    assert answers[1]["result"] is answers[2]["result"] is None
 
 
 def test_selectors_are_answered_in_order(tmp_path) -> None:
@@ -235,9 +249,9 @@ def test_selectors_are_answered_in_order(tmp_path) -> None:
             ("true", "device.a", "1 / 0 == 1", "google.protobuf.Empty{} == 1")
         )
     ]
-    status, told = lines(tmp_path, "--selectors", *questions)
+    status, answers = lines(tmp_path, "--selectors", *questions)
     assert status == 0
-    assert [list(one) for one in told] == [
+    assert [list(answer) for answer in answers] == [
         ["name", "match", "cost"],
         ["name", "compileError"],
         ["name", "error", "cost"],
@@ -281,8 +295,8 @@ def test_options_that_contradict_each_other() -> None:
 
 
 def template(name: str = "t") -> dict[str, Any]:
-    found = claim(("gpu", GPU, 1), name=name)
-    return {**found, "kind": "ResourceClaimTemplate", "spec": {"spec": found["spec"]}}
+    claim_object = claim(("gpu", GPU, 1), name=name)
+    return {**claim_object, "kind": "ResourceClaimTemplate", "spec": {"spec": claim_object["spec"]}}
 
 
 def pod(name: str = "p", *, cpu: int = 2) -> dict[str, Any]:
@@ -299,11 +313,11 @@ def pod(name: str = "p", *, cpu: int = 2) -> dict[str, Any]:
 
 def of_node(objects: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     """Return the same objects for a node of another name."""
-    found: list[dict[str, Any]] = json.loads(json.dumps(objects).replace("node-a", name))
-    for one in found:
-        if one["kind"] == "ResourceSlice":
-            one["metadata"]["name"] += name
-    return found
+    renamed_objects: list[dict[str, Any]] = json.loads(json.dumps(objects).replace("node-a", name))
+    for renamed in renamed_objects:
+        if renamed["kind"] == "ResourceSlice":
+            renamed["metadata"]["name"] += name
+    return renamed_objects
 
 
 @pytest.fixture
@@ -314,20 +328,20 @@ def files(write):
     """
     far, near = resources(device("g0", 1)), of_node(resources(device("g0", 0)), "node-b")
     nodes = [
-        {"name": f"node-{one}", "machine": "xeon-2s", "kubelet": KUBELET, "devices": {}}
-        for one in "cab"
+        {"name": f"node-{letter}", "machine": "xeon-2s", "kubelet": KUBELET, "devices": {}}
+        for letter in "cab"
     ]
     return {
         "pod": write("pod.json", pod()),
         "resources": write("far.json", {"kind": "List", "items": [*far, template()]}),
         "more": write("near.json", {"kind": "List", "items": near[:1]}),
-        "nodes": write("nodes.jsonl", "".join(json.dumps(one) + "\n" for one in nodes)),
+        "nodes": write("nodes.jsonl", "".join(json.dumps(node) + "\n" for node in nodes)),
         "config": write("kubelet.json", {"kind": "KubeletConfiguration", **KUBELET}),
     }
 
 
 def test_admit_and_explain_say_where_the_devices_of_claims_are(alignup, files) -> None:
-    words = (
+    arguments = (
         "--machine",
         "xeon-2s",
         "--config",
@@ -337,21 +351,24 @@ def test_admit_and_explain_say_where_the_devices_of_claims_are(alignup, files) -
         files["pod"],
     )
     for command in ("admit", "explain"):
-        ended = alignup(command, *words)
+        ended = alignup(command, *arguments)
         assert (ended.status, "are ignored" in ended.err) == (0, False)
         assert "claim default/p-c: gpu: gpu.example.com/node-a/g0, NUMA node 1" in ended.out
         assert "the devices are not aligned with the pod's CPUs and memory" in ended.out
         assert "let claims give hints" in ended.out
-        told = json.loads(alignup(command, "--json", *words).out)["claims"]
-        assert (told["meet"], [one["numaNodes"] for one in told["devices"]]) == (False, [[1]])
-        hinted = json.loads(alignup(command, "--json", "--dra-hints", *words).out)["claims"]
+        answer = json.loads(alignup(command, "--json", *arguments).out)["claims"]
+        assert (answer["meet"], [allocated["numaNodes"] for allocated in answer["devices"]]) == (
+            False,
+            [[1]],
+        )
+        hinted = json.loads(alignup(command, "--json", "--dra-hints", *arguments).out)["claims"]
         assert (hinted["meet"], hinted["helps"]) == (True, [])
 
     assert "are ignored" in alignup("admit", "--machine", "xeon-2s", files["pod"]).err
 
 
 def test_another_node_where_they_meet_is_named(alignup, files) -> None:
-    words = (
+    arguments = (
         "explain",
         "--machine",
         "xeon-2s",
@@ -360,11 +377,11 @@ def test_another_node_where_they_meet_is_named(alignup, files) -> None:
         "--node-name",
         "node-a",
     )
-    known = ("--resources", files["resources"], "--resources", files["more"])
-    told = alignup(*words, *known, "--nodes", files["nodes"], files["pod"]).out
+    resources = ("--resources", files["resources"], "--resources", files["more"])
+    text = alignup(*arguments, *resources, "--nodes", files["nodes"], files["pod"]).out
     assert (
         "node-b (near the devices of its claims), node-a (far from the devices of its claims)"
-        in told
+        in text
     )
 
 
@@ -386,7 +403,7 @@ def test_a_pod_whose_claims_cannot_be_allocated_is_refused(alignup, files, write
 
 
 def test_rank_prefers_nodes_where_they_meet_and_can_refuse_others(alignup, files) -> None:
-    words = (
+    arguments = (
         "rank",
         "--nodes",
         files["nodes"],
@@ -395,30 +412,33 @@ def test_rank_prefers_nodes_where_they_meet_and_can_refuse_others(alignup, files
         "--resources",
         files["more"],
     )
-    told = json.loads(alignup(*words, "--json", files["pod"]).out)
-    assert [(one["node"], one["draAligned"]) for one in told["best"]] == [
+    answer = json.loads(alignup(*arguments, "--json", files["pod"]).out)
+    assert [(placement["node"], placement["draAligned"]) for placement in answer["best"]] == [
         ("node-b", True),
         ("node-a", False),
     ]
-    assert [(one["node"], one["reason"]) for one in told["refused"]] == [
+    assert [(refusal["node"], refusal["reason"]) for refusal in answer["refused"]] == [
         ("node-c", "Unschedulable")
     ]
-    strict = json.loads(alignup(*words, "--require-dra-alignment", "--json", files["pod"]).out)
-    assert [one["node"] for one in strict["best"]] == ["node-b"]
-    assert sorted(one["node"] for one in strict["refused"]) == ["node-a", "node-c"]
-    assert "near its claims' devices" in alignup(*words, files["pod"]).out
+    strict = json.loads(alignup(*arguments, "--require-dra-alignment", "--json", files["pod"]).out)
+    assert [placement["node"] for placement in strict["best"]] == ["node-b"]
+    assert sorted(refusal["node"] for refusal in strict["refused"]) == ["node-a", "node-c"]
+    assert "near its claims' devices" in alignup(*arguments, files["pod"]).out
 
 
 def test_simulate_counts_pods_whose_devices_are_elsewhere(alignup, files, write) -> None:
     trace = [{"time": number, "admit": pod(f"p{number}"), "duration": 2.5} for number in range(4)]
-    pods = write("trace.jsonl", "".join(json.dumps(one) + "\n" for one in trace))
-    words = ("simulate", "--nodes", files["nodes"], "--pods", pods, "--json")
-    assert "misaligned" not in json.loads(alignup(*words).out)
-    known = ("--resources", files["resources"], "--resources", files["more"])
-    told = json.loads(alignup(*words, *known).out)
-    assert (told["placed"] + told["refused"] + told["noAlignment"], told["arrivals"]) == (4, 4)
-    assert told["placed"] >= 2
-    assert 0 < told["misaligned"] < told["placed"]
+    pods = write("trace.jsonl", "".join(json.dumps(event) + "\n" for event in trace))
+    arguments = ("simulate", "--nodes", files["nodes"], "--pods", pods, "--json")
+    assert "misaligned" not in json.loads(alignup(*arguments).out)
+    claim_options = ("--resources", files["resources"], "--resources", files["more"])
+    report = json.loads(alignup(*arguments, *claim_options).out)
+    assert (report["placed"] + report["refused"] + report["noAlignment"], report["arrivals"]) == (
+        4,
+        4,
+    )
+    assert report["placed"] >= 2
+    assert 0 < report["misaligned"] < report["placed"]
 
 
 def test_amounts_alone_do_not_tell_where_devices_are(alignup, files, write) -> None:
@@ -439,10 +459,10 @@ def test_a_node_line_and_a_scenario_may_bring_their_own_objects(alignup, write) 
         "draHints": True,
     }
     line = {"name": "node-a", "machine": "xeon-2s", "kubelet": KUBELET, "devices": {}, **own}
-    told = json.loads(
+    ranking = json.loads(
         alignup("rank", "--nodes", write("n.jsonl", line), "--json", write("p.json", pod())).out
     )
-    assert told["best"][0]["draAligned"] is True
+    assert ranking["best"][0]["draAligned"] is True
     scenario = {**line, "name": "s", "steps": [{"admit": pod()}]}
     answer = json.loads(alignup("replay", "--json", write("s.jsonl", scenario)).out)
     assert answer["steps"][0]["claims"]["devices"][0]["device"] == "g1"
@@ -456,7 +476,7 @@ def test_what_a_claim_counts_as_on_the_node_is_told(run, gates, amounts) -> None
         "cpu": {"mapping": {"deviceMultiplier": "2500m"}},
         "memory": {"overhead": {"perPod": "512", "perContainer": "256"}},
     }
-    known = resources(
+    objects = resources(
         device("g0", 0, nodeAllocatableResources=counts),
         device("g1", 0, nodeAllocatableResources=counts),
     )
@@ -471,9 +491,11 @@ def test_what_a_claim_counts_as_on_the_node_is_told(run, gates, amounts) -> None
         },
     }
     options = [word for gate in gates for word in ("--feature-gate", gate)]
-    status, output = run(known, claim(("gpu", GPU, 2)), pod, options=(*options, "--json"))
+    status, output = run(objects, claim(("gpu", GPU, 2)), pod, options=(*options, "--json"))
     assert status == 0
-    told = json.loads(output)["result"][0].get("nodeAllocatableResources")
-    assert told == (None if amounts is None else dict(zip(("cpu", "memory"), amounts, strict=True)))
-    status, output = run(known, claim(("gpu", GPU, 2)), pod, options=tuple(options))
+    node_amounts = json.loads(output)["result"][0].get("nodeAllocatableResources")
+    assert node_amounts == (
+        None if amounts is None else dict(zip(("cpu", "memory"), amounts, strict=True))
+    )
+    status, output = run(objects, claim(("gpu", GPU, 2)), pod, options=tuple(options))
     assert ("counts on the node as cpu 5, memory 1536" in output) is (amounts is not None)

@@ -11,17 +11,17 @@ from alignup.host.leases.file import LeaseFile
 from inputs import leasing
 
 
-def completed(words: str) -> list[str]:
+def completed(command_line: str) -> list[str]:
     """Return the answers to a command line whose last word is being typed.
 
     Kind and value, one a line.
     """
-    asked = {
+    environment = {
         "_ALIGNUP_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split(" ")) - 1),
+        "COMP_WORDS": command_line,
+        "COMP_CWORD": str(len(command_line.split(" ")) - 1),
     }
-    return CliRunner().invoke(program, env=asked, prog_name="alignup").output.split()
+    return CliRunner().invoke(program, env=environment, prog_name="alignup").output.split()
 
 
 def test_machines_of_the_catalog():
@@ -33,7 +33,7 @@ def test_other_machines_are_files():
 
 
 def test_files_are_left_to_the_shell():
-    for words in (
+    for command_line in (
         "admit po",
         "admit --config ku",
         "explain po",
@@ -42,7 +42,9 @@ def test_files_are_left_to_the_shell():
         "simulate --nodes no",
         "run --devices de",
     ):
-        assert completed(f"alignup {words}") == [f"file,{words.split()[-1]}"], words
+        assert completed(f"alignup {command_line}") == [f"file,{command_line.split()[-1]}"], (
+            command_line
+        )
 
 
 def test_a_misspelt_subcommand_is_guessed():
@@ -53,7 +55,7 @@ def test_a_misspelt_subcommand_is_guessed():
 
 
 @pytest.mark.parametrize(
-    ("words", "value"),
+    ("command_line", "value"),
     [
         ("run --policy single", "single-numa-node"),
         ("run --part a", "auto"),
@@ -69,9 +71,11 @@ def test_a_misspelt_subcommand_is_guessed():
         ("extender --fail c", "closed"),
     ],
 )
-def test_values_complete(words, value):
+def test_values_complete(command_line, value):
     """Of a list, its last part."""
-    assert f"plain,{value}" in [one.replace("\n", ",") for one in completed(f"alignup {words}")]
+    assert f"plain,{value}" in [
+        completion.replace("\n", ",") for completion in completed(f"alignup {command_line}")
+    ]
 
 
 def test_names_of_leases_complete(tmp_path):
@@ -95,13 +99,13 @@ def test_shells_have_scripts(shell):
 
 def test_every_help_has_its_exit_status(alignup):
     """That of the program and of groups too."""
-    for words in (
+    for subcommand in (
         (),
         ("node",),
         *((name,) for name in SUBCOMMANDS),
         *(("node", name) for name in NODE_SUBCOMMANDS),
     ):
-        assert "Exit status: " in alignup(*words, "--help").out
+        assert "Exit status: " in alignup(*subcommand, "--help").out
 
 
 def test_misspelt_commands_of_a_group_are_guessed(alignup):
@@ -110,15 +114,15 @@ def test_misspelt_commands_of_a_group_are_guessed(alignup):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("typed", "expected"),
     [
         (["wh"], ["why", ":4"]),
         (["rebalance", "--cont"], ["--continuous", ":4"]),
         (["why", "--kubeconfig", ""], [":0"]),
     ],
 )
-def test_kubectl_completes_as_its_plugins_do(words, expected, monkeypatch, capsys):
+def test_kubectl_completes_as_its_plugins_do(typed, expected, monkeypatch, capsys):
     """The words that can come, and cobra's directive: no files (4), or files (0)."""
-    monkeypatch.setattr("sys.argv", ["kubectl_complete-alignup", *words])
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-alignup", *typed])
     complete_for_kubectl()
     assert capsys.readouterr().out.splitlines() == expected

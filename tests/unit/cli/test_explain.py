@@ -48,8 +48,8 @@ def conflict(tmp_path: Path) -> str:
     return str(path)
 
 
-def run(*words: str) -> Any:
-    return CliRunner().invoke(program, ["explain", "-m", "align-up-article", *words])
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(program, ["explain", "-m", "align-up-article", *arguments])
 
 
 def test_the_verdict_the_cause_the_picture_and_the_help_come_first(conflict: str) -> None:
@@ -60,8 +60,8 @@ def test_the_verdict_the_cause_the_picture_and_the_help_come_first(conflict: str
     assert refused[:12] == [
         "default/new refused: TopologyAffinityError (single-numa-node, scope container)",
         (
-            f"  {GPU} fits only on NUMA node 1, cpu only on NUMA node 0; single-numa-node needs both "
-            "on one NUMA node"
+            f"  {GPU} fits only on NUMA node 1, cpu only on NUMA node 0; "
+            "single-numa-node needs both on one NUMA node"
         ),
         "",
         "■ used □ free    asked   NUMA node 0   NUMA node 1   held by",
@@ -81,7 +81,9 @@ def test_the_verdict_the_cause_the_picture_and_the_help_come_first(conflict: str
 def test_tables_are_shown_as_asked(conflict: str) -> None:
     """All in a file or pipe; short ones lack what does not bear on the verdict, and count it."""
     assert run(conflict).stdout == run("--tables", "all", conflict).stdout
-    texts = {words: run("--tables", words, conflict).stdout for words in ("none", "short", "all")}
+    texts = {
+        choice: run("--tables", choice, conflict).stdout for choice in ("none", "short", "all")
+    }
 
     assert "offered" not in texts["none"]
     assert "and 1 more resource\n" in texts["short"]  # memory
@@ -109,13 +111,13 @@ def test_the_help_is_on_the_first_screen(data: Any) -> None:
         ]
         for name in resources
     }
-    asked = {"cpu": str(data.draw(st.integers(1, 9))), **resources}
+    limits = {"cpu": str(data.draw(st.integers(1, 9))), **resources}
     columns = data.draw(st.sampled_from([80, 100, 120]))
     with TemporaryDirectory() as folder:
         devices, manifest = Path(folder, "devices.json"), Path(folder, "pod.json")
         devices.write_text(json.dumps(inventory))
-        manifest.write_text(json.dumps(pod("new", **asked)))
-        words = [
+        manifest.write_text(json.dumps(pod("new", **limits)))
+        arguments = [
             "explain",
             "-m",
             "align-up-article",
@@ -125,7 +127,7 @@ def test_the_help_is_on_the_first_screen(data: Any) -> None:
             "short",
             manifest,
         ]
-        done = CliRunner(env={"COLUMNS": str(columns)}).invoke(program, list(map(str, words)))
+        done = CliRunner(env={"COLUMNS": str(columns)}).invoke(program, list(map(str, arguments)))
 
     lines = done.stdout.splitlines()
 
@@ -135,7 +137,7 @@ def test_the_help_is_on_the_first_screen(data: Any) -> None:
         place = next(
             number for number, line in enumerate(lines, 1) if line.startswith("what would help")
         )
-        assert place < 12 + 2 * max(0, len(asked) - 3)
+        assert place < 12 + 2 * max(0, len(limits) - 3)
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120])
@@ -146,16 +148,16 @@ def test_changes_of_several_containers_are_a_line_each(tmp_path: Path, columns: 
     )
     path = tmp_path / "pod.json"
     path.write_text(json.dumps(large))
-    words = ["explain", "-m", "align-up-article", "--tables", "none", str(path)]
-    lines = CliRunner(env={"COLUMNS": str(columns)}).invoke(program, words).stdout.splitlines()
+    arguments = ["explain", "-m", "align-up-article", "--tables", "none", str(path)]
+    lines = CliRunner(env={"COLUMNS": str(columns)}).invoke(program, arguments).stdout.splitlines()
 
     place = lines.index("  1. ask for less, all of these:")
     assert lines[place + 1 : place + 3] == [
         f"       container 'main': cpu 6 -> 4, {GPU} 3 -> 1",
         f"       container 'beside': cpu 5 -> 4, {GPU} 2 -> 1",
     ]
-    [told] = map(json.loads, run("--json", str(path)).stdout.splitlines())
-    assert told["suggestions"][0]["text"].startswith(
+    [answer] = map(json.loads, run("--json", str(path)).stdout.splitlines())
+    assert answer["suggestions"][0]["text"].startswith(
         "ask for all of these: 4 cpu instead of 6 and 1 nvidia.com/gpu"
     )
 
@@ -200,8 +202,8 @@ def test_pods_that_every_catalog_machine_refuses_are_drawn(machine: str, tmp_pat
     }
     config.write_text(json.dumps(kubelet))
     for columns in ("80", "120"):
-        words = ["explain", "-m", machine, "-c", str(config), str(path)]
-        done = CliRunner(env={"COLUMNS": columns}).invoke(program, words)
+        arguments = ["explain", "-m", machine, "-c", str(config), str(path)]
+        done = CliRunner(env={"COLUMNS": columns}).invoke(program, arguments)
         assert done.exit_code == 1, done.output
         assert "never fits this node: " in done.stdout
         assert "9999 cpu asked, the machine has" in " ".join(done.stdout.split())
@@ -230,11 +232,11 @@ def test_the_example_of_the_article_has_27_rows() -> None:
 
 def test_json_is_one_object_a_line(conflict: str) -> None:
     done = run("--json", conflict)
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
 
-    assert [one["admitted"] for one in told] == [True, True, False]
-    assert told[-1]["suggestions"][0]["try"] == {"remove": ["trainer"]}
-    assert "product" not in told[-1]["steps"][0]
+    assert [answer["admitted"] for answer in answers] == [True, True, False]
+    assert answers[-1]["suggestions"][0]["try"] == {"remove": ["trainer"]}
+    assert "product" not in answers[-1]["steps"][0]
     with_rows = json.loads(run("--json", "--product").stdout)
     assert with_rows["steps"][0]["product"]["count"] == 27
 
@@ -295,13 +297,13 @@ def test_admit_shows_hints_too() -> None:
     assert done.exit_code == 0
     rows = [line.split("  ") for line in done.stdout.splitlines() if "nodes 0+1" in line]
     assert len(rows) == 6
-    told = json.loads(
+    answer = json.loads(
         CliRunner().invoke(program, ["admit", "-m", "align-up-article", "--hints", "--json"]).stdout
     )
-    first = told["containers"]["numa-aligned-container0"]["hints"]
+    first = answer["containers"]["numa-aligned-container0"]["hints"]
     assert first["cpu"]["cpu"][-1] == {"numaNodes": [0, 1], "preferred": False}
-    words = ["admit", "-m", "align-up-article", "--hints", "--kubelet-version", "1.33,1.36"]
-    assert CliRunner().invoke(program, words).exit_code == 2
+    arguments = ["admit", "-m", "align-up-article", "--hints", "--kubelet-version", "1.33,1.36"]
+    assert CliRunner().invoke(program, arguments).exit_code == 2
 
 
 def test_hints_of_a_replay_and_of_an_admission_are_the_same(tmp_path: Path) -> None:
@@ -313,14 +315,14 @@ def test_hints_of_a_replay_and_of_an_admission_are_the_same(tmp_path: Path) -> N
         "cpuManagerPolicy": "static",
     }
     config.write_text(json.dumps({**fields, "reservedSystemCPUs": "0"}))
-    words = ["admit", "-m", "align-up-article", "--hints", "-c", str(config)]
+    arguments = ["admit", "-m", "align-up-article", "--hints", "-c", str(config)]
 
-    told = json.loads(CliRunner().invoke(program, [*words, "--json"]).stdout)
-    assert told["podHints"]["cpu"]["cpu"] == [
+    answer = json.loads(CliRunner().invoke(program, [*arguments, "--json"]).stdout)
+    assert answer["podHints"]["cpu"]["cpu"] == [
         {"numaNodes": [1], "preferred": True},
         {"numaNodes": [0, 1], "preferred": False},
     ]
-    assert "the whole pod" in CliRunner().invoke(program, words).stdout
+    assert "the whole pod" in CliRunner().invoke(program, arguments).stdout
 
 
 def test_other_nodes_that_would_take_a_refused_pod(conflict: str, tmp_path: Path) -> None:
@@ -329,15 +331,15 @@ def test_other_nodes_that_would_take_a_refused_pod(conflict: str, tmp_path: Path
     refused = tmp_path / "refused.json"
     refused.write_text(json.dumps(pod("wide", cpu="5")))
 
-    told = json.loads(run("--json", "--nodes", str(nodes), str(refused)).stdout)
-    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(told)
+    answer = json.loads(run("--json", "--nodes", str(nodes), str(refused)).stdout)
+    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(answer)
 
-    assert (told["admitted"], told["cluster"]["nodes"], told["cluster"]["admitting"]) == (
+    assert (answer["admitted"], answer["cluster"]["nodes"], answer["cluster"]["admitting"]) == (
         False,
         2,
         1,
     )
-    assert told["cluster"]["best"][0]["node"] == "empty"
+    assert answer["cluster"]["best"][0]["node"] == "empty"
     assert (
         "1 of 2 other nodes would take it now: empty"
         in run("--nodes", str(nodes), str(refused)).stdout
@@ -382,12 +384,12 @@ def test_a_picture_on_standard_output_is_alone(alignup) -> None:
 def dead(name: str, cpus: str, **status: str) -> dict[str, Any]:
     made = pod(name, cpu=cpus)
     made["spec"]["nodeName"] = "n1"
-    told = {
+    kubelet_status = {
         "phase": "Failed",
         "reason": "TopologyAffinityError",
         "message": "Pod was rejected: why",
     }
-    return {**made, "status": told | status}
+    return {**made, "status": kubelet_status | status}
 
 
 @pytest.mark.parametrize(
@@ -404,10 +406,10 @@ def test_a_pod_that_died_is_explained(
     file = tmp_path / "dead.json"
     file.write_text(json.dumps(dead("db", cpus)))
     done = run(str(file))
-    told = run("--json", str(file))
-    [line] = [json.loads(one) for one in told.stdout.splitlines()]
+    answered = run("--json", str(file))
+    [line] = [json.loads(answer) for answer in answered.stdout.splitlines()]
 
-    assert done.exit_code == told.exit_code == status
+    assert done.exit_code == answered.exit_code == status
     assert done.stdout.startswith(
         "default/db was rejected: TopologyAffinityError (why)\n" + sentence
     )
@@ -425,15 +427,15 @@ def test_a_pod_that_died_is_explained_after_those_that_live(tmp_path: Path) -> N
     items = [dead("dead", "2"), pod("alive", cpu="2"), dead("dead2", "2")]
     file = tmp_path / "l.json"
     file.write_text(json.dumps({"kind": "List", "items": items}))
-    lines = [json.loads(one) for one in run("--json", str(file)).stdout.splitlines()]
+    lines = [json.loads(answer) for answer in run("--json", str(file)).stdout.splitlines()]
 
-    assert [(one["pod"], one["admitted"]) for one in lines] == [
+    assert [(answer["pod"], answer["admitted"]) for answer in lines] == [
         ("default/alive", True),
         ("default/dead", True),
         ("default/dead2", True),
     ]
     chosen = run("--json", "--pod", "default/dead2", str(file))
-    assert [json.loads(one)["pod"] for one in chosen.stdout.splitlines()] == ["default/dead2"]
+    assert [json.loads(line)["pod"] for line in chosen.stdout.splitlines()] == ["default/dead2"]
 
 
 @given(
@@ -455,13 +457,13 @@ def test_one_pod_is_explained_as_it_is_among_all(
     name = f"default/p{which % len(cpus)}"
     file = tmp_path_factory.mktemp("l") / "l.json"
     file.write_text(json.dumps({"kind": "List", "items": items}))
-    among = [json.loads(one) for one in run("--json", str(file)).stdout.splitlines()]
+    among = [json.loads(line) for line in run("--json", str(file)).stdout.splitlines()]
     items.append(dead("over", "1", phase="Succeeded"))
     file.write_text(json.dumps({"kind": "List", "items": items}))
     alone = run("--json", "--pod", name, str(file))
 
-    assert [json.loads(one) for one in alone.stdout.splitlines()] == [
-        one for one in among if one["pod"] == name
+    assert [json.loads(line) for line in alone.stdout.splitlines()] == [
+        answer for answer in among if answer["pod"] == name
     ]
     assert alone.stderr == ""
 
@@ -488,12 +490,12 @@ class TestLog:
     def test_json_is_a_line_a_pod(self, alignup):
         ended = alignup("explain", "--log", self.LOG, "--json", "--product")
         assert ended.status == 1
-        assert [one["pod"] for one in ended.lines] == [
+        assert [answer["pod"] for answer in ended.lines] == [
             f"default/{name}" for name in ("wide", "gpus", "mem", "cpus")
         ]
-        for one in ended.lines:
-            Draft202012Validator(json.loads(SCHEMA.read_text())).validate(one)
-            assert one["log"]["agrees"] is True
+        for answer in ended.lines:
+            Draft202012Validator(json.loads(SCHEMA.read_text())).validate(answer)
+            assert answer["log"]["agrees"] is True
 
     @pytest.mark.parametrize("pod", ["default/gpus", "gpus"])
     def test_a_pod_is_picked(self, alignup, pod):
@@ -510,7 +512,9 @@ class TestLog:
 
     def test_a_log_of_no_refusal_is_told_in_a_sentence(self, alignup):
         lines = [
-            one for one in self.LOG.read_bytes().splitlines(keepends=True) if b"default/" not in one
+            line
+            for line in self.LOG.read_bytes().splitlines(keepends=True)
+            if b"default/" not in line
         ]
         ended = alignup("explain", "--log", "-", stdin=b"".join(lines))
         assert (ended.status, ended.out) == (0, "the log tells of no refusal\n")

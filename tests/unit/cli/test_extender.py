@@ -72,7 +72,7 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "parts"),
+    ("arguments", "parts"),
     [
         (["--strategy", "no"], ["--strategy", "least-numa-nodes"]),
         (["--listen", "nowhere"], ["HOST:PORT", "nowhere"]),
@@ -91,8 +91,8 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
         ),
     ],
 )
-def test_bad_usage_is_one_line(alignup, kubeconfig, words, parts) -> None:
-    assert alignup("extender", "--kubeconfig", kubeconfig, *words).complains(*parts)
+def test_bad_usage_is_one_line(alignup, kubeconfig, arguments, parts) -> None:
+    assert alignup("extender", "--kubeconfig", kubeconfig, *arguments).complains(*parts)
 
 
 def test_a_kubeconfig_that_is_none_is_one_line(alignup, tmp_path, write) -> None:

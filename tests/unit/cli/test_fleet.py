@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("words", "parts"),
+    ("arguments", "parts"),
     [
         ([], ["either --nodes or --machine"]),
         (["--nodes", "no-such-file"], ["no-such-file"]),
@@ -23,11 +23,11 @@ import pytest
         (["--machine", "align-up-article", "--label", "\udcff=a"], ["expected UTF-8", "--label"]),
     ],
 )
-def test_bad_usage_is_one_line(alignup, words, parts) -> None:
-    found = alignup("fleet", "--kubeconfig", "no-such-kubeconfig", *words)
-    assert found.status == 2
-    assert all(part in found.err for part in parts)
-    assert "Traceback" not in found.err
+def test_bad_usage_is_one_line(alignup, arguments, parts) -> None:
+    ended = alignup("fleet", "--kubeconfig", "no-such-kubeconfig", *arguments)
+    assert ended.status == 2
+    assert all(part in ended.err for part in parts)
+    assert "Traceback" not in ended.err
 
 
 def test_a_host_that_cannot_be_is_one_line(alignup, write) -> None:
@@ -39,7 +39,7 @@ def test_a_host_that_cannot_be_is_one_line(alignup, write) -> None:
             "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
         },
     )
-    words = ("--machine", "align-up-article", "--listen", "\udcff:5")
-    assert alignup("fleet", "--kubeconfig", path, *words).complains(
+    arguments = ("--machine", "align-up-article", "--listen", "\udcff:5")
+    assert alignup("fleet", "--kubeconfig", path, *arguments).complains(
         r"\udcff:5: no host can have the name"
     )

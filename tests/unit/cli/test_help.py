@@ -23,19 +23,21 @@ COMMANDS = [
 ]
 
 
-def found(words: str) -> click.Command:
-    """Return the command of some words."""
+def command_of(path: str) -> click.Command:
+    """Return the command of a path, such as `node show`."""
     command: click.Command = program
-    for word in words.split():
+    for word in path.split():
         assert isinstance(command, click.Group)
         command = command.get_command(click.Context(command), word)
     return command
 
 
-def options(words: str) -> list[click.Option]:
-    command = found(words)
+def options(path: str) -> list[click.Option]:
+    command = command_of(path)
     return [
-        one for one in command.get_params(click.Context(command)) if isinstance(one, click.Option)
+        parameter
+        for parameter in command.get_params(click.Context(command))
+        if isinstance(parameter, click.Option)
     ]
 
 
@@ -52,54 +54,56 @@ def shown_options(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("words", ["", "node", *COMMANDS])
-def test_a_help_is_one_screen_with_an_example_first(alignup, words):
-    lines = alignup(*words.split(), "--help").out.splitlines()
+@pytest.mark.parametrize("path", ["", "node", *COMMANDS])
+def test_a_help_is_one_screen_with_an_example_first(alignup, path):
+    lines = alignup(*path.split(), "--help").out.splitlines()
     assert len(lines) <= MOST_LINES
-    examples = help_paragraphs(found(words))[1].split("\n")
+    examples = help_paragraphs(command_of(path))[1].split("\n")
     assert all(line.split()[0] in {"alignup", "kubectl"} for line in examples)
     assert f"  {examples[0]}" in lines[:EXAMPLE_WITHIN]
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_examples_can_be_typed(words):
+@pytest.mark.parametrize("path", COMMANDS)
+def test_examples_can_be_typed(path):
     """Each is of the command, with options that it has and values that they take."""
-    for line in help_paragraphs(found(words))[1].split("\n"):
+    for line in help_paragraphs(command_of(path))[1].split("\n"):
         [_, *typed] = shlex.split(line.replace("kubectl alignup", "alignup"))
-        assert typed[: len(words.split())] == words.split()
-        command = found(words)
+        assert typed[: len(path.split())] == path.split()
+        command = command_of(path)
         assert isinstance(command, HelpWithSections)
-        command.make_context(words, typed[len(words.split()) :])
+        command.make_context(path, typed[len(path.split()) :])
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_every_option_is_in_one_section_of_the_whole_help(alignup, words):
-    text = alignup(*words.split(), "--help-all").out
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_option_is_in_one_section_of_the_whole_help(alignup, path):
+    text = alignup(*path.split(), "--help-all").out
     assert sorted(shown_options(text)) == sorted(
-        name for one in options(words) for name in (*one.opts, *one.secondary_opts)
+        name for option in options(path) for name in (*option.opts, *option.secondary_opts)
     )
     headings = [
         line.rstrip(":") for line in text.splitlines() if line.endswith(":") and line[0] != " "
     ]
     assert headings == [
-        name for name in SECTIONS if any(section_of(one) == name for one in options(words))
+        name for name in SECTIONS if any(section_of(option) == name for option in options(path))
     ]
     assert all(
-        "".join(part.split()) in "".join(text.split()) for part in help_paragraphs(found(words))
+        "".join(part.split()) in "".join(text.split()) for part in help_paragraphs(command_of(path))
     )
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_a_short_help_counts_what_it_leaves_out(alignup, words):
-    text, whole = (alignup(*words.split(), option).out for option in ("--help", "--help-all"))
-    left = [one for one in options(words) if not set(one.opts) & set(shown_options(text))]
-    assert all(set(one.opts) <= set(shown_options(whole)) for one in left)
-    assert (f"({len(left)} more)" in text) == bool(left)
+@pytest.mark.parametrize("path", COMMANDS)
+def test_a_short_help_counts_what_it_leaves_out(alignup, path):
+    text, whole = (alignup(*path.split(), option).out for option in ("--help", "--help-all"))
+    hidden_options = [
+        option for option in options(path) if not set(option.opts) & set(shown_options(text))
+    ]
+    assert all(set(option.opts) <= set(shown_options(whole)) for option in hidden_options)
+    assert (f"({len(hidden_options)} more)" in text) == bool(hidden_options)
 
 
 def test_a_command_by_itself_has_the_short_name_of_help_too():
     """As a test calls it, or whoever puts a command into a program of their own."""
-    shown = CliRunner().invoke(found("run"), ["-h"])
+    shown = CliRunner().invoke(command_of("run"), ["-h"])
     assert (shown.exit_code, shown.output.splitlines()[0]) == (
         0,
         "Usage: run [OPTIONS] -- COMMAND...",
@@ -108,22 +112,23 @@ def test_a_command_by_itself_has_the_short_name_of_help_too():
 
 def test_sections_and_rare_options_name_options_that_there_are():
     """One section each; what is rare in one command is not rare in all."""
-    known = {name for words in COMMANDS for one in options(words) for name in one.opts}
+    option_names = {name for path in COMMANDS for option in options(path) for name in option.opts}
     listed = [name for names in SECTIONS.values() for name in names.split()]
     assert len(listed) == len(set(listed))
-    assert set(listed) <= known
+    assert set(listed) <= option_names
     for name in RARE:
         command, _, option = name.rpartition(":")
         assert option in (
-            {each for one in options(command) for each in one.opts} if command else known
+            {each for option in options(command) for each in option.opts}
+            if command
+            else option_names
         )
         assert not command or option not in RARE
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_programs_can_read_every_command(words):
+@pytest.mark.parametrize("path", COMMANDS)
+def test_programs_can_read_every_command(path):
     """Objects of JSON, on standard output or on a descriptor; servers log them."""
-    names = {name for one in options(words) for name in one.opts}
-    assert (
-        "--log-format" if words in SERVERS else "--json-fd" if words == "run" else "--json"
-    ) in names
+    expected = {"run": "--json-fd", **dict.fromkeys(SERVERS, "--log-format")}
+    names = {name for option in options(path) for name in option.opts}
+    assert expected.get(path, "--json") in names

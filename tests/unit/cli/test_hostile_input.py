@@ -35,9 +35,12 @@ STATUS = {"run -m": 125}
 
 @pytest.fixture
 def end_with(alignup, write, tmp_path):
-    """Return a function that runs a subcommand with the name of a file where its words have FILE."""
+    """Return a function that runs a subcommand on a file.
 
-    def run(words: tuple[str, ...], file: str):
+    The name of the file is where the arguments of the subcommand have FILE.
+    """
+
+    def run(arguments: tuple[str, ...], file: str):
         machine = '{"numaNodes": [{"id": 0, "memory": 1, "cores": [{"cpus": [0], "socket": 0}]}]}'
         names = {
             "FILE": file,
@@ -45,7 +48,7 @@ def end_with(alignup, write, tmp_path):
             "NODES": write("nodes.jsonl", f'{{"name": "n", "machine": {machine}}}\n'),
             "STATE": str(tmp_path / "leases.json"),
         }
-        return alignup(*(names.get(word, word) for word in words))
+        return alignup(*(names.get(word, word) for word in arguments))
 
     return run
 
@@ -75,8 +78,8 @@ def test_a_long_word_is_not_echoed_whole(alignup, write) -> None:
     """Neither one of the command line, nor one of a file."""
     name = "x" * 65536
     ways = (("release", "--state", write("none", ""), name), ("admit", f"--{name}"), (name,))
-    for words in ways:
-        assert len(alignup(*words).err) < 2500, words[0]
+    for arguments in ways:
+        assert len(alignup(*arguments).err) < 2500, arguments[0]
     ended = alignup("machine", "-m", write("machine.json", {name: 1}))
     assert ended.complains("expected a mapping with 'numaNodes' or 'machine'", "machine.json")
     assert len(ended.err) < 2100
@@ -84,11 +87,11 @@ def test_a_long_word_is_not_echoed_whole(alignup, write) -> None:
 
 def test_an_inventory_that_is_none_is_named(alignup, write) -> None:
     path = write("devices.json", {"a/b": [{"id": None}]})
-    for words in (
+    for arguments in (
         ("split", "2", "-m", "align-up-article"),
         ("admit", "-m", "align-up-article", write("pod.json", POD)),
     ):
-        assert alignup(*words, "--devices", path).complains("expected the id of a device", path)
+        assert alignup(*arguments, "--devices", path).complains("expected the id of a device", path)
 
 
 def test_a_resource_in_bytes_makes_no_devices(alignup, write) -> None:
@@ -120,17 +123,17 @@ def test_objects_of_claims_without_a_node_are_said_to_have_none(alignup, write) 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "1e308"])
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("node", "show", "--watch"),
         ("node", "publish", "--name", "n", "--interval"),
         ("fleet", "--duration"),
     ],
 )
-def test_a_time_that_no_clock_can_wait_is_refused(alignup, words, seconds: str) -> None:
-    ended = alignup(*words, seconds)
+def test_a_time_that_no_clock_can_wait_is_refused(alignup, arguments, seconds: str) -> None:
+    ended = alignup(*arguments, seconds)
     assert ended.status == 2
-    assert f"Invalid value for '{words[-1]}'" in ended.err
+    assert f"Invalid value for '{arguments[-1]}'" in ended.err
 
 
 def test_numbers_and_names_that_the_system_cannot_take_are_refused(alignup) -> None:

@@ -52,12 +52,12 @@ def test_lines_that_are_too_long_are_not_read_whole(write) -> None:
 
 def test_errors_say_which_file(tmp_path, write) -> None:
     torn = write("torn", gzip.compress(b"words" * 100)[:-9])
-    for name, words in (
+    for name, complaint in (
         (str(tmp_path), "directory"),
         (str(tmp_path / "none"), "no such file"),
         (torn, "whole gzip file"),
     ):
-        with pytest.raises(InputError, match=words) as caught:
+        with pytest.raises(InputError, match=complaint) as caught:
             read_bytes(name)
         assert name in str(caught.value)
 
@@ -71,7 +71,9 @@ def test_pods_of_several_files_in_order(write) -> None:
     manifest = "metadata: {{name: {}}}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
     two = write("two.yaml", manifest.format("b") + "---\n" + manifest.format("c"))
 
-    assert [one.pod.name for one in read_pods([two, write("one.yaml", manifest.format("a"))])] == [
+    assert [
+        document.pod.name for document in read_pods([two, write("one.yaml", manifest.format("a"))])
+    ] == [
         "b",
         "c",
         "a",

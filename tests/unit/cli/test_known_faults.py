@@ -1,4 +1,7 @@
-"""A kubelet that would not answer is told beside the answer, in every command that decides on pods."""
+"""A kubelet that would not answer is told beside the answer.
+
+Every command that decides on pods does so.
+"""
 
 from __future__ import annotations
 

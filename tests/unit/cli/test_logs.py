@@ -92,8 +92,8 @@ def test_only_the_journal_is_told_priorities(tmp_path, stream, line):
         "start_logging('text', 'info')\nlogging.getLogger('alignup').warning('odd')"
     )
     with (tmp_path / "log").open("w") as log:
-        found = os.fstat(log.fileno())
-        named = f"{found.st_dev}:{found.st_ino}" if stream == "its own" else stream
+        file_status = os.fstat(log.fileno())
+        named = f"{file_status.st_dev}:{file_status.st_ino}" if stream == "its own" else stream
         subprocess.run(  # noqa: S603  # ours
             [sys.executable, "-c", program],
             stderr=log,

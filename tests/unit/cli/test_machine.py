@@ -209,7 +209,7 @@ def test_what_the_driver_says_is_shown(alignup, monkeypatch) -> None:
         "nvmlDeviceGetUUID": lambda gpu: f"GPU-{gpu}",
         "nvmlDeviceGetNumaNodeId": lambda gpu: node,  # noqa: ARG005 - NVML's arguments
         "nvmlDeviceGetPciInfo": lambda gpu: type("Pci", (), {"busId": f"00000000:0{gpu}:00.0"}),
-        "nvmlDeviceGetP2PStatus": lambda one, other, index: 0,  # noqa: ARG005
+        "nvmlDeviceGetP2PStatus": lambda first, second, index: 0,  # noqa: ARG005
     }
     vars(library).update(answers)
     monkeypatch.setitem(sys.modules, "pynvml", library)
@@ -278,11 +278,13 @@ def test_many_distances_are_shown_by_value(capsys, monkeypatch) -> None:
     Nodes that stand alike share a line.
     """
     monkeypatch.setenv("COLUMNS", "80")
-    rows = [
-        tuple(10 if i == j else (20 if i // 10 == j // 10 else 30) for j in range(20))
-        for i in range(20)
-    ]
-    nodes = tuple(node(i, i, distances=row) for i, row in enumerate(rows))
+    near = [20] * 10
+    far = [30] * 10
+    rows = [near + far for _ in range(10)] + [far + near for _ in range(10)]
+    for index, row in enumerate(rows):
+        row[index] = 10
+
+    nodes = tuple(node(i, i, distances=tuple(row)) for i, row in enumerate(rows))
     show_machine("m", LoadedMachine(Machine(nodes)))
     text = words(capsys.readouterr().out)
 
@@ -336,15 +338,21 @@ def test_a_machine_whose_tree_nobody_published_is_said(alignup) -> None:
         "",
         f"alignup: no PCIe tree is published for {name}\n",
     )
-    told = alignup("machine", "-m", name, "--distances", "--json")
-    assert (told.lines, "no PCIe tree" in told.err) == ([{"devices": []}], True)
+    ended = alignup("machine", "-m", name, "--distances", "--json")
+    assert (ended.lines, "no PCIe tree" in ended.err) == ([{"devices": []}], True)
 
 
 def test_distances_are_those_of_nvidias_table(alignup) -> None:
     """On a DGX H100 each GPU has an adapter of its own, on a root of their own."""
-    told = alignup("machine", "-m", "dgx-h100", "--distances", "--json").lines[0]["devices"]
-    first = {one["address"]: row for one, row in zip(told, told[1]["distances"], strict=True)}
-    assert (told[1]["kind"], told[1]["numaNode"], told[1]["cpus"]) == ("GPU", 0, "0-55,112-167")
+    devices = alignup("machine", "-m", "dgx-h100", "--distances", "--json").lines[0]["devices"]
+    first = {
+        device["address"]: row for device, row in zip(devices, devices[1]["distances"], strict=True)
+    }
+    assert (devices[1]["kind"], devices[1]["numaNode"], devices[1]["cpus"]) == (
+        "GPU",
+        0,
+        "0-55,112-167",
+    )
     assert [first[f"0000:{bus}:00.0"] for bus in ("1b", "18", "40", "61", "9d")] == [
         "X",
         "PXB",

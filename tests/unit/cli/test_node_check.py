@@ -59,16 +59,18 @@ def test_what_is_packed_and_missing_is_told_as_json(alignup, root, tmp_path):
     (root / "var/lib/kubelet/memory_manager_state").unlink()
     target = tmp_path / "node.tar.gz"
     ended = alignup("node", "collect", "--node", root, target, "--json")
-    [told] = ended.lines
+    [report] = ended.lines
     with tarfile.open(target) as archive:
-        assert sorted(told["files"]) == sorted(archive.getnames())
-    assert (ended.status, told["archive"]) == (0, str(target))
-    assert "var/lib/kubelet/memory_manager_state" in [one["path"] for one in told["missing"]]
+        assert sorted(report["files"]) == sorted(archive.getnames())
+    assert (ended.status, report["archive"]) == (0, str(target))
+    assert "var/lib/kubelet/memory_manager_state" in [
+        missing["path"] for missing in report["missing"]
+    ]
 
 
 def test_an_object_is_exported_on_one_line(alignup):
-    [told] = alignup("node", "export", "--node", ARCHIVE, "--json").lines
-    assert told == json.loads(alignup("node", "export", "--node", ARCHIVE).out)
+    [node_object] = alignup("node", "export", "--node", ARCHIVE, "--json").lines
+    assert node_object == json.loads(alignup("node", "export", "--node", ARCHIVE).out)
     assert (
         alignup("node", "export", "--node", ARCHIVE, "--json", "--format", "prometheus").status == 2
     )

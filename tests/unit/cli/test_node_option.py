@@ -19,8 +19,8 @@ def test_pods_are_admitted_after_those_of_the_kubelet(alignup, tmp_path):
     (tmp_path / "pods.yaml").write_text("".join(f"---\n{line}\n" for line in manifests))
     ended = alignup("admit", "--node", ARCHIVE, "--json", tmp_path / "pods.yaml")
     verdicts = [json.loads(line) for line in (EXAMPLE / "verdicts.jsonl").read_text().splitlines()]
-    assert [(one["admitted"], one["reason"] or None) for one in ended.lines] == [
-        (one["admitted"], one.get("reason")) for one in verdicts
+    assert [(answer["admitted"], answer["reason"] or None) for answer in ended.lines] == [
+        (verdict["admitted"], verdict.get("reason")) for verdict in verdicts
     ]
     assert ended.status == 1
     assert "KubeletConfiguration" not in ended.err
@@ -33,7 +33,7 @@ def test_devices_and_release_can_be_given(alignup, tmp_path):
         "example.com/nic": [{"id": "n", "numa": 2}],
     }
     (tmp_path / "devices.json").write_text(json.dumps(devices))
-    words = (
+    arguments = (
         "--node",
         ARCHIVE,
         "--devices",
@@ -42,7 +42,7 @@ def test_devices_and_release_can_be_given(alignup, tmp_path):
         "1.33",
         "--json",
     )
-    ended = alignup("admit", *words, tmp_path / "pod.yaml")
+    ended = alignup("admit", *arguments, tmp_path / "pod.yaml")
     assert ended.status == 0
     assert ended.lines[0]["containers"]["c0"]["devices"] == {
         "example.com/nic": ["n"],
@@ -60,7 +60,11 @@ def test_options_that_do_not_go_together_are_wrong_usage(alignup):
 def test_the_machine_of_a_node_comes_with_its_devices_and_configuration(alignup):
     (line,) = alignup("machine", "--node", ARCHIVE, "--json").lines
     assert len(line["numaNodes"]) == 4
-    assert {one["id"] for one in line["devices"]["example.com/nic"]} == {"nic0", "nic1", "nic2"}
+    assert {device["id"] for device in line["devices"]["example.com/nic"]} == {
+        "nic0",
+        "nic1",
+        "nic2",
+    }
     assert line["kubelet"]["topologyManagerPolicy"] == "restricted"
 
 
@@ -71,7 +75,7 @@ def test_a_node_without_files_is_one_line(alignup, tmp_path):
 def node_pods() -> dict[str, Any]:
     """The pods of the archive, as kubectl prints them."""
     with tarfile.open(ARCHIVE) as archive:
-        file = next(one for one in archive.getmembers() if one.name.endswith("pods.json"))
+        file = next(member for member in archive.getmembers() if member.name.endswith("pods.json"))
         return json.load(archive.extractfile(file))
 
 
@@ -89,17 +93,17 @@ def test_pods_that_are_there_already_are_told_apart(alignup, write):
     """The very list of the node's pods, with one that is pending."""
     listed = node_pods()
     running = [
-        one["metadata"]["name"] for one in listed["items"] if one["status"]["phase"] == "Running"
+        pod["metadata"]["name"] for pod in listed["items"] if pod["status"]["phase"] == "Running"
     ]
     listed["items"].append(pending("new"))
     file = write("pods.json", listed)
     ended = alignup("admit", "--node", ARCHIVE, "--json", file)
 
     assert ended.status == 0
-    assert [one["pod"] for one in ended.lines if one.get("isThere")] == running
-    assert [one["pod"] for one in ended.lines if not one.get("isThere")] == ["new"]
-    held = next(one for one in ended.lines if one["pod"] == "p51-04-node-real")
-    assert (held["admitted"], held["containers"]["c0"]["cpus"]) == (True, "5")
+    assert [answer["pod"] for answer in ended.lines if answer.get("isThere")] == running
+    assert [answer["pod"] for answer in ended.lines if not answer.get("isThere")] == ["new"]
+    pending_answer = next(answer for answer in ended.lines if answer["pod"] == "p51-04-node-real")
+    assert (pending_answer["admitted"], pending_answer["containers"]["c0"]["cpus"]) == (True, "5")
     assert (
         "pod default/p51-02-node-real has ended (Failed, TopologyAffinityError) and is ignored"
         in ended.err
@@ -109,7 +113,7 @@ def test_pods_that_are_there_already_are_told_apart(alignup, write):
     assert shown.index("default/p51-04-node-real/c0") < shown.index("✓ default/new admitted")
     explained = alignup("explain", "--node", ARCHIVE, "--json", file)
     assert explained.status == 1  # for the rejected one
-    assert [one["pod"] for one in explained.lines] == [
+    assert [answer["pod"] for answer in explained.lines] == [
         *(f"default/{name}" for name in running),
         "default/new",
         "default/p51-02-node-real",
@@ -140,23 +144,25 @@ def test_the_rejected_pods_of_a_node_are_explained_newest_first(alignup, tmp_pat
     ended = alignup("explain", "--node", tmp_path, "--json")
     assert ended.status == 1
     assert [
-        (one["pod"], one["admitted"]) for one in ended.lines if one["uid"].startswith("u-")
+        (answer["pod"], answer["admitted"])
+        for answer in ended.lines
+        if answer["uid"].startswith("u-")
     ] == [
         ("default/big", False),
         ("default/old", True),
     ]
     assert ended.lines[0]["pod"] == "default/big"
-    assert all(one["was"]["reason"] == "TopologyAffinityError" for one in ended.lines)
+    assert all(answer["was"]["reason"] == "TopologyAffinityError" for answer in ended.lines)
 
-    one = alignup("explain", "--node", tmp_path, "--json", "--pod", "default/old")
-    assert (one.status, [line["uid"] for line in one.lines]) == (0, ["u-old"])
+    explained = alignup("explain", "--node", tmp_path, "--json", "--pod", "default/old")
+    assert (explained.status, [line["uid"] for line in explained.lines]) == (0, ["u-old"])
     wrong = alignup("explain", "--node", tmp_path, "--pod", "default/none")
     assert wrong.complains(
         "no rejected pod 'default/none' is in the input, which has", "default/old"
     )
     assert "There is room now" in alignup("explain", "--node", tmp_path, "--pod", "old").out
 
-    listed["items"] = [one for one in listed["items"] if one["status"]["phase"] == "Running"]
+    listed["items"] = [pod for pod in listed["items"] if pod["status"]["phase"] == "Running"]
     (tmp_path / "pods.json").write_text(json.dumps(listed))
     assert alignup("explain", "--node", tmp_path).complains("no pod of", "was rejected")
 
@@ -178,10 +184,10 @@ def test_tables_of_explanations_fit(alignup, monkeypatch, columns):
 
 def wanted(name: str, **requests: str) -> dict[str, Any]:
     """A pod of the archive with other requests, and limits of as much where it has limits."""
-    found = next(one for one in node_pods()["items"] if one["metadata"]["name"] == name)
-    for amounts in found["spec"]["containers"][0]["resources"].values():
+    manifest = next(pod for pod in node_pods()["items"] if pod["metadata"]["name"] == name)
+    for amounts in manifest["spec"]["containers"][0]["resources"].values():
         amounts.update(requests)
-    return found
+    return manifest
 
 
 def test_resizes_in_place_are_asked_of_a_live_node(alignup, write):
@@ -210,7 +216,7 @@ def test_a_resize_is_explained(alignup, write):
     ended = alignup("explain", "--node", ARCHIVE, "--resize", "--json", file)
     (line,) = ended.lines
     assert (ended.status, line["reason"]) == (1, "Infeasible")
-    assert {one["kind"] for one in line["suggestions"]} >= {"kubelet"}
+    assert {suggestion["kind"] for suggestion in line["suggestions"]} >= {"kubelet"}
     shown = alignup("explain", "--node", ARCHIVE, "--resize", file)
     assert "would help: turn on InPlacePodVerticalScalingExclusiveCPUs" in shown.out
 

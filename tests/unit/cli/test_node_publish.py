@@ -7,5 +7,5 @@ import pytest
 
 @pytest.mark.parametrize("name", ["\udcff", "a\udc80"])
 def test_a_name_of_a_node_that_is_no_text_is_one_line(alignup, name) -> None:
-    found = alignup("node", "publish", "--name", name, "--kubeconfig", "no-such-kubeconfig")
-    assert found.complains("expected UTF-8, got", "--name")
+    ended = alignup("node", "publish", "--name", name, "--kubeconfig", "no-such-kubeconfig")
+    assert ended.complains("expected UTF-8, got", "--name")

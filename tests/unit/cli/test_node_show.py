@@ -36,11 +36,14 @@ def test_tables_tell_what_there_is_and_who_holds_it(alignup):
 def test_json_is_one_line(alignup):
     (line,) = alignup("node", "show", "--node", ARCHIVE, "--json").lines
     assert line["sharedCpus"] == "0,16-23,29,39-47"
-    assert len({one["uid"] for one in line["containers"]}) == 7
+    assert len({container["uid"] for container in line["containers"]}) == 7
 
 
 def test_what_is_in_effect_is_told_with_its_source(alignup, tmp_path):
-    """A drop-in overrides the file, AllBeta sets the gates of its stage, and null takes a field away."""
+    """A drop-in overrides the file, and null takes a field away.
+
+    AllBeta sets the gates of its stage.
+    """
     root = tmp_path / "root"
     folder = root / "var/lib/kubelet"
     (folder / "config.d").mkdir(parents=True)
@@ -52,20 +55,29 @@ def test_what_is_in_effect_is_told_with_its_source(alignup, tmp_path):
         "topologyManagerPolicy: best-effort\ntopologyManagerScope: null\n"
         "featureGates: {AllBeta: false, CPUManagerPolicyAlphaOptions: true}\n"
     )
-    asked = ("node", "show", "--node", root, "-m", "xeon-2s", "--kubelet-version", "1.34")
-    (line,) = alignup(*asked, "--json").lines
-    told = {one["name"]: (one["value"], one["from"].rpartition("/")[2]) for one in line["settings"]}
-    assert told["cpuManagerPolicy"] == ("static", "config.yaml")
-    assert told["topologyManagerPolicy"] == ("best-effort", "10.conf")
-    assert told["topologyManagerScope"] == ("container", "default of 1.34")
-    assert told["memoryManagerPolicy"] == ("None", "default of 1.34")
-    assert told["cpuManagerPolicyOptions.full-pcpus-only"] == ("true", "config.yaml")
-    assert told["cpuManagerPolicyOptions.align-by-socket"] == ("false", "default of 1.34")
-    assert told["topologyManagerPolicyOptions.max-allowable-numa-nodes"] == ("8", "default of 1.34")
-    assert told["featureGates.CPUManagerPolicyAlphaOptions"] == ("true", "10.conf")
-    assert told["featureGates.CPUManagerPolicyBetaOptions"] == ("false", "10.conf")
-    assert told["featureGates.TopologyManagerPolicyAlphaOptions"] == ("false", "default of 1.34")
-    shown = alignup(*asked).out
+    arguments = ("node", "show", "--node", root, "-m", "xeon-2s", "--kubelet-version", "1.34")
+    (line,) = alignup(*arguments, "--json").lines
+    settings = {
+        setting["name"]: (setting["value"], setting["from"].rpartition("/")[2])
+        for setting in line["settings"]
+    }
+    assert settings["cpuManagerPolicy"] == ("static", "config.yaml")
+    assert settings["topologyManagerPolicy"] == ("best-effort", "10.conf")
+    assert settings["topologyManagerScope"] == ("container", "default of 1.34")
+    assert settings["memoryManagerPolicy"] == ("None", "default of 1.34")
+    assert settings["cpuManagerPolicyOptions.full-pcpus-only"] == ("true", "config.yaml")
+    assert settings["cpuManagerPolicyOptions.align-by-socket"] == ("false", "default of 1.34")
+    assert settings["topologyManagerPolicyOptions.max-allowable-numa-nodes"] == (
+        "8",
+        "default of 1.34",
+    )
+    assert settings["featureGates.CPUManagerPolicyAlphaOptions"] == ("true", "10.conf")
+    assert settings["featureGates.CPUManagerPolicyBetaOptions"] == ("false", "10.conf")
+    assert settings["featureGates.TopologyManagerPolicyAlphaOptions"] == (
+        "false",
+        "default of 1.34",
+    )
+    shown = alignup(*arguments).out
     assert "cpuManagerPolicyOptions.full-pcpus-only" in shown
     assert "align-by-socket" not in shown
 
@@ -79,16 +91,18 @@ def test_flags_of_the_kubelet_are_named_and_state_files_where_there_is_no_config
         {**file, **flags}, (("config.yaml", file), ("the flags of process 7", flags))
     )
     config = KubeletConfig.from_dict(flags)
-    origins = {one.name: one.origin for one in settings_of(both, config)}
+    origins = {setting.name: setting.origin for setting in settings_of(both, config)}
     assert (
         origins["topologyManagerPolicy"]
         == origins["featureGates.PodLevelResourceManagers"]
         == "the flags of process 7"
     )
     assert origins["cpuManagerPolicy"] == "config.yaml"
-    known = {one.name: one.origin for one in settings_of(Configuration({}), config)}
-    assert known["cpuManagerPolicy"] == "the state files"
-    assert known["topologyManagerPolicy"] == "default of 1.37"
+    kubelet_origins = {
+        setting.name: setting.origin for setting in settings_of(Configuration({}), config)
+    }
+    assert kubelet_origins["cpuManagerPolicy"] == "the state files"
+    assert kubelet_origins["topologyManagerPolicy"] == "default of 1.37"
 
 
 def test_pictures_are_written(alignup, tmp_path):
@@ -123,10 +137,10 @@ def test_watching_shows_the_node_when_it_has_changed(alignup, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "name"), [((), "node-real"), (("--node-name", "node-x"), "node-x")]
+    ("options", "name"), [((), "node-real"), (("--node-name", "node-x"), "node-x")]
 )
-def test_the_object_of_the_node_has_its_name(alignup, words, name):
-    ended = alignup("node", "export", "--node", ARCHIVE, *words)
+def test_the_object_of_the_node_has_its_name(alignup, options, name):
+    ended = alignup("node", "export", "--node", ARCHIVE, *options)
     assert json.loads(ended.out)["metadata"]["name"] == name
 
 
@@ -156,17 +170,18 @@ def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, 
     mine["spec"]["devices"]["config"] = [{"opaque": {"parameters": {"password": "hunter2"}}}]
     far = {**claim_named("far"), "status": allocated("other", "d0")}
     objects = [slice_of([0, 1]), slice_of([0], node="other"), class_of(), mine, far, template()]
-    asked = pod_object("p", cpu=1)
-    asked["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "t"}]
-    asked["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c"}]
+    pod_manifest = pod_object("p", cpu=1)
+    pod_manifest["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "t"}]
+    pod_manifest["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c"}]
 
     async def cluster():
         stub = ApiStub()
         await stub.put(NODES, {"kind": "Node", "metadata": {"name": "n"}})
-        for one in objects:
-            kind = one["kind"].lower()
+        for cluster_object in objects:
+            kind = cluster_object["kind"].lower()
             await stub.put(
-                f"{CLAIMS}/{kind}{'es' if kind.endswith('s') else 's'}", {**one, "kind": None}
+                f"{CLAIMS}/{kind}{'es' if kind.endswith('s') else 's'}",
+                {**cluster_object, "kind": None},
             )
 
         async with served(stub) as api:
@@ -182,7 +197,7 @@ def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, 
             return await ask_cluster("k", "n")
 
     pods, node, claims = asyncio.run(cluster())
-    assert [one["metadata"]["name"] for one in claims["items"]] == [
+    assert [claim["metadata"]["name"] for claim in claims["items"]] == [
         "n-gpu.example.com",
         "gpu.example.com",
         "mine",
@@ -192,19 +207,21 @@ def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, 
     names = collect(open_node(ARCHIVE), target, pods=pods, node=node, claims=claims)
     files = open_node(target)
     assert all(b"hunter2" not in (files.read(name) or b"") for name in names)
-    manifest = write("pod.json", asked)
-    (line,) = alignup("admit", "--node", target, "--json", manifest).lines
-    assert [(one["device"], one["numaNodes"]) for one in line["claims"]["devices"]] == [("d0", [0])]
-    assert "claims" not in alignup("admit", "--node", ARCHIVE, "--json", manifest).lines[0]
-    assert "n/d0, NUMA node 0" in alignup("claims", "--node", target, manifest).out
+    pod_path = write("pod.json", pod_manifest)
+    (line,) = alignup("admit", "--node", target, "--json", pod_path).lines
+    assert [(device["device"], device["numaNodes"]) for device in line["claims"]["devices"]] == [
+        ("d0", [0])
+    ]
+    assert "claims" not in alignup("admit", "--node", ARCHIVE, "--json", pod_path).lines[0]
+    assert "n/d0, NUMA node 0" in alignup("claims", "--node", target, pod_path).out
     others = write(
         "others.json", {"kind": "List", "items": [slice_of([1]), class_of(), template()]}
     )
     assert (
         "n/d0, NUMA node 1"
-        in alignup("claims", "--node", target, "--resources", others, manifest).out
+        in alignup("claims", "--node", target, "--resources", others, pod_path).out
     )
-    without = alignup("claims", "--node", ARCHIVE, manifest)
+    without = alignup("claims", "--node", ARCHIVE, pod_path)
     assert (without.status, "needs --resources, or a --node with objects" in without.err) == (
         2,
         True,
@@ -212,8 +229,8 @@ def test_claims_that_matter_on_a_node_are_collected_and_read(alignup, tmp_path, 
 
 
 def allocated(node, device):
-    given = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
-    return {"allocation": {"devices": {"results": [given]}}}
+    result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
+    return {"allocation": {"devices": {"results": [result]}}}
 
 
 def test_options_that_do_not_go_together_are_wrong_usage(alignup, tmp_path):

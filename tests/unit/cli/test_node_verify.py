@@ -46,7 +46,7 @@ def test_processes_that_sit_well_and_badly(alignup, root):
         "default/p51-00-node-real/c0: process 71 (work) may run on CPUs 0,3-24,27-47"
     )
     ended = alignup("node", "verify", "--node", root, "--json", "70", "71")
-    assert [(one["kind"], one["pid"]) for one in ended.lines] == [("cpus", 71)]
+    assert [(finding["kind"], finding["pid"]) for finding in ended.lines] == [("cpus", 71)]
     assert alignup("node", "verify", "--node", root, "72").complains("process 72 does not run")
 
 
@@ -68,7 +68,10 @@ def test_an_archive_has_no_processes(alignup):
 
 
 def container(tmp_path, cpus: str, *, numa_node: int = 0) -> Path:
-    """Return the root of a machine of two NUMA nodes as a container sees it, with a GPU and a network adapter."""
+    """Return the root of a machine as a container sees it.
+
+    It has two NUMA nodes, a GPU and a network adapter.
+    """
     files = {
         "sys/devices/system/cpu/online": "0-3",
         "sys/devices/system/node/online": "0-1",
@@ -121,9 +124,13 @@ def test_a_container_asks_about_itself(
         container(tmp_path, cpus, numa_node=numa_node),
         "--json",
     )
-    found = ended.lines[0]
-    assert (ended.status, found["aligned"], found["memoryNumaNodes"]) == (status, aligned, [0, 1])
-    assert [(one["address"], one["from"]) for one in found["devices"]] == [
+    verdict = ended.lines[0]
+    assert (ended.status, verdict["aligned"], verdict["memoryNumaNodes"]) == (
+        status,
+        aligned,
+        [0, 1],
+    )
+    assert [(device["address"], device["from"]) for device in verdict["devices"]] == [
         ("0000:18:00.0", "/dev/nvidia2"),
         ("0000:1a:00.0", "net eth0"),
     ]

@@ -75,11 +75,11 @@ def test_no_help_leaves_a_value_open(alignup, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["bogus"], ["admit", "--bogus"], ["replay"], ["machine", "--json", "extra"]]
+    "arguments", [["bogus"], ["admit", "--bogus"], ["replay"], ["machine", "--json", "extra"]]
 )
-def test_bad_usage_is_status_2(alignup, words: list[str]) -> None:
+def test_bad_usage_is_status_2(alignup, arguments: list[str]) -> None:
     """Click's own words on standard error, and nothing on standard output."""
-    ended = alignup(*words)
+    ended = alignup(*arguments)
 
     assert (ended.status, ended.out) == (2, "")
     assert "Error: " in ended.err
@@ -116,10 +116,10 @@ def test_interruptions_are_no_refusals(monkeypatch, error: BaseException, status
 
 
 @pytest.mark.parametrize(
-    ("error", "words"), [(MemoryError(), "memory"), (RecursionError(), "nested too deeply")]
+    ("error", "complaint"), [(MemoryError(), "memory"), (RecursionError(), "nested too deeply")]
 )
 def test_what_is_too_much_is_one_line(
-    monkeypatch, capsys, error: BaseException, words: str
+    monkeypatch, capsys, error: BaseException, complaint: str
 ) -> None:
     """Where no reader noticed it before."""
 
@@ -129,7 +129,7 @@ def test_what_is_too_much_is_one_line(
     monkeypatch.setattr(sys, "argv", ["alignup"])
 
     assert exit_status(click.Command("failing", callback=fail)) == 2
-    assert words in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err
 
 
 def test_streams_can_be_other_peoples() -> None:
@@ -197,11 +197,15 @@ def test_closed_input_is_said() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 @pytest.mark.parametrize(
-    "words", [("admit", "no-such-file"), ("bogus",), ("release", "nobody", "--state", "/x/y")]
+    "arguments", [("admit", "no-such-file"), ("bogus",), ("release", "nobody", "--state", "/x/y")]
 )
-def test_complaints_that_cannot_be_written_keep_the_status(words: tuple[str, ...]) -> None:
+def test_complaints_that_cannot_be_written_keep_the_status(arguments: tuple[str, ...]) -> None:
     """They are lost, it is not."""
-    assert run_in_shell("2>/dev/full", *words).returncode == run_in_shell("", *words).returncode > 0
+    assert (
+        run_in_shell("2>/dev/full", *arguments).returncode
+        == run_in_shell("", *arguments).returncode
+        > 0
+    )
 
 
 def test_too_few_files_may_be_open(tmp_path: Path) -> None:
@@ -211,29 +215,29 @@ def test_too_few_files_may_be_open(tmp_path: Path) -> None:
         ("run", "--state", str(tmp_path / "l.json"), "--cpus", "1", "true"),
     )
     for limit in (5, 7):  # with fewer, the interpreter itself does not start
-        for words in ways:
-            done = run_in_shell("", *words, before=f"ulimit -n {limit};")
+        for arguments in ways:
+            done = run_in_shell("", *arguments, before=f"ulimit -n {limit};")
             assert b"Traceback" not in done.stderr, (limit, done.stderr)
 
 
 def run_in_shell(
-    redirections: str, *words: str, before: str = ""
+    redirections: str, *arguments: str, before: str = ""
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the program as a shell does with some redirections."""
-    program = [sys.executable, "-c", "from alignup.cli import main; main()", *words]
+    program = [sys.executable, "-c", "from alignup.cli import main; main()", *arguments]
     command = ["/bin/sh", "-c", f'{before} exec "$@" {redirections}', "sh", *program]
     return subprocess.run(command, capture_output=True, check=False)  # noqa: S603  # ours
 
 
-def start(*words: object, **options: Any) -> subprocess.Popen[bytes]:
+def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     """Start the installed script, with pipes for its output."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen([SCRIPT, *map(str, words)], **pipes)  # noqa: S603 - our own script
+    return subprocess.Popen([SCRIPT, *map(str, arguments)], **pipes)  # noqa: S603 - our own script
 
 
-def script(*words: object) -> tuple[int, bytes, bytes]:
+def script(*arguments: object) -> tuple[int, bytes, bytes]:
     """Run the installed script; return its status, output and complaints."""
-    with start(*words) as running:
+    with start(*arguments) as running:
         out, err = running.communicate(timeout=60)
         return running.returncode, out, err
 
@@ -288,7 +292,10 @@ def test_a_closed_pipe_ends_the_script_quietly(tmp_path) -> None:
 @installed
 @pytest.mark.parametrize("columns", ["", "80", "100"])
 def test_a_pipe_that_nobody_reads_is_no_refusal(monkeypatch, columns: str) -> None:
-    """As in `alignup admit ... | head -1`, also where COLUMNS asks for rich's tables: 1 says refused."""
+    """As in `alignup admit ... | head -1`; 1 says refused.
+
+    It is so where COLUMNS asks for rich's tables, too.
+    """
     monkeypatch.setenv("COLUMNS", columns)
     ours, theirs = os.pipe()
     os.close(ours)
@@ -338,7 +345,7 @@ def test_ctrl_c_ends_the_script_without_a_traceback() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "missing", "extra"),
+    ("arguments", "missing", "extra"),
     [
         (("agent",), "grpc", "agent"),
         (("agent",), "google.protobuf", "agent"),
@@ -349,13 +356,13 @@ def test_ctrl_c_ends_the_script_without_a_traceback() -> None:
     ],
 )
 def test_a_missing_extra_is_named(
-    alignup, monkeypatch, words: tuple[str, ...], missing: str, extra: str
+    alignup, monkeypatch, arguments: tuple[str, ...], missing: str, extra: str
 ) -> None:
     """In one line, before anything is done."""
     monkeypatch.setattr(
         failures, "find_spec", lambda name: None if name == missing else find_spec(name)
     )
-    assert alignup(*words).complains(
+    assert alignup(*arguments).complains(
         f"the module {missing}, which is not installed: pip install 'alignup[{extra}]'"
     )
 
@@ -375,15 +382,19 @@ def test_a_module_of_an_extra_that_is_missed_late_is_named(monkeypatch) -> None:
 
 
 def test_values_are_completed() -> None:
-    assert [one.value for one in options.one_of("best-effort", "none")(None, None, "b")] == [
-        "best-effort"
+    assert [
+        completion.value for completion in options.one_of("best-effort", "none")(None, None, "b")
+    ] == ["best-effort"]
+    assert "1.33" in [
+        completion.value for completion in options.complete_versions(None, None, "1.3")
     ]
-    assert "1.33" in [one.value for one in options.complete_versions(None, None, "1.3")]
 
 
 def test_the_version_needs_no_program() -> None:
     """Nor anything else that is slow to import."""
     start = "import sys; sys.argv = ['alignup', '-V']; from alignup.cli import main"
     code = f"{start}; main(); print('click' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    done = subprocess.run(  # noqa: S603 - ours
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"alignup {metadata.version('alignup')}\nFalse\n"

@@ -33,11 +33,13 @@ def state(tmp_path):
     gone = msgspec.structs.replace(
         leasing.record("gone"), process=msgspec.structs.replace(mine.process, start_time=1)
     )
-    other = msgspec.structs.replace(
+    foreign = msgspec.structs.replace(
         leasing.record("other"),
         process=msgspec.structs.replace(mine.process, boot_id="x", host="x"),
     )
-    leasing.put(LeaseFile(path, pytest.fail), mine, gone, other, machine=MachineIdentity("m", "m"))
+    leasing.put(
+        LeaseFile(path, pytest.fail), mine, gone, foreign, machine=MachineIdentity("m", "m")
+    )
     return path
 
 
@@ -62,8 +64,8 @@ def test_a_table_for_people(state):
 def test_a_clock_that_was_wrong_costs_nothing_but_the_time(tmp_path, moment):
     path = tmp_path / "leases.json"
     leasing.put(LeaseFile(path, pytest.fail), leasing.record("mine", taken_at=moment))
-    for words in ([], ["--json"]):
-        done = CliRunner().invoke(command, [*words, "--state", str(path)])
+    for options in ([], ["--json"]):
+        done = CliRunner().invoke(command, [*options, "--state", str(path)])
         assert (done.exit_code, done.exception) == (0, None)
     assert json.loads(done.output)["takenAt"] is None
 
@@ -71,7 +73,7 @@ def test_a_clock_that_was_wrong_costs_nothing_but_the_time(tmp_path, moment):
 def test_lines_for_programs(state):
     """One JSON object a lease, and nothing else."""
     done = CliRunner().invoke(command, ["--json"], env={"ALIGNUP_STATE": str(state)})
-    mine, gone, other = map(json.loads, done.output.splitlines())
+    mine, gone, foreign = map(json.loads, done.output.splitlines())
     assert mine.pop("pid") > 0
     assert mine.pop("takenAt") == "1970-01-02T00:00:00Z"
     assert mine == {
@@ -85,7 +87,7 @@ def test_lines_for_programs(state):
         "devices": {leasing.GPU: ["gpu0", "gpu1"]},
         "cgroup": None,
     }
-    assert (gone["state"], other["state"]) == ("gone", "unknown")
+    assert (gone["state"], foreign["state"]) == ("gone", "unknown")
     assert gone["takenAt"] is None
 
 
@@ -96,8 +98,8 @@ def test_what_a_lease_ends_with_is_said_where_there_are_cgroups(state):
         first = msgspec.structs.replace(first, cgroup="/sys/fs/cgroup/x/lease-1")
         change.table = msgspec.structs.replace(change.table, leases=(first, *rest))
     shown = CliRunner().invoke(command, ["--state", str(state)], env={"COLUMNS": "200"}).output
-    for words in ("ends with", "cgroup", "processes"):
-        assert words in shown
+    for phrase in ("ends with", "cgroup", "processes"):
+        assert phrase in shown
     done = CliRunner().invoke(command, ["--json", "--state", str(state)])
     assert json.loads(done.output.splitlines()[0])["cgroup"] == "/sys/fs/cgroup/x/lease-1"
 
@@ -171,8 +173,10 @@ def test_who_waits_is_shown_with_what_they_ask_for(state):
     gone = msgspec.structs.replace(
         waiter, id="2", process=msgspec.structs.replace(me, start_time=1)
     )
-    other = Waiter("3", msgspec.structs.replace(me, pid=0, boot_id="x", host="x"), name="(user 7)")
-    leasing.put(LeaseFile(state, pytest.fail), waiting=(waiter, gone, other))
+    foreign = Waiter(
+        "3", msgspec.structs.replace(me, pid=0, boot_id="x", host="x"), name="(user 7)"
+    )
+    leasing.put(LeaseFile(state, pytest.fail), waiting=(waiter, gone, foreign))
     shown = CliRunner().invoke(command, ["--state", str(state)], env={"COLUMNS": "200"}).output
     first, second = shown.splitlines()[-2:]
     assert first.split()[:2] == ["next", str(me.pid)]
@@ -181,10 +185,10 @@ def test_who_waits_is_shown_with_what_they_ask_for(state):
 
     assert second.split()[:4] == ["(user", "7)", "-", "-"]
     lines = CliRunner().invoke(command, ["--state", str(state), "--json"]).output.splitlines()
-    found = [line for line in map(json.loads, lines) if line.get("waiting")]
+    waiters = [line for line in map(json.loads, lines) if line.get("waiting")]
     assert len(lines) == 5
-    assert all("cpus" not in line for line in found)
-    assert found[0] == {
+    assert all("cpus" not in line for line in waiters)
+    assert waiters[0] == {
         "waiting": True,
         "name": "next",
         "pid": me.pid,

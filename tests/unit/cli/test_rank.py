@@ -34,7 +34,7 @@ def files(tmp_path):
 
 def run(*arguments):
     """Run the program; what is not an exit is an error."""
-    result = CliRunner().invoke(program, [str(one) for one in arguments])
+    result = CliRunner().invoke(program, [str(argument) for argument in arguments])
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -69,10 +69,13 @@ def test_json_has_one_object_a_pod(files):
 def test_a_node_of_a_cluster_of_which_only_amounts_are_known_is_not_certain(files, monkeypatch):
     _, pod = files
     nodes = {name: Node.from_dict(json.loads(node_line(name))) for name in ("exact", "amounts")}
-    asked = AskedCluster(nodes, frozenset({"amounts"}), (), (), Rules({}, {}))
-    monkeypatch.setattr(scheduler_ask, "ask", lambda *_: asked)
-    (told,) = map(json.loads, run("rank", "--json", pod).output.splitlines())
-    assert {one["node"]: one["exact"] for one in told["best"]} == {"exact": True, "amounts": False}
+    asked_cluster = AskedCluster(nodes, frozenset({"amounts"}), (), (), Rules({}, {}))
+    monkeypatch.setattr(scheduler_ask, "ask", lambda *_: asked_cluster)
+    (answer,) = map(json.loads, run("rank", "--json", pod).output.splitlines())
+    assert {placement["node"]: placement["exact"] for placement in answer["best"]} == {
+        "exact": True,
+        "amounts": False,
+    }
 
 
 def test_nobody_admits(files, tmp_path):
@@ -92,7 +95,7 @@ def test_topologies_are_ranked_as_upper_bounds(tmp_path, files):
     path.write_text(TOPOLOGY)
     result = run("rank", "--nodes", path, "--json", files[1])
     best = json.loads(result.output)["best"]
-    assert [one["node"] for one in best] == ["worker-a"]
+    assert [placement["node"] for placement in best] == ["worker-a"]
     assert best[0]["numaNodes"] == [1]
     assert not best[0]["exact"]
     assert "no" in run("rank", "--nodes", path, files[1]).output
@@ -134,27 +137,27 @@ def test_koordinators_scheduler_filters_and_scores(files):
     assert result.exit_code == 0
     assert "default/new: 2 of 3 nodes would admit it" in result.output
     assert "1 would refuse it: Unschedulable\n  1 node: Insufficient cpu (small)" in result.output
-    found = json.loads(
+    answer = json.loads(
         run("rank", "--nodes", nodes, "--koordinator-profile", "document", "--json", pod).output
     )
     # node 0 of the empty one has seven CPUs to give, node 1 of the full one eight: the fuller
     # placement is worth more
-    assert [(one["node"], one["numaNodes"]) for one in found["best"]] == [
+    assert [(placement["node"], placement["numaNodes"]) for placement in answer["best"]] == [
         ("empty", [0]),
         ("full", [1]),
     ]
-    [refused] = found["refused"]
+    [refused] = answer["refused"]
     assert (refused["node"], refused["reason"], refused["message"]) == (
         "small",
         "Unschedulable",
         "Insufficient cpu",
     )
-    assert found["refusals"] == {"Unschedulable": 1}
-    assert found["exact"]
-    found = json.loads(
+    assert answer["refusals"] == {"Unschedulable": 1}
+    assert answer["exact"]
+    answer = json.loads(
         run("rank", "--nodes", nodes, "--koordinator-profile", "scheduler", "--json", pod).output
     )
-    assert {one["policy"] for one in found["best"]} == {""}
+    assert {placement["policy"] for placement in answer["best"]} == {""}
 
 
 def test_no_node_passes_koordinators_scheduler(tmp_path):
@@ -225,8 +228,8 @@ def test_replicas_are_counted(files, tmp_path):
     nodes, pod = files
     result = run("rank", "--nodes", nodes, "--replicas", pod)
     assert "5 replicas would fit, one after the other: 3 on empty, 2 on full" in result.output
-    told = json.loads(run("rank", "--nodes", nodes, "--replicas", "--json", pod).output)
-    assert (told["replicas"], told["replicasByNode"]) == (5, {"full": 2, "empty": 3})
+    answer = json.loads(run("rank", "--nodes", nodes, "--replicas", "--json", pod).output)
+    assert (answer["replicas"], answer["replicasByNode"]) == (5, {"full": 2, "empty": 3})
     amounts = tmp_path / "amounts.json"
     amounts.write_text(TOPOLOGY)
     assert (
@@ -237,8 +240,8 @@ def test_replicas_are_counted(files, tmp_path):
 
 def test_amounts_from_standard_input_cannot_be_filled(files):
     _, pod = files
-    words = ["rank", "--nodes", "-", "--replicas", str(pod)]
-    program_text = f"import sys; from alignup.cli import main; sys.argv[1:] = {words!r}; main()"
+    arguments = ["rank", "--nodes", "-", "--replicas", str(pod)]
+    program_text = f"import sys; from alignup.cli import main; sys.argv[1:] = {arguments!r}; main()"
     done = subprocess.run(  # noqa: S603  # ours
         [sys.executable, "-c", program_text],
         input=TOPOLOGY,
@@ -275,11 +278,11 @@ def test_nodes_that_refuse_alike_are_told_once(tmp_path):
     )
     pod.write_text(json.dumps(pod_manifest("new", 9)))
     shown = run("rank", "--nodes", nodes, pod).output
-    told = json.loads(run("rank", "--nodes", nodes, "--json", pod).output)
+    answer = json.loads(run("rank", "--nodes", nodes, "--json", pod).output)
 
     assert "7 nodes: no NUMA node has enough cpu (n0, n1, n2, n3, n4 and 2 more)" in shown
     assert shown.count("container 'c0' refused by policy") == 1
-    [cause] = told["causes"]
+    [cause] = answer["causes"]
     assert (cause["reason"], cause["count"]) == ("TopologyAffinityError", 7)
     assert cause["nodes"] == [f"n{index}" for index in range(7)]
-    assert {one["cause"] for one in told["refused"]} == {cause["cause"]}
+    assert {refusal["cause"] for refusal in answer["refused"]} == {cause["cause"]}

@@ -49,16 +49,16 @@ def test_the_lease_that_was_freed_can_be_had_as_json(file):
 
 
 @pytest.mark.parametrize(
-    ("process", "words"),
+    ("process", "complaint"),
     [({}, "which is running"), ({"pid_namespace": 1}, "on another host or in another container")],
 )
-def test_a_lease_that_may_be_in_use_is_freed_only_by_force(file, process, words):
+def test_a_lease_that_may_be_in_use_is_freed_only_by_force(file, process, complaint):
     """The refusal says by whom."""
     hold(file, **process)
     refused = release(file, "mine")
     assert refused.exit_code == 1
     assert "lease 'mine' is held by pid" in refused.output
-    assert words in refused.output
+    assert complaint in refused.output
     assert len(file.read().leases) == 1
     assert release(file, "mine", "--force").exit_code == 0
     assert file.read().leases == ()

@@ -46,9 +46,9 @@ def test_a_summary_for_people(alignup, trace) -> None:
     ):
         assert part in out
 
-    words = " ".join(out.split())
-    assert "example.com/any 0,1 1 " in words
-    assert "example.com/any any 1 " in words
+    flat_text = " ".join(out.split())
+    assert "example.com/any 0,1 1 " in flat_text
+    assert "example.com/any any 1 " in flat_text
 
 
 def test_one_node_needs_no_table_of_nodes(alignup, write) -> None:
@@ -65,7 +65,7 @@ def test_configurations_stand_side_by_side(alignup, trace) -> None:
 
     assert rows == ["none", "restricted/pod"]
     assert "stuck would not start" in ended.out
-    assert [one["configuration"] for one in reports] == ["none", "restricted/pod"]
+    assert [report["configuration"] for report in reports] == ["none", "restricted/pod"]
     assert reports[0]["total"]["admitted"] >= reports[1]["total"]["admitted"]
     assert reports[0]["total"]["preferredShare"] is None
 
@@ -83,10 +83,10 @@ def test_refusals_fail_where_that_is_asked_for(alignup, trace) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("--hints", "--json"), ("--compare-versions",), ("--kubelet-version", "1.35,1.36")]
+    "options", [("--hints", "--json"), ("--compare-versions",), ("--kubelet-version", "1.35,1.36")]
 )
-def test_what_does_not_go_together_is_said(alignup, trace, words) -> None:
-    ended = alignup("replay", "--summary", *words, trace)
+def test_what_does_not_go_together_is_said(alignup, trace, options) -> None:
+    ended = alignup("replay", "--summary", *options, trace)
 
     assert (ended.status, ended.out) == (2, "")
     assert "--summary and --compare go with one kubelet version" in ended.err

@@ -255,41 +255,47 @@ CASES = [
         ],
     ),
 ]
-"""The command, the report and further words (its files among them), the status, and parts of the output."""
+"""The command line, the status, and parts of the output.
+
+A command line is the command, the report and further words, its files among them.
+"""
 
 
 def run(alignup, line: str):
-    command, report, *words = line.split()
+    command, report, *arguments = line.split()
     folder = REPORTS / report
-    named = [str(folder / word) if (folder / word).exists() else word for word in words]
-    machine = () if "--log" in words else ("-m", folder / "machine.json")
+    named = [str(folder / word) if (folder / word).exists() else word for word in arguments]
+    machine = () if "--log" in arguments else ("-m", folder / "machine.json")
     return alignup(*command.split("-"), *machine, *named)
 
 
 @pytest.mark.parametrize(("line", "status", "parts"), CASES)
 def test_a_report_is_answered_as_it_was_resolved(alignup, line, status, parts):
     ended = run(alignup, line)
-    told = ended.out + ended.err
-    assert ended.status == status, told
-    assert [part for part in parts if part not in told] == [], told
+    complaints = ended.out + ended.err
+    assert ended.status == status, complaints
+    assert [part for part in parts if part not in complaints] == [], complaints
 
 
 def test_no_change_is_suggested_that_does_not_hold_while_pods_keep_their_cpus(alignup):
-    """Under restricted the pod is refused as before, since both pods keep their CPUs over the restart."""
-    told = run(alignup, "explain 32-suggested-policy --node root new.json").out
-    assert "topologyManagerPolicy best-effort" in told
-    assert "restricted" not in told
+    """Under restricted the pod is refused as before.
+
+    Both pods keep their CPUs over the restart.
+    """
+    text = run(alignup, "explain 32-suggested-policy --node root new.json").out
+    assert "topologyManagerPolicy best-effort" in text
+    assert "restricted" not in text
 
 
 @pytest.mark.parametrize(
     ("root", "status"), [("r-restricted", 1), ("r-best-effort", 0), ("r-none", 0)]
 )
 def test_a_restarted_kubelet_decides_as_was_suggested(alignup, root, status):
-    config = f"32-suggested-policy/{root}/var/lib/kubelet/config.yaml"
-    assert alignup(
-        "admit", "-m", REPORTS / "32-suggested-policy/machine.json", "--node", REPORTS / "32-suggested-policy" / root,
-        "-c", REPORTS / config, REPORTS / "32-suggested-policy/new.json",
-    ).status == status  # fmt: skip
+    report = REPORTS / "32-suggested-policy"
+    node = report / root
+    config = node / "var/lib/kubelet/config.yaml"
+    options = ("-m", report / "machine.json", "--node", node, "-c", config)
+    assert alignup("admit", *options, report / "new.json").status == status
 
 
 def test_the_cpus_of_a_file_are_not_brought_back_where_the_machine_has_more(alignup):

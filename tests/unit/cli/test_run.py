@@ -79,17 +79,17 @@ def test_the_environment_says_what_it_got(state):
     """All of it, in words for people and for CUDA."""
     wish = ("--cpus", "4", "--memory", "8Gi", "--device", "nvidia.com/gpu=2", "--name", "n")
     done = alignup(state, *DGX, *wish, "env")
-    told = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
-    assert told["ALIGNUP_NAME"] == "n"
-    assert told["ALIGNUP_CPUS"] == "0-1,112-113"
-    assert told["ALIGNUP_NUMA_NODES"] == "0"
-    assert told["ALIGNUP_MEMORY"] == str(8 << 30)
-    assert told["ALIGNUP_DEVICE_NVIDIA_COM_GPU"] == "gpu0,gpu1"
-    assert told["CUDA_VISIBLE_DEVICES"] == "0,1"
+    environment = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert environment["ALIGNUP_NAME"] == "n"
+    assert environment["ALIGNUP_CPUS"] == "0-1,112-113"
+    assert environment["ALIGNUP_NUMA_NODES"] == "0"
+    assert environment["ALIGNUP_MEMORY"] == str(8 << 30)
+    assert environment["ALIGNUP_DEVICE_NVIDIA_COM_GPU"] == "gpu0,gpu1"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("command", "status", "said"),
     [
         (("sh", "-c", "exit 7"), 7, ""),
         (("sh", "-c", "kill -TERM $$"), 143, ""),
@@ -97,9 +97,9 @@ def test_the_environment_says_what_it_got(state):
         (("/etc/passwd",), 126, "alignup: /etc/passwd: permission denied\n"),
     ],
 )
-def test_the_status_is_the_commands(state, words, status, said):
+def test_the_status_is_the_commands(state, command, status, said):
     """And nothing is held afterwards."""
-    done = alignup(state, "--", *words)
+    done = alignup(state, "--", *command)
     assert (done.returncode, done.stderr) == (status, said)
     assert leases(state) == ()
 
@@ -386,7 +386,7 @@ def test_closed_streams_change_nothing(state, closed):
 
 
 @pytest.mark.parametrize(
-    ("version", "status", "words"),
+    ("version", "status", "complaint"),
     [
         ("v1.33.4-eks-1", 0, ""),
         ("1.29", 125, "expected 1 to 8 NUMA nodes"),
@@ -394,7 +394,7 @@ def test_closed_streams_change_nothing(state, closed):
         ("1.33,1.36", 125, "give one version here"),
     ],
 )
-def test_the_managers_of_a_release_decide(state, version, status, words):
+def test_the_managers_of_a_release_decide(state, version, status, complaint):
     """Kubelets up to 1.30 know no option for more than 8 NUMA nodes."""
     done = alignup(
         state,
@@ -409,19 +409,19 @@ def test_the_managers_of_a_release_decide(state, version, status, words):
         "true",
     )
     assert done.returncode == status
-    assert words in done.stderr
+    assert complaint in done.stderr
 
 
 def test_siblings_stay_idle_and_are_nobody_elses(state):
     """The command sees the first CPU of each core; the lease holds whole cores."""
-    asked = (*DGX, "--cpus", "2", "--idle-siblings", "--", "sh", "-c")
+    arguments = (*DGX, "--cpus", "2", "--idle-siblings", "--", "sh", "-c")
     done = alignup(
         state,
-        *asked,
+        *arguments,
         f"echo $ALIGNUP_CPUS; {' '.join(ALIGNUP[:1])} -m alignup ps --json --state {state}",
     )
-    first, *held = done.stdout.splitlines()
-    assert (first, json.loads(held[0])["cpus"]) == ("0-1", "0-1,112-113")
+    first, *leases = done.stdout.splitlines()
+    assert (first, json.loads(leases[0])["cpus"]) == ("0-1", "0-1,112-113")
 
 
 def test_pairs_and_parts_by_layout(state):
@@ -445,18 +445,23 @@ def test_the_lease_is_written_to_a_descriptor(state):
 
     The command has not that descriptor, and its reader sees the end.
     """
-    words = ("--cpus", "2", "--device", "nvidia.com/gpu=1", "--name", "n")
+    options = ("--cpus", "2", "--device", "nvidia.com/gpu=1", "--name", "n")
     script = (
         f"exec 7>{state.parent}/lease; "
-        f"{shlex.join([*ALIGNUP, 'run', '--state', str(state), *DGX, *words])}"
+        f"{shlex.join([*ALIGNUP, 'run', '--state', str(state), *DGX, *options])}"
     )
     script += " --json-fd 7 -- sh -c 'ls /proc/self/fd; cat " + f"{state.parent}/lease'"
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)  # noqa: S603, S607  # ours
+    done = subprocess.run(  # noqa: S603  # ours
+        ["sh", "-c", script],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     *descriptors, line = done.stdout.splitlines()
     assert "7" not in descriptors
-    told = json.loads(line)
-    assert (told["name"], told["cpus"], told["numaNodes"]) == ("n", "0,112", [0])
-    assert (told["devices"], told["state"]) == ({"nvidia.com/gpu": ["gpu0"]}, "running")
+    lease = json.loads(line)
+    assert (lease["name"], lease["cpus"], lease["numaNodes"]) == ("n", "0,112", [0])
+    assert (lease["devices"], lease["state"]) == ({"nvidia.com/gpu": ["gpu0"]}, "running")
 
 
 def test_the_lease_can_be_written_to_standard_error(state):
@@ -469,7 +474,7 @@ def test_the_lease_can_be_written_to_standard_error(state):
 @pytest.mark.parametrize("opened", ["", "7</dev/null"])
 def test_a_descriptor_that_cannot_be_written_to_is_refused(state, opened):
     """Before anything is asked for."""
-    words = [
+    command = [
         *ALIGNUP,
         "run",
         "--state",
@@ -482,8 +487,13 @@ def test_a_descriptor_that_cannot_be_written_to_is_refused(state, opened):
         "--",
         "true",
     ]
-    script = f"{shlex.join(words)} {opened}"
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)  # noqa: S603, S607  # ours
+    script = f"{shlex.join(command)} {opened}"
+    done = subprocess.run(  # noqa: S603  # ours
+        ["sh", "-c", script],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (125, "")
     assert (
         done.stderr == "alignup: --json-fd cannot write to descriptor: bad file descriptor at 7\n"

@@ -68,8 +68,8 @@ def test_a_trace_from_a_file(nodes, tmp_path):
 
 def test_rebalancing_is_compared_with_waiting(nodes):
     """JSON has the report of the same trace without it; a table shows both."""
-    words = ("--nodes", nodes, "--generate", 120, "--rebalance", 10, "--seed", 2)
-    report = json.loads(run(*words, "--json").output)
+    arguments = ("--nodes", nodes, "--generate", 120, "--rebalance", 10, "--seed", 2)
+    report = json.loads(run(*arguments, "--json").output)
     assert report["rebalance"] == 10
     assert (
         report["waiting"].keys()
@@ -77,9 +77,9 @@ def test_rebalancing_is_compared_with_waiting(nodes):
         == {"mean", "longest", "pods", "evictions"}
     )
     assert (report["without"]["waiting"]["evictions"], report["without"]["arrivals"]) == (0, 120)
-    lines = run(*words).output.splitlines()
+    lines = run(*arguments).output.splitlines()
     assert [line.split()[0] for line in lines[-2:]] == ["without", "with"]
-    assert run(*words, "--blind").exit_code == 2
+    assert run(*arguments, "--blind").exit_code == 2
 
 
 def test_a_trace_is_needed(nodes, tmp_path):
@@ -100,16 +100,16 @@ def test_a_generated_trace_without_events_is_not_called_a_file(alignup, nodes, m
 
 def test_long_simulations_show_progress_on_a_terminal_only(monkeypatch):
     """A pipe sees nothing of it, and neither does a short one."""
-    told = io.StringIO()
-    monkeypatch.setattr("sys.stderr", told)
+    stderr = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stderr)
     for terminal, total in ((False, rank.SHOWN_PROGRESS), (True, None)):
-        monkeypatch.setattr(told, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setattr(stderr, "isatty", lambda terminal=terminal: terminal)
         with progress("simulating", total) as advance:
             advance(1)
-    assert told.getvalue() == ""
+    assert stderr.getvalue() == ""
     with progress("simulating", 2) as advance:
         advance(2)
-    assert "simulating" in told.getvalue()
+    assert "simulating" in stderr.getvalue()
 
 
 def test_topologies_can_be_simulated_too(alignup, tmp_path) -> None:
@@ -130,11 +130,11 @@ def test_refusals_are_grouped_by_equal_causes(nodes, sight):
     Of one that sees, those that could not align what they had.
     """
     report = json.loads(run("--nodes", nodes, "--generate", 300, *sight, "--json").output)
-    counts = [one["count"] for one in report["causes"]]
+    counts = [cause["count"] for cause in report["causes"]]
 
     assert report["causes"]
     assert counts == sorted(counts, reverse=True)
-    assert all(one["reason"] and one["cause"] for one in report["causes"])
+    assert all(cause["reason"] and cause["cause"] for cause in report["causes"])
     if sight:
         assert sum(counts) == sum(report["refusals"].values())
     else:
@@ -156,8 +156,8 @@ def test_rebalancing_that_makes_it_worse_is_not_done(tmp_path):
     file.write_text(
         "".join(json.dumps({"name": f"n{number}", **shape}) + "\n" for number in range(3))
     )
-    words = ("--nodes", file, "--generate", 60, "--seed", 12, "--rebalance", 5)
-    report = json.loads(run(*words, "--json").output)
+    arguments = ("--nodes", file, "--generate", 60, "--seed", 12, "--rebalance", 5)
+    report = json.loads(run(*arguments, "--json").output)
     assert "without" not in report
     assert report["placed"] > report["discarded"]["placed"]
     assert (report["waiting"]["evictions"], report["discarded"]["waiting"]["evictions"] > 0) == (
@@ -166,7 +166,7 @@ def test_rebalancing_that_makes_it_worse_is_not_done(tmp_path):
     )
     alone = json.loads(run("--nodes", file, "--generate", 60, "--seed", 12, "--json").output)
     assert report["arrivals"] == alone["arrivals"]
-    *_, said, _, _, without, moved = run(*words).output.splitlines()
+    *_, said, _, _, without, moved = run(*arguments).output.splitlines()
     assert said == "rebalancing would make it worse, so it was not done:"
     assert (without.split()[1], moved.split()[1]) == (
         str(report["placed"]),

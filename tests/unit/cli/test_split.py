@@ -58,8 +58,8 @@ def test_lines_for_shells():
     """`env` can be given each of them."""
     lines = split("8", "--device", "nvidia.com/gpu=1", "--env").output.splitlines()
     assert len(lines) == 8
-    told = dict(word.split("=", 1) for word in shlex.split(lines[5]))
-    assert told == {
+    variables = dict(word.split("=", 1) for word in shlex.split(lines[5]))
+    assert variables == {
         "ALIGNUP_PART": "5/8",
         "ALIGNUP_CPUS": "70-83,182-195",
         "ALIGNUP_NUMA_NODES": "1",
@@ -140,15 +140,15 @@ def test_parts_have_pairs_on_one_switch(tmp_path):
         command, ["3", "-m", str(machine), *GPU_NIC, "--cpus-per-part", "2", "--json"]
     )
     parts = [json.loads(line)["devices"] for line in done.output.splitlines()]
-    found = {part["nvidia.com/gpu"][0]: part["example.com/nic"][0] for part in parts}
-    assert found["gpu2"] in {"nic2", "nic3"}
-    assert "nic1" in {found["gpu0"], found["gpu1"]}
+    nic_by_gpu = {part["nvidia.com/gpu"][0]: part["example.com/nic"][0] for part in parts}
+    assert nic_by_gpu["gpu2"] in {"nic2", "nic3"}
+    assert "nic1" in {nic_by_gpu["gpu0"], nic_by_gpu["gpu1"]}
 
 
 def test_required_pairs_that_cannot_be_are_said(tmp_path):
     assert split("8", *GPU_NIC[:-1], "nvidia.com/gpu,example.com/nic:required").exit_code == 0
-    wanted = ("--cpus-per-part", "2", "-d", "nvidia.com/gpu=3", "-d", "example.com/nic=3")
-    assert split("2", *wanted, "--pair", "nvidia.com/gpu,example.com/nic:required").exit_code == 0
+    options = ("--cpus-per-part", "2", "-d", "nvidia.com/gpu=3", "-d", "example.com/nic=3")
+    assert split("2", *options, "--pair", "nvidia.com/gpu,example.com/nic:required").exit_code == 0
     far = tmp_path / "far.json"
     places = {"nvidia.com/gpu": "0000:18:00.0", "example.com/nic": "0000:3c:00.0"}
     far.write_text(
@@ -228,7 +228,7 @@ def test_cpus_are_reserved_and_memory_is_chosen():
     parts = [json.loads(line) for line in done.output.splitlines()]
     assert [part["cpus"] for part in parts] == ["1-55,113-167", "56-110,168-222"]
     assert [[share["numaNode"] for share in part["memory"]] for part in parts] == [[1], [1]]
-    for words, place in (
+    for options, place in (
         (("--reserve", "x"), "--reserve"),
         (("--memory-from", "x"), "--memory-from"),
         (("--memory-from", "7"), "some of the machine's"),
@@ -236,7 +236,7 @@ def test_cpus_are_reserved_and_memory_is_chosen():
         (("--memory-kind", "nvm"), "--memory-kind"),
         (("--isolated",), "no CPU is left for work by --isolated"),
     ):
-        assert place in str(split("2", *words).exception)
+        assert place in str(split("2", *options).exception)
 
 
 def test_a_kubelets_rules_come_back():

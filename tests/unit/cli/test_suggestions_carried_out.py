@@ -1,4 +1,7 @@
-"""Every suggestion about a node with state files is carried out on a copy of them, as an operator would."""
+"""Every suggestion about a node with state files is carried out on a copy of them.
+
+It is done as an operator would.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,8 @@ def manifest_on_api(manifest: dict[str, Any], number: int) -> dict[str, Any]:
         "creationTimestamp": f"2026-01-01T00:00:{number:02}Z",
     }
     containers = [*manifest["spec"].get("initContainers", ()), *manifest["spec"]["containers"]]
-    for one in containers:
-        resources = one["resources"]
+    for container in containers:
+        resources = container["resources"]
         # as the API server adds them
         resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
 
@@ -89,7 +92,7 @@ class Place:
     def configure(self, kubelet: dict[str, Any]) -> None:
         """Write the configuration."""
         (self.state / CONFIG).write_text(
-            json.dumps({name: one for name, one in kubelet.items() if one is not None})
+            json.dumps({name: value for name, value in kubelet.items() if value is not None})
         )
 
     def run(self, pods: list[dict[str, Any]]) -> None:
@@ -130,51 +133,60 @@ def place_of(chance: random.Random, root: Path) -> tuple[Place, Node] | None:
         node.started(pod.uid, pod.containers[-1].name)
 
     place = Place(root)
-    pods = [manifest_on_api(one, number) for number, one in enumerate(story.pods)]
+    pods = [manifest_on_api(manifest, number) for number, manifest in enumerate(story.pods)]
     place.write(node, kubelet, story.description["machine"], pods)
     return place, node
 
 
 def carry_out(
-    alignup: Any, place: Place, node: Node, one: dict[str, Any], wanted: dict[str, Any], root: Path
+    alignup: Any,
+    place: Place,
+    node: Node,
+    suggestion: dict[str, Any],
+    manifest: dict[str, Any],
+    root: Path,
 ) -> Any:
     """Do what a suggestion says on a copy of the files, and ask for the pod again."""
     shutil.copytree(place.root, root)
     copy = Place(root)
     copy.run(place.pods)
-    attempt = one["try"]
+    attempt = suggestion["try"]
     before: list[dict[str, Any]] = []
     if "remove" in attempt:
         copy.run([pod for pod in place.pods if pod["metadata"]["uid"] not in attempt["remove"]])
 
     for resource in attempt.get("excludeTopology", ()):
         path = root / "root/podresources/allocatable.json"
-        told = json.loads(path.read_text())
-        for device in told["devices"]:
+        inventory = json.loads(path.read_text())
+        for device in inventory["devices"]:
             if device["resource_name"] == resource:
                 device.pop("topology", None)
 
-        path.write_text(json.dumps(told))
+        path.write_text(json.dumps(inventory))
 
     if "kubelet" in attempt:
         config = json.loads((copy.state / CONFIG).read_text()) | attempt["kubelet"]
         copy.configure(config)
-        if one["after"] == "drain":
+        if suggestion["after"] == "drain":
             copy.hold(
                 node.emptied(node.config)
             )  # the state files of other policies go, as the text says, and only they
             for name in (CPU, MEMORY):
-                if name in one["text"]:
+                if name in suggestion["text"]:
                     (copy.state / name).unlink()
 
             copy.run([])
             before = [{**pod, "status": {}} for pod in place.pods]
 
         restart = alignup("node", "restart", *copy.words, "--json")
-        assert restart.status == 0, (one, restart.out, restart.err)
+        assert restart.status == 0, (suggestion, restart.out, restart.err)
 
-    asked = {"kind": "List", "apiVersion": "v1", "items": [*before, attempt.get("pod", wanted)]}
-    (root / "asked.json").write_text(json.dumps(asked))
+    admitted_pods = {
+        "kind": "List",
+        "apiVersion": "v1",
+        "items": [*before, attempt.get("pod", manifest)],
+    }
+    (root / "asked.json").write_text(json.dumps(admitted_pods))
     return alignup("admit", *copy.words, "--json", root / "asked.json")
 
 
@@ -185,20 +197,32 @@ def check(alignup: Any, folder: Path, seed: int, count: int) -> None:
     kinds: dict[str | None, int] = {}
     while refused < count or kinds.get("drain", 0) < count // 10:
         number += 1
-        found = place_of(chance, folder / f"{number}")
-        if found is None or alignup("node", "check", *found[0].words).out.count("does not start"):
+        drawn_place = place_of(chance, folder / f"{number}")
+        if drawn_place is None or alignup("node", "check", *drawn_place[0].words).out.count(
+            "does not start"
+        ):
             continue  # what the writer of the files cannot say
-        place, node = found
-        wanted = random_pod(chance, node, "new", large=chance.random() < 0.3)
-        (place.root / "new.json").write_text(json.dumps(wanted))
+        place, node = drawn_place
+        manifest = random_pod(chance, node, "new", large=chance.random() < 0.3)
+        (place.root / "new.json").write_text(json.dumps(manifest))
         ended = alignup("explain", *place.words, "--json", place.root / "new.json")
         assert ended.status in (0, 1), ended.err
-        [told] = ended.lines
-        refused += not told["admitted"]
-        for index, one in enumerate(told["suggestions"] if not told["admitted"] else ()):
-            ended = carry_out(alignup, place, node, one, wanted, folder / f"{number}-{index}")
-            assert ended.status == 0, (number, one["text"], told["cause"], ended.out, ended.err)
-            kinds[one["after"]] = kinds.get(one["after"], 0) + 1
+        [explanation] = ended.lines
+        refused += not explanation["admitted"]
+        for index, suggestion in enumerate(
+            explanation["suggestions"] if not explanation["admitted"] else ()
+        ):
+            ended = carry_out(
+                alignup, place, node, suggestion, manifest, folder / f"{number}-{index}"
+            )
+            assert ended.status == 0, (
+                number,
+                suggestion["text"],
+                explanation["cause"],
+                ended.out,
+                ended.err,
+            )
+            kinds[suggestion["after"]] = kinds.get(suggestion["after"], 0) + 1
             done += 1
 
         shutil.rmtree(place.root)

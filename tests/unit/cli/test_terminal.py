@@ -55,7 +55,10 @@ def test_no_line_of_a_whole_column_and_no_number_is_broken(
     width: int, rows: list[tuple[str, ...]]
 ) -> None:
     """Rich cuts off what has no room."""
-    rows = [(name, cell.replace(" ", "\n", 1), number, words) for name, cell, number, words in rows]
+    rows = [
+        (name, cell.replace(" ", "\n", 1), number, cell_text)
+        for name, cell, number, cell_text in rows
+    ]
     made = Table(
         "name", "whole", "number", "text", numbers=("number",), whole=("whole",), rows=rows
     )
