@@ -37,7 +37,7 @@ def test_no_two_boxes_overlap(arrange, sizes) -> None:
 
 @given(sizes=SIZES)
 def test_rows_keep_to_their_width(sizes) -> None:
-    placed = in_rows([Box("core", *one) for one in sizes], 100)
+    placed = in_rows([Box("core", *size) for size in sizes], 100)
     assert all(not box.x or box.x + box.width <= 100 for box in placed)
 
 
@@ -68,12 +68,12 @@ def test_what_is_drawable_survives_xml(text: str) -> None:
 
 @given(st.text(st.sampled_from("ab m\u6f22"), max_size=200), st.integers(1, 6))
 def test_wrapped_lines_fit_and_say_all_that_has_room(text: str, lines: int) -> None:
-    found = wrapped(text, 100, 10, lines)
+    wrapped_lines = wrapped(text, 100, 10, lines)
 
-    assert len(found) <= lines
-    assert all(text_width(line, 10) <= 100 for line in found)
-    if not any(line.endswith("…") for line in found):
-        assert " ".join(found) == text
+    assert len(wrapped_lines) <= lines
+    assert all(text_width(line, 10) <= 100 for line in wrapped_lines)
+    if not any(line.endswith("…") for line in wrapped_lines):
+        assert " ".join(wrapped_lines) == text
 
 
 def test_wide_letters_count_as_wide() -> None:

@@ -49,7 +49,10 @@ def test_numa_nodes_say_what_they_have_of_what_a_refused_pod_asked_for() -> None
 
 
 def test_what_earlier_containers_of_a_refused_pod_had_is_drawn() -> None:
-    """As it was when the refusal was decided, so that what is free in the picture is what the remarks say."""
+    """As it was when the refusal was decided.
+
+    So what is free in the picture is what the remarks say.
+    """
     manifest = pod("new", 2)
     manifest["spec"]["containers"] += pod("new", 60)["spec"]["containers"]
     manifest["spec"]["containers"][1]["name"] = "c1"
@@ -81,8 +84,8 @@ def test_a_page_has_every_fact(explanation) -> None:
 
     assert {"script", "img", "link"}.isdisjoint(seen.tags)
     assert explanation.cause in seen.text
-    for one in explanation.suggestions:
-        assert one.text in seen.text
+    for suggestion in explanation.suggestions:
+        assert suggestion.text in seen.text
     for part in explanation.resources:
         for place in part.places:
             assert str(place.free) in seen.text or part.unit == "bytes"
@@ -122,9 +125,10 @@ def test_hostile_names_stay_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "asked"), [("1500Mi", "300Gi"), ("1Gi", "301G"), ("3Ki", "1Ti"), ("7777777", "600Gi")]
+    ("small_amount", "large_amount"),
+    [("1500Mi", "300Gi"), ("1Gi", "301G"), ("3Ki", "1Ti"), ("7777777", "600Gi")],
 )
-def test_bars_and_remarks_write_amounts_alike(held: str, asked: str) -> None:
+def test_bars_and_remarks_write_amounts_alike(small_amount: str, large_amount: str) -> None:
     """One page has one unit for what is asked of a resource and what is free of it."""
     kubelet = {
         "topologyManagerPolicy": "single-numa-node",
@@ -135,8 +139,8 @@ def test_bars_and_remarks_write_amounts_alike(held: str, asked: str) -> None:
     }
     node = Node(read_machine("xeon-2s"), kubelet)
     small, large = pod("small", 1), pod("large", 1)
-    small["spec"]["containers"][0]["resources"]["limits"]["memory"] = held
-    large["spec"]["containers"][0]["resources"]["limits"]["memory"] = asked
+    small["spec"]["containers"][0]["resources"]["limits"]["memory"] = small_amount
+    large["spec"]["containers"][0]["resources"]["limits"]["memory"] = large_amount
     assert node.admit(small).admitted
     scene = explanation_scene(explain(node, large))
     drawn = texts_of(drawing_of(scene))

@@ -18,7 +18,10 @@ pytestmark = pytest.mark.slow
 
 
 def crowded() -> Scene:
-    """Return a node of 256 CPUs that holds a hundred pods, some of them with names that are anything but polite."""
+    """Return a node of 256 CPUs that holds a hundred pods.
+
+    Some of them have names that are anything but polite.
+    """
     kubelet = {
         "topologyManagerPolicy": "best-effort",
         "cpuManagerPolicy": "static",
@@ -45,8 +48,8 @@ def used() -> Scene:
 
 SCENES = {
     **{
-        name: Scene(name, one, ODD_DEVICES if name == "odd" else {})
-        for name, one in MACHINES.items()
+        name: Scene(name, machine, ODD_DEVICES if name == "odd" else {})
+        for name, machine in MACHINES.items()
     },
     "crowded": crowded(),
     "admitted": explanation_scene(explain(used_node(), pod("new", 2))),
@@ -79,9 +82,9 @@ def test_nothing_of_an_explanation_is_cut_off_or_broken_inside_a_word(
         {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"},
         nic,
     )
-    found = [explain(node, pod("first", 2)), explain(node, pod("second", 40, nic=1))]
+    explanations = [explain(node, pod("first", 2)), explain(node, pod("second", 40, nic=1))]
     page = tmp_path / "page.html"
-    page.write_text(explanations_page("Why", found) + browser.FIT, "utf-8")
+    page.write_text(explanations_page("Why", explanations) + browser.FIT, "utf-8")
 
     assert browser.measured(page, width) == {"cut": [], "broken": [], "page": 0}
     assert "\N{REPLACEMENT CHARACTER}" not in page.read_text("utf-8")

@@ -1,4 +1,7 @@
-"""A machine is laid out so that every part is there once, within the part that it belongs to, and can be read."""
+"""A machine is laid out so that every part is there once, and can be read.
+
+Each is within the part that it belongs to.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,20 @@ def layout(name: str) -> Box:
 
 
 def labels(box: Box) -> list[str]:
-    return [one.label for one in walk(box) if one.label]
+    return [inner_box.label for inner_box in walk(box) if inner_box.label]
 
 
 def overlapping(box: Box) -> list[tuple[Box, Box]]:
     """Return the pairs of neighbours that overlap, in this box and those inside it."""
-    found = [pair for pair in combinations(box.children, 2) if overlap(*pair)]
-    return found + [pair for child in box.children for pair in overlapping(child)]
+    pairs = [pair for pair in combinations(box.children, 2) if overlap(*pair)]
+    return pairs + [pair for child in box.children for pair in overlapping(child)]
 
 
 @WHOLE
 def test_every_cpu_is_there_once(name: str) -> None:
-    one = MACHINES[name]
-    numbers = {cpu for node in one.numa_nodes for core in node.cores for cpu in core.cpus}
-    numbers |= {cpu for core in one.unassigned_cores for cpu in core.cpus}
+    drawn_machine = MACHINES[name]
+    numbers = {cpu for node in drawn_machine.numa_nodes for core in node.cores for cpu in core.cpus}
+    numbers |= {cpu for core in drawn_machine.unassigned_cores for cpu in core.cpus}
 
     drawn = Counter(int(box.label) for box in walk(layout(name)) if box.kind == "cpu")
     assert drawn == dict.fromkeys(numbers, 1)
@@ -62,11 +65,13 @@ def test_labels_fit_their_boxes(name: str) -> None:
 @WHOLE
 def test_every_numa_node_is_named(name: str) -> None:
     """By a box of its own, or in the line of those that have nothing."""
-    found = {box.key[1] for box in walk(layout(name)) if box.key[:1] == ("node",)}
-    empty = " ".join(one for one in labels(layout(name)) if one.endswith("no CPUs, no memory"))
+    node_ids = {box.key[1] for box in walk(layout(name)) if box.key[:1] == ("node",)}
+    empty = " ".join(
+        label for label in labels(layout(name)) if label.endswith("no CPUs, no memory")
+    )
     for node in MACHINES[name].numa_nodes:
         if node.cores or node.memory:
-            assert node.id in found
+            assert node.id in node_ids
         else:
             assert empty
 
@@ -101,7 +106,9 @@ def test_an_odd_machine_leaves_nothing_out() -> None:
 
 def test_nodes_without_cpus_stand_in_the_nearest_socket() -> None:
     sockets = [box for box in walk(layout("gb200")) if box.kind == "socket"]
-    nodes = [[one.key[1] for one in walk(box) if one.kind == "node"] for box in sockets]
+    nodes = [
+        [inner_box.key[1] for inner_box in walk(box) if inner_box.kind == "node"] for box in sockets
+    ]
 
     assert [box.label for box in sockets] == ["socket 0", "socket 1"]
     assert nodes == [[0, 2, 10], [1, 18, 26]]
@@ -109,14 +116,14 @@ def test_nodes_without_cpus_stand_in_the_nearest_socket() -> None:
 
 def test_caches_are_drawn_where_they_are_known() -> None:
     assert "L3 1" in labels(lay_out(machine(1, 8, l3=4), {}))
-    assert not any(one.startswith("L3") for one in labels(lay_out(machine(1, 8), {})))
+    assert not any(label.startswith("L3") for label in labels(lay_out(machine(1, 8), {})))
 
 
 def test_remarks_stand_in_their_node() -> None:
     box = lay_out(machine(2, 4), {}, {1: ["cpu: 4 asked, 2 free"]})
-    nodes = [one for one in walk(box) if one.kind == "node"]
+    nodes = [node for node in walk(box) if node.kind == "node"]
 
-    assert ["cpu: 4 asked, 2 free" in labels(one) for one in nodes] == [False, True]
+    assert ["cpu: 4 asked, 2 free" in labels(node) for node in nodes] == [False, True]
 
 
 def test_a_node_that_is_as_near_to_two_sockets_stands_in_neither() -> None:
@@ -127,8 +134,9 @@ def test_a_node_that_is_as_near_to_two_sockets_stands_in_neither() -> None:
         {"id": 2, "memory": 1 << 30, "cores": [], "distances": [30, 30, 10]}
     )
     box = lay_out(machine_from_dict(described), {})
-    sockets = [one for one in walk(box) if one.kind == "socket"]
+    sockets = [socket for socket in walk(box) if socket.kind == "socket"]
     homes = {
-        one.label: [node.key[1] for node in walk(one) if node.kind == "node"] for one in sockets
+        socket.label: [node.key[1] for node in walk(socket) if node.kind == "node"]
+        for socket in sockets
     }
     assert homes == {"socket 0": [0], "socket 1": [1], "NUMA nodes without CPUs": [2]}

@@ -30,7 +30,7 @@ HELD = holdings_of(NODE)
 PLACES = places_of(
     lay_out(NODE.machine, {name: pool.devices for name, pool in NODE.devices.pools.items()})
 )
-SIGNS = signs_of(one.pod_uid for one in HELD.containers)
+SIGNS = signs_of(container.pod_uid for container in HELD.containers)
 
 
 def corners(element: Element) -> set[tuple[int, int]]:
@@ -113,17 +113,17 @@ def test_a_holder_that_comes_twice_has_one_sign() -> None:
 
 def test_neighbours_differ_in_pattern_and_colour() -> None:
     drawn = [sign.pattern() for sign in signs_of(map(str, range(24))).values()]
-    motifs = [[path.get("d") for path in one] for one in drawn]
-    colours = [one[0].get("fill") for one in drawn]
+    motifs = [[path.get("d") for path in shapes] for shapes in drawn]
+    colours = [shapes[0].get("fill") for shapes in drawn]
 
-    assert len({tostring(one) for one in drawn}) == 24
-    assert all(one != other for one, other in pairwise(motifs))
-    assert all(one != other for one, other in pairwise(colours))
+    assert len({tostring(shapes) for shapes in drawn}) == 24
+    assert all(motif != neighbour for motif, neighbour in pairwise(motifs))
+    assert all(colour != neighbour for colour, neighbour in pairwise(colours))
 
 
 def test_each_pattern_is_defined_once() -> None:
     signs = signs_of(map(str, range(100)))
-    defined = {one.get("id") for one in patterns([RESERVED, *signs.values()])}
+    defined = {pattern.get("id") for pattern in patterns([RESERVED, *signs.values()])}
 
     assert len(patterns(signs.values())) == 24
     assert {f"url(#{name})" for name in defined} == {
@@ -139,7 +139,7 @@ def test_every_holder_has_an_entry_with_its_sign() -> None:
         "free, or in the shared pool",
         *("R", "reserved", "A", "default/a", "B", "default/b", "C", "default/c"),
     ]
-    assert [one.get("class") for one in layer.shapes].count("au-held au-subject") == 1
+    assert [shape.get("class") for shape in layer.shapes].count("au-held au-subject") == 1
     assert box.width <= 400
 
 

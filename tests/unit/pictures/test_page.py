@@ -62,8 +62,10 @@ def test_what_a_container_got() -> None:
 def test_containers_of_the_shared_pool_hold_nothing() -> None:
     node = used_node(1)
     node.admit({"metadata": {"name": "shared"}, "spec": {"containers": [{"name": "c0"}]}})
-    held = holdings_of(node)
-    made = holders_table(held, signs_of(one.pod_uid for one in held.containers if one))
+    holdings = holdings_of(node)
+    made = holders_table(
+        holdings, signs_of(container.pod_uid for container in holdings.containers if container)
+    )
 
     assert rows_of(made) == [
         ("A", "default/pod-0", "c0", "1", "memory 2Gi on NUMA node 0", "example.com/gpu gpu0"),

@@ -17,7 +17,7 @@ def test_a_machine_is_drawn(name: str) -> None:
     assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
     assert {name, "socket 0"} <= set(texts_of(drawn)) or "sockets 0, 1" in texts_of(drawn)
     assert drawn.get("viewBox") == f"0 0 {drawn.get('width')} {drawn.get('height')}"
-    assert not [one for one in drawn.iter() if one.tag.endswith("script")]
+    assert not [element for element in drawn.iter() if element.tag.endswith("script")]
 
 
 def test_a_node_is_drawn_with_its_holders_and_a_legend() -> None:
@@ -53,7 +53,7 @@ def test_hostile_names_stay_text() -> None:
     drawn = drawing_of(Scene(HOSTILE, node.machine, {}, holdings_of(node), remarks={0: [HOSTILE]}))
 
     root = parsed(drawn)
-    assert not [one for one in root.iter() if one.tag.endswith("script")]
+    assert not [element for element in root.iter() if element.tag.endswith("script")]
     assert "<script" not in drawn
     assert any("漢字" in text for text in texts_of(root))
 
