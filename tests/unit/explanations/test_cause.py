@@ -1,4 +1,7 @@
-"""The cause of a refusal: one plain sentence, and the resources without which the verdict is another."""
+"""The cause of a refusal: one plain sentence, and the resources that are to blame.
+
+Without these resources the verdict is another.
+"""
 
 from __future__ import annotations
 
@@ -85,9 +88,9 @@ def test_several_causes_are_all_told() -> None:
 def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[str]:
     """Return all numbers that are found in the node's state, the request and the names, as text."""
     state = json.dumps([holdings_of(node).to_dict(), manifest_, explanation.to_dict()["resources"]])
-    numbers = {int(one) for one in re.findall(r"\d+", state)}
+    numbers = {int(number) for number in re.findall(r"\d+", state)}
     pod = read_pod(manifest_)
-    numbers |= {size for one in (pod, *pod.all_containers) for _, size in one.memory}
+    numbers |= {size for requester in (pod, *pod.all_containers) for _, size in requester.memory}
     for part in explanation.resources:
         numbers |= {part.asked or 0, part.free}
         for seen in filter(None, [part.offered]):
@@ -95,10 +98,10 @@ def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[s
                 count - 4 for count in (seen.preferred_count, seen.other_count) if count > 4
             }
 
-        for places in (part.places, [one for one in part.places if one.numa_nodes]):
-            numbers.add(sum(one.capacity for one in places))
+        for places in (part.places, [place for place in part.places if place.numa_nodes]):
+            numbers.add(sum(place.capacity for place in places))
         for numa_id in explanation.before.numa_node_ids:
-            numbers.add(sum(one.free for one in part.places if numa_id in one.numa_nodes))
+            numbers.add(sum(place.free for place in part.places if numa_id in place.numa_nodes))
 
     if node.cpu is not None:
         numbers.add(node.cpu.ledger.capacity.topology.cpus_per_core)
@@ -108,19 +111,21 @@ def numbers_of(node: Node, explanation: Any, manifest_: dict[str, Any]) -> set[s
 
 
 def test_every_number_in_a_sentence_is_in_the_nodes_state() -> None:
-    for story, wanted, explanation in refusals(seed=5, count=40, suggest=False):
-        known = numbers_of(story.now(), explanation, wanted)
+    for story, manifest, explanation in refusals(seed=5, count=40, suggest=False):
+        numbers = numbers_of(story.now(), explanation, manifest)
         if explanation.never_fits:
-            known |= numbers_of(story.node(), explain(story.node(), wanted, suggest=False), wanted)
+            numbers |= numbers_of(
+                story.node(), explain(story.node(), manifest, suggest=False), manifest
+            )
         suffixes = {"Ti": 40, "Gi": 30, "Mi": 20, "Ki": 10}
         for whole, rest, suffix in AMOUNT.findall(explanation.cause):
             if not suffix:
-                assert int(whole) in known, (whole, explanation.cause)
+                assert int(whole) in numbers, (whole, explanation.cause)
                 continue
 
             unit = 1 << suffixes[suffix]
             shown = float(whole + rest) * unit
-            assert any(abs(one - shown) <= unit / 100 for one in known), (
+            assert any(abs(number - shown) <= unit / 100 for number in numbers), (
                 whole + rest + suffix,
                 explanation.cause,
             )
@@ -139,7 +144,7 @@ def check_causes(case: dict[str, Any]) -> int:
     Return how many were refused.
     """
     node = Node.from_dict(case)
-    found = 0
+    sentences = 0
     for step in case["steps"]:
         if "admit" not in step:
             if step.get("remove") in [pod.uid for pod in node.pods]:
@@ -150,7 +155,7 @@ def check_causes(case: dict[str, Any]) -> int:
         pod = node.read(read_pod(step["admit"]))
         assert explanation.admitted == node.try_admit(pod).admitted
         if not explanation.admitted:
-            found += 1
+            sentences += 1
             assert explanation.blamed
             without = verdict(
                 node, without_requests(pod, explanation.container, explanation.blamed)
@@ -162,7 +167,7 @@ def check_causes(case: dict[str, Any]) -> int:
 
         node.admit(step["admit"])
 
-    return found
+    return sentences
 
 
 def test_without_its_cause_the_verdict_is_another() -> None:
@@ -184,8 +189,8 @@ def refused() -> list[Any]:
 
 def test_no_cause_lists_places_that_have_nothing(refused) -> None:
     """Nor says twice how little is free: what is free, and where, of places that have some."""
-    for story, wanted, explanation in refused:
-        for sentence in (explanation.cause, story.now().try_admit(read_pod(wanted)).message):
+    for story, manifest, explanation in refused:
+        for sentence in (explanation.cause, story.now().try_admit(read_pod(manifest)).message):
             assert not re.search(r"\b0 (of \d+ )?(on|without) |free near|: 0\b", sentence), sentence
 
 
@@ -201,35 +206,40 @@ def test_cpus_that_must_be_reused_come_first() -> None:
     ]
     cause = explain(node, pod).cause
     assert re.match(
-        r"container 'main': it must reuse CPU \d of init container 'i' on NUMA node 0, so cpu can now come only from "
-        r"NUMA nodes 0\+1 \(2 asked, \d free, all on NUMA node 1\); restricted admits no more",
+        r"container 'main': it must reuse CPU \d of init container 'i' on NUMA node 0, so cpu can "
+        r"now come only from NUMA nodes 0\+1 \(2 asked, \d free, all on NUMA node 1\); restricted admits no more",
         cause,
     ), cause
 
 
 class TestNeverFits:
-    """What the node would refuse without any other pod too is said first, and only where that is known."""
+    """What the node would refuse without any other pod too is said first.
+
+    It is said only where that is known.
+    """
 
     def test_the_amount_that_is_too_much_is_named_and_what_others_hold_comes_after_it(self) -> None:
         node = node_of()
         assert node.admit(gpu_pod("a", gpus=2, cpu="2"))
         assert node.admit(gpu_pod("b", gpus=2, cpu="2"))
-        found = explain(node, gpu_pod("x", gpus=1, cpu="17"))
+        explanation = explain(node, gpu_pod("x", gpus=1, cpu="17"))
 
-        assert found.causes == (
+        assert explanation.causes == (
             "never fits this node: 17 cpu asked, the machine has 16",
             f"right now, not enough {EXAMPLE_GPU} is free: 1 asked, 0 free",
         )
-        assert found.to_dict()["neverFits"] is found.never_fits is True
-        assert set(found.blamed) == {"cpu", EXAMPLE_GPU}
-        assert not [one for one in found.suggestions if one.kind == "remove"]
+        assert explanation.to_dict()["neverFits"] is explanation.never_fits is True
+        assert set(explanation.blamed) == {"cpu", EXAMPLE_GPU}
+        assert not [
+            suggestion for suggestion in explanation.suggestions if suggestion.kind == "remove"
+        ]
 
     def test_a_policy_that_refuses_on_the_empty_node_is_named(self) -> None:
         node = node_of(
             topologyManagerPolicy="restricted", memoryManagerPolicy=None, reservedMemory=None
         )
-        found = explain(node, gpu_pod("x", gpus=1, cpu="10"))
-        assert found.cause == (
+        explanation = explain(node, gpu_pod("x", gpus=1, cpu="10"))
+        assert explanation.cause == (
             "never fits this node: 1 example.com/gpu needs 1 NUMA node, 10 cpu need 2 NUMA "
             "nodes; restricted refuses unless both need the same NUMA nodes"
         )
@@ -242,10 +252,10 @@ class TestNeverFits:
         [first] = pod["spec"]["containers"]
         large = {"name": "large", "resources": {"limits": {"cpu": "17", "memory": "1Gi"}}}
         pod["spec"]["containers"] = [first, large]
-        found = explain(node, pod)
+        explanation = explain(node, pod)
 
-        assert found.container == "main"
-        assert found.causes == (
+        assert explanation.container == "main"
+        assert explanation.causes == (
             (
                 "container 'large' never fits this node: 17 cpu asked, the machine has 16, of "
                 "which the pod's other "
@@ -277,8 +287,8 @@ class TestNeverFits:
                 "devices": {EXAMPLE_GPU: apart},
             }
         )
-        found = explain(node, gpu_pod("x", gpus=2, cpu="16", memory="64Gi"))
-        assert found.cause == (
+        explanation = explain(node, gpu_pod("x", gpus=2, cpu="16", memory="64Gi"))
+        assert explanation.cause == (
             "never fits this node: 2 example.com/gpu asked, the machine has 1 with a NUMA "
             "node (the device plugin reports none for 1 more); 16 cpu asked, the machine has 14 "
             "(16 less 2 reserved); "
@@ -298,32 +308,32 @@ class TestNeverFits:
             {"machine": machine_of(2, 4), "devices": {GPU: [{"id": "a", "numa": 0}]}}
         )
         node.devices.update(GPU, [])
-        found = explain(node, wish("x", cpu="1", **{GPU: "1"}))
-        assert (found.admitted, found.never_fits) == (False, False)
+        explanation = explain(node, wish("x", cpu="1", **{GPU: "1"}))
+        assert (explanation.admitted, explanation.never_fits) == (False, False)
 
     def test_with_a_users_provider_nothing_is_foretold(self) -> None:
         node = Node.from_dict(
             {"machine": machine_of(2, 4), "kubelet": KUBELET}, providers=[Licences([9, 9])]
         )
-        found = explain(node, gpu_pod("x", cpu="99"))
-        assert (found.admitted, found.never_fits) == (False, False)
+        explanation = explain(node, gpu_pod("x", cpu="99"))
+        assert (explanation.admitted, explanation.never_fits) == (False, False)
 
 
 def test_what_an_explanation_calls_hopeless_is_refused_by_the_empty_node(refused) -> None:
-    told = 0
-    for story, wanted, explanation in refused:
-        told += explanation.never_fits
+    hopeless = 0
+    for story, manifest, explanation in refused:
+        hopeless += explanation.never_fits
         if explanation.never_fits:
-            assert not story.node().admit(wanted)
+            assert not story.node().admit(manifest)
         elif explanation.cause_kind not in {"whole cores", "pod policy"}:
-            assert story.node().admit(wanted), explanation.cause
-    assert told > 10
+            assert story.node().admit(manifest), explanation.cause
+    assert hopeless > 10
 
 
 def asking(node: Node, **limits: str) -> list[str]:
     """Return the suggestions to ask for less."""
-    found = explain(node, wish("x", **limits)).suggestions
-    return [one.text for one in found if one.kind == "request"]
+    suggestions = explain(node, wish("x", **limits)).suggestions
+    return [suggestion.text for suggestion in suggestions if suggestion.kind == "request"]
 
 
 def test_a_remedy_smaller_than_what_the_cause_tells_says_why_no_more_will_do() -> None:
@@ -335,8 +345,8 @@ def test_a_remedy_smaller_than_what_the_cause_tells_says_why_no_more_will_do() -
 
     assert asking(node, cpu="1", **{EXAMPLE_GPU: "6"}) == [
         (
-            f"ask for 1 {EXAMPLE_GPU} instead of 6 (2 would be refused: not enough {EXAMPLE_GPU} is "
-            "free: 2 asked, 1 free)"
+            f"ask for 1 {EXAMPLE_GPU} instead of 6 (2 would be refused: "
+            f"not enough {EXAMPLE_GPU} is free: 2 asked, 1 free)"
         )
     ]
     [text] = asking(node_of(), cpu="17")

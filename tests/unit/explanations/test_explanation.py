@@ -26,17 +26,17 @@ def test_the_schema_is_one() -> None:
 
 
 def test_admitted_pods_fit_the_schema() -> None:
-    told = explain(article(), wish("x", cpu="2", **{GPU: "1"})).to_dict(product=True)
+    facts = explain(article(), wish("x", cpu="2", **{GPU: "1"})).to_dict(product=True)
 
-    VALIDATOR.validate(json.loads(json.dumps(told)))
-    assert told.keys() == SCHEMA["properties"].keys() - {
+    VALIDATOR.validate(json.loads(json.dumps(facts)))
+    assert facts.keys() == SCHEMA["properties"].keys() - {
         "claims",
         "cluster",
         "kubelet",
         "log",
         "was",
     }
-    assert told["steps"][0].keys() == SCHEMA["$defs"]["step"]["properties"].keys()
+    assert facts["steps"][0].keys() == SCHEMA["$defs"]["step"]["properties"].keys()
 
 
 @pytest.mark.parametrize("count", counts(15, 300))
@@ -50,15 +50,15 @@ def test_a_users_provider_fits_the_schema() -> None:
         {"machine": machine_of(2, 2), "kubelet": {"topologyManagerPolicy": "restricted"}},
         providers=[Licences([0, 0])],
     )
-    told = explain(node, wish("x", cpu="1")).to_dict(product=True)
+    facts = explain(node, wish("x", cpu="1")).to_dict(product=True)
 
-    VALIDATOR.validate(told)
-    assert told["resources"][-1]["asked"] is None
+    VALIDATOR.validate(facts)
+    assert facts["resources"][-1]["asked"] is None
 
 
 @pytest.mark.parametrize(
     "change", [{"version": 2}, {"cause": ""}, {"suggestions": [{"kind": "magic"}]}]
 )
 def test_the_schema_refuses_what_is_none(change: dict) -> None:
-    told = explain(article(), wish("x", cpu="2")).to_dict()
-    assert not VALIDATOR.is_valid({**told, **change})
+    facts = explain(article(), wish("x", cpu="2")).to_dict()
+    assert not VALIDATOR.is_valid({**facts, **change})

@@ -11,22 +11,22 @@ from inputs.refusals import by_kind, gpu_pod, node_of
 
 def test_the_manifest_is_that_of_the_same_pod() -> None:
     node = node_of()
-    wanted = gpu_pod("x", cpu="9")
-    wanted["metadata"] |= {"namespace": "team", "annotations": {"a": "b"}}
-    [one] = by_kind(node, wanted)["request"]
-    read = read_pod(one.attempt["pod"])
+    manifest = gpu_pod("x", cpu="9")
+    manifest["metadata"] |= {"namespace": "team", "annotations": {"a": "b"}}
+    [suggestion] = by_kind(node, manifest)["request"]
+    read = read_pod(suggestion.attempt["pod"])
 
     assert (read.uid, read.name, read.namespace, read.annotations) == ("x", "x", "team", {"a": "b"})
-    json.dumps(one.attempt)
+    json.dumps(suggestion.attempt)
 
 
 def test_a_pod_whose_manifest_cannot_be_told_gets_no_other_manifest() -> None:
     """A record does not keep `spec.resources`; the manifest does."""
-    wanted = gpu_pod("x", cpu="2", gpus=5)
-    wanted["spec"]["resources"] = {"limits": {"cpu": "4", "memory": "2Gi"}}
-    pod = read_pod(wanted)
+    manifest = gpu_pod("x", cpu="2", gpus=5)
+    manifest["spec"]["resources"] = {"limits": {"cpu": "4", "memory": "2Gi"}}
+    pod = read_pod(manifest)
 
     assert manifest_of(pod) is None
-    assert manifest_of(pod, wanted)["spec"]["resources"] == wanted["spec"]["resources"]
-    assert "request" in by_kind(node_of(), wanted)
-    assert all(one.kind != "request" for one in explain(node_of(), pod).suggestions)
+    assert manifest_of(pod, manifest)["spec"]["resources"] == manifest["spec"]["resources"]
+    assert "request" in by_kind(node_of(), manifest)
+    assert all(suggestion.kind != "request" for suggestion in explain(node_of(), pod).suggestions)

@@ -43,8 +43,8 @@ def test_containers_on_different_nodes_are_named_though_some_share_one() -> None
             for name, cpu in (("a", "4"), ("b", "3"), ("c", "6"))
         ]
     }
-    found = explain(node, {"metadata": {"name": "p", "uid": "p"}, "spec": spec})
-    assert found.cause == (
+    explanation = explain(node, {"metadata": {"name": "p", "uid": "p"}, "spec": spec})
+    assert explanation.cause == (
         "admitted, aligned on NUMA node 0 (a), NUMA node 0 (b), NUMA node 1 (c), "
         "every container with all its resources on its preferred NUMA nodes"
     )

@@ -1,4 +1,7 @@
-"""Nothing is suggested that gains nothing, and no explanation fails, whatever amounts and machines come."""
+"""Nothing is suggested that gains nothing, and no explanation fails.
+
+This holds whatever amounts and machines come.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +39,23 @@ def test_a_shape_that_is_not_preferred_is_not_suggested() -> None:
     node = node_of(topologyManagerPolicy="best-effort")
     burstable = container(cpu="10", memory="1Gi")
     burstable["resources"]["requests"] = {"cpu": "9"}
-    for one in by_kind(node, pod(burstable)).get("pod", ()):
-        admission = node.try_admit(one.attempt["pod"])
+    for suggestion in by_kind(node, pod(burstable)).get("pod", ()):
+        admission = node.try_admit(suggestion.attempt["pod"])
         assert all(got.affinity and got.affinity.preferred for got in admission.containers.values())
 
 
 def test_without_limits_nobody_speaks_of_limits() -> None:
     node = node_of(topologyManagerPolicy="none")
     without = {"name": "c", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
-    texts = [one.text for one in explain(node, pod(without)).suggestions if one.kind == "pod"]
+    texts = [
+        suggestion.text
+        for suggestion in explain(node, pod(without)).suggestions
+        if suggestion.kind == "pod"
+    ]
     assert texts == [
         (
-            "set the limits of CPU and memory to the requests: then every container gets CPUs of its "
-            "own"
+            "set the limits of CPU and memory to the requests: "
+            "then every container gets CPUs of its own"
         )
     ]
 
@@ -56,17 +63,17 @@ def test_without_limits_nobody_speaks_of_limits() -> None:
 def test_each_container_on_a_node_of_its_own_is_told_so() -> None:
     node = node_of(topologyManagerPolicy="single-numa-node")
     two = [container(name, cpu="7", memory="1Gi") for name in ("a", "b")]
-    found = explain(node, pod(*two))
-    assert found.admitted
-    assert "0+1" not in found.cause
-    assert "NUMA node 0 (" in found.cause
-    assert "NUMA node 1 (" in found.cause
+    explanation = explain(node, pod(*two))
+    assert explanation.admitted
+    assert "0+1" not in explanation.cause
+    assert "NUMA node 0 (" in explanation.cause
+    assert "NUMA node 1 (" in explanation.cause
 
 
 def test_a_request_of_zero_pages() -> None:
     node = node_of()
-    found = explain(node, pod(container(cpu="4000", memory="1Gi", **{"hugepages-2Mi": "0"})))
-    assert not found.admitted
+    explanation = explain(node, pod(container(cpu="4000", memory="1Gi", **{"hugepages-2Mi": "0"})))
+    assert not explanation.admitted
 
 
 def test_a_removal_names_what_is_missing() -> None:
@@ -82,7 +89,8 @@ def test_a_removal_names_what_is_missing() -> None:
     holder["metadata"] = {"name": "holder", "uid": "h"}
     assert node.admit(holder)
     texts = [
-        one.text for one in explain(node, pod(container(**{"example.com/nic": "1"}))).suggestions
+        suggestion.text
+        for suggestion in explain(node, pod(container(**{"example.com/nic": "1"}))).suggestions
     ]
     assert "remove pod default/holder, which holds 1 example.com/nic" in texts
 
@@ -104,11 +112,13 @@ wishes = st.fixed_dictionaries(
     scope=st.sampled_from(("container", "pod")),
     static=st.booleans(),
     whole=st.booleans(),
-    there=st.lists(wishes, max_size=3),
+    resident=st.lists(wishes, max_size=3),
     init=st.lists(wishes, max_size=1),
-    asked=st.lists(wishes, min_size=1, max_size=3),
+    containers=st.lists(wishes, min_size=1, max_size=3),
 )
-def test_no_explanation_fails(numa_nodes, policy, scope, static, whole, there, init, asked) -> None:
+def test_no_explanation_fails(
+    numa_nodes, policy, scope, static, whole, resident, init, containers
+) -> None:
     kubelet: dict[str, Any] = {
         "topologyManagerPolicy": policy,
         "topologyManagerScope": scope,
@@ -124,7 +134,7 @@ def test_no_explanation_fails(numa_nodes, policy, scope, static, whole, there, i
 
     devices = {
         f"example.com/{kind}": [
-            {"id": f"{kind}{one}", "numa": one % numa_nodes} for one in range(4)
+            {"id": f"{kind}{index}", "numa": index % numa_nodes} for index in range(4)
         ]
         for kind in ("gpu", "nic")
     }
@@ -136,7 +146,7 @@ def test_no_explanation_fails(numa_nodes, policy, scope, static, whole, there, i
             "wholeVerdict": whole,
         }
     )
-    for number, amounts in enumerate(there):
+    for number, amounts in enumerate(resident):
         earlier = pod(container(**amounts))
         earlier["metadata"] = {"name": f"o{number}", "uid": f"o{number}"}
         try:
@@ -144,17 +154,17 @@ def test_no_explanation_fails(numa_nodes, policy, scope, static, whole, there, i
         except AlignupError:
             continue
 
-    wanted = pod(
-        *(container(f"c{number}", **amounts) for number, amounts in enumerate(asked)),
+    manifest = pod(
+        *(container(f"c{number}", **amounts) for number, amounts in enumerate(containers)),
         init=[container(f"i{number}", **amounts) for number, amounts in enumerate(init)],
     )
     try:
-        admission = node.try_admit(wanted)
+        admission = node.try_admit(manifest)
     except AlignupError:  # more than any API server takes
         return
 
-    found = explain(node, wanted)
-    assert found.admitted is admission.admitted
-    assert found.cause
-    assert found.to_dict(product=True)
+    explanation = explain(node, manifest)
+    assert explanation.admitted is admission.admitted
+    assert explanation.cause
+    assert explanation.to_dict(product=True)
     assert admission.message or admission.admitted

@@ -40,23 +40,30 @@ def pod(
 
 
 def test_too_little_is_left_on_the_node() -> None:
-    found = explain(node(), pod(cpu="5"))
+    explanation = explain(node(), pod(cpu="5"))
 
-    assert (found.admitted, found.reason, found.cause_kind) == (False, "OutOfcpu", "node")
-    assert found.cause == "too little is left on the node as a whole: 5 cpu requested, 3 of 15 left"
-    assert found.blamed == ("cpu",)
-    assert {one.text for one in found.suggestions} == {
+    assert (explanation.admitted, explanation.reason, explanation.cause_kind) == (
+        False,
+        "OutOfcpu",
+        "node",
+    )
+    assert (
+        explanation.cause
+        == "too little is left on the node as a whole: 5 cpu requested, 3 of 15 left"
+    )
+    assert explanation.blamed == ("cpu",)
+    assert {suggestion.text for suggestion in explanation.suggestions} == {
         "request 3 cpu instead of 5",
         "remove pod default/a, which requests 4 cpu",
     }
 
 
 def test_half_of_two_cores_is_worth_a_suggestion() -> None:
-    one = node()
-    assert one.admit(pod("c", "2"))
+    full_node = node()
+    assert full_node.admit(pod("c", "2"))
 
     assert "request 1 cpu instead of 2" in {
-        found.text for found in explain(one, pod(cpu="2")).suggestions
+        suggestion.text for suggestion in explain(full_node, pod(cpu="2")).suggestions
     }
 
 
@@ -71,33 +78,42 @@ def test_no_cause_is_told_twice(
     cpu: int, memory: int, overhead: int, limits: bool, policy: str
 ) -> None:
     """What a pod requests of the node as a whole counts whether its managers give it or not."""
-    asked = pod(cpu=str(cpu), memory=f"{memory}Gi", limits=limits, overhead={"cpu": str(overhead)})
-    cause = explain(node(topologyManagerPolicy=policy), asked).cause
+    manifest = pod(
+        cpu=str(cpu), memory=f"{memory}Gi", limits=limits, overhead={"cpu": str(overhead)}
+    )
+    cause = explain(node(topologyManagerPolicy=policy), manifest).cause
     assert cause.count("too little is left on the node as a whole") <= 1
     assert len(set(cause.split("; besides, "))) == len(cause.split("; besides, "))
 
 
 def test_what_is_suggested_helps() -> None:
-    one = node(maxPods=3)
-    assert one.admit(pod("c", "1"))
-    for asked in (pod(cpu="1"), pod(cpu="1500m"), pod(memory="60Gi"), pod(cpu="6", memory="30Gi")):
-        found = explain(one, asked)
-        assert not found.admitted
-        assert found.suggestions
-        for suggestion in found.suggestions:
+    full_node = node(maxPods=3)
+    assert full_node.admit(pod("c", "1"))
+    for manifest in (
+        pod(cpu="1"),
+        pod(cpu="1500m"),
+        pod(memory="60Gi"),
+        pod(cpu="6", memory="30Gi"),
+    ):
+        explanation = explain(full_node, manifest)
+        assert not explanation.admitted
+        assert explanation.suggestions
+        for suggestion in explanation.suggestions:
             attempt = suggestion.attempt
             tried = node(maxPods=attempt.get("kubelet", {}).get("maxPods", 3))
             assert tried.admit(pod("c", "1"))
             for uid in attempt.get("remove", ()):
                 tried.remove(uid)
-            assert tried.admit(attempt.get("pod", asked)).admitted, suggestion.text
+            assert tried.admit(attempt.get("pod", manifest)).admitted, suggestion.text
 
 
 def test_a_request_that_is_lowered_keeps_its_limit_where_it_was_another_one() -> None:
     burstable = pod(cpu="5")
     burstable["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "6", "memory": "1Gi"}
     made = next(
-        one for one in explain(node(), burstable).suggestions if one.kind == "request"
+        suggestion
+        for suggestion in explain(node(), burstable).suggestions
+        if suggestion.kind == "request"
     ).attempt["pod"]
     assert made["spec"]["containers"][0]["resources"] == {
         "requests": {"cpu": "3", "memory": "1Gi"},
@@ -106,7 +122,7 @@ def test_a_request_that_is_lowered_keeps_its_limit_where_it_was_another_one() ->
 
 
 @pytest.mark.parametrize(
-    ("asked", "cause"),
+    ("manifest", "cause"),
     [
         (
             pod(nodeSelector={"disk": "ssd"}),
@@ -120,16 +136,16 @@ def test_a_request_that_is_lowered_keeps_its_limit_where_it_was_another_one() ->
         (pod(os={"name": "windows"}), "the pod is for windows, and the node runs linux"),
     ],
 )
-def test_a_pod_that_does_not_suit_the_node(asked: dict[str, Any], cause: str) -> None:
-    one = Node(
+def test_a_pod_that_does_not_suit_the_node(manifest: dict[str, Any], cause: str) -> None:
+    windows = Node(
         machine_of(2, 4),
         KUBELET,
         node_object={"metadata": {"name": "n", "labels": {}}},
         whole_verdict=True,
     )
-    assert one.admit(pod("w", ports=[{"containerPort": 1, "hostPort": 80}]))
-    found = explain(one, asked)
-    assert (found.cause_kind, found.cause) == ("node", cause)
+    assert windows.admit(pod("w", ports=[{"containerPort": 1, "hostPort": 80}]))
+    explanation = explain(windows, manifest)
+    assert (explanation.cause_kind, explanation.cause) == ("node", cause)
 
 
 def test_a_taint() -> None:
@@ -137,26 +153,26 @@ def test_a_taint() -> None:
         "metadata": {"name": "n"},
         "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]},
     }
-    found = explain(
+    explanation = explain(
         Node(machine_of(2, 4), KUBELET, node_object=described, whole_verdict=True), pod()
     )
-    assert (found.reason, found.cause) == (
+    assert (explanation.reason, explanation.cause) == (
         "TaintToleration",
         "the pod does not tolerate a NoExecute taint of the node",
     )
 
 
 def test_a_critical_pod_names_whom_the_kubelet_evicts() -> None:
-    one = node()
-    found = explain(one, pod(cpu="5", priority=2_000_000_000))
+    full_node = node()
+    explanation = explain(full_node, pod(cpu="5", priority=2_000_000_000))
 
-    assert (found.admitted, found.preempted) == (True, ("default/a",))
-    assert found.cause.endswith("; the kubelet evicts default/a to make room")
-    assert found.to_dict()["preempted"] == ["default/a"]
-    assert [there.name for there in one.pods] == ["a", "b"]
+    assert (explanation.admitted, explanation.preempted) == (True, ("default/a",))
+    assert explanation.cause.endswith("; the kubelet evicts default/a to make room")
+    assert explanation.to_dict()["preempted"] == ["default/a"]
+    assert [resident.name for resident in full_node.pods] == ["a", "b"]
 
-    assert one.admit(pod("c", cpu="2", priority=2_000_000_001))
-    refused = explain(one, pod(cpu="14", priority=2_000_000_000))
+    assert full_node.admit(pod("c", cpu="2", priority=2_000_000_001))
+    refused = explain(full_node, pod(cpu="14", priority=2_000_000_000))
     assert refused.reason == "UnexpectedAdmissionError"
     assert refused.cause.endswith(
         "and evicting every pod that this critical pod may evict frees too little"
@@ -164,7 +180,7 @@ def test_a_critical_pod_names_whom_the_kubelet_evicts() -> None:
 
 
 def test_manifests_of_suggestions_keep_what_the_pod_demands_of_the_node() -> None:
-    asked = pod(
+    manifest = pod(
         cpu="5",
         nodeSelector={"kubernetes.io/os": "linux"},
         tolerations=[{"operator": "Exists"}],
@@ -173,7 +189,9 @@ def test_manifests_of_suggestions_keep_what_the_pod_demands_of_the_node() -> Non
         overhead={"cpu": "250m"},
     )
     [made] = [
-        one.attempt["pod"] for one in explain(node(), asked).suggestions if one.kind == "request"
+        suggestion.attempt["pod"]
+        for suggestion in explain(node(), manifest).suggestions
+        if suggestion.kind == "request"
     ]
     spec = made["spec"]
     assert spec["containers"][0]["resources"]["requests"]["cpu"] == "2"
@@ -182,9 +200,9 @@ def test_manifests_of_suggestions_keep_what_the_pod_demands_of_the_node() -> Non
 
 
 def test_a_pod_that_the_kubelet_refuses_is_not_among_the_holders() -> None:
-    asked = pod(cpu="2", limits=True, nodeSelector={"kubernetes.io/os": "windows"})
-    found = explain(node(), asked)
-    assert found.reason == "NodeAffinity"
-    assert found.after is not None
-    assert "p" not in {one.pod_uid for one in found.after.containers}
-    assert found.containers[0].got is not None
+    manifest = pod(cpu="2", limits=True, nodeSelector={"kubernetes.io/os": "windows"})
+    explanation = explain(node(), manifest)
+    assert explanation.reason == "NodeAffinity"
+    assert explanation.after is not None
+    assert "p" not in {container.pod_uid for container in explanation.after.containers}
+    assert explanation.containers[0].got is not None

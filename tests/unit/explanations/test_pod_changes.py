@@ -13,11 +13,11 @@ def test_the_largest_request_that_would_be_admitted() -> None:
     node = node_of()
     node.admit(gpu_pod("a", cpu="2"))
     node.admit(gpu_pod("b", cpu="3"))
-    [one] = by_kind(node, gpu_pod("x", cpu="9"))["request"]
+    [suggestion] = by_kind(node, gpu_pod("x", cpu="9"))["request"]
 
-    assert one.text == "ask for 8 cpu instead of 9"
-    limits = one.attempt["pod"]["spec"]["containers"][0]["resources"]["limits"]
-    assert node.try_admit(one.attempt["pod"])
+    assert suggestion.text == "ask for 8 cpu instead of 9"
+    limits = suggestion.attempt["pod"]["spec"]["containers"][0]["resources"]["limits"]
+    assert node.try_admit(suggestion.attempt["pod"])
     more = gpu_pod("x", cpu=str(int(limits["cpu"]) + 1))
     assert not node.try_admit(more)
 
@@ -26,54 +26,58 @@ def test_devices_can_be_given_up_altogether() -> None:
     node = node_of()
     for uid in "abcd":
         assert node.admit(gpu_pod(uid, cpu="1", gpus=1))
-    [one] = by_kind(node, gpu_pod("x", cpu="1", gpus=1))["request"]
+    [suggestion] = by_kind(node, gpu_pod("x", cpu="1", gpus=1))["request"]
 
-    assert one.text == f"ask for no {EXAMPLE_GPU}"
-    assert EXAMPLE_GPU not in one.attempt["pod"]["spec"]["containers"][0]["resources"]["limits"]
+    assert suggestion.text == f"ask for no {EXAMPLE_GPU}"
+    assert (
+        EXAMPLE_GPU not in suggestion.attempt["pod"]["spec"]["containers"][0]["resources"]["limits"]
+    )
 
 
 def test_a_joint_reduction_where_no_single_one_does() -> None:
     node = node_of()
-    texts = [one.text for one in by_kind(node, gpu_pod("x", cpu="9", gpus=3))["request"]]
+    texts = [
+        suggestion.text for suggestion in by_kind(node, gpu_pod("x", cpu="9", gpus=3))["request"]
+    ]
 
     assert texts == [f"ask for 8 cpu instead of 9 and 2 {EXAMPLE_GPU} instead of 3"]
 
 
 def test_a_container_can_be_split() -> None:
-    found = by_kind(node_of(), gpu_pod("x", cpu="10", gpus=4, memory="4Gi"))["pod"]
+    suggestions = by_kind(node_of(), gpu_pod("x", cpu="10", gpus=4, memory="4Gi"))["pod"]
 
-    assert found[0].text == (
+    assert suggestions[0].text == (
         f"split container 'main' into 2 containers of 5 cpu, 2Gi memory, 2 {EXAMPLE_GPU} each"
     )
-    names = [one["name"] for one in found[0].attempt["pod"]["spec"]["containers"]]
+    names = [container["name"] for container in suggestions[0].attempt["pod"]["spec"]["containers"]]
     assert names == ["main-0", "main-1"]
 
 
 def test_whole_cores() -> None:
     node = node_of(cpuManagerPolicyOptions={"full-pcpus-only": "true"})
-    [one] = by_kind(node, gpu_pod("x", cpu="3"))["pod"]
+    [suggestion] = by_kind(node, gpu_pod("x", cpu="3"))["pod"]
 
-    assert one.text == "ask for whole cores: 4 cpu instead of 3 in container 'main'"
+    assert suggestion.text == "ask for whole cores: 4 cpu instead of 3 in container 'main'"
 
 
 def test_guaranteed_instead_of_burstable() -> None:
     """Where that is why the container is not pinned."""
-    [one] = by_kind(node_of(), gpu_pod("x", cpu="2", requests={"cpu": "1500m"}))["pod"]
+    [suggestion] = by_kind(node_of(), gpu_pod("x", cpu="2", requests={"cpu": "1500m"}))["pod"]
 
-    assert "then every container gets CPUs of its own" in one.text
-    assert read_pod(one.attempt["pod"]).exclusive_cpus == 2
+    assert "then every container gets CPUs of its own" in suggestion.text
+    assert read_pod(suggestion.attempt["pod"]).exclusive_cpus == 2
 
 
 def test_a_joint_reduction_gives_up_no_more_than_it_must() -> None:
     """Neither resource alone would do; each is raised again until one step more is refused."""
     node = node_of()
-    asked = gpu_pod("x", cpu="1000", memory="4000Gi")
-    [one] = by_kind(node, asked)["request"]
+    manifest = gpu_pod("x", cpu="1000", memory="4000Gi")
+    [suggestion] = by_kind(node, manifest)["request"]
 
-    limits = one.attempt["pod"]["spec"]["containers"][0]["resources"]["limits"]
+    limits = suggestion.attempt["pod"]["spec"]["containers"][0]["resources"]["limits"]
     assert set(limits) == {"cpu", "memory"}
     cpus, memory = int(limits["cpu"]), parse_quantity(limits["memory"], "memory") // 10**9
-    assert node.try_admit(one.attempt["pod"])
+    assert node.try_admit(suggestion.attempt["pod"])
     assert not node.try_admit(gpu_pod("x", cpu=str(cpus + 1), memory=str(memory)))
     assert not node.try_admit(gpu_pod("x", cpu=str(cpus), memory=str(memory + (1 << 20))))
 
@@ -89,6 +93,6 @@ def test_a_container_is_to_share_cpus_only_where_the_node_has_enough_for_all(
     pod["spec"]["containers"].append(
         {"name": "side", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
     )
-    texts = [one.text for one in explain(node, pod).suggestions]
+    texts = [suggestion.text for suggestion in explain(node, pod).suggestions]
     assert texts
     assert any("which then shares CPUs" in text for text in texts) is shares

@@ -18,7 +18,7 @@ MASKS = st.lists(
     st.tuples(st.one_of(st.none(), st.integers(1, 15)), st.booleans()),
     min_size=1,
     max_size=4,
-    unique_by=lambda one: one[0],
+    unique_by=lambda hint: hint[0],
 )
 
 
@@ -83,9 +83,9 @@ def test_what_is_reachable_is_what_some_row_merges_into(lists: list, policy: str
         "a": {
             str(number): [
                 TopologyHint(None if mask is None else BitMask.from_int(mask), preferred)
-                for mask, preferred in one
+                for mask, preferred in provider_hints
             ]
-            for number, one in enumerate(lists)
+            for number, provider_hints in enumerate(lists)
         }
     }
     rows = [
@@ -97,8 +97,8 @@ def test_what_is_reachable_is_what_some_row_merges_into(lists: list, policy: str
         row.merged: True for row in rows if row.preferred
     }
 
-    found = [Choice.of(one, (0, 1, 2, 3)) for one in reachable(hints, policy)]
-    assert {one.numa_nodes: one.preferred for one in found} == expected
+    mergeable = [Choice.of(merged, (0, 1, 2, 3)) for merged in reachable(hints, policy)]
+    assert {choice.numa_nodes: choice.preferred for choice in mergeable} == expected
 
 
 def test_lists_too_long_to_walk_are_not_folded() -> None:

@@ -24,23 +24,28 @@ def test_the_smallest_set_of_pods_to_remove() -> None:
     node = node_of()
     for uid, cpus in (("a", 3), ("b", 5), ("c", 4), ("d", 2)):
         assert node.admit(gpu_pod(uid, cpu=str(cpus)))
-    [one] = by_kind(node, gpu_pod("x", cpu="4"))["remove"]
+    [suggestion] = by_kind(node, gpu_pod("x", cpu="4"))["remove"]
 
-    assert one.minimal is True
-    assert len(one.attempt["remove"]) == 1
-    assert one.attempt["remove"] == smallest(node, gpu_pod("x", cpu="4"))
+    assert suggestion.minimal is True
+    assert len(suggestion.attempt["remove"]) == 1
+    assert suggestion.attempt["remove"] == smallest(node, gpu_pod("x", cpu="4"))
 
 
-def smallest(node: Node, wanted: dict[str, Any], held: dict[str, int] | None = None) -> list[str]:
-    """Return the smallest set of up to two pods, by number and CPUs, found by trying all of them."""
-    cpus = held or {pod.uid: pod.exclusive_cpus for pod in node.pods}
+def smallest(
+    node: Node, manifest: dict[str, Any], cpus_by_pod: dict[str, int] | None = None
+) -> list[str]:
+    """Return the smallest set of up to two pods, by number and CPUs.
+
+    It is found by trying all of them.
+    """
+    cpus = cpus_by_pod or {pod.uid: pod.exclusive_cpus for pod in node.pods}
     sets = [*combinations(cpus, 1), *combinations(cpus, 2)]
-    for some in sorted(sets, key=lambda one: (len(one), sum(map(cpus.__getitem__, one)))):
-        other = node.copy()
-        for uid in some:
-            other.remove(uid)
-        if other.try_admit(wanted):
-            return list(some)
+    for uids in sorted(sets, key=lambda uids: (len(uids), sum(map(cpus.__getitem__, uids)))):
+        emptier_node = node.copy()
+        for uid in uids:
+            emptier_node.remove(uid)
+        if emptier_node.try_admit(manifest):
+            return list(uids)
     return []
 
 
@@ -49,22 +54,22 @@ def test_pairs_are_found_as_by_trying_all() -> None:
     for number in range(14):
         assert node.admit(gpu_pod(f"p{number}", cpu=str(1 + number % 3)))
     for cpus in (5, 6, 7):
-        wanted = gpu_pod("x", cpu=str(cpus))
-        expected = smallest(node, wanted)
-        found = by_kind(node, wanted).get("remove")
-        if not expected or found is None:
+        manifest = gpu_pod("x", cpu=str(cpus))
+        expected = smallest(node, manifest)
+        suggestions = by_kind(node, manifest).get("remove")
+        if not expected or suggestions is None:
             continue
-        assert len(found[0].attempt["remove"]) == len(expected)
-        assert found[0].minimal is True
+        assert len(suggestions[0].attempt["remove"]) == len(expected)
+        assert suggestions[0].minimal is True
 
 
 def test_many_pods_are_removed_greedily() -> None:
     node = node_of()
     for number in range(16):
         assert node.admit(gpu_pod(f"p{number}", cpu="1"))
-    [one] = by_kind(node, gpu_pod("x", cpu="8"))["remove"]
+    [suggestion] = by_kind(node, gpu_pod("x", cpu="8"))["remove"]
 
-    assert (one.minimal, len(one.attempt["remove"])) == (False, 8)
+    assert (suggestion.minimal, len(suggestion.attempt["remove"])) == (False, 8)
 
 
 def test_the_largest_holders_go_first() -> None:
@@ -72,28 +77,31 @@ def test_the_largest_holders_go_first() -> None:
     node = node_of(nodes=1, cores=8)
     for number in range(12):
         assert node.admit(gpu_pod(f"p{number}", cpu=str(1 + number % 3 // 2)))
-    [one] = by_kind(node, gpu_pod("x", cpu="8"))["remove"]
+    [suggestion] = by_kind(node, gpu_pod("x", cpu="8"))["remove"]
 
     cpus = {pod.uid: pod.exclusive_cpus for pod in node.pods}
-    assert (one.minimal, [cpus[uid] for uid in one.attempt["remove"]]) == (False, [2, 2, 2, 2])
+    assert (suggestion.minimal, [cpus[uid] for uid in suggestion.attempt["remove"]]) == (
+        False,
+        [2, 2, 2, 2],
+    )
 
 
 @pytest.mark.parametrize("count", counts(30, 600))
 def test_no_smaller_set_would_do_and_none_with_fewer_cpus(count: int) -> None:
     """Against all sets of up to two pods, on random nodes."""
     compared = 0
-    for story, wanted, explanation in refusals(11, count):
-        for one in explanation.suggestions:
-            if one.kind != "remove":
+    for story, manifest, explanation in refusals(11, count):
+        for suggestion in explanation.suggestions:
+            if suggestion.kind != "remove":
                 continue
             node = story.now()
-            held = {pod.uid: held_cpus(node, pod.uid) for pod in node.pods}
-            expected = smallest(node, wanted, held)
-            removed = one.attempt["remove"]
-            if one.minimal:
-                assert (len(removed), sum(map(held.__getitem__, removed))) == (
+            cpus_by_pod = {pod.uid: held_cpus(node, pod.uid) for pod in node.pods}
+            expected = smallest(node, manifest, cpus_by_pod)
+            removed = suggestion.attempt["remove"]
+            if suggestion.minimal:
+                assert (len(removed), sum(map(cpus_by_pod.__getitem__, removed))) == (
                     len(expected),
-                    sum(map(held.__getitem__, expected)),
+                    sum(map(cpus_by_pod.__getitem__, expected)),
                 )
             else:
                 assert expected == []
@@ -106,10 +114,10 @@ def test_no_smaller_set_would_do_and_none_with_fewer_cpus(count: int) -> None:
 def held_cpus(node: Node, uid: str) -> int:
     """Return how many CPUs a pod holds for itself."""
     pod = node.manager.pod(uid)
-    found: set[int] = set()
-    for one in pod.all_containers:
-        found |= set(node.allocation(uid, one.name).cpus or ())
-    return len(found)
+    cpus: set[int] = set()
+    for container in pod.all_containers:
+        cpus |= set(node.allocation(uid, container.name).cpus or ())
+    return len(cpus)
 
 
 AMOUNTS = st.fixed_dictionaries({node: st.integers(0, 4) for node in NODES})
@@ -127,29 +135,29 @@ POD = st.fixed_dictionaries({"cpu": AMOUNTS, "gpu": AMOUNTS})
     st.booleans(),
 )
 def test_pairs_are_those_that_a_walk_finds(
-    held: list, free: dict, asked: list, on_one_node: bool
+    holders: list, free: dict, containers: list, on_one_node: bool
 ) -> None:
-    def fits(one: dict, other: dict, container: dict) -> bool:
+    def fits(first: dict, second: dict, container: dict) -> bool:
         nodes = set(NODES)
         for resource, amount in container.items():
             if resource not in free:
                 continue
-            there = {
-                node: free[resource][node] + one[resource][node] + other[resource][node]
+            amounts = {
+                node: free[resource][node] + first[resource][node] + second[resource][node]
                 for node in NODES
             }
-            if sum(there.values()) < amount:
+            if sum(amounts.values()) < amount:
                 return False
             if not free[resource][NO_NUMA_NODE] and not any(
-                pod[resource][NO_NUMA_NODE] for pod in held
+                pod[resource][NO_NUMA_NODE] for pod in holders
             ):
-                nodes &= {node for node in NODES if there[node] >= amount}
+                nodes &= {node for node in NODES if amounts[node] >= amount}
 
         return bool(nodes) or not on_one_node
 
     expected = [
         (i, j)
-        for i, j in combinations(range(len(held)), 2)
-        if all(fits(held[i], held[j], container) for container in asked)
+        for i, j in combinations(range(len(holders)), 2)
+        if all(fits(holders[i], holders[j], container) for container in containers)
     ]
-    assert sorted(possible_pairs(held, free, asked, on_one_node=on_one_node)) == expected
+    assert sorted(possible_pairs(holders, free, containers, on_one_node=on_one_node)) == expected

@@ -57,17 +57,21 @@ def pod(name: str, resources: dict[str, Any]) -> dict[str, Any]:
 def test_a_guaranteed_pod_may_be_made_anew_or_the_gate_turned_on() -> None:
     node = node_of()
     assert node.admit(pod("a", amounts("2")))
-    found = explain_resize(node, "a", {"c": amounts("3")})
+    explanation = explain_resize(node, "a", {"c": amounts("3")})
 
-    assert (bool(found), found.answer.status) == (False, "Infeasible")
-    assert "static CPU policy" in found.cause
-    assert [one.kind for one in found.suggestions] == ["kubelet", "pod"]
-    assert found.suggestions[0].attempt == {
+    assert (bool(explanation), explanation.answer.status) == (False, "Infeasible")
+    assert "static CPU policy" in explanation.cause
+    assert [suggestion.kind for suggestion in explanation.suggestions] == ["kubelet", "pod"]
+    assert explanation.suggestions[0].attempt == {
         "kubelet": {"featureGates": {"InPlacePodVerticalScalingExclusiveCPUs": True}}
     }
-    assert "c would get CPUs 1-3" in found.suggestions[1].text
-    told = json.loads(json.dumps(found.to_dict()))
-    assert (told["reason"], told["admitted"], len(told["suggestions"])) == ("Infeasible", False, 2)
+    assert "c would get CPUs 1-3" in explanation.suggestions[1].text
+    facts = json.loads(json.dumps(explanation.to_dict()))
+    assert (facts["reason"], facts["admitted"], len(facts["suggestions"])) == (
+        "Infeasible",
+        False,
+        2,
+    )
     assert node.allocation("a", "c").cpus is not None
     assert node.pods[0].containers[0].requests["cpu"] == 2000
 
@@ -76,21 +80,21 @@ def test_another_pod_may_go_or_less_be_wanted() -> None:
     node = node_of()
     assert node.admit(pod("a", BURSTABLE))
     assert node.admit(pod("b", {"requests": {"cpu": "5", "memory": "1Gi"}}))
-    found = explain_resize(node, "a", {"c": {"requests": {"cpu": "4"}}})
+    explanation = explain_resize(node, "a", {"c": {"requests": {"cpu": "4"}}})
 
-    assert found.answer.status == "Deferred"
-    assert "other pods" in found.cause
-    texts = {one.kind: one.text for one in found.suggestions}
+    assert explanation.answer.status == "Deferred"
+    assert "other pods" in explanation.cause
+    texts = {suggestion.kind: suggestion.text for suggestion in explanation.suggestions}
     assert texts == {"request": "request 2 cpu for c", "remove": "remove pod default/b"}
 
 
 def test_more_than_the_node_has_helps_nothing_but_less() -> None:
     node = node_of()
     assert node.admit(pod("a", BURSTABLE))
-    found = explain_resize(node, "a", {"c": {"requests": {"cpu": "100"}}})
+    explanation = explain_resize(node, "a", {"c": {"requests": {"cpu": "100"}}})
 
-    assert "more than the whole node has" in found.cause
-    (only,) = found.suggestions
+    assert "more than the whole node has" in explanation.cause
+    (only,) = explanation.suggestions
     assert only.kind == "request"
     assert node.resize("a", only.attempt["containers"])
 
@@ -98,8 +102,8 @@ def test_more_than_the_node_has_helps_nothing_but_less() -> None:
 def test_what_is_allocated_needs_no_help() -> None:
     node = node_of()
     assert node.admit(pod("a", BURSTABLE))
-    found = explain_resize(node, "a", {"c": {"requests": {"cpu": "1500m"}}})
-    assert (bool(found), found.cause, found.suggestions) == (True, "", ())
+    explanation = explain_resize(node, "a", {"c": {"requests": {"cpu": "1500m"}}})
+    assert (bool(explanation), explanation.cause, explanation.suggestions) == (True, "", ())
 
 
 @pytest.mark.parametrize("seed", seeds(4, 12))
@@ -114,36 +118,38 @@ def test_every_suggestion_is_true(seed: int) -> None:
         wish = amounts(rng.choice(["1", "2", "500m"]), rng.choice(["1Gi", "3Gi"]))
         node.admit(pod(f"p{number}", rng.choice([wish, {"requests": wish["requests"]}])))
 
-    asked = rng.choice(node.pods)
-    wanted = {"c": {"requests": {"cpu": str(rng.randrange(3, 9))}}}
-    if asked.containers[0].limits:
-        wanted["c"]["limits"] = wanted["c"]["requests"]
+    resident = rng.choice(node.pods)
+    new_resources = {"c": {"requests": {"cpu": str(rng.randrange(3, 9))}}}
+    if resident.containers[0].limits:
+        new_resources["c"]["limits"] = new_resources["c"]["requests"]
 
     before = repr(node.pods)
-    found = explain_resize(node, asked.uid, wanted)
+    explanation = explain_resize(node, resident.uid, new_resources)
     assert repr(node.pods) == before
-    for one in found.suggestions:
-        other = node.copy()
-        if one.kind == "kubelet":
+    for suggestion in explanation.suggestions:
+        changed_node = node.copy()
+        if suggestion.kind == "kubelet":
             fields = {
                 "topologyManagerPolicy": node.config.topology_manager_policy,
-                **one.attempt["kubelet"],
+                **suggestion.attempt["kubelet"],
             }
             assert KubeletConfig.from_dict(fields, version=node.config.version)
             continue
 
-        if one.kind == "pod":
-            other.remove(asked.uid)
-            assert other.admit(resized_pod(asked, wanted))
+        if suggestion.kind == "pod":
+            changed_node.remove(resident.uid)
+            assert changed_node.admit(resized_pod(resident, new_resources))
             continue
 
-        for uid in one.attempt.get("remove", ()):
-            other.remove(uid)
-        assert other.resize(asked.uid, one.attempt.get("containers", wanted))
+        for uid in suggestion.attempt.get("remove", ()):
+            changed_node.remove(uid)
+
+        resources = suggestion.attempt.get("containers", new_resources)
+        assert changed_node.resize(resident.uid, resources)
 
 
 def test_the_resources_of_a_pod_are_those_it_was_made_of() -> None:
     node = node_of()
     assert node.admit(pod("a", amounts("1500m")))
-    one = node.pods[0]
-    assert resized_pod(one, *resources_of(one)).containers == one.containers
+    resident = node.pods[0]
+    assert resized_pod(resident, *resources_of(resident)).containers == resident.containers

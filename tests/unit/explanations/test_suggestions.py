@@ -29,12 +29,15 @@ def test_with_a_users_provider_no_other_configuration_is_suggested() -> None:
 def check(seed: int, count: int) -> None:
     """Check that another replay confirms every suggestion about random refusals."""
     confirmed = 0
-    for story, wanted, explanation in refusals(seed, count):
+    for story, manifest, explanation in refusals(seed, count):
         assert len(explanation.suggestions) <= 5
-        for one in explanation.suggestions:
-            told = json.loads(json.dumps(one.to_dict()))
-            assert told["verified"] is True
-            assert story.confirms(told["try"], wanted, told["after"]), (one.text, explanation.cause)
+        for suggestion in explanation.suggestions:
+            facts = json.loads(json.dumps(suggestion.to_dict()))
+            assert facts["verified"] is True
+            assert story.confirms(facts["try"], manifest, facts["after"]), (
+                suggestion.text,
+                explanation.cause,
+            )
             confirmed += 1
     assert confirmed > count
 
@@ -49,13 +52,13 @@ def test_another_replay_confirms_a_thousand_refusals() -> None:
 
 
 def test_a_weaker_policy_says_what_alignment_is_lost() -> None:
-    found = by_kind(node_of(memoryManagerPolicy="None"), gpu_pod("x", cpu="10"))["kubelet"]
+    suggestions = by_kind(node_of(memoryManagerPolicy="None"), gpu_pod("x", cpu="10"))["kubelet"]
 
-    assert [one.attempt["kubelet"] for one in found] == [
+    assert [suggestion.attempt["kubelet"] for suggestion in suggestions] == [
         {"topologyManagerPolicy": "restricted"},
         {"topologyManagerPolicy": "best-effort"},
     ]
-    assert found[0].text == (
+    assert suggestions[0].text == (
         "configure the kubelet with topologyManagerPolicy restricted: it would run on NUMA nodes "
         "0+1, fully aligned"
     )
@@ -64,9 +67,9 @@ def test_a_weaker_policy_says_what_alignment_is_lost() -> None:
 def test_policy_none_is_told_of_a_policy_that_aligns() -> None:
     node = node_of(topologyManagerPolicy="none")
     assert node.admit(gpu_pod("a", cpu="3"))
-    [one] = by_kind(node, gpu_pod("x", cpu="4"))["kubelet"]
+    [suggestion] = by_kind(node, gpu_pod("x", cpu="4"))["kubelet"]
 
-    assert one.attempt["kubelet"]["topologyManagerPolicy"] == "best-effort"
+    assert suggestion.attempt["kubelet"]["topologyManagerPolicy"] == "best-effort"
 
 
 class TestWholeCores:
@@ -87,28 +90,28 @@ class TestWholeCores:
             "metadata": {"name": "a"},
             "spec": {"containers": [{"name": "c", "resources": resources}]},
         }
-        told = explain(node, pod).suggestions
+        suggestions = explain(node, pod).suggestions
         return (
             {
-                one.attempt["kubelet"]["reservedSystemCPUs"]: one
-                for one in told
-                if "reserved" in one.text
+                suggestion.attempt["kubelet"]["reservedSystemCPUs"]: suggestion
+                for suggestion in suggestions
+                if "reserved" in suggestion.text
             },
             node,
             pod,
         )
 
     def test_as_many_cpus_of_each_numa_node_in_whole_cores(self):
-        found, node, pod = self.suggested({"full-pcpus-only": "true"}, "0-1,4-5", 12)
-        [(reserved, one)] = found.items()
-        assert (reserved, one.after) == ("0,4,8,12", "restart")
+        suggestions, node, pod = self.suggested({"full-pcpus-only": "true"}, "0-1,4-5", 12)
+        [(reserved, suggestion)] = suggestions.items()
+        assert (reserved, suggestion.after) == ("0,4,8,12", "restart")
         assert not node.admit(pod)
 
     def test_the_state_file_has_to_go_where_it_leaves_out_what_is_reserved(self):
         options = {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
-        [(reserved, one)] = self.suggested(options, "0-1,4-5", 12)[0].items()
-        assert (reserved, one.after) == ("0,4,8,12", "drain")
-        assert one.text.startswith(
+        [(reserved, suggestion)] = self.suggested(options, "0-1,4-5", 12)[0].items()
+        assert (reserved, suggestion.after) == ("0,4,8,12", "drain")
+        assert suggestion.text.startswith(
             "after draining the node and deleting /var/lib/kubelet/cpu_manager_state: "
         )
 
@@ -121,7 +124,7 @@ def test_a_container_is_split_where_nothing_else_helps(count: int) -> None:
     """It comes after everything else that was found."""
     splits = 0
     for _, _, explanation in refusals(4, count):
-        texts = [one.text for one in explanation.suggestions]
+        texts = [suggestion.text for suggestion in explanation.suggestions]
         first = next((place for place, text in enumerate(texts) if text.startswith("split ")), None)
         splits += first is not None
         assert first is None or all(text.startswith("split ") for text in texts[first:]), texts

@@ -26,16 +26,19 @@ from inputs.refusals import GPU, article, in_conflict, wish
 
 def test_what_was_asked_free_and_held_and_offered() -> None:
     explanation = explain(in_conflict(), wish("new", cpu="2", **{GPU: "1"}))
-    [cpu] = [one for one in explanation.resources if one.resource == "cpu"]
+    [cpu] = [part for part in explanation.resources if part.resource == "cpu"]
 
     assert (cpu.asked, cpu.free, cpu.unit) == (2, 3, "CPUs")
     assert [(place.numa_nodes, place.free) for place in cpu.places] == [((0,), 3), ((1,), 0)]
-    assert [(one.pod, one.container, one.amount) for one in cpu.places[1].holders] == [
+    assert [(holder.pod, holder.container, holder.amount) for holder in cpu.places[1].holders] == [
         ("default/batch", "main", 4)
     ]
     assert cpu.offered.preferred == ((0,),)
-    assert [one.pod for one in explanation.neighbours] == ["default/trainer", "default/batch"]
-    memory = next(one for one in explanation.resources if one.resource == "memory")
+    assert [neighbour.pod for neighbour in explanation.neighbours] == [
+        "default/trainer",
+        "default/batch",
+    ]
+    memory = next(part for part in explanation.resources if part.resource == "memory")
     assert (memory.provider, memory.offered, memory.places) == ("", None, ())
 
 
@@ -55,8 +58,13 @@ def test_earlier_containers_of_the_pod_count_as_holders() -> None:
         "take 6"
     )
     cpu = explanation.resources[0]
-    assert [one.container for place in cpu.places for one in place.holders] == ["main", "second"]
-    assert [str(one.got.cpus) if one.got else None for one in explanation.containers] == [
+    assert [holder.container for place in cpu.places for holder in place.holders] == [
+        "main",
+        "second",
+    ]
+    assert [
+        str(container.got.cpus) if container.got else None for container in explanation.containers
+    ] == [
         "0-2",
         "4-6",
         None,
@@ -67,15 +75,15 @@ def test_memory_groups_name_the_pods_that_tie_them() -> None:
     node = busy_node()
     node.admit(manifest("wide", 9, 40, 3))
     explanation = explain(node, manifest("x", 1, 1, 0))
-    told = explanation.to_dict()["memoryGroups"]
+    memory_groups = explanation.to_dict()["memoryGroups"]
 
-    assert told == [{"numaNodes": [0, 1], "pods": ["default/wide"], "usable": True}]
+    assert memory_groups == [{"numaNodes": [0, 1], "pods": ["default/wide"], "usable": True}]
 
 
 def test_an_explanation_is_plain_json_with_the_promised_keys() -> None:
-    told = explain(in_conflict(), wish("new", cpu="2", **{GPU: "1"})).to_dict()
+    facts = explain(in_conflict(), wish("new", cpu="2", **{GPU: "1"})).to_dict()
 
-    assert json.loads(json.dumps(told)) == told
+    assert json.loads(json.dumps(facts)) == facts
     promised = [
         "admitted",
         "reason",
@@ -86,9 +94,9 @@ def test_an_explanation_is_plain_json_with_the_promised_keys() -> None:
         "resources",
         "suggestions",
     ]
-    assert told["version"] == 1
-    assert set(promised) <= told.keys()
-    assert "product" not in told["steps"][0]
+    assert facts["version"] == 1
+    assert set(promised) <= facts.keys()
+    assert "product" not in facts["steps"][0]
 
 
 def test_the_node_stays_as_it_is() -> None:
@@ -96,17 +104,17 @@ def test_the_node_stays_as_it_is() -> None:
     node = busy_node()
     node.admit(manifest("wide", 9, 40, 3))
     before, groups = holdings_of(node), node.memory.ledger.groups
-    for wanted in (manifest("x", 3, 40, 1), manifest("y", 99, 99, 9), manifest("z", 1, 1, 1)):
-        explain(node, wanted)
+    for new_pod in (manifest("x", 3, 40, 1), manifest("y", 99, 99, 9), manifest("z", 1, 1, 1)):
+        explain(node, new_pod)
 
     assert (holdings_of(node), node.memory.ledger.groups) == (before, groups)
     assert [pod.uid for pod in node.pods] == ["wide"]
 
 
 def test_a_pod_is_taken_as_well_as_a_manifest() -> None:
-    node, wanted = in_conflict(), wish("new", cpu="2", **{GPU: "1"})
+    node, new_pod = in_conflict(), wish("new", cpu="2", **{GPU: "1"})
 
-    assert explain(node, read_pod(wanted)).to_dict() == explain(node, wanted).to_dict()
+    assert explain(node, read_pod(new_pod)).to_dict() == explain(node, new_pod).to_dict()
 
 
 def test_bad_input_is_refused_as_everywhere() -> None:
@@ -154,7 +162,7 @@ class Seats:
 
 @pytest.mark.parametrize("policy", ["none", "single-numa-node"])
 @pytest.mark.parametrize(
-    ("named", "blamed", "told"),
+    ("named", "blamed", "sentence"),
     [
         (("example.com/seat",), ("example.com/seat",), "too little seat is left to allocate"),
         (("example.com/seat", "example.com/desk"),) * 2
@@ -162,7 +170,9 @@ class Seats:
         ((), (), "too little is left to allocate"),
     ],
 )
-def test_the_resources_that_a_users_provider_names_are_blamed(policy, named, blamed, told) -> None:
+def test_the_resources_that_a_users_provider_names_are_blamed(
+    policy, named, blamed, sentence
+) -> None:
     """And what it does not name is no guess, nor taken for the policy that a pod brings."""
     node = Node.from_dict(
         {
@@ -179,7 +189,7 @@ def test_the_resources_that_a_users_provider_names_are_blamed(policy, named, bla
 
     assert explain(node, pod).blamed == blamed
     assert explain(node, pod).cause == "the office is full"
-    assert short_cause(node, pod) == told
+    assert short_cause(node, pod) == sentence
     assert node.try_admit(pod).refusal.provider == "Seats"
 
 
@@ -229,15 +239,15 @@ def test_a_pods_own_policy() -> None:
             "kubelet": {"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "static"},
         }
     )
-    wanted = wish("x", cpu="1")
+    manifest = wish("x", cpu="1")
     spec = '{"numaTopologyPolicy": "SingleNUMANode"}'
-    wanted["metadata"]["annotations"] = {"scheduling.koordinator.sh/numa-topology-spec": spec}
-    explanation = explain(node, wanted)
+    manifest["metadata"]["annotations"] = {"scheduling.koordinator.sh/numa-topology-spec": spec}
+    explanation = explain(node, manifest)
 
     assert explanation.cause_kind == "pod policy"
-    assert explanation.cause == node.try_admit(wanted).message.partition(": ")[2]
+    assert explanation.cause == node.try_admit(manifest).message.partition(": ")[2]
     bare = Node.from_dict({"machine": machine_of(2, 2), "kubelet": {"cpuManagerPolicy": "static"}})
-    explanation = explain(bare, {**wanted, "spec": wish("x", cpu="5")["spec"]})
+    explanation = explain(bare, {**manifest, "spec": wish("x", cpu="5")["spec"]})
     assert (explanation.policy, explanation.scope) == ("single-numa-node", "pod")
     assert "no NUMA node has 5 cpu (at most 4)" in explanation.cause
 
@@ -267,13 +277,13 @@ def test_other_kubelets(version: str) -> None:
     """Which tell the devices near other nodes, and read other pods."""
     entry = catalog_entries()["align-up-article"]
     node = Node(entry.machine, entry.kubelet, entry.devices, kubelet_version=version)
-    for one in (wish("trainer", cpu="1", **{GPU: "1"}), wish("batch", cpu="4")):
-        assert node.admit(one)
+    for resident in (wish("trainer", cpu="1", **{GPU: "1"}), wish("batch", cpu="4")):
+        assert node.admit(resident)
 
     explanation = explain(node, wish("new", cpu="2", **{GPU: "1"}))
 
     assert explanation.cause.startswith(f"{GPU} fits only on NUMA node 1, cpu only on NUMA node 0")
-    assert {one.kind for one in explanation.suggestions} == {
+    assert {suggestion.kind for suggestion in explanation.suggestions} == {
         "kubelet",
         "plugin",
         "remove",
@@ -302,7 +312,10 @@ def test_who_does_not_ask_pays_nothing() -> None:
 
 
 def test_the_node_of_a_kubelet(tmp_path) -> None:
-    """Its pods are named as the kubelet's files name them, and a new one is explained beside them."""
+    """Its pods are named as the kubelet's files name them.
+
+    A new one is explained beside them.
+    """
     root = write_root(tmp_path / "root", server(cores=4, nodes=4, memory=8 << 20))
     pods = (
         guaranteed("a", (1, 1), (1, 2)),
@@ -310,12 +323,16 @@ def test_the_node_of_a_kubelet(tmp_path) -> None:
         guaranteed("c", (1, 10)),
     )
     node = Node(read_machine(root), CONFIG)
-    for one in pods:
-        assert node.admit(one)
+    for resident in pods:
+        assert node.admit(resident)
 
     read = read_kubelet_node(write_node(root, node, pods))
     explanation = explain(read, guaranteed("x", (99, 1)))
 
     assert explanation.cause.startswith("never fits this node: 99 cpu asked, the machine has 15")
-    assert {one.pod for one in explanation.neighbours} == {"default/a", "default/b", "default/c"}
+    assert {neighbour.pod for neighbour in explanation.neighbours} == {
+        "default/a",
+        "default/b",
+        "default/c",
+    }
     assert [pod.uid for pod in read.pods] == ["uid-a", "uid-b", "uid-c"]

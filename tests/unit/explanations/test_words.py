@@ -21,9 +21,9 @@ GIBI = 1 << 30
 
 
 def rows(
-    resource: str, places: list[PlacePart], asked: int = 1, first: frozenset[str] = frozenset()
+    resource: str, places: list[PlacePart], amount: int = 1, first: frozenset[str] = frozenset()
 ) -> list[tuple[str, ...]]:
-    return list(resource_rows([ResourcePart(resource, "c", "p", asked, tuple(places))], first))
+    return list(resource_rows([ResourcePart(resource, "c", "p", amount, tuple(places))], first))
 
 
 def test_equal_places_are_told_once_and_empty_ones_not_at_all() -> None:
@@ -67,10 +67,10 @@ def test_pods_to_remove_are_named_before_others_and_never_counted() -> None:
 
 def test_offers_in_words() -> None:
     def words(
-        preferred: Any = (), other: Any = (), *, anywhere: bool = False, is_whole: bool = True
+        preferred: Any = (), worse: Any = (), *, anywhere: bool = False, is_whole: bool = True
     ) -> str:
         view = ResourceView(
-            "x", preferred, other, anywhere, len(preferred), len(other), "", is_whole
+            "x", preferred, worse, anywhere, len(preferred), len(worse), "", is_whole
         )
         return offered_in_words(ResourcePart("x", "c", "p", 1, (), view))
 
@@ -84,7 +84,7 @@ def test_offers_in_words() -> None:
 
 
 def test_nodes_and_memory_groups_in_words() -> None:
-    assert [nodes_in_short(one) for one in (None, (1,), (0, 2))] == [
+    assert [nodes_in_short(numa_nodes) for numa_nodes in (None, (1,), (0, 2))] == [
         "any NUMA node",
         "NUMA node 1",
         "NUMA nodes 0+2",
@@ -126,9 +126,9 @@ def test_reserved_free_and_held_add_up_though_init_containers_hand_over() -> Non
     reused = 0
     for part in explanation.resources:
         for place in part.places:
-            held = sum(one.amount - one.reused for one in place.holders)
-            reused += sum(one.reused for one in place.holders)
-            assert place.capacity == place.reserved + place.free + held, part.resource
+            held_amount = sum(holder.amount - holder.reused for holder in place.holders)
+            reused += sum(holder.reused for holder in place.holders)
+            assert place.capacity == place.reserved + place.free + held_amount, part.resource
 
     assert reused
     assert "reused" in str(explanation.to_dict()["resources"])
