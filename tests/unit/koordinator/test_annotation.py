@@ -50,9 +50,9 @@ def test_misspelt_fields_are_ignored_with_a_warning(meant, spoil):
         assert spec(json.dumps({spoil(meant): "Restricted"})) == NumaTopologySpec()
 
 
-@pytest.mark.parametrize("other", ["preferredCPUBindPolicy", "requiredCPUBindPolicy"])
-def test_fields_about_cpus_are_no_misspelt_ones(other):
-    assert spec(json.dumps({other: "FullPCPUs"})) == NumaTopologySpec()
+@pytest.mark.parametrize("field", ["preferredCPUBindPolicy", "requiredCPUBindPolicy"])
+def test_fields_about_cpus_are_no_misspelt_ones(field):
+    assert spec(json.dumps({field: "FullPCPUs"})) == NumaTopologySpec()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""The strategy `document` of a cluster is that of Koordinator's design for pods that prefer to keep apart, too."""
+"""The strategy `document` of a cluster is that of Koordinator's design.
+
+It is so for pods that prefer to keep apart, too.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ def test_a_pod_that_would_mix_although_it_prefers_not_to_scores_0(
 ) -> None:
     nodes = [Node(machine_of(2, 4), {"cpuManagerPolicy": "static"}) for _ in range(2)]
     assert nodes[0].admit(pod("there", 4, "SingleNUMANode")).admitted
-    found = Cluster.from_nodes(nodes).evaluate(
+    evaluation = Cluster.from_nodes(nodes).evaluate(
         pod("new", cpus, "Restricted", exclusive), "document"
     )
 
-    assert found.admitted.tolist() == [True, True]
-    assert bool(found.score[0] == 0) == mixed
-    assert found.score[1] > 0
+    assert evaluation.admitted.tolist() == [True, True]
+    assert bool(evaluation.score[0] == 0) == mixed
+    assert evaluation.score[1] > 0

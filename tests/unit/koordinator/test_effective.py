@@ -51,23 +51,26 @@ def test_unknown_values_are_clear_errors(wrong):
 
 
 @pytest.mark.parametrize("node", KUBELET)
-@pytest.mark.parametrize("asked", KUBELET)
-def test_the_matrix(asked, node):
+@pytest.mark.parametrize("pod_policy_name", KUBELET)
+def test_the_matrix(pod_policy_name, node):
     """Equal or absent policies go together, and the pod's comes first.
 
     All others are a mismatch.
     """
-    found = joined_policy(asked, node, none="none")
-    if "none" in (asked, node) or asked == node:
-        assert found == (node if asked == "none" else asked)
+    joined = joined_policy(pod_policy_name, node, none="none")
+    if "none" in (pod_policy_name, node) or pod_policy_name == node:
+        assert joined == (node if pod_policy_name == "none" else pod_policy_name)
     else:
-        assert found is None
+        assert joined is None
 
 
 def test_a_label_names_the_policy_of_a_node():
     config = KubeletConfig(topology_manager_policy="restricted")
     assert labelled_config(config, {}) is config
-    found = labelled_config(config, {NODE_LABEL: "BestEffort"})
-    assert (found.topology_manager_policy, found.topology_manager_scope) == ("best-effort", "pod")
+    labelled = labelled_config(config, {NODE_LABEL: "BestEffort"})
+    assert (labelled.topology_manager_policy, labelled.topology_manager_scope) == (
+        "best-effort",
+        "pod",
+    )
     with pytest.raises(InputError, match=r"got 'Bogus' at metadata.labels"):
         labelled_config(config, {NODE_LABEL: "Bogus"})

@@ -97,14 +97,14 @@ def test_the_last_round_of_required_leaves_all_that_does_not_mix(held_single, he
 
 
 def test_hints_across_nodes_go_where_these_are_avoided():
-    found = permitted(hints(0b1, 0b10, 0b11, 0b110, 0b1110, 0b1111, None), Avoidance(across=0b1))
-    assert found == hints(0b1, 0b10, 0b110, 0b1110, None)
+    kept = permitted(hints(0b1, 0b10, 0b11, 0b110, 0b1110, 0b1111, None), Avoidance(across=0b1))
+    assert kept == hints(0b1, 0b10, 0b110, 0b1110, None)
 
 
 def test_hints_of_one_node_go_where_these_are_avoided():
     """And all hints of several nodes, which single-numa-node passes over."""
-    found = permitted(hints(0b1, 0b10, 0b100, 0b11, 0b1100, None), Avoidance(alone=0b1))
-    assert found == hints(0b10, 0b100, None)
+    kept = permitted(hints(0b1, 0b10, 0b100, 0b11, 0b1100, None), Avoidance(alone=0b1))
+    assert kept == hints(0b10, 0b100, None)
 
 
 def test_plain_sequences_of_hints_are_taken_too():
@@ -114,8 +114,8 @@ def test_plain_sequences_of_hints_are_taken_too():
 def test_lists_that_describe_more_hints_than_can_be_walked():
     """On 40 NUMA nodes of a CPU each, of which some are closed."""
     everywhere = feasible_hints(40, [(None, [1] * 40, 1)], universe=(1 << 40) - 1, preferred_size=1)
-    found = permitted(everywhere, Avoidance(alone=(1 << 38) - 1))
-    assert [int(hint.affinity) for hint in found] == [1 << 38, 1 << 39]
+    kept = permitted(everywhere, Avoidance(alone=(1 << 38) - 1))
+    assert [int(hint.affinity) for hint in kept] == [1 << 38, 1 << 39]
 
 
 def test_what_is_left_may_be_nothing():
@@ -128,10 +128,10 @@ def test_without_anything_to_avoid_the_list_is_the_same_object():
 
 
 def test_a_sentence_names_the_pods_in_the_way():
-    held = Occupancy(single=0b100, multi=0b11)
+    occupancy = Occupancy(single=0b100, multi=0b11)
     holders = {
-        "ns/one": holding_words(held, (0, 1, 8), single=True),
-        "ns/wide": holding_words(held, (0, 1, 8), single=False),
+        "ns/one": holding_words(occupancy, (0, 1, 8), single=True),
+        "ns/wide": holding_words(occupancy, (0, 1, 8), single=False),
     }
     assert exclusivity_sentence(holders) == (
         "exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'ns/one' on NUMA "

@@ -37,7 +37,10 @@ LABEL = "node.koordinator.sh/numa-topology-policy"
 
 
 def node_of(policy: str = "none", numa_nodes: int = 2, **kubelet: Any) -> Node:
-    """Return a node with four CPUs (two cores) in each NUMA node, all to be given away, and two GPUs there."""
+    """Return a node with four CPUs (two cores) and two GPUs in each NUMA node.
+
+    All CPUs are to be given away.
+    """
     return Node.from_dict(
         {
             "machine": machine_of(numa_nodes, 2),
@@ -110,7 +113,9 @@ def test_the_annotated_pod_is_judged_as_a_whole() -> None:
     wish["spec"]["containers"].append({**wish["spec"]["containers"][0], "name": "c1"})
     admission = node_of().admit(wish)
 
-    assert [one.affinity for one in admission.containers.values()] == [hint(True, 0)] * 2
+    assert [allocation.affinity for allocation in admission.containers.values()] == [
+        hint(True, 0)
+    ] * 2
     wish["spec"]["containers"].append({**wish["spec"]["containers"][0], "name": "c2"})
     wish["metadata"]["uid"] = "b"
     refused = node_of().admit(wish)
@@ -194,8 +199,8 @@ def test_policies_that_do_not_go_together(policy: str, own: str, others: list[st
     assert got(node.admit(pod("own", 1, own))) == [0]
     assert got(node.admit(pod("silent", 1))) == [0]
     before = node.cpu.free_cpus, node.pods
-    for other in others:
-        refused = node.admit(pod("other", 1, other))
+    for pod_policy in others:
+        refused = node.admit(pod("other", 1, pod_policy))
         assert (refused.admitted, refused.reason) == (False, "UnschedulableAndUnresolvable")
         assert policy in refused.message
         assert "\n" not in refused.message
@@ -208,7 +213,10 @@ def test_the_nodes_own_scope_stays() -> None:
     wish["spec"]["containers"].append({**wish["spec"]["containers"][0], "name": "c1"})
     admission = node_of("single-numa-node").admit(wish)
 
-    assert [one.affinity for one in admission.containers.values()] == [hint(True, 0), hint(True, 1)]
+    assert [allocation.affinity for allocation in admission.containers.values()] == [
+        hint(True, 0),
+        hint(True, 1),
+    ]
     assert not node_of("single-numa-node", topologyManagerScope="pod").admit(wish).admitted
 
 
@@ -296,7 +304,10 @@ def test_preferred_takes_what_does_not_mix_if_nothing_is_preferred() -> None:
 
 
 def test_a_single_node_pod_keeps_away_from_pods_across_nodes() -> None:
-    """The other direction: it does not go where a pod spans several NUMA nodes, and comes when that is gone."""
+    """The other direction: it does not go where a pod spans several NUMA nodes.
+
+    It comes when that pod is gone.
+    """
     node = node_of()
     assert got(node.admit(pod("wide", 5, "Restricted"))) == [0, 1]
     assert node.occupancy == Occupancy(multi=0b11)
@@ -379,15 +390,15 @@ def test_best_effort_is_judged_by_what_it_got() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "new", "where"),
+    ("resident", "new", "where"),
     [
         (("a", 1, "SingleNUMANode"), ("b", 5, "Restricted"), "on NUMA node 0 under SingleNUMANode"),
         (("a", 5, "Restricted"), ("b", 1, "SingleNUMANode"), "across NUMA nodes 0+1"),
     ],
 )
-def test_a_refusal_names_exclusivity_and_the_pod(there: Any, new: Any, where: str) -> None:
+def test_a_refusal_names_exclusivity_and_the_pod(resident: Any, new: Any, where: str) -> None:
     node = node_of()
-    node.admit(pod(*there))
+    node.admit(pod(*resident))
 
     assert node.admit(pod(*new)).message == (
         "pod: exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'default/a' "
@@ -399,14 +410,14 @@ def test_a_refusal_names_exclusivity_and_the_pod(there: Any, new: Any, where: st
 def test_no_pod_ever_mixes_that_must_not(steps: Any, policy: str) -> None:
     """Where every pod is Required; and if those that a refusal names are gone, the pod comes in."""
     node = node_of(policy, numa_nodes=3)
-    for number, (cpus, asked, exclusive, gpus, leaving) in enumerate(steps):
+    for number, (cpus, pod_policy, exclusive, gpus, leaving) in enumerate(steps):
         if 0 <= leaving < len(node.pods):
             node.remove(node.pods[leaving].uid)
         before = node.occupancy
-        new = pod(str(number), cpus, asked, exclusive, gpus=gpus)
+        new = pod(str(number), cpus, pod_policy, exclusive, gpus=gpus)
         admission = node.admit(new)
-        single = asked == "SingleNUMANode"
-        if admission.admitted and asked and not exclusive:
+        single = pod_policy == "SingleNUMANode"
+        if admission.admitted and pod_policy and not exclusive:
             node_now = node.numa_nodes(str(number), "c0")
             assert not mixes(node_now, before, single=single), admission
 
@@ -425,7 +436,10 @@ def test_a_refusal_for_another_cause_does_not_name_exclusivity() -> None:
 
 
 def test_single_node_pods_attract_each_other() -> None:
-    """A node that such a pod holds comes before a lower one, so that room remains for pods across nodes."""
+    """A node that such a pod holds comes before a lower one.
+
+    So room remains for pods across nodes.
+    """
     node = node_of(numa_nodes=4)
     for uid, cpus in (("filler", 4), ("single", 1)):
         node.admit(pod(uid, cpus, "SingleNUMANode"))
@@ -521,7 +535,10 @@ def test_labels_are_strings() -> None:
 
 
 def test_the_default_of_exclusivity_is_configurable() -> None:
-    """It holds for pods that name a policy and no exclusivity, as the argument of the scheduler does."""
+    """It holds for pods that name a policy and no exclusivity.
+
+    The argument of the scheduler does so, too.
+    """
     for default, expected in (("Required", None), ("Preferred", [0, 1])):
         node = labelled("", singleNUMANodeExclusive=default)
         assert got(node.admit(pod("single", 1, "SingleNUMANode"))) == [0]

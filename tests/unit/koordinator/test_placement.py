@@ -49,16 +49,18 @@ def offers(demands, nodes, *, skips=lambda _mask: False, all_preferred=False):
 
 
 def test_a_node_without_the_resource_is_in_no_hint():
-    found = offers([Demand("cpu", (4, 4), (4, 0), 2), Demand("memory", (9, 9), (9, 9), 0)], 2)
-    assert {resource: [hint.mask for hint in hints] for resource, hints in found.items()} == {
-        "cpu": [1]
-    }
+    hints_by_resource = offers(
+        [Demand("cpu", (4, 4), (4, 0), 2), Demand("memory", (9, 9), (9, 9), 0)], 2
+    )
+    assert {
+        resource: [hint.mask for hint in hints] for resource, hints in hints_by_resource.items()
+    } == {"cpu": [1]}
 
 
 def test_the_smallest_size_is_preferred():
     demand = Demand("cpu", (4, 4, 4), (4, 4, 4), 8)
-    found = offers([demand], 3)["cpu"]
-    assert [(hint.mask, hint.preferred) for hint in found] == [
+    hints = offers([demand], 3)["cpu"]
+    assert [(hint.mask, hint.preferred) for hint in hints] == [
         (3, True),
         (5, True),
         (6, True),

@@ -55,12 +55,12 @@ def test_the_document_refuses_when_nothing_else_is_left():
 
 def test_the_document_refuses_a_mix_under_best_effort_too():
     """It ends with all NUMA nodes when nothing else is left, and Required is not a preference."""
-    asked = case(spec("BestEffort", "Required"), nodes=2, pods=[resident(0)])
-    answer = filter_case(asked, "document")
+    question = case(spec("BestEffort", "Required"), nodes=2, pods=[resident(0)])
+    answer = filter_case(question, "document")
     assert answer["reserve"]["code"] == "Unschedulable"
     assert "exclusivity" in answer["reserve"]["reasons"][0]
     assert answer["affinity"] is None
-    assert filter_case(asked, "scheduler")["reserve"]["code"] == "Success"
+    assert filter_case(question, "scheduler")["reserve"]["code"] == "Success"
     assert filter_case(case(spec("BestEffort"), nodes=3, pods=[resident(0)]), "document")[
         "affinity"
     ]["nodes"] == [1, 2]
@@ -74,12 +74,12 @@ def across(*nodes):
 
 def test_the_document_keeps_single_node_pods_from_pods_across_nodes():
     """Required leaves out their nodes, Preferred scores them 0; the scheduler demotes them."""
-    asked = case(SINGLE, 1, nodes=3, pods=[across(0, 1)])
-    answer = filter_case(asked, "document")
+    question = case(SINGLE, 1, nodes=3, pods=[across(0, 1)])
+    answer = filter_case(question, "document")
     assert masks(answer)[0] == [2]
     assert answer["affinity"]["nodes"] == [2]
     preferred = filter_case(
-        asked | {"pod": asked["pod"] | {"numa_spec": spec("SingleNUMANode", "Preferred")}},
+        question | {"pod": question["pod"] | {"numa_spec": spec("SingleNUMANode", "Preferred")}},
         "document",
     )
     scores = {tuple(hint["nodes"]): hint["score"] for hint in preferred["hints"]["cpu"]}
@@ -98,8 +98,8 @@ def test_the_document_brings_single_node_pods_together():
 def test_a_refusal_names_the_pods_that_are_in_the_way():
     """With what the caller knows of them, and the kernel's ids of NUMA nodes."""
     demands = [Demand("cpu", (4, 4), (3, 4), 6)]
-    held = Occupancy(single=0b01)
-    node = NodeView("", 2, held, {"default/a": held, "default/b": Occupancy()}, (0, 8))
+    occupancy = Occupancy(single=0b01)
+    node = NodeView("", 2, occupancy, {"default/a": occupancy, "default/b": Occupancy()}, (0, 8))
     verdict = evaluate({NUMA_TOPOLOGY_SPEC: spec("Restricted")}, demands, node, DocumentProfile())
     assert verdict.status.code == "Unschedulable"
     (reason,) = verdict.status.reasons
@@ -115,8 +115,8 @@ def test_the_document_scores_mixed_hints_zero_when_preferred():
 
     No pair with it is taken, though its mask may be smaller.
     """
-    asked = case(spec("Restricted", "Preferred"), pods=[resident(2)])
-    answer = filter_case(asked, "document")
+    question = case(spec("Restricted", "Preferred"), pods=[resident(2)])
+    answer = filter_case(question, "document")
     scores = {tuple(hint["nodes"]): hint["score"] for hint in answer["hints"]["cpu"]}
     assert scores[1, 2] == 0
     assert scores[0, 1] == 80 + 10 * (6 / 8 + 0) / 2
@@ -128,35 +128,41 @@ def test_the_document_scores_mixed_hints_zero_when_preferred():
 
 
 def test_the_documents_best_pair_wins_wherever_it_stands():
-    """Nodes 0 and 3 are the fullest that fit, which the plain order would give away to a smaller mask."""
+    """Nodes 0 and 3 are the fullest that fit.
+
+    The plain order would give them away to a smaller mask.
+    """
     pods = [resident(0, 1, None), resident(3, 1, None)]
     answer = filter_case(case(spec("Restricted"), pods=pods), "document")
     assert answer["affinity"]["nodes"] == [0, 3]
 
 
 def test_the_document_counts_policies_and_the_scheduler_cpu_sets():
-    """A pod in one NUMA node that did not ask for SingleNUMANode is protected only by the scheduler."""
-    asked = case(spec("Restricted"), nodes=2, pods=[resident(0, 1, None)])
-    assert filter_case(asked, "document")["node_states"] == ["idle", "idle"]
-    assert filter_case(asked, "scheduler")["node_states"] == ["single", "idle"]
-    assert filter_case(asked, "document")["filter"]["code"] == "Success"
-    assert filter_case(asked, "scheduler")["filter"]["code"] == "Unschedulable"
+    """Only the scheduler protects a pod that did not ask for SingleNUMANode.
+
+    It is in one NUMA node all the same.
+    """
+    question = case(spec("Restricted"), nodes=2, pods=[resident(0, 1, None)])
+    assert filter_case(question, "document")["node_states"] == ["idle", "idle"]
+    assert filter_case(question, "scheduler")["node_states"] == ["single", "idle"]
+    assert filter_case(question, "document")["filter"]["code"] == "Success"
+    assert filter_case(question, "scheduler")["filter"]["code"] == "Unschedulable"
 
 
 def test_a_pod_across_nodes_is_shared_in_both():
     used = [{"node": node, "cpu_milli": 1000} for node in (0, 1)]
-    asked = case(SINGLE, 1, pods=[{"cpuset": "0,4", "numa": used}])
+    question = case(SINGLE, 1, pods=[{"cpuset": "0,4", "numa": used}])
     for profile in ("document", "scheduler"):
-        assert filter_case(asked, profile)["node_states"] == ["shared", "shared", "idle", "idle"]
+        assert filter_case(question, profile)["node_states"] == ["shared", "shared", "idle", "idle"]
 
 
 def test_a_mismatch_names_both_policies_in_the_document_profile():
-    asked = case(spec("Restricted"), node_label="BestEffort")
-    answer = filter_case(asked, "document")["filter"]
+    question = case(spec("Restricted"), node_label="BestEffort")
+    answer = filter_case(question, "document")["filter"]
     assert answer["code"] == "UnschedulableAndUnresolvable"
     assert "Restricted" in answer["reasons"][0]
     assert "BestEffort" in answer["reasons"][0]
-    assert filter_case(asked)["filter"]["reasons"] == ["node(s) NUMA Topology policy not match"]
+    assert filter_case(question)["filter"]["reasons"] == ["node(s) NUMA Topology policy not match"]
 
 
 def test_an_unknown_policy_never_crashes():
@@ -183,9 +189,9 @@ def test_best_effort_splits_over_the_machine_in_reserve_or_refuses():
 
 
 def test_a_node_without_memory_or_cpus_has_no_score():
-    asked = case(spec("Restricted"), 0, numa=[{"cpus": 0, "memory_mib": 0}], pods=[])
-    asked["pod"]["memory_mib"] = 1
-    assert filter_case(asked)["filter"]["reasons"] == ["Unsatisfied NUMA memory"]
+    question = case(spec("Restricted"), 0, numa=[{"cpus": 0, "memory_mib": 0}], pods=[])
+    question["pod"]["memory_mib"] = 1
+    assert filter_case(question)["filter"]["reasons"] == ["Unsatisfied NUMA memory"]
 
 
 @pytest.mark.parametrize(

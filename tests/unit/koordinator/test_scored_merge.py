@@ -65,6 +65,9 @@ def test_the_product_is_not_walked(lists):
 
 
 def test_a_violating_result_is_only_demoted():
-    """A preferred combination that violates exclusivity may still win as one that is not preferred."""
+    """A preferred combination that violates exclusivity may still win.
+
+    Then it counts as one that is not preferred.
+    """
     hints = [ScoredHint(1, True, score=5)]
     assert best_in_order([hints], 3, lambda mask: mask == 1) == ScoredHint(1, False, score=5)
