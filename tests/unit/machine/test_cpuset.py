@@ -19,17 +19,17 @@ CPUS = st.frozensets(st.integers(0, 200))
 def test_arithmetic_is_that_of_frozensets(left, right):
     """Every operator agrees with the model, against another CPUSet and against a builtin set."""
     ours = CPUSet(left)
-    for other in (CPUSet(right), right):
-        assert ours & other == left & right
-        assert ours | other == left | right
-        assert ours - other == left - right
-        assert ours ^ other == left ^ right
-        assert (ours <= other) == (left <= right)
-        assert (ours < other) == (left < right)
-        assert (ours >= other) == (left >= right)
-        assert (ours == other) == (left == right)
-        assert ours.isdisjoint(other) == left.isdisjoint(right)
-        assert isinstance(ours & other, CPUSet)
+    for operand in (CPUSet(right), right):
+        assert ours & operand == left & right
+        assert ours | operand == left | right
+        assert ours - operand == left - right
+        assert ours ^ operand == left ^ right
+        assert (ours <= operand) == (left <= right)
+        assert (ours < operand) == (left < right)
+        assert (ours >= operand) == (left >= right)
+        assert (ours == operand) == (left == right)
+        assert ours.isdisjoint(operand) == left.isdisjoint(right)
+        assert isinstance(ours & operand, CPUSet)
 
     assert right - ours == right - left
     assert isinstance(right | ours, CPUSet)
@@ -37,7 +37,10 @@ def test_arithmetic_is_that_of_frozensets(left, right):
 
 @given(CPUS)
 def test_forms_round_trip(cpus):
-    """Text, int, repr, pickle and copy all give the same set back, and a set hashes like its equal."""
+    """Text, int, repr, pickle and copy all give the same set back.
+
+    A set hashes like its equal.
+    """
     ours = CPUSet(cpus)
     assert list(ours) == sorted(cpus)
     assert len(ours) == len(cpus)

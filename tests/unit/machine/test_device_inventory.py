@@ -1,15 +1,21 @@
-"""Behaviour of `alignup.machine.device_inventory`."""
+"""Devices by resource: read, near which CPUs, and with their machine."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from alignup import read_machine
 from alignup.errors import AlignupWarning, InputError
 from alignup.machine.device_inventory import (
     Device,
+    LoadedMachine,
     decode_inventory,
     decode_preferred_sets,
     inventory_to_dict,
+    near_cpu_nodes,
+    nearest_cpu_nodes,
 )
 from alignup.machine.machine import Core, Machine, NumaNode
 
@@ -28,6 +34,7 @@ def test_an_inventory_is_decoded():
         ],
         "example.com/nic": [],
     }
+
     assert decode_inventory(inventory, MACHINE) == {
         "example.com/gpu": (
             Device("a", (0, 8)),
@@ -129,20 +136,104 @@ def test_numa_nodes_that_the_machine_lacks_are_passed_over_with_a_warning():
     with pytest.warns(
         AlignupWarning, match=r"devices\['r'\] names .* this machine \(0, 8\) .*: -1, 3; ignored"
     ) as said:
-        found = decode_inventory({"r": devices}, MACHINE)
+        inventory = decode_inventory({"r": devices}, MACHINE)
 
-    assert found == {
+    assert inventory == {
         "r": (Device("a", (), has_only_unknown_nodes=True), Device("b", (8,)), Device("c", (0,)))
     }
     assert len(said) == 1
     assert "no hint" not in str(said[0].message)
-    assert inventory_to_dict(found)["r"][0] == {"id": "a", "numa": [-1]}
+    assert inventory_to_dict(inventory)["r"][0] == {"id": "a", "numa": [-1]}
 
 
 def test_a_resource_of_devices_on_unknown_nodes_only_is_warned_of_as_one_that_is_refused():
     with pytest.warns(
         AlignupWarning, match="restricted and single-numa-node refuse every pod that asks for it"
     ):
-        found = decode_inventory({"r": [{"id": "a", "numa": -1}, {"id": "b"}]}, MACHINE)
+        inventory = decode_inventory({"r": [{"id": "a", "numa": -1}, {"id": "b"}]}, MACHINE)
     with pytest.warns(AlignupWarning, match="no hint"):
-        assert decode_inventory(inventory_to_dict(found), MACHINE) == found
+        assert decode_inventory(inventory_to_dict(inventory), MACHINE) == inventory
+
+
+def gpu_machine():
+    """Two nodes with CPUs, one GPU node near each, and one as far from either."""
+    return Machine(
+        (
+            NumaNode(0, 1, (Core((0,), 0),), (), (10, 40, 80, 120, 99)),
+            NumaNode(8, 1, (Core((1,), 1),), (), (40, 10, 120, 80, 99)),
+            NumaNode(250, 1, (), (), (80, 120, 10, 160, 160)),
+            NumaNode(255, 1, (), (), (120, 80, 160, 10, 160)),
+            NumaNode(300, 1, (), (), (99, 99, 160, 160, 10)),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("numa_id", "near"), [(0, (0,)), (8, (8,)), (250, (0,)), (255, (8,)), (300, (0, 8))]
+)
+def test_the_nearest_nodes_with_cpus(numa_id, near):
+    """A node with CPUs is its own; of several as close, all are."""
+    assert nearest_cpu_nodes(gpu_machine(), numa_id) == near
+
+
+def test_without_distances_every_node_with_cpus_is_near():
+    machine = gpu_machine()
+    blind = Machine(tuple(replace(node, distances=()) for node in machine.numa_nodes))
+
+    assert nearest_cpu_nodes(blind, 250) == (0, 8)
+    assert nearest_cpu_nodes(blind, 0) == (0,)
+
+
+def test_gpus_of_a_gb200_are_near_their_socket():
+    machine = read_machine("gb200")
+
+    assert [nearest_cpu_nodes(machine, numa_id) for numa_id in (2, 10, 18, 26)] == [
+        (0,),
+        (0,),
+        (1,),
+        (1,),
+    ]
+
+
+def test_an_inventory_is_moved_as_a_whole():
+    """Devices of no node stay so; health is kept."""
+    inventory = {
+        "a/gpu": (Device("g0", (250,)), Device("g1", (250, 255), healthy=False)),
+        "a/key": (Device("k", None),),
+    }
+
+    assert near_cpu_nodes(gpu_machine(), inventory) == {
+        "a/gpu": (Device("g0", (0,)), Device("g1", (0, 8), healthy=False)),
+        "a/key": (Device("k", None),),
+    }
+
+
+def test_a_node_that_does_not_exist_is_named():
+    with pytest.raises(InputError, match="got 7 at the machine"):
+        nearest_cpu_nodes(gpu_machine(), 7)
+
+
+def test_sets_go_with_their_devices():
+    """Those of other resources are kept."""
+    loaded = LoadedMachine(MACHINE, {"a": (), "b": ()}, {"a": ((),), "b": ((),)})
+    assert loaded.with_devices({"a": ()}).preferred_sets == {"b": ((),)}
+    assert replace(loaded, devices={}).with_devices({"c": ()}, {"c": ()}).preferred_sets == {
+        "a": ((),),
+        "b": ((),),
+        "c": (),
+    }
+
+
+def test_a_document_completes_what_it_says_itself():
+    """Devices without sets drop those of the machine's devices; what is null or missing is kept."""
+    loaded = LoadedMachine(
+        MACHINE, {"a": (Device("x", None),)}, {"a": (("x",),)}, {"cpuManagerPolicy": "none"}
+    )
+    assert loaded.completed({"devices": None, "other": 3}) == loaded
+    with_own_devices = loaded.completed({"devices": {"b": [{"id": "y"}]}})
+    assert with_own_devices == replace(
+        loaded, devices={"b": (Device("y", None),)}, preferred_sets={}
+    )
+    assert loaded.completed({"preferredSets": {}, "kubelet": {}}) == replace(
+        loaded, preferred_sets={}, kubelet={}
+    )

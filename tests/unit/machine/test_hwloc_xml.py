@@ -45,7 +45,10 @@ BOMB = (
 def element(kind, cpus, inside="", **attributes):
     """Return an object with a set of CPUs (None: it has none)."""
     described = "".join(f' {name}="{value}"' for name, value in attributes.items())
-    cpuset = "" if cpus is None else f' cpuset="0x{cpus:08x}"'
+    cpuset = ""
+    if cpus is not None:
+        cpuset = f' cpuset="0x{cpus:08x}"'
+
     return f'<object type="{kind}"{cpuset}{described}>{inside}</object>'
 
 
@@ -127,8 +130,8 @@ def test_cpus_belong_to_the_smallest_node_that_is_near_them(near, owned):
     )
     machine = machine_from_hwloc_xml(text.encode())
     assert dict(zip(machine.numa_node_ids, machine.node_cpus, strict=True)) == owned
-    left = 0x0F & ~sum(owned.values())
-    assert sum(core.bits for core in machine.unassigned_cores) == left
+    ownerless = 0x0F & ~sum(owned.values())
+    assert sum(core.bits for core in machine.unassigned_cores) == ownerless
 
 
 def test_the_format_of_today():
@@ -275,12 +278,12 @@ def test_numbers_beyond_measure_are_refused(document):
         machine_from_hwloc_xml(document)
 
 
-@pytest.mark.parametrize("words", ["9" * 5000, "1 2 " + "9" * 5000])
-def test_numbers_that_do_not_matter_are_passed_over(words):
+@pytest.mark.parametrize("values", ["9" * 5000, "1 2 " + "9" * 5000])
+def test_numbers_that_do_not_matter_are_passed_over(values):
     """As are distances that are none."""
     extra = (
         '<distances2 type="NUMANode" '
-        f'nbobjs="1"><indexes>0</indexes><u64values>{words}</u64values></distances2>'
+        f'nbobjs="1"><indexes>0</indexes><u64values>{values}</u64values></distances2>'
     )
     assert machine_from_hwloc_xml(topology(extra=extra)).distance_matrix is None
     many = topology().replace(b'os_index="0"', b'os_index="' + b"9" * 5000 + b'"')
@@ -329,6 +332,7 @@ def test_bridges_and_links_are_read():
         pci_type="0302 [10de:2330]",
         pci_link_speed="63.015385",
     )
+
     bridge = element(
         "Bridge",
         None,
@@ -336,10 +340,11 @@ def test_bridges_and_links_are_read():
         pci_type="0604 [8086:352a]",
         bridge_pci="0000:[1a-1f]",
     )
+
     inside = element("PU", 0x1, os_index="0") + bridge + inner
     xml = f'<topology version="2.0">{element("Machine", 0x1, inside)}</topology>'
     devices = machine_from_hwloc_xml(xml.encode()).pci_devices
-    assert [(one.address, one.buses, one.link) for one in devices] == [
+    assert [(device.address, device.buses, device.link) for device in devices] == [
         ("0000:15:01.0", (0x1A, 0x1F), None),
         ("0000:1b:00.0", None, 63.02),
     ]

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from alignup import read_machine
 from alignup.errors import InputError
 from alignup.machine.load import catalog_entries
-from alignup.machine.machine import Core, HugePages, Machine, NumaNode, PciDevice
+from alignup.machine.machine import (
+    Core,
+    HugePages,
+    Machine,
+    NumaNode,
+    PciDevice,
+    make_cores,
+    number_groups,
+)
 
 GI = 1 << 30
 
@@ -75,14 +83,14 @@ def test_indexes_survive_copies_and_equality_ignores_them():
     """A pickled, copied or rebuilt machine equals the first and hashes alike."""
     machine = Machine.from_dict(small())
 
-    for other in (
+    for twin in (
         pickle.loads(pickle.dumps(machine)),  # noqa: S301  # our own
         copy.deepcopy(machine),
         Machine(machine.numa_nodes),
     ):
-        assert other == machine
-        assert hash(other) == hash(machine)
-        assert other.node_cpus == machine.node_cpus
+        assert twin == machine
+        assert hash(twin) == hash(machine)
+        assert twin.node_cpus == machine.node_cpus
 
 
 def test_position_is_the_bit_of_a_node():
@@ -279,3 +287,25 @@ def test_a_core_is_its_cpus_or_their_bit_set():
 def test_a_machine_prints_in_one_short_line() -> None:
     assert repr(read_machine("align-up-article")).startswith("<Machine of 2 NUMA nodes, 8 CPUs, ")
     assert "xeon-2s" in repr(catalog_entries())
+
+
+def test_cores_have_the_socket_and_cache_of_their_lowest_cpu():
+    """And come by that CPU."""
+    cores = make_cores([0b1010, 0, 0b0101], {3: 0b0101, 7: 0b1010}, [0b1111])
+    assert cores == (Core((0, 2), 3, 0), Core((1, 3), 7, 0))
+
+
+def test_what_is_in_no_group():
+    """Socket 0, and no cache."""
+    assert make_cores([0b1], {}, []) == (Core((0,), 0, None),)
+
+
+def test_groups_keep_their_numbers():
+    """A number that comes twice, or is missing, is replaced by the lowest free one."""
+    assert number_groups([(1, 0b1), (None, 0b10), (1, 0b100), (0, 0b1000), (None, 0b10000)]) == {
+        1: 0b1,
+        0: 0b1000,
+        2: 0b10,
+        3: 0b100,
+        4: 0b10000,
+    }

@@ -59,7 +59,9 @@ class Nvml:
         return index
 
     def nvmlDeviceGetUUID(self, gpu):  # noqa: N802
-        return f"GPU-{gpu}".encode() if gpu else "GPU-0"
+        if gpu == 0:
+            return "GPU-0"
+        return f"GPU-{gpu}".encode()
 
     def nvmlDeviceGetPciInfo(self, gpu):  # noqa: N802
         return SimpleNamespace(busId=f"0000000{gpu}:1{gpu}:00.0".encode())
@@ -76,26 +78,31 @@ class Nvml:
 
     def nvmlDeviceGetNvLinkRemotePciInfo(self, gpu, link):  # noqa: N802
         ends = [pair for pair in self.links if gpu in pair]
-        other = ends[link][1] if ends[link][0] == gpu else ends[link][0]
-        return SimpleNamespace(busId=f"0000000{other}:1{other}:00.0")
+        near_end, far_end = ends[link]
+        peer = near_end
+        if near_end == gpu:
+            peer = far_end
+        return SimpleNamespace(busId=f"0000000{peer}:1{peer}:00.0")
 
-    def nvmlDeviceGetP2PStatus(self, one, other, index):  # noqa: N802
+    def nvmlDeviceGetP2PStatus(self, gpu, peer, index):  # noqa: N802
         self.check("p2p")
-        return 0 if index == 2 and {one, other} <= set(self.switched) else 5
+        if index == 2 and {gpu, peer} <= set(self.switched):
+            return 0
+        return 5
 
 
 def test_gpus_have_their_uuid_and_node():
     """In the driver's order; texts may be bytes."""
     nvml = Nvml((0, 2))
-    found = read_gpus(MACHINE, nvml=nvml)
+    loaded = read_gpus(MACHINE, nvml=nvml)
 
-    assert found.devices == {
+    assert loaded.devices == {
         "nvidia.com/gpu": tuple(
             Device(f"GPU-{gpu}", (node,), pci=pci)
             for gpu, node, pci in ((0, 0, "0000:10:00.0"), (1, 2, "0001:11:00.0"))
         )
     }
-    assert found.preferred_sets == {}
+    assert loaded.preferred_sets == {}
     assert nvml.open == 0
 
 

@@ -95,15 +95,15 @@ def test_a_selector_without_sense_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "criteria"),
     [
         ("x/y=dead:*", r"dead:\*"),
         ("x/y=class=12", "class 12"),
         ("x/y=10de:*,class=02", r"10de:\* and class 02"),
     ],
 )
-def test_a_selector_that_selects_nothing_is_refused(text, what):
-    with pytest.raises(InputError, match=f"no PCI device matches {what} for x/y"):
+def test_a_selector_that_selects_nothing_is_refused(text, criteria):
+    with pytest.raises(InputError, match=f"no PCI device matches {criteria} for x/y"):
         devices_from_pci(MACHINE, [PciSelector.parse(text)])
 
 
@@ -138,7 +138,7 @@ TREE = Machine(
 
 
 @pytest.mark.parametrize(
-    ("other", "distance"),
+    ("address", "distance"),
     [
         ("0000:03:00.0", "X"),
         ("0000:04:00.0", "PIX"),
@@ -150,11 +150,11 @@ TREE = Machine(
         ("0001:03:00.0", "SYS"),
     ],
 )
-def test_devices_are_as_far_apart_as_the_bridges_between_them(other: str, distance: str) -> None:
+def test_devices_are_as_far_apart_as_the_bridges_between_them(address: str, distance: str) -> None:
     """From the device on bus 3; both ways."""
     tree = PciTree(TREE)
-    assert DISTANCES[tree.distance("0000:03:00.0", other)] == distance
-    assert DISTANCES[tree.distance(other, "0000:03:00.0")] == distance
+    assert DISTANCES[tree.distance("0000:03:00.0", address)] == distance
+    assert DISTANCES[tree.distance(address, "0000:03:00.0")] == distance
 
 
 def test_the_bridges_above_a_device_end_in_its_root() -> None:

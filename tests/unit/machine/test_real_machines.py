@@ -35,7 +35,7 @@ SLOW = [
 
 @pytest.fixture(scope="module", params=[*SHAPES, *list(ARCHIVES)[::5], *SLOW])
 def case(request, tmp_path_factory):
-    """Return a tree, an archive of it, the machine read from the tree, and what another observer finds in it."""
+    """Return a tree, an archive of it, the machine read from it, and what another observer says."""
     folder = tmp_path_factory.mktemp("machine")
     if request.param in SHAPES:
         shape = SHAPES[request.param]
@@ -63,12 +63,12 @@ def all_cores(machine):
 
 def groups(machine, attribute):
     """Return the CPUs of each socket or L3 group, by its number."""
-    found = {}
+    cpus_by_number = {}
     for core in all_cores(machine):
         number = getattr(core, attribute)
         if number is not None:
-            found.setdefault(number, set()).update(core.cpus)
-    return {number: sorted(cpus) for number, cpus in found.items()}
+            cpus_by_number.setdefault(number, set()).update(core.cpus)
+    return {number: sorted(cpus) for number, cpus in cpus_by_number.items()}
 
 
 def test_nodes_and_their_cpus(case):
@@ -83,20 +83,20 @@ def test_nodes_and_their_cpus(case):
 def test_memory_and_hugepages(case):
     _, _, machine, expected = case
 
-    for node, theirs in zip(machine.numa_nodes, expected["numa_nodes"], strict=True):
-        ours = {str(pages.size_bytes): pages.count for pages in node.hugepages}
-        assert node.memory == theirs["memory_bytes"]
-        assert {size: count for size, count in ours.items() if count} == {
-            size: count for size, count in theirs["hugepages"].items() if count
+    for node, expected_node in zip(machine.numa_nodes, expected["numa_nodes"], strict=True):
+        counts = {str(pages.size_bytes): pages.count for pages in node.hugepages}
+        assert node.memory == expected_node["memory_bytes"]
+        assert {size: count for size, count in counts.items() if count} == {
+            size: count for size, count in expected_node["hugepages"].items() if count
         }
 
 
 def test_distances(case):
     _, _, machine, expected = case
-    theirs = expected["distances"]
 
     if len(machine.numa_nodes) > 1:
-        assert [list(row) for row in machine.distance_matrix] == theirs["matrix"]
+        rows = [list(row) for row in machine.distance_matrix]
+        assert rows == expected["distances"]["matrix"]
 
 
 def test_cores_sockets_and_caches(case):
@@ -122,17 +122,17 @@ def test_offline_cpus(case):
 def test_pci_devices(case):
     """There may be more than hwloc has: it leaves out some bridges."""
     _, _, machine, expected = case
-    ours = {device.address: device for device in machine.pci_devices}
+    devices = {device.address: device for device in machine.pci_devices}
 
-    for theirs in expected["pci"]:
-        device = ours[theirs["busid"]]
+    for expected_device in expected["pci"]:
+        device = devices[expected_device["busid"]]
         assert (device.class_, device.vendor, device.device) == (
-            theirs["class"],
-            theirs["vendor"],
-            theirs["device"],
+            expected_device["class"],
+            expected_device["vendor"],
+            expected_device["device"],
         )
-        if theirs["local_numa_nodes"] is not None:
-            assert [device.numa_node] == theirs["local_numa_nodes"]
+        if expected_device["local_numa_nodes"] is not None:
+            assert [device.numa_node] == expected_device["local_numa_nodes"]
 
 
 def test_the_archive_is_the_same_machine_as_the_directory(case):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -26,15 +27,15 @@ def test_a_plain_server(tmp_path):
     """Two sockets of two cores of two threads, read from a directory."""
     write(tmp_path, server())
     pages = (HugePages("2Mi", 2 << 20, 4),)
-    found = read_sysfs(tmp_path)
+    machine_read = read_sysfs(tmp_path)
 
-    assert found == Machine(
+    assert machine_read == Machine(
         (
             NumaNode(0, 8 << 30, (Core((0, 4), 0, 0, 0), Core((1, 5), 0, 0, 0)), pages, (10, 21)),
             NumaNode(1, 8 << 30, (Core((2, 6), 1, 1, 1), Core((3, 7), 1, 1, 1)), pages, (21, 10)),
         )
     )
-    assert machine(server()) == found
+    assert machine(server()) == machine_read
 
 
 def test_a_kernel_without_numa_has_one_node_of_everything():
@@ -53,24 +54,24 @@ def test_nodes_may_lack_cpus_memory_or_both():
     for node in (5, 9):
         files |= {f"{NODE}/node{node}/cpumap": "0\n", f"{NODE}/node{node}/cpulist": "\n"}
     files[f"{NODE}/node5/meminfo"] = "Node 5 MemTotal: 4 kB\n"
-    found = machine(files)
+    described = machine(files)
 
-    assert [(node.id, node.memory, len(node.cores)) for node in found.numa_nodes][2:] == [
+    assert [(node.id, node.memory, len(node.cores)) for node in described.numa_nodes][2:] == [
         (5, 4096, 0),
         (9, 0, 0),
     ]
-    assert found.distance_matrix is None
-    assert found.pci_devices[0].numa_node == 5
+    assert described.distance_matrix is None
+    assert described.pci_devices[0].numa_node == 5
 
 
 def test_offline_cpus_are_told_and_in_no_core():
     """Though the node and the siblings name them."""
     files = server() | {f"{CPU}/online": "1-6"}
     files = {path: text for path, text in files.items() if "cpu0/topology" not in path}
-    found = machine(files)
+    described = machine(files)
 
-    assert found.offline_cpus == (0, 7)
-    assert [core.cpus for node in found.numa_nodes for core in node.cores] == [
+    assert described.offline_cpus == (0, 7)
+    assert [core.cpus for node in described.numa_nodes for core in node.cores] == [
         (1, 5),
         (4,),
         (2, 6),
@@ -81,23 +82,23 @@ def test_offline_cpus_are_told_and_in_no_core():
 def test_cpus_that_belong_to_no_node_stay_visible():
     """They are not placed on, and not forgotten."""
     files = server() | {f"{NODE}/node1/cpumap": "4\n"}
-    found = machine(files)
+    described = machine(files)
 
-    assert found.unassigned_cores == (Core((3, 7), 1, 1), Core((6,), 1, 1))
-    assert found.cpu_count == 5
-    assert Machine.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert described.unassigned_cores == (Core((3, 7), 1, 1), Core((6,), 1, 1))
+    assert described.cpu_count == 5
+    assert Machine.from_dict(json.loads(json.dumps(described.to_dict()))) == described
 
 
 def test_a_cpu_in_two_nodes_is_in_both_until_it_must_be_in_one():
     """The first node that lists it keeps it."""
     files = server() | {f"{NODE}/node1/cpumap": "ee\n"}
-    found = machine(files)
+    described = machine(files)
 
-    assert found.node_cpus == (0b00110011, 0b11101110)
-    assert found.overlapping_cpus == 0b00100010
-    assert Machine.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-    assert found.disjoint().node_cpus == (0b00110011, 0b11001100)
-    assert found.disjoint().overlapping_cpus == 0
+    assert described.node_cpus == (0b00110011, 0b11101110)
+    assert described.overlapping_cpus == 0b00100010
+    assert Machine.from_dict(json.loads(json.dumps(described.to_dict()))) == described
+    assert described.disjoint().node_cpus == (0b00110011, 0b11001100)
+    assert described.disjoint().overlapping_cpus == 0
     assert machine(server()).disjoint() == machine(server())
 
 
@@ -120,30 +121,30 @@ def test_65_nodes_are_a_clear_error():
         machine(files)
 
 
-@pytest.mark.skipif(not os.path.exists("/sys/devices/system/cpu"), reason="no sysfs here")  # noqa: PTH110
+@pytest.mark.skipif(not Path("/sys/devices/system/cpu").exists(), reason="no sysfs here")
 def test_this_very_machine_can_be_read():
     """It has at least the CPUs that this process may use."""
-    found = read_sysfs()
+    this_machine = read_sysfs()
 
     allowed = sum(1 << cpu for cpu in os.sched_getaffinity(0))
-    unassigned = sum(1 << cpu for core in found.unassigned_cores for cpu in core.cpus)
-    assert not allowed & ~(found.cpus | unassigned)
+    unassigned = sum(1 << cpu for core in this_machine.unassigned_cores for cpu in core.cpus)
+    assert not allowed & ~(this_machine.cpus | unassigned)
 
 
 def test_only_the_first_cpu_of_a_group_is_asked():
     """Which is why a large machine takes no longer than it does; `benches` has the figure."""
     files = server(sockets=2, cores=64, threads=2, nodes=8)
-    asked = []
+    paths_read = []
 
     class CountingTree(MemoryTree):
         def read(self, path, *, whole=True):
-            asked.append(path)
+            paths_read.append(path)
             return super().read(path, whole=whole)
 
-    found = describe(CountingTree("test", files))
+    described = describe(CountingTree("test", files))
 
-    assert (found.cpu_count, found.core_count, len(found.numa_nodes)) == (256, 128, 8)
-    assert len(asked) < 256
+    assert (described.cpu_count, described.core_count, len(described.numa_nodes)) == (256, 128, 8)
+    assert len(paths_read) < 256
 
 
 @given(
@@ -154,14 +155,14 @@ def test_only_the_first_cpu_of_a_group_is_asked():
 def test_broken_files_make_a_machine_or_a_clear_error(changes):
     """Never another exception, and no CPU is lost: each is in a node, in none, or offline."""
     try:
-        found = machine(SERVER | changes)
+        described = machine(SERVER | changes)
     except InputError:
         return
-    everywhere = found.cpus | sum(1 << cpu for cpu in found.offline_cpus)
-    for core in found.unassigned_cores:
+    everywhere = described.cpus | sum(1 << cpu for cpu in described.offline_cpus)
+    for core in described.unassigned_cores:
         everywhere |= sum(1 << cpu for cpu in core.cpus)
     assert everywhere == 255
-    assert not sum(1 << cpu for cpu in found.offline_cpus) & found.cpus
+    assert not sum(1 << cpu for cpu in described.offline_cpus) & described.cpus
 
 
 def test_more_cpus_or_nodes_than_a_kernel_can_have_are_refused():

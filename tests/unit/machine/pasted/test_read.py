@@ -19,8 +19,8 @@ from alignup.machine.sysfs.machine import read_sysfs
 from alignup.node import Node
 from inputs.kernel_trees import server, write
 
-FORMATS = Path(__file__).parents[2] / "reports" / "k8s" / "00-formats"
-MACHINES = {name: one.machine for name, one in catalog_entries().items()}
+FORMATS = Path(__file__).parents[3] / "reports" / "k8s" / "00-formats"
+MACHINES = {name: entry.machine for name, entry in catalog_entries().items()}
 QUIET = pytest.mark.filterwarnings(
     "ignore:(not known from|assumed, since):alignup.errors.AlignupWarning"
 )
@@ -63,21 +63,24 @@ def rows_of(machine):
 
 
 def lscpu_e(machine):
-    lines = [
-        (
-            f"{cpu:3} {node:4} {socket:6} {core:4} "
-            f"{core}:{core}:{core}{'' if l3 is None else f':{l3}'}  yes"
-        )
-        for cpu, node, socket, core, l3 in sorted(rows_of(machine))
-    ]
+    lines = []
+    for cpu, node, socket, core, l3 in sorted(rows_of(machine)):
+        caches = f"{core}:{core}:{core}"
+        if l3 is not None:
+            caches += f":{l3}"
+        lines.append(f"{cpu:3} {node:4} {socket:6} {core:4} {caches}  yes")
+
     return "\n".join(["CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE", *lines, ""])
 
 
 def lscpu_p(machine):
-    lines = [
-        f"{cpu},{core},{socket},{node},,{core},{core},{core},{'' if l3 is None else l3}"
-        for cpu, node, socket, core, l3 in sorted(rows_of(machine))
-    ]
+    lines = []
+    for cpu, node, socket, core, l3 in sorted(rows_of(machine)):
+        line = f"{cpu},{core},{socket},{node},,{core},{core},{core},"
+        if l3 is not None:
+            line += str(l3)
+        lines.append(line)
+
     return "\n".join(
         [
             "# The following is the parsable format",
@@ -111,10 +114,10 @@ def numactl(machine):
     if machine.distance_matrix:
         lines += [
             "node distances:",
-            "node " + " ".join(f"{one:3}" for one in machine.numa_node_ids),
+            "node " + " ".join(f"{numa_id:3}" for numa_id in machine.numa_node_ids),
         ]
         lines += [
-            f"{node.id:3}: " + " ".join(f"{one:3}" for one in node.distances)
+            f"{node.id:3}: " + " ".join(f"{distance:3}" for distance in node.distances)
             for node in machine.numa_nodes
         ]
 
@@ -125,13 +128,13 @@ def layout(machine):
     """Return what cores, sockets and L3 caches are made of, whatever their numbers."""
 
     def groups(key):
-        found = {}
+        cpus_by_key = {}
         for node in machine.numa_nodes:
             for core in node.cores:
-                found[key(core)] = found.get(key(core), 0) | core.bits
+                cpus_by_key[key(core)] = cpus_by_key.get(key(core), 0) | core.bits
 
-        found.pop(None, None)
-        return set(found.values())
+        cpus_by_key.pop(None, None)
+        return set(cpus_by_key.values())
 
     cores = {
         node.id: {core.cpus for core in node.cores} for node in machine.numa_nodes if node.cores
@@ -160,14 +163,13 @@ DRESSES = {
 def test_pieces_in_any_order_are_the_machine(name, pieces, dress):
     machine = MACHINES[name]
     writers = {"e": lscpu_e, "p": lscpu_p, "plain": lscpu_plain, "numactl": numactl}
-    found = read_pasted(
-        "\n".join(DRESSES[dress](writers[one](machine)) for one in pieces), "x"
-    ).machine
+    text = "\n".join(DRESSES[dress](writers[piece](machine)) for piece in pieces)
+    pasted = read_pasted(text, "x").machine
 
-    assert layout(found) == layout(machine)
-    assert found.numa_node_ids == machine.numa_node_ids
-    assert found.distance_matrix == machine.distance_matrix
-    assert [node.memory for node in found.numa_nodes] == [
+    assert layout(pasted) == layout(machine)
+    assert pasted.numa_node_ids == machine.numa_node_ids
+    assert pasted.distance_matrix == machine.distance_matrix
+    assert [node.memory for node in pasted.numa_nodes] == [
         node.memory >> 20 << 20 for node in machine.numa_nodes
     ]
 
@@ -177,9 +179,9 @@ def test_pieces_in_any_order_are_the_machine(name, pieces, dress):
 @pytest.mark.parametrize("shape", [(1, 4, 1), (2, 4, 2), (2, 2, 1)], ids=str)
 def test_what_the_programs_print_is_what_sysfs_says(tmp_path, program, shape):
     """On the same kernel files."""
-    words = [str(tmp_path) if word == "ROOT" else word for word in PROGRAMS[program]]
-    if shutil.which(words[0]) is None:
-        pytest.skip(f"{words[0]} is not installed")
+    command = [str(tmp_path) if argument == "ROOT" else argument for argument in PROGRAMS[program]]
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
 
     sockets, cores, threads = shape
     files = server(sockets=sockets, cores=cores, threads=threads)
@@ -200,12 +202,13 @@ def test_what_the_programs_print_is_what_sysfs_says(tmp_path, program, shape):
 
     write(tmp_path, files)
     ran = subprocess.run(  # noqa: S603 - a program of this test's list
-        words, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
+        command, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
     )
 
-    found, real = read_pasted(ran.stdout, "x").machine, read_sysfs(tmp_path)
+    pasted = read_pasted(ran.stdout, "x").machine
+    real = read_sysfs(tmp_path)
 
-    assert layout(found)[:2] == layout(real)[:2]
+    assert layout(pasted)[:2] == layout(real)[:2]
 
 
 @QUIET
@@ -229,11 +232,11 @@ def test_what_a_report_pastes_together():
     text = "".join(
         (FORMATS / name).read_text() for name in ("topo-m.txt", "numactl-H.txt", "lscpu.txt")
     )
-    found = read_pasted(text, "x")
+    loaded = read_pasted(text, "x")
 
-    assert layout(found.machine)[0] == {0: {(0, 4), (2, 6)}, 1: {(1, 5), (3, 7)}}
-    assert [node.memory >> 20 for node in found.machine.numa_nodes] == [16000, 16384]
-    assert [(gpu.id, gpu.numa_nodes) for gpu in found.devices["nvidia.com/gpu"]] == [
+    assert layout(loaded.machine)[0] == {0: {(0, 4), (2, 6)}, 1: {(1, 5), (3, 7)}}
+    assert [node.memory >> 20 for node in loaded.machine.numa_nodes] == [16000, 16384]
+    assert [(gpu.id, gpu.numa_nodes) for gpu in loaded.devices["nvidia.com/gpu"]] == [
         ("GPU0", (0,)),
         ("GPU1", (1,)),
     ]
@@ -255,8 +258,8 @@ def test_a_gpu_is_near_what_the_driver_says_or_else_near_its_cpus(row, near):
         "\tGPU0\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X "
         f"\tSYS\t{row}\nNIC0\tSYS\t X \n"
     )
-    found = read_pasted(text + (FORMATS / "lscpu.txt").read_text(), "x")
-    assert [gpu.numa_nodes for gpu in found.devices["nvidia.com/gpu"]] == [near]
+    loaded = read_pasted(text + (FORMATS / "lscpu.txt").read_text(), "x")
+    assert [gpu.numa_nodes for gpu in loaded.devices["nvidia.com/gpu"]] == [near]
 
 
 @QUIET
@@ -286,7 +289,7 @@ def test_what_is_assumed_and_what_is_not_known_are_said():
     with pytest.warns(AlignupWarning) as caught:
         read_pasted((FORMATS / "lscpu.txt").read_text(), "x")
 
-    assert [str(one.message) for one in caught] == [
+    assert [str(warning.message) for warning in caught] == [
         (
             "assumed, since nothing in x tells it: that CPUs are numbered in the usual way "
             "(0,4 are a core, and so on); that sockets follow the order of NUMA nodes; `lscpu -e` "
@@ -349,8 +352,8 @@ def test_the_tree_of_an_old_lstopo():
         (
             f"{E}node 0 cpus: 0\nnode 1 cpus: 1",
             (
-                "lscpu -e and numactl -H are of different machines: NUMA node 0 has CPUs 0-1 and CPUs "
-                "0 by them in x"
+                "lscpu -e and numactl -H are of different machines: NUMA node 0 has CPUs 0-1 and "
+                "CPUs 0 by them in x"
             ),
         ),
         (
@@ -395,7 +398,10 @@ def test_damaged_texts_are_a_machine_or_one_line(noise, place, cut):
         + TREE
         + E
     )
-    damaged = text[:place] + noise + ("" if cut else text[place:])
+    damaged = text[:place] + noise
+    if not cut:
+        damaged += text[place:]
+
     try:
         read_pasted(damaged, "x")
     except InputError as error:

@@ -22,8 +22,8 @@ def numbers(bits):
     return list(bit_numbers(bits))
 
 
-def groups(found):
-    return [numbers(group) for group in found]
+def groups(masks):
+    return [numbers(mask) for mask in masks]
 
 
 def test_cpus_are_those_that_have_a_folder_and_are_online():
@@ -67,10 +67,12 @@ def test_without_folders_the_list_or_cpuinfo_must_do():
 @pytest.mark.parametrize("name", CORE)
 def test_siblings_are_found_under_any_of_their_names(name):
     """New kernels, old kernels, masks only and lists only."""
-    text = "0,2\n" if name.endswith("list") else "5\n"
-    found = cpu_set(tree({f"t/{name}": text}), "t", *CORE)
+    text = "5\n"
+    if name.endswith("list"):
+        text = "0,2\n"
+    siblings = cpu_set(tree({f"t/{name}": text}), "t", *CORE)
 
-    assert found == 5
+    assert siblings == 5
 
 
 def test_masks_win_over_lists_and_new_names_over_old():
@@ -127,7 +129,9 @@ def test_sockets_have_the_kernels_number():
     """Which may be large, and start above 0."""
     files = server()
     for cpu in range(8):
-        socket = "8442" if cpu % 4 > 1 else "36"
+        socket = "36"
+        if cpu % 4 > 1:
+            socket = "8442"
         files[f"{CPU}/cpu{cpu}/topology/physical_package_id"] = socket
 
     assert sockets(tree(files), 255) == {36: 0b00110011, 8442: 0b11001100}
@@ -156,9 +160,9 @@ def test_without_siblings_the_number_tells_sockets_apart():
 )
 def test_groups_are_a_partition_whatever_the_files_say(cpus, claims):
     """Every CPU is in one group, and the first of each group is asked."""
-    found = list(partition(cpus, claims.__getitem__))
+    groups_by_first = list(partition(cpus, claims.__getitem__))
     union = 0
-    for first, group in found:
+    for first, group in groups_by_first:
         assert group & -group == 1 << first
         assert not union & group
         union |= group

@@ -9,7 +9,7 @@ from alignup.node import Node
 from inputs.kernel_trees import CPU, mask, server
 
 
-def found(files, online=255):
+def l3_groups_of(files, online=255):
     tree = MemoryTree("test", files)
     return l3_groups(tree, online, cores(tree, online))
 
@@ -21,32 +21,32 @@ def l3_files(files, name, text):
 
 def test_cpus_that_share_an_l3_are_a_group():
     """Without those that are offline."""
-    assert found(server()) == [0b00110011, 0b11001100]
-    assert found(server(), 0b11111101) == [0b00110001, 0b11001100]
+    assert l3_groups_of(server()) == [0b00110011, 0b11001100]
+    assert l3_groups_of(server(), 0b11111101) == [0b00110001, 0b11001100]
 
 
 def test_the_number_of_a_cache_is_not_its_level():
     """An L2 at index 3 is none, and an L3 at index 12 is one."""
-    assert found(l3_files(server(), "level", "2\n")) == []
+    assert l3_groups_of(l3_files(server(), "level", "2\n")) == []
     moved = {path.replace("index3", "index12"): text for path, text in server().items()}
-    assert len(found(moved)) == 2
+    assert len(l3_groups_of(moved)) == 2
 
 
 def test_a_cache_of_instructions_or_of_no_size_is_none():
     """The latter is how Knights Landing shows a cache that it lacks."""
-    assert found(l3_files(server(), "type", "Instruction\n")) == []
-    assert found(l3_files(server(), "size", "0K\n")) == []
+    assert l3_groups_of(l3_files(server(), "type", "Instruction\n")) == []
+    assert l3_groups_of(l3_files(server(), "size", "0K\n")) == []
 
 
 def test_lists_do_where_masks_are_missing():
     files = {path: text for path, text in server().items() if not path.endswith("shared_cpu_map")}
 
-    assert found(l3_files(files, "shared_cpu_list", "0-7\n")) == [255]
+    assert l3_groups_of(l3_files(files, "shared_cpu_list", "0-7\n")) == [255]
 
 
 def test_a_cache_that_nobody_shares_is_the_cores_own():
     """Itanium's masks are all zero."""
-    assert found(l3_files(server(), "shared_cpu_map", "0\n")) == [
+    assert l3_groups_of(l3_files(server(), "shared_cpu_map", "0\n")) == [
         0b10001,
         0b100010,
         0b1000100,
@@ -59,8 +59,8 @@ def test_cpus_without_caches_are_in_no_group():
     silent = tuple(f"{CPU}/cpu{cpu}/cache" for cpu in (0, 1, 4, 5))
     files = {path: text for path, text in server().items() if not path.startswith(silent)}
 
-    assert found(files) == [0b11001100]
-    assert found({}) == []
+    assert l3_groups_of(files) == [0b11001100]
+    assert l3_groups_of({}) == []
 
 
 def with_ids(files, ids):
@@ -68,8 +68,11 @@ def with_ids(files, ids):
     for path in list(files):
         if path.endswith("/level"):
             cpu = int(path.split("/cpu")[2].split("/")[0])
-            number = ids[cpu] if "/index3/" in path else cpu
+            number = cpu
+            if "/index3/" in path:
+                number = ids[cpu]
             files[path.removesuffix("level") + "id"] = f"{number}\n"
+
     return files
 
 
@@ -106,7 +109,10 @@ def test_caches_without_an_id_are_not_seen():
 
 
 def test_cores_are_read_in_the_order_of_their_numbers_as_text():
-    """As cadvisor does: where the id of CPU 10's cache is missing, CPU 2's is not seen any more, and CPU 1's is."""
+    """As cadvisor does.
+
+    Where the id of CPU 10's cache is missing, CPU 2's is not seen any more, and CPU 1's is.
+    """
     files = server(sockets=1, cores=12, threads=1, nodes=1)
     for cpu in range(12):
         files[f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_map"] = mask([cpu & ~1, cpu | 1])
@@ -116,12 +122,16 @@ def test_cores_are_read_in_the_order_of_their_numbers_as_text():
 
 
 def test_the_cpu_manager_aligns_to_what_the_kubelet_sees():
-    """Its answers on a socket of two NUMA nodes, each with an L3 of its own (conformance corner l3node-204)."""
+    """Its answers on a socket of two NUMA nodes, each with an L3 of its own.
+
+    It is the conformance corner l3node-204.
+    """
     files = with_ids(server(sockets=1, cores=4, nodes=2), [0, 0, 1, 1] * 2)
     for cpu in range(8):
-        files[f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_map"] = mask(
-            [0, 1, 4, 5] if cpu % 4 < 2 else [2, 3, 6, 7]
-        )
+        shared = [2, 3, 6, 7]
+        if cpu % 4 < 2:
+            shared = [0, 1, 4, 5]
+        files[f"{CPU}/cpu{cpu}/cache/index3/shared_cpu_map"] = mask(shared)
 
     machine = describe(MemoryTree("test", files))
     assert [[core.l3 for core in node.cores] for node in machine.numa_nodes] == [[0, 0], [1, 1]]

@@ -12,13 +12,13 @@ from inputs.kernel_trees import pci
 ADDRESS = "0000:17:00.0"
 
 
-def found(files, ids=(0, 8), node_cpus=(0b0011, 0b1100)):
+def devices_of(files, ids=(0, 8), node_cpus=(0b0011, 0b1100)):
     return pci_devices(MemoryTree("test", files), ids, node_cpus)
 
 
 def test_a_device_says_what_it_is():
     """Numbers in hex without the prefix, the class without the programming interface."""
-    assert found(pci(ADDRESS, numa_node=8)) == (PciDevice(ADDRESS, "0302", "10de", "2330", 8),)
+    assert devices_of(pci(ADDRESS, numa_node=8)) == (PciDevice(ADDRESS, "0302", "10de", "2330", 8),)
 
 
 @pytest.mark.parametrize(
@@ -36,18 +36,18 @@ def test_a_device_says_what_it_is():
 )
 def test_the_node_is_the_one_named_or_the_one_of_the_local_cpus(files, node):
     """A device near the CPUs of several nodes is near none in particular."""
-    assert found(pci(ADDRESS, **files))[0].numa_node == node
+    assert devices_of(pci(ADDRESS, **files))[0].numa_node == node
 
 
 def test_on_a_machine_of_one_node_local_cpus_say_nothing():
-    assert found(pci(ADDRESS, local_cpus="3"), (0,), (3,))[0].numa_node is None
+    assert devices_of(pci(ADDRESS, local_cpus="3"), (0,), (3,))[0].numa_node is None
 
 
 def test_domains_can_have_more_than_four_digits():
     """And sort after those that have four."""
     files = pci("10000:00:02.0") | pci("0001:00:00.0") | pci("0000:ff:1f.7")
 
-    assert [device.address for device in found(files)] == [
+    assert [device.address for device in devices_of(files)] == [
         "0000:ff:1f.7",
         "0001:00:00.0",
         "10000:00:02.0",
@@ -62,17 +62,20 @@ def test_entries_that_cannot_be_read_are_left_out():
     }
     files["sys/bus/pci/devices/0000:00:01.0/class"] = "0x030000\n"
 
-    assert found(files) == (PciDevice("0000:00:01.0", "0300", "0000", "0000", None),)
+    assert devices_of(files) == (PciDevice("0000:00:01.0", "0300", "0000", "0000", None),)
 
 
 def test_bridges_say_which_buses_are_behind_them() -> None:
     """Only bridges; a range that firmware did not set up is none."""
     buses = {"secondary_bus_number": 1, "subordinate_bus_number": 9}
-    for class_, numbers, wanted in (("0x060400", buses, (1, 9)), ("0x030200", buses, None)):
-        assert found(pci(ADDRESS, class_, **numbers))[0].buses == wanted
+    for class_, numbers, expected in (("0x060400", buses, (1, 9)), ("0x030200", buses, None)):
+        assert devices_of(pci(ADDRESS, class_, **numbers))[0].buses == expected
     for strange in ({"secondary_bus_number": 0}, {"secondary_bus_number": 12}, {}):
-        files = pci(ADDRESS, "0x060400", **({**buses, **strange} if strange else {}))
-        assert found(files)[0].buses is None
+        numbers = {}
+        if strange:
+            numbers = {**buses, **strange}
+        files = pci(ADDRESS, "0x060400", **numbers)
+        assert devices_of(files)[0].buses is None
 
 
 @pytest.mark.parametrize(
@@ -89,4 +92,6 @@ def test_bridges_say_which_buses_are_behind_them() -> None:
 )
 def test_a_link_is_as_fast_as_its_lanes_less_the_encoding(speed, lanes, link) -> None:
     """As hwloc counts."""
-    assert found(pci(ADDRESS, current_link_speed=speed, current_link_width=lanes))[0].link == link
+    assert (
+        devices_of(pci(ADDRESS, current_link_speed=speed, current_link_width=lanes))[0].link == link
+    )

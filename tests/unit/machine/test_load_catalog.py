@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from alignup import read_machine
-from alignup.machine import load as catalog
+from alignup.machine import load
 from alignup.machine.load import catalog_entries
 from alignup.machine.machine import Machine
 from alignup.machine.pci_devices import DISTANCES, PciTree
@@ -69,21 +69,25 @@ def test_shapes(name, nodes, cores, cpus, sockets):
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "near"), [("dgx-h100", "PXB", "NODE"), ("gb200", "NODE", "NODE")]
+    ("name", "paired", "near"), [("dgx-h100", "PXB", "NODE"), ("gb200", "NODE", "NODE")]
 )
-def test_where_gpus_and_adapters_are_in_the_published_trees(name, own, near):
+def test_where_gpus_and_adapters_are_in_the_published_trees(name, paired, near):
     """A DGX H100's GPUs have an adapter each.
 
     A GB200's GPUs and adapters have roots of their own.
     """
     entry = catalog_entries()[name]
-    tree, gpus, nics = (
-        PciTree(entry.machine),
-        *(entry.devices[key] for key in ("nvidia.com/gpu", "example.com/nic")),
-    )
+    tree = PciTree(entry.machine)
+    gpus = entry.devices["nvidia.com/gpu"]
+    nics = entry.devices["example.com/nic"]
 
     for (i, gpu), (j, nic) in itertools.product(enumerate(gpus), enumerate(nics)):
-        expected = own if i == j else near if gpu.numa_nodes == nic.numa_nodes else "SYS"
+        expected = "SYS"
+        if i == j:
+            expected = paired
+        elif gpu.numa_nodes == nic.numa_nodes:
+            expected = near
+
         assert DISTANCES[tree.between(gpu, nic)] == expected
         assert tree.above(gpu.pci)[-1].startswith("pci")
 
@@ -95,14 +99,19 @@ def test_where_adapters_are_in_the_published_trees(name, near):
     Each other adapter is below the root of its NUMA node.
     """
     entry = catalog_entries()[name]
-    tree, nics = PciTree(entry.machine), entry.devices["example.com/nic"]
+    tree = PciTree(entry.machine)
+    nics = entry.devices["example.com/nic"]
 
-    for (i, one), (j, other) in itertools.combinations(enumerate(nics), 2):
-        assert DISTANCES[tree.between(one, other)] == ("PIX" if (i, j) in near else "SYS")
+    for (i, nic), (j, neighbour) in itertools.combinations(enumerate(nics), 2):
+        expected = "SYS"
+        if (i, j) in near:
+            expected = "PIX"
+        assert DISTANCES[tree.between(nic, neighbour)] == expected
+
     numa_nodes = {device.address: device.numa_node for device in entry.machine.pci_devices}
     assert all(
-        (numa_nodes[one.pci],) == one.numa_nodes == (numa_nodes[tree.above(one.pci)[0]],)
-        for one in nics
+        (numa_nodes[nic.pci],) == nic.numa_nodes == (numa_nodes[tree.above(nic.pci)[0]],)
+        for nic in nics
     )
 
 
@@ -110,15 +119,15 @@ def test_where_adapters_are_in_the_published_trees(name, near):
 def test_each_entry_names_who_published_its_pcie_tree_or_that_nobody_has(name):
     """And devices are in the tree if there is one."""
     sources = json.loads(
-        (Path(catalog.__file__).parent / "catalog_data" / f"{name}.json").read_bytes()
+        (Path(load.__file__).parent / "catalog_data" / f"{name}.json").read_bytes()
     )["pcieTree"]
     entry = catalog_entries()[name]
-    known = PciTree(entry.machine).is_known
+    is_known = PciTree(entry.machine).is_known
 
-    assert known != sources[0].startswith("None is published: ")
+    assert is_known != sources[0].startswith("None is published: ")
     addresses = {device.address for device in entry.machine.pci_devices}
     for device in itertools.chain.from_iterable(entry.devices.values()):
-        assert (device.pci in addresses) == known
+        assert (device.pci in addresses) == is_known
 
 
 def test_unknown_names_are_not_there():
