@@ -151,6 +151,32 @@ def needs_extra(needing: str, install: str) -> Iterator[None]:
         raise InputError(f"{needing}, which is not installed: pip install {install}") from error
 
 
+def text_of(error: BaseException) -> str:
+    """Return what an error says, or the name of its type where it says nothing.
+
+    An error without a text is as true as any other: `error or "..."` is always the error.
+
+    >>> text_of(ValueError("no such pod"))
+    'no such pod'
+    >>> text_of(TimeoutError())
+    'TimeoutError'
+    """
+    return str(error) or type(error).__name__
+
+
+def typed_text_of(error: BaseException) -> str:
+    """Return the name of an error's type and what it says, if it says anything.
+
+    >>> typed_text_of(ValueError("no such pod"))
+    'ValueError: no such pod'
+    >>> typed_text_of(TimeoutError())
+    'TimeoutError'
+    """
+    text = str(error)
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
 def system_reason(error: Exception) -> str:
     """Return the reason that the system gives for an error, such as `no space left on device`."""
     return (getattr(error, "strerror", None) or str(error) or "an error").lower()

@@ -15,6 +15,8 @@ from alignup.errors import (
     PodExistsError,
     UnknownPodError,
     one_line,
+    text_of,
+    typed_text_of,
     warn,
 )
 
@@ -66,3 +68,17 @@ def test_refusals_are_one_line_whatever_resources_are_called() -> None:
     message = node.admit(pod).message
     assert message.isprintable()
     assert r"x/y\nz does not fit into one NUMA node" in message
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "typed"),
+    [
+        (ValueError("no pod"), "no pod", "ValueError: no pod"),
+        (TimeoutError(), "TimeoutError", "TimeoutError"),
+        (OSError("closed"), "closed", "OSError: closed"),
+        (KeyboardInterrupt(), "KeyboardInterrupt", "KeyboardInterrupt"),
+    ],
+)
+def test_an_error_without_a_text_has_its_name(error, text, typed) -> None:
+    assert text_of(error) == text
+    assert typed_text_of(error) == typed

@@ -23,7 +23,7 @@ import msgspec
 from alignup.cli import options
 from alignup.cli.failures import complain, need_extra
 from alignup.cli.inputs import SiteSource
-from alignup.errors import InputError, sentence_of
+from alignup.errors import InputError, sentence_of, typed_text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -359,7 +359,7 @@ class _WithoutTraceback(logging.Filter):
         if not (is_of_server or is_of_event_loop):
             return True
 
-        message = f"{record.getMessage()}: {type(error).__name__}: {error}"
+        message = f"{record.getMessage()}: {typed_text_of(error)}"
         record.msg = sentence_of(message)
         record.args = ()
         record.exc_info = None

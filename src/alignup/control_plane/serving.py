@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from alignup.errors import InputError, system_errors
+from alignup.errors import InputError, system_errors, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -414,7 +414,10 @@ async def serve(
                 same_socket.listen(_BACKLOG)
     except (OSError, UnicodeError) as error:
         await runner.cleanup()
-        reason = error.strerror if isinstance(error, OSError) else "no host can have the name"
+        reason = "no host can have the name"
+        if isinstance(error, OSError):
+            reason = error.strerror or text_of(error)
+
         raise InputError(f"cannot listen on {where[0]}:{where[1]}: {reason}") from error
 
     listening.append(server)

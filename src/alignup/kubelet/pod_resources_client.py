@@ -101,9 +101,9 @@ def ask_kubelet(socket: Path, seconds: float = _SECONDS) -> tuple[dict[str, Any]
         try:
             message = question(wire.Nothing(), seconds)
         except grpc.RpcError as error:
-            raise InputError(
-                f"{call} failed: {error.code().name.lower()}: {error.details()} at {socket}"
-            ) from None
+            status = error.code().name.lower()
+            detail = error.details() or "no reason given"
+            raise InputError(f"{call} failed: {status}: {detail} at {socket}") from None
 
         plain: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
         return plain

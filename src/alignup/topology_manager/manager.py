@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from alignup.core.amounts.changes import ManagerLock, release_all
 from alignup.core.shared_dict import SharedDict
-from alignup.errors import PodExistsError, UnknownPodError, warn
+from alignup.errors import PodExistsError, UnknownPodError, typed_text_of, warn
 from alignup.kubernetes.manifest import read_pod
 from alignup.topology_manager.admission import Admission, ContainerAllocation
 from alignup.topology_manager.scope import Refusal, Scope, Store, make_scope
@@ -245,7 +245,7 @@ class TopologyManager:
             if self._observer is not None:
                 self._observer.admission(seconds, admitted)
         except Exception as error:  # noqa: BLE001  # anything that a user's observer raises
-            warn(f"the observer {self._observer!r} failed: {type(error).__name__}: {error}")
+            warn(f"the observer {self._observer!r} failed: {typed_text_of(error)}")
 
     def check_new(self, pod: Pod) -> None:
         """Refuse a pod that is there.

@@ -99,6 +99,15 @@ def test_a_kubelet_that_fails_is_one_line(serve):
     assert "\n" not in str(caught.value)
 
 
+def test_a_kubelet_that_fails_without_a_word_gives_no_reason(serve):
+    def fail(_request, context):
+        context.abort(grpc.StatusCode.INTERNAL, "")
+
+    socket = serve(List=fail)
+    with pytest.raises(InputError, match=r"List failed: internal: no reason given at "):
+        ask_kubelet(socket)
+
+
 def test_nobody_behind_the_socket_is_one_line(folder):
     with pytest.raises(InputError, match="List failed"):
         ask_kubelet(folder / "kubelet.sock", seconds=0.5)

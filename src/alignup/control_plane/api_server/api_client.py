@@ -22,7 +22,7 @@ from kubernetes_asyncio.config import ConfigException
 from yarl import URL
 
 from alignup.control_plane.api_server.credentials import errors_of, read_credentials
-from alignup.errors import AlignupError
+from alignup.errors import AlignupError, text_of
 from alignup.records import Record
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class Api:
 
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ApiError(f"{request_name}: no answer: {error or type(error).__name__}") from error
+            raise ApiError(f"{request_name}: no answer: {text_of(error)}") from error
 
     async def _credentials(self) -> dict[str, str]:
         """Return the headers that say who asks; the file of a token is read again now and then.
@@ -291,7 +291,7 @@ class Api:
         try:
             settings: dict[str, Any] = await self._configuration.auth_settings()
         except (ConfigException, OSError, ValueError) as error:
-            raise ApiError(f"cannot read the token: {error}") from error
+            raise ApiError(f"cannot read the token: {text_of(error)}") from error
 
         # files of tokens end in newlines, which are no part of them
         return {

@@ -25,7 +25,7 @@ from kubernetes_asyncio.config.kube_config import (
 )
 from yarl import URL
 
-from alignup.errors import InputError
+from alignup.errors import InputError, text_of
 from alignup.text.documents import read_documents
 from alignup.text.typed import decode
 
@@ -92,13 +92,16 @@ def errors_of(kubeconfig: str | None) -> Iterator[None]:
 def _words(error: Exception) -> str:
     """Return what an error of the library says of a file."""
     if isinstance(error, ssl.SSLError):
-        return f"a certificate or a key that cannot be read: {error.reason or error.strerror}"
+        # errors that do not come from OpenSSL have no reason
+        reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+        return f"a certificate or a key that cannot be read: {reason}"
     if isinstance(error, OSError):
-        return " ".join(filter(None, (error.strerror, error.filename and repr(error.filename))))
+        reason = error.strerror or text_of(error)
+        return f"{reason} {error.filename!r}" if error.filename else reason
     if isinstance(error, RecursionError):
         return "values that are nested too deeply"
     if isinstance(error, ConfigException | yaml.YAMLError | ValueError | RuntimeError):
-        return " ".join(str(error).split())
+        return " ".join(text_of(error).split())
     return "a document of another form"
 
 

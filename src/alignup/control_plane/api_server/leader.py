@@ -135,7 +135,7 @@ class Leader:
                     async with asyncio.timeout(self.terms.renew):
                         await self._try()
                 except (AlignupError, TimeoutError) as error:
-                    self._api.complain(f"lease {self._name}: {error or 'no answer'}")
+                    self._api.complain(f"lease {self._name}: {str(error) or 'no answer'}")
 
                 if led and not self.leads:
                     self._api.complain(f"lease {self._name}: this process leads no longer")

@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from alignup.errors import InputError, sentence_of, system_reason
+from alignup.errors import InputError, sentence_of, system_reason, typed_text_of
 from alignup.host.device_plugins.answer import Mount  # noqa: TC001  # msgspec reads annotations
 
 # The status of a command that was not started, by whatever hindered that; as of env, nohup and
@@ -310,7 +310,7 @@ def _run_child(command: Sequence[str], reading: int, writing: int) -> NoReturn:
 
         _execute(command, msgspec.json.decode(data, type=Start))
     except BaseException as error:  # noqa: BLE001  # a copy of the parent must not live on
-        _say(f"{type(error).__name__}: {error}")
+        _say(typed_text_of(error))
     finally:
         os._exit(OWN_FAILURE)
 

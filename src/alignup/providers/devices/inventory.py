@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger, DeviceShortage
-from alignup.errors import AllocationError
+from alignup.errors import AllocationError, text_of
 from alignup.machine.bits import bit_numbers, bit_set, ids_of, union
 from alignup.text.counting import counted, free_in, named
 
@@ -187,7 +187,7 @@ class DevicePool:
             preferred_ids = self.preference(self.ids(choice | chosen), self.ids(chosen), request)
         except Exception as error:
             raise AllocationError(
-                f"the plugin of {self.resource} has no preferred allocation: {error}",
+                f"the plugin of {self.resource} has no preferred allocation: {text_of(error)}",
                 resources=(self.resource,),
             ) from error
 

@@ -98,3 +98,34 @@ def test_a_token_that_is_gone_for_the_moment_is_an_error_of_the_request() -> Non
         await api.close()
 
     asyncio.run(scenario())
+
+
+def test_an_error_without_a_text_is_said_by_its_name(monkeypatch) -> None:
+    """As aiohttp's errors of time are: no answer is never said to be for no reason."""
+
+    async def scenario() -> str:
+        async with Api(Configuration(host="http://127.0.0.1:9")) as api:
+
+            def request(*_: object, **__: object) -> None:
+                raise TimeoutError
+
+            monkeypatch.setattr(api._rest.pool_manager, "request", request)
+            with pytest.raises(ApiError) as caught:
+                await api.request("GET", NODES)
+        return str(caught.value)
+
+    assert asyncio.run(scenario()) == f"GET {NODES}: no answer: TimeoutError"
+
+
+def test_a_token_that_fails_without_a_text_is_said_by_the_name_of_its_error() -> None:
+    def fail(_configuration: Configuration) -> None:
+        raise TimeoutError
+
+    async def scenario() -> None:
+        configuration = Configuration(host="http://127.0.0.1:9", api_key={"BearerToken": "t"})
+        configuration.refresh_api_key_hook = fail
+        async with Api(configuration) as api:
+            with pytest.raises(ApiError, match=r"^cannot read the token: TimeoutError$"):
+                await api.request("GET", NODES)
+
+    asyncio.run(scenario())

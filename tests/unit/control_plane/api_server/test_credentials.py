@@ -6,11 +6,14 @@ import asyncio
 import base64
 import json
 import os
+import ssl
 from typing import Any
 
 import pytest
+from kubernetes_asyncio.config import ConfigException
 
 from alignup.control_plane.api_server.api_client import NODES, Api
+from alignup.control_plane.api_server.credentials import errors_of
 from alignup.errors import InputError
 from fakes.api_server import ApiStub, served
 
@@ -121,6 +124,22 @@ def test_what_the_library_would_read_for_minutes_is_refused_at_once(tmp_path, te
     path = tmp_path / "kubeconfig"
     path.write_bytes(text)
     assert said in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (TimeoutError(), "TimeoutError"),
+        (OSError("no more of them"), "no more of them"),
+        (ssl.SSLError(), "a certificate or a key that cannot be read: SSLError"),
+        (ConfigException(), "ConfigException"),
+        (PermissionError(13, "Permission denied", "token"), "Permission denied 'token'"),
+    ],
+)
+def test_what_the_library_raises_has_a_reason(error, said) -> None:
+    with pytest.raises(InputError) as caught, errors_of("file"):
+        raise error
+    assert str(caught.value) == f"cannot use the credentials in file: {said}"
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path) -> None:

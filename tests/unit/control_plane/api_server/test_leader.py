@@ -215,6 +215,26 @@ def test_errors_are_said_and_a_foreign_object_is_no_lease() -> None:
     assert "lease extender: expected a Lease, got" in said[0]
 
 
+def test_a_server_that_takes_too_long_is_said_to_give_no_answer() -> None:
+    """Time that is up is an error without a text."""
+    said: list[str] = []
+
+    class SilentLine(Line):
+        async def request(self, *_args, **_options):
+            await asyncio.sleep(3600)
+
+    async def scenario() -> None:
+        async with served(ApiStub(), said.append) as api:
+            line = SilentLine(api)
+            terms = Terms(lease=1, renew=0.05, retry=0.05)
+            leader = Leader(line, "ns", "extender", "first", terms=terms, clock=line.clock)
+            async with running(leader.run()):
+                await until(lambda: said)
+
+    asyncio.run(scenario())
+    assert said[0] == "lease extender: no answer"
+
+
 def test_the_pod_that_leads_is_labelled_and_no_other() -> None:
     async def scenario() -> None:
         stub = ApiStub()

@@ -185,6 +185,15 @@ def test_a_plugin_that_fails_refuses_the_container():
         give(made, 1)
 
 
+def test_a_plugin_that_fails_without_a_word_is_said_by_the_name_of_its_error():
+    def fail(*_):
+        raise TimeoutError
+
+    made = provider(0, 0, plugins={GPU: fail})
+    with pytest.raises(AllocationError, match=r"has no preferred allocation: TimeoutError"):
+        give(made, 1)
+
+
 def test_an_init_containers_devices_are_taken_over_first():
     """Later containers get them before any other; hints must then touch all of their nodes."""
     made = provider(0, 1, 2)
