@@ -40,8 +40,8 @@ os.environ.pop("COLUMNS", None)
 # there is one
 MEMORY = Path("/dev/shm")  # noqa: S108 - tempfile makes a folder of our own there
 if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
-    there = os.statvfs(MEMORY)
-    if there.f_bavail * there.f_frsize > 1 << 30 and not there.f_flag & os.ST_NOEXEC:
+    filesystem = os.statvfs(MEMORY)
+    if filesystem.f_bavail * filesystem.f_frsize > 1 << 30 and not filesystem.f_flag & os.ST_NOEXEC:
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 # hundreds of tests start the program, and each process collects all tests: they are compiled once
@@ -137,10 +137,10 @@ def place_of(item: pytest.Item) -> tuple[bool, int, str]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, where several processes share the work, and mix the others.
+    """Begin with the files that take longest, and mix the others.
 
-    Files of one folder are alike: where all processes have tests that wait, as those of servers do,
-    the cores idle.
+    That is so where several processes share the work. Files of one folder are alike: where all
+    processes have tests that wait, as those of servers do, the cores idle.
     """
     if hasattr(config, "workerinput"):
         items.sort(key=place_of)
@@ -165,7 +165,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """
     if config.getoption("dist") != "load":
         return None
-    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415 - the tests run without pytest-xdist, too
+    # the tests run without pytest-xdist, too
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415
 
     config.option.loadscopereorder = False  # which would begin with the files of the most tests
     return LoadFileScheduling(config, log)
@@ -173,7 +174,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Let this process and those it starts be interrupted, also where the tests were started with SIGINT ignored."""
+    """Let this process and those it starts be interrupted.
+
+    They can be also where the tests were started with SIGINT ignored.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

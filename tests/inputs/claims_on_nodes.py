@@ -39,14 +39,14 @@ def drawn_pod(random: Random) -> dict[str, Any]:
     for number in names:
         mine, devices = devices[: random.randint(1, 2)], devices[2:]
         results = []
-        for one in mine:
+        for device in mine:
             result: dict[str, Any] = {
                 "request": "r",
                 "driver": DRIVER,
                 "pool": NODE,
-                "device": one["name"],
+                "device": device["name"],
             }
-            if "capacity" in one and random.random() < 0.9:
+            if "capacity" in device and random.random() < 0.9:
                 result["consumedCapacity"] = (
                     {KEY: random.choice(CAPACITY)} if random.random() < 0.9 else {}
                 )
@@ -65,7 +65,7 @@ def drawn_pod(random: Random) -> dict[str, Any]:
             }
         )
 
-    offered = [one for claim in claims for one in claim.pop("of")] + devices
+    offered = [device for claim in claims for device in claim.pop("of")] + devices
     pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
     part = {
         "metadata": {"name": "slice"},
@@ -84,7 +84,7 @@ def drawn_pod(random: Random) -> dict[str, Any]:
 
 
 def _device(random: Random, name: str) -> dict[str, Any]:
-    one: dict[str, Any] = {"name": name}
+    device: dict[str, Any] = {"name": name}
     counted: dict[str, Any] = {}
     for resource in random.sample(RESOURCES, random.choice((0, 1, 1, 2))):
         how: dict[str, Any] = {}
@@ -93,7 +93,7 @@ def _device(random: Random, name: str) -> dict[str, Any]:
                 how["mapping"] = {"capacityKey": KEY}
                 if random.random() < 0.5:
                     how["mapping"]["capacityMultiplier"] = random.choice(("2", "500m", "1"))
-                one |= {"capacity": {KEY: {"value": "64"}}, "allowMultipleAllocations": True}
+                device |= {"capacity": {KEY: {"value": "64"}}, "allowMultipleAllocations": True}
             else:
                 how["mapping"] = {"deviceMultiplier": amount(random, resource, 2)}
 
@@ -103,7 +103,7 @@ def _device(random: Random, name: str) -> dict[str, Any]:
 
         counted[resource] = how
 
-    return one | ({"nodeAllocatableResources": counted} if counted else {})
+    return device | ({"nodeAllocatableResources": counted} if counted else {})
 
 
 def _pod(random: Random, claims: list[dict[str, Any]]) -> dict[str, Any]:
@@ -118,9 +118,9 @@ def _pod(random: Random, claims: list[dict[str, Any]]) -> dict[str, Any]:
         _container(random, f"i{number}", claims, is_lavish)
         for number in range(random.choice((0, 0, 1, 2)))
     ]
-    for one in inits:
+    for container in inits:
         if random.random() < 0.4:
-            one["restartPolicy"] = "Always"
+            container["restartPolicy"] = "Always"
 
     spec: dict[str, Any] = {"containers": containers, "resourceClaims": claims}
     spec |= {"initContainers": inits} if inits else {}
@@ -158,9 +158,9 @@ def _container(
         elif random.random() < share / 2 and not resource.startswith("hugepages"):
             limits[resource] = value
 
-    used = [one["name"] for one in claims if random.random() < 0.6]
+    used = [claim["name"] for claim in claims if random.random() < 0.6]
     resources: dict[str, Any] = {"requests": requests, "limits": limits}
-    resources["claims"] = [{"name": one} for one in used]
+    resources["claims"] = [{"name": name} for name in used]
     return {
         "name": name,
         "image": "none",
@@ -190,7 +190,9 @@ def outcome(question: dict[str, Any]) -> tuple[str, dict[str, int]]:
             },
             "devices": {},
             "resources": [
-                {**group, "kind": kind, **one} for kind, key in kinds for one in question[key]
+                {**group, "kind": kind, **manifest}
+                for kind, key in kinds
+                for manifest in question[key]
             ],
             "nodeObject": {"kind": "Node", **question["node"]},
         }
@@ -209,8 +211,8 @@ def is_told(answer: dict[str, Any], refusal: str, requests: dict[str, int]) -> b
     """Return whether an outcome is the scheduler's: one of its refusals, or what it counts."""
     if answer["refusals"]:
         # errors name the claim in several ways
-        words = refusal.split(": ", 1)[-1]
-        return bool(refusal) and any(one.endswith(words) for one in answer["refusals"])
+        reason = refusal.split(": ", 1)[-1]
+        return bool(refusal) and any(recorded.endswith(reason) for recorded in answer["refusals"])
     return not refusal and requests == {
         name: amount for name, amount in answer["requests"].items() if amount
     }

@@ -38,7 +38,9 @@ def random_tables(random: Random) -> SimpleNamespace:
 
     tables.is_shareable, tables.room = by_kind(shareable), by_kind(capacities)
     tables.taken = [random.random() < 0.1 for _ in kinds]
-    tables.is_shared = [one and random.random() < 0.2 for one in tables.is_shareable]
+    tables.is_shared = [
+        is_shareable and random.random() < 0.2 for is_shareable in tables.is_shareable
+    ]
     tables.matches = by_way_and_kind(lambda _: int(random.random() < 0.7))
     for way, row in zip(tables.ways, tables.matches, strict=True):
         for device in way.everything or ():
@@ -107,7 +109,9 @@ def _add_constraints(random: Random, tables: Any) -> None:
         random.randrange(len(tables.claims)) for _ in range(random.choice((0, 0, 1, 2)))
     )
     highest = random.choice((2, 4, 70))
+
     kinds = [[1 << random.randrange(highest) for _ in range(KINDS)] for _ in owners]
+
     tables.constraints = [(owner, None) for owner in owners]
     tables.is_distinct = [random.random() < 0.4 for _ in owners]
     tables.covers = [

@@ -1,4 +1,7 @@
-"""Made-up nodes of every kind that a cluster may hold, loaded with pods, and pods to try on them."""
+"""Made-up nodes of every kind that a cluster may hold, and pods to try on them.
+
+The nodes are loaded with pods.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +68,13 @@ def machine_of(random: Random) -> dict[str, Any]:
 
         nodes.append(described)
 
-    near = [[10 if a == b else 12 if a * sockets // count == b * sockets // count else 31
-             for b in range(count)] for a in range(count)]  # fmt: skip
-    for described, row in zip(nodes, near, strict=True):
-        described["distances"] = row
+    def distance(a: int, b: int) -> int:
+        if a == b:
+            return 10
+        return 12 if a * sockets // count == b * sockets // count else 31
+
+    for position, described in enumerate(nodes):
+        described["distances"] = [distance(position, b) for b in range(count)]
 
     return {"numaNodes": nodes}
 

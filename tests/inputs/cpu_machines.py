@@ -50,7 +50,10 @@ def grid(
 
 @st.composite
 def machines(draw: st.DrawFn, *, even: bool = False) -> Machine:
-    """Draw a machine: sockets above or below NUMA nodes, nodes smaller or empty, CPU numbers in any order.
+    """Draw a machine.
+
+    Its sockets are above or below NUMA nodes, nodes are smaller or empty, and CPU numbers are in
+    any order.
 
     `even`: all cores and all sockets have the same number of CPUs.
     """

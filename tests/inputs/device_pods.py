@@ -54,5 +54,5 @@ def hints(made, count, *, uid="u", name="c"):
     return masks(made.topology_hints(pod(container, uid=uid), container)[GPU])
 
 
-def masks(found):
-    return None if found is None else {int(hint.affinity): hint.preferred for hint in found}
+def masks(hints):
+    return None if hints is None else {int(hint.affinity): hint.preferred for hint in hints}

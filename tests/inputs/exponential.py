@@ -18,15 +18,18 @@ def machine(random: Random) -> dict[str, Any]:
     """Return eight NUMA nodes in two sockets, with distances that may tie or not."""
     near, far = random.choice([(10, 21), (12, 32), (11, 11)])
     total = NODES * CORES
+
+    def distance(node: int, neighbour: int) -> int:
+        if node == neighbour:
+            return 10
+        return near if node // 4 == neighbour // 4 else far
+
     return {
         "numaNodes": [
             {
                 "id": node,
                 "memory": random.choice([16, 24, 32]) * GIBI,
-                "distances": [
-                    10 if node == other else (near if node // 4 == other // 4 else far)
-                    for other in range(NODES)
-                ],
+                "distances": [distance(node, neighbour) for neighbour in range(NODES)],
                 "cores": [
                     {"cpus": [core, core + total], "socket": node // 4}
                     for core in range(node * CORES, (node + 1) * CORES)
@@ -39,11 +42,10 @@ def machine(random: Random) -> dict[str, Any]:
 
 def kubelet(random: Random) -> dict[str, Any]:
     """Return a configuration under which four lists of hints are merged."""
-    closest = (
-        {"topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "true"}}
-        if random.random() < 0.4
-        else {}
-    )
+    closest: dict[str, Any] = {}
+    if random.random() < 0.4:
+        closest = {"topologyManagerPolicyOptions": {"prefer-closest-numa-nodes": "true"}}
+
     return {
         "topologyManagerPolicy": random.choice(["restricted", "best-effort"]),
         "topologyManagerScope": random.choice(["container", "pod"]),
@@ -57,15 +59,15 @@ def kubelet(random: Random) -> dict[str, Any]:
 
 def inventory(random: Random) -> dict[str, list[dict[str, Any]]]:
     """Return two or three resources with devices all over the machine, some near two nodes."""
-    found = {}
+    resources = {}
     for kind in ("gpu", "nic", "fpga")[: random.choice([2, 2, 3])]:
         devices = []
         for number in range(NODES * DEVICES_A_NODE):
             node = number // DEVICES_A_NODE
             near = [node] if random.random() < 0.8 else sorted({node, random.randrange(NODES)})
             devices.append({"id": f"{kind}{number}", "numa": near})
-        found[f"example.com/{kind}"] = devices
-    return found
+        resources[f"example.com/{kind}"] = devices
+    return resources
 
 
 def pod(random: Random, uid: str, resources: list[str]) -> dict[str, Any]:

@@ -14,11 +14,11 @@ NODE = "sys/devices/system/node"
 def mask(cpus):
     """Return a CPU mask as the kernel writes it: 32-bit words, most significant first."""
     bits = sum(1 << cpu for cpu in cpus)
-    words = []
-    while bits or not words:
-        words.append(f"{bits & 0xFFFFFFFF:08x}")
+    groups = []
+    while bits or not groups:
+        groups.append(f"{bits & 0xFFFFFFFF:08x}")
         bits >>= 32
-    return ",".join(reversed(words)) + "\n"
+    return ",".join(reversed(groups)) + "\n"
 
 
 def cpulist(cpus):
@@ -68,7 +68,7 @@ def server(sockets=2, cores=2, threads=2, nodes=None, memory=8 << 20):
             f"Node {node} MemTotal:       {memory} kB\nNode {node} MemFree: 1 kB\n"
         )
         files[f"{folder}/distance"] = (
-            " ".join("10" if other == node else "21" for other in range(nodes)) + "\n"
+            " ".join("10" if neighbour == node else "21" for neighbour in range(nodes)) + "\n"
         )
         files[f"{folder}/hugepages/hugepages-2048kB/nr_hugepages"] = "4\n"
 
@@ -85,7 +85,8 @@ def pci(address, class_="0x030200", vendor="0x10de", device="0x2330", **files):
 def write(root, files):
     """Write `files` beneath the directory `root`, and return it."""
     for folder in {path.rpartition("/")[0] for path in files}:
-        os.makedirs(root / folder, exist_ok=True)  # noqa: PTH103 - a path a file makes the suite seconds slower
+        # a path a file makes the suite seconds slower
+        os.makedirs(root / folder, exist_ok=True)  # noqa: PTH103
     for path, text in files.items():
         file = os.open(f"{root}/{path}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.write(file, text.encode())

@@ -1,4 +1,7 @@
-"""Faults made by hand in the files of a kubelet that is stopped, or of a copy, for tests of `alignup node check`."""
+"""Faults made by hand in the files of a kubelet, for tests of `alignup node check`.
+
+The kubelet is stopped, or the files are a copy.
+"""
 
 from __future__ import annotations
 
@@ -130,8 +133,8 @@ def unknown_device(place):
 
 def device_twice(place):
     def change(document):
-        one, other = document["Data"]["PodDeviceEntries"][:2]
-        other["DeviceIDs"] = one["DeviceIDs"]
+        first, second = document["Data"]["PodDeviceEntries"][:2]
+        second["DeviceIDs"] = first["DeviceIDs"]
 
     place.edit(DEVICES, change)
 
@@ -278,4 +281,7 @@ FAULTS = {
     "device of two pods": (device_twice, {"device-given-twice"}, True),
     "pod without CPUs": (pod_without_cpus, {"pod-without-cpus"}, True),
 }
-"""By name: what spoils the files, the kinds of findings that must follow, and whether a kubelet starts on them."""
+"""By name: what spoils the files, the kinds of findings that must follow.
+
+And whether a kubelet starts on them.
+"""

@@ -38,7 +38,10 @@ def gib(count):
 
 
 def guaranteed(name, *wishes, init=(), node_name="node-a"):
-    """Return the manifest of a running pod whose containers ask for (CPUs, GiB) or (CPUs, GiB, GPUs)."""
+    """Return the manifest of a running pod.
+
+    Its containers ask for (CPUs, GiB) or (CPUs, GiB, GPUs).
+    """
 
     def container(prefix, number, wish):
         amounts = {"cpu": str(wish[0]), "memory": f"{wish[1]}Gi"}
@@ -75,34 +78,29 @@ def signed(document, kind):
 
 
 def cpu_document(node):
-    entries = {
-        pod.uid: found
-        for pod in node.pods
-        if (
-            found := {
-                one.name: str(cpus)
-                for one in pod.all_containers
-                if (cpus := node.cpu.cpus(pod.uid, one.name)) is not None
-            }
-        )
-    }
+    entries = {}
+    for pod in node.pods:
+        for container in pod.all_containers:
+            cpus = node.cpu.cpus(pod.uid, container.name)
+            if cpus is not None:
+                entries.setdefault(pod.uid, {})[container.name] = str(cpus)
+
     return {"policyName": "static", "defaultCpuSet": str(node.cpu.shared_cpus), "entries": entries}
 
 
 def memory_document(node):
     ids = node.machine.numa_node_ids
-    blocks = {
-        (pod.uid, one.name): [
-            {"numaAffinity": list(block.numa_nodes), "type": block.type, "size": block.size}
-            for block in held
-        ]
-        for pod in node.pods
-        for one in pod.all_containers
-        if (held := node.memory.blocks(pod.uid, one.name))
-    }
     entries = {}
-    for (uid, name), held in blocks.items():
-        entries.setdefault(uid, {})[name] = held
+    blocks = []
+    for pod in node.pods:
+        for container in pod.all_containers:
+            listed = [
+                {"numaAffinity": list(block.numa_nodes), "type": block.type, "size": block.size}
+                for block in node.memory.blocks(pod.uid, container.name)
+            ]
+            if listed:
+                entries.setdefault(pod.uid, {})[container.name] = listed
+                blocks += listed
 
     reserved = {
         (entry.numa_node, kind): size
@@ -111,22 +109,25 @@ def memory_document(node):
     }
     machine_state = {}
     for position, numa_id in enumerate(ids):
-        mine = [
-            block for held in blocks.values() for block in held if numa_id in block["numaAffinity"]
-        ]
+        mine = [block for block in blocks if numa_id in block["numaAffinity"]]
         tables = {}
-        for kind, there in node.memory.allocatable.items():
-            free, kept = node.memory.free[kind][position], reserved.get((numa_id, kind), 0)
-            pages = sum(
-                node.memory.allocatable[other][position] + reserved.get((numa_id, other), 0)
-                for other in node.memory.allocatable
-                if kind == "memory" != other
-            )
+        for kind, amounts in node.memory.allocatable.items():
+            allocatable = amounts[position]
+            free = node.memory.free[kind][position]
+            kept = reserved.get((numa_id, kind), 0)
+            pages = 0
+            if kind == "memory":
+                pages = sum(
+                    page_amounts[position] + reserved.get((numa_id, page), 0)
+                    for page, page_amounts in node.memory.allocatable.items()
+                    if page != "memory"
+                )
+
             tables[kind] = {
-                "total": there[position] + kept + pages,
+                "total": allocatable + kept + pages,
                 "systemReserved": kept,
-                "allocatable": there[position],
-                "reserved": there[position] - free,
+                "allocatable": allocatable,
+                "reserved": allocatable - free,
                 "free": free,
             }
 
@@ -143,8 +144,8 @@ def memory_document(node):
 def device_document(node):
     entries = []
     for pod in node.pods:
-        for one in pod.all_containers:
-            for resource, ids in node.devices.devices(pod.uid, one.name).items():
+        for container in pod.all_containers:
+            for resource, ids in node.devices.devices(pod.uid, container.name).items():
                 by_node = {}
                 for device in node.devices.pools[resource].devices:
                     if device.id in ids:
@@ -154,7 +155,7 @@ def device_document(node):
                 entries.append(
                     {
                         "PodUID": pod.uid,
-                        "ContainerName": one.name,
+                        "ContainerName": container.name,
                         "ResourceName": resource,
                         "DeviceIDs": by_node,
                         "AllocResp": base64.b64encode(b"\n\x06\n\x01A\x12\x01B").decode(),
@@ -162,7 +163,8 @@ def device_document(node):
                 )
 
     registered = {
-        resource: [one.id for one in pool.devices] for resource, pool in node.devices.pools.items()
+        resource: [device.id for device in pool.devices]
+        for resource, pool in node.devices.pools.items()
     }
     return {"Data": {"PodDeviceEntries": entries or None, "RegisteredDevices": registered}}
 
@@ -176,23 +178,23 @@ def answers(node):
     listed = []
     for pod in node.pods:
         containers = []
-        for one in pod.containers:
-            held = node.allocation(pod.uid, one.name)
+        for container in pod.containers:
+            allocation = node.allocation(pod.uid, container.name)
             containers.append(
                 {
-                    "name": one.name,
-                    "cpu_ids": [str(cpu) for cpu in held.cpus or ()],
+                    "name": container.name,
+                    "cpu_ids": [str(cpu) for cpu in allocation.cpus or ()],
                     "memory": [
                         {
                             "memory_type": b.type,
                             "size": str(b.size),
                             "topology": topology(b.numa_nodes),
                         }
-                        for b in held.memory
+                        for b in allocation.memory
                     ],
                     "devices": [
                         {"resource_name": resource, "device_ids": list(ids)}
-                        for resource, ids in held.devices.items()
+                        for resource, ids in allocation.devices.items()
                     ],
                 }
             )
@@ -217,7 +219,10 @@ def answers(node):
 
 
 def write_root(root, files=None):
-    """Write a machine and a kubelet's configuration beneath a folder, without the caches of single cores."""
+    """Write a machine and a kubelet's configuration beneath a folder.
+
+    The caches of single cores are left out.
+    """
     files = files or server()
     write(
         root,
@@ -227,6 +232,7 @@ def write_root(root, files=None):
             if "/index0/" not in path and "/index1/" not in path
         },
     )
+
     state = root / "var/lib/kubelet"
     (state / "device-plugins").mkdir(parents=True)
     (root / "podresources").mkdir()

@@ -56,7 +56,10 @@ class HeldFiles:
 
 
 def a_kubelet_node(rng):
-    """Return the files of a node, one to three of which are mutated, most checkpoints with a checksum that fits."""
+    """Return the files of a node, one to three of which are mutated.
+
+    Most checkpoints have a checksum that fits.
+    """
     changed = {}
     for path in rng.sample(PATHS, rng.randint(1, 3)):
         data = FILES.read(path)

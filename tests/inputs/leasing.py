@@ -30,6 +30,7 @@ def machine(nodes=2, cores=4, threads=2, memory=16 * GI, ids=None):
     """
     ids = ids or range(nodes)
     total = nodes * cores
+
     return Machine.from_dict(
         {
             "numaNodes": [

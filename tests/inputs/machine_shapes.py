@@ -1,4 +1,6 @@
-"""Small machines in the shapes of real ones, as facts from which both kernel files and what they mean are written.
+"""Small machines in the shapes of real ones.
+
+They are facts from which both kernel files and what they mean are written.
 
 The kernel says the same in many ways: lists or masks only, NUL bytes at the end, folders of nodes
 that are offline, system-wide pages only. Each shape has one real machine's way, with a handful of
@@ -108,9 +110,13 @@ class Shape:
         return files
 
     def expected(self) -> dict[str, Any]:
-        """Return what an observer finds, in the fields that the snapshots of real machines come with."""
+        """Return what an observer finds.
+
+        It has the fields that the snapshots of real machines come with.
+        """
         nodes = self.nodes or {0: self.online}
         pages = self.hugepages if self.nodes else {0: self.system_hugepages}
+
         return {
             "numa_nodes": [
                 {
@@ -159,21 +165,21 @@ class Shape:
     @property
     def packages(self) -> dict[int, list[int]]:
         """The CPUs of each package."""
-        found: dict[int, list[int]] = {}
+        packages: dict[int, list[int]] = {}
         for cpus, package in self.cores:
-            found[package] = sorted([*found.get(package, []), *cpus])
-        return found
+            packages[package] = sorted([*packages.get(package, []), *cpus])
+        return packages
 
 
 def rows(count: int, near: int = 1, far: int = 21) -> list[list[int]]:
     """Return distances: 10 to itself, 11 within groups of `near` nodes, else `far`."""
-    return [
-        [
-            10 if one == other else 11 if one // near == other // near else far
-            for other in range(count)
-        ]
-        for one in range(count)
-    ]
+
+    def distance(a: int, b: int) -> int:
+        if a == b:
+            return 10
+        return 11 if a // near == b // near else far
+
+    return [[distance(a, b) for b in range(count)] for a in range(count)]
 
 
 SHAPES = {

@@ -10,14 +10,18 @@ GIBI = 1 << 30
 
 
 def machine_of(numa_nodes: int, cores: int) -> dict[str, Any]:
-    """Return a machine of so many NUMA nodes in two sockets, each with so many cores (two CPUs) and 32 GiB."""
+    """Return a machine of so many NUMA nodes in two sockets.
+
+    Each has so many cores (of two CPUs) and 32 GiB.
+    """
     total = numa_nodes * cores
+
     return {
         "numaNodes": [
             {
                 "id": node,
                 "memory": 32 * GIBI,
-                "distances": [10 if node == other else 20 for other in range(numa_nodes)],
+                "distances": [10 if node == neighbour else 20 for neighbour in range(numa_nodes)],
                 "cores": [
                     {"cpus": [core, core + total], "socket": 2 * node // numa_nodes}
                     for core in range(node * cores, (node + 1) * cores)

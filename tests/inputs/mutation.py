@@ -1,4 +1,7 @@
-"""Makes mutated inputs: changes documents value by value, and texts piece by piece, from a seeded generator."""
+"""Makes mutated inputs.
+
+Documents are changed value by value, and texts piece by piece, from a seeded generator.
+"""
 
 from __future__ import annotations
 
@@ -173,9 +176,10 @@ def _change(holder, key, places, rng):
     elif way == 2 and isinstance(holder, list):
         holder.extend(holder[key : key + 1] * rng.choice([1, 2, 70]))
     elif way == 3:
-        other, other_key = rng.choice(places)
-        if other_key in other if isinstance(other, dict) else other_key < len(other):
-            holder[key] = copy.deepcopy(other[other_key])
+        donor, donor_key = rng.choice(places)
+        has_entry = donor_key in donor if isinstance(donor, dict) else donor_key < len(donor)
+        if has_entry:
+            holder[key] = copy.deepcopy(donor[donor_key])
     elif way == 4 and isinstance(holder[key], int):
         holder[key] += rng.choice([-1, 1, 1 << 31, 1 << 62])
     elif way == 5 and isinstance(holder[key], str):

@@ -56,14 +56,19 @@ def machine(
             )
             for number in range(position * each, (position + 1) * each)
         )
-        distances = tuple(10 if other == position else 20 + other for other in range(numa_nodes))
+        distances = tuple(
+            10 if neighbour == position else 20 + neighbour for neighbour in range(numa_nodes)
+        )
         nodes.append(NumaNode(first_id + position * gap, 16 * GIB, cores, (), distances))
 
     return Machine(tuple(nodes))
 
 
 def odd_machine() -> Machine:
-    """Return a machine with memory-only, CPU-less and empty nodes, gaps in ids, PCI devices, and CPUs left over."""
+    """Return a machine with memory-only, CPU-less and empty nodes.
+
+    It has gaps in ids, PCI devices, and CPUs left over, too.
+    """
     pages = (HugePages.parse("2Mi", 512), HugePages.parse("1Gi", 2))
     nodes = (
         NumaNode(0, 8 * GIB, (Core((0, 4), 0), Core((1, 5), 0)), pages),
@@ -97,17 +102,20 @@ MACHINES = {
     "64 sockets": machine(64, 64, sockets=64),
     "4096 CPUs": machine(8, 4096, smt=2, sockets=8, l3=64),
     "odd": odd_machine(),
-    **{name: one.machine for name, one in catalog_entries().items()},
+    **{name: entry.machine for name, entry in catalog_entries().items()},
 }
 """Machines by what is special about them."""
 
 
 def pod(name: str, cpus: int, gib: int = 1, **devices: int) -> dict[str, Any]:
-    """Return a manifest of one container that asks for whole CPUs, memory and devices of `example.com`."""
+    """Return a manifest of one container.
+
+    It asks for whole CPUs, memory and devices of `example.com`.
+    """
     limits = {
         "cpu": str(cpus),
         "memory": f"{gib}Gi",
-        **{f"example.com/{one}": str(n) for one, n in devices.items()},
+        **{f"example.com/{kind}": str(n) for kind, n in devices.items()},
     }
     containers = [{"name": "c0", "resources": {"limits": limits}}]
     return {"metadata": {"name": name, "uid": name}, "spec": {"containers": containers}}
@@ -128,8 +136,8 @@ def used_node(pods: int = 3) -> Node:
     }
     node = Node(machine(2, 8, sockets=2), kubelet, devices)
     for number in range(pods):
-        wanted = ({"gpu": 1}, {"vf": 7}, {})[number % 3]
-        node.admit(pod(f"pod-{number}", 1, 2, **wanted))
+        requested_devices = ({"gpu": 1}, {"vf": 7}, {})[number % 3]
+        node.admit(pod(f"pod-{number}", 1, 2, **requested_devices))
 
     return node
 
@@ -142,22 +150,24 @@ def parsed(text: str | bytes) -> Element:
 def texts_of(root: Element | str) -> list[str]:
     """Return the text of all elements of a picture, tooltips included, but for styles."""
     element = parsed(root) if isinstance(root, str) else root
-    return [one.text for one in element.iter() if one.text and not one.tag.endswith("style")]
+    return [
+        child.text for child in element.iter() if child.text and not child.tag.endswith("style")
+    ]
 
 
 def titles_of(root: Element | str) -> Iterator[str]:
     """Yield the tooltips of a picture."""
     element = parsed(root) if isinstance(root, str) else root
-    return (one.text or "" for one in element.iter() if one.tag.endswith("title"))
+    return (child.text or "" for child in element.iter() if child.tag.endswith("title"))
 
 
-def overlap(one: Box, other: Box) -> bool:
+def overlap(box: Box, rival: Box) -> bool:
     """Return whether two boxes have a pixel in common."""
     return (
-        one.x < other.x + other.width
-        and other.x < one.x + one.width
-        and one.y < other.y + other.height
-        and other.y < one.y + one.height
+        box.x < rival.x + rival.width
+        and rival.x < box.x + box.width
+        and box.y < rival.y + rival.height
+        and rival.y < box.y + box.height
     )
 
 

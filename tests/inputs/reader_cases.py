@@ -111,15 +111,21 @@ FILES["proc/cpuinfo"] = "processor : 0\nvendor_id : AuthenticAMD\ncpu family : 2
 HWLOC = b"""<?xml version="1.0" encoding="UTF-8"?><topology version="2.0">
 <object type="Machine" os_index="0" cpuset="0x0000000f" complete_cpuset="0x0000001f">
 <object type="Package" os_index="0" cpuset="0x3"><object type="L3Cache" cpuset="0x3" depth="3">
-<object type="NUMANode" os_index="0" cpuset="0x3" local_memory="1073741824"><page_type size="4096" count="9"/>
+<object type="NUMANode" os_index="0" cpuset="0x3" local_memory="1073741824">\
+<page_type size="4096" count="9"/>
 <page_type size="2097152" count="4"/></object>
 <object type="Core" cpuset="0x3"><object type="PU" os_index="0" cpuset="0x1"/>
-<object type="PU" os_index="1" cpuset="0x2"/></object></object></object><object type="Package" cpuset="0xc">
-<object type="NUMANode" os_index="2" cpuset="0xc" local_memory="1073741824"/><object type="PU" cpuset="0x4"/>
-<object type="PU" cpuset="0x8"/><object type="PCIDev" pci_busid="0000:01:00.0" pci_type="0302 [10de:2330] [0:0] a1"/>
-</object></object><distances2 type="NUMANode" nbobjs="2" kind="5" indexing="os"><indexes length="4">0 2 </indexes>
+<object type="PU" os_index="1" cpuset="0x2"/></object></object></object>\
+<object type="Package" cpuset="0xc">
+<object type="NUMANode" os_index="2" cpuset="0xc" local_memory="1073741824"/>\
+<object type="PU" cpuset="0x4"/>
+<object type="PU" cpuset="0x8"/>\
+<object type="PCIDev" pci_busid="0000:01:00.0" pci_type="0302 [10de:2330] [0:0] a1"/>
+</object></object><distances2 type="NUMANode" nbobjs="2" kind="5" indexing="os">\
+<indexes length="4">0 2 </indexes>
 <u64values length="9">10 21 21 10 </u64values></distances2>
-<distances nbobjs="2" relative_depth="1" latency_base="10.0"><latency value="1"/><latency value="2.1"/>
+<distances nbobjs="2" relative_depth="1" latency_base="10.0">\
+<latency value="1"/><latency value="2.1"/>
 <latency value="2.1"/><latency value="1"/></distances></topology>"""
 LISTS = (b"0-3,8", b"0-31:2,64-95", b"0", b"", b"0-65535", b"7,3,1-2\n")
 QUANTITIES = (
@@ -145,7 +151,10 @@ def json_lines_of(documents):
     """Return what makes JSON lines, one or more of them mutated."""
 
     def make(rng):
-        lines = [mutated_document(one, rng) if rng.random() < 0.6 else one for one in documents]
+        lines = [
+            mutated_document(document, rng) if rng.random() < 0.6 else document
+            for document in documents
+        ]
         return b"\n".join(
             as_json(line, rng) if rng.random() < 0.9 else json.dumps(line).encode()
             for line in lines
@@ -200,9 +209,13 @@ def an_archive(rng):
         data = mutated_bytes(data[: 512 * rng.randint(1, 40)], rng)
 
     way = rng.randrange(4)
-    packed = (
-        gzip.compress(data, 1) if way == 0 else lzma.compress(data, preset=0) if way == 1 else data
-    )
+    if way == 0:
+        packed = gzip.compress(data, 1)
+    elif way == 1:
+        packed = lzma.compress(data, preset=0)
+    else:
+        packed = data
+
     return mutated_bytes(packed, rng) if rng.random() < 0.2 else packed
 
 
@@ -230,7 +243,8 @@ class File:
 
     def __init__(self, read, name):
         self.read = read
-        self.path = Path(f"/dev/shm/alignup-{os.getpid()}-{name}")  # noqa: S108  # ours, and gone with the reading
+        # ours, and gone with the reading
+        self.path = Path(f"/dev/shm/alignup-{os.getpid()}-{name}")  # noqa: S108
 
     def __call__(self, data):
         """Let the reader read the file."""
@@ -251,15 +265,15 @@ def node_on(machine):
 def with_pods(data):
     """Read pods and admit them."""
     node = Node.from_dict({key: SCENARIO[key] for key in ("machine", "kubelet", "devices")})
-    for pod in (one.pod for one in read_pod_documents(data, "f")):
-        if pod.uid not in {there.uid for there in node.manager.pods}:
-            node.admit(pod)
+    for document in read_pod_documents(data, "f"):
+        if document.pod.uid not in {pod.uid for pod in node.manager.pods}:
+            node.admit(document.pod)
 
 
 def change_leases(path):
     """Read a file of leases and change it."""
-    told = []
-    file = LeaseFile(path, told.append)
+    messages = []
+    file = LeaseFile(path, messages.append)
     file.read()
     leasing.put(file, leasing.record("new"))
     if not file.read().leases:

@@ -56,13 +56,16 @@ def wish(uid: str, **limits: str) -> dict[str, Any]:
 def in_conflict() -> Node:
     """Return the article's node with its GPU left on node 1, and two CPUs only on node 0."""
     node = article()
-    for one in (wish("trainer", cpu="1", **{GPU: "1"}), wish("batch", cpu="4")):
-        assert node.admit(one)
+    for manifest in (wish("trainer", cpu="1", **{GPU: "1"}), wish("batch", cpu="4")):
+        assert node.admit(manifest)
     return node
 
 
 def node_of(nodes: int = 2, cores: int = 4, **changes: Any) -> Node:
-    """Return a node with two GPUs a NUMA node, under single-numa-node unless the changes say otherwise."""
+    """Return a node with two GPUs a NUMA node.
+
+    It is under single-numa-node unless the changes say otherwise.
+    """
     devices = {
         EXAMPLE_GPU: [{"id": f"g{number}", "numa": [number // 2]} for number in range(2 * nodes)]
     }
@@ -75,7 +78,10 @@ def node_of(nodes: int = 2, cores: int = 4, **changes: Any) -> Node:
 def gpu_pod(
     uid: str, *, gpus: int = 0, requests: dict[str, str] | None = None, **limits: str
 ) -> dict[str, Any]:
-    """Return a pod of one container for such a node, Guaranteed unless it requests less than its limits."""
+    """Return a pod of one container for such a node.
+
+    It is Guaranteed unless it requests less than its limits.
+    """
     more = {EXAMPLE_GPU: str(gpus)} if gpus else {}
     resources: dict[str, Any] = {"limits": {"memory": "1Gi", **limits, **more}}
     if requests:
@@ -90,10 +96,10 @@ def gpu_pod(
 
 def by_kind(node: Node, manifest: dict[str, Any]) -> dict[str, list[Any]]:
     """Return the suggestions about a pod by their kind."""
-    found: dict[str, list[Any]] = {}
-    for one in explain(node, manifest).suggestions:
-        found.setdefault(one.kind, []).append(one)
-    return found
+    suggestions: dict[str, list[Any]] = {}
+    for suggestion in explain(node, manifest).suggestions:
+        suggestions.setdefault(suggestion.kind, []).append(suggestion)
+    return suggestions
 
 
 @dataclass
@@ -132,14 +138,17 @@ class Story:
         self.steps.append(step)
         if "remove" in step:
             node.remove(step["remove"])
-            self.pods = [one for one in self.pods if one["metadata"]["uid"] != step["remove"]]
+            self.pods = [pod for pod in self.pods if pod["metadata"]["uid"] != step["remove"]]
         elif node.admit(step["admit"]):
             self.pods.append(step["admit"])
 
     def confirms(
         self, attempt: dict[str, Any], manifest: dict[str, Any], after: str | None = None
     ) -> bool:
-        """Return whether the pod is admitted under a suggested change, replayed as the documentation says."""
+        """Return whether the pod is admitted under a suggested change.
+
+        The change is replayed as the documentation says.
+        """
         assert (
             len(attempt.keys() & {"pod", "kubelet", "remove", "excludeTopology"})
             == len(attempt)
@@ -152,10 +161,10 @@ class Story:
             node = again.node
         elif "kubelet" in attempt:
             node = self.node(**attempt["kubelet"])
-            assert all(node.admit(one).admitted for one in self.pods)
+            assert all(node.admit(pod).admitted for pod in self.pods)
 
         for resource in attempt.get("excludeTopology", ()):
-            devices = [replace(one, numa_nodes=None) for one in node.inventory[resource]]
+            devices = [replace(device, numa_nodes=None) for device in node.inventory[resource]]
             node.devices.update(resource, devices)
 
         for uid in attempt.get("remove", ()):
@@ -277,17 +286,18 @@ def random_container(
 def refusals(seed: int, count: int, *, suggest: bool = True):
     """Yield (story, manifest, explanation) of random refusals, with or without suggestions."""
     chance = random.Random(seed)
-    found = 0
-    while found < count:
+    refused = 0
+    while refused < count:
         story = random_story(chance)
         if story is None:
             continue
+
         node = story.now()
         for attempt in range(3):
             manifest = random_pod(chance, node, f"new-{attempt}", large=True)
             explanation = explain(node, manifest, suggest=suggest)
             if not explanation.admitted:
-                found += 1
+                refused += 1
                 yield story, manifest, explanation
-                if found == count:
+                if refused == count:
                     return

@@ -1,4 +1,7 @@
-"""Makes random selectors from the table of functions, with values that are at the edges of their types."""
+"""Makes random selectors from the table of functions.
+
+Their values are at the edges of their types.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,27 @@ VALUES = {
     ),
     "uint": "0u 1u 3u 7u 18446744073709551615u uint({A}.index)",
     "double": "0.0 -0.0 1.0 1.5 -2.25 0.1 1e300 -1e-7 1e6 123456.789 double('inf') double('nan')",
-    "string": """'' 'a' 'abc' 'ABC' 'a,b,c' ',' 'b' 'Éé' '😀x' '1' '-12' '1.5' 'true' '1.2.3' 'v1.2' '1.2.3-rc.1'
-    '10.0.0.0/8' '10.1.2.3' 'fe80::1' '::/0' '1h30m' '-1.5s' '2020-02-29T01:02:03.5Z' '2020-01-01T00:00:00+05:30' '1Gi'
-    '500m' '0.1' '1e3' '1Ki' '123456789012345678901' 'https://u@a.b:80/c%20d?e=f&e=g#h' '/x/y' 'mailto:a@b' '%s' '%d-%s'
-    'x%%y' 'a-b.c' 'example.com/Name' 'YWJj' 'a+' '^[a-c]+$' '(' '\\d+' 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' 'UTC' '+02:30'
-    '-01:00' 'uuid' 'date' {A}.model device.driver {B}.x""",
+    "string": """'' 'a' 'abc' 'ABC' 'a,b,c' ',' 'b' 'Éé' '😀x'
+    '1' '-12' '1.5' 'true' '1.2.3' 'v1.2' '1.2.3-rc.1' '10.0.0.0/8' '10.1.2.3' 'fe80::1' '::/0'
+    '1h30m' '-1.5s' '2020-02-29T01:02:03.5Z' '2020-01-01T00:00:00+05:30'
+    '1Gi' '500m' '0.1' '1e3' '1Ki' '123456789012345678901'
+    'https://u@a.b:80/c%20d?e=f&e=g#h' '/x/y' 'mailto:a@b'
+    '%s' '%d-%s' 'x%%y' 'a-b.c' 'example.com/Name' 'YWJj' 'a+' '^[a-c]+$' '(' '\\d+'
+    'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' 'UTC' '+02:30' '-01:00' 'uuid' 'date'
+    {A}.model device.driver {B}.x""",
     "bytes": r"b'' b'a' b'abc' b'\xff\x00' bytes('é')",
     "bool": "true false {A}.ecc device.allowMultipleAllocations",
     "null_type": "null",
-    "dyn": """dyn(1) dyn('a') dyn([1,2]) dyn({'a':1}) dyn(1.0) dyn(1u) {A}.index {A}.model {A}.absent {C}.numaNode
-    {A}.driverVersion""",
+    "dyn": """dyn(1) dyn('a') dyn([1,2]) dyn({'a':1}) dyn(1.0) dyn(1u)
+    {A}.index {A}.model {A}.absent {C}.numaNode {A}.driverVersion""",
     "google.protobuf.Timestamp": """timestamp(0) timestamp('2020-02-29T23:59:59.999999999Z')
     timestamp('2019-12-31T23:00:00-02:00')""",
     "google.protobuf.Duration": (
         "duration('0s') duration('1h1m1.001s') duration('-90m') duration('999ns')"
     ),
-    "kubernetes.Quantity": """quantity('0') quantity('1') quantity('1000m') quantity('1.5Gi') quantity('-3k')
-    quantity('1e3') device.capacity['gpu.example.com'].memory device.capacity['gpu.example.com'].half""",
+    "kubernetes.Quantity": """quantity('0') quantity('1') quantity('1000m')
+    quantity('1.5Gi') quantity('-3k') quantity('1e3')
+    device.capacity['gpu.example.com'].memory device.capacity['gpu.example.com'].half""",
     "kubernetes.Semver": "semver('1.2.3') semver('1.2.3-rc.1') semver('v2',true) {A}.driverVersion",
     "net.IP": "ip('10.1.2.3') ip('::1') ip('fe80::1') ip('224.0.0.1') ip('0.0.0.0')",
     "net.CIDR": "cidr('10.0.0.0/8') cidr('10.1.2.3/24') cidr('::/0') cidr('fd00::1/64')",
@@ -85,9 +92,9 @@ class Expressions:
         if random.random() < 0.02:
             kind = Type(random.choice(SIMPLE))
 
-        known = [name for name, one in self._variables if one.name == kind.name]
-        if known and random.random() < 0.4:
-            return random.choice(known)
+        fitting = [name for name, bound in self._variables if bound.name == kind.name]
+        if fitting and random.random() < 0.4:
+            return random.choice(fitting)
         if kind.is_variable:
             kind = Type(random.choice(SIMPLE))
 
@@ -96,16 +103,17 @@ class Expressions:
         if random.random() < 0.25:
             return self._macro(kind, depth - 1)
 
-        made = self._made.get(kind.name, []) + [
-            one for letter in "ABV" for one in self._made.get(letter, [])
-        ]
+        calls = list(self._made.get(kind.name, []))
+        for letter in "ABV":
+            calls += self._made.get(letter, [])
+
         choices = [
-            one
-            for one in made
-            if (one[0].name == "@in" or "@" not in one[0].name)
+            (function, overload)
+            for function, overload in calls
+            if (function.name == "@in" or "@" not in function.name)
             and all(
                 a == b or a.is_variable
-                for a, b in zip(one[1].result.parameters, kind.parameters, strict=False)
+                for a, b in zip(overload.result.parameters, kind.parameters, strict=False)
             )
         ]
         if not choices:
@@ -133,13 +141,17 @@ class Expressions:
         if kind.name == "optional_type" and random.random() < 0.7:
             return f"optional.of({self.of(inner[0], depth - 1)})"
 
-        found = random.choice(VALUES.get(kind.name, "1").split())
-        return re.sub(r"\{[ABC]\}", lambda place: PLACES[place[0]], found)
+        value = random.choice(VALUES.get(kind.name, "1").split())
+        return re.sub(r"\{[ABC]\}", lambda place: PLACES[place[0]], value)
 
     def _call(self, function: Function, overload: Overload, kind: Type, depth: int) -> str:
         """Make a call whose variables of types are those of the result, or some."""
         bound = dict(
-            zip([one.name for one in overload.result.parameters], kind.parameters, strict=False)
+            zip(
+                [parameter.name for parameter in overload.result.parameters],
+                kind.parameters,
+                strict=False,
+            )
         )
         simple = {name: Type(self._random.choice(SIMPLE)) for name in "ABV"} | {
             k: v for k, v in bound.items() if len(k) == 1
@@ -147,14 +159,14 @@ class Expressions:
         if len(overload.result.name) == 1:
             simple[overload.result.name] = kind
 
-        def filled(one: Type) -> Type:
+        def filled(parameter: Type) -> Type:
             return (
-                simple[one.name]
-                if one.is_variable
-                else Type(one.name, tuple(map(filled, one.parameters)))
+                simple[parameter.name]
+                if parameter.is_variable
+                else Type(parameter.name, tuple(map(filled, parameter.parameters)))
             )
 
-        parts = [self.of(filled(one), depth) for one in overload.parameters]
+        parts = [self.of(filled(parameter), depth) for parameter in overload.parameters]
         return self._written(function.name, parts, is_method=overload.is_method)
 
     def _written(self, name: str, parts: list[str], *, is_method: bool) -> str:
@@ -178,13 +190,13 @@ class Expressions:
         self._variables = before
         if kind.name == "bool":
             macro = random.choice(("all", "exists", "exists_one"))
-            found = (
+            expression = (
                 f"{over}.{macro}({name}, {test})"
                 if random.random() < 0.6
                 else f"{over}.{macro}(i, {name}, {test})"
             )
         elif kind.name == "list":
-            found = random.choice(
+            expression = random.choice(
                 (
                     f"{over}.map({name}, {body})",
                     f"{over}.map({name}, {test}, {body})",
@@ -194,15 +206,15 @@ class Expressions:
                 )
             )
         elif kind.name == "map":
-            found = random.choice(
+            expression = random.choice(
                 (
                     f"{over}.transformMap(i, {name}, {body})",
                     f"{over}.transformMapEntry(i, {name}, {{i: {body}}})",
                 )
             )
         elif kind.name == "optional_type":
-            found = f"optional.of({self.of(inner, depth)}).optMap({name}, {body})"
+            expression = f"optional.of({self.of(inner, depth)}).optMap({name}, {body})"
         else:
-            found = f"cel.bind({name}, {self.of(inner, depth)}, {body})"
+            expression = f"cel.bind({name}, {self.of(inner, depth)}, {body})"
 
-        return found
+        return expression

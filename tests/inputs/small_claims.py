@@ -1,4 +1,7 @@
-"""Random questions about claims, small enough for a walk without shortcuts, in the form of the vectors' lines."""
+"""Random questions about claims, small enough for a walk without shortcuts.
+
+They have the form of the vectors' lines.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ def scenario(random: Random, name: str, *, release: str = "1.37") -> dict[str, A
             claim(random, number, drivers, plain=release == "1.35")
             for number in range(random.choice((1, 1, 2, 3)))
         ],
-        "allocated": held(random, slices),
+        "allocated": holding_claims(random, slices),
     }
 
 
@@ -117,8 +120,8 @@ def pool(
             spec["nodeSelector"] = _zone(random)
         else:
             spec["perDeviceNodeSelection"] = True
-            for one in spec["devices"]:
-                one.update(
+            for device_ in spec["devices"]:
+                device_.update(
                     random.choice(
                         (
                             {"nodeName": NODE},
@@ -143,12 +146,12 @@ def pool(
     if counters:
         shared = [
             {
-                "name": one,
+                "name": counter,
                 "counters": {
                     key: {"value": str(random.randint(0, 9))} for key in ("slices", "memory")
                 },
             }
-            for one in counters
+            for counter in counters
         ]
         spec = {"driver": driver, "pool": dict(slices[0]["spec"]["pool"]), "sharedCounters": shared}
         spec |= {
@@ -178,7 +181,7 @@ def device(
     random: Random, name: str, driver: str, counters: tuple[str, ...], lists: bool, shape: int
 ) -> dict[str, Any]:
     """Return a device; those of one shape are often alike."""
-    one: dict[str, Any] = {"name": name}
+    described: dict[str, Any] = {"name": name}
     attributes: dict[str, Any] = {}
     if random.random() < 0.9:
         attributes["model" if random.random() < 0.8 else f"{driver}/model"] = {
@@ -197,20 +200,20 @@ def device(
     if random.random() < 0.3:
         attributes["version"] = {"version": random.choice(("1.2.3", "2.0.0"))}
 
-    one["attributes"] = attributes
+    described["attributes"] = attributes
     if random.random() < 0.3:
-        one["capacity"] = {"memory": memory(random)}
+        described["capacity"] = {"memory": memory(random)}
 
     if random.random() < 0.3:
-        one["allowMultipleAllocations"] = True
+        described["allowMultipleAllocations"] = True
 
     if random.random() < 0.1:
-        one["taints"] = [
+        described["taints"] = [
             {"key": "bad", "effect": random.choice(("NoSchedule", "NoExecute", "None"))}
         ]
 
     if counters and random.random() < 0.8:
-        one["consumesCounters"] = [
+        described["consumesCounters"] = [
             {
                 "counterSet": random.choice(counters),
                 "counters": {
@@ -220,7 +223,7 @@ def device(
             }
         ]
 
-    return one
+    return described
 
 
 def memory(random: Random) -> dict[str, Any]:
@@ -240,12 +243,12 @@ def claim(random: Random, number: int, drivers: list[str], *, plain: bool) -> di
     for index in range(random.choice((1, 1, 2, 2, 3))):
         if random.random() < 0.25:
             ways = [
-                {"name": f"w{way}", **asked(random, drivers, plain=plain)}
+                {"name": f"w{way}", **device_request(random, drivers, plain=plain)}
                 for way in range(random.randint(1, 3))
             ]
             requests.append({"name": f"r{index}", "firstAvailable": ways})
         else:
-            exactly = asked(random, drivers, plain=plain)
+            exactly = device_request(random, drivers, plain=plain)
             if random.random() < 0.05:
                 exactly["adminAccess"] = True
             requests.append({"name": f"r{index}", "exactly": exactly})
@@ -254,15 +257,15 @@ def claim(random: Random, number: int, drivers: list[str], *, plain: bool) -> di
     constraints = []
     for _ in range(random.choice((0, 0, 1, 1, 2))):
         kind = "distinctAttribute" if random.random() < 0.3 and not plain else "matchAttribute"
-        one: dict[str, Any] = {kind: random.choice((ROOT, NUMA, f"{drivers[0]}/model"))}
+        constraint: dict[str, Any] = {kind: random.choice((ROOT, NUMA, f"{drivers[0]}/model"))}
         if random.random() < 0.4:
             names = [request["name"] for request in requests]
             names += [
                 f"{request['name']}/w0" for request in requests if "firstAvailable" in request
             ]
-            one["requests"] = random.sample(names, random.randint(1, len(names)))
+            constraint["requests"] = random.sample(names, random.randint(1, len(names)))
 
-        constraints.append(one)
+        constraints.append(constraint)
 
     if constraints:
         devices["constraints"] = constraints
@@ -273,37 +276,41 @@ def claim(random: Random, number: int, drivers: list[str], *, plain: bool) -> di
     }
 
 
-def asked(random: Random, drivers: list[str], *, plain: bool) -> dict[str, Any]:
+def device_request(random: Random, drivers: list[str], *, plain: bool) -> dict[str, Any]:
     """Return what a request asks for."""
     driver = random.choice(drivers)
-    one: dict[str, Any] = {"deviceClassName": driver if random.random() < 0.8 else "any"}
+    request: dict[str, Any] = {"deviceClassName": driver if random.random() < 0.8 else "any"}
     if random.random() < 0.1:
-        one["allocationMode"] = "All"
+        request["allocationMode"] = "All"
     else:
-        one["count"] = random.choice((1, 1, 1, 1, 1, 2, 2, 3, 12 if random.random() < 0.1 else 1))
+        request["count"] = random.choice(
+            (1, 1, 1, 1, 1, 2, 2, 3, 12 if random.random() < 0.1 else 1)
+        )
 
     if random.random() < 0.2:
-        one["selectors"] = [_cel(random.choice(SELECTORS).replace("{driver}", driver))]
+        request["selectors"] = [_cel(random.choice(SELECTORS).replace("{driver}", driver))]
 
     if random.random() < 0.15:
-        one["tolerations"] = [{"key": "bad", "operator": "Exists"}]
+        request["tolerations"] = [{"key": "bad", "operator": "Exists"}]
 
     if random.random() < 0.15 and not plain:
-        one["capacity"] = {"requests": {"memory": random.choice(("1Gi", "1536Mi", "3Gi", "6Gi"))}}
+        request["capacity"] = {
+            "requests": {"memory": random.choice(("1Gi", "1536Mi", "3Gi", "6Gi"))}
+        }
 
-    return one
+    return request
 
 
-def held(random: Random, slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def holding_claims(random: Random, slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a claim that has some of the devices."""
     results = []
-    for one in slices:
-        for device_ in one["spec"].get("devices", ()):
+    for resource_slice in slices:
+        for device_ in resource_slice["spec"].get("devices", ()):
             if random.random() < 0.07:
                 result = {
                     "request": "r",
-                    "driver": one["spec"]["driver"],
-                    "pool": one["spec"]["pool"]["name"],
+                    "driver": resource_slice["spec"]["driver"],
+                    "pool": resource_slice["spec"]["pool"]["name"],
                     "device": device_["name"],
                 }
                 if device_.get("allowMultipleAllocations"):
@@ -364,6 +371,7 @@ def template(count: int = 1, *drivers: str, name: str = "t", **exactly: Any) -> 
         }
         for driver in drivers or (DRIVER,)
     ]
+
     spec = {"spec": {"devices": {"requests": requests}}}
     metadata = {"name": name, "namespace": "default"}
     return {
@@ -375,5 +383,5 @@ def template(count: int = 1, *drivers: str, name: str = "t", **exactly: Any) -> 
 
 
 def claim_named(name: str) -> dict[str, Any]:
-    found = template(name=name)
-    return {**found, "kind": "ResourceClaim", "spec": found["spec"]["spec"]}
+    manifest = template(name=name)
+    return {**manifest, "kind": "ResourceClaim", "spec": manifest["spec"]["spec"]}

@@ -23,7 +23,10 @@ POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]
 
 
 def examples(count: int) -> settings:
-    """Try a property with a third of `count` examples in the plain suite, and with 20 times `count` by night."""
+    """Try a property with a third of `count` examples in the plain suite.
+
+    By night it is tried with 20 times `count`.
+    """
     return settings(
         max_examples=count * settings.default.max_examples // (3 * QUICK), deadline=None
     )
@@ -57,7 +60,10 @@ def distance_matrices(numa_nodes: int) -> st.SearchStrategy[list[list[int]]]:
 
 @st.composite
 def demands(draw: st.DrawFn, numa_nodes: int) -> tuple[list[int] | None, list[int], int]:
-    """Amounts in nodes, or near places of up to three nodes, and a request that they may or may not hold."""
+    """Draw amounts and a request that they may or may not hold.
+
+    The amounts are in nodes, or near places of up to three nodes.
+    """
     if draw(st.booleans()):
         places = None
         amounts = draw(st.lists(st.integers(0, 4), min_size=numa_nodes, max_size=numa_nodes))

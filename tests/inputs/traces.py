@@ -17,23 +17,29 @@ KUBELET = {
 
 
 def scenario(seed: int, steps: int = 60, policy: str = "restricted", **keys: Any) -> dict[str, Any]:
-    """Return a scenario on the machine `align-up-article` with a GPU and a NIC near each of two NUMA nodes."""
+    """Return a scenario on the machine `align-up-article`.
+
+    It has a GPU and a NIC near each of two NUMA nodes.
+    """
     random = Random(seed)
     live: list[str] = []
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     for number in range(steps):
         if live and random.random() < 0.35:
-            found.append({"remove": live.pop(random.randrange(len(live)))})
+            events.append({"remove": live.pop(random.randrange(len(live)))})
             continue
 
-        devices = (
-            {"gpu": 1} if random.random() < 0.4 else {"any": 1} if random.random() < 0.2 else {}
-        )
+        requested: dict[str, int] = {}
+        if random.random() < 0.4:
+            requested = {"gpu": 1}
+        elif random.random() < 0.2:
+            requested = {"any": 1}
+
         manifest = pod(
-            f"pod-{number}", random.choice([1, 1, 2, 3, 4]), random.choice([1, 2, 4]), **devices
+            f"pod-{number}", random.choice([1, 1, 2, 3, 4]), random.choice([1, 2, 4]), **requested
         )
         live.append(manifest["metadata"]["uid"])
-        found.append({"admit": manifest})
+        events.append({"admit": manifest})
 
     devices = {
         "example.com/gpu": [{"id": "gpu0", "numa": 0}, {"id": "gpu1", "numa": 1}],
@@ -45,6 +51,6 @@ def scenario(seed: int, steps: int = 60, policy: str = "restricted", **keys: Any
         "machine": "align-up-article",
         "kubelet": kubelet,
         "devices": devices,
-        "steps": found,
+        "steps": events,
         **keys,
     }

@@ -36,7 +36,10 @@ def vectors(name: str, *, own: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def corner_cases() -> Iterator[dict[str, Any]]:
-    """Yield the corner scenarios of the folder `corner`, or of its copy here where that is missing."""
+    """Yield the corner scenarios of the folder `corner`.
+
+    Where that is missing, those of its copy here.
+    """
     folder = Path(os.environ.get("ALIGNUP_VECTORS") or HERE) / "corner"
     if not folder.is_dir():
         folder = HERE / "corner"

@@ -94,9 +94,9 @@ def topology(
     }
 
 
-def report(name: str, **given: Any) -> Report:
+def report(name: str, **fields: Any) -> Report:
     """Return what a node reports; arguments as for `topology`."""
-    return decode_report(json.dumps(topology(name, **given)).encode())
+    return decode_report(json.dumps(topology(name, **fields)).encode())
 
 
 def pod_object(name: str, node: str = "", priority: int = 0, **limits: Any) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Fresh questions about claims in the form of the vectors' lines, wider than those of `inputs.small_claims`.
+"""Fresh questions about claims, wider than those of `inputs.small_claims`.
+
+They have the form of the vectors' lines.
 
 A cluster's hardware is drawn first: what drivers offer (whole devices, partitions of cards, shares
 of links, CPUs), in how many pools and slices, under which names. Then what others hold of it, and
@@ -49,52 +51,79 @@ def settable(features: dict[str, bool], release: str) -> dict[str, bool]:
 
 def classes_of(case: dict[str, Any]) -> set[str]:
     """Return which kinds of things a question has in it."""
-    requests = [one for claim in case["claims"] for one in claim["spec"]["devices"]["requests"]]
-    ways = [way for one in requests for way in one.get("firstAvailable", (one.get("exactly"),))]
-    devices = [device for one in case["slices"] for device in one["spec"].get("devices", ())]
-    constraints = [
-        one for claim in case["claims"] for one in claim["spec"]["devices"].get("constraints", ())
+    requests = [
+        request for claim in case["claims"] for request in claim["spec"]["devices"]["requests"]
     ]
-    pools = {(one["spec"]["driver"], one["spec"]["pool"]["name"]) for one in case["slices"]}
-    specs = [one["spec"] for one in (*case["classes"], *(claim for claim in case["claims"]))]
-    found = {
+    ways = [
+        way
+        for request in requests
+        for way in request.get("firstAvailable", (request.get("exactly"),))
+    ]
+    devices = [
+        device
+        for resource_slice in case["slices"]
+        for device in resource_slice["spec"].get("devices", ())
+    ]
+    constraints = [
+        constraint
+        for claim in case["claims"]
+        for constraint in claim["spec"]["devices"].get("constraints", ())
+    ]
+    pools = {
+        (resource_slice["spec"]["driver"], resource_slice["spec"]["pool"]["name"])
+        for resource_slice in case["slices"]
+    }
+    specs = [manifest["spec"] for manifest in (*case["classes"], *case["claims"])]
+
+    present = {
         "several pools": len(pools) > 1,
         "several slices a pool": len(case["slices"]) > len(pools),
-        "slices by node selector": any("nodeSelector" in one["spec"] for one in case["slices"]),
-        "devices by node selector": any(
-            "perDeviceNodeSelection" in one["spec"] for one in case["slices"]
+        "slices by node selector": any(
+            "nodeSelector" in resource_slice["spec"] for resource_slice in case["slices"]
         ),
-        "two generations": len({str(one["spec"]["pool"]) for one in case["slices"]}) > len(pools),
-        "shared counters": any("sharedCounters" in one["spec"] for one in case["slices"]),
-        "shareable devices": any(one.get("allowMultipleAllocations") for one in devices),
+        "devices by node selector": any(
+            "perDeviceNodeSelection" in resource_slice["spec"] for resource_slice in case["slices"]
+        ),
+        "two generations": len(
+            {str(resource_slice["spec"]["pool"]) for resource_slice in case["slices"]}
+        )
+        > len(pools),
+        "shared counters": any(
+            "sharedCounters" in resource_slice["spec"] for resource_slice in case["slices"]
+        ),
+        "shareable devices": any(device.get("allowMultipleAllocations") for device in devices),
         "request policies": any(
-            "requestPolicy" in one for device in devices for one in _values(device, "capacity")
+            "requestPolicy" in capacity
+            for device in devices
+            for capacity in _values(device, "capacity")
         ),
         "requests of capacity": any("capacity" in way for way in ways),
         "taints": any(device.get("taints") for device in devices),
         "tolerations": any(way.get("tolerations") for way in ways),
         "admin access": any(way.get("adminAccess") for way in ways),
-        "firstAvailable": any("firstAvailable" in one for one in requests),
-        "matchAttribute": any("matchAttribute" in one for one in constraints),
-        "distinctAttribute": any("distinctAttribute" in one for one in constraints),
+        "firstAvailable": any("firstAvailable" in request for request in requests),
+        "matchAttribute": any("matchAttribute" in constraint for constraint in constraints),
+        "distinctAttribute": any("distinctAttribute" in constraint for constraint in constraints),
         "allocationMode All": any(way.get("allocationMode") == "All" for way in ways),
         "selectors": any(way.get("selectors") for way in ways),
         "lists of attributes": any(
             key.endswith("s")
             for device in devices
-            for one in _values(device, "attributes")
-            for key in one
+            for attribute in _values(device, "attributes")
+            for key in attribute
         ),
-        "config": any(one.get("config") or one.get("devices", {}).get("config") for one in specs),
+        "config": any(
+            spec.get("config") or spec.get("devices", {}).get("config") for spec in specs
+        ),
         "several claims": len(case["claims"]) > 1,
         "claims that hold devices": any(
-            one["status"]["allocation"]["devices"]["results"] for one in case["allocated"]
+            claim["status"]["allocation"]["devices"]["results"] for claim in case["allocated"]
         ),
         "binding conditions": any(device.get("bindingConditions") for device in devices),
         "more than 32 devices": sum(way.get("count", 1) for way in ways) > 32,
         "gates off their defaults": bool(case["features"]),
     }
-    return {kind for kind, is_there in found.items() if is_there}
+    return {kind for kind, is_there in present.items() if is_there}
 
 
 def _values(device: dict[str, Any], key: str) -> Iterator[dict[str, Any]]:
@@ -122,15 +151,15 @@ class _Drawing:
 
         # what a driver's devices may be told apart by, for selectors and constraints
         self.models = {
-            one: random.sample(("a100", "h100", "x", "B", "10"), random.randint(1, 3))
-            for one in DRIVERS
+            driver: random.sample(("a100", "h100", "x", "B", "10"), random.randint(1, 3))
+            for driver in DRIVERS
         }
-        self.prefixed = {one: random.random() < 0.2 for one in DRIVERS}
+        self.prefixed = {driver: random.random() < 0.2 for driver in DRIVERS}
         self.kinds = {
-            one: random.choice(
+            driver: random.choice(
                 ("whole", "whole", "cards", "cards", "links", "cpus", "mixed", "mixed")
             )
-            for one in DRIVERS
+            for driver in DRIVERS
         }
         self.spread = random.randint(1, 4)
         # in half of them little stands in the way, so that much is found
@@ -167,7 +196,7 @@ class _Drawing:
     # --- what there is
 
     def pools(self) -> list[str]:
-        further = [one for one in ("fabric", "node-9", "zone/b", "A") if self.chance(0.15)]
+        further = [pool for pool in ("fabric", "node-9", "zone/b", "A") if self.chance(0.15)]
         return [self.node] if self.is_single else [self.node, *further]
 
     def slices(self, driver: str, pool: str) -> list[dict[str, Any]]:
@@ -187,39 +216,39 @@ class _Drawing:
         if self.goes_wrong(0.04):
             tell["resourceSliceCount"] += random.choice((-1, 1)) if parts > 1 else 1
 
-        made = [{"devices": some, **self.reach(pool, some)} for some in dealt]
+        contents = [{"devices": share, **self.reach(pool, share)} for share in dealt]
         if sets:
             reach = {
                 key: value
-                for key, value in made[0].items()
+                for key, value in contents[0].items()
                 if key not in ("devices", "perDeviceNodeSelection")
             }
-            made.append({"sharedCounters": sets, **(reach or {"allNodes": True})})
+            contents.append({"sharedCounters": sets, **(reach or {"allNodes": True})})
 
         if self.chance(0.08):
             # the driver has published anew, and an old slice is still there; or a new one is there
             # already
             odd = random.choice((-1, 1 if self.chance(0.3) else -1))
             older = [
-                {**one, "name": f"old-{one['name']}"}
-                for one in random.sample(devices, min(2, len(devices)))
+                {**device, "name": f"old-{device['name']}"}
+                for device in random.sample(devices, min(2, len(devices)))
             ]
-            made.append({"devices": older, **self.reach(pool, older), "odd": odd})
+            contents.append({"devices": older, **self.reach(pool, older), "odd": odd})
 
-        names = random.sample(range(1000), len(made))
-        found = []
-        for number, one in zip(names, made, strict=True):
-            odd = one.pop("odd", 0)
+        names = random.sample(range(1000), len(contents))
+        slices = []
+        for number, content in zip(names, contents, strict=True):
+            odd = content.pop("odd", 0)
             spec = {
                 "driver": driver,
                 "pool": {"name": pool, **tell, "generation": tell["generation"] + odd},
-                **one,
+                **content,
             }
-            found.append(
+            slices.append(
                 {"metadata": {"name": f"{random.choice('abz')}{number}-{driver}"}, "spec": spec}
             )
 
-        return found
+        return slices
 
     def reach(self, pool: str, devices: list[dict[str, Any]]) -> dict[str, Any]:
         """Return for which nodes a slice is; the devices are told where each says so itself."""
@@ -235,8 +264,8 @@ class _Drawing:
         if kind == "selector":
             return {"nodeSelector": self.node_selector()}
 
-        for one in devices:
-            one.update(
+        for device in devices:
+            device.update(
                 random.choice(
                     (
                         {"allNodes": True},
@@ -274,37 +303,40 @@ class _Drawing:
         """Return counter sets and devices of a pool."""
         random, kind = self.random, self.kinds[driver]
         sets: list[dict[str, Any]] = []
-        found: list[dict[str, Any]] = []
+        devices: list[dict[str, Any]] = []
         if kind in ("cards", "mixed"):
             for card in range(random.randint(1, 3)):
                 own, parts = self.card(f"card-{card}", random.choice((2, 4)))
                 sets += own
-                found += [
+                devices += [
                     self.described(driver, part, random.randrange(self.spread)) for part in parts
                 ]
 
         if kind in ("whole", "mixed"):
             prefix = random.choice(("gpu-", "d", "x"))
             most = 40 if self.chance(0.05) else 8
-            found += [
+            devices += [
                 self.described(driver, {"name": f"{prefix}{number}"}, number * self.spread // most)
                 for number in random.sample(range(most), random.randint(1, most))
             ]
 
         if kind in ("links", "cpus"):
             for number in range(random.randint(1, 4)):
-                one: dict[str, Any] = {"name": f"{kind}{number}", "capacity": self.capacities(kind)}
+                device: dict[str, Any] = {
+                    "name": f"{kind}{number}",
+                    "capacity": self.capacities(kind),
+                }
                 if self.chance(0.85):
-                    one["allowMultipleAllocations"] = True
-                found.append(self.described(driver, one, number % self.spread))
+                    device["allowMultipleAllocations"] = True
+                devices.append(self.described(driver, device, number % self.spread))
 
-        if self.goes_wrong(0.03) and found:
-            found.append(dict(random.choice(found)))  # of one name twice: an invalid pool
+        if self.goes_wrong(0.03) and devices:
+            devices.append(dict(random.choice(devices)))  # of one name twice: an invalid pool
 
         if self.goes_wrong(0.03) and sets:
             sets.pop()
 
-        return sets, found
+        return sets, devices
 
     def card(self, name: str, slots: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return the counters of a card, and the partitions that it may be cut into, as MIG's."""
@@ -333,16 +365,16 @@ class _Drawing:
 
     def capacities(self, kind: str) -> dict[str, Any]:
         random = self.random
-        found = {}
+        capacities = {}
         names = ("bandwidth", "dra.net/queues") if kind == "links" else ("dra.cpu/cpu", "memory")
         for name in names[: random.randint(1, 2)]:
             whole = random.choice((4, 8, 10, 64))
-            one: dict[str, Any] = {"value": f"{whole}{random.choice(('', 'G', 'Gi', '000m'))}"}
-            suffix = one["value"].lstrip("0123456789") if one["value"][-1] in "Gi" else ""
+            capacity: dict[str, Any] = {"value": f"{whole}{random.choice(('', 'G', 'Gi', '000m'))}"}
+            suffix = capacity["value"].lstrip("0123456789") if capacity["value"][-1] in "Gi" else ""
             if self.chance(0.7):
-                one["requestPolicy"] = self.policy(whole, suffix)
-            found[name] = one
-        return found
+                capacity["requestPolicy"] = self.policy(whole, suffix)
+            capacities[name] = capacity
+        return capacities
 
     def policy(self, whole: int, suffix: str) -> dict[str, Any]:
         random = self.random
@@ -352,7 +384,7 @@ class _Drawing:
             values = sorted({least, 2 * least, whole // 2, whole})
             return {
                 "default": f"{values[0]}{suffix}",
-                "validValues": [f"{one}{suffix}" for one in values],
+                "validValues": [f"{value}{suffix}" for value in values],
             }
 
         limits: dict[str, Any] = {"min": f"{least}{suffix}"}
@@ -385,36 +417,38 @@ class _Drawing:
             (0.3, named("healthy"), {"bool": self.chance(0.7)}),
             (0.4, named("index"), {"int": random.randint(0, 7)}),
         )
-        found = {name: value for share, name, value in offered if self.chance(share)}
+        attributes = {name: value for share, name, value in offered if self.chance(share)}
         if self.has_lists and self.chance(0.6):
-            found[NUMA] = {"ints": random.sample(range(4), random.randint(1, 3))}
+            attributes[NUMA] = {"ints": random.sample(range(4), random.randint(1, 3))}
             if self.chance(0.5):
-                found[ROOT] = {"strings": [f"pci000{at}:00" for at in random.sample(range(3), 2)]}
+                attributes[ROOT] = {
+                    "strings": [f"pci000{at}:00" for at in random.sample(range(3), 2)]
+                }
             if self.chance(0.3):
-                found[named("driverVersion")] = {"versions": ["1.2.3", "2.0.0"]}
+                attributes[named("driverVersion")] = {"versions": ["1.2.3", "2.0.0"]}
 
-        return found
+        return attributes
 
-    def described(self, driver: str, one: dict[str, Any], place: int) -> dict[str, Any]:
+    def described(self, driver: str, device: dict[str, Any], place: int) -> dict[str, Any]:
         """Return a device with attributes, and perhaps taints and conditions."""
         random = self.random
-        one = {**one, "attributes": self.attributes(driver, place)}
-        if "capacity" not in one and self.chance(0.4):
-            one["capacity"] = {"memory": {"value": random.choice(("16Gi", "40Gi", "80Gi"))}}
+        device = {**device, "attributes": self.attributes(driver, place)}
+        if "capacity" not in device and self.chance(0.4):
+            device["capacity"] = {"memory": {"value": random.choice(("16Gi", "40Gi", "80Gi"))}}
 
         if self.goes_wrong(0.12):
-            one["taints"] = [self.taint() for _ in range(random.choice((1, 1, 2)))]
+            device["taints"] = [self.taint() for _ in range(random.choice((1, 1, 2)))]
 
         if self.chance(0.04):
-            one |= {
+            device |= {
                 "bindingConditions": ["example.com/ready"],
                 "bindingFailureConditions": ["example.com/failed"],
             }
 
         if self.chance(0.05):
-            one["bindsToNode"] = True
+            device["bindsToNode"] = True
 
-        return one
+        return device
 
     def taint(self) -> dict[str, Any]:
         random = self.random
@@ -425,25 +459,30 @@ class _Drawing:
         )
 
     def classes(self) -> list[dict[str, Any]]:
-        found = [
-            {"metadata": {"name": one}, "spec": {"selectors": [cel(f"device.driver == '{one}'")]}}
-            for one in DRIVERS
+        classes = [
+            {
+                "metadata": {"name": driver},
+                "spec": {"selectors": [cel(f"device.driver == '{driver}'")]},
+            }
+            for driver in DRIVERS
         ]
-        found.append({"metadata": {"name": "any"}, "spec": {}})
+        classes.append({"metadata": {"name": "any"}, "spec": {}})
         own, domain = self.drivers[0], self.drivers[0]
         model = self.random.choice(self.models[own])
         chosen = [
             cel(f"device.driver == '{own}'"),
             cel(f"device.attributes['{domain}'].?model.orValue('') == '{model}'"),
         ]
-        found.append({"metadata": {"name": "chosen"}, "spec": {"selectors": chosen}})
-        for one in found:
+        classes.append({"metadata": {"name": "chosen"}, "spec": {"selectors": chosen}})
+        for device_class in classes:
             if self.chance(0.15):
                 parameters = {"apiVersion": "example.com/v1", "kind": "Mode", "mode": "shared"}
-                one["spec"]["config"] = [{"opaque": {"driver": own, "parameters": parameters}}]
+                device_class["spec"]["config"] = [
+                    {"opaque": {"driver": own, "parameters": parameters}}
+                ]
 
-        self.random.shuffle(found)
-        return found
+        self.random.shuffle(classes)
+        return classes
 
     # --- what is asked for
 
@@ -486,63 +525,67 @@ class _Drawing:
         rare = random.choice(("index", "driverVersion", "healthy"))
         names = (ROOT, ROOT, NUMA, NUMA, NUMA, f"{own}/model", f"{own}/model", f"{own}/{rare}")
         kind = "distinctAttribute" if self.chance(0.3) else "matchAttribute"
-        one: dict[str, Any] = {kind: random.choice(names)}
+        constraint: dict[str, Any] = {kind: random.choice(names)}
         if self.chance(0.4):
-            known = [request["name"] for request in requests]
-            known += [
+            request_names = [request["name"] for request in requests]
+            request_names += [
                 f"{it['name']}/{way['name']}"
                 for it in requests
                 for way in it.get("firstAvailable", ())
             ]
-            one["requests"] = random.sample(known, random.randint(1, len(known)))
+            constraint["requests"] = random.sample(
+                request_names, random.randint(1, len(request_names))
+            )
 
-        return one
+        return constraint
 
     def way(self) -> dict[str, Any]:
         random = self.random
         driver = random.choice(self.drivers)
-        one: dict[str, Any] = {"deviceClassName": random.choice((driver,) * 8 + ("any", "chosen"))}
+        request: dict[str, Any] = {
+            "deviceClassName": random.choice((driver,) * 8 + ("any", "chosen"))
+        }
         if self.goes_wrong(0.015):
-            one["deviceClassName"] = "no-such-class"
+            request["deviceClassName"] = "no-such-class"
 
         if self.chance(0.06):
-            one["allocationMode"] = "All"
+            request["allocationMode"] = "All"
         elif self.chance(0.7):
-            one["allocationMode"] = "ExactCount"
-            one["count"] = random.choice((1, 1, 1, 1, 2, 3, 4)) if self.chance(0.3) else 1
+            request["allocationMode"] = "ExactCount"
+            request["count"] = random.choice((1, 1, 1, 1, 2, 3, 4)) if self.chance(0.3) else 1
             if self.goes_wrong(0.06):
-                one["count"] = random.choice((6, 8, 20, 32, 33))
+                request["count"] = random.choice((6, 8, 20, 32, 33))
 
         if self.chance(0.25):
-            one["selectors"] = [
+            request["selectors"] = [
                 cel(self.expression(driver)) for _ in range(random.choice((1, 1, 1, 2)))
             ]
 
         if self.chance(0.2):
-            one["tolerations"] = [self.toleration() for _ in range(random.choice((1, 1, 2)))]
+            request["tolerations"] = [self.toleration() for _ in range(random.choice((1, 1, 2)))]
 
         is_shared = self.kinds[driver] in ("links", "cpus")
         if self.chance(0.6 if is_shared else 0.05 * self.trouble):
-            one["capacity"] = {"requests": self.amounts(driver)}
+            request["capacity"] = {"requests": self.amounts(driver)}
 
-        return one
+        return request
 
     def amounts(self, driver: str) -> dict[str, str]:
         random = self.random
         names = {"links": ("bandwidth", "dra.net/queues"), "cpus": ("dra.cpu/cpu", "memory")}
-        known = names.get(self.kinds[driver], ("memory", "memory"))
+        capacity_names = names.get(self.kinds[driver], ("memory", "memory"))
         if self.goes_wrong(0.08):
-            known = ("bandwidth", "none")
-        chosen = known[:1] if self.chance(0.8) else known
+            capacity_names = ("bandwidth", "none")
+        chosen = capacity_names[:1] if self.chance(0.8) else capacity_names
         units = ("", "00m") if self.trouble < 1 else ("", "G", "Gi", "000m", "00m")
         return {
-            one: f"{random.choice((1, 1, 2, 3, 4, 5, 8))}{random.choice(units)}" for one in chosen
+            name: f"{random.choice((1, 1, 2, 3, 4, 5, 8))}{random.choice(units)}" for name in chosen
         }
 
     def toleration(self) -> dict[str, Any]:
         random = self.random
         key = random.choice(("example.com/unhealthy", "example.com/reserved"))
-        one = random.choice(
+        toleration = random.choice(
             (
                 {"operator": "Exists"},
                 {"key": key, "operator": "Exists"},
@@ -552,7 +595,7 @@ class _Drawing:
             )
         )
         effect = {"effect": random.choice(("NoSchedule", "NoExecute"))} if self.chance(0.3) else {}
-        return {**one, **effect}
+        return {**toleration, **effect}
 
     def expression(self, driver: str) -> str:
         random = self.random
@@ -608,13 +651,16 @@ class _Drawing:
     def holders(self, slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
         random = self.random
         share = random.choice((0, 0.03, 0.1, 0.2)) * (self.trouble**0.5)
-        found: list[list[dict[str, Any]]] = [[] for _ in range(random.randint(1, 3))]
+        results_by_claim: list[list[dict[str, Any]]] = [[] for _ in range(random.randint(1, 3))]
         number = 0
-        for one in slices:
-            for device in one["spec"].get("devices", ()):
+        for resource_slice in slices:
+            for device in resource_slice["spec"].get("devices", ()):
                 while self.chance(share):
                     number += 1
-                    place = {"driver": one["spec"]["driver"], "pool": one["spec"]["pool"]["name"]}
+                    place = {
+                        "driver": resource_slice["spec"]["driver"],
+                        "pool": resource_slice["spec"]["pool"]["name"],
+                    }
                     result: dict[str, Any] = {"request": "r", **place, "device": device["name"]}
                     is_shareable = device.get("allowMultipleAllocations") and self.chance(0.95)
                     if is_shareable:
@@ -628,21 +674,21 @@ class _Drawing:
                     elif self.chance(0.1):
                         result["adminAccess"] = True
 
-                    random.choice(found).append(result)
+                    random.choice(results_by_claim).append(result)
                     if not is_shareable:
                         break
 
         if self.chance(0.05):
-            found[0].append(
+            results_by_claim[0].append(
                 {"request": "r", "driver": self.drivers[0], "pool": "gone", "device": "gone"}
             )
 
-        asked = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}}
+        spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}}
         return [
             {
                 "metadata": {"name": f"held-{at}", "namespace": "default"},
-                "spec": asked,
+                "spec": spec,
                 "status": {"allocation": {"devices": {"results": results}}},
             }
-            for at, results in enumerate(found)
+            for at, results in enumerate(results_by_claim)
         ]

@@ -1,4 +1,6 @@
-"""How CPUs are chosen on any machine and with every option, with Python's ints, sorted lists and generators.
+"""How CPUs are chosen on any machine and with every option.
+
+It is said with Python's ints, sorted lists and generators.
 
 Written after the kubelet's cpu_assignment.go; `model_cpus.pack` says it once more, with sets, for
 machines of equal sockets and cores.
@@ -18,22 +20,23 @@ if TYPE_CHECKING:
 class Pick:
     """CPUs that are being picked: what is still free, how many are still needed, what was taken.
 
-    `held` are CPUs that must not be taken, not even as part of a group that counts as wholly free.
+    `barred` are CPUs that must not be taken, not even as part of a group that counts as wholly
+    free.
     """
 
-    __slots__ = ("free", "held", "needed", "taken")
+    __slots__ = ("barred", "free", "needed", "taken")
 
-    def __init__(self, free: int, needed: int, held: int) -> None:
+    def __init__(self, free: int, needed: int, barred: int) -> None:
         self.free = free
         self.needed = needed
-        self.held = held
+        self.barred = barred
         self.taken = 0
 
     def take(self, cpus: int, count: int) -> None:
         """Take these CPUs, `count` in number."""
         self.taken |= cpus
         self.free &= ~cpus
-        self.held |= cpus
+        self.barred |= cpus
         self.needed -= count
 
 
@@ -41,7 +44,7 @@ def pack(
     topology: CpuTopology,
     free: int,
     count: int,
-    held: int,
+    barred: int,
     *,
     spread: bool = False,
     by_l3: bool = False,
@@ -58,7 +61,7 @@ def pack(
         topology: the machine.
         free: the CPUs to choose from.
         count: how many.
-        held: the CPUs that must not be taken whatever happens.
+        barred: the CPUs that must not be taken whatever happens.
         spread: single CPUs only, by ascending number within a socket
             (distribute-cpus-across-cores).
         by_l3: after sockets and nodes, prefer L3 groups (prefer-align-cpus-by-uncorecache).
@@ -66,7 +69,7 @@ def pack(
     if not 0 < count <= free.bit_count():
         return 0
 
-    pick = Pick(free, count, held)
+    pick = Pick(free, count, barred)
     if pick.needed >= min(group.size for group in topology.outer):
         _take_whole(pick, _outer_order(topology, free))
 
@@ -113,14 +116,14 @@ def _fewest_free_first(groups: Iterable[CpuGroup], free: int, within: int) -> li
 
     The groups must come by ascending id.
     """
-    found = [
+    ranked = [
         ((free & group.cpus).bit_count(), group.id, group)
         for group in groups
         if within & group.cpus
     ]
-    if len(found) > 1:
-        found.sort()
-    return [group for _, _, group in found]
+    if len(ranked) > 1:
+        ranked.sort()
+    return [group for _, _, group in ranked]
 
 
 def _outer_order(topology: CpuTopology, free: int) -> list[CpuGroup]:
@@ -140,7 +143,7 @@ def _l3_order(topology: CpuTopology, free: int) -> Iterator[CpuGroup]:
 def _take_whole(pick: Pick, groups: Iterable[CpuGroup]) -> None:
     """Take every group that is wholly free and not larger than what is needed."""
     for group in groups:
-        if pick.needed < group.size or group.cpus & pick.held:
+        if pick.needed < group.size or group.cpus & pick.barred:
             continue
         if (pick.free & group.cpus).bit_count() == group.whole:
             pick.take(group.cpus, group.size)

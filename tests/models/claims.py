@@ -34,11 +34,11 @@ def plain_search(
     """Return the outcome and pairs as `search` does."""
     model = _Model(tables, most_steps)
     try:
-        found = model.claim(0)
+        is_allocated = model.claim(0)
     except FatalError as error:
         outcome, pairs = error.args
         return outcome, pairs
-    return ("found", model.results) if found else ("none", [])
+    return ("found", model.results) if is_allocated else ("none", [])
 
 
 class _Model:
@@ -93,7 +93,9 @@ class _Model:
         if count >= way.count:
             return self.request(claim, request + 1)
         if (
-            sum(self.tables.ways[one].claim == claim for one, _ in self.results) + way.count - count
+            sum(self.tables.ways[way_number].claim == claim for way_number, _ in self.results)
+            + way.count
+            - count
             > MOST_RESULTS
         ):
             raise TooManyError
@@ -225,18 +227,18 @@ class _Model:
         if not values[device]:
             return False
         if self.tables.is_distinct[place] and self.tables.forgets:
-            known = list(self.last[place].values()) if self.members[place] else []
-            if known and self.tables.is_alone[place][device]:
+            last_devices = list(self.last[place].values()) if self.members[place] else []
+            if last_devices and self.tables.is_alone[place][device]:
                 return False
-            return all(not values[device] & values[other] for other in known)
+            return all(not values[device] & values[member] for member in last_devices)
 
         if self.members[place] and self.tables.is_alone[place][device]:
             return False
         if self.tables.is_distinct[place]:
-            return all(not values[device] & values[other] for other in self.members[place])
+            return all(not values[device] & values[member] for member in self.members[place])
 
         common = values[device]
-        for other in self.members[place]:
-            common &= values[other]
+        for member in self.members[place]:
+            common &= values[member]
 
         return common != 0

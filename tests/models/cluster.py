@@ -65,7 +65,10 @@ class Miss:
     node: str
     rejection: Rejection
     overtaken: bool
-    """Whether another pod had ended there, of which the extender did not know yet when it bound this one."""
+    """Whether another pod had ended there.
+
+    The extender did not know of that yet when it bound this one.
+    """
 
 
 class ModelCluster:
@@ -82,7 +85,7 @@ class ModelCluster:
         self.random = Random(seed)
         described, self.pods = workload(NODES, PODS, SECONDS, seed)
         lines = "\n".join(map(json.dumps, described)).encode()
-        self.nodes = {one.name: one for one in read_fleet(lines, "the workload")}
+        self.nodes = {node.name: node for node in read_fleet(lines, "the workload")}
         self.span = span_for(described, self.pods, SECONDS, LOAD)
         self.ran = 0
         self.misses: list[Miss] = []
@@ -105,8 +108,8 @@ class ModelCluster:
             self.state.node_seen(node.name, {})
             self.state.report_seen(self._report(node), 0.0)
         moments = sorted(self.random.uniform(0, self.span) for _ in self.pods)
-        for moment, one in zip(moments, self.pods, strict=True):
-            self._at(moment, partial(self._ask, one))
+        for moment, pod in zip(moments, self.pods, strict=True):
+            self._at(moment, partial(self._ask, pod))
         while self._events:
             now, _, happen = heapq.heappop(self._events)
             self.state.tick(now)
@@ -127,18 +130,18 @@ class ModelCluster:
 
     # The scheduler.
 
-    def _ask(self, given: dict[str, Any], now: float) -> None:
+    def _ask(self, manifest: dict[str, Any], now: float) -> None:
         """Ask for a pod as a scheduler does.
 
         Of the nodes with enough in total, the best that passes.
         """
-        metadata = {**given["metadata"], "uid": given["metadata"]["name"]}
-        pod = READER.read(decode_pod(msgspec.json.encode({**given, "metadata": metadata})))
+        metadata = {**manifest["metadata"], "uid": manifest["metadata"]["name"]}
+        pod = READER.read(decode_pod(msgspec.json.encode({**manifest, "metadata": metadata})))
         passed = self.answers.filter(
             pod, [name for name in self.nodes if self._fits(pod, name)], now
         ).passed
         if not passed:
-            self._at(now + RETRY * (1 + self.random.random()), partial(self._ask, given))
+            self._at(now + RETRY * (1 + self.random.random()), partial(self._ask, manifest))
             return
 
         scores = self.answers.prioritize(pod, passed)
@@ -148,14 +151,14 @@ class ModelCluster:
         self.state.assume(placed, now)
         self.answers.forget(pod.pod.uid)
         self.bound[placed.node].append(placed)
-        admit = partial(self._admit, placed, now, seconds_of(given))
+        admit = partial(self._admit, placed, now, seconds_of(manifest))
         self._later(now, self.delays.admission, admit, placed.node)
         self._later(now, self.delays.watch, partial(self._seen, placed), "pods")
 
     def _fits(self, pod: WatchedPod, name: str) -> bool:
-        there = [requests_of(one.pod) for one in self.bound[name]]
+        bound_requests = [requests_of(bound.pod) for bound in self.bound[name]]
         return all(
-            amount + sum(one.get(resource, 0) for one in there)
+            amount + sum(requests.get(resource, 0) for requests in bound_requests)
             <= self.nodes[name].allocatable.get(resource, 0)
             for resource, amount in requests_of(pod.pod).items()
         )
@@ -180,7 +183,7 @@ class ModelCluster:
             self._at(now + seconds, partial(self._end, pod))
             self._changed(node, now)
         else:
-            overtaken = any(known > bound for known in self.ended[node.name].values())
+            overtaken = any(learned > bound for learned in self.ended[node.name].values())
             self.misses.append(Miss(pod.pod.name, node.name, rejection, overtaken))
             self._later(now, self.delays.watch, partial(self._gone, pod), "pods")
 

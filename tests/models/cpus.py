@@ -42,7 +42,7 @@ class Layout:
         def key(cpu: int) -> list[int]:
             parts: list[int] = []
             for kind in (self.outer, self.inner, self.core):
-                parts += [sum(kind[other] == kind[cpu] for other in free), kind[cpu]]
+                parts += [sum(kind[free_cpu] == kind[cpu] for free_cpu in free), kind[cpu]]
             return [*parts, cpu]
 
         return sorted(free, key=key)

@@ -54,14 +54,17 @@ class Devices:
         )
 
     def hints(
-        self, request: int, reusable: int = 0, held: int | None = None
+        self, request: int, reusable: int = 0, available: int | None = None
     ) -> dict[int, bool] | None:
-        """Return every mask near which enough devices are, and whether it is as small as is possible."""
+        """Return every mask near which enough devices are.
+
+        And whether it is as small as is possible.
+        """
         if not self.universe:
             return None
 
         reusable &= self.present
-        pool = (self.free if held is None else held) | reusable
+        pool = (self.free if available is None else available) | reusable
         if pool.bit_count() < request:
             return {}
 

@@ -37,8 +37,8 @@ class Held:
 
         Return what is missing.
         """
-        for index, held in enumerate(self.taken.get(kind, ())):
-            moved = min(held, amount)
+        for index, size in enumerate(self.taken.get(kind, ())):
+            moved = min(size, amount)
             self.taken[kind][index] -= moved
             heir.taken[kind][index] += moved
             amount -= moved
@@ -91,17 +91,26 @@ class Memory:
     def suffices(
         self, mask: int, requests: Iterable[tuple[str, int]], donors: Sequence[Held] = ()
     ) -> bool:
-        """Return whether the nodes have so much free, with what init containers hold on exactly these nodes."""
+        """Return whether the nodes have so much free.
+
+        What init containers hold on exactly these nodes counts as free.
+        """
         for kind, amount in requests:
             if kind not in self.free:
                 return False
-            there = sum(self.free[kind][node] for node in nodes_of(mask))
-            if there + sum(donor.size(kind) for donor in donors if donor.mask == mask) < amount:
+            free_bytes = sum(self.free[kind][node] for node in nodes_of(mask))
+            if (
+                free_bytes + sum(donor.size(kind) for donor in donors if donor.mask == mask)
+                < amount
+            ):
                 return False
         return True
 
     def hints(self, requests: Requests, donors: Sequence[Held] = ()) -> dict[int, bool]:
-        """Return every mask that holds the requests, and whether it is as small as an empty machine needs."""
+        """Return every mask that holds the requests.
+
+        And whether it is as small as an empty machine needs.
+        """
         if any(kind not in self.free for kind, _ in requests):
             return {}
         demands = [(None, self.allocatable[kind], amount) for kind, amount in requests]
@@ -118,14 +127,14 @@ class Memory:
 
         Preferred, then few nodes, then low ones.
         """
-        found = [
+        candidates = [
             (not preferred, mask.bit_count(), mask)
             for mask, preferred in hints.items()
             if mask & inner == inner
         ]
-        if not found:
+        if not candidates:
             return None
-        not_preferred, _, mask = min(found)
+        not_preferred, _, mask = min(candidates)
         return mask, not not_preferred
 
     def choose(
@@ -140,14 +149,14 @@ class Memory:
         for _ in range(2):
             if chosen and self.suffices(chosen, requests):
                 break
-            found = self.best(self.hints(requests, donors), chosen)
-            if found is None:
+            best = self.best(self.hints(requests, donors), chosen)
+            if best is None:
                 return "too little"
-            if preferred and not found[1]:
+            if preferred and not best[1]:
                 return "not preferred"
             if mask is not None or chosen:
-                return found[0]
-            chosen, preferred = found
+                return best[0]
+            chosen, preferred = best
 
         return chosen
 
@@ -161,45 +170,45 @@ class Memory:
         if self.checks_groups and chosen.bit_count() > 1 and not self.allows(chosen):
             return "bound otherwise"
 
-        held = Held(chosen)
+        holding = Held(chosen)
         for kind, amount in requests:
-            held.taken[kind] = [0] * chosen.bit_count()
+            holding.taken[kind] = [0] * chosen.bit_count()
             missing = amount
             for donor in donors:
                 if donor.mask == chosen:
-                    missing = donor.hand_over(kind, missing, held)
+                    missing = donor.hand_over(kind, missing, holding)
 
             for index, node in enumerate(nodes_of(chosen)):
                 part = min(self.free[kind][node], missing)
                 self.free[kind][node] -= part
-                held.taken[kind][index] += part
+                holding.taken[kind][index] += part
                 missing -= part
 
-        self.bind(held)
-        return held
+        self.bind(holding)
+        return holding
 
-    def bind(self, held: Held) -> None:
-        for node in nodes_of(held.mask):
-            self.users[node].append(held)
-            self.bound[node] = held.mask
-            if held.mask.bit_count() > 1:
-                self.last_group[node] = held.mask
+    def bind(self, holding: Held) -> None:
+        for node in nodes_of(holding.mask):
+            self.users[node].append(holding)
+            self.bound[node] = holding.mask
+            if holding.mask.bit_count() > 1:
+                self.last_group[node] = holding.mask
 
-    def release(self, held: Held) -> None:
+    def release(self, holding: Held) -> None:
         """Give back what is held, and unbind nodes that nobody uses.
 
         A node left alone may stay alone.
         """
-        for kind, amounts in held.taken.items():
+        for kind, amounts in holding.taken.items():
             left = sum(amounts)
-            for node, amount in zip(nodes_of(held.mask), amounts, strict=True):
+            for node, amount in zip(nodes_of(holding.mask), amounts, strict=True):
                 room = self.allocatable[kind][node] - self.free[kind][node]
                 part = amount if self.checks_groups else min(left, room)
                 self.free[kind][node] += part
                 left -= part
 
-        for node in nodes_of(held.mask):
-            self.users[node].remove(held)
+        for node in nodes_of(holding.mask):
+            self.users[node].remove(holding)
             sits_alone = any(user.mask == 1 << node for user in self.users[node])
             if not self.users[node] or (
                 self.checks_groups and (sits_alone or self.bound[node] == 1 << node)

@@ -1,4 +1,6 @@
-"""The obvious code: the Topology Manager's merge as a literal walk of the product, and hints by enumeration.
+"""The obvious code of the Topology Manager.
+
+Its merge is a literal walk of the product, and hints are found by enumeration.
 
 Written for reading, used by tests and benchmarks only, and never shipped. Masks are ints, a hint is
 a pair (mask or None for any node, preferred), and nothing here is clever. Tests call `merged`,
@@ -20,7 +22,10 @@ Demand = tuple[Sequence[int] | None, Sequence[int], int]
 
 
 def lists_of(providers: Iterable[Mapping[str, Any] | None]) -> list[list[Hint]]:
-    """Return a list of hints for each resource, with what nothing and too little mean to a merge."""
+    """Return a list of hints for each resource.
+
+    It has what nothing and too little mean to a merge.
+    """
     lists: list[list[Hint]] = []
     for resources in providers:
         if not resources:
@@ -51,13 +56,13 @@ def merged_permutation(permutation: Sequence[Hint], every_node: int) -> tuple[in
     return common, all(preferred for _, preferred in permutation) and len(set(masks)) <= 1
 
 
-def is_fitter(one: int, other: int, distances: Distances | None) -> bool:
+def is_fitter(mask: int, rival: int, distances: Distances | None) -> bool:
     """Return whether a mask is smaller, else (when given) nearer in itself, else lower."""
-    if one.bit_count() != other.bit_count():
-        return one.bit_count() < other.bit_count()
-    if distances is not None and apart(one, distances) != apart(other, distances):
-        return apart(one, distances) < apart(other, distances)
-    return one < other
+    if mask.bit_count() != rival.bit_count():
+        return mask.bit_count() < rival.bit_count()
+    if distances is not None and apart(mask, distances) != apart(rival, distances):
+        return apart(mask, distances) < apart(rival, distances)
+    return mask < rival
 
 
 def apart(mask: int, distances: Distances) -> int:
@@ -65,20 +70,23 @@ def apart(mask: int, distances: Distances) -> int:
 
     Among masks of one size as good as a mean.
     """
-    return sum(distances[one][other] for one in nodes_of(mask) for other in nodes_of(mask))
+    return sum(distances[a][b] for a in nodes_of(mask) for b in nodes_of(mask))
 
 
 def is_better(
-    new: tuple[int, bool], best: tuple[int, bool], wanted: int, distances: Distances | None
+    new: tuple[int, bool], best: tuple[int, bool], target_size: int, distances: Distances | None
 ) -> bool:
-    """Return whether a result replaces the best one so far, `wanted` being the size to come near to."""
+    """Return whether a result replaces the best one so far.
+
+    `target_size` is the size to come near to.
+    """
     (mask, preferred), (best_mask, best_preferred) = new, best
     if preferred != best_preferred:
         return preferred
     size, best_size = mask.bit_count(), best_mask.bit_count()
     if preferred or size == best_size:
         return is_fitter(mask, best_mask, distances)
-    if size <= wanted and best_size <= wanted:
+    if size <= target_size and best_size <= target_size:
         return size > best_size
     return size < best_size
 
@@ -89,10 +97,10 @@ def best_of_product(
     """Return the best result of all permutations: one hint of each list, in every combination."""
     every_node = (1 << numa_nodes) - 1
     best = None
-    wanted = wanted_size(lists)
+    target_size = wanted_size(lists)
     for permutation in product(*lists):
         new = merged_permutation(permutation, every_node)
-        if new[0] and (best is None or is_better(new, best, wanted, distances)):
+        if new[0] and (best is None or is_better(new, best, target_size, distances)):
             best = new
     return best or (every_node, False)
 
@@ -100,7 +108,7 @@ def best_of_product(
 def wanted_size(lists: Sequence[Sequence[Hint]]) -> int:
     """Return the largest of the lists' smallest sizes."""
     sizes = [[mask.bit_count() for mask, _ in hints if mask is not None] for hints in lists]
-    return max((min(some) for some in sizes if some), default=0)
+    return max((min(list_sizes) for list_sizes in sizes if list_sizes), default=0)
 
 
 def best_of_folding(
@@ -131,9 +139,9 @@ def best_of_folding(
         masks = {every_node if mask is None else mask for mask, _ in hints}
         reached = {common & mask for common in reached for mask in masks}
 
-    wanted = wanted_size(lists)
+    target_size = wanted_size(lists)
     for common in reached - {0}:
-        if best is None or is_better((common, False), best, wanted, distances):
+        if best is None or is_better((common, False), best, target_size, distances):
             best = common, False
 
     return best or (every_node, False)
@@ -249,21 +257,27 @@ def feasible(
     groups: Sequence[int] = (),
     extra: Sequence[int] = (),
 ) -> list[Hint]:
-    """Return what `feasible_hints` should find, narrowest first, by looking at every mask there is."""
-    found = []
+    """Return what `feasible_hints` should find, narrowest first.
+
+    Every mask there is is looked at.
+    """
+    hints = []
     for mask in range(1, 1 << numa_nodes):
         free = not mask & ~universe
         shaped = free or (mask.bit_count() == 1 and mask & alone) or mask in groups
         accepted = shaped and holds(mask, demands) and all(mask & place for place in touching)
         if accepted or mask in extra:
             touched = sum(1 for socket in sockets if socket & mask)
-            found.append((mask, mask.bit_count() == preferred_size or touched == preferred_sockets))
+            hints.append((mask, mask.bit_count() == preferred_size or touched == preferred_sockets))
 
-    return sorted(found, key=lambda hint: (hint[0].bit_count(), hint[0]))
+    return sorted(hints, key=lambda hint: (hint[0].bit_count(), hint[0]))
 
 
 def smallest(numa_nodes: int, demands: Sequence[Demand], universe: int) -> int:
-    """Return the size of the smallest subset of `universe` that holds every demand, 0 if none does."""
+    """Return the size of the smallest subset of `universe` that holds every demand.
+
+    It is 0 if none does.
+    """
     sizes = [
         mask.bit_count()
         for mask in range(1, 1 << numa_nodes)

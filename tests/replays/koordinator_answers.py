@@ -94,24 +94,24 @@ def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: The case is not of this shape, or the policy or a node state is unknown.
     """
-    asked = decoded(case, MergeCase)
-    all_nodes = _mask(asked.numa_nodes)
-    if all_nodes.bit_length() > len(asked.node_states):
+    merge_request = decoded(case, MergeCase)
+    all_nodes = _mask(merge_request.numa_nodes)
+    if all_nodes.bit_length() > len(merge_request.node_states):
         expected = f"a state for each NUMA node id up to {all_nodes.bit_length() - 1}"
-        raise InputError.at("node_states", expected, list(asked.node_states))
+        raise InputError.at("node_states", expected, list(merge_request.node_states))
 
-    exclusivity = Exclusivity(asked.exclusive, _occupancy(asked.node_states))
-    providers = [None if hints is None else _scored(hints) for hints in asked.providers]
+    exclusivity = Exclusivity(merge_request.exclusive, _occupancy(merge_request.node_states))
+    providers = [None if hints is None else _scored(hints) for hints in merge_request.providers]
     profile = SchedulerProfile()
     merged = merge(
-        asked.policy, providers, all_nodes, lambda mask: profile.violates(mask, exclusivity)
+        merge_request.policy, providers, all_nodes, lambda mask: profile.violates(mask, exclusivity)
     )
     status = "Success" if merged.admitted else "Unschedulable"
     return {
         "admit": merged.admitted,
         "hint": _hint_json(merged.hint),
         "reasons": list(merged.reasons),
-        "status": status if asked.policy else "-",
+        "status": status if merge_request.policy else "-",
     }
 
 
@@ -134,20 +134,32 @@ def filter_case(case: Mapping[str, Any], profile: str = "scheduler") -> dict[str
             is one that does not exist (Koordinator's scheduler crashes on it).
     """
     rules = make_profile(profile)
-    asked = decoded(case, FilterCase)
-    present = [pod for index, pod in enumerate(asked.pods) if index not in asked.released]
+    filter_request = decoded(case, FilterCase)
+    present = [
+        pod for index, pod in enumerate(filter_request.pods) if index not in filter_request.released
+    ]
     occupancy = reduce(
-        or_, (rules.holds(_placed(pod, asked, rules)) for pod in present), Occupancy()
+        or_, (rules.holds(_placed(pod, filter_request, rules)) for pod in present), Occupancy()
     )
+
     reported = (
-        KUBELET_POLICIES[name] for name in asked.kubelet_policies if name in KUBELET_POLICIES
+        KUBELET_POLICIES[name]
+        for name in filter_request.kubelet_policies
+        if name in KUBELET_POLICIES
     )
-    policy = asked.node_label or next(reported, "")
-    node = NodeView(policy, len(asked.numa), occupancy)
-    annotations = {} if asked.pod.numa_spec is None else {NUMA_TOPOLOGY_SPEC: asked.pod.numa_spec}
-    verdict = evaluate(annotations, _demands(asked, present), node, rules)
+    policy = filter_request.node_label or next(reported, "")
+    node = NodeView(policy, len(filter_request.numa), occupancy)
+    annotations = (
+        {}
+        if filter_request.pod.numa_spec is None
+        else {NUMA_TOPOLOGY_SPEC: filter_request.pod.numa_spec}
+    )
+    verdict = evaluate(annotations, _demands(filter_request, present), node, rules)
+
     return {
-        "node_states": [_state(occupancy, position) for position in range(len(asked.numa))],
+        "node_states": [
+            _state(occupancy, position) for position in range(len(filter_request.numa))
+        ],
         "effective_policy": verdict.policy,
         "prefilter": _status_json(verdict.prefilter),
         "filter": _status_json(verdict.filter),

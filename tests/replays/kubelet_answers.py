@@ -12,19 +12,21 @@ def check_attempt(case: dict[str, Any], attempt: int) -> None:
     """Replay a scenario and compare every step."""
     answers = replay_following(case, attempt)
     refused: dict[str, dict[str, Any]] = {}
-    for index, (asked, step, expected) in enumerate(
+    for index, (scenario_step, step, expected) in enumerate(
         zip(case["steps"], answers, case["expect"], strict=True)
     ):
-        if "admit" in asked:
-            refused[asked["admit"]["metadata"]["uid"]] = {} if expected["admitted"] else expected
+        if "admit" in scenario_step:
+            refused[scenario_step["admit"]["metadata"]["uid"]] = (
+                {} if expected["admitted"] else expected
+            )
         # the program that records passes over the start of a pod that is not there; no kubelet is
-        # asked
-        not_there = refused.get(asked.get("start", ""), {})
-        told = {
+        # scenario_step
+        not_there = refused.get(scenario_step.get("start", ""), {})
+        refusal = {
             key: not_there[key] for key in ("admitted", "reason", "message") if key in not_there
         }
         try:
-            check_step(case, step, {**expected, **told})
+            check_step(case, step, {**expected, **refusal})
         except AssertionError as error:
             raise AssertionError(f"{case['name']} step {index}: {error}") from error
 

@@ -1,4 +1,7 @@
-"""Replays a recorded scenario on a node step by step, and compares each step with what the real kubelet answered."""
+"""Replays a recorded scenario on a node step by step.
+
+Each step is compared with what the real kubelet answered.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ def _mask_of(nodes: tuple[int, ...]) -> int:
 
 
 def compact_hints(resources: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return hints in an order of their own: (mask over NUMA node ids, -1 for any; -1 if preferred, else 0)."""
+    """Return hints in an order of their own.
+
+    Each is (mask over NUMA node ids, -1 for any; -1 if preferred, else 0).
+    """
     if resources is None:
         return None
     return {
@@ -97,7 +103,7 @@ def check_step(case: dict[str, Any], step: dict[str, Any], expected: dict[str, A
     assert step["sharedCpus"] == expected["sharedCpus"]
     assert bool(step["message"]) == bool(expected.get("message"))
     assert step.get("podCpus") == expected.get("podCpus")
-    blocks = [{**one, "numa": one["numaNodes"]} for one in step.get("podMemory", ())]
+    blocks = [{**block, "numa": block["numaNodes"]} for block in step.get("podMemory", ())]
     for block in blocks:
         del block["numaNodes"]
 
@@ -107,18 +113,18 @@ def check_step(case: dict[str, Any], step: dict[str, Any], expected: dict[str, A
         offered = {name: compact_hints(hints) for name, hints in step["podHints"].items()}
         assert offered == expected_hints(expected["podHints"])
 
-    for name, wanted in expected.get("containers", {}).items():
+    for name, recorded in expected.get("containers", {}).items():
         got = step["containers"][name]
         if step["admitted"]:
             compact = compact_container(case, got)
-            given = {key: wanted[key] for key in ("cpus", "memory", "devices")}
-            assert compact == {"affinity": wanted.get("affinity"), **given}
-            for resource, ids in wanted.get("deviceIds", {}).items():
+            amounts = {key: recorded[key] for key in ("cpus", "memory", "devices")}
+            assert compact == {"affinity": recorded.get("affinity"), **amounts}
+            for resource, ids in recorded.get("deviceIds", {}).items():
                 assert got["devices"][resource] == ids
 
-        if "hints" in wanted:
+        if "hints" in recorded:
             offered = {name: compact_hints(hints) for name, hints in got["hints"].items()}
-            assert offered == expected_hints(wanted["hints"])
+            assert offered == expected_hints(recorded["hints"])
 
 
 class Picks:
@@ -140,10 +146,10 @@ class Picks:
         def preferred_allocation(
             available: Sequence[str], must_include: Sequence[str], size: int
         ) -> list[str]:
-            wanted = self.expected.get(self.container, {})
-            if resource in wanted.get("deviceIds", {}):
-                return wanted["deviceIds"][resource]
-            counts = dict(wanted.get("devices", {}).get(resource, {}))
+            recorded = self.expected.get(self.container, {})
+            if resource in recorded.get("deviceIds", {}):
+                return recorded["deviceIds"][resource]
+            counts = dict(recorded.get("devices", {}).get(resource, {}))
             picked = []
             others = sorted(set(available) - set(must_include))
             for device in [*must_include, *self.random.sample(others, len(others))]:
@@ -169,7 +175,10 @@ class Following(RecordingProvider):
 def following_node(
     case: dict[str, Any], attempt: int
 ) -> tuple[Picks, Node, list[tuple[str, RecordingProvider]]]:
-    """Return a node with the kubelet's arbitrary picks of devices, who makes them, and what records the hints."""
+    """Return a node with the kubelet's arbitrary picks of devices.
+
+    With it come who makes the picks, and what records the hints.
+    """
     picks = Picks(case, attempt)
     if attempt:
         shuffled = {
@@ -192,7 +201,10 @@ def following_node(
 
 
 def replay_following(case: dict[str, Any], attempt: int) -> Iterator[dict[str, Any]]:
-    """Yield the answers to the steps of a scenario, with the kubelet's arbitrary picks of devices."""
+    """Yield the answers to the steps of a scenario.
+
+    The picks of devices are the kubelet's arbitrary ones.
+    """
     picks, node, recorders = following_node(case, attempt)
     answers = replay_steps(node, case["steps"], recorders)
     for expected in case["expect"]:

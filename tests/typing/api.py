@@ -43,7 +43,12 @@ class Licenses:
     def pod_topology_hints(self, pod: Pod) -> None:
         """Prefer nothing."""
 
-    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:  # noqa: ARG002
+    def allocate(
+        self,
+        pod: Pod,  # noqa: ARG002
+        container: Container,  # noqa: ARG002
+        affinity: TopologyHint,
+    ) -> None:
         """Refuse."""
         raise AllocationError(f"no license near {affinity.affinity}")
 
