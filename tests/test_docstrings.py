@@ -30,17 +30,21 @@ def examples_of(name: str) -> list[doctest.DocTest]:
     module = importlib.import_module(name)
     names = {**{public: getattr(alignup, public) for public in alignup.__all__}, **vars(module)}
     finder = doctest.DocTestFinder()
-    found = [test for test in finder.find(module, name, globs=names) if test.examples]
-    if not found:  # doctest takes nothing of a compiled module for its own
-        own = [one for one in vars(module).values() if getattr(one, "__module__", None) == name]
-        found = [
+    tests = [test for test in finder.find(module, name, globs=names) if test.examples]
+    if not tests:  # doctest takes nothing of a compiled module for its own
+        own = [
+            member
+            for member in vars(module).values()
+            if getattr(member, "__module__", None) == name
+        ]
+        tests = [
             test
-            for one in own
-            for test in finder.find(one, one.__name__, globs=names)
+            for member in own
+            for test in finder.find(member, member.__name__, globs=names)
             if test.examples
         ]
 
-    return found
+    return tests
 
 
 def classes_of_the_reference() -> list[type]:
@@ -48,14 +52,14 @@ def classes_of_the_reference() -> list[type]:
     names = re.findall(
         r"^::: ([\w.]+)", (ROOT / "docs" / "reference" / "python.md").read_text(), re.MULTILINE
     )
-    found = [
+    members = [
         getattr(importlib.import_module(path.rpartition(".")[0]), path.rpartition(".")[2])
         for path in names
     ]
-    return [one for one in found if isinstance(one, type)]
+    return [member for member in members if isinstance(member, type)]
 
 
-@pytest.mark.parametrize("public", classes_of_the_reference(), ids=lambda one: one.__name__)
+@pytest.mark.parametrize("public", classes_of_the_reference(), ids=lambda public: public.__name__)
 def test_every_public_class_has_an_example(public: type) -> None:
     """A protocol shows a class that follows it."""
     assert re.search(r"^ *>>> |^        class ", public.__doc__ or "", re.MULTILINE)
@@ -66,6 +70,6 @@ def test_examples_print_what_they_show(name: str) -> None:
     examples = examples_of(name)
     assert examples
     for example in examples:
-        told: list[str] = []
-        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=told.append)
-        assert not told, "".join(told)
+        output: list[str] = []
+        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=output.append)
+        assert not output, "".join(output)

@@ -39,9 +39,13 @@ def module(name: str):
 def printed(*words: object, **environment: str) -> str:
     """Run a program, and return what it prints."""
     path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
-    found = {**os.environ, "PATH": path, "PYTHONIOENCODING": "utf-8", **environment}
+    variables = {**os.environ, "PATH": path, "PYTHONIOENCODING": "utf-8", **environment}
     done = subprocess.run(  # noqa: S603  # ours
-        [sys.executable, *map(str, words)], env=found, capture_output=True, text=True, check=False
+        [sys.executable, *map(str, words)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -60,12 +64,12 @@ def pod(name: str, cpus: int, **spec: str) -> dict:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_an_example_says_how_to_call_it(path, monkeypatch, capsys) -> None:
     """With --help, and without the words that it needs; the page of the examples says it, too."""
-    told = printed(path, "--help")
+    usage = printed(path, "--help")
     page = (EXAMPLES.parent / "docs/reference/examples.md").read_text("utf-8")
-    assert told.startswith(f"usage: {path.name} ")
-    assert f"    {path.name}" in told
+    assert usage.startswith(f"usage: {path.name} ")
+    assert f"    {path.name}" in usage
     assert f"examples/{path.name}" in page
-    if " ...]" in told.partition("\n\n")[0] or "nodes" in told.partition("\n\n")[0]:
+    if " ...]" in usage.partition("\n\n")[0] or "nodes" in usage.partition("\n\n")[0]:
         monkeypatch.setattr(sys, "argv", [str(path)])
         with pytest.raises(SystemExit, match=r"^2$"):
             runpy.run_path(str(path), run_name="__main__")
@@ -97,10 +101,10 @@ def test_ranks_are_on_parts_of_their_own(tmp_path, launcher, rank, size) -> None
     path = f"{tmp_path}{os.pathsep}{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
     folders = {"PATH": path, "OUT": str(out), "XDG_STATE_HOME": str(tmp_path)}
     printed(EXAMPLES / "launch.py", launcher, 2, "--", "sh", "-c", command, **folders)
-    one, other = (CPUSet.parse(Path(f"{out}.{index}").read_text().strip()) for index in (0, 1))
-    assert one
-    assert other
-    assert not set(one) & set(other)
+    first, second = (CPUSet.parse(Path(f"{out}.{index}").read_text().strip()) for index in (0, 1))
+    assert first
+    assert second
+    assert not set(first) & set(second)
 
 
 def snippet(title: str) -> dict:
@@ -153,6 +157,7 @@ def test_the_notebook_runs_to_its_end(tmp_path) -> None:
     notebook.write_bytes((EXAMPLES / "capacity_report.ipynb").read_bytes())
     folders = {"IPYTHONDIR": str(tmp_path), "JUPYTER_RUNTIME_DIR": str(tmp_path)}
     printed("-c", "from nbclient.cli import main; main()", "--output", "done", notebook, **folders)
+
     cells = json.loads((tmp_path / "done.ipynb").read_text("utf-8"))["cells"]
     shown = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
     assert sum("image/svg+xml" in data for data in shown) == 2
@@ -187,12 +192,14 @@ def test_the_scheduler_binds_what_fits_and_keeps_the_rest_waiting() -> None:
                     await stub.put(PODS, pod(name, 40, schedulerName="aligned"))
                 await stub.put(PODS, pod("another", 40))
                 await until(lambda: "uid-three" in scheduler.waiting)
+
                 bound = [
                     name
                     for name in ("one", "two", "three", "another")
                     if stub.get(PODS, name, "default")["spec"].get("nodeName")
                 ]
                 assert bound == ["one", "two"]
+
                 await stub.delete(PODS, "one", "default")
                 await until(
                     lambda: stub.get(PODS, "three", "default")["spec"].get("nodeName") == "a"
@@ -207,25 +214,25 @@ def test_the_webhook_warns_of_what_no_node_can_align() -> None:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
 
-    def asked(found: dict) -> dict:
+    def answer_to(manifest: dict) -> dict:
         review = {
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
-            "request": {"uid": "u", "object": found},
+            "request": {"uid": "u", "object": manifest},
         }
         url = f"http://127.0.0.1:{server.server_address[1]}/"
         with urlopen(Request(url, json.dumps(review).encode())) as response:
             return json.load(response)["response"]
 
     try:
-        assert asked(pod("small", 8)) == {"uid": "u", "allowed": True}
-        assert asked({"kind": "ConfigMap"}) == {"uid": "u", "allowed": True}
+        assert answer_to(pod("small", 8)) == {"uid": "u", "allowed": True}
+        assert answer_to({"kind": "ConfigMap"}) == {"uid": "u", "allowed": True}
         deployment = {
             "kind": "Deployment",
             "spec": {"template": {"spec": pod("large", 200)["spec"]}},
         }
-        for found in (pod("large", 200), deployment):
-            answer = asked(found)
+        for manifest in (pod("large", 200), deployment):
+            answer = answer_to(manifest)
             assert answer["allowed"] is True
             assert (
                 "never fits this node: 200 cpu asked, the machine has 128" in answer["warnings"][0]

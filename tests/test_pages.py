@@ -29,14 +29,14 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def blocks() -> list[Any]:
     """Return page, language, title and text of every block that is run, as parameters of a test."""
-    found = []
+    parameters = []
     for page in PAGES:
         for number, (language, title, text) in enumerate(
             BLOCK.findall((ROOT / page).read_text("utf-8")), 1
         ):
             if title or language in {"console", "python"}:
-                found.append(pytest.param(page, language, title, text, id=f"{page}-{number}"))
-    return found
+                parameters.append(pytest.param(page, language, title, text, id=f"{page}-{number}"))
+    return parameters
 
 
 def sessions(text: str) -> list[tuple[str, str]]:
@@ -44,11 +44,11 @@ def sessions(text: str) -> list[tuple[str, str]]:
 
     `> ` goes on with a command.
     """
-    found = []
+    commands = []
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, shown = re.match(r"((?:.*\n)(?:> .*\n)*)([\s\S]*)", part).groups()
-        found.append((command.replace("\n> ", "\n"), shown))
-    return found
+        commands.append((command.replace("\n> ", "\n"), shown))
+    return commands
 
 
 def matches(shown: str, printed: str) -> bool:
@@ -81,13 +81,13 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, d
 
     The tests of a file are not dealt out to several processes (see conftest.py).
     """
-    found = {}
+    by_page = {}
     for page in PAGES:
         folder = tmp_path_factory.mktemp("reader")
         for name in ("tests", "examples"):
             (folder / name).symlink_to(ROOT / name)
-        found[page] = (folder, {"__name__": "page"})
-    return found
+        by_page[page] = (folder, {"__name__": "page"})
+    return by_page
 
 
 @pytest.mark.parametrize(("page", "language", "title", "text"), blocks())
@@ -98,23 +98,34 @@ def test_a_block_does_what_it_shows(page, language, title, text, readers, monkey
     if title:
         (folder / title).write_text(text, "utf-8")
     elif language == "python":
-        exec(compile(text, page, "exec"), names)  # noqa: S102  # that is what a page's program is for
+        # that is what a page's program is for
+        exec(compile(text, page, "exec"), names)  # noqa: S102
     else:
         for command, shown in sessions(text):
             run(command, shown, folder)
 
 
 def run(command: str, shown: str, folder: Path) -> None:
-    """Run one command; one that shows a refusal, or a kubelet that would not start, ends with status 1."""
+    """Run one command.
+
+    One that shows a refusal, or a kubelet that would not start, ends with status 1.
+    """
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "XDG_STATE_HOME": str(folder),
         "PYTHONIOENCODING": "utf-8",
     }
-    words = ["/bin/bash", "-c", command]
+
+    arguments = ["/bin/bash", "-c", command]
     done = subprocess.run(  # noqa: S603  # the page's own commands
-        words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+        arguments,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     refused = any(sign in shown for sign in ("✗", "refused, ", "would not start"))
     assert done.returncode == (1 if refused else 0), (
@@ -142,10 +153,10 @@ def test_pictures_are_what_the_commands_draw(readers) -> None:
 
 def test_the_two_commands_are_one_line_each() -> None:
     """Setting up and testing take one line each."""
-    found = [text for language, _, text in BLOCK.findall(README) if language == "sh"]
-    assert [len(text.strip().splitlines()) for text in found] == [1, 1]
-    assert found[0].strip().endswith("alignup admit --machine align-up-article")
-    assert "pytest" in found[1]
+    shell_blocks = [text for language, _, text in BLOCK.findall(README) if language == "sh"]
+    assert [len(text.strip().splitlines()) for text in shell_blocks] == [1, 1]
+    assert shell_blocks[0].strip().endswith("alignup admit --machine align-up-article")
+    assert "pytest" in shell_blocks[1]
 
 
 def test_the_readme_fits_on_two_screens() -> None:

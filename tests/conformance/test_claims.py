@@ -71,20 +71,20 @@ def assert_answer(line: dict[str, Any], expected: dict[str, Any], release: str) 
 def test_devices_are_the_schedulers() -> None:
     recorded = lines("dra.jsonl.gz")
     assert len(recorded) >= 252
-    known = [line for line in recorded if line["expect"]["result"] != "unknown"]
+    decided = [line for line in recorded if line["expect"]["result"] != "unknown"]
     check_each(
-        assert_answer, [(line["name"], (line, line["expect"], line["release"])) for line in known]
+        assert_answer, [(line["name"], (line, line["expect"], line["release"])) for line in decided]
     )
 
 
 def test_devices_are_those_of_the_scheduler_of_1_36() -> None:
-    known = 0
+    compared = 0
     for line in lines("dra.jsonl.gz"):
         expected = line.get("expect_1.36")
         if expected not in (None, "unsupported"):
-            known += 1
+            compared += 1
             assert_answer(line, line["expect"] if expected == "same" else expected, "1.36")
-    assert known > 200
+    assert compared > 200
 
 
 def kind_of(answer: dict[str, Any]) -> object:
@@ -97,7 +97,10 @@ def kind_of(answer: dict[str, Any]) -> object:
 
 @pytest.mark.parametrize("name", ["cel.jsonl.gz", "cel-fresh.jsonl.gz"])
 def test_selectors_say_and_cost_what_they_do_in_the_scheduler(name) -> None:
-    """Each of them; where a map is walked until something is found, the cost is that of one of its orders."""
+    """Each of them is answered alike.
+
+    Where a map is walked until something is found, the cost is that of one of its orders.
+    """
     random = Random(0)
     for line in lines(name):
         expected = kind_of(line["expect"]), line["expect"].get("cost")
@@ -132,14 +135,14 @@ def compare(seeds: range) -> int:
             random, f"case-{seed}", release=random.choice(("1.37", "1.37", "1.36", "1.35"))
         )
         gates = gates_of(line["release"], line["features"])
-        allocated = [read_claim(one, "allocated") for one in line["allocated"]]
+        allocated = [read_claim(claim, "allocated") for claim in line["allocated"]]
         try:
             tables = SearchTables(
                 Question(
                     node_object({"kind": "Node", **line["node"]}),
-                    [read_slice(one, "slices") for one in line["slices"]],
-                    [read_class(one, "classes") for one in line["classes"]],
-                    tuple(read_claim(one, "claims") for one in line["claims"]),
+                    [read_slice(resource_slice, "slices") for resource_slice in line["slices"]],
+                    [read_class(device_class, "classes") for device_class in line["classes"]],
+                    tuple(read_claim(claim, "claims") for claim in line["claims"]),
                     in_use(allocated, gates),
                     gates,
                 )
@@ -172,8 +175,8 @@ def test_the_search_leaves_out_nothing_in_thousands_of_cases() -> None:
         (
             {"r": [33]},
             (
-                "request r: adding 33 devices exceeds the claim limit of 32, with 0 already accounted "
-                "for"
+                "request r: adding 33 devices exceeds the claim limit of 32, with 0 already "
+                "accounted for"
             ),
         ),
         (
@@ -190,8 +193,8 @@ def test_the_search_leaves_out_nothing_in_thousands_of_cases() -> None:
         (
             {"a": [40, 33]},
             (
-                "request a: adding 33 devices exceeds the claim limit of 32, with 0 already accounted "
-                "for"
+                "request a: adding 33 devices exceeds the claim limit of 32, with 0 already "
+                "accounted for"
             ),
         ),
         ({"r": [32]}, None),
@@ -200,16 +203,15 @@ def test_the_search_leaves_out_nothing_in_thousands_of_cases() -> None:
     ],
 )
 def test_a_claim_has_32_devices_at_most_in_the_words_of_1_37_2(requests, error) -> None:
-    wanted = {"deviceClassName": "c", "allocationMode": "ExactCount"}
-    listed = [
-        {"name": name, "exactly": {**wanted, "count": counts[0]}}
-        if len(counts) == 1
-        else {
-            "name": name,
-            "firstAvailable": [{**wanted, "name": f"s{count}", "count": count} for count in counts],
-        }
-        for name, counts in requests.items()
-    ]
+    request = {"deviceClassName": "c", "allocationMode": "ExactCount"}
+    listed: list[dict[str, Any]] = []
+    for name, counts in requests.items():
+        if len(counts) == 1:
+            listed.append({"name": name, "exactly": {**request, "count": counts[0]}})
+        else:
+            ways = [{**request, "name": f"s{count}", "count": count} for count in counts]
+            listed.append({"name": name, "firstAvailable": ways})
+
     devices = [{"name": f"d{number}"} for number in range(40)]
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     line = {
@@ -229,13 +231,14 @@ def test_a_claim_has_32_devices_at_most_in_the_words_of_1_37_2(requests, error) 
         ],
         "allocated": [],
     }
+
     answer = answer_scenario(line, "line")
     assert answer.get("error", "").startswith(f"claim n/c, {error}" if error else "")
     assert (answer["result"] is None) is (error is not None)
 
 
 @pytest.mark.parametrize(
-    ("release", "first", "found"),
+    ("release", "first", "devices"),
     [
         ("1.36", "b.example", ["plain", "plain"]),
         ("1.36", "a.example", ["d0", "d1"]),
@@ -243,23 +246,28 @@ def test_a_claim_has_32_devices_at_most_in_the_words_of_1_37_2(requests, error) 
     ],
 )
 def test_in_1_36_a_pool_whose_counters_are_overdrawn_takes_those_of_its_name_with_it(
-    release, first, found
+    release, first, devices
 ) -> None:
-    """Its allocator looks at the counters of the pool that it comes to first, for all pools of that name."""
+    """Its allocator looks at the counters of the pool that it comes to first.
+
+    It does so for all pools of that name.
+    """
     line = two_pools_of_one_name(first) | {"release": release}
     answer = answer_scenario(line, "line")
     assert "error" not in answer
-    assert [one["device"] for one in answer["result"][0]["devices"]] == found
+    assert [result["device"] for result in answer["result"][0]["devices"]] == devices
 
 
 def two_pools_of_one_name(first: str) -> dict[str, Any]:
-    """Return a question about two drivers, of which `b.example` has given out more than it has of a counter.
+    """Return a question about two drivers.
+
+    `b.example` has given out more than it has of a counter.
 
     The first request is for the driver `first`, the second for `a.example`; both have a device
     without counters.
     """
     slices = []
-    for driver, there in (("a.example", "4"), ("b.example", "1")):
+    for driver, scarce in (("a.example", "4"), ("b.example", "1")):
         devices = [
             {
                 "name": name,
@@ -270,7 +278,7 @@ def two_pools_of_one_name(first: str) -> dict[str, Any]:
         pool = {"name": "n", "generation": 1, "resourceSliceCount": 2}
         spec = {"driver": driver, "nodeName": "n", "pool": pool}
         counters = [
-            {"name": "s", "counters": {"plenty": {"value": "4"}, "scarce": {"value": there}}}
+            {"name": "s", "counters": {"plenty": {"value": "4"}, "scarce": {"value": scarce}}}
         ]
         slices += [
             {
@@ -291,7 +299,7 @@ def two_pools_of_one_name(first: str) -> dict[str, Any]:
         {"name": name, "exactly": {"deviceClassName": driver, "count": count}}
         for name, driver, count in (("r0", first, 1), ("r1", "a.example", 1))
     ]
-    held = {
+    holder = {
         "metadata": {"name": "held", "namespace": "n"},
         "status": {"allocation": {"devices": {"results": results}}},
     }
@@ -302,10 +310,10 @@ def two_pools_of_one_name(first: str) -> dict[str, Any]:
         "slices": slices,
         "classes": [
             {
-                "metadata": {"name": one},
-                "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{one}'"}}]},
+                "metadata": {"name": driver},
+                "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]},
             }
-            for one in ("a.example", "b.example")
+            for driver in ("a.example", "b.example")
         ],
         "claims": [
             {
@@ -313,5 +321,5 @@ def two_pools_of_one_name(first: str) -> dict[str, Any]:
                 "spec": {"devices": {"requests": requests}},
             }
         ],
-        "allocated": [held],
+        "allocated": [holder],
     }

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def recorded(expected: Mapping[str, Any]) -> tuple[bool, str, int]:
-    """Return verdict, reason and the affinities of all containers together, as the kubelet gave them."""
+    """Return verdict, reason and the affinities of all containers together.
+
+    They are as the kubelet gave them.
+    """
     affinity = 0
     if expected["admitted"]:
         for container in expected.get("containers", {}).values():
@@ -40,7 +43,10 @@ def foreseen(cluster: Cluster, pod: Mapping[str, Any]) -> tuple[bool, str, int]:
 
 
 def follow(case: dict[str, Any], attempt: int | None) -> None:
-    """Replay a scenario, with the recorded picks of devices unless `attempt` is None, and ask before every step."""
+    """Replay a scenario, and ask before every step.
+
+    The picks of devices are the recorded ones unless `attempt` is None.
+    """
     if attempt is None:
         picks, node, recorders = None, Node.from_dict(case), []
     else:
@@ -72,7 +78,10 @@ def without_hints(expected: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def follows_by_itself(case: dict[str, Any]) -> bool:
-    """Return whether a node without recorded picks, whose amounts decide, foresees and gives what is recorded."""
+    """Return whether a node without recorded picks foresees and gives what is recorded.
+
+    Its amounts decide.
+    """
     try:
         follow(case, None)
     except AssertionError:

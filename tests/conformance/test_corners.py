@@ -55,18 +55,24 @@ def sizes_differ(machine: dict[str, Any]) -> bool:
 
 
 def nodes_cross_sockets(machine: dict[str, Any]) -> bool:
-    """Return whether some NUMA node has cores of several sockets, and some socket cores of several nodes."""
+    """Return whether NUMA nodes and sockets cross.
+
+    Some NUMA node has cores of several sockets, and some socket has cores of several nodes.
+    """
     of_node = [{core["socket"] for core in node["cores"]} for node in machine["numaNodes"]]
-    shared = any(one & other for one, other in combinations(of_node, 2))
+    shared = any(first & second for first, second in combinations(of_node, 2))
     return shared and any(len(sockets) > 1 for sockets in of_node)
 
 
 def deviations_of(case: dict[str, Any]) -> set[str]:
-    """Return the rows of the table of deviations that a scenario may fall under, by their anchors."""
+    """Return the rows of the table of deviations that a scenario may fall under.
+
+    They are named by their anchors.
+    """
     scenario = case["scenario"]
     uids = [step["admit"]["metadata"]["uid"] for step in scenario["steps"] if "admit" in step]
     options = scenario["kubelet"].get("cpuManagerPolicyOptions", {})
-    found = {
+    applies = {
         "sizes": sizes_differ(scenario["machine"]),
         "sockets": nodes_cross_sockets(scenario["machine"]),
         "strict": sizes_differ(scenario["machine"])
@@ -74,7 +80,7 @@ def deviations_of(case: dict[str, Any]) -> set[str]:
         "uid": len(uids) > len(set(uids)),
         "panic": any("panic" in step for step in case["expect"]),
     }
-    return {name for name, is_so in found.items() if is_so}
+    return {name for name, is_so in applies.items() if is_so}
 
 
 def differences(case: dict[str, Any]) -> Iterator[int]:
@@ -86,14 +92,21 @@ def differences(case: dict[str, Any]) -> Iterator[int]:
 
 
 def summary(step: dict[str, Any], containers: dict[str, Any]) -> dict[str, Any]:
-    """Return what an answer says of the verdict and of what an admitted pod got, in one form for both."""
+    """Return what an answer says of the verdict and of what an admitted pod got.
+
+    It is in one form for our answers and for the recorded ones.
+    """
     got = {}
-    for name, one in containers.items() if step["admitted"] else ():
+    for name, container in containers.items() if step["admitted"] else ():
         blocks = [
             (tuple(b.get("numa", b.get("numaNodes"))), b["type"], b["size"])
-            for b in one["memory"] or ()
+            for b in container["memory"] or ()
         ]
-        got[name] = (one["cpus"], sorted(blocks, key=lambda block: block[1]), one["devices"] or {})
+        got[name] = (
+            container["cpus"],
+            sorted(blocks, key=lambda block: block[1]),
+            container["devices"] or {},
+        )
 
     return {
         "admitted": step["admitted"],
@@ -111,43 +124,43 @@ def plain_hints(hints: dict[str, Any] | None) -> dict[str, Any] | None:
     if hints is None:
         return None
 
+    def plain(listed: list[dict[str, Any]] | None) -> list[list[Any]] | None:
+        if listed is None:
+            return None
+        pairs = [[hint.get("numa", hint.get("numaNodes")), hint["preferred"]] for hint in listed]
+        return sorted(pairs, key=str)
+
     return {
-        provider: found
-        and {
-            resource: listed
-            if listed is None
-            else sorted(
-                ([one.get("numa", one.get("numaNodes")), one["preferred"]] for one in listed),
-                key=str,
-            )
-            for resource, listed in found.items()
-        }
-        for provider, found in hints.items()
+        provider: resources and {resource: plain(listed) for resource, listed in resources.items()}
+        for provider, resources in hints.items()
     }
 
 
 def whole(step: dict[str, Any]) -> dict[str, Any]:
-    """Return all that an answer says but for sentences, hints included, in one form for both, and as JSON has it."""
+    """Return all that an answer says but for sentences, hints included.
+
+    It is in one form for our answers and for the recorded ones, and as JSON has it.
+    """
     containers = step.get("containers") or {}
-    found = summary(step, containers) | {"podHints": plain_hints(step.get("podHints"))}
-    found |= {
-        f"hints of {name}": plain_hints(one.get("hints"))
-        for name, one in sorted(containers.items())
+    fields = summary(step, containers) | {"podHints": plain_hints(step.get("podHints"))}
+    fields |= {
+        f"hints of {name}": plain_hints(container.get("hints"))
+        for name, container in sorted(containers.items())
     }
-    plain: dict[str, Any] = json.loads(json.dumps(found))
+    plain: dict[str, Any] = json.loads(json.dumps(fields))
     return plain
 
 
 def parted(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return by step each field of ours that differs from the kubelet's."""
     answers = replay(case["scenario"], with_hints=True)["steps"]
-    found = {}
+    differences = {}
     for index, (step, expected) in enumerate(zip(answers, case["expect"], strict=True)):
         ours, theirs = whole(step), whole(expected)
         fields = {name: value for name, value in ours.items() if value != theirs.get(name)}
         if fields:
-            found[str(index)] = fields
-    return found
+            differences[str(index)] = fields
+    return differences
 
 
 def held_at_once(scenario: dict[str, Any]) -> Iterator[list[tuple[str, CPUSet]]]:
@@ -163,11 +176,11 @@ def held_at_once(scenario: dict[str, Any]) -> Iterator[list[tuple[str, CPUSet]]]
             node.remove(step["remove"])
 
         yield [
-            (f"{pod.uid}/{one.name}", cpus)
+            (f"{pod.uid}/{container.name}", cpus)
             for pod in node.pods
-            for one in pod.all_containers
-            if one.is_sidecar or not one.is_init
-            if (cpus := node.allocation(pod.uid, one.name).cpus) is not None
+            for container in pod.all_containers
+            if container.is_sidecar or not container.is_init
+            if (cpus := node.allocation(pod.uid, container.name).cpus) is not None
         ]
 
 
@@ -185,11 +198,11 @@ def test_a_recorded_corner_is_the_kubelets_but_for_what_is_recorded() -> None:
     foreign = []
 
     def is_the_kubelets(name: str, case: dict[str, Any]) -> None:
-        found = parted(case)
-        if found and name not in RECORDED and deviations_of(case):
+        differences = parted(case)
+        if differences and name not in RECORDED and deviations_of(case):
             foreign.append(name)
         else:
-            assert found == RECORDED.get(name, {"steps": {}})["steps"]
+            assert differences == RECORDED.get(name, {"steps": {}})["steps"]
 
     check_each(is_the_kubelets, [(name, (name, case)) for name, case in PLAIN.items()])
     if foreign:
@@ -201,17 +214,17 @@ def test_the_table_names_each_recorded_deviation_and_no_other() -> None:
         r"^\| `([\w-]+)` \| \[[^]]+\]\(#(\w+)\) \| ([\d, ]+) \|", PAGE.read_text(), re.MULTILINE
     )
     assert {name: (row, steps) for name, row, steps in rows} == {
-        name: (one["row"], ", ".join(one["steps"])) for name, one in RECORDED.items()
+        name: (record["row"], ", ".join(record["steps"])) for name, record in RECORDED.items()
     }
-    assert all(f'id="{one["row"]}"' in PAGE.read_text() for one in RECORDED.values())
+    assert all(f'id="{record["row"]}"' in PAGE.read_text() for record in RECORDED.values())
 
 
 def test_no_cpu_is_given_twice_in_any_corner() -> None:
     for name, case in PLAIN.items():
-        for held in held_at_once(case["scenario"]):
-            for (one, cpus), (other, others) in combinations(held, 2):
-                assert not int(cpus) & int(others), (
-                    f"{name}: {one} and {other} share {cpus} and {others}"
+        for holdings in held_at_once(case["scenario"]):
+            for (first, cpus), (second, second_cpus) in combinations(holdings, 2):
+                assert not int(cpus) & int(second_cpus), (
+                    f"{name}: {first} and {second} share {cpus} and {second_cpus}"
                 )
 
 
@@ -231,7 +244,10 @@ def test_every_deviation_has_its_row() -> None:
 
 
 def test_uncore_caches_are_what_cadvisor_reports() -> None:
-    """With the field that discovery fills in, the CPUs are the kubelet's although `l3` says otherwise."""
+    """With the field that discovery fills in, the CPUs are the kubelet's.
+
+    That is so although `l3` says otherwise.
+    """
     case = CASES.get("l3node-204")
     if case is None:
         pytest.skip("the vectors lack this case")

@@ -84,25 +84,28 @@ def test_all_policies_admit_the_articles_example(policy):
 
 
 def test_the_kubelets_hints_of_the_article_make_27_rows():
-    """Its device manager offers {11.
+    """Its device manager offers {11, False} too.
 
-    False} too, by the article's own rule of one hint for every possible mask.
+    That follows the article's own rule of one hint for every possible mask.
     """
     loaded = load_machine("align-up-article")
     node = Node(
         loaded.machine, {**loaded.kubelet, "topologyManagerPolicy": "restricted"}, loaded.devices
     )
     pod = read_pod(loaded.pods[0])
+
     lists = [
         offered
         for provider in node.manager.providers
         for offered in (provider.topology_hints(pod, pod.containers[0]) or {}).values()
     ]
-    assert [[pair(hint) for hint in one] for one in lists] == [
+    assert [[pair(hint) for hint in hints] for hints in lists] == [
         [(1, True), (2, True), (3, False)]
     ] * 3
-    assert prod(len(one) for one in lists) == 27
-    best, admit = make_policy("restricted", 2).merge([{str(i): one for i, one in enumerate(lists)}])
+    assert prod(len(hints) for hints in lists) == 27
+    best, admit = make_policy("restricted", 2).merge(
+        [{str(i): hints for i, hints in enumerate(lists)}]
+    )
     assert (pair(best), admit) == ((1, True), True)
 
 
@@ -111,8 +114,8 @@ def test_the_article_allocates_container_by_container():
     loaded = load_machine("align-up-article")
     admission = Node(loaded.machine, loaded.kubelet, loaded.devices).admit(loaded.pods[0])
     got = [
-        (str(one.cpus), *(ids for (ids,) in one.devices.values()))
-        for one in admission.containers.values()
+        (str(allocation.cpus), *(ids for (ids,) in allocation.devices.values()))
+        for allocation in admission.containers.values()
     ]
     assert got == [("0-1", "nic0", "gpu0"), ("4-5", "nic1", "gpu1")]
 
@@ -176,9 +179,11 @@ def article_pod(requests, limits=None, annotation=None, devices=None):
 
 
 @pytest.mark.parametrize(
-    ("release", "other"), [("1.29", 3), ("1.35", 3), ("1.36", 0)], ids=["1.29", "1.35", "1.36"]
+    ("release", "not_preferred"),
+    [("1.29", 3), ("1.35", 3), ("1.36", 0)],
+    ids=["1.29", "1.35", "1.36"],
 )
-def test_the_articles_four_hints_by_release(release, other):
+def test_the_articles_four_hints_by_release(release, not_preferred):
     node = Node.from_dict(
         {
             "machine": machine_of(4, 2),
@@ -191,9 +196,10 @@ def test_the_articles_four_hints_by_release(release, other):
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "resources": {"limits": {"a/b": "2"}}}]},
     }
+
     [part] = explain(node, pod, suggest=False).resources
     assert part.offered.preferred == ((0, 1),)
-    assert part.offered.other == ((0, 1, 2), (0, 1, 3), (0, 1, 2, 3))[:other]
+    assert part.offered.other == ((0, 1, 2), (0, 1, 3), (0, 1, 2, 3))[:not_preferred]
 
 
 def test_the_keps_example_has_no_limits_and_so_no_cpus_of_its_own():

@@ -24,7 +24,7 @@ TOO_MANY = 10**7
 def offered(hints: dict[str, Any]) -> list[dict[str, Any] | None]:
     """Return the hints of all providers, in the form that merges take."""
     return [
-        resources and {name: pairs(found) for name, found in resources.items()}
+        resources and {name: pairs(listed) for name, listed in resources.items()}
         for resources in hints.values()
     ]
 
@@ -90,7 +90,10 @@ def check(case: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("batch", range(4))
 def test_every_decision_is_the_products(batch: int) -> None:
-    """All of them end, whole scenarios at a time, and most have more permutations than a kubelet can walk."""
+    """All of them end, whole scenarios at a time.
+
+    Most have more permutations than a kubelet can walk.
+    """
     sizes = [check(scenario(seed)) for seed in range(batch, SCENARIOS, 4)]
 
     assert sum(size > TOO_MANY for size in sizes) > len(sizes) / 2

@@ -38,7 +38,10 @@ def hint_list(pairs: list[list[Any]] | None) -> list[TopologyHint] | None:
 
 
 def test_every_merge_is_the_kubelets() -> None:
-    """Each policy merges the recorded hints into the recorded hint, in any order of the providers."""
+    """Each policy merges the recorded hints into the recorded hint.
+
+    It does so in any order of the providers.
+    """
     total = 0
     for case in vectors("merge"):
         total += 1
@@ -49,11 +52,11 @@ def test_every_merge_is_the_kubelets() -> None:
             for provider in case["providers"]
         ]
         expected = case["expect"]
-        wanted = (expected["affinity"], bool(expected["preferred"]), expected["admit"])
+        recorded = (expected["affinity"], bool(expected["preferred"]), expected["admit"])
         for ordered in (providers, providers[::-1]):
             best, admit = policy.merge(ordered)
 
             mask = None if best.affinity is None else int(best.affinity)
-            assert wanted == (mask, best.preferred, admit), case["name"]
+            assert recorded == (mask, best.preferred, admit), case["name"]
 
     assert total > 0

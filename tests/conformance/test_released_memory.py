@@ -27,8 +27,8 @@ def nodes_of(step: dict[str, Any]) -> list[list[int]]:
     containers = step.get("containers", {}).values()
     return [
         block.get("numa", block.get("numaNodes"))
-        for one in containers
-        for block in one.get("memory", ())
+        for container in containers
+        for block in container.get("memory", ())
     ]
 
 
@@ -39,7 +39,8 @@ def test_a_later_container_stays_in_the_group_but_for_older_kubelets(case: dict[
         return
     ours = replay(case)["steps"]
     pairs = [
-        (nodes_of(one), nodes_of(wanted)) for one, wanted in zip(ours, case["expect"], strict=True)
+        (nodes_of(step), nodes_of(expected))
+        for step, expected in zip(ours, case["expect"], strict=True)
     ]
     same = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
     check_case({**case, "steps": case["steps"][:same], "expect": case["expect"][:same]})

@@ -1,4 +1,7 @@
-"""Of every refusal in the recorded scenarios the cluster's short reason blames what the node's explanation does."""
+"""The cluster's short reason of a refusal blames what the node's explanation does.
+
+It does so of every refusal in the recorded scenarios.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,16 @@ LEAST = {"admission": 100, "wide": 50}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_every_refusal_is_blamed_on_the_same(name: str, monkeypatch) -> None:
-    told, inside = 0, False
+    compared, inside = 0, False
     admit = Node.admit
 
     def checked(self, pod, *args, **options):
-        nonlocal told, inside
+        nonlocal compared, inside
         if not inside and not self.try_admit(pod):
             inside = True  # an explanation admits pods itself, on copies
             check(short_cause(self, pod), causes_of(self, tried(self, pod)))
             inside = False
-            told += 1
+            compared += 1
 
         return admit(self, pod, *args, **options)
 
@@ -40,4 +43,4 @@ def test_every_refusal_is_blamed_on_the_same(name: str, monkeypatch) -> None:
     for case in islice(vectors(name), 0, None, EVERY[name]):
         replay(case)
 
-    assert told > LEAST[name]
+    assert compared > LEAST[name]

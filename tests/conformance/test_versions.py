@@ -1,4 +1,7 @@
-"""Nodes and clusters decide as kubelets of older releases did, wherever those decide otherwise than 1.36."""
+"""Nodes and clusters decide as kubelets of older releases did.
+
+These are the scenarios that those releases decide otherwise than 1.36.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +67,8 @@ def test_a_cluster_of_mixed_releases_judges_as_each_of_them() -> None:
     cases = [case for version in VERSIONS for case in cases_of(version) if "expect" in case]
     compared = 0
     for index, case in enumerate(cases):
-        node, other = Node.from_dict(case), Node.from_dict(cases[index - 60])
-        cluster = Cluster.from_nodes([node, other])
+        node, neighbour = Node.from_dict(case), Node.from_dict(cases[index - 60])
+        cluster = Cluster.from_nodes([node, neighbour])
         for step, expected in zip(case["steps"], case["expect"], strict=True):
             if "remove" in step:
                 if any(pod.uid == step["remove"] for pod in node.pods):
@@ -75,15 +78,15 @@ def test_a_cluster_of_mixed_releases_judges_as_each_of_them() -> None:
             compared += 1
             pod = read_pod(step["admit"])
             answer = cluster.evaluate(pod, exact=True)
-            wanted = (expected["admitted"], expected.get("reason", ""))
-            assert (bool(answer.admitted[0]), REASONS[answer.reason[0]]) == wanted, case["name"]
+            recorded = (expected["admitted"], expected.get("reason", ""))
+            assert (bool(answer.admitted[0]), REASONS[answer.reason[0]]) == recorded, case["name"]
             admission = node.admit(pod)
             got = admission_dict(node, pod, admission)["containers"]
             if expected["admitted"]:
                 assert int(answer.affinity[0]) == union_of(node, expected), case["name"]
             if any(
-                not is_same(case, got.get(name), one)
-                for name, one in expected.get("containers", {}).items()
+                not is_same(case, got.get(name), container)
+                for name, container in expected.get("containers", {}).items()
             ):
                 break
 
@@ -103,15 +106,15 @@ def union_of(node: Node, expected: dict[str, Any]) -> int:
     return union
 
 
-def is_same(case: dict[str, Any], got: dict[str, Any] | None, wanted: dict[str, Any]) -> bool:
+def is_same(case: dict[str, Any], got: dict[str, Any] | None, recorded: dict[str, Any]) -> bool:
     """Return whether a container got what is recorded, device by device where that is known."""
-    if "cpus" not in wanted:
+    if "cpus" not in recorded:
         return True
     if got is None:
         return False
     compact = compact_container(case, got)
-    return all(compact[key] == wanted[key] for key in ("cpus", "memory", "devices")) and all(
-        got["devices"][resource] == ids for resource, ids in wanted.get("deviceIds", {}).items()
+    return all(compact[key] == recorded[key] for key in ("cpus", "memory", "devices")) and all(
+        got["devices"][resource] == ids for resource, ids in recorded.get("deviceIds", {}).items()
     )
 
 
