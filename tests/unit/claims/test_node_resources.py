@@ -1,4 +1,7 @@
-"""Claims whose devices count as CPU, memory or hugepages of the node (KEP-5517), which 1.37 has behind a gate."""
+"""Claims whose devices count as CPU, memory or hugepages of the node (KEP-5517).
+
+Kubernetes 1.37 has that behind a gate.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +57,8 @@ def pod(
 def counting(how: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
     """Return the objects of a driver whose devices count so."""
     slices = slice_of([0, 0, 1, 1])
-    for one in slices["spec"]["devices"]:
-        one |= {"nodeAllocatableResources": how, **more}
+    for device in slices["spec"]["devices"]:
+        device |= {"nodeAllocatableResources": how, **more}
     return [slices, class_of(), template()]
 
 
@@ -74,6 +77,7 @@ def node(resources: list[dict[str, Any]], *, gate: bool = True, cpu: str = "10")
             },
         }
     )
+
     made.whole_verdict = True
     return made
 
@@ -107,12 +111,13 @@ def test_a_device_counts_by_what_is_taken_of_its_capacity() -> None:
     how = {"cpu": {"mapping": {"capacityKey": "example.com/cores", "capacityMultiplier": "2"}}}
     shared = {"allowMultipleAllocations": True, "capacity": {"example.com/cores": {"value": "8"}}}
     resources = counting(how, **shared)
-    asked = resources[-1]["spec"]["spec"]["devices"]["requests"][0]["exactly"]
-    asked["capacity"] = {"requests": {"example.com/cores": "3"}}
+    request = resources[-1]["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+    request["capacity"] = {"requests": {"example.com/cores": "3"}}
     assert node(resources).try_admit(pod())
-    asked["capacity"] = {"requests": {"example.com/cores": "4"}}
+    request["capacity"] = {"requests": {"example.com/cores": "4"}}
     refused = node(resources).try_admit(pod())
     assert refused.reason == "OutOfcpu"
+
     alone = node(counting(how)).try_admit(pod())
     assert alone.refusal is not None
     assert (
@@ -129,6 +134,7 @@ def test_a_claim_that_is_cpus_is_not_shared_and_one_with_overhead_is() -> None:
         "kind": "ResourceClaim",
         "metadata": {"name": "own"},
     }
+
     mapped = node([*counting({"cpu": {"mapping": {"deviceMultiplier": "1"}}})[:2], claim], cpu="90")
     assert mapped.admit(pod(claim=named))
     refused = mapped.admit(pod("q", claim=named))
@@ -137,6 +143,7 @@ def test_a_claim_that_is_cpus_is_not_shared_and_one_with_overhead_is() -> None:
     assert (
         "claim own has a mapped device and cannot be shared across pods" in refused.refusal.detail
     )
+
     beside = node([*counting({"cpu": {"overhead": {"perPod": "1"}}})[:2], claim], cpu="90")
     assert [bool(beside.admit(pod(name, claim=named))) for name in ("p", "q")] == [True, True]
 
@@ -145,10 +152,10 @@ def test_a_claim_that_is_cpus_is_not_shared_and_one_with_overhead_is() -> None:
 def test_resources_of_the_pod_as_a_whole_have_to_cover_its_claims(cpu: str, fits: bool) -> None:
     amounts = {"cpu": cpu, "memory": "4Gi"}
     at = node(counting({"cpu": {"mapping": {"deviceMultiplier": "3"}}}), cpu="7")
-    found = at.try_admit(pod(whole={"requests": amounts, "limits": amounts}))
-    assert bool(found) is fits
-    if found.refusal is not None:
-        assert "pod level request for cpu is insufficient to cover" in found.refusal.detail
+    attempt = at.try_admit(pod(whole={"requests": amounts, "limits": amounts}))
+    assert bool(attempt) is fits
+    if attempt.refusal is not None:
+        assert "pod level request for cpu is insufficient to cover" in attempt.refusal.detail
 
 
 def test_the_status_of_a_pod_tells_what_its_claims_count_as() -> None:
@@ -166,6 +173,7 @@ def test_the_status_of_a_pod_tells_what_its_claims_count_as() -> None:
             {"resourceClaimName": "d", "mapping": [{"name": "cpu", "quantity": "250m"}]},
         ]
     }
+
     made = quiet(
         {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}, "status": status}
     )
@@ -189,13 +197,16 @@ def test_pods_request_what_the_scheduler_and_the_kubelet_count() -> None:
 def test_devices_of_a_pool_that_is_being_updated_count_for_claims_that_have_them() -> None:
     resources = counting({"cpu": {"mapping": {"deviceMultiplier": "3"}}})[:2]
     driver = resources[0]["spec"]["driver"]
-    held = {"request": "r", "driver": driver, "pool": "n", "device": "d0"}
+    result = {"request": "r", "driver": driver, "pool": "n", "device": "d0"}
     own = {**template()["spec"], "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
-    own |= {"metadata": {"name": "own"}, "status": {"allocation": {"devices": {"results": [held]}}}}
+    own |= {
+        "metadata": {"name": "own"},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
     resources[0]["spec"]["pool"]["resourceSliceCount"] = 2
-    asked = pod(claim={"resourceClaimName": "own"})
-    assert node([*resources, own], cpu="7").try_admit(asked)
-    assert node([*resources, own], cpu="6").try_admit(asked).reason == "OutOfcpu"
+    claimant = pod(claim={"resourceClaimName": "own"})
+    assert node([*resources, own], cpu="7").try_admit(claimant)
+    assert node([*resources, own], cpu="6").try_admit(claimant).reason == "OutOfcpu"
 
 
 def test_other_releases_have_no_such_devices() -> None:
@@ -299,10 +310,11 @@ def test_a_container_and_the_claims_that_it_uses_stay_within_the_limit_of_the_po
         "resourceClaims": [{"name": "c", "resourceClaimTemplateName": "t"}],
         "containers": [{"name": "main", "resources": {**resources, "claims": [{"name": "c"}]}}],
     }
-    found = at.try_admit(quiet({"metadata": {"name": "p"}, "spec": spec}))
-    assert bool(found) is fits
-    if found.refusal is not None:
+
+    attempt = at.try_admit(quiet({"metadata": {"name": "p"}, "spec": spec}))
+    assert bool(attempt) is fits
+    if attempt.refusal is not None:
         assert (
             "pod level limit for cpu is insufficient to cover the limit and DRA overhead for "
             "container main"
-        ) in (found.refusal.detail)
+        ) in (attempt.refusal.detail)

@@ -45,6 +45,7 @@ def pod(
             }
         ],
     }
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return read_pod({"metadata": {"name": name}, "spec": spec})
@@ -70,10 +71,14 @@ def node(
 
 def cpu_slice(*, grouped: bool) -> dict[str, Any]:
     """Return what a driver of CPUs publishes: a device for each CPU, or for each NUMA node."""
-    found = slice_of([0, 0, 0, 1, 1, 1] if not grouped else [0, 1], driver="dra.cpu")
-    for one in found["spec"]["devices"] if grouped else ():
-        one |= {"allowMultipleAllocations": True, "capacity": {"dra.cpu/cpu": {"value": "32"}}}
-    return found
+    if not grouped:
+        return slice_of([0, 0, 0, 1, 1, 1], driver="dra.cpu")
+
+    published = slice_of([0, 1], driver="dra.cpu")
+    for device in published["spec"]["devices"]:
+        device |= {"allowMultipleAllocations": True, "capacity": {"dra.cpu/cpu": {"value": "32"}}}
+
+    return published
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -81,12 +86,12 @@ def test_the_driver_of_cpus_helps_where_it_has_enough_on_one_node(grouped: bool)
     at = node(
         [slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=grouped), template()]
     )
-    found = preview_claims(at, pod(cpu=2))
-    assert found is not None
-    (line,) = (one for one in found.helps if "dra.cpu" in one)
-    wanted = "a device with capacity dra.cpu/cpu of 2" if grouped else "2 devices"
+    preview = preview_claims(at, pod(cpu=2))
+    assert preview is not None
+    (line,) = (advice for advice in preview.helps if "dra.cpu" in advice)
+    amount = "a device with capacity dra.cpu/cpu of 2" if grouped else "2 devices"
     assert (
-        f"request for {wanted} of class dra.cpu and the constraint matchAttribute {NUMA} in "
+        f"request for {amount} of class dra.cpu and the constraint matchAttribute {NUMA} in "
         "default/p-c"
     ) in line
     asking = template(1 if grouped else 2, "dra.cpu", name="t")["spec"]["spec"]["devices"][
@@ -98,27 +103,27 @@ def test_the_driver_of_cpus_helps_where_it_has_enough_on_one_node(grouped: bool)
     helped = template()
     helped["spec"]["spec"]["devices"]["requests"].append({**asking, "name": "cpus"})
     helped["spec"]["spec"]["devices"]["constraints"] = [{"matchAttribute": NUMA}]
-    other = node(
+    improved = node(
         [slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=grouped), helped]
     )
-    bare = preview_claims(other, pod(cpu=2))
+    bare = preview_claims(improved, pod(cpu=2))
     assert bare is not None
-    assert {one.numa_nodes for one in bare.devices} == {(1,)}
+    assert {device.numa_nodes for device in bare.devices} == {(1,)}
 
 
 def test_the_driver_of_cpus_is_no_help_where_it_has_too_few() -> None:
     at = node(
         [slice_of([1]), class_of(), class_of("dra.cpu"), cpu_slice(grouped=False), template()]
     )
-    found = preview_claims(at, pod(cpu=4))
-    assert found is not None
-    assert found.meet is False
-    assert not [one for one in found.helps if "dra.cpu" in one]
+    preview = preview_claims(at, pod(cpu=4))
+    assert preview is not None
+    assert preview.meet is False
+    assert not [advice for advice in preview.helps if "dra.cpu" in advice]
 
 
 def ids(at: Node, uid: str) -> list[str]:
     assert at.claims is not None
-    return [one.id.device for one in at.claims.devices(uid)]
+    return [device.id.device for device in at.claims.devices(uid)]
 
 
 def test_devices_are_the_schedulers_and_held_until_the_pod_goes() -> None:
@@ -155,27 +160,29 @@ def test_a_claim_that_is_there_by_itself_is_shared_by_the_pods_that_name_it() ->
 def test_a_misalignment_is_foretold_and_each_help_helps() -> None:
     resources = [slice_of([1, 0]), class_of(), template()]
     at = node(resources)
-    found = preview_claims(at, pod())
-    assert found is not None
-    assert ([one.numa_nodes for one in found.devices], found.meet) == ([(1,)], False)
+    preview = preview_claims(at, pod())
+    assert preview is not None
+    assert ([device.numa_nodes for device in preview.devices], preview.meet) == ([(1,)], False)
     selector = 'device.attributes["resource.kubernetes.io"].numaNode == 0'
-    assert any(selector in one for one in found.helps)
-    assert any("draHints" in one for one in found.helps)
+    assert any(selector in advice for advice in preview.helps)
+    assert any("draHints" in advice for advice in preview.helps)
     assert not at.pods  # nothing has changed
+
     helped = [*resources[:2], template(selectors=[{"cel": {"expression": selector}}])]
     better = preview_claims(node(helped), pod())
     assert better is not None
     assert (better.meet, better.helps) == (True, ())
+
     hinted = preview_claims(node(resources, hints=True), pod())
     assert hinted is not None
     assert hinted.meet is True
 
 
 def test_a_smaller_request_may_help() -> None:
-    found = preview_claims(node([slice_of([0, 1]), class_of(), template(2)]), pod())
-    assert found is not None
-    assert found.meet is False
-    assert any(one.startswith("ask for at most 1 devices") for one in found.helps)
+    preview = preview_claims(node([slice_of([0, 1]), class_of(), template(2)]), pod())
+    assert preview is not None
+    assert preview.meet is False
+    assert any(advice.startswith("ask for at most 1 devices") for advice in preview.helps)
 
 
 def test_constraints_join_devices_of_several_drivers() -> None:
@@ -187,10 +194,10 @@ def test_constraints_join_devices_of_several_drivers() -> None:
         class_of(nic),
         template(1, DRIVER, nic),
     ]
-    found = preview_claims(node(resources), pod())
-    assert found is not None
-    assert found.meet is False
-    assert any(f"matchAttribute {NUMA}" in one for one in found.helps)
+    preview = preview_claims(node(resources), pod())
+    assert preview is not None
+    assert preview.meet is False
+    assert any(f"matchAttribute {NUMA}" in advice for advice in preview.helps)
 
 
 def test_where_nothing_is_exclusive_it_cannot_be_told() -> None:
@@ -199,19 +206,19 @@ def test_where_nothing_is_exclusive_it_cannot_be_told() -> None:
     at = Node.from_dict(
         {"machine": "xeon-2s", "kubelet": {}, "devices": {}, "resources": resources}
     )
-    found = preview_claims(at, shared)
-    assert found is not None
-    assert found.meet is None
+    preview = preview_claims(at, shared)
+    assert preview is not None
+    assert preview.meet is None
     unknown = preview_claims(node([slice_of([None]), class_of(), template()]), pod())
     assert unknown is not None
     assert unknown.meet is None
 
 
 def test_a_refusal_says_what_was_free() -> None:
-    found = preview_claims(node([slice_of([0]), class_of(), template(2)]), pod())
-    assert found is not None
-    assert "of 1 devices: 1 free" in found.refusal
-    assert "ask for 1" in found.refusal
+    preview = preview_claims(node([slice_of([0]), class_of(), template(2)]), pod())
+    assert preview is not None
+    assert "of 1 devices: 1 free" in preview.refusal
+    assert "ask for 1" in preview.refusal
 
 
 @pytest.mark.parametrize(
@@ -230,17 +237,18 @@ def test_a_capacity_that_cannot_be_is_told_of_the_request_or_its_alternative(
         "allowMultipleAllocations": True,
         "capacity": {"memory": {"value": "-1"}},
     }
-    asked = template()
-    asked["spec"]["spec"]["devices"]["requests"] = [{"name": "gpu", **request_}]
-    told = node([devices, class_of(), asked]).try_admit(pod()).message
-    assert told.endswith(
+
+    claim_template = template()
+    claim_template["spec"]["spec"]["devices"]["requests"] = [{"name": "gpu", **request_}]
+    message = node([devices, class_of(), claim_template]).try_admit(pod()).message
+    assert message.endswith(
         f"claim default/p-c, request {named}: checking capacity for device {DRIVER}/n/d0: "
         'capacity "memory": capacity value is negative'
     )
 
 
-def masks(provider: ClaimProvider, one: Pod) -> dict[int, bool] | None:
-    hints = provider.pod_topology_hints(one)
+def masks(provider: ClaimProvider, claimant: Pod) -> dict[int, bool] | None:
+    hints = provider.pod_topology_hints(claimant)
     if hints is None:
         return None
     (listed,) = hints.values()
@@ -251,7 +259,10 @@ def masks(provider: ClaimProvider, one: Pod) -> dict[int, bool] | None:
 
 @pytest.mark.parametrize("seed", seeds(10, 30))
 def test_hints_are_those_of_a_device_manager(seed) -> None:
-    """A set of NUMA nodes is offered if enough free devices are near it, and preferred if no smaller one could do."""
+    """A set of NUMA nodes is offered if enough free devices are near it.
+
+    It is preferred if no smaller one could do.
+    """
     random = Random(seed)
     machine = Machine.from_dict(
         {
@@ -266,15 +277,15 @@ def test_hints_are_those_of_a_device_manager(seed) -> None:
     taken = random.randint(0, 2)
     resources = resources_of([slice_of(nodes), class_of(), template(count)], "test")
     provider = ClaimProvider(machine, resources, resources.only_node, gives_hints=True)
-    one = pod()
-    held = set()
+    claimant = pod()
+    occupied = set()
     if 0 < taken <= len(nodes):
         before = resources_of([slice_of(nodes), class_of(), template(taken)], "test")
         provider.resources = before
         first = pod("first")
         provider.gives_hints = False
         provider.allocate(first, first.all_containers[0], TopologyHint(None, True))
-        held = {int(device.id.device[1:]) for device in provider.devices(first.uid)}
+        occupied = {int(device.id.device[1:]) for device in provider.devices(first.uid)}
         provider.gives_hints, provider.resources = True, resources
 
     def enough(mask: int, gone: set[int]) -> bool:
@@ -288,15 +299,18 @@ def test_hints_are_those_of_a_device_manager(seed) -> None:
         for chosen in combinations(range(4), size)
     ]
     smallest = min((mask.bit_count() for mask in every if enough(mask, set())), default=0)
-    expected = {mask: mask.bit_count() == smallest for mask in every if enough(mask, held)}
+    expected = {mask: mask.bit_count() == smallest for mask in every if enough(mask, occupied)}
     if all(numa is None for numa in nodes):
         expected = None
 
-    assert masks(provider, one) == expected
+    assert masks(provider, claimant) == expected
 
 
 def test_with_hints_no_pod_is_misaligned_where_many_are_today() -> None:
-    """Random nodes and pods: today the scheduler's devices and the kubelet's CPUs meet by chance."""
+    """Random nodes and pods are placed with hints and without.
+
+    Today the scheduler's devices and the kubelet's CPUs meet by chance.
+    """
     misaligned = {False: 0, True: 0}
     placed = {False: 0, True: 0}
     for seed in range(20):
@@ -307,12 +321,16 @@ def test_with_hints_no_pod_is_misaligned_where_many_are_today() -> None:
             templates = [template(count, name=f"t{count}") for count in sorted(set(counts))]
             at = node([slice_of(nodes), class_of(), *templates], hints=hints)
             for number, count in enumerate(counts):
-                one = pod(f"p{number}", cpu=8, reference={"resourceClaimTemplateName": f"t{count}"})
-                admission = at.admit(one)
+                claimant = pod(
+                    f"p{number}", cpu=8, reference={"resourceClaimTemplateName": f"t{count}"}
+                )
+                admission = at.admit(claimant)
                 if admission:
                     assert at.claims is not None
                     placed[hints] += 1
-                    misaligned[hints] += at.claims.are_aligned(one, admission.containers) is False
+                    misaligned[hints] += (
+                        at.claims.are_aligned(claimant, admission.containers) is False
+                    )
 
     assert misaligned[True] == 0
     assert misaligned[False] > placed[False] / 5
@@ -358,8 +376,8 @@ def test_a_node_that_is_not_named_is_asked_for() -> None:
 
 def test_copies_are_independent() -> None:
     at = node([slice_of([1, 0]), class_of(), template()])
-    other = at.copy()
-    assert other.admit(pod())
-    assert ids(other, "default/p") == ["d0"]
+    copied = at.copy()
+    assert copied.admit(pod())
+    assert ids(copied, "default/p") == ["d0"]
     assert ids(at, "default/p") == []
     assert explain(at, pod()).admitted

@@ -36,20 +36,28 @@ INNER = "attributes: {model: {string: a}}, capacity: {memory: {value: 80Gi}}"
     ],
 )
 def test_slices_of_all_versions_are_one_record(version, device) -> None:
-    (found,) = read_resources(SLICE.format(version=version, device=device), "slices").slices
-    assert (found.name, found.node_name, found.pool.name) == ("s", "node-a", "node-a")
-    (gpu,) = found.devices
+    (resource_slice,) = read_resources(
+        SLICE.format(version=version, device=device), "slices"
+    ).slices
+    assert (resource_slice.name, resource_slice.node_name, resource_slice.pool.name) == (
+        "s",
+        "node-a",
+        "node-a",
+    )
+    (gpu,) = resource_slice.devices
     assert gpu.attributes["model"].values == ("a",)
     assert gpu.capacity["memory"].value == 80 * 2**30 * 10**9
 
 
 def claim(version: str) -> dict[str, object]:
-    asked = {
+    exactly = {
         "deviceClassName": "gpu",
         "count": 2,
         "tolerations": [{"key": "k", "operator": "Exists"}],
     }
-    request = {"name": "r", **asked} if version == "v1beta1" else {"name": "r", "exactly": asked}
+    request = (
+        {"name": "r", **exactly} if version == "v1beta1" else {"name": "r", "exactly": exactly}
+    )
     return {
         "apiVersion": f"resource.k8s.io/{version}",
         "kind": "ResourceClaim",
@@ -60,11 +68,11 @@ def claim(version: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 def test_claims_of_all_versions_are_one_record(version) -> None:
-    (found,) = read_resources(
+    (record,) = read_resources(
         json.dumps({"kind": "List", "items": [claim(version)]}), "claims"
     ).claims
-    (request,) = found.requests
-    assert str(found) == "n/c"
+    (request,) = record.requests
+    assert str(record) == "n/c"
     assert request.exactly is not None
     assert (request.exactly.device_count, request.exactly.tolerations) == (
         2,
@@ -83,10 +91,11 @@ def test_an_allocation_is_read() -> None:
             "consumedCapacity": {"memory": "1Gi"},
         }
     ]
+
     document = {**claim("v1"), "status": {"allocation": {"devices": {"results": results}}}}
-    (found,) = read_resources(json.dumps(document), "claims").claims
-    assert found.allocated is not None
-    assert found.allocated[0].consumed_capacity == {"memory": 2**30 * 10**9}
+    (record,) = read_resources(json.dumps(document), "claims").claims
+    assert record.allocated is not None
+    assert record.allocated[0].consumed_capacity == {"memory": 2**30 * 10**9}
 
 
 def test_a_pod_has_the_claims_that_it_names_and_those_of_its_templates() -> None:
@@ -111,8 +120,8 @@ def test_a_pod_has_the_claims_that_it_names_and_those_of_its_templates() -> None
     with pytest.warns(AlignupWarning, match="are ignored"):
         pod = read_pod(manifest)
 
-    assert [one.containers for one in pod.constraints.claims] == [(), ("c",)]
-    assert [str(one) for one in claims_of_pod(pod, resources)] == ["n/pod-a", "n/c"]
+    assert [reference.containers for reference in pod.constraints.claims] == [(), ("c",)]
+    assert [str(record) for record in claims_of_pod(pod, resources)] == ["n/pod-a", "n/c"]
     with pytest.raises(InputError, match="which is missing"):
         claims_of_pod(pod, Resources())
 

@@ -171,9 +171,14 @@ def test_the_table_calls_each_function_in_each_form() -> None:
             calls = check(parse(expression)).calls.values()
         except CompileError:
             continue
-        called |= {_form(call.function.name, one) for call in calls for one in call.overloads}
+        called |= {
+            _form(call.function.name, overload) for call in calls for overload in call.overloads
+        }
+
     assert {
-        _form(name, one) for name, function in functions().items() for one in function.overloads
+        _form(name, overload)
+        for name, function in functions().items()
+        for overload in function.overloads
     } - called == set()
 
 

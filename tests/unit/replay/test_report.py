@@ -13,7 +13,7 @@ from inputs.traces import scenario
 
 def reports(count: int) -> list[NodeReport]:
     made = [scenario(seed) for seed in range(count)]
-    return [summarized(one, read_steps(one)) for one in made]
+    return [summarized(document, read_steps(document)) for document in made]
 
 
 def test_the_total_is_the_sum_of_the_nodes() -> None:
@@ -31,8 +31,8 @@ def test_shares_of_one_node_are_its_own() -> None:
 
     assert report.stranded == pytest.approx(node.stranded)
     cpus = [use for use in node.uses if use.resource == "cpu"]
-    held = sum(use.mean * use.allocatable for use in cpus)
-    assert report.utilisation["cpu"] == pytest.approx(held / sum(use.allocatable for use in cpus))
+    in_use = sum(use.mean * use.allocatable for use in cpus)
+    assert report.utilisation["cpu"] == pytest.approx(in_use / sum(use.allocatable for use in cpus))
 
 
 def test_nothing_is_divided_by_nothing() -> None:

@@ -181,9 +181,9 @@ def test_a_refused_pod_is_removed_once() -> None:
 
 def test_a_pod_that_was_refused_before_is_removed_as_any_other() -> None:
     """Once it is admitted, removing it takes back what it holds, whatever came of it earlier."""
-    other, late = {"admit": manifest("q", 2, 1, 1)}, {"admit": manifest("p", 2, 1, 1)}
+    neighbour, late = {"admit": manifest("q", 2, 1, 1)}, {"admit": manifest("p", 2, 1, 1)}
 
-    steps = steps_of(other, late, {"remove": "q"}, late, {"remove": "p"}, other)
+    steps = steps_of(neighbour, late, {"remove": "q"}, late, {"remove": "p"}, neighbour)
 
     assert [step["admitted"] for step in steps] == [True, False, True, True, True, True]
 
@@ -241,17 +241,24 @@ def test_a_search_that_ended_at_its_limit_says_so() -> None:
 
 
 def test_the_first_vectors_in_full() -> None:
-    """Without hints the answers are the same (the whole files are compared in tests/conformance)."""
+    """Without hints the answers are the same.
+
+    The whole files are compared in tests/conformance.
+    """
     for _, case in zip(range(20), vectors("admission"), strict=False):
         plain, recorded = replay(case), replay(case, with_hints=True)
         assert set(plain) == set(recorded)
-        for one, other in zip(plain.get("steps", ()), recorded.get("steps", ()), strict=True):
-            assert {key: one[key] for key in ("admitted", "reason", "message", "sharedCpus")} == {
-                key: other[key] for key in ("admitted", "reason", "message", "sharedCpus")
+        for step, recorded_step in zip(
+            plain.get("steps", ()), recorded.get("steps", ()), strict=True
+        ):
+            assert {key: step[key] for key in ("admitted", "reason", "message", "sharedCpus")} == {
+                key: recorded_step[key] for key in ("admitted", "reason", "message", "sharedCpus")
             }
-            for name, got in one["containers"].items():
+            for name, got in step["containers"].items():
                 assert got == {
-                    key: value for key, value in other["containers"][name].items() if key != "hints"
+                    key: value
+                    for key, value in recorded_step["containers"][name].items()
+                    if key != "hints"
                 }
 
 
@@ -262,7 +269,10 @@ def test_masks_are_positions_and_ids_are_ids() -> None:
 
 
 def init_pod(name: str, memory: str, init: str | None = None) -> dict[str, Any]:
-    """Return a pod of one CPU with so much memory, and an init container with as much as `init` says."""
+    """Return a pod of one CPU with so much memory.
+
+    It has an init container with as much as `init` says.
+    """
     pod = {
         "metadata": {"name": name, "uid": name},
         "spec": {

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
 
-def summary(one: dict) -> NodeReport:
-    return summarized(one, read_steps(one))
+def summary(document: dict) -> NodeReport:
+    return summarized(document, read_steps(document))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(5))
 def test_counts_are_those_of_the_answers(policy: str, seed: int) -> None:
-    one = scenario(seed, policy=policy)
-    counts = summary(one).counts
+    document = scenario(seed, policy=policy)
+    counts = summary(document).counts
     answers = [
         answer
-        for step, answer in zip(one["steps"], replay(one)["steps"], strict=True)
+        for step, answer in zip(document["steps"], replay(document)["steps"], strict=True)
         if "admit" in step
     ]
     refused = [answer for answer in answers if not answer["admitted"]]
@@ -42,7 +42,7 @@ def test_counts_are_those_of_the_answers(policy: str, seed: int) -> None:
         if container["affinity"]
     ]
 
-    assert counts.steps == len(one["steps"])
+    assert counts.steps == len(document["steps"])
     assert (counts.arrivals, counts.refused) == (len(answers), len(refused))
     assert counts.reasons.total() == len(refused)
     assert counts.aligned == len(hints)
@@ -52,11 +52,11 @@ def test_counts_are_those_of_the_answers(policy: str, seed: int) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_use_is_what_the_holdings_say(policy: str) -> None:
-    one = scenario(7, policy=policy)
-    report = summary(one)
-    node, refused = Node.from_dict(one), {}
+    document = scenario(7, policy=policy)
+    report = summary(document)
+    node, refused = Node.from_dict(document), {}
     seen: dict[tuple, list[float]] = {}
-    for step in read_steps(one):
+    for step in read_steps(document):
         apply_step(node, step, refused)
         for amounts in holdings_of(node).resources:
             for place in amounts.places:
@@ -74,37 +74,44 @@ def test_use_is_what_the_holdings_say(policy: str) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_stranded_is_what_was_free_at_refusals_that_had_enough_in_sum(seed: int) -> None:
-    one = scenario(seed, policy="single-numa-node")
-    report = summary(one)
-    node, refused, arrivals, fitting, stranded = Node.from_dict(one), {}, 0, 0, 0.0
-    for step in read_steps(one):
+    document = scenario(seed, policy="single-numa-node")
+    report = summary(document)
+    node, refused, arrivals, fitting, stranded = Node.from_dict(document), {}, 0, 0, 0.0
+    for step in read_steps(document):
         admission = apply_step(node, step, refused)
         if not isinstance(step, Admit):
             continue
         arrivals += 1
-        held = holdings_of(node)
-        asked = {"cpu": step.pod.exclusive_cpus, **dict(step.pod.memory), **dict(step.pod.devices)}
+        holdings = holdings_of(node)
+        amounts = {
+            "cpu": step.pod.exclusive_cpus,
+            **dict(step.pod.memory),
+            **dict(step.pod.devices),
+        }
         if not admission.admitted and all(
-            held.amounts(name).free >= count for name, count in asked.items()
+            holdings.amounts(name).free >= count for name, count in amounts.items()
         ):
             fitting += 1
-            stranded += held.amounts("cpu").free / held.amounts("cpu").allocatable
+            stranded += holdings.amounts("cpu").free / holdings.amounts("cpu").allocatable
 
     assert report.counts.fitting == fitting
     assert report.stranded["cpu"] == pytest.approx(stranded / arrivals)
 
 
 def test_the_resource_that_is_short_is_blamed() -> None:
-    one = scenario(0)
+    document = scenario(0)
     gpu = {"metadata": {"name": "g"}, "spec": {"containers": [{"name": "c"}]}}
     gpu["spec"]["containers"][0]["resources"] = {
         "limits": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "3"}
     }
+
     for policy, reason in (
         ("restricted", "TopologyAffinityError"),
         ("none", "UnexpectedAdmissionError"),
     ):
-        node = with_kubelet({**one, "steps": [{"admit": gpu}]}, {"topologyManagerPolicy": policy})
+        node = with_kubelet(
+            {**document, "steps": [{"admit": gpu}]}, {"topologyManagerPolicy": policy}
+        )
         counts = summary(node).counts
         assert dict(counts.resources) == {"example.com/gpu": 1}
         assert dict(counts.reasons) == {reason: 1}
@@ -141,8 +148,8 @@ def test_a_step_that_cannot_be_is_named() -> None:
 
 
 def test_progress_is_told_in_full() -> None:
-    one, seen = scenario(3, steps=600), []
-    summarized(one, read_steps(one), tick=seen.append)
+    document, seen = scenario(3, steps=600), []
+    summarized(document, read_steps(document), tick=seen.append)
 
     assert sum(seen) == 600
     assert len(seen) > 2
@@ -156,14 +163,14 @@ def test_other_fields_are_laid_over_those_of_the_machine() -> None:
 
 
 def test_policies_and_scopes() -> None:
-    found = parse_configurations("none, restricted/pod,none")
+    configurations = parse_configurations("none, restricted/pod,none")
 
-    assert list(found) == ["none", "restricted/pod"]
-    assert found["restricted/pod"] == {
+    assert list(configurations) == ["none", "restricted/pod"]
+    assert configurations["restricted/pod"] == {
         "topologyManagerPolicy": "restricted",
         "topologyManagerScope": "pod",
     }
-    assert found["none"] == {"topologyManagerPolicy": "none"}
+    assert configurations["none"] == {"topologyManagerPolicy": "none"}
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "none,", "restricted/", "restricted/node"])

@@ -112,7 +112,10 @@ def bomb(line: str) -> str:
 
 @pytest.mark.parametrize("line", ["[{}]", "{{<<: [{}]}}"])
 def test_bombs_of_aliases_go_off_in_an_error(line):
-    """Neither references to references nor merges of merges take time or memory out of proportion."""
+    """Neither references to references nor merges of merges cost much.
+
+    They take no time or memory out of proportion.
+    """
     with (
         pytest.raises(InputError, match=r"expand beyond measure in t$|more merged entries"),
         at_most(16),
@@ -139,7 +142,8 @@ def test_importing_the_package_imports_no_yaml():
         "import sys, alignup, alignup.kubernetes.manifest, alignup.kubernetes.kubelet_config; "
         "sys.exit('yaml' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603  # our own words
+    done = subprocess.run([sys.executable, "-c", code], check=False)  # noqa: S603  # our own words
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -193,7 +197,10 @@ def test_a_mapping_that_merges_itself_is_refused(text: str) -> None:
 def test_a_key_given_twice_in_json_is_refused_with_its_place() -> None:
     with pytest.raises(
         InputError,
-        match=r"^expected YAML or JSON, but found the key 'a' a second time at line 1, column 10 of it$",
+        match=(
+            r"^expected YAML or JSON, but found the key 'a' a second time "
+            r"at line 1, column 10 of it$"
+        ),
     ):
         read_documents('{"a": 1, "a": 2}', "it")
 

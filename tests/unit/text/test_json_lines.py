@@ -14,11 +14,11 @@ from alignup.text.json_text import numbered_lines
 )
 def test_blank_lines_count_and_are_passed_over(lines):
     """A text, its lines with their ends, or without."""
-    found = [
+    numbered = [
         (where, line if isinstance(line, str) else line.decode())
         for where, line in numbered_lines(lines, "x")
     ]
-    assert found == [("x:1", "a"), ("x:4", "b")]
+    assert numbered == [("x:1", "a"), ("x:4", "b")]
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\x85", "\x0b", "\x1c"])
@@ -42,8 +42,8 @@ def test_errors_name_the_line_and_keep_their_type(kind):
 def test_millions_of_blank_lines_cost_little(kind):
     """They are not looked at one by one."""
     text = "\n" * 5_000_000 + " a \n\r\n\n\tb"
-    found = list(numbered_lines(text if kind is str else text.encode(), "f"))
-    assert [(where, line if kind is str else line.decode()) for where, line in found] == [
+    numbered = list(numbered_lines(text if kind is str else text.encode(), "f"))
+    assert [(where, line if kind is str else line.decode()) for where, line in numbered] == [
         ("f:5000001", "a"),
         ("f:5000004", "b"),
     ]

@@ -28,8 +28,8 @@ def cut(value: object, levels: int) -> object:
     if not levels:
         return None
     if isinstance(value, list):
-        return [cut(one, levels - 1) for one in value]
-    return {key: cut(one, levels - 1) for key, one in value.items()}
+        return [cut(inner, levels - 1) for inner in value]
+    return {key: cut(inner, levels - 1) for key, inner in value.items()}
 
 
 @given(VALUES, st.integers(0, 4), st.booleans())

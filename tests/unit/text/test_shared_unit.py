@@ -12,7 +12,7 @@ KI, MI, GI, TI = (1 << shift for shift in (10, 20, 30, 40))
 
 
 @pytest.mark.parametrize(
-    ("asked", "free", "shown"),
+    ("needed", "free", "shown"),
     [
         (8 * GI, (244636 * MI, 239 * GI, 0), ["8Gi", "238.9Gi", "239Gi", "0"]),
         (300 * GI + 256 * MI, (1047452 * MI,), ["300.25Gi", "1022.9Gi"]),
@@ -25,11 +25,14 @@ KI, MI, GI, TI = (1 << shift for shift in (10, 20, 30, 40))
     ],
 )
 def test_the_largest_unit_that_tells_them_apart(
-    asked: int, free: tuple[int, ...], shown: list[str]
+    needed: int, free: tuple[int, ...], shown: list[str]
 ) -> None:
-    unit = shared_unit([(asked, free)])
+    unit = shared_unit([(needed, free)])
 
-    assert [amount_in(unit, asked, up=True), *(amount_in(unit, amount) for amount in free)] == shown
+    assert [
+        amount_in(unit, needed, up=True),
+        *(amount_in(unit, amount) for amount in free),
+    ] == shown
 
 
 AMOUNTS = st.integers(0, 1 << 50) | st.builds(
@@ -41,10 +44,10 @@ AMOUNTS = st.integers(0, 1 << 50) | st.builds(
 def test_what_fits_is_seen_to_fit(comparisons: list[tuple[int, list[int]]]) -> None:
     unit = shared_unit(comparisons)
 
-    for asked, free in comparisons:
-        wanted = number(amount_in(unit, asked, up=True), unit.suffix)
+    for needed, free in comparisons:
+        shown = number(amount_in(unit, needed, up=True), unit.suffix)
         for amount in free:
-            assert (number(amount_in(unit, amount), unit.suffix) >= wanted) == (amount >= asked)
+            assert (number(amount_in(unit, amount), unit.suffix) >= shown) == (amount >= needed)
 
 
 def number(text: str, suffix: str) -> float:

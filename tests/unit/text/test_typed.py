@@ -133,5 +133,6 @@ def test_long_values_are_cut():
 
 def test_two_threads_may_be_the_first_to_decode_a_kind() -> None:
     """It crashed the interpreter."""
-    done = subprocess.run([sys.executable, "-c", TWO_AT_ONCE], check=False, timeout=60)  # noqa: S603  # ours
+    command = [sys.executable, "-c", TWO_AT_ONCE]
+    done = subprocess.run(command, check=False, timeout=60)  # noqa: S603  # ours
     assert done.returncode == 0
