@@ -17,7 +17,8 @@ def test_links_lead_to_the_repository_at_that_revision(tmp_path) -> None:
     for name in (".ci/address", "pyproject.toml", "README.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    subprocess.run([sys.executable, tmp_path / ".ci/address", ADDRESS, "v1"], check=True)  # noqa: S603  # ours
+    program = tmp_path / ".ci/address"
+    subprocess.run([sys.executable, program, ADDRESS, "v1"], check=True)  # noqa: S603  # ours
     urls = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["urls"]
     assert all(url.startswith(ADDRESS) for url in urls.values())
     text = (tmp_path / "README.md").read_text()

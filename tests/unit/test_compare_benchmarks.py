@@ -1,4 +1,7 @@
-"""The comparison of two commits' benchmarks fails where the change is 15 % slower than the base's slowest run."""
+"""The comparison of two commits' benchmarks fails where the change is slower.
+
+That is 15 % slower than the base's slowest run.
+"""
 
 from __future__ import annotations
 
@@ -91,8 +94,8 @@ def test_the_history_gets_a_line_where_nothing_is_slower(run, tmp_path, monkeypa
     history = tmp_path / "history.jsonl"
     monkeypatch.setattr(compare, "__file__", str(tmp_path / "compare.py"))
     who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-    for words in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "one"]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)  # noqa: S603, S607  # ours
+    for arguments in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)  # noqa: S603, S607  # ours
     assert run([{"a": 0.1}], [{"a": 0.2}], "--history", str(history)) == 1
     assert not history.exists()
     assert run([{"a": 0.5}], [{"a": 0.5}, {"a": 0.25}], "--history", str(history)) == 0

@@ -41,24 +41,27 @@ def test_what_only_some_runs_decide_otherwise_is_not_a_difference(release):
         return {"s": {"expect": [{"admitted": True, "containers": {"c": {"hints": hints}}}]}}
 
     case = {"name": "s", "steps": []}
-    told = {"1.36.3": [answer(0), answer(0)], "1.37.2": [answer(1), answer(1)]}
-    assert release["parts"](case, told, "1.36.3", "1.37.2")
-    told["1.36.3"].append(answer(1))
-    assert not release["parts"](case, told, "1.36.3", "1.37.2")
+    answers = {"1.36.3": [answer(0), answer(0)], "1.37.2": [answer(1), answer(1)]}
+    assert release["parts"](case, answers, "1.36.3", "1.37.2")
+    answers["1.36.3"].append(answer(1))
+    assert not release["parts"](case, answers, "1.36.3", "1.37.2")
 
 
 def test_what_a_start_is_refused_for_is_recorded():
-    """A container can start without the devices that its pod was admitted without, or fail for want of them."""
+    """A container can start without the devices that its pod was admitted without.
+
+    Or it can fail for want of them.
+    """
     case = {
         "name": "s",
         "steps": [{"start": "a", "container": "c"}, {"start": "a", "container": "d"}],
     }
-    told = [
-        {"admitted": True, "sharedCpus": "0-3", "message": words}
-        for words in ("devices unavailable", "")
+    steps = [
+        {"admitted": True, "sharedCpus": "0-3", "message": message}
+        for message in ("devices unavailable", "")
     ]
-    found = compacted(case, [{"expect": told}])["expect"]
-    assert [step.get("message") for step in found] == ["devices unavailable", None]
+    recorded = compacted(case, [{"expect": steps}])["expect"]
+    assert [step.get("message") for step in recorded] == ["devices unavailable", None]
 
 
 @pytest.mark.skipif(
@@ -82,6 +85,7 @@ def test_without_the_package_it_says_which_environment_to_use(tmp_path):
     (tmp_path / "alignup/__init__.py").write_text(
         "raise ModuleNotFoundError('none', name='alignup')"
     )
+
     ended = subprocess.run(  # noqa: S603  # ours
         [sys.executable, ROOT / ".ci/release", "1.36.3", "1.37.2"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},

@@ -48,7 +48,11 @@ def of_kind(*kinds: str) -> list[dict[str, Any]]:
 
 
 WORKLOADS = of_kind("Deployment", "DaemonSet")
-CONTAINERS = [one for found in WORKLOADS for one in found["spec"]["template"]["spec"]["containers"]]
+CONTAINERS = [
+    container
+    for workload in WORKLOADS
+    for container in workload["spec"]["template"]["spec"]["containers"]
+]
 
 
 def test_every_manifest_is_in_the_kustomization() -> None:
@@ -68,15 +72,20 @@ def rendered(*options: str) -> list[dict[str, Any]]:
     helm = shutil.which("helm")
     if helm is None:
         pytest.skip("helm renders the chart")
-    words = [helm, "template", "alignup", str(DEPLOY), "--kube-version", "1.36.0", *options]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)  # noqa: S603  # a known program
-    return [found for found in yaml.safe_load_all(done.stdout) if found]
+    command = [helm, "template", "alignup", str(DEPLOY), "--kube-version", "1.36.0", *options]
+    # a known program
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
 def named(objects: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
     return {
-        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
-        for one in objects
+        (
+            document["kind"],
+            document["metadata"].get("namespace", ""),
+            document["metadata"]["name"],
+        ): document
+        for document in objects
     }
 
 
@@ -85,14 +94,16 @@ def test_the_chart_is_of_this_version_and_its_values_name_all_workloads() -> Non
         yaml.safe_load((DEPLOY / name).read_text()) for name in ("Chart.yaml", "values.yaml")
     )
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
-    assert {one["metadata"]["name"].removeprefix("alignup-") for one in WORKLOADS} <= set(values)
+    assert {workload["metadata"]["name"].removeprefix("alignup-") for workload in WORKLOADS} <= set(
+        values
+    )
 
 
 def test_the_chart_has_the_objects_of_the_kustomization() -> None:
     expected = named(deepcopy(ALL))
-    for one in expected.values():
-        if one["kind"] in {"Deployment", "DaemonSet"}:
-            for container in one["spec"]["template"]["spec"]["containers"]:
+    for document in expected.values():
+        if document["kind"] in {"Deployment", "DaemonSet"}:
+            for container in document["spec"]["template"]["spec"]["containers"]:
                 container["image"] = f"alignup:{VERSION}"  # as `images` of the kustomization
     assert named(rendered()) == expected
 
@@ -109,112 +120,136 @@ def test_values_of_the_chart_are_followed() -> None:
         "extender.args={--strategy=least-allocated}",
         "extender.resources.requests.cpu=2",
     ]
-    found = named(rendered(*(word for value in values for word in ("--set", value))))
-    extender = found["Deployment", "alignup", "alignup-extender"]["spec"]
+    objects = named(rendered(*(word for value in values for word in ("--set", value))))
+    extender = objects["Deployment", "alignup", "alignup-extender"]["spec"]
     [container] = extender["template"]["spec"]["containers"]
 
-    assert not any(kind == "DaemonSet" for kind, _, _ in found)
-    assert any(kind == "PodMonitor" for kind, _, _ in found)
+    assert not any(kind == "DaemonSet" for kind, _, _ in objects)
+    assert any(kind == "PodMonitor" for kind, _, _ in objects)
     assert (extender["replicas"], container["image"]) == (3, "r/x@sha256:0")
     assert container["args"][-1] == "--strategy=least-allocated"
     assert container["resources"] == {"requests": {"cpu": 2}}
-    check_words(list(container["args"]), {one["name"] for one in container["env"]})
+    check_words(list(container["args"]), {variable["name"] for variable in container["env"]})
 
 
-@pytest.mark.parametrize("container", CONTAINERS, ids=lambda one: one["name"])
+@pytest.mark.parametrize("container", CONTAINERS, ids=lambda container: container["name"])
 def test_the_commands_and_options_exist(container) -> None:
     """Each container's arguments are read by the program's own parser."""
-    check_words(list(container["args"]), {one["name"] for one in container.get("env", ())})
+    check_words(
+        list(container["args"]), {variable["name"] for variable in container.get("env", ())}
+    )
 
 
-def check_words(words: list[str], given: set[str]) -> None:
+def check_words(arguments: list[str], variables: set[str]) -> None:
     """Read the words of a command line as the program does.
 
-    `given` are variables of its environment.
+    `variables` are variables of its environment.
     """
     # the program's own names for help: click remembers those of a command's first context
     context = click.Context(program, info_name="alignup", help_option_names=["-h", "--help"])
     command: click.Command = program
     while isinstance(command, click.Group):
-        found = command.get_command(context, words[0])
-        assert found is not None, words[0]
-        command, words = found, words[1:]
+        subcommand = command.get_command(context, arguments[0])
+        assert subcommand is not None, arguments[0]
+        command, arguments = subcommand, arguments[1:]
 
-    needed = [one for one in command.params if one.required and one.envvar not in given]
+    needed = [
+        parameter
+        for parameter in command.params
+        if parameter.required and parameter.envvar not in variables
+    ]
     prefilled = bool(set(command.params) - set(needed))
-    command.make_context(command.name, words, parent=context, resilient_parsing=prefilled)
-    known = {option for parameter in command.params for option in parameter.opts}
+    command.make_context(command.name, arguments, parent=context, resilient_parsing=prefilled)
+    options = {option for parameter in command.params for option in parameter.opts}
     assert [
-        word for word in words if word.startswith("--") and word.partition("=")[0] not in known
+        word
+        for word in arguments
+        if word.startswith("--") and word.partition("=")[0] not in options
     ] == []
-    assert not [one.name for one in needed if not any(option in words for option in one.opts)]
+    assert not [
+        parameter.name
+        for parameter in needed
+        if not any(option in arguments for option in parameter.opts)
+    ]
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one["metadata"]["name"])
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload["metadata"]["name"])
 def test_selectors_accounts_and_volumes_fit_together(workload) -> None:
     template = workload["spec"]["template"]
     assert workload["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
-    accounts = {one["metadata"]["name"] for one in of_kind("ServiceAccount")}
+    accounts = {account["metadata"]["name"] for account in of_kind("ServiceAccount")}
     assert template["spec"]["serviceAccountName"] in accounts
-    volumes = {one["name"] for one in template["spec"].get("volumes", ())}
+    volumes = {volume["name"] for volume in template["spec"].get("volumes", ())}
     mounts = {
-        one["name"]
-        for found in template["spec"]["containers"]
-        for one in found.get("volumeMounts", ())
+        mount["name"]
+        for container in template["spec"]["containers"]
+        for mount in container.get("volumeMounts", ())
     }
     assert mounts == volumes
 
 
 def labels_of(workload: dict[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = workload["spec"]["template"]["metadata"]["labels"]
-    return found
+    labels: dict[str, str] = workload["spec"]["template"]["metadata"]["labels"]
+    return labels
 
 
 @pytest.mark.parametrize(
-    "container", [one for one in CONTAINERS if "ports" in one], ids=lambda one: one["name"]
+    "container",
+    [container for container in CONTAINERS if "ports" in container],
+    ids=lambda container: container["name"],
 )
 def test_what_serves_is_probed_by_a_path_that_it_serves(container) -> None:
     """A process that starts is given longer than the cluster takes to be listed.
 
     One that hangs is started again.
     """
-    ports = {one["name"] for one in container["ports"]}
+    ports = {port["name"] for port in container["ports"]}
     probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
-    assert {(one["httpGet"]["path"], one["httpGet"]["scheme"]) for one in probes} == {
+    assert {(probe["httpGet"]["path"], probe["httpGet"]["scheme"]) for probe in probes} == {
         ("/healthz", "HTTPS")
     }
-    assert {one["httpGet"]["port"] for one in probes} <= ports
-    startup, _, liveness = (one["periodSeconds"] * one.get("failureThreshold", 3) for one in probes)
+    assert {probe["httpGet"]["port"] for probe in probes} <= ports
+    startup, _, liveness = (
+        probe["periodSeconds"] * probe.get("failureThreshold", 3) for probe in probes
+    )
     assert startup >= 300 > liveness >= 60
 
 
 def test_of_several_pods_one_stays_while_nodes_are_drained() -> None:
-    several = [one for one in WORKLOADS if one["spec"].get("replicas", 1) > 1]
-    budgets = {one["metadata"]["namespace"]: one["spec"] for one in of_kind("PodDisruptionBudget")}
-    assert budgets.keys() == {one["metadata"]["namespace"] for one in several}
-    for one in several:
-        budget = budgets[one["metadata"]["namespace"]]
-        assert budget["selector"]["matchLabels"] == labels_of(one)
-        assert 0 < budget["maxUnavailable"] < one["spec"]["replicas"]
+    several = [workload for workload in WORKLOADS if workload["spec"].get("replicas", 1) > 1]
+    budgets = {
+        workload["metadata"]["namespace"]: workload["spec"]
+        for workload in of_kind("PodDisruptionBudget")
+    }
+    assert budgets.keys() == {workload["metadata"]["namespace"] for workload in several}
+    for workload in several:
+        budget = budgets[workload["metadata"]["namespace"]]
+        assert budget["selector"]["matchLabels"] == labels_of(workload)
+        assert 0 < budget["maxUnavailable"] < workload["spec"]["replicas"]
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one["metadata"]["name"])
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload["metadata"]["name"])
 def test_every_program_has_a_priority_requests_a_limit_and_a_policy_of_its_network(
     workload,
 ) -> None:
     spec = workload["spec"]["template"]["spec"]
-    known = {one["metadata"]["name"] for one in of_kind("PriorityClass")}
-    assert spec["priorityClassName"] in known | {"system-node-critical", "system-cluster-critical"}
+    priority_classes = {
+        priority_class["metadata"]["name"] for priority_class in of_kind("PriorityClass")
+    }
+    assert spec["priorityClassName"] in priority_classes | {
+        "system-node-critical",
+        "system-cluster-critical",
+    }
     for container in spec["containers"]:
         least, most = (
             mebibytes(container["resources"][kind]["memory"]) for kind in ("requests", "limits")
         )
         assert 100 < least < most
-        served = [one["name"] for one in container.get("ports", ())]
+        served = [port["name"] for port in container.get("ports", ())]
         (policy,) = (
-            one["spec"]
-            for one in of_kind("NetworkPolicy")
-            if one["metadata"]["namespace"] == workload["metadata"]["namespace"]
+            policy["spec"]
+            for policy in of_kind("NetworkPolicy")
+            if policy["metadata"]["namespace"] == workload["metadata"]["namespace"]
         )
         assert policy["podSelector"] == {}
         assert policy["policyTypes"] == ["Ingress", "Egress"]
@@ -235,13 +270,16 @@ def mebibytes(text: str) -> int:
 def test_prometheus_finds_the_pods_and_their_port() -> None:
     (monitor,) = documents("monitors.yaml")
     (extender,) = (
-        one for one in WORKLOADS if one["metadata"]["name"] == monitor["metadata"]["name"]
+        workload
+        for workload in WORKLOADS
+        if workload["metadata"]["name"] == monitor["metadata"]["name"]
     )
     assert monitor["metadata"]["namespace"] == extender["metadata"]["namespace"]
     assert monitor["spec"]["selector"]["matchLabels"] == labels_of(extender)
+
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     (container,) = extender["spec"]["template"]["spec"]["containers"]
-    assert endpoint["port"] in {one["name"] for one in container["ports"]}
+    assert endpoint["port"] in {port["name"] for port in container["ports"]}
     assert (endpoint["scheme"], endpoint["path"]) == ("https", "/metrics")
     (volume,) = extender["spec"]["template"]["spec"]["volumes"]
     assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == volume["secret"]["secretName"]
@@ -249,25 +287,31 @@ def test_prometheus_finds_the_pods_and_their_port() -> None:
 
 def test_every_account_is_bound_to_its_role() -> None:
     accounts = {
-        (one["metadata"]["name"], one["metadata"]["namespace"]) for one in of_kind("ServiceAccount")
+        (account["metadata"]["name"], account["metadata"]["namespace"])
+        for account in of_kind("ServiceAccount")
     }
-    roles = {one["metadata"]["name"] for one in of_kind("ClusterRole")}
-    roles |= {one["metadata"]["name"] for one in of_kind("Role")}
+    roles = {role["metadata"]["name"] for role in of_kind("ClusterRole")}
+    roles |= {role["metadata"]["name"] for role in of_kind("Role")}
     for binding in of_kind("ClusterRoleBinding", "RoleBinding"):
         assert binding["roleRef"]["name"] in roles
         (subject,) = binding["subjects"]
         assert (subject["name"], subject["namespace"]) in accounts
+
     bound = {
-        one["name"] for binding in of_kind("ClusterRoleBinding") for one in binding["subjects"]
+        subject["name"]
+        for binding in of_kind("ClusterRoleBinding")
+        for subject in binding["subjects"]
     }
-    assert bound == {one["metadata"]["name"] for one in of_kind("ServiceAccount")}
+    assert bound == {account["metadata"]["name"] for account in of_kind("ServiceAccount")}
 
 
 def rights(role: str, kind: str = "ClusterRole") -> set[tuple[str, str]]:
-    found = next(one for one in of_kind(kind) if one["metadata"]["name"] == role)
+    role_object = next(
+        document for document in of_kind(kind) if document["metadata"]["name"] == role
+    )
     return {
         (resource, verb)
-        for rule in found["rules"]
+        for rule in role_object["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
@@ -290,6 +334,7 @@ def test_the_roles_have_the_rights_that_the_requests_need_and_no_others() -> Non
         ("events", "create"),
         (topologies, "get"),
     }
+
     asking = {
         *((kind, "list") for kind in ("pods", "nodes", topologies, "poddisruptionbudgets")),
         ("pods", "get"),
@@ -311,10 +356,14 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are() -> None:
     """By the names under which prometheus_client shows them."""
     panels = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
     rules = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"][0]["rules"]
-    asked = [target["expr"] for panel in panels for target in panel["targets"]] + [
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]] + [
         rule["expr"] for rule in rules
     ]
-    names = {name for one in asked for name in re.findall(r"(?:alignup|kubelet)_[a-z_]+", one)}
+    names = {
+        name
+        for expression in expressions
+        for name in re.findall(r"(?:alignup|kubelet)_[a-z_]+", expression)
+    }
     sources = "".join(path.read_text() for path in (ROOT / "src" / "alignup").rglob("*.py"))
     for name in names:
         stem = re.sub(r"_(total|bucket)$", "", name)
@@ -351,6 +400,7 @@ def test_the_latency_of_what_nobody_asks_has_no_line(tmp_path) -> None:
         for target in panel["targets"]
         if "quantile" in target["expr"]
     ]
+
     series = "alignup_extender_request_seconds_bucket"
     played = {
         "input_series": [
@@ -369,6 +419,7 @@ def test_the_latency_of_what_nobody_asks_has_no_line(tmp_path) -> None:
             }
         ],
     }
+
     test = tmp_path / "test.yaml"
     test.write_text(
         json.dumps({"evaluation_interval": "1m", "tests": [{"interval": "1m", **played}]})
@@ -385,26 +436,28 @@ def test_the_latency_of_what_nobody_asks_has_no_line(tmp_path) -> None:
 def test_what_rbac_cannot_say_a_policy_does() -> None:
     """Each account is bound to a policy for each kind that it may write."""
     policies = {
-        one["metadata"]["name"]: one["spec"] for one in of_kind("ValidatingAdmissionPolicy")
+        policy["metadata"]["name"]: policy["spec"]
+        for policy in of_kind("ValidatingAdmissionPolicy")
     }
     bindings = of_kind("ValidatingAdmissionPolicyBinding")
-    assert {one["spec"]["policyName"] for one in bindings} == policies.keys()
-    assert all(one["spec"]["validationActions"] == ["Deny"] for one in bindings)
-    assert {one["failurePolicy"] for one in policies.values()} == {"Fail"}
-    words = {"patch": "UPDATE", "update": "UPDATE", "create": "CREATE", "delete": "DELETE"}
+    assert {binding["spec"]["policyName"] for binding in bindings} == policies.keys()
+    assert all(binding["spec"]["validationActions"] == ["Deny"] for binding in bindings)
+    assert {spec["failurePolicy"] for spec in policies.values()} == {"Fail"}
+
+    operations = {"patch": "UPDATE", "update": "UPDATE", "create": "CREATE", "delete": "DELETE"}
     for account in of_kind("ServiceAccount"):
         name, namespace = account["metadata"]["name"], account["metadata"]["namespace"]
         judged = {
             (resource, operation)
-            for one in policies.values()
+            for policy in policies.values()
             if f"'system:serviceaccount:{namespace}:{name}'"
-            in one["matchConditions"][0]["expression"]
-            for rule in one["matchConstraints"]["resourceRules"]
+            in policy["matchConditions"][0]["expression"]
+            for rule in policy["matchConstraints"]["resourceRules"]
             for resource in rule["resources"]
             for operation in rule["operations"]
         }
         written = rights(name) | (rights(name, "Role") if name == "alignup-extender" else set())
-        assert {(kind, words[verb]) for kind, verb in written if verb in words} <= judged
+        assert {(kind, operations[verb]) for kind, verb in written if verb in operations} <= judged
 
 
 def test_who_could_change_pods_cannot_where_the_publisher_runs() -> None:
@@ -413,14 +466,16 @@ def test_who_could_change_pods_cannot_where_the_publisher_runs() -> None:
     Each program has its own namespace, and only the publisher's allows that.
     """
     levels = {
-        one["metadata"]["name"]: one["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-        for one in of_kind("Namespace")
+        namespace["metadata"]["name"]: namespace["metadata"]["labels"][
+            "pod-security.kubernetes.io/enforce"
+        ]
+        for namespace in of_kind("Namespace")
     }
     assert [name for name, level in levels.items() if level != "restricted"] == ["alignup-publish"]
-    assert {one["metadata"]["namespace"] for one in WORKLOADS} == levels.keys()
+    assert {workload["metadata"]["namespace"] for workload in WORKLOADS} == levels.keys()
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one["metadata"]["name"])
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload["metadata"]["name"])
 def test_every_pod_is_confined(workload) -> None:
     spec = workload["spec"]["template"]["spec"]
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -435,8 +490,8 @@ def test_every_pod_is_confined(workload) -> None:
 def test_a_publisher_sees_neither_secrets_of_pods_nor_a_control_plane() -> None:
     (workload,) = of_kind("DaemonSet")
     spec = workload["spec"]["template"]["spec"]
-    by_path = {one["mountPath"]: one["name"] for one in spec["containers"][0]["volumeMounts"]}
-    empty = {one["name"] for one in spec["volumes"] if "emptyDir" in one}
+    by_path = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    empty = {volume["name"] for volume in spec["volumes"] if "emptyDir" in volume}
     assert {by_path[f"/host/var/lib/kubelet/{name}"] for name in ("pods", "pki")} == empty
     assert "/host/etc/kubernetes" not in by_path
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -447,6 +502,7 @@ def test_a_publisher_sees_neither_secrets_of_pods_nor_a_control_plane() -> None:
 def test_the_publishing_workflow_names_every_image_by_its_digest(tmp_path) -> None:
     for folder in ("deploy", ".ci"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
+
     digest = "sha256:" + "0123456789abcdef" * 4
     pin = [tmp_path / ".ci" / "pin-images", "registry.example/alignup", digest]
     subprocess.run(pin, check=True)  # noqa: S603  # ours
@@ -454,8 +510,9 @@ def test_the_publishing_workflow_names_every_image_by_its_digest(tmp_path) -> No
     assert images == [{"name": "alignup", "newName": "registry.example/alignup", "digest": digest}]
     values = yaml.safe_load((tmp_path / "deploy" / "values.yaml").read_text())["image"]
     assert values == {"repository": "registry.example/alignup", "tag": "", "digest": digest}
-    assert {one["image"] for one in CONTAINERS} == {"alignup"}
-    assert subprocess.run(pin, check=False, capture_output=True).returncode != 0  # noqa: S603  # no tag is left
+    assert {container["image"] for container in CONTAINERS} == {"alignup"}
+    again = subprocess.run(pin, check=False, capture_output=True)  # noqa: S603  # no tag is left
+    assert again.returncode != 0
     workflow = (ROOT / ".github" / "workflows" / "image.yml").read_text()
     assert ".ci/pin-images" in workflow
 
@@ -469,39 +526,47 @@ def test_the_publishing_workflow_names_every_archive_of_the_plugin_by_its_checks
     address, tag = "https://forge.example/team/alignup", "v1.2.3"
     before = yaml.safe_load((DEPLOY / "krew.yaml").read_text())["spec"]
     assert before["version"] == f"v{VERSION}"
-    archives = [tmp_path / one["uri"].rpartition("/")[2] for one in before["platforms"]]
+    archives = [tmp_path / platform["uri"].rpartition("/")[2] for platform in before["platforms"]]
     for archive in archives:
         archive.write_bytes(archive.name.encode())
 
     pin = [tmp_path / ".ci" / "pin-plugin", address, tag]
-    assert subprocess.run([*pin, archives[0]], check=False, capture_output=True).returncode != 0  # noqa: S603  # not all
-    subprocess.run([*pin, *archives], check=True)  # noqa: S603  # ours
+    incomplete = [*pin, archives[0]]
+    refused = subprocess.run(incomplete, check=False, capture_output=True)  # noqa: S603  # not all
+    assert refused.returncode != 0
+
+    complete = [*pin, *archives]
+    subprocess.run(complete, check=True)  # noqa: S603  # ours
     text = (tmp_path / "deploy" / "krew.yaml").read_text()
-    found = yaml.safe_load(text)["spec"]
-    assert (found["version"], found["homepage"]) == (tag, address)
-    for one, archive in zip(found["platforms"], archives, strict=True):
-        assert one["uri"] == f"{address}/releases/download/{tag}/{archive.name}"
-        assert one["sha256"] == hashlib.sha256(archive.name.encode()).hexdigest()
-        assert one["bin"] == "kubectl-alignup"
+    pinned = yaml.safe_load(text)["spec"]
+    assert (pinned["version"], pinned["homepage"]) == (tag, address)
+    for platform, archive in zip(pinned["platforms"], archives, strict=True):
+        assert platform["uri"] == f"{address}/releases/download/{tag}/{archive.name}"
+        assert platform["sha256"] == hashlib.sha256(archive.name.encode()).hexdigest()
+        assert platform["bin"] == "kubectl-alignup"
 
     assert "example.invalid" not in text
-    assert subprocess.run([*pin, *archives], check=False, capture_output=True).returncode != 0  # noqa: S603  # done
+    again = subprocess.run(complete, check=False, capture_output=True)  # noqa: S603  # it is done
+    assert again.returncode != 0
     workflow = (ROOT / ".github" / "workflows" / "image.yml").read_text()
     assert ".ci/pin-plugin" in workflow
-    arches = [one["selector"]["matchLabels"]["arch"] for one in before["platforms"]]
+    arches = [platform["selector"]["matchLabels"]["arch"] for platform in before["platforms"]]
     built = yaml.safe_load(workflow)["jobs"]["plugin"]["strategy"]["matrix"]["include"]
-    assert arches == [one["arch"] for one in built]
+    assert arches == [build["arch"] for build in built]
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
 def test_the_certificates_of_the_script_are_what_the_manifests_want(tmp_path) -> None:
-    done = subprocess.run([DEPLOY / "certificates"], check=True, capture_output=True)  # noqa: S603  # ours
+    script = DEPLOY / "certificates"
+    done = subprocess.run([script], check=True, capture_output=True)  # noqa: S603  # ours
     secrets = {
-        one["metadata"]["name"]: one["data"]
-        for one in read_documents(done.stdout, "certificates")
-        if one
+        document["metadata"]["name"]: document["data"]
+        for document in read_documents(done.stdout, "certificates")
+        if document
     }
-    extender = next(one for one in WORKLOADS if one["metadata"]["name"] == "alignup-extender")
+    extender = next(
+        workload for workload in WORKLOADS if workload["metadata"]["name"] == "alignup-extender"
+    )
     (volume,) = extender["spec"]["template"]["spec"]["volumes"]
     assert secrets.keys() == {volume["secret"]["secretName"], "alignup-scheduler-tls"}
     for name, files in secrets.items():
@@ -509,17 +574,20 @@ def test_the_certificates_of_the_script_are_what_the_manifests_want(tmp_path) ->
             (tmp_path / f"{name}.{file}").write_bytes(base64.b64decode(data))
 
     context = tls_context(
-        *(str(tmp_path / f"alignup-extender-tls.{one}") for one in ("tls.crt", "tls.key", "ca.crt"))
+        *(
+            str(tmp_path / f"alignup-extender-tls.{file}")
+            for file in ("tls.crt", "tls.key", "ca.crt")
+        )
     )
     client = ssl.create_default_context(cafile=str(tmp_path / "alignup-scheduler-tls.ca.crt"))
     client.load_cert_chain(
-        *(tmp_path / f"alignup-scheduler-tls.{one}" for one in ("tls.crt", "tls.key"))
+        *(tmp_path / f"alignup-scheduler-tls.{file}" for file in ("tls.crt", "tls.key"))
     )
     sides = [(ssl.MemoryBIO(), ssl.MemoryBIO())] * 2
-    there, here = sides[0]
+    to_server, to_client = sides[0]
     ends = [
-        client.wrap_bio(here, there, server_hostname="alignup-extender.alignup.svc"),
-        context.wrap_bio(there, here, server_side=True),
+        client.wrap_bio(to_client, to_server, server_hostname="alignup-extender.alignup.svc"),
+        context.wrap_bio(to_server, to_client, server_side=True),
     ]
     for _ in range(6):
         for end in ends:
@@ -532,10 +600,12 @@ def test_the_certificates_of_the_script_are_what_the_manifests_want(tmp_path) ->
 def test_the_scheduler_asks_where_the_extender_answers() -> None:
     (configuration,) = documents("scheduler-configuration.yaml")
     (extender,) = configuration["extenders"]
-    service = next(one for one in of_kind("Service"))
+
+    service = next(iter(of_kind("Service")))
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
     assert extender["urlPrefix"] == f"https://{name}.{namespace}.svc"
     assert extender["enableHTTPS"]
+
     tls = extender["tlsConfig"]
     assert tls.keys() == {"caFile", "certFile", "keyFile", "serverName"}
     assert (
@@ -547,7 +617,8 @@ def test_the_scheduler_asks_where_the_extender_answers() -> None:
         "preempt",
         "bind",
     }
-    workload = next(one for one in WORKLOADS if one["metadata"]["name"] == name)
+
+    workload = next(workload for workload in WORKLOADS if workload["metadata"]["name"] == name)
     labels = workload["spec"]["template"]["metadata"]["labels"]
     assert {**labels, LEADER: "true"} == service["spec"]["selector"]
     assert LEADER not in labels  # the one that leads puts it there
@@ -572,24 +643,24 @@ def test_the_container_file_copies_what_the_build_needs() -> None:
 
 def test_the_unit_fits_the_program() -> None:
     settings = dict(re.findall(r"^(\w+)=(.*)$", UNIT.read_text(), re.MULTILINE))
-    _, alignup, *words, more = settings["ExecStart"].split()
+    _, alignup, *arguments, more = settings["ExecStart"].split()
     assert (alignup, more) == ("alignup", "$ALIGNUP_AGENT_OPTIONS")
-    check_words(words, set())
-    value = dict(pairwise(words))
+    check_words(arguments, set())
+    value = dict(pairwise(arguments))
     assert value["--socket"] == f"/run/{settings['RuntimeDirectory']}/agent.sock"
     assert str(Path(value["--state"]).parent) == f"/var/lib/{settings['StateDirectory']}"
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [("verify",), ("security", "--offline=true", "--threshold=25")],
-    ids=lambda words: words[0],
+    ids=lambda arguments: arguments[0],
 )
-def test_systemd_finds_nothing_in_the_unit(words) -> None:
+def test_systemd_finds_nothing_in_the_unit(arguments) -> None:
     """Neither what it does not know, nor an exposure above 2.5 of 10."""
     done = subprocess.run(  # noqa: S603  # ours
-        ["systemd-analyze", *words, UNIT],  # noqa: S607  # wherever it is
+        ["systemd-analyze", *arguments, UNIT],  # noqa: S607  # wherever it is
         capture_output=True,
         text=True,
         check=False,

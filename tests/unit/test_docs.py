@@ -1,4 +1,7 @@
-"""The pages for contributors name files that exist, the page about support and the manual what is so."""
+"""The pages for contributors name files that exist.
+
+The page about support and the manual name what is so.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,13 @@ PAGES = (MAP, "docs/dev/kernels.md", "docs/dev/kubelet.md", "CONTRIBUTING.md")
 
 
 def named_in(page: str) -> set[str]:
-    """Return the words in backticks that are paths from the root, or names of Python and Cython files."""
-    words = re.findall(r"`([\w./-]+)`", (ROOT / page).read_text(encoding="utf-8"))
+    """Return the words in backticks that are paths or files.
+
+    These are paths from the root, or names of Python and Cython files.
+    """
+    names = re.findall(r"`([\w./-]+)`", (ROOT / page).read_text(encoding="utf-8"))
     file = re.compile(rf"(?:{ROOMS}|\.ci)/.*|.*\w\.(?:md|toml|pyi?|pyx|pxd)")
-    return {word for word in words if file.fullmatch(word)}
+    return {name for name in names if file.fullmatch(name)}
 
 
 def exists(word: str) -> bool:
@@ -42,7 +48,10 @@ def test_every_file_that_is_named_exists(page: str) -> None:
 
 
 def folders_in(text: str) -> set[Path]:
-    """Return the folders that a text names, and those of the files that it names with their path."""
+    """Return the folders that a text names.
+
+    Those of the files that it names with their path count, too.
+    """
     paths = [ROOT / word for word in re.findall(r"`([\w./-]+/[\w./-]+)`", text)]
     return {path if path.is_dir() else path.parent for path in paths if path.exists()}
 
@@ -76,27 +85,32 @@ def test_a_newcomer_is_led_to_each_page_for_developers() -> None:
 
 
 def test_the_support_page_names_the_interpreters_that_wheels_are_built_for() -> None:
-    """Its table, the classifiers, what cibuildwheel builds, and what the workflow counts are the same."""
+    """Its table and the classifiers are the same.
+
+    So are what cibuildwheel builds, and what the workflow counts.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     page = (ROOT / "docs/support.md").read_text("utf-8")
     named = re.findall(r"^\| (3\.\d+) \|", page, re.MULTILINE)
     classified = [
-        one.rpartition(" ")[2]
-        for one in project["project"]["classifiers"]
-        if re.search(r":: 3\.\d+$", one)
+        classifier.rpartition(" ")[2]
+        for classifier in project["project"]["classifiers"]
+        if re.search(r":: 3\.\d+$", classifier)
     ]
     built = [
-        f"3.{one[3:]}" for one in re.findall(r"cp3\d+", project["tool"]["cibuildwheel"]["build"])
+        f"3.{tag[3:]}" for tag in re.findall(r"cp3\d+", project["tool"]["cibuildwheel"]["build"])
     ]
     assert named == classified == built
     assert project["project"]["requires-python"] == f">={named[0]}"
+
     workflow = (ROOT / ".github/workflows/wheels.yml").read_text("utf-8")
     first, last = re.search(r"cp31\[(\d)-(\d)\]", workflow).groups()
     assert [f"3.1{minor}" for minor in range(int(first), int(last) + 1)] == named
     assert f'wc -l)" = {4 * len(named)}' in workflow  # two systems, two architectures
+
     for system in re.findall(r"`\.ci/systems ([\w ]+)`", page):
-        words = (ROOT / ".ci/systems").read_text("utf-8")
-        assert [name for name in system.split() if name not in words] == []
+        script = (ROOT / ".ci/systems").read_text("utf-8")
+        assert [name for name in system.split() if name not in script] == []
 
 
 def test_releases_that_the_support_page_names_are_those_that_are_known() -> None:

@@ -30,12 +30,12 @@ def test_the_stubs_are_those_of_the_proto_file(path, tmp_path):
         == 0
     )
     (expected,) = descriptor_pb2.FileDescriptorSet.FromString(made.read_bytes()).file
-    found = descriptor_pb2.FileDescriptorProto()
-    module_of(path, "_pb2").DESCRIPTOR.CopyToProto(found)
+    stub = descriptor_pb2.FileDescriptorProto()
+    module_of(path, "_pb2").DESCRIPTOR.CopyToProto(stub)
     # spelled out by some releases only
-    for message in (expected, found):
+    for message in (expected, stub):
         message.ClearField("options")
-    assert without_json_names(found) == without_json_names(expected)
+    assert without_json_names(stub) == without_json_names(expected)
 
 
 @pytest.mark.parametrize("path", PROTOS, ids=str)

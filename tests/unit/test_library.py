@@ -48,7 +48,10 @@ RECORDS = records()
 
 
 @pytest.mark.parametrize("name", RECORDS)
-@pytest.mark.parametrize("through", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])  # noqa: S301  # our own
+@pytest.mark.parametrize(
+    "through",
+    [copy.deepcopy, lambda record: pickle.loads(pickle.dumps(record))],  # noqa: S301  # our own
+)
 def test_records_are_copied_and_pickled(name: str, through: Any) -> None:
     assert through(RECORDS[name]) == RECORDS[name]
 
@@ -65,9 +68,9 @@ def test_what_is_not_pickled_says_so_in_a_line() -> None:
 
 def test_a_deep_copy_of_a_node_goes_its_own_way() -> None:
     node = busy_node()
-    other = copy.deepcopy(node)
-    assert other.admit(manifest("a", 2, 1, 1))
-    assert (len(node.pods), len(other.pods)) == (0, 1)
+    copied = copy.deepcopy(node)
+    assert copied.admit(manifest("a", 2, 1, 1))
+    assert (len(node.pods), len(copied.pods)) == (0, 1)
 
 
 def test_explanations_and_suggestions_print_short() -> None:
@@ -107,7 +110,9 @@ def test_warnings_point_to_the_caller(issue: Any) -> None:
         warnings.simplefilter("always")
         issue()
     assert seen
-    assert {(one.category, one.filename) for one in seen} == {(AlignupWarning, __file__)}
+    assert {(warning.category, warning.filename) for warning in seen} == {
+        (AlignupWarning, __file__)
+    }
 
 
 @pytest.mark.parametrize(

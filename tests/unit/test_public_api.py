@@ -1,4 +1,7 @@
-"""The names that the contract promises are there, all of them, and cost nothing until they are used."""
+"""The names that the contract promises are there, all of them.
+
+They cost nothing until they are used.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,10 @@ CONTRACT = [
 def test_every_name_is_there_and_explains_itself() -> None:
     """It has a docstring of its own, and is the same object at each look."""
     for name in alignup.__all__:
-        found = getattr(alignup, name)
+        exported = getattr(alignup, name)
 
-        assert found is getattr(alignup, name), name
-        assert found.__doc__, name
+        assert exported is getattr(alignup, name), name
+        assert exported.__doc__, name
         assert name in dir(alignup), name
 
 
@@ -84,7 +87,9 @@ def test_importing_imports_nothing_else() -> None:
         "print(sorted(m for m in set(sys.modules) - before if 'alignup' in m or m in ('numpy', "
         "'msgspec')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - this interpreter
+    done = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
     assert done.stdout.strip() == "['alignup']"
 

@@ -87,18 +87,19 @@ ARGUMENTS = st.fixed_dictionaries(
 
 
 @given(ARGUMENTS, ARGUMENTS)
-def test_a_record_is_what_the_dataclass_is(one, other) -> None:
-    ours, theirs = Point(**one), Model(**one)
+def test_a_record_is_what_the_dataclass_is(arguments, changes) -> None:
+    ours, theirs = Point(**arguments), Model(**arguments)
 
     assert repr(ours) == repr(theirs).replace("Model", "Point")
     assert dataclasses.asdict(ours) == dataclasses.asdict(theirs)
-    assert (ours == Point(**other)) == (theirs == Model(**other))
-    assert (hash(ours) == hash(Point(**other))) == (hash(theirs) == hash(Model(**other)))
-    assert dataclasses.astuple(dataclasses.replace(ours, **other)) == dataclasses.astuple(
-        dataclasses.replace(theirs, **other)
+    assert (ours == Point(**changes)) == (theirs == Model(**changes))
+    assert (hash(ours) == hash(Point(**changes))) == (hash(theirs) == hash(Model(**changes)))
+    assert dataclasses.astuple(dataclasses.replace(ours, **changes)) == dataclasses.astuple(
+        dataclasses.replace(theirs, **changes)
     )
-    assert replace(ours, **other) == dataclasses.replace(ours, **other)
-    for same in (copy.copy(ours), copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):  # noqa: S301 - our own
+    assert replace(ours, **changes) == dataclasses.replace(ours, **changes)
+    unpickled = pickle.loads(pickle.dumps(ours))  # noqa: S301 - our own
+    for same in (copy.copy(ours), copy.deepcopy(ours), unpickled):
         assert (same, same.note, same.total) == (ours, ours.note, ours.total)
 
 
@@ -117,7 +118,7 @@ def test_arguments_are_by_place_and_by_name() -> None:
 
 def test_fields_are_inherited_and_classes_differ() -> None:
     assert repr(Deeper(1, z=2)) == "Deeper(x=1, y=3, seen=[], total=4, z=2)"
-    assert [one.name for one in dataclasses.fields(Deeper(1))] == [
+    assert [field.name for field in dataclasses.fields(Deeper(1))] == [
         "x",
         "y",
         "seen",
@@ -172,6 +173,8 @@ def test_a_node_is_imported_without_what_is_slow() -> None:
         f"from alignup import Machine, Node, Pod, make_policy; import sys; print(set({slow}) & "
         "set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    done = subprocess.run(  # noqa: S603 - ours
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
     assert done.stdout == "set()\n"

@@ -28,12 +28,13 @@ def test_a_completion_asks_the_program(shell: str) -> None:
 
 def test_bash_completes_with_it(tmp_path) -> None:
     script = ROOT / "share" / COMPLETIONS["bash"]
-    words = (
+    commands = (
         "COMP_WORDS=(alignup exp); COMP_CWORD=1; _alignup_completion alignup; echo ${COMPREPLY[@]}"
     )
+
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(  # noqa: S603  # ours
-        ["/bin/bash", "-c", f"source {script}; {words}"],
+        ["/bin/bash", "-c", f"source {script}; {commands}"],
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,

@@ -92,11 +92,11 @@ class Import(NamedTuple):
 
 def modules() -> dict[str, Path]:
     """Return the Python modules and the stubs of compiled ones, by name without `alignup.`."""
-    found: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")]):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        by_name[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return by_name
 
 
 MODULES = modules()
@@ -110,11 +110,11 @@ def parsed(name: str) -> ast.Module:
 @cache
 def import_statements(name: str) -> list[tuple[ast.Import | ast.ImportFrom, str]]:
     """Return the import statements of a module, and the kind of each."""
-    found: list[tuple[ast.Import | ast.ImportFrom, str]] = []
+    statements: list[tuple[ast.Import | ast.ImportFrom, str]] = []
 
     def walk(node: ast.AST, kind: str) -> None:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found.append((node, kind))
+            statements.append((node, kind))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             kind = "function"
         types = (
@@ -127,7 +127,7 @@ def import_statements(name: str) -> list[tuple[ast.Import | ast.ImportFrom, str]
                 walk(child, "types" if types and field == "body" else kind)
 
     walk(parsed(name), "module")
-    return found
+    return statements
 
 
 def imports_of(name: str) -> list[Import]:
@@ -155,7 +155,7 @@ def targets(node: ast.AST) -> set[str]:
 @cache
 def imports() -> list[Import]:
     """Return what all modules import from this package."""
-    return [found for name in MODULES for found in imports_of(name)]
+    return [edge for name in MODULES for edge in imports_of(name)]
 
 
 def room(name: str) -> str:
@@ -183,12 +183,12 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def graph_of(found: Iterable[Import]) -> dict[str, set[str]]:
-    """Return which modules each one imports."""
+def graph_of(edges: Iterable[Import]) -> dict[str, set[str]]:
+    """Return which modules each edge imports."""
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
-    for one in found:
-        if one.target != one.module:
-            graph[one.module].add(one.target)
+    for edge in edges:
+        if edge.target != edge.module:
+            graph[edge.module].add(edge.target)
     return graph
 
 
@@ -198,9 +198,7 @@ def test_every_room_has_its_place() -> None:
 
 def test_no_import_points_upwards() -> None:
     upward = {
-        (found.module, found.target)
-        for found in imports()
-        if rank(found.target) > rank(found.module)
+        (edge.module, edge.target) for edge in imports() if rank(edge.target) > rank(edge.module)
     }
     assert upward == UPWARDS.keys()
 
@@ -212,15 +210,15 @@ def test_no_imports_run_in_a_circle() -> None:
 
 def test_rooms_of_one_height_know_each_other_in_one_direction_at_most() -> None:
     sideways: dict[str, set[str]] = {}
-    for found in imports():
-        source, target = room(found.module), room(found.target)
-        if source != target and rank(found.module) == rank(found.target):
+    for edge in imports():
+        source, target = room(edge.module), room(edge.target)
+        if source != target and rank(edge.module) == rank(edge.target):
             sideways.setdefault(source, set()).add(target)
     assert circle(sideways) == []
 
 
 def test_only_two_modules_import_by_a_string() -> None:
-    found = {
+    importing = {
         name
         for name, path in MODULES.items()
         if any(word in path.read_text(encoding="utf-8") for word in ("import_module", "__import__"))
@@ -228,16 +226,19 @@ def test_only_two_modules_import_by_a_string() -> None:
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in {"import_module", "importlib.import_module", "__import__"}
     }
-    assert found == STRINGS
+    assert importing == STRINGS
 
 
 def test_the_package_has_few_entries() -> None:
-    entries = [one for one in PACKAGE.iterdir() if one.is_dir() or one.suffix == ".py"]
-    assert len([one for one in entries if not one.name.startswith("__")]) <= MOST_ENTRIES
+    entries = [entry for entry in PACKAGE.iterdir() if entry.is_dir() or entry.suffix == ".py"]
+    assert len([entry for entry in entries if not entry.name.startswith("__")]) <= MOST_ENTRIES
 
 
 def test_no_entry_hides_a_public_function() -> None:
-    """A module `alignup.explain`, once imported, would take the place of the function of that name."""
+    """No module takes the place of a function once it is imported.
+
+    A module `alignup.explain` would take the place of the function of that name.
+    """
     for name in MODULES:
         if not name.rpartition(".")[2].startswith("__main__") and not name.endswith(
             ("_pb2", "_pb2_grpc")
@@ -288,15 +289,15 @@ def test_any_module_is_imported_first(name: str) -> None:
 def test_rooms_import_nothing_by_themselves() -> None:
     """To import a module of a room costs that module alone."""
     filled = {
-        found.module
-        for found in imports()
-        if found.module and found.kind == "module" and MODULES[found.module].name == "__init__.py"
+        edge.module
+        for edge in imports()
+        if edge.module and edge.kind == "module" and MODULES[edge.module].name == "__init__.py"
     }
     assert filled == FILLED_ROOMS.keys()
 
 
 def test_private_names_stay_in_their_module() -> None:
-    found = {
+    private = {
         (name, alias.name)
         for name in MODULES
         for node, _ in import_statements(name)
@@ -304,7 +305,7 @@ def test_private_names_stay_in_their_module() -> None:
         for alias in node.names
         if alias.name.startswith("_")
     }
-    assert not found
+    assert not private
 
 
 def compiled_imports() -> dict[str, set[str]]:
@@ -312,12 +313,12 @@ def compiled_imports() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for path in sorted([*COMPILED.rglob("*.pyx"), *COMPILED.rglob("*.pxd")]):
         name = ".".join(path.relative_to(COMPILED).with_suffix("").parts)
-        found = re.findall(
+        cimported = re.findall(
             r"^\s*(?:from|cimport)\s+(alignup[\w.]*)",
             path.read_text(encoding="utf-8"),
             re.MULTILINE,
         )
-        graph.setdefault(name, set()).update(set(found) - {name})
+        graph.setdefault(name, set()).update(set(cimported) - {name})
     return graph
 
 

@@ -25,12 +25,12 @@ def workflow(name: str) -> dict[str, Any]:
 def test_workflows_run_steps_and_programs_that_exist(path: Path) -> None:
     jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"].values()
     for command in (step.get("run", "") for job in jobs for step in job["steps"]):
-        for program, words in re.findall(r"(\.ci/[\w-]+)((?: \w+)*)", command):
+        for program, steps in re.findall(r"(\.ci/[\w-]+)((?: \w+)*)", command):
             assert os.access(ROOT / program, os.X_OK)
             if program == ".ci/run":
                 assert [
                     name
-                    for name in words.split()
+                    for name in steps.split()
                     if not re.search(rf"^{name}\(\)", STEPS, re.MULTILINE)
                 ] == []
 
@@ -41,7 +41,9 @@ def test_the_suite_runs_on_every_python_and_on_both_architectures() -> None:
     ]
     matrix = workflow("ci")["jobs"]["suite"]["strategy"]["matrix"]
     assert matrix["python"] == [
-        one.rpartition(" ")[2] for one in classifiers if re.search(r":: 3\.\d+$", one)
+        classifier.rpartition(" ")[2]
+        for classifier in classifiers
+        if re.search(r":: 3\.\d+$", classifier)
     ]
     assert matrix["include"] == [{"runner": "ubuntu-24.04-arm", "python": "3.13"}]
     assert workflow("ci")[True] == {"push": None, "pull_request": None}  # `on` is true in YAML 1.1
@@ -57,8 +59,9 @@ def test_the_image_is_built_for_the_architectures_of_the_plugin_under_a_lower_ca
         for step in jobs["image"]["steps"]
         if "build-push-action" in step.get("uses", "")
     ]
-    arches = [one["arch"] for one in jobs["plugin"]["strategy"]["matrix"]["include"]]
+    arches = [platform["arch"] for platform in jobs["plugin"]["strategy"]["matrix"]["include"]]
     assert build["platforms"] == ",".join(f"linux/{arch}" for arch in arches)
+
     [name] = [step["run"] for step in jobs["image"]["steps"] if "IMAGE=" in step.get("run", "")]
     env = {"GITHUB_REPOSITORY": "Team/AlignUp", "GITHUB_ENV": str(tmp_path / "env")}
     subprocess.run(["bash", "-e", "-c", name], env=env, check=True)  # noqa: S603, S607  # ours
