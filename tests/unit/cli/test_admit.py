@@ -448,17 +448,20 @@ def test_equal_refusals_of_replicas_are_told_once(alignup, write) -> None:
         "metadata": {"name": "web"},
         "spec": {"replicas": 60, "template": {"metadata": {}, "spec": spec}},
     }
+
     file = write("d.json", made)
     config = write(
         "k.yaml",
         "{topologyManagerPolicy: restricted, cpuManagerPolicy: static, reservedSystemCPUs: '0'}",
     )
     arguments = ("-m", "xeon-2s", "-c", config, file)
+
     for command in ("admit", "explain"):
         ended = alignup(command, *arguments)
         assert ended.status == 1
         assert "and 57 more pods alike: web-3 to web-59" in ended.out
         assert ended.out.count("✗") == 1
+
         lines = alignup(command, "--json", *arguments).lines
         assert [line["pod"].rpartition("/")[2] for line in lines] == [
             f"web-{number}" for number in range(60)
@@ -475,6 +478,7 @@ def test_a_resource_that_is_probably_meant_is_named(alignup, write) -> None:
             "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
         },
     )
+
     err = alignup("admit", "-m", "align-up-article", pod).err
     assert (
         "nvidia.com/gpus is not on this machine; ignored, as a kubelet does; did you mean "
@@ -546,6 +550,7 @@ def test_policies_of_containers_are_ignored_unless_they_are_asked_for(alignup, w
             "containers": [{"name": "c", "resources": {"limits": {"cpu": "130", "memory": "1Gi"}}}]
         },
     }
+
     arguments = (
         "admit",
         "-m",
@@ -554,6 +559,7 @@ def test_policies_of_containers_are_ignored_unless_they_are_asked_for(alignup, w
         "--config",
         write("config.json", WIDE),
     )
+
     ignored, judged = alignup(*arguments), alignup(*arguments, "--beyond-kubelet")
     assert (ignored.status, judged.status) == (1, 0)
     assert (

@@ -72,26 +72,33 @@ def test_commands_use_the_agent_and_the_file_again_after_it(folder):
         "-c",
         "echo $ALIGNUP_CPUS",
     )
+
     agent = started(folder, "--no-device-plugins", "--log-format", "json")
     assert alignup(*arguments).stdout == "0,112\n"
+
     refused = alignup("run", "--state", state, "--no-bind", "--cpus", "999", "true")
     assert (
         refused.returncode,
         refused.stderr.startswith("alignup: refused: too few CPUs are free: 999 asked, 224 free"),
     ) == (125, True)
     assert "use --no-bind" in alignup("run", "--state", state, "--cpus", "1", "true").stderr
+
     refused = alignup("run", "--state", state, "--machine", "dgx-h100", "--no-bind", "true")
     assert "--machine is for the agent at" in refused.stderr
+
     assert alignup("ps", "--state", state).stdout == "no leases\n"
     assert alignup("release", "--state", state, "x").returncode == 1
+
     agent.send_signal(signal.SIGTERM)
     _, log = agent.communicate(timeout=3 * LONG)
     assert agent.returncode == 0
     assert '"message":"serving' in log
+
     back = alignup("agent", "--state", state, "--hand-back")
     assert (back.returncode, back.stdout, back.stderr) == (0, f"0 leases are in {state}\n", "")
     handed_back = alignup("agent", "--state", state, "--hand-back", "--json")
     assert json.loads(handed_back.stdout) == {"leases": 0, "file": str(state)}
+
     again = alignup("agent", "--state", state, "--hand-back")
     assert f"no agent kept the leases of {state}; --state names the file" in again.stderr
     assert alignup("ps", "--state", state).stdout == "no leases\n"
@@ -118,22 +125,27 @@ def test_a_command_outlives_the_agent_and_keeps_its_lease(folder):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
+
     command.stdout.readline()
     agent.kill()
     agent.wait()
     agent.stderr.close()
+
     waiting = subprocess.Popen(  # noqa: S603  # ours
         [*ALIGNUP, "run", "--state", state, "--no-bind", "--wait", "--cpus", "100", "true"],
         stderr=subprocess.DEVNULL,
     )
+
     again = started(folder, "--no-device-plugins")
     lease, *waiters = map(json.loads, alignup("ps", "--state", state, "--json").stdout.splitlines())
     assert all(waiter["waiting"] for waiter in waiters)
     assert (lease["command"], len(CPUSet.parse(lease["cpus"]))) == ("sh -c echo; read x", 200)
+
     assert waiting.poll() is None
     command.communicate(b"\n", timeout=3 * LONG)
     assert command.returncode == 0
     assert waiting.wait(timeout=3 * LONG) == 0
+
     again.terminate()
     again.communicate(timeout=3 * LONG)
 
@@ -154,6 +166,7 @@ def holder(folder, name):
         "--name",
         name,
     )
+
     command = subprocess.Popen(  # noqa: S603  # ours
         [*ALIGNUP, *arguments, "--", "sh", "-c", "echo $$; read x"],
         stdin=subprocess.PIPE,
@@ -285,6 +298,7 @@ def test_the_machine_at_hand_needs_no_library_for_gpus_that_it_lacks(folder):
         "-c",
         "echo $ALIGNUP_CPUS",
     )
+
     assert (done.returncode, done.stdout.strip().isdigit()) == (0, True), done
     agent.terminate()
     agent.communicate(timeout=3 * LONG)
@@ -321,8 +335,10 @@ def test_the_leases_of_an_agent_wait_for_one_that_can_start(folder):
     """It is to be started again, as systemd does; nothing is given beside it meanwhile."""
     state = str(folder / "s.json")
     agent = started(folder, "--no-device-plugins")
+
     agent.terminate()
     agent.communicate(timeout=3 * LONG)
+
     always = (
         "agent",
         "--state",
@@ -332,6 +348,7 @@ def test_the_leases_of_an_agent_wait_for_one_that_can_start(folder):
         "--socket",
         str(folder / "a.sock"),
     )
+
     assert alignup(*always, "--no-device-plugins", "--cgroup", "/proc/typo").returncode == 2
     assert LeaseFile(folder / "s.json", pytest.fail).agent() == str(folder / "a.sock")
 
@@ -347,10 +364,12 @@ def test_of_two_agents_the_first_keeps_the_socket(folder):
         "dgx-h100",
         "--no-device-plugins",
     )
+
     second = alignup(*arguments, "--socket", str(folder / "a.sock"))
     assert (second.returncode, "somebody serves the socket" in second.stderr) == (2, True)
     assert LeaseFile(folder / "other.json", pytest.fail).agent() == ""
     assert alignup("ps", "--state", str(folder / "s.json")).returncode == 0
+
     agent.terminate()
     agent.communicate(timeout=3 * LONG)
 

@@ -102,6 +102,7 @@ def test_a_constraint_is_named(run) -> None:
         claim(("gpu", GPU, 1), ("nic", NIC, 1), constraints=[{"matchAttribute": NUMA}]),
         options=("--json",),
     )
+
     answer = json.loads(output)
     assert status == 1
     assert answer["constraint"] == f"matchAttribute {NUMA}"
@@ -120,6 +121,7 @@ def test_a_request_is_named_and_what_was_free(run) -> None:
             }
         },
     }
+
     objects = [
         *resources(
             device("g0", 0),
@@ -128,6 +130,7 @@ def test_a_request_is_named_and_what_was_free(run) -> None:
         ),
         allocated_claim,
     ]
+
     status, output = run(objects, claim(("gpu", GPU, 2)), options=("--json",))
     answer = json.loads(output)
     assert (status, answer["request"]) == (1, "gpu")
@@ -230,12 +233,14 @@ def test_scenarios_are_answered_in_the_oracles_form(tmp_path) -> None:
         scenario(claims=[claim(("x", "none", 1))]),
         scenario(claims=[claim(("g", GPU, 2))]),
     )
+
     assert status == 0
     assert [sorted(answer) for answer in answers] == [
         ["ms", "name", "result"],
         ["class", "error", "ms", "name", "result"],
         ["ms", "name", "result"],
     ]
+
     assert answers[0]["result"][0]["devices"] == [
         {"request": "gpu", "driver": GPU, "pool": "node-a", "device": "g0"}
     ]
@@ -249,6 +254,7 @@ def test_selectors_are_answered_in_order(tmp_path) -> None:
             ("true", "device.a", "1 / 0 == 1", "google.protobuf.Empty{} == 1")
         )
     ]
+
     status, answers = lines(tmp_path, "--selectors", *questions)
     assert status == 0
     assert [list(answer) for answer in answers] == [
@@ -377,6 +383,7 @@ def test_another_node_where_they_meet_is_named(alignup, files) -> None:
         "--node-name",
         "node-a",
     )
+
     resources = ("--resources", files["resources"], "--resources", files["more"])
     text = alignup(*arguments, *resources, "--nodes", files["nodes"], files["pod"]).out
     assert (
@@ -397,6 +404,7 @@ def test_a_pod_whose_claims_cannot_be_allocated_is_refused(alignup, files, write
         empty,
         files["pod"],
     )
+
     assert ended.status == 1
     assert "refused: Unschedulable" in ended.out
     assert "claim default/p-c, request gpu" in ended.out
@@ -412,6 +420,7 @@ def test_rank_prefers_nodes_where_they_meet_and_can_refuse_others(alignup, files
         "--resources",
         files["more"],
     )
+
     answer = json.loads(alignup(*arguments, "--json", files["pod"]).out)
     assert [(placement["node"], placement["draAligned"]) for placement in answer["best"]] == [
         ("node-b", True),
@@ -420,9 +429,11 @@ def test_rank_prefers_nodes_where_they_meet_and_can_refuse_others(alignup, files
     assert [(refusal["node"], refusal["reason"]) for refusal in answer["refused"]] == [
         ("node-c", "Unschedulable")
     ]
+
     strict = json.loads(alignup(*arguments, "--require-dra-alignment", "--json", files["pod"]).out)
     assert [placement["node"] for placement in strict["best"]] == ["node-b"]
     assert sorted(refusal["node"] for refusal in strict["refused"]) == ["node-a", "node-c"]
+
     assert "near its claims' devices" in alignup(*arguments, files["pod"]).out
 
 
@@ -476,10 +487,12 @@ def test_what_a_claim_counts_as_on_the_node_is_told(run, gates, amounts) -> None
         "cpu": {"mapping": {"deviceMultiplier": "2500m"}},
         "memory": {"overhead": {"perPod": "512", "perContainer": "256"}},
     }
+
     objects = resources(
         device("g0", 0, nodeAllocatableResources=counts),
         device("g1", 0, nodeAllocatableResources=counts),
     )
+
     containers = [{"name": "main", "resources": {"claims": [{"name": "own"}]}}]
     pod = {
         "apiVersion": "v1",
@@ -490,6 +503,7 @@ def test_what_a_claim_counts_as_on_the_node_is_told(run, gates, amounts) -> None
             "containers": containers,
         },
     }
+
     options = [word for gate in gates for word in ("--feature-gate", gate)]
     status, output = run(objects, claim(("gpu", GPU, 2)), pod, options=(*options, "--json"))
     assert status == 0
@@ -497,5 +511,6 @@ def test_what_a_claim_counts_as_on_the_node_is_told(run, gates, amounts) -> None
     assert node_amounts == (
         None if amounts is None else dict(zip(("cpu", "memory"), amounts, strict=True))
     )
+
     status, output = run(objects, claim(("gpu", GPU, 2)), pod, options=tuple(options))
     assert ("counts on the node as cpu 5, memory 1536" in output) is (amounts is not None)

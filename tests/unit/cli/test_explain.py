@@ -188,8 +188,10 @@ def test_pods_that_every_catalog_machine_refuses_are_drawn(machine: str, tmp_pat
     """Also where NUMA nodes have memory and no CPUs."""
     entry = catalog_entries()[machine]
     path, config = tmp_path / "pod.json", tmp_path / "kubelet.json"
+
     limits = dict.fromkeys(entry.devices, "99")
     path.write_text(json.dumps(pod("large", cpu="9999", **(limits | {"memory": "99Ti"}))))
+
     first = entry.machine.numa_nodes[0].id
     kubelet = {
         "topologyManagerPolicy": "restricted",
@@ -201,6 +203,7 @@ def test_pods_that_every_catalog_machine_refuses_are_drawn(machine: str, tmp_pat
         "reservedMemory": [{"numaNode": first, "limits": {"memory": "1Gi"}}],
     }
     config.write_text(json.dumps(kubelet))
+
     for columns in ("80", "120"):
         arguments = ["explain", "-m", machine, "-c", str(config), str(path)]
         done = CliRunner(env={"COLUMNS": columns}).invoke(program, arguments)

@@ -51,6 +51,7 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
     try:
         said = process.stdout.readline()
         assert said.startswith("listening on 127.0.0.1:")
+
         args = {
             "Pod": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}},
             "NodeNames": ["a"],
@@ -62,6 +63,7 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
         )
         with urllib.request.urlopen(request) as response:  # noqa: S310  # our own server
             assert json.load(response) == {"Error": "alignup has not listed the whole cluster yet"}
+
         process.send_signal(signal.SIGTERM)
         _, complaints = process.communicate(timeout=60)
         assert process.returncode == 0

@@ -29,6 +29,7 @@ def files(write, monkeypatch):
     When a distribution has no end is the business of `test_distribution.py`.
     """
     monkeypatch.setattr(provider, "never_ends", lambda *_, **__: True)
+
     machine = {
         "numaNodes": [
             {
@@ -43,11 +44,13 @@ def files(write, monkeypatch):
             for node in (0, 1)
         ]
     }
+
     resources = {"limits": {"cpu": "4", "memory": "1Gi"}}
     pod = {
         "metadata": {"name": "p", "uid": "p"},
         "spec": {"containers": [{"name": "c", "resources": resources}]},
     }
+
     scenario = {"machine": machine, "kubelet": KUBELET, "steps": [{"admit": pod}]}
     return {
         "words": ("-m", write("m.json", machine), "-c", write("c.json", KUBELET)),

@@ -348,11 +348,13 @@ def test_distances_are_those_of_nvidias_table(alignup) -> None:
     first = {
         device["address"]: row for device, row in zip(devices, devices[1]["distances"], strict=True)
     }
+
     assert (devices[1]["kind"], devices[1]["numaNode"], devices[1]["cpus"]) == (
         "GPU",
         0,
         "0-55,112-167",
     )
+
     assert [first[f"0000:{bus}:00.0"] for bus in ("1b", "18", "40", "61", "9d")] == [
         "X",
         "PXB",
@@ -360,6 +362,7 @@ def test_distances_are_those_of_nvidias_table(alignup) -> None:
         "NODE",
         "SYS",
     ]
+
     shown = alignup("machine", "-m", "dgx-h100", "--distances").out
     assert "2 NODE NODE X PXB NODE NODE NODE NODE" in words(shown)
     assert "SYS 0000:40:00.0 InfiniBand 0-55,112-167 0" in words(shown)

@@ -28,11 +28,13 @@ def test_pods_are_admitted_after_those_of_the_kubelet(alignup, tmp_path):
 
 def test_devices_and_release_can_be_given(alignup, tmp_path):
     (tmp_path / "pod.yaml").write_text((EXAMPLE / "next.jsonl").read_text().splitlines()[0])
+
     devices = {
         "nvidia.com/gpu": [{"id": "g", "numa": 2}],
         "example.com/nic": [{"id": "n", "numa": 2}],
     }
     (tmp_path / "devices.json").write_text(json.dumps(devices))
+
     arguments = (
         "--node",
         ARCHIVE,
@@ -42,6 +44,7 @@ def test_devices_and_release_can_be_given(alignup, tmp_path):
         "1.33",
         "--json",
     )
+
     ended = alignup("admit", *arguments, tmp_path / "pod.yaml")
     assert ended.status == 0
     assert ended.lines[0]["containers"]["c0"]["devices"] == {
@@ -202,11 +205,13 @@ def test_resizes_in_place_are_asked_of_a_live_node(alignup, write):
         True,
         "allocated",
     )
+
     ended = alignup("admit", "--node", ARCHIVE, "--resize", "--json", write("more.json", more))
     (line,) = ended.lines
     assert (ended.status, line["admitted"], line["reason"]) == (1, False, "Infeasible")
     assert line["message"].endswith('alongside CPU Manager policy "static"')
     assert line["containers"]["c0"]["cpus"] == "5"
+
     shown = alignup("admit", "--node", ARCHIVE, "--resize", write("more.json", more))
     assert "default/p51-04-node-real resize: Infeasible" in shown.out
 

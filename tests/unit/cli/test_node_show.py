@@ -55,12 +55,14 @@ def test_what_is_in_effect_is_told_with_its_source(alignup, tmp_path):
         "topologyManagerPolicy: best-effort\ntopologyManagerScope: null\n"
         "featureGates: {AllBeta: false, CPUManagerPolicyAlphaOptions: true}\n"
     )
+
     arguments = ("node", "show", "--node", root, "-m", "xeon-2s", "--kubelet-version", "1.34")
     (line,) = alignup(*arguments, "--json").lines
     settings = {
         setting["name"]: (setting["value"], setting["from"].rpartition("/")[2])
         for setting in line["settings"]
     }
+
     assert settings["cpuManagerPolicy"] == ("static", "config.yaml")
     assert settings["topologyManagerPolicy"] == ("best-effort", "10.conf")
     assert settings["topologyManagerScope"] == ("container", "default of 1.34")
@@ -77,6 +79,7 @@ def test_what_is_in_effect_is_told_with_its_source(alignup, tmp_path):
         "false",
         "default of 1.34",
     )
+
     shown = alignup(*arguments).out
     assert "cpuManagerPolicyOptions.full-pcpus-only" in shown
     assert "align-by-socket" not in shown
@@ -86,11 +89,13 @@ def test_flags_of_the_kubelet_are_named_and_state_files_where_there_is_no_config
     flags = read_flags(
         ["--topology-manager-policy=restricted", "--feature-gates=PodLevelResourceManagers=true"]
     ).over({})
+
     file = {"topologyManagerPolicy": "none", "cpuManagerPolicy": "static"}
     both = Configuration(
         {**file, **flags}, (("config.yaml", file), ("the flags of process 7", flags))
     )
     config = KubeletConfig.from_dict(flags)
+
     origins = {setting.name: setting.origin for setting in settings_of(both, config)}
     assert (
         origins["topologyManagerPolicy"]
@@ -98,6 +103,7 @@ def test_flags_of_the_kubelet_are_named_and_state_files_where_there_is_no_config
         == "the flags of process 7"
     )
     assert origins["cpuManagerPolicy"] == "config.yaml"
+
     kubelet_origins = {
         setting.name: setting.origin for setting in settings_of(Configuration({}), config)
     }
@@ -116,6 +122,7 @@ def test_pictures_are_written(alignup, tmp_path):
         "--html",
         tmp_path / "x.html",
     )
+
     assert ended.status == 0
     assert "p51-01-node-real" in (tmp_path / "x.svg").read_text()
     assert (tmp_path / "x.html").read_text().startswith("<!DOCTYPE html>")

@@ -124,6 +124,7 @@ def test_a_container_asks_about_itself(
         container(tmp_path, cpus, numa_node=numa_node),
         "--json",
     )
+
     verdict = ended.lines[0]
     assert (ended.status, verdict["aligned"], verdict["memoryNumaNodes"]) == (
         status,

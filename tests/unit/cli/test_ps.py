@@ -30,13 +30,16 @@ def state(tmp_path):
         memory=(MemoryShare(0, "memory", 3 << 29), MemoryShare(1, "memory", 0)),
         devices={leasing.GPU: ("gpu0", "gpu1")},
     )
+
     gone = msgspec.structs.replace(
         leasing.record("gone"), process=msgspec.structs.replace(mine.process, start_time=1)
     )
+
     foreign = msgspec.structs.replace(
         leasing.record("other"),
         process=msgspec.structs.replace(mine.process, boot_id="x", host="x"),
     )
+
     leasing.put(
         LeaseFile(path, pytest.fail), mine, gone, foreign, machine=MachineIdentity("m", "m")
     )
@@ -74,6 +77,7 @@ def test_lines_for_programs(state):
     """One JSON object a lease, and nothing else."""
     done = CliRunner().invoke(command, ["--json"], env={"ALIGNUP_STATE": str(state)})
     mine, gone, foreign = map(json.loads, done.output.splitlines())
+
     assert mine.pop("pid") > 0
     assert mine.pop("takenAt") == "1970-01-02T00:00:00Z"
     assert mine == {
@@ -87,6 +91,7 @@ def test_lines_for_programs(state):
         "devices": {leasing.GPU: ["gpu0", "gpu1"]},
         "cgroup": None,
     }
+
     assert (gone["state"], foreign["state"]) == ("gone", "unknown")
     assert gone["takenAt"] is None
 

@@ -133,10 +133,12 @@ def test_an_unknown_strategy_is_an_error(files):
 def test_koordinators_scheduler_filters_and_scores(files):
     """Under either profile; a pod without a policy on a node without one gets no NUMA node."""
     nodes, pod = files
+
     result = run("rank", "--nodes", nodes, "--koordinator-profile", "document", pod)
     assert result.exit_code == 0
     assert "default/new: 2 of 3 nodes would admit it" in result.output
     assert "1 would refuse it: Unschedulable\n  1 node: Insufficient cpu (small)" in result.output
+
     answer = json.loads(
         run("rank", "--nodes", nodes, "--koordinator-profile", "document", "--json", pod).output
     )
@@ -146,6 +148,7 @@ def test_koordinators_scheduler_filters_and_scores(files):
         ("empty", [0]),
         ("full", [1]),
     ]
+
     [refused] = answer["refused"]
     assert (refused["node"], refused["reason"], refused["message"]) == (
         "small",
@@ -154,6 +157,7 @@ def test_koordinators_scheduler_filters_and_scores(files):
     )
     assert answer["refusals"] == {"Unschedulable": 1}
     assert answer["exact"]
+
     answer = json.loads(
         run("rank", "--nodes", nodes, "--koordinator-profile", "scheduler", "--json", pod).output
     )

@@ -275,6 +275,7 @@ def test_a_gpu_that_cuda_cannot_number_ends_it_before_the_command_starts(state, 
     """And nothing is held."""
     devices, proof = tmp_path / "devices.json", tmp_path / "proof"
     devices.write_text('{"nvidia.com/gpu": [{"id": "0000:ff:1f.7", "numa": [0]}]}')
+
     done = alignup(
         state,
         *DGX,
@@ -286,6 +287,7 @@ def test_a_gpu_that_cuda_cannot_number_ends_it_before_the_command_starts(state, 
         "touch",
         str(proof),
     )
+
     assert done.returncode == 125
     assert done.stderr.splitlines() == [
         (
@@ -356,6 +358,7 @@ def test_names_and_arguments_need_not_be_utf8(tmp_path):
         capture_output=True,
         check=False,
     )
+
     assert (done.returncode, done.stdout, done.stderr) == (0, state + b"\xfe", b"")
 
 
@@ -382,6 +385,7 @@ def test_closed_streams_change_nothing(state, closed):
         ],
         check=False,
     )
+
     assert done.returncode == 5
 
 
@@ -408,6 +412,7 @@ def test_the_managers_of_a_release_decide(state, version, status, complaint):
         "--",
         "true",
     )
+
     assert done.returncode == status
     assert complaint in done.stderr
 
@@ -451,12 +456,14 @@ def test_the_lease_is_written_to_a_descriptor(state):
         f"{shlex.join([*ALIGNUP, 'run', '--state', str(state), *DGX, *options])}"
     )
     script += " --json-fd 7 -- sh -c 'ls /proc/self/fd; cat " + f"{state.parent}/lease'"
+
     done = subprocess.run(  # noqa: S603  # ours
         ["sh", "-c", script],  # noqa: S607
         capture_output=True,
         text=True,
         check=True,
     )
+
     *descriptors, line = done.stdout.splitlines()
     assert "7" not in descriptors
     lease = json.loads(line)
@@ -487,6 +494,7 @@ def test_a_descriptor_that_cannot_be_written_to_is_refused(state, opened):
         "--",
         "true",
     ]
+
     script = f"{shlex.join(command)} {opened}"
     done = subprocess.run(  # noqa: S603  # ours
         ["sh", "-c", script],  # noqa: S607
@@ -494,6 +502,7 @@ def test_a_descriptor_that_cannot_be_written_to_is_refused(state, opened):
         text=True,
         check=False,
     )
+
     assert (done.returncode, done.stdout) == (125, "")
     assert (
         done.stderr == "alignup: --json-fd cannot write to descriptor: bad file descriptor at 7\n"

@@ -152,10 +152,12 @@ def test_rebalancing_that_makes_it_worse_is_not_done(tmp_path):
     devices = {"nvidia.com/gpu": [{"id": "g0", "numa": 0}, {"id": "g1", "numa": 1}]}
     kubelet = {"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "static"}
     shape = {"machine": "align-up-article", "kubelet": kubelet, "devices": devices}
+
     file = tmp_path / "nodes.jsonl"
     file.write_text(
         "".join(json.dumps({"name": f"n{number}", **shape}) + "\n" for number in range(3))
     )
+
     arguments = ("--nodes", file, "--generate", 60, "--seed", 12, "--rebalance", 5)
     report = json.loads(run(*arguments, "--json").output)
     assert "without" not in report
@@ -164,8 +166,10 @@ def test_rebalancing_that_makes_it_worse_is_not_done(tmp_path):
         0,
         True,
     )
+
     alone = json.loads(run("--nodes", file, "--generate", 60, "--seed", 12, "--json").output)
     assert report["arrivals"] == alone["arrivals"]
+
     *_, said, _, _, without, moved = run(*arguments).output.splitlines()
     assert said == "rebalancing would make it worse, so it was not done:"
     assert (without.split()[1], moved.split()[1]) == (

@@ -134,12 +134,15 @@ def test_parts_have_pairs_on_one_switch(tmp_path):
     # of the first switch's adapters one is sick, and the others come in another order
     entry["devices"]["example.com/nic"] = [nics[3], nics[2], nics[1]]
     entry["devices"]["nvidia.com/gpu"] = entry["devices"]["nvidia.com/gpu"][:3]
+
     machine = tmp_path / "machine.json"
     machine.write_text(json.dumps(entry))
+
     done = CliRunner().invoke(
         command, ["3", "-m", str(machine), *GPU_NIC, "--cpus-per-part", "2", "--json"]
     )
     parts = [json.loads(line)["devices"] for line in done.output.splitlines()]
+
     nic_by_gpu = {part["nvidia.com/gpu"][0]: part["example.com/nic"][0] for part in parts}
     assert nic_by_gpu["gpu2"] in {"nic2", "nic3"}
     assert "nic1" in {nic_by_gpu["gpu0"], nic_by_gpu["gpu1"]}
@@ -147,18 +150,22 @@ def test_parts_have_pairs_on_one_switch(tmp_path):
 
 def test_required_pairs_that_cannot_be_are_said(tmp_path):
     assert split("8", *GPU_NIC[:-1], "nvidia.com/gpu,example.com/nic:required").exit_code == 0
+
     options = ("--cpus-per-part", "2", "-d", "nvidia.com/gpu=3", "-d", "example.com/nic=3")
     assert split("2", *options, "--pair", "nvidia.com/gpu,example.com/nic:required").exit_code == 0
+
     far = tmp_path / "far.json"
     places = {"nvidia.com/gpu": "0000:18:00.0", "example.com/nic": "0000:3c:00.0"}
     far.write_text(
         json.dumps({name: [{"id": address, "numa": 0}] for name, address in places.items()})
     )
+
     refused = split("1", "--devices", str(far), *GPU_NIC[:-1], f"{GPU_NIC[-1]}:required").exception
     assert (
         "1 pair of nvidia.com/gpu and example.com/nic has to be on one PCIe root, 0 can be"
         in str(refused)
     )
+
     assert isinstance(split("2", "--pair", "nvidia.com/gpu").exception, InputError)
 
 

@@ -65,6 +65,7 @@ def test_the_largest_amount_on_one_node_is_told() -> None:
             },
         }
     )
+
     never = "never fits this node"
     assert explain(node, wish("x", cpu="9")).cause == (
         f"{never}: no NUMA node has 9 cpu (at most 8); single-numa-node needs one"
@@ -204,10 +205,12 @@ def test_cpus_that_must_be_reused_come_first() -> None:
     pod["spec"]["initContainers"] = [
         {"name": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
     ]
+
     cause = explain(node, pod).cause
     assert re.match(
         r"container 'main': it must reuse CPU \d of init container 'i' on NUMA node 0, so cpu can "
-        r"now come only from NUMA nodes 0\+1 \(2 asked, \d free, all on NUMA node 1\); restricted admits no more",
+        r"now come only from NUMA nodes 0\+1 \(2 asked, \d free, all on NUMA node 1\); "
+        r"restricted admits no more",
         cause,
     ), cause
 
@@ -287,6 +290,7 @@ class TestNeverFits:
                 "devices": {EXAMPLE_GPU: apart},
             }
         )
+
         explanation = explain(node, gpu_pod("x", gpus=2, cpu="16", memory="64Gi"))
         assert explanation.cause == (
             "never fits this node: 2 example.com/gpu asked, the machine has 1 with a NUMA "

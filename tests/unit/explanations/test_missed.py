@@ -61,6 +61,7 @@ def test_a_device_near_to_several_nodes_is_on_none_of_them() -> None:
             },
         }
     )
+
     assert (
         explain(node, wish("x", **{"x/near": "1", "x/between": "1"})).cause
         == "admitted, aligned on NUMA node 1"

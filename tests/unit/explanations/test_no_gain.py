@@ -85,9 +85,11 @@ def test_a_removal_names_what_is_missing() -> None:
             "devices": devices,
         }
     )
+
     holder = pod(container(cpu="2", memory="1Gi", **{"example.com/nic": "1"}))
     holder["metadata"] = {"name": "holder", "uid": "h"}
     assert node.admit(holder)
+
     texts = [
         suggestion.text
         for suggestion in explain(node, pod(container(**{"example.com/nic": "1"}))).suggestions

@@ -89,6 +89,7 @@ def test_no_cause_is_told_twice(
 def test_what_is_suggested_helps() -> None:
     full_node = node(maxPods=3)
     assert full_node.admit(pod("c", "1"))
+
     for manifest in (
         pod(cpu="1"),
         pod(cpu="1500m"),
@@ -98,12 +99,14 @@ def test_what_is_suggested_helps() -> None:
         explanation = explain(full_node, manifest)
         assert not explanation.admitted
         assert explanation.suggestions
+
         for suggestion in explanation.suggestions:
             attempt = suggestion.attempt
             tried = node(maxPods=attempt.get("kubelet", {}).get("maxPods", 3))
             assert tried.admit(pod("c", "1"))
             for uid in attempt.get("remove", ()):
                 tried.remove(uid)
+
             assert tried.admit(attempt.get("pod", manifest)).admitted, suggestion.text
 
 
@@ -188,11 +191,13 @@ def test_manifests_of_suggestions_keep_what_the_pod_demands_of_the_node() -> Non
         priority=7,
         overhead={"cpu": "250m"},
     )
+
     [made] = [
         suggestion.attempt["pod"]
         for suggestion in explain(node(), manifest).suggestions
         if suggestion.kind == "request"
     ]
+
     spec = made["spec"]
     assert spec["containers"][0]["resources"]["requests"]["cpu"] == "2"
     assert (spec["priority"], spec["nodeSelector"]) == (7, {"kubernetes.io/os": "linux"})

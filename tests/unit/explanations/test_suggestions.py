@@ -83,6 +83,7 @@ class TestWholeCores:
             "reservedSystemCPUs": reserved,
             "topologyManagerPolicy": "best-effort",
         }
+
         # CPU n and n + 8 share a core
         node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet})
         resources = {"limits": {"cpu": str(cpus), "memory": "1Gi"}}
@@ -90,6 +91,7 @@ class TestWholeCores:
             "metadata": {"name": "a"},
             "spec": {"containers": [{"name": "c", "resources": resources}]},
         }
+
         suggestions = explain(node, pod).suggestions
         return (
             {

@@ -305,6 +305,7 @@ def test_who_does_not_ask_pays_nothing() -> None:
         "print([name for name in sys.modules if name.startswith(('alignup.explanations', "
         "'alignup.node.holdings'))])"
     )
+
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -89,16 +89,17 @@ def test_nodes_and_memory_groups_in_words() -> None:
         "NUMA node 1",
         "NUMA nodes 0+2",
     ]
+
     assert group_in_words(MemoryGroup((0,), ("a", "b"))) == (
         "NUMA node 0 is not combined with others for memory, because of the memory of a, b"
     )
     assert group_in_words(MemoryGroup((0, 1), ("a",))) == (
         "NUMA nodes 0+1 supply memory only together, because of the memory of a"
     )
+
     assert group_in_words(MemoryGroup((0, 1), (), usable=False)) == (
-        "NUMA nodes 0+1 can no longer supply memory together, although they are still tied by a "
-        "binding that a removed "
-        "pod left behind"
+        "NUMA nodes 0+1 can no longer supply memory together, although they are still "
+        "tied by a binding that a removed pod left behind"
     )
 
 
