@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 
@@ -32,7 +33,8 @@ from alignup.host.leases.agent_messages import (
     frame,
     length_of,
 )
-from alignup.host.leases.record import MachineIdentity, MemoryShare, PartOf
+from alignup.host.leases.evidence import Evidence
+from alignup.host.leases.record import MachineIdentity, MemoryShare, PartOf, lease_decoder
 from alignup.host.processes.identity import identify
 from alignup.machine.cpuset import CPUSet
 from inputs import leasing
@@ -135,3 +137,62 @@ def test_a_message_has_a_largest_length():
     assert length_of((5).to_bytes(HEADER, "big") + b"more", 5) == 5
     with pytest.raises(InputError, match="expected up to 5 bytes, got 6"):
         length_of((6).to_bytes(HEADER, "big"), 5)
+
+
+HOSTILE = "LD_PRELOAD LD_LIBRARY_PATH PATH PYTHONPATH PYTHONSTARTUP IFS HOME BASH_ENV ENV PERL5LIB"
+
+MORE = (
+    "ALIGNUP_AGENT NODE_OPTIONS GCONV_PATH GLIBC_TUNABLES CUDA_INJECTION64_PATH BASH_FUNC_ls%% "
+    "PS4 TMPDIR"
+)
+
+
+def lease_variables(lease, cuda, *, is_own=True):
+    return Grant(
+        lease, leasing.site().identity, "/s.json", (), is_here=True, cuda=cuda, is_own=is_own
+    ).environment()
+
+
+def test_a_command_is_told_its_name_its_file_and_what_it_has():
+    """And carries the lease with it."""
+    lease = leasing.record("n", cpus=CPUSet([0]), memory=(MemoryShare(1, "memory", 5),))
+    environment = lease_variables(lease, {"CUDA_VISIBLE_DEVICES": "0"})
+    evidence = lease_decoder(Evidence).decode(environment.pop("ALIGNUP_LEASE"))
+    assert (evidence.lease, evidence.state) == (lease, "/s.json")
+    assert environment == {
+        "ALIGNUP_NAME": "n",
+        "ALIGNUP_STATE": "/s.json",
+        "ALIGNUP_CPUS": "0",
+        "ALIGNUP_MEMORY": "5",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+
+
+def test_what_device_plugins_answered_reaches_the_command():
+    """But the names that are alignup's own stay its own."""
+    answer = DeviceAnswer(
+        {"A": "1", "ALIGNUP_NAME": "theirs"}, (Mount("/c", "/h"),), (), {}, ("v.com/gpu=0",)
+    )
+    lease = leasing.record("n", answer=answer)
+    environment = lease_variables(lease, {})
+    assert (environment["A"], environment["ALIGNUP_NAME"]) == ("1", "n")
+    assert environment["ALIGNUP_CDI_DEVICES"] == "v.com/gpu=0"
+    assert json.loads(environment["ALIGNUP_DEVICE_ANSWER"]) == {
+        "mounts": [{"containerPath": "/c", "hostPath": "/h"}],
+        "cdiDevices": ["v.com/gpu=0"],
+    }
+
+
+def test_an_answer_of_another_user_sets_no_variable_of_the_loader():
+    """Neither as a plugin's nor as CUDA's; those that devices need are set."""
+    hostile = {*HOSTILE.split(), *MORE.split()}
+    answer = DeviceAnswer(dict.fromkeys([*hostile, "NVIDIA_VISIBLE_DEVICES"], "/evil"))
+    lease = leasing.record("n", answer=answer)
+    cuda = dict.fromkeys([*hostile, "CUDA_VISIBLE_DEVICES"], "/evil")
+    environment = lease_variables(lease, cuda, is_own=False)
+    assert {name for name, value in environment.items() if value == "/evil"} == {
+        "NVIDIA_VISIBLE_DEVICES",
+        "CUDA_VISIBLE_DEVICES",
+    }
+    own_environment = lease_variables(lease, cuda)
+    assert {name for name, value in own_environment.items() if value == "/evil"} >= hostile

@@ -16,11 +16,9 @@ from alignup.errors import AlignupWarning, InputError
 from alignup.host.launchers import LAUNCHERS
 from alignup.host.parts import part as part_module
 from alignup.host.parts import ranks
-from alignup.host.parts.part import Part, seen_devices
 from alignup.host.parts.usable import reachable, usable
 from alignup.host.processes import binding
 from alignup.machine.cpuset import CPUSet
-from alignup.machine.device_inventory import Device
 from alignup.machine.load import load_machine
 from alignup.records import replace
 
@@ -150,30 +148,6 @@ def test_a_gpu_of_no_part_is_kept_with_a_warning(monkeypatch):
     assert part.devices[GPU] == ("gpu0", "gpu7")
 
 
-@pytest.mark.parametrize(
-    ("visible", "expected"),
-    [
-        ("", ""),
-        ("-1", ""),
-        ("1,0", "ba"),
-        ("1, 9,0", "b"),
-        ("GPU-c", "c"),
-        ("GPU-", ""),
-        ("2,GPU-aa,MIG-x", "ca"),
-    ],
-)
-def test_devices_are_seen_as_cuda_does(visible, expected):
-    """What follows a number of no device is not seen."""
-    devices = {
-        GPU: tuple(Device(f"GPU-{letter * 8}", None) for letter in "abc"),
-        "other": (Device("x", None),),
-    }
-    seen = seen_devices(devices, {"CUDA_VISIBLE_DEVICES": visible})
-    assert "".join(gpu.id[4] for gpu in seen[GPU]) == expected
-    assert len(seen["other"]) == 1
-    assert seen_devices(devices, {}) == devices
-
-
 def test_devices_of_a_snapshot_are_known():
     """By its PCI devices, as NVIDIA's device plugin would offer them."""
     machine = Path(__file__).parents[3] / "reports" / "bare" / "02-gpus-on-odd-nodes.tar.xz"
@@ -213,26 +187,6 @@ def test_a_rank_that_an_mpi_has_bound_is_told_how_to_unbind_it(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         alignup.bind()  # torchrun binds nobody
-
-
-def test_memory_that_runs_out_is_warned_of(bound):
-    """Under `bind` only: the kernel kills."""
-    part = Part(0, CPUSet([0]), (0,), ((0, 1 << 60),), parts=1)
-    part.bind("preferred")
-    if not Path("/sys/devices/system/node/node0/meminfo").exists():
-        pytest.skip("a kernel with NUMA nodes")
-    with pytest.warns(
-        AlignupWarning, match=r"NUMA nodes 0 have \d+ MiB left of the \d+ MiB of this part"
-    ):
-        part.bind("bind")
-    assert bound[-1] == ((0,), "bind")
-
-
-@pytest.mark.usefixtures("bound")
-def test_memory_that_cannot_be_bound_is_a_warning(monkeypatch):
-    monkeypatch.setattr(binding, "set_memory", lambda *_: "not permitted")
-    with pytest.warns(AlignupWarning, match="not permitted; going on with CPUs 0"):
-        Part(0, CPUSet([0]), (0,), ((0, 1),)).bind()
 
 
 def test_a_rank_is_really_bound_and_imports_little(tmp_path):

@@ -1,14 +1,27 @@
-"""What of a machine work may be placed on."""
+"""What of a machine work may be placed on, and which memory is near its CPUs.
+
+Memory is compared with a model that looks at every byte's place one by one.
+"""
 
 from __future__ import annotations
 
 import os
+from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from alignup.errors import InputError
 from alignup.host.parts import usable as module
-from alignup.host.parts.usable import equal_cores, reachable, usable
+from alignup.host.parts.usable import (
+    MemoryRule,
+    equal_cores,
+    memory_shares,
+    reachable,
+    take_near,
+    usable,
+)
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.machine import Core, Machine, NumaNode
 from alignup.machine.sysfs.machine import read_sysfs
@@ -105,3 +118,144 @@ def test_cores_of_one_size_are_those_of_most_cpus():
         == "4-6"
     )
     assert equal_cores(leasing.machine()) == leasing.machine()
+
+
+GI = leasing.GI
+KINDS = ("", "hbm", "far", "gpu")
+
+
+def machine(*nodes, distances=()):
+    """Return a machine of nodes, each (memory, number of CPUs, kind)."""
+    made, first = [], 0
+    for position, (memory, count, kind) in enumerate(nodes):
+        cores = tuple(Core((first + i,), position) for i in range(count))
+        first += count
+        made.append(
+            NumaNode(
+                position, memory, cores, (), tuple(distances[position]) if distances else (), kind
+            )
+        )
+    return Machine(tuple(made))
+
+
+@st.composite
+def machines(draw):
+    """Draw a machine with random distances; some nodes have no memory, others no CPUs."""
+    count = draw(st.integers(1, 6))
+    nodes = [
+        (draw(st.sampled_from((0, 1, 3, 8))), draw(st.integers(0, 3)), draw(st.sampled_from(KINDS)))
+        for _ in range(count)
+    ]
+    nodes[0] = (4, 2, "")
+
+    rows = draw(
+        st.lists(
+            st.lists(st.integers(11, 15), min_size=count, max_size=count),
+            min_size=count,
+            max_size=count,
+        )
+    )
+    return machine(
+        *nodes,
+        distances=[[10 if i == j else rows[i][j] for j in range(count)] for i in range(count)],
+    )
+
+
+RULES = st.sampled_from(
+    [(source, kind) for source in ("near", "cpus", "any") for kind in (None, "any", "dram")]
+)
+
+
+@settings(deadline=None)
+@given(machines(), RULES, st.integers(0, 63), st.integers(0, 30), st.data())
+def test_nothing_farther_is_used_while_something_nearer_is_free(made, rule, home, size, data):
+    """Nor anything that the rule excludes."""
+    count = len(made.numa_nodes)
+    home &= (1 << count) - 1
+    free = [data.draw(st.integers(0, node.memory)) for node in made.numa_nodes]
+    chosen = MemoryRule.parse(*rule)
+    taken = take_near(made, chosen, home, free, size)
+    places = [i for i in range(count) if chosen.open_nodes(made) >> i & 1]
+    if rule[0] == "cpus" and home:
+        places = [i for i in places if home >> i & 1]
+
+    assert set(taken) <= set(places)
+    assert all(0 < amount <= free[i] for i, amount in taken.items())
+    assert sum(taken.values()) == min(size, sum(free[i] for i in places))
+
+    def rank(i):
+        row = [made.numa_nodes[h].distances[i] for h in range(count) if home >> h & 1 and i != h]
+        near = 0 if not home or home >> i & 1 or rule[0] == "any" else min(row)
+        return near, -free[i], i
+
+    open_places = [i for i in places if taken.get(i, 0) < free[i]]
+    assert all(
+        rank(i) <= rank(unused) for i in taken for unused in open_places if unused not in taken
+    )
+    assert list(taken) == sorted(taken, key=rank)
+
+
+@settings(deadline=None)
+@given(
+    machines(),
+    st.sampled_from([MemoryRule(), MemoryRule.parse(None, "any")]),
+    st.integers(1, 4),
+    st.integers(),
+)
+def test_shares_are_of_the_nearest_and_never_more_than_there_is(made, rule, parts, seed):
+    random = Random(seed)
+    cpus = [0] * parts
+    for node in made.numa_nodes:
+        for core in node.cores:
+            cpus[random.randrange(parts)] |= core.bits
+
+    shares = memory_shares(made, cpus, rule)
+    places = {i for i in range(len(made.numa_nodes)) if rule.open_nodes(made) >> i & 1}
+    for i, node in enumerate(made.numa_nodes):
+        given_out = sum(dict(share).get(i, 0) for share in shares)
+        assert given_out <= node.memory * (i in places)
+        if i in places and node.cores:
+            assert given_out > node.memory - len(cpus) * 2
+        if i in places and rule != MemoryRule():
+            assert given_out > node.memory - len(cpus) * 2  # nothing is left over
+
+    for mine, share in zip(cpus, shares, strict=True):
+        own = {i for i, node in enumerate(made.numa_nodes) if made.node_cpus[i] & mine}
+        # a part on nodes with memory has some of each, however small
+        assert own & places <= {node for node, _ in share}
+        if rule == MemoryRule():
+            for node in own - places:
+                nearest = min(made.numa_nodes[node].distances[i] for i in places)
+                assert {i for i in places if made.numa_nodes[node].distances[i] == nearest} <= dict(
+                    share
+                ).keys()
+
+
+def test_memory_is_asked_for_by_kind_or_node():
+    """Nodes with CPUs have DRAM where nothing else is known."""
+    made = machine((4, 2, ""), (8, 0, "hbm"), (8, 0, ""), (8, 0, "gpu"))
+    for options, expected in (
+        ((None, None), 0b0111),
+        ((None, "any"), 0b1111),
+        ((None, "dram"), 0b0001),
+        ((None, "hbm"), 0b0010),
+        (("2-3", None), 0b1100),
+        (("1-3", "hbm"), 0b0010),
+    ):
+        assert MemoryRule.parse(*options).open_nodes(made) == expected
+
+    with pytest.raises(
+        InputError, match=r"expected some of the machine's \(0: dram\), got 'hbm' at the memory"
+    ):
+        MemoryRule.parse(None, "hbm").open_nodes(machine((4, 2, "")))
+
+    for options, place in ((("x", None), "--memory-from"), ((None, "nvm"), "--memory-kind")):
+        with pytest.raises(InputError, match=place):
+            MemoryRule.parse(*options)
+
+
+def test_the_smallest_case_of_memory_away_from_its_cpus():
+    """A virtual machine of three nodes: CPUs of node 2, and more memory than node 2 has."""
+    made = machine(*[(896, 2, "")] * 3)
+    assert take_near(made, MemoryRule(), 0b100, [896, 896, 896], 1200) == {2: 896, 0: 304}
+    assert take_near(made, MemoryRule(), 0b100, [896, 897, 896], 1200) == {2: 896, 1: 304}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -12,12 +14,14 @@ from alignup.errors import InputError
 from alignup.host.processes import identity as module
 from alignup.host.processes.identity import (
     Liveness,
+    has_processes,
     host_identity,
     identify,
     joint_liveness,
     liveness,
     runs_here,
 )
+from running.real_cgroups import made_cgroup
 
 
 def changed(identity, **fields):
@@ -152,3 +156,17 @@ def test_hosts_are_told_apart_without_showing_their_identity(monkeypatch):
     assert "0123456789" not in host_identity()
     monkeypatch.setattr(module, "_read", lambda _path: "")
     assert host_identity() == ""
+
+
+def test_the_kernel_says_whether_a_cgroup_has_processes():
+    """Of cgroups below it too."""
+    with made_cgroup() as cgroup:
+        assert not has_processes(str(cgroup))
+        below = cgroup / "below"
+        below.mkdir()
+        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        (below / "cgroup.procs").write_text(str(process.pid))
+        assert has_processes(str(cgroup))
+        process.kill()
+        process.communicate()
+        assert not has_processes(str(cgroup))

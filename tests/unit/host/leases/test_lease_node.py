@@ -1,4 +1,4 @@
-"""What a request gets, given what others hold."""
+"""What a request gets, given what others hold, and how the node keeps that."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.errors import AllocationError, InputError
+from alignup.host.leases.lease_node import LeaseNode, NearMemory, cut, cut_machine, notes
 from alignup.host.leases.record import MemoryShare, PartOf
-from alignup.host.leases.request import make_request
+from alignup.host.leases.request import LeaseRequest, make_request
+from alignup.host.parts.usable import MemoryRule
 from alignup.host.processes.identity import identify
+from alignup.machine.cpuset import CPUSet
+from alignup.machine.device_inventory import Device
 from alignup.machine.machine import Machine
 from inputs import leasing
 from inputs.leasing import Placer
@@ -234,3 +238,116 @@ def test_what_is_held_on_cpus_that_are_gone_is_no_trouble():
     lease = place(make_request(cpus=8))
     smaller = replace(SITE, machine=leasing.machine(cores=3))
     assert place(make_request(cpus=2), [lease], smaller)
+
+
+def request(lease_id="new", **wishes):
+    return LeaseRequest(make_request(**wishes), ME, command="", name="", id=lease_id)
+
+
+def everything_free(node):
+    """Return what a node gives to who asks for all that the machine has."""
+    lease = node.place(request("all", cpus=16, memory="32Gi", devices={leasing.GPU: 4}))
+    node.release("all")
+    return lease.cpus, lease.memory_by_node, lease.devices
+
+
+def test_what_is_released_can_be_had_again():
+    """Whether it was decided here or elsewhere; who has nothing gives nothing back."""
+    node = LeaseNode(SITE)
+    before = everything_free(node)
+    lease = node.place(request("a", cpus=3, memory="20Gi", devices={leasing.GPU: 3}))
+    with pytest.raises(AllocationError):
+        everything_free(node)
+
+    node.release("a")
+    node.release("unknown")
+    assert everything_free(node) == before
+
+    node.adopt(lease)
+    with pytest.raises(AllocationError):
+        everything_free(node)
+    node.release("a")
+    assert everything_free(node) == before
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cpus": CPUSet([1, 5]), "devices": {leasing.GPU: ("gpu3",)}},
+        {"cpus": CPUSet([5]), "devices": {leasing.GPU: ("gpu0",)}},
+    ],
+)
+def test_of_a_lease_that_overlaps_another_nothing_is_noted(fields):
+    node = LeaseNode(SITE)
+    first = leasing.record("a", cpus=CPUSet([1]), devices={leasing.GPU: ("gpu0",)})
+    node.adopt(first)
+    second = leasing.record("b", memory=(MemoryShare(0, "memory", GI),), **fields)
+    with pytest.raises(AllocationError):
+        node.adopt(second)
+
+    lease = node.place(request(cpus=15, memory="32Gi", devices={leasing.GPU: 3}))
+    assert 1 not in lease.cpus
+    assert lease.devices == {leasing.GPU: ("gpu1", "gpu2", "gpu3")}
+
+
+def test_a_request_that_memory_refuses_leaves_its_cpus_to_others():
+    """Memory is taken last, once the CPUs are known."""
+    node = LeaseNode(replace(SITE, memory_rule=MemoryRule.parse("cpus", None)))
+    before = everything_free(node)
+    with pytest.raises(AllocationError, match=r"on the NUMA nodes of its CPUs \(0\): 20Gi asked"):
+        node.place(request("a", cpus=2, memory="20Gi"))
+    assert everything_free(node) == before
+
+
+def test_devices_that_are_reported_later_can_be_asked_for():
+    node = LeaseNode(SITE)
+    assert (node.resources, node.has_memory) == ({leasing.GPU}, True)
+
+    node.update("a.b/nic", [Device("n0", (0,)), Device("n1", (1,))], None)
+    assert node.resources == {leasing.GPU, "a.b/nic"}
+    assert node.place(request(devices={"a.b/nic": 2})).devices == {"a.b/nic": ("n0", "n1")}
+
+    with pytest.raises(InputError, match="n2"):
+        node.update("a.b/nic", [Device("n2", None), Device("n2", None)], None)
+    assert not LeaseNode(leasing.site(leasing.machine(memory=0), {})).has_memory
+
+
+def test_near_memory_is_taken_from_home_first():
+    memory = NearMemory(SITE.machine, MemoryRule())
+    memory.take("a", 20 * GI, 0b10, "none", strict=False)
+    assert memory.shares("a") == {"memory": {1: 16 * GI, 0: 4 * GI}}
+
+    with pytest.raises(AllocationError, match=r"\(1\), and policy restricted takes none elsewhere"):
+        memory.take("b", GI, 0b10, "restricted", strict=True)
+    assert memory.shares("b") == {}
+
+    memory.release("a", "command")
+    memory.take("b", 16 * GI, 0b10, "restricted", strict=True)
+    assert memory.shares("b") == {"memory": {1: 16 * GI}}
+
+
+def test_memory_that_a_lease_has_of_other_rules_is_none_to_be_given():
+    """It may be more than there is, or of nodes that the machine has no more."""
+    memory = NearMemory(SITE.machine, MemoryRule())
+    memory.adopt("a", {0: 40 * GI, 7: GI})
+    assert memory.shares("a") == {"memory": {0: 40 * GI}}
+
+    memory.take("b", 16 * GI, 0b01, "none", strict=False)
+    assert memory.shares("b") == {"memory": {1: 16 * GI}}
+    with pytest.raises(AllocationError, match="too little memory is free: 1 asked, 0 free"):
+        memory.take("c", 1, 0, "none", strict=False)
+
+
+def test_commands_of_idle_siblings_run_on_one_cpu_of_each_core():
+    """The part has the whole cores, and as many of them as are asked for."""
+    site = replace(SITE, idle_siblings=True)
+    parts = cut(site, site.inventory, 2, 0, {leasing.GPU: 1})
+    assert [str(part.cpus) for part in parts] == ["0-3", "4-7"]
+    assert [part.visible["CUDA_VISIBLE_DEVICES"] for part in parts] == ["0", "2"]
+    assert [str(part.cpus) for part in cut(site, {}, 2, 3, {})] == ["0-2", "4-6"]
+
+
+def test_parts_that_share_cores_are_told_of():
+    assert list(notes(SITE, cut_machine(SITE, {}, 8, 0, {}))) == []
+    (sentence,) = notes(SITE, cut_machine(SITE, {}, 16, 0, {}))
+    assert sentence.startswith("CPUs 0-15 are of cores that several parts have")
