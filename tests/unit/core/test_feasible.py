@@ -12,41 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.topology_manager.hints import feasible_hints, smallest_size
-from inputs.strategies import cases, demands, examples
+from inputs.strategies import demands, examples
 from models import topology_manager as model
-
-NARROW = cases(1, 8)
-WIDE = cases(9, 10)
-
-
-@examples(150)
-@given(NARROW)
-def test_feasible_hints_are_those_of_a_plain_enumeration(
-    case: tuple[int, list[Any], dict[str, Any]],
-) -> None:
-    """Up to 8 nodes: the same masks, the same preference, narrowest first."""
-    numa_nodes, demands, options = case
-
-    assert feasible_hints(numa_nodes, demands, **options).pairs() == model.feasible(
-        numa_nodes, demands, **options
-    )
-
-
-@examples(50)
-@given(WIDE)
-def test_wide_feasible_hints_are_those_of_a_plain_enumeration(
-    case: tuple[int, list[Any], dict[str, Any]],
-) -> None:
-    """Beyond 8 nodes a description is walked, sampled and counted as the enumeration says."""
-    numa_nodes, demands, options = case
-    expected = model.feasible(numa_nodes, demands, **options)
-    described = feasible_hints(numa_nodes, demands, **options)
-
-    assert described.pairs() == expected
-    assert model.unpacked(described) == expected
-    assert (described.total(), len(described)) == (len(expected), len(expected))
-    assert [model.pair(hint) for hint in described.sample(5)] == expected[:5]
-    assert bool(described) is bool(expected)
 
 
 @given(

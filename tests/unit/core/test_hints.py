@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.topology_manager.hints import (
-    IMPOSSIBLE,
-    NO_PREFERENCE,
     BitMask,
     HintList,
     TopologyHint,
@@ -101,12 +98,6 @@ def test_the_empty_list_says_that_nothing_will_do() -> None:
     assert HintList.empty().best() is None
 
 
-def test_no_preference_and_impossible_are_spelled_differently() -> None:
-    """Both name any node; only one of them is preferred."""
-    assert NO_PREFERENCE.pairs() == [(None, True)]
-    assert IMPOSSIBLE.pairs() == [(None, False)]
-
-
 @pytest.mark.parametrize("wrong", [3, (1, True), None, BitMask([1])])
 def test_a_list_takes_hints_only(wrong: object) -> None:
     with pytest.raises(TypeError, match="expected TopologyHint objects, got"):
@@ -131,36 +122,6 @@ def test_the_best_hint_is_preferred_then_narrowest_then_lowest(case: Any, inner:
         assert hints.best_containing(inner) == (around[0] if around else None)
 
 
-def test_a_list_too_long_to_walk_is_sampled() -> None:
-    """2^34 hints are counted and shown in part; walking, measuring or pickling them is refused."""
-    everything = feasible_hints(34, [(None, [1] * 34, 1)], universe=(1 << 34) - 1, preferred_size=1)
-
-    assert everything.total() == 2**34 - 1
-    assert [model.pair(hint) for hint in everything.sample(35)] == [
-        (1 << node, True) for node in range(34)
-    ] + [(3, False)]
-    assert everything.best() == (1, True)
-    assert everything.best_containing(0b110) == (0b110, False)
-    assert repr(everything) == (
-        "<HintList of 17179869183 hints, first [TopologyHint(BitMask([0]), True), "
-        "TopologyHint(BitMask([1]), True)]>"
-    )
-    assert everything
-    for walk in (
-        len,
-        list,
-        pickle.dumps,
-        hash,
-        lambda hints: hints[0],
-        lambda hints: hints.pairs(),
-    ):
-        with pytest.raises(
-            OverflowError,
-            match=r"at most 65536 hints to walk through, got 17179869183; use sample\(\)",
-        ):
-            walk(everything)
-
-
 def test_a_list_as_long_as_is_allowed_can_be_walked() -> None:
     """16 nodes in every combination, and one that is used alone."""
     longest = feasible_hints(
@@ -168,22 +129,6 @@ def test_a_list_as_long_as_is_allowed_can_be_walked() -> None:
     )
 
     assert longest.total() == len(longest.pairs()) == 65536
-
-
-def test_a_list_too_varied_to_count_says_so() -> None:
-    """Nodes that all differ are not counted one by one.
-
-    No total is known, and a sample is still there.
-    """
-    amounts = [3**node % 1009 + 1 for node in range(40)]
-    varied = feasible_hints(
-        40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9
-    )
-
-    assert varied.total() is None
-    with pytest.raises(OverflowError, match="got too many to count"):
-        len(varied)
-    assert len(varied.sample(2)) == 2
 
 
 @given(cases(1, 10), st.integers(0, 1023))
@@ -233,27 +178,6 @@ def test_a_sample_has_no_negative_size(numa_nodes: int) -> None:
     assert hints.sample(0) == ()
     with pytest.raises(ValueError, match="how many hints to return, got -1"):
         hints.sample(-1)
-
-
-def test_a_list_is_a_sequence() -> None:
-    """It has all that a sequence has, and equals a plain list of the same hints."""
-    first, second = TopologyHint(BitMask([0]), True), TopologyHint(None, False)
-    hints = HintList([first, second, first])
-
-    assert isinstance(hints, Sequence)
-    assert hints == [first, second, first]
-    assert hints != [first]
-    assert (hints.index(second), hints.index(first, 1), hints.count(first)) == (1, 2, 2)
-    assert list(reversed(hints)) == [first, second, first]
-    with pytest.raises(ValueError, match="not in"):
-        hints.index(TopologyHint(BitMask([5]), True))
-
-
-def test_a_sample_is_bounded() -> None:
-    """However much is asked for, no more than 65,536 hints are kept in memory."""
-    everything = feasible_hints(34, [(None, [1] * 34, 1)], universe=(1 << 34) - 1, preferred_size=1)
-
-    assert len(everything.sample(2**31 - 1)) == 65536
 
 
 def arrays_of(hints: HintList) -> list[tuple[int, bool]]:

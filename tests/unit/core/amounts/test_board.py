@@ -12,12 +12,20 @@ import numpy as np
 import pytest
 
 from alignup.core.amounts.board import LIMITS, Board, Distances, Job, Row
-from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger
-from alignup.core.amounts.memory_ledger import MemoryCapacity, MemoryLedger
-
-NONE, BEST_EFFORT, RESTRICTED, SINGLE = range(4)
-NEAR = Distances(((10, 20), (20, 10)))
+from inputs.boards import (
+    BEST_EFFORT,
+    NONE,
+    SINGLE,
+    answers,
+    asking,
+    cpus,
+    devices,
+    full_row,
+    judged,
+    memory,
+    row,
+)
 
 ONE = (0, (), (), False)
 
@@ -25,99 +33,6 @@ ONE = (0, (), (), False)
 def named(value) -> str:
     """Return a test's name, without addresses, which differ between the processes of one run."""
     return re.sub(" at 0x[0-9a-f]+", "", str(value))
-
-
-def memory(nodes=2, **types):
-    return MemoryLedger(
-        MemoryCapacity(
-            {kind: [amount] * nodes for kind, amount in (types or {"memory": 100}).items()}
-        )
-    )
-
-
-def devices(nodes=2, places=(1, 1, 2, 2)):
-    return DeviceLedger(DeviceInventory(nodes, list(places), (1 << len(places)) - 1, len(places)))
-
-
-def cpus(*counts):
-    return CpuLedger.from_counts(CpuCapacity.from_counts(list(counts), list(counts)), list(counts))
-
-
-def row(nodes=2, policy=RESTRICTED, **more):
-    fields = {
-        "pod_scope": False,
-        "cpu": None,
-        "memory": None,
-        "devices": {},
-        "distances": None,
-        **more,
-    }
-    return Row(numa_nodes=nodes, policy=policy, **fields)
-
-
-def full_row(policy=RESTRICTED):
-    return row(
-        policy=policy, cpu=cpus(4, 4), memory=memory(), devices={"gpu": devices()}, distances=NEAR
-    )
-
-
-def asking(cpus=0, memory=0, gpus=0, *, containers=1, is_reusable=False):
-    """Return the requests of a pod of equal containers, the pod's own first."""
-
-    def request(times=1):
-        sizes = (("memory", memory * times),) if memory else ()
-        counts = (("gpu", gpus * times),) if gpus else ()
-        return cpus * times, sizes, counts, is_reusable
-
-    return [request(containers), *[request() for _ in range(containers)]]
-
-
-def answers(count):
-    return [
-        np.zeros(count, kind)
-        for kind in (np.uint8, np.uint8, np.uint64, np.uint8, np.float64, np.uint8)
-    ]
-
-
-def judged(board, job, strategy=0, nodes=None):
-    """Return (admitted, reason, affinity, preferred, score, exact) of each node."""
-    got = answers(len(board))
-    stop = len(board) if nodes is None else len(nodes)
-    board.judge(job, strategy, 0, stop, nodes, *got)
-    return list(zip(*[column.tolist() for column in got], strict=True))
-
-
-def test_every_policy():
-    """One NUMA node where it suffices; two where the policy lets it be.
-
-    Policy none knows no place.
-    """
-    board = Board([full_row(policy) for policy in (NONE, BEST_EFFORT, RESTRICTED, SINGLE)])
-    small = judged(board, Job(board, asking(2, 10, 1)))
-    assert [verdict[:4] for verdict in small] == [(1, 0, 0, 0), *[(1, 0, 1, 1)] * 3]
-    large = judged(board, Job(board, asking(6, 10, 1)))
-    assert [verdict[:3] for verdict in large] == [(1, 0, 0), (1, 0, 3), (0, 1, 0), (0, 1, 0)]
-    assert [verdict[4] == -np.inf for verdict in large] == [False, False, True, True]
-    assert all(verdict[5] for verdict in small + large)
-
-
-def test_a_policy_that_the_pod_brings():
-    """It is the pod's where the node has none, and refused where the node has another."""
-    board = Board([full_row(NONE), full_row(RESTRICTED), full_row(SINGLE)])
-    got = judged(board, Job(board, asking(2), SINGLE))
-    assert [verdict[:3] for verdict in got] == [(1, 0, 1), (0, 4, 0), (1, 0, 1)]
-
-
-def test_containers_follow_each_other():
-    """What one takes another cannot have, unless it is handed on; nothing of it stays."""
-    board = Board([full_row()])
-    assert judged(board, Job(board, asking(3, containers=2)))[0][:3] == (1, 0, 3)
-    assert judged(board, Job(board, asking(3, containers=3)))[0][0] == 0
-    assert judged(board, Job(board, asking(0, 60, containers=3)))[0][0] == 0
-    assert judged(board, Job(board, asking(gpus=2, containers=2)))[0][:3] == (1, 0, 3)
-    assert board.parts[0].cpu.free_by_node() == (4, 4)
-    assert board.parts[0].memory.free == {"memory": (100, 100)}
-    assert judged(board, Job(board, asking(1, containers=8)))[0][0] == 1
 
 
 def test_some_nodes_only():
@@ -132,33 +47,6 @@ def test_some_nodes_only():
     before = [column.copy() for column in got]
     board.judge(job, 0, 3, 2, None, *got)
     assert all((column == previous).all() for column, previous in zip(got, before, strict=True))
-
-
-@pytest.mark.parametrize(("counts", "score"), [((4, 4, 1), 76), ((1, 4, 4), 82)])
-def test_half_a_node_is_given_back_where_no_set_of_that_size_is_nearer(counts, score):
-    """The second and third node are the nearest pair."""
-    distances = Distances(((10, 30, 30), (30, 10, 20), (30, 20, 10)))
-    board = Board([row(3, BEST_EFFORT, cpu=cpus(*counts), distances=distances)])
-    assert judged(board, Job(board, asking(8)))[0][4] == score
-
-
-def test_the_score_of_a_placement_is_that_of_judging():
-    for policy in (NONE, BEST_EFFORT):
-        board = Board([full_row(policy)])
-        for requests in (asking(2, 10, 1), asking(6, 10), asking(1)):
-            job = Job(board, requests)
-            for strategy in range(5):
-                got = judged(board, job, strategy)[0]
-                hint = None if policy == NONE else got[2]
-                assert board.score(job, 0, strategy, [hint]) == pytest.approx(got[4])
-
-
-def test_where_a_pod_may_be_anywhere_devices_near_to_no_node_count_in_the_score():
-    """It may get these as well: one of four devices is a quarter of what is free."""
-    one_has_a_node = DeviceLedger(DeviceInventory(2, [1, None, None, None], 0b1111, 4))
-    board = Board([row(policy=NONE, devices={"gpu": one_has_a_node})])
-    most_allocated = 2
-    assert judged(board, Job(board, asking(gpus=1)), most_allocated)[0][4] == pytest.approx(25)
 
 
 def test_amounts_by_node():
@@ -327,15 +215,6 @@ def test_more_resources_than_a_pod_may_ask_for():
 def test_policies_that_are_none(policy):
     with pytest.raises((ValueError, OverflowError)):
         Job(Board([full_row()]), asking(1), policy)
-
-
-def test_requests_as_large_as_you_like():
-    """They are refused, and do not overflow."""
-    board = Board([full_row(), full_row(NONE)])
-    for requests in (asking(1 << 90), asking(0, 1 << 90), asking(gpus=1 << 90)):
-        assert [verdict[0] for verdict in judged(board, Job(board, requests))] == [0, 0]
-    many = asking(0, 1, containers=2000)
-    assert [verdict[0] for verdict in judged(board, Job(board, many))] == [0, 0]
 
 
 def test_what_cannot_be_judged():

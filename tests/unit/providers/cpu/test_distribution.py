@@ -27,6 +27,9 @@ from inputs.cpu_machines import grid, machine_of
 from inputs.strategies import examples
 from models import cpus as model_cpus
 
+# of four NUMA nodes, for align-by-socket as kubelets from 1.37 on combine it with the distribution
+SOCKETS = [frozenset({0}), frozenset({1}), frozenset({0}), frozenset({1})]
+
 
 def distributed(topology, free, count, *, whole_cores):
     """Return what a kubelet before 1.37 takes of the free CPUs."""
@@ -239,3 +242,19 @@ def test_a_distribution_of_whole_cores_ends(nodes: int, cores: int, free: int, c
     topology = cpu_topology(grid(nodes, cores, smt=2))
     whole = sum(0b11 << 2 * core for core in range(nodes * cores) if free >> core & 1)
     assert not never_ends(topology, whole, count, 2)
+
+
+def test_one_socket_wins_over_perfect_balance():
+    left = [4, 4, 2, 2]
+    across = plan_distribution(left, 2, 4, 1)
+    within = plan_distribution(left, 2, 4, 1, SOCKETS)
+    assert across is not None
+    assert within is not None
+    assert (across.nodes, across.balance) == ((0, 1), 0)
+    assert within.nodes == (0, 2)
+
+
+def test_a_node_that_cannot_give_an_equal_share_gives_what_it_can():
+    within = plan_distribution([6, 6, 1, 1], 2, 6, 1, SOCKETS)
+    assert within is not None
+    assert (within.nodes, within.share, within.remainder_nodes) == ((0, 2), 1, (0,))

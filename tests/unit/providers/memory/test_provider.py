@@ -1,7 +1,4 @@
-"""Behaviour of `alignup.providers.memory.provider`.
-
-What init containers leave to others is in a module of its own.
-"""
+"""The memory manager's static policy: capacity, hints, allocation, and what containers hand on."""
 
 from __future__ import annotations
 
@@ -9,15 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.errors import AllocationError
+from alignup.errors import AllocationError, ConfigError
 from alignup.kubernetes.kubelet_config import ReservedMemory
 from alignup.kubernetes.pod import Container, Pod
 from alignup.machine.machine import Core, HugePages, Machine, NumaNode
-from alignup.providers.memory.provider import MemoryProvider
+from alignup.providers.memory.provider import MemoryProvider, memory_capacity
 from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask, TopologyHint
 from inputs.memory_pods import ANYWHERE, GI, PAGES, admit, container, masks, on, pod, provider
 from inputs.strategies import examples
+
+HUGEPAGE_MACHINE = Machine(
+    (
+        NumaNode(
+            2,
+            8 * GI,
+            (Core((0,), 0),),
+            (HugePages.of_bytes(2 << 20, 512), HugePages.of_bytes(GI, 1)),
+        ),
+        NumaNode(5, 4 * GI, (), (HugePages.of_bytes(2 << 20, 0),)),
+    )
+)
+
 
 ACTIONS = st.lists(
     st.tuples(
@@ -126,35 +136,6 @@ def test_blocks_name_the_kernels_nodes():
     assert memory.free == {PAGES: (0, GI), "memory": (0, 2 * GI)}
 
 
-def test_a_node_used_alone_is_not_combined_and_a_group_is_only_used_whole():
-    """The single- and cross-NUMA rule."""
-    memory = provider(4, 4, 4, 4)
-    admit(memory, "single", 1, on(0))
-    admit(memory, "group", 5, on(1, 2))
-    wish = container("c", 1)
-
-    assert masks(memory.topology_hints(pod("u", wish), wish)) == {
-        1: True,
-        0b110: False,
-        0b1000: True,
-    }
-    with pytest.raises(AllocationError, match="NUMA nodes 2, 3 cannot be used together"):
-        memory.allocate(pod("u", wish), wish, on(2, 3, preferred=False))
-
-
-def test_nodes_combine_freely_again_once_nobody_uses_them():
-    """A group ends with its last container."""
-    memory = provider(4, 4)
-    admit(memory, "a", 5, on(0, 1))
-    admit(memory, "b", 1, on(0, 1))
-    wish = container("c", 1)
-    memory.release("a", "c")
-    assert masks(memory.topology_hints(pod("u", wish), wish)) == {3: False}
-
-    memory.release("b", "c")
-    assert masks(memory.topology_hints(pod("u", wish), wish)) == {1: True, 2: True, 3: False}
-
-
 def test_no_affinity_means_the_smallest_nodes_first():
     """The default hint is the best of the provider's own."""
     memory = provider(2, 4, 4)
@@ -239,20 +220,6 @@ def test_releasing_what_nobody_holds_is_no_error():
     memory.release("a", "c")
     memory.release("a", "c")
     assert memory.free == memory.allocatable
-
-
-def test_a_container_alone_on_a_node_of_a_group():
-    """As in the kubelet, the node leaves the group until nobody uses it."""
-    memory = provider(4, 4, 4)
-    admit(memory, "group", 2, on(0, 1, preferred=False))
-    admit(memory, "single", 1, on(0, preferred=False))
-    wish = container("c", 1)
-    assert masks(memory.topology_hints(pod("u", wish), wish)) == {1: True, 4: True}
-
-    memory.release("single", "c")
-    assert masks(memory.topology_hints(pod("u", wish), wish)) == {1: True, 4: True}
-    memory.release("group", "c")
-    assert len(masks(memory.topology_hints(pod("u", wish), wish))) == 7
 
 
 def test_machines_of_more_than_eight_nodes():
@@ -357,3 +324,137 @@ def test_nothing_is_given_twice_and_all_comes_back(actions):
     assert memory.ledger.unused == memory.ledger.alone == 15
     assert not memory.holdings
     assert not memory.init_holdings
+
+
+def reserve(*entries):
+    """Reservations from (node id, type, bytes)."""
+    return [ReservedMemory(node_id, ((kind, amount),)) for node_id, kind, amount in entries]
+
+
+def test_reservations_and_hugepages_are_taken_off():
+    """Memory is what hugepages and the system leave of it.
+
+    Hugepages lose only their own reservation.
+    """
+    reserved = reserve((2, "memory", GI), (2, "hugepages-2Mi", GI // 2))
+    assert memory_capacity(HUGEPAGE_MACHINE, tuple(reserved)).amounts() == {
+        "hugepages-1Gi": (GI, 0),
+        "hugepages-2Mi": (GI // 2, 0),
+        "memory": (5 * GI, 4 * GI),
+    }
+
+
+@pytest.mark.parametrize(
+    ("reserved", "message"),
+    [
+        ([], "some memory reserved on a NUMA node"),
+        (reserve((2, "memory", 0)), "some memory reserved on a NUMA node"),
+        (reserve((2, "hugepages-1Gi", GI)), "some memory reserved on a NUMA node"),
+        (
+            reserve((2, "memory", GI), (0, "memory", GI)),
+            r"a NUMA node of this machine \(2, 5\), got 0",
+        ),
+        (reserve((2, "memory", 7 * GI)), "at most the 6Gi bytes there, got '7Gi'"),
+        (reserve((2, "memory", GI), (5, "hugepages-2Mi", 1)), "at most the 0 bytes there, got '1'"),
+        (
+            reserve((2, "memory", GI), (2, "hugepages-64Ki", GI)),
+            "one of hugepages-1Gi, hugepages-2Mi, memory",
+        ),
+        (
+            reserve((2, "memory", GI), (2, "memory", GI)),
+            "reservedMemory has memory of NUMA node 2 twice",
+        ),
+    ],
+)
+def test_impossible_reservations_are_refused(reserved, message):
+    """What a kubelet would not start with, or would compute nonsense from, is a ConfigError."""
+    with pytest.raises(ConfigError, match=message):
+        memory_capacity(HUGEPAGE_MACHINE, tuple(reserved))
+
+
+def test_what_an_init_container_held_goes_to_the_next():
+    """An init container's block shrinks by what later containers of its pod take over."""
+    memory = provider(4, 4)
+    init, app, second = container("i", 3, init=True), container("a", 2), container("b", 2)
+    made = pod("u", init, app, second)
+    for each in made.all_containers:
+        hints = masks(memory.topology_hints(made, each))
+        assert 1 in hints
+        memory.allocate(made, each, on(0))
+
+    assert [memory.blocks("u", name)[0].size // GI for name in "iab"] == [0, 2, 2]
+    assert memory.free["memory"] == (0, 4 * GI)
+    for name in "bai":
+        memory.release("u", name)
+
+    assert memory.free == memory.allocatable
+
+
+def test_reuse_counts_on_exactly_the_same_nodes():
+    """What an init container holds on one node helps neither another node nor a larger mask."""
+    memory = provider(4, 4)
+    init, app = container("i", 3, init=True), container("a", 4)
+    made = pod("u", init, app)
+    memory.allocate(made, init, on(0))
+    assert masks(memory.topology_hints(made, app)) == {1: True, 2: True}
+    assert masks(memory.topology_hints(pod("v", app), app)) == {2: True}
+
+    memory.allocate(made, app, on(1))
+    assert memory.blocks("u", "i")[0].size == 3 * GI
+
+
+def test_reuse_needs_every_type():
+    """What the init container did not hold must be free."""
+    memory = provider(4, pages=512)
+    init, app = container("i", 2, init=True), container("a", 2, pages=512)
+    made = pod("u", init, app)
+    memory.allocate(made, init, on(0))
+    memory.allocate(made, app, on(0))
+
+    assert memory.free == {PAGES: (0,), "memory": (GI,)}
+    assert {block.type: block.size for block in memory.blocks("u", "i")} == {"memory": 0}
+
+
+def test_a_sidecar_keeps_what_it_has():
+    """A restartable init container takes over, and leaves nothing to those after it."""
+    memory = provider(8)
+    init, sidecar, app = (
+        container("i", 2, init=True),
+        container("s", 1, sidecar=True),
+        container("a", 2),
+    )
+    made = pod("u", init, sidecar, app)
+    for each in made.all_containers:
+        memory.allocate(made, each, on(0))
+
+    assert [memory.blocks("u", name)[0].size // GI for name in "isa"] == [0, 1, 2]
+    assert memory.free["memory"] == (5 * GI,)
+
+
+def test_an_affinity_that_only_fits_with_reuse_is_kept():
+    """The kubelet looks at free memory alone first; its extended hint then is the same mask."""
+    memory = provider(4, 4)
+    init, app = container("i", 3, init=True), container("a", 4)
+    made = pod("u", init, app)
+    memory.allocate(made, init, on(0))
+    memory.allocate(made, app, on(0))
+
+    assert memory.blocks("u", "a") == (MemoryBlock((0,), "memory", 4 * GI),)
+
+
+def test_an_init_container_that_goes_leaves_what_the_others_hand_on():
+    """The one that goes is forgotten, and no other one."""
+    memory = provider(8)
+    first, second, app = (
+        container("i", 2, init=True),
+        container("j", 3, init=True),
+        container("a", 3),
+    )
+    made = pod("u", first, second, app)
+    memory.allocate(made, first, on(0))
+    memory.allocate(made, second, on(0))
+    memory.release("u", "i")
+    memory.allocate(made, app, on(0))
+
+    assert [memory.blocks("u", name)[0].size // GI for name in "ja"] == [0, 3]
+    assert memory.free["memory"] == (5 * GI,)
