@@ -43,25 +43,29 @@ def test_each_fault_is_found_and_named(place, name):
         pytest.skip("needs root")
     spoil(place)
     # the effects are those that were seen with a kubelet 1.36
-    found = check_node(FolderFiles(place.root), {"kubelet_version": "1.36"})
-    assert {one.kind for one in found} == kinds
-    assert any("does not start" in one.effect for one in found) is not starts
-    for one in found:
-        assert all(json_fields(one).values())
-        assert "\n" not in json.dumps(json_fields(one))
+    findings = check_node(FolderFiles(place.root), {"kubelet_version": "1.36"})
+    assert {finding.kind for finding in findings} == kinds
+    assert any("does not start" in finding.effect for finding in findings) is not starts
+    for finding in findings:
+        assert all(json_fields(finding).values())
+        assert "\n" not in json.dumps(json_fields(finding))
 
 
-@pytest.mark.parametrize("most", [0, 1, 200])
-def test_where_the_order_of_containers_decides_the_kubelet_may_not_start(place, most):
+@pytest.mark.parametrize("limit", [0, 1, 200])
+def test_where_the_order_of_containers_decides_the_kubelet_may_not_start(place, limit):
     """Blocks on one NUMA node are in several groups.
 
     A start takes them in no order, and the last says the group.
     """
-    mixed_groups(place, random.randint(most // 2, most))
-    found = {one.kind: one for one in check_node(FolderFiles(place.root), {})}
-    assert set(found) == {"memory-groups", "stale-memory"}
-    assert found["memory-groups"].text == "NUMA node 0 is in the group 0, and a block on it in 0,1"
-    assert found["memory-groups"].effect.startswith("at some starts the kubelet does not start: ")
+    mixed_groups(place, random.randint(limit // 2, limit))
+    findings = {finding.kind: finding for finding in check_node(FolderFiles(place.root), {})}
+    assert set(findings) == {"memory-groups", "stale-memory"}
+    assert (
+        findings["memory-groups"].text == "NUMA node 0 is in the group 0, and a block on it in 0,1"
+    )
+    assert findings["memory-groups"].effect.startswith(
+        "at some starts the kubelet does not start: "
+    )
 
 
 def test_a_newer_kubelet_takes_the_format_of_a_gate_that_is_off(place):
@@ -87,15 +91,15 @@ def test_what_a_kubelet_wrote_has_no_findings():
 
 def test_a_configuration_that_a_kubelet_refuses_is_a_finding(place):
     place.configure(topologyManagerPolicy="best")
-    (found,) = check_node(FolderFiles(place.root), {})
-    assert found.kind == "configuration"
-    assert "best" in found.text
+    (finding,) = check_node(FolderFiles(place.root), {})
+    assert finding.kind == "configuration"
+    assert "best" in finding.text
 
 
 def test_a_resource_without_healthy_devices_is_a_finding(place):
     path = place.root / "podresources/allocatable.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "devices": []}))
-    assert {one.kind for one in check_node(FolderFiles(place.root), {})} == {
+    assert {finding.kind for finding in check_node(FolderFiles(place.root), {})} == {
         "resource-gone",
         "device-gone",
     }
@@ -103,18 +107,20 @@ def test_a_resource_without_healthy_devices_is_a_finding(place):
 
 def test_cpus_of_two_pods_are_a_finding(place):
     def change(document):
-        one, other = list(document["entries"].values())[:2]
-        other["c0"] = f"{other['c0']},{one['c0']}"
+        first, second = list(document["entries"].values())[:2]
+        second["c0"] = f"{second['c0']},{first['c0']}"
 
     place.edit("cpu_manager_state", change)
-    assert {one.kind for one in check_node(FolderFiles(place.root), {})} == {"cpus-given-twice"}
+    assert {finding.kind for finding in check_node(FolderFiles(place.root), {})} == {
+        "cpus-given-twice"
+    }
 
 
 def test_pods_that_run_and_hold_nothing_are_findings(place):
     pods = json.loads((place.root / "pods.json").read_text())
     pods["items"].append(guaranteed("d", (1, 1, 1)))
     (place.root / "pods.json").write_text(json.dumps(pods))
-    kinds = {one.kind for one in check_node(FolderFiles(place.root), {})}
+    kinds = {finding.kind for finding in check_node(FolderFiles(place.root), {})}
     assert kinds == {"pod-without-cpus", "pod-without-memory", "pod-without-devices"}
 
 
@@ -122,7 +128,7 @@ def test_without_a_machine_the_rest_is_checked(place):
     (place.root / "sys").rename(place.root / "elsewhere")
     assert check_node(FolderFiles(place.root), {}) == []
     FAULTS["CPUs in the pool and a container"][0](place)
-    assert {one.kind for one in check_node(FolderFiles(place.root), {})} == {"cpu-overlap"}
+    assert {finding.kind for finding in check_node(FolderFiles(place.root), {})} == {"cpu-overlap"}
 
 
 def test_no_file_of_a_kubelet_is_bad_input(tmp_path):
@@ -135,20 +141,21 @@ def test_of_a_release_that_is_not_known_one_warning_says_what_is_not(place):
     (place.root / "node.json").write_text(
         '{"kind": "Node", "status": {"nodeInfo": {"kubeletVersion": "v1.99.1-eks"}}}'
     )
-    with pytest.warns(AlignupWarning) as said:
+    with pytest.warns(AlignupWarning) as caught:
         assert check_node(FolderFiles(place.root), {}) == []
 
-    words = (
+    sentence = (
         "kubelet 1.99 is newer than those known, and is judged as 1.37; not known are its "
         "rules, feature gates"
     )
-    assert [words in str(one.message) for one in said] == [True]
+    assert [sentence in str(warning.message) for warning in caught] == [True]
+
     for name, kind in (
         ("wrong checksum of memory", "memory-checksum"),
         ("torn file of CPUs", "cpu-file-damaged"),
     ):
         FAULTS[name][0](place)
         with pytest.warns(AlignupWarning, match=r"1\.99"):
-            found = check_node(FolderFiles(place.root), {})
-        (text,) = [one.text for one in found if one.kind == kind]
+            findings = check_node(FolderFiles(place.root), {})
+        (text,) = [finding.text for finding in findings if finding.kind == kind]
         assert text.endswith("(as kubelet 1.37 reads it; what 1.99 reads is not known)")

@@ -56,9 +56,9 @@ def test_devices_that_no_pod_holds_are_nil_in_the_sum():
     empty, null = (
         read_device_checkpoint(
             json.dumps(
-                {"Data": {"PodDeviceEntries": one, "RegisteredDevices": {}}, "Checksum": 0}
+                {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 0}
             ).encode()
         )
-        for one in ([], None)
+        for entries in ([], None)
     )
     assert empty.expected_checksum != null.expected_checksum

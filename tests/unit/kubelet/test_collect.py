@@ -20,8 +20,8 @@ SECRET = "hunter2"  # noqa: S105  # of nobody
 @pytest.fixture
 def root(tmp_path):
     """A node with two pods, and secrets wherever there can be some."""
-    made = write_root(tmp_path / "root", server(cores=4, nodes=4))
-    node = Node(read_machine(made), FIELDS)
+    folder = write_root(tmp_path / "root", server(cores=4, nodes=4))
+    node = Node(read_machine(folder), FIELDS)
     pods = [guaranteed("a", (1, 1)), guaranteed("b", (2, 1))]
     for pod in pods:
         node.admit(pod)
@@ -30,16 +30,16 @@ def root(tmp_path):
     pods[0]["metadata"]["labels"] = {"x": SECRET}
     pods[0]["spec"]["containers"][0] |= {"env": [{"name": "P", "value": SECRET}], "args": [SECRET]}
     pods[0]["spec"]["volumes"] = [{"name": SECRET}]
-    write_node(made, node, pods)
-    state = made / "var/lib/kubelet"
+    write_node(folder, node, pods)
+    state = folder / "var/lib/kubelet"
     (state / "config.d").mkdir()
     (state / "config.d/10.conf").write_text(
         json.dumps({"staticPodURLHeader": {"Authorization": [SECRET]}})
     )
-    (made / "node.json").write_text(
+    (folder / "node.json").write_text(
         json.dumps({"kind": "Node", "metadata": {"name": "node-a", "annotations": {"x": SECRET}}})
     )
-    return made
+    return folder
 
 
 def books(node):

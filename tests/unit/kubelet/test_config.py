@@ -27,13 +27,13 @@ def test_drop_ins_are_merged_in_the_order_of_their_names(files):
         "kubeReserved: {cpu: '2'}\ntopologyManagerPolicy: restricted\n"
     )
     (folder / "30-c.yaml").write_text("topologyManagerPolicy: none\n")
-    found = read_configuration(files)
-    assert found.fields == {
+    configuration = read_configuration(files)
+    assert configuration.fields == {
         "cpuManagerPolicy": "static",
         "kubeReserved": {"cpu": "3"},
         "topologyManagerPolicy": "restricted",
     }
-    assert found.source.count(",") == 2
+    assert configuration.source.count(",") == 2
 
 
 def test_what_a_drop_in_does_not_name_in_a_mapping_stays(files):
@@ -48,8 +48,11 @@ def test_drop_ins_of_a_given_folder_are_merged_in_the_order_of_their_names(files
     folder.mkdir()
     for number in (20, 10, 30):
         (folder / f"{number}.conf").write_text(f"podsPerCore: {number}\n")
-    found = read_configuration(files, config_dir=folder)
-    assert (found.fields["podsPerCore"], found.fields["cpuManagerPolicy"]) == (30, "static")
+    configuration = read_configuration(files, config_dir=folder)
+    assert (configuration.fields["podsPerCore"], configuration.fields["cpuManagerPolicy"]) == (
+        30,
+        "static",
+    )
 
 
 def test_flags_override_and_feature_gates_join(files):
@@ -57,6 +60,7 @@ def test_flags_override_and_feature_gates_join(files):
     (files.root / "etc/k.yaml").write_text(
         "featureGates: {A: true, B: true}\ncpuManagerPolicy: none\n"
     )
+
     kubelet = kubelet_of(
         7,
         [
@@ -66,23 +70,23 @@ def test_flags_override_and_feature_gates_join(files):
             "--feature-gates=B=false,C=1",
         ],
     )
-    found = read_configuration(FolderFiles(files.root, kubelet=kubelet))
-    assert found.fields == {
+
+    configuration = read_configuration(FolderFiles(files.root, kubelet=kubelet))
+    assert configuration.fields == {
         "featureGates": {"A": True, "B": False, "C": True},
         "cpuManagerPolicy": "static",
     }
-    assert found.source.endswith("the flags of process 7")
+    assert configuration.source.endswith("the flags of process 7")
 
 
 def test_a_kubelet_reads_only_what_its_flags_name(files):
     """Without --config it has its defaults, whatever lies in its folder."""
-    assert (
-        read_configuration(FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet"]))).fields == {}
-    )
+    without_flags = FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet"]))
+    assert read_configuration(without_flags).fields == {}
+
+    elsewhere = FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet", "--config", "/nowhere"]))
     with pytest.raises(InputError, match="the configuration of the kubelet is missing: no file"):
-        read_configuration(
-            FolderFiles(files.root, kubelet=kubelet_of(7, ["kubelet", "--config", "/nowhere"]))
-        )
+        read_configuration(elsewhere)
 
 
 def test_a_given_file_counts_in_place_of_the_nodes(files, tmp_path):

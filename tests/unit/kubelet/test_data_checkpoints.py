@@ -23,12 +23,15 @@ WRITTEN = [
     json.loads(line) for line in (EXAMPLE / "checkpoints-1.37.2.jsonl").read_text().splitlines()
 ]
 """What the state packages of a kubelet 1.37.2 wrote, by the feature gate that was on."""
-BY_GATE = {one["gate"]: one for one in WRITTEN}
+BY_GATE = {record["gate"]: record for record in WRITTEN}
 CPUS = {"uid-a": {"main": CPUSet([1, 2]), "side": CPUSet([3])}, "uid-b": {"c": CPUSet([6])}}
 NEWEST, OLDER = KubeletVersion(37), KubeletVersion(36)
 
 RUNNING = [json.loads(line) for line in (EXAMPLE / "rig-1.37.2.jsonl").read_text().splitlines()]
-"""What a kubelet 1.37.2 with three pods, and with that gate one more, wrote, and told over PodResources."""
+"""What a kubelet 1.37.2 with three pods, and with that gate one more, wrote.
+
+And what it told over PodResources.
+"""
 
 
 @pytest.mark.parametrize("gate", BY_GATE)
@@ -80,12 +83,13 @@ def test_a_pod_keeps_what_it_has_as_a_whole_until_its_last_container_is_gone():
     state = KubeletState(
         read_cpu_state(written["cpu"].encode()), read_memory_state(written["memory"].encode())
     )
-    for gone, shared in ((("side",), [0, 4, 5, 7]), (("main", "side"), [0, 1, 2, 3, 4, 5, 7])):
-        left = state.without(lambda uid, name, gone=gone: uid == "uid-a" and name in gone)
-        assert left.cpu is not None
-        assert left.memory is not None
-        assert left.cpu.shared == CPUSet(shared)
-        assert ("uid-a" in left.cpu.pods) is ("uid-a" in left.memory.pods) is (len(gone) == 1)
+    for stale, shared in ((("side",), [0, 4, 5, 7]), (("main", "side"), [0, 1, 2, 3, 4, 5, 7])):
+        remaining = state.without(lambda uid, name, stale=stale: uid == "uid-a" and name in stale)
+        cpu, memory = remaining.cpu, remaining.memory
+        assert cpu is not None
+        assert memory is not None
+        assert cpu.shared == CPUSet(shared)
+        assert ("uid-a" in cpu.pods) is ("uid-a" in memory.pods) is (len(stale) == 1)
 
 
 @pytest.mark.parametrize("written", RUNNING, ids=["default gates", "PodLevelResourceManagers"])
@@ -93,14 +97,14 @@ def test_what_a_running_kubelet_wrote_is_read_and_verified(written):
     cpu = read_cpu_state(written["cpu"].encode())
     memory = read_memory_state(written["memory"].encode())
     assert (cpu.is_intact, cpu.version, memory.is_intact, memory.version) == (True, 4, True, 3)
+
     listed = pods_from_wire(plain_answer(written["list"]))
-    found = pods_by_uid(KubeletState(cpu, memory), listed)
-    holding = {one.name for one in listed if one.holds_something}
-    assert {one.name for one in found.values()} == holding
-    whole = [
-        name for uid, name in ((uid, one.name) for uid, one in found.items()) if uid in cpu.pods
-    ]
+    pods = pods_by_uid(KubeletState(cpu, memory), listed)
+    holding = {pod.name for pod in listed if pod.holds_something}
+    assert {pod.name for pod in pods.values()} == holding
+
+    whole = [pod.name for uid, pod in pods.items() if uid in cpu.pods]
     assert whole == (["w-node-real"] if written["gate"] else [])
     for uid in cpu.pods:
-        assert found[uid].cpus == cpu.pods[uid]
-        assert found[uid].memory == memory.pods[uid]
+        assert pods[uid].cpus == cpu.pods[uid]
+        assert pods[uid].memory == memory.pods[uid]

@@ -11,23 +11,25 @@ from alignup.kubelet.checkpoints import read_device_checkpoint
 
 
 def text(entry=None, **fields):
-    entries = (
-        [{"PodUID": "u", "ContainerName": "c", "ResourceName": "r", "AllocResp": "Cg==", **entry}]
-        if entry
-        else []
-    )
+    entries = []
+    if entry:
+        names = {"PodUID": "u", "ContainerName": "c", "ResourceName": "r"}
+        entries.append({**names, "AllocResp": "Cg==", **entry})
+
     data = {"PodDeviceEntries": entries, "RegisteredDevices": {"r": ["b", "a"], "s": None}}
     return json.dumps({"Data": data, "Checksum": 1, **fields}).encode()
 
 
 def test_devices_are_grouped_by_numa_node():
     """A device near several nodes is in several groups, and counts once."""
-    found = read_device_checkpoint(text({"DeviceIDs": {"0": ["b", "a"], "1": ["a"], "-1": None}}))
-    (entry,) = found.entries
+    checkpoint = read_device_checkpoint(
+        text({"DeviceIDs": {"0": ["b", "a"], "1": ["a"], "-1": None}})
+    )
+    (entry,) = checkpoint.entries
     assert entry.devices == {0: ("b", "a"), 1: ("a",), -1: ()}
     assert (entry.ids, entry.response) == (("a", "b"), b"\n")
-    assert found.registered == {"r": ("b", "a"), "s": ()}
-    assert not found.is_intact
+    assert checkpoint.registered == {"r": ("b", "a"), "s": ()}
+    assert not checkpoint.is_intact
 
 
 @pytest.mark.parametrize(

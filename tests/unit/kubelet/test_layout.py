@@ -38,7 +38,7 @@ def files(request, tmp_path):
     if request.param == "folder":
         return open_node(root)
     with tarfile.open(tmp_path / "x.tar.xz", "w:xz") as archive:
-        archive.add(root, "node-a" if request.param.endswith("folder") else ".")
+        archive.add(root, "node-a" if request.param == "archive of a folder" else ".")
     return open_node(tmp_path / "x.tar.xz")
 
 

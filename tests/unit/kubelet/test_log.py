@@ -99,8 +99,9 @@ MESSAGES = (
 
 def explained(lines):
     """Return the explanations of the refusals in some lines."""
-    log = read_log([one if isinstance(one, bytes) else one.encode() for one in lines], "LOG")
-    return [explain_logged(log, one) for one in log.refusals.values()]
+    encoded = [line if isinstance(line, bytes) else line.encode() for line in lines]
+    log = read_log(encoded, "LOG")
+    return [explain_logged(log, refusal) for refusal in log.refusals.values()]
 
 
 def text(message, file="scope_container.go:83", /, **values):
@@ -113,24 +114,12 @@ def text(message, file="scope_container.go:83", /, **values):
 
 def as_json(message, file="scope_container.go:83", /, pod=None, **values):
     """Return the same as `--logging-format=json` writes it."""
-    name = (
-        {}
-        if pod is None
-        else {"pod": dict(zip(("namespace", "name"), pod.split("/"), strict=True))}
-    )
-    return (
-        json.dumps(
-            {
-                "ts": 1.5,
-                "caller": f"topologymanager/{file}",
-                "msg": message,
-                "v": 0,
-                **name,
-                **values,
-            }
-        )
-        + "\n"
-    )
+    entry = {"ts": 1.5, "caller": f"topologymanager/{file}", "msg": message, "v": 0}
+    if pod is not None:
+        namespace, name = pod.split("/")
+        entry["pod"] = {"namespace": namespace, "name": name}
+
+    return json.dumps(entry | values) + "\n"
 
 
 def hint(mask, preferred):
@@ -150,14 +139,16 @@ NOT_PREFERRED = [{}, {"cpu": [hint(3, True)]}, {"memory": [hint(1, True), hint(2
 class TestRealLogs:
     @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
     def test_each_refused_pod_is_explained(self, path):
-        found = explained(path.read_bytes().splitlines(keepends=True))
-        assert [one.pod.removeprefix("default/") for one in found] == list(REAL[path])
-        for one, (reason, cause) in zip(found, REAL[path].values(), strict=True):
-            assert one.reason == reason
-            assert one.cause.startswith(cause)
-            assert one.log["agrees"] is True
-            assert one.steps
-            assert one.uid
+        explanations = explained(path.read_bytes().splitlines(keepends=True))
+        assert [explanation.pod.removeprefix("default/") for explanation in explanations] == list(
+            REAL[path]
+        )
+        for explanation, (reason, cause) in zip(explanations, REAL[path].values(), strict=True):
+            assert explanation.reason == reason
+            assert explanation.cause.startswith(cause)
+            assert explanation.log["agrees"] is True
+            assert explanation.steps
+            assert explanation.uid
 
     @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
     @pytest.mark.parametrize(
@@ -194,12 +185,13 @@ class TestRealLogs:
 
         def is_read(seed):
             chance = Random(seed)
-            kept = [one for one in lines if chance.random() < 0.9]
+            kept = [line for line in lines if chance.random() < 0.9]
             for index in chance.sample(range(len(kept)), 5):
                 kept[index] = kept[index][: chance.randrange(len(kept[index]))] + b"\n"
-            for one in explained(kept):
-                assert one.pod.removeprefix("default/") in {*REAL[path], "a"}
-                json.dumps(one.to_dict(product=True))
+
+            for explanation in explained(kept):
+                assert explanation.pod.removeprefix("default/") in {*REAL[path], "a"}
+                json.dumps(explanation.to_dict(product=True))
 
         check_each(is_read, [(f"seed {seed}", (seed,)) for seed in range(20)])
 
@@ -212,14 +204,15 @@ def test_the_merge_is_replayed_and_a_best_hint_that_differs_is_told(data):
     masks = st.tuples(st.integers(1, (1 << nodes) - 1), st.booleans())
     names = ("example.com/gpu", "cpu", "memory")
     lists = [
-        data.draw(st.none() | st.lists(masks, max_size=4, unique_by=lambda one: one[0]))
+        data.draw(st.none() | st.lists(masks, max_size=4, unique_by=lambda pair: pair[0]))
         for _ in names
     ]
     policy = data.draw(st.sampled_from(("restricted", "single-numa-node", "best-effort")))
     offers = [
-        {} if some is None else {name: [hint(*one) for one in some]}
-        for name, some in zip(names, lists, strict=True)
+        {} if pairs is None else {name: [hint(*pair) for pair in pairs]}
+        for name, pairs in zip(names, lists, strict=True)
     ]
+
     every = {"CPUDetails": {str(node): {"NUMANodeID": node} for node in range(nodes)}}
     mask, preferred, admitted = best_of(policy, nodes, dict(zip(names, lists, strict=True)))
     startup = [
@@ -233,30 +226,35 @@ def test_the_merge_is_replayed_and_a_best_hint_that_differs_is_told(data):
     denied = text(
         "Pod admission denied", podUID="u", pod="d/a", reason="TopologyAffinityError", message="m"
     )
+
     write = data.draw(st.sampled_from((text, as_json)))
     lines = [
         *startup,
         *decision(offers, hint(mask, preferred), write=write, containerName="c"),
         denied,
     ]
-    [one] = explained(lines)
-    assert one.log["agrees"] is True
-    [other] = explained(
-        [*startup, *decision(offers, hint(mask, not preferred), containerName="c"), denied]
-    )
-    assert other.log["agrees"] is False
+    [explanation] = explained(lines)
+    assert explanation.log["agrees"] is True
+
+    differing = decision(offers, hint(mask, not preferred), containerName="c")
+    [disagreement] = explained([*startup, *differing, denied])
+    assert disagreement.log["agrees"] is False
+
     if not admitted:
-        assert one.cause_kind in {"too little", "one node", "spread", "conflict"}
+        assert explanation.cause_kind in {"too little", "one node", "spread", "conflict"}
 
 
 def best_of(policy, nodes, lists):
-    """Return the mask and the preference of the best hint, and whether that admits, by the plain model of the merge."""
+    """Return the mask and the preference of the best hint, and whether that admits.
+
+    By the plain model of the merge.
+    """
     hints = {
-        name: some and [TopologyHint(BitMask.from_int(mask), good) for mask, good in some]
-        for name, some in lists.items()
+        name: pairs and [TopologyHint(BitMask.from_int(mask), good) for mask, good in pairs]
+        for name, pairs in lists.items()
     }
     return merged(
-        policy, nodes, [None if some is None else {name: some} for name, some in hints.items()]
+        policy, nodes, [None if pairs is None else {name: pairs} for name, pairs in hints.items()]
     )
 
 
@@ -264,23 +262,23 @@ class TestReleases:
     """What releases log differs in words and in what they leave out."""
 
     def test_up_to_1_30_a_decision_that_is_not_carried_out_is_a_refusal(self):
-        [one] = explained(
+        [explanation] = explained(
             [
                 *decision(NOT_PREFERRED, hint(1, False), containerName="c"),
                 text("Other", "kubelet.go:1"),
             ]
         )
-        assert (one.pod, one.reason, one.policy, one.scope) == (
+        assert (explanation.pod, explanation.reason, explanation.policy, explanation.scope) == (
             "d/a",
             "TopologyAffinityError",
             "restricted",
             "container",
         )
-        assert any("policy" in words for words in one.log["unknown"])
+        assert any("policy" in sentence for sentence in explanation.log["unknown"])
 
     def test_a_decision_without_a_mask_is_of_single_numa_node(self):
-        [one] = explained(decision([{"cpu": [hint(3, True)]}], hint(None, False)))
-        assert (one.policy, one.scope) == ("single-numa-node", "pod")
+        [explanation] = explained(decision([{"cpu": [hint(3, True)]}], hint(None, False)))
+        assert (explanation.policy, explanation.scope) == ("single-numa-node", "pod")
 
     def test_a_decision_that_is_carried_out_is_none(self):
         lines = [
@@ -296,8 +294,8 @@ class TestReleases:
             text("Event occurred", "event.go:307", **event, reason="FailedMount", message="m"),
             text("Event occurred", "event.go:307", **event, reason="OutOfcpu", message="m"),
         ]
-        [one] = explained(lines)
-        assert (one.pod, one.reason, one.cause) == ("d/a", "OutOfcpu", "m")
+        [explanation] = explained(lines)
+        assert (explanation.pod, explanation.reason, explanation.cause) == ("d/a", "OutOfcpu", "m")
 
     def test_up_to_1_30_an_error_tells_of_an_allocation_that_failed(self):
         error = "not enough cpus available to satisfy request: requested=4, available=2"
@@ -306,11 +304,12 @@ class TestReleases:
             text("Topology Affinity", bestHint=hint(1, True), pod="d/a", containerName="c"),
             text("Allocate error", "cpu_manager.go:260", err=error),
         ]
-        [one] = explained(lines)
-        assert (one.reason, one.cause) == (
+        [explanation] = explained(lines)
+        assert (explanation.reason, explanation.cause) == (
             "UnexpectedAdmissionError",
             "not enough cpu is free: 4 asked, 2 free",
         )
+
         event = {
             "object": "d/a",
             "kind": "Pod",
@@ -321,13 +320,15 @@ class TestReleases:
 
     @pytest.mark.parametrize("key", ["resource", "resourceName"])
     def test_devices_of_which_too_few_are_free_are_counted(self, key):
-        words = "Unable to generate topology hints: requested number of devices unavailable"
+        message = "Unable to generate topology hints: requested number of devices unavailable"
         lines = [
-            text(words, "topology_hints.go:74", **{key: "example.com/nic"}, request=4, available=1),
+            text(
+                message, "topology_hints.go:74", **{key: "example.com/nic"}, request=4, available=1
+            ),
             *decision([{"example.com/nic": []}, {"cpu": [hint(1, True)]}], hint(1, False)),
         ]
-        [one] = explained(lines)
-        assert (one.cause, one.blamed) == (
+        [explanation] = explained(lines)
+        assert (explanation.cause, explanation.blamed) == (
             "not enough example.com/nic is free: 4 asked, 1 free",
             ("example.com/nic",),
         )
@@ -342,8 +343,9 @@ class TestReleases:
                 " pod=", " bestHint={NUMANodeAffinity:<nil> Preferred:false} pod="
             ),
         ]
-        [one] = explained(lines)
-        assert (one.policy, one.blamed, one.log["agrees"]) == (
+
+        [explanation] = explained(lines)
+        assert (explanation.policy, explanation.blamed, explanation.log["agrees"]) == (
             "single-numa-node",
             ("hugepages-1Gi",),
             True,
@@ -366,7 +368,7 @@ class TestReleases:
             *decision(NOT_PREFERRED, hint(1, False), pod="d/b"),
             *decision([{"cpu": []}], hint(1, False)),
         ]
-        assert [(one.pod, one.cause_kind) for one in explained(lines)] == [
+        assert [(explanation.pod, explanation.cause_kind) for explanation in explained(lines)] == [
             ("d/b", "conflict"),
             ("d/a", "too little"),
         ]
@@ -376,10 +378,10 @@ class TestReleases:
             *decision([{"cpu": [hint(1, True)]}], hint(1, True), containerName="first"),
             text("Topology Affinity", bestHint=hint(1, True), pod="d/a", containerName="first"),
         ]
-        [one] = explained(
+        [explanation] = explained(
             [*passed, *decision(NOT_PREFERRED, hint(1, False), containerName="second")]
         )
-        assert (one.container, [step.container for step in one.steps]) == (
+        assert (explanation.container, [step.container for step in explanation.steps]) == (
             "second",
             ["first", "second"],
         )
@@ -388,27 +390,29 @@ class TestReleases:
         lines = decision(
             [{"cpu": [hint(1 << 8, True)]}, {"example.com/gpu": [hint(1, True)]}], hint(1, False)
         )
-        [one] = explained(lines)
-        assert one.cause.startswith("cpu prefers NUMA node 8, example.com/gpu prefers NUMA node 0")
+        [explanation] = explained(lines)
+        assert explanation.cause.startswith(
+            "cpu prefers NUMA node 8, example.com/gpu prefers NUMA node 0"
+        )
 
     def test_distances_are_not_in_a_log(self):
         options = {"PreferClosestNUMA": True, "MaxAllowableNUMANodes": 8}
-        named = {
+        values = {
             "topologyPolicyName": "restricted",
             "topologyScopeName": "pod",
             "topologyPolicyOptions": options,
         }
-        lines = [text("Creating topology manager with policy per scope", **named)]
-        [one] = explained([*lines, *decision(NOT_PREFERRED, hint(2, False))])
-        assert one.log["agrees"] is None
-        assert any("distances" in words for words in one.log["unknown"])
+        lines = [text("Creating topology manager with policy per scope", **values)]
+        [explanation] = explained([*lines, *decision(NOT_PREFERRED, hint(2, False))])
+        assert explanation.log["agrees"] is None
+        assert any("distances" in sentence for sentence in explanation.log["unknown"])
 
     def test_hints_that_are_cut_out_are_told(self):
         lines = list(decision(NOT_PREFERRED, hint(1, False)))
         lines[1] = lines[1].replace(":3,", ":...,")
-        [one] = explained(lines)
-        assert one.log["agrees"] is None
-        assert any("cut off" in words for words in one.log["unknown"])
+        [explanation] = explained(lines)
+        assert explanation.log["agrees"] is None
+        assert any("cut off" in sentence for sentence in explanation.log["unknown"])
 
     @pytest.mark.parametrize(
         ("reason", "message", "cause", "kind"),
@@ -425,12 +429,12 @@ class TestReleases:
             (
                 "SMTAlignmentError",
                 (
-                    "SMT Alignment Error: not enough: available physical CPUs = 4, requested CPUs = "
-                    "6, CPUs per core = 2"
+                    "SMT Alignment Error: not enough: available physical CPUs = 4, requested CPUs "
+                    "= 6, CPUs per core = 2"
                 ),
                 (
-                    "too few CPUs are free in whole cores: 6 asked, 4 free; cores with a reserved CPU "
-                    "do not count"
+                    "too few CPUs are free in whole cores: 6 asked, 4 free; cores with a reserved "
+                    "CPU do not count"
                 ),
                 "whole cores",
             ),
@@ -464,33 +468,33 @@ class TestReleases:
         ],
     )
     def test_the_kubelets_words_in_ours(self, reason, message, cause, kind):
-        [one] = explained(
+        [explanation] = explained(
             [text("Pod admission denied", podUID="u", pod="d/a", reason=reason, message=message)]
         )
-        assert cause in one.cause
-        assert one.cause_kind == kind
+        assert cause in explanation.cause
+        assert explanation.cause_kind == kind
 
 
 @pytest.mark.parametrize(
-    ("asked", "kubelets"),
+    ("cpus", "kubelets"),
     [
         (3, "requested 3 cpus not multiple cpus per core = 2"),
         (16, "not enough: available physical CPUs = 14, requested CPUs = 16, CPUs per core = 2"),
     ],
 )
-def test_a_log_says_of_whole_cores_what_the_node_says(asked, kubelets):
+def test_a_log_says_of_whole_cores_what_the_node_says(cpus, kubelets):
     kubelet = {
         "cpuManagerPolicy": "static",
         "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
         "reservedSystemCPUs": "0",
     }
-    limits = {"cpu": f"{asked}", "memory": "1Gi"}
+    limits = {"cpu": f"{cpus}", "memory": "1Gi"}
     pod = {
         "metadata": {"name": "a"},
         "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
     }
     by_node = explain(Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet}), pod)
-    words = f"SMT Alignment Error: {kubelets}"
+    message = f"SMT Alignment Error: {kubelets}"
     [by_log] = explained(
         [
             text(
@@ -498,7 +502,7 @@ def test_a_log_says_of_whole_cores_what_the_node_says(asked, kubelets):
                 podUID="u",
                 pod="d/a",
                 reason="SMTAlignmentError",
-                message=words,
+                message=message,
             )
         ]
     )
@@ -544,8 +548,8 @@ def test_values_of_any_type_do_no_harm(data):
     lines = [text("Other", "kubelet.go:1")]
     for message in data.draw(st.lists(st.sampled_from(MESSAGES), max_size=8)):
         values = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, any_value)))
-        lines.append(
-            as_json(message) if not values else json.dumps({"msg": message, **values}) + "\n"
-        )
-    for one in explained(lines):
-        json.dumps(one.to_dict(product=True))
+        line = json.dumps({"msg": message, **values}) + "\n"
+        lines.append(line if values else as_json(message))
+
+    for explanation in explained(lines):
+        json.dumps(explanation.to_dict(product=True))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FILES = ArchiveFiles(EXAMPLE / "root.tar.xz")
 KUBELET = "var/lib/kubelet/config.yaml"
+MACHINE_CONFIGS = "cluster-scoped-resources/machineconfiguration.openshift.io/machineconfigs"
 CONFIG = b"kind: KubeletConfiguration\ntopologyManagerPolicy: restricted\n"
 
 
@@ -37,13 +38,15 @@ CONFIG = b"kind: KubeletConfiguration\ntopologyManagerPolicy: restricted\n"
 def members_of(nested: bool = False) -> Mapping[str, bytes]:
     """Return the members of the example, with or without the kubelet's files."""
     with tarfile.open(EXAMPLE / "root.tar.xz") as archive:
-        found = {
-            one.name.removeprefix("./"): archive.extractfile(one).read()
-            for one in archive
-            if one.isreg()
+        members = {
+            member.name.removeprefix("./"): archive.extractfile(member).read()
+            for member in archive
+            if member.isreg()
         }  # type: ignore[union-attr]
     kept = {
-        path: data for path, data in found.items() if not nested or path.startswith(("sys", "proc"))
+        path: data
+        for path, data in members.items()
+        if not nested or path.startswith(("sys", "proc"))
     }
     return MappingProxyType(kept)
 
@@ -52,9 +55,9 @@ def packed(members: Mapping[str, bytes]) -> bytes:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:
         for path, content in members.items():
-            one = tarfile.TarInfo(path)
-            one.size = len(content)
-            archive.addfile(one, io.BytesIO(content))
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     return data.getvalue()
 
 
@@ -68,34 +71,34 @@ def must_gather(
     top: str = "must-gather.local.1/quay-io-sha256-0/", nodes: tuple[str, ...] = ("w-0", "w-0-b")
 ):
     """Return the files of a must-gather, with `sys` of each node."""
-    found = {}
+    members = {}
     for number, name in enumerate(nodes):
         rendered = f"rendered-{number}"
         annotation = f"machineconfiguration.openshift.io/currentConfig: {rendered}"
         file = (
             f"{{path: /etc/kubernetes/kubelet.conf, contents: {{source: 'data:,{quote(CONFIG)}'}}}}"
         )
-        told = {
+        node_files = {
             f"nodes/{name}/sysinfo.tgz": packed_system(),
             f"cluster-scoped-resources/core/nodes/{name}.yaml": (
                 f"kind: Node\nmetadata: {{name: {name}, annotations: {{{annotation}}}}}\n"
                 "status: {nodeInfo: {kubeletVersion: v1.33.4}}\n"
             ).encode(),
-            f"cluster-scoped-resources/machineconfiguration.openshift.io/machineconfigs/{rendered}.yaml": (
+            f"{MACHINE_CONFIGS}/{rendered}.yaml": (
                 f"kind: MachineConfig\nmetadata: {{name: {rendered}}}\n"
                 f"spec: {{config: {{storage: {{files: [{file}]}}}}}}\n"
             ).encode(),
         }
-        found |= {top + path: data for path, data in told.items()}
+        members |= {top + path: data for path, data in node_files.items()}
 
     for namespace, name in (("a", "w-0"), ("b", "w-0-b")):
         metadata = f"{{name: p, namespace: {namespace}, uid: {namespace}}}"
         pod = f"{{metadata: {metadata}, spec: {{nodeName: {name}, containers: [{{name: c}}]}}}}"
-        found[f"{top}namespaces/{namespace}/core/pods.yaml"] = (
+        members[f"{top}namespaces/{namespace}/core/pods.yaml"] = (
             f"kind: PodList\nitems: [{pod}]\n".encode()
         )
 
-    return found
+    return members
 
 
 def written(path, members, kind):
@@ -117,11 +120,13 @@ def written(path, members, kind):
 def test_a_must_gather_has_the_machine_configuration_and_pods_of_each_node(tmp_path, kind):
     path = written(tmp_path / "x", must_gather(), kind)
     for name, namespace in (("w-0", "a"), ("w-0-b", "b")):
-        found = read_kubelet(path, node_name=name)
-        assert found.node.machine == describe(FILES.kernel)
-        assert str(found.records.version) == "1.33"
-        assert found.node.config.topology_manager_policy == "restricted"
-        assert [one.pod.namespace for one in found.records.pods or ()] == [namespace]
+        kubelet_node = read_kubelet(path, node_name=name)
+        assert kubelet_node.node.machine == describe(FILES.kernel)
+        assert str(kubelet_node.records.version) == "1.33"
+        assert kubelet_node.node.config.topology_manager_policy == "restricted"
+        assert [document.pod.namespace for document in kubelet_node.records.pods or ()] == [
+            namespace
+        ]
 
     for name in (None, "w-1"):
         with pytest.raises(
@@ -156,12 +161,12 @@ def test_a_node_is_found_beneath_any_folder(tmp_path, kind, prefix):
 def test_files_of_two_nodes_are_never_mixed(tmp_path, names):
     members = {}
     for number, name in enumerate(names):
-        own = {**members_of(), KUBELET: b"maxPods: %d" % number}
-        members |= (
-            {name: packed(own)}
-            if name.endswith("z")
-            else {f"{name}/{path}": data for path, data in own.items()}
-        )
+        node_files = {**members_of(), KUBELET: b"maxPods: %d" % number}
+        if name.endswith("z"):
+            members[name] = packed(node_files)
+        else:
+            members |= {f"{name}/{path}": data for path, data in node_files.items()}
+
     path = written(tmp_path / "x.tar", members, "tar")
     assert open_node(path, node_name="w-1").read(KUBELET) == b"maxPods: 1"
     assert open_node(path, node_name="w-0").read(KUBELET) == b"maxPods: 0"
@@ -200,9 +205,9 @@ def test_the_configuration_is_found_where_distributions_have_it(tmp_path, path, 
     where = written(tmp_path / "x", members, "folder")
     from alignup.kubelet.config import read_configuration  # noqa: PLC0415
 
-    found = read_configuration(open_node(where))
-    assert found.fields.get("topologyManagerPolicy") == policy
-    assert bool(found.source) == (policy is not None)
+    configuration = read_configuration(open_node(where))
+    assert configuration.fields.get("topologyManagerPolicy") == policy
+    assert bool(configuration.source) == (policy is not None)
 
 
 def test_a_zip_that_cannot_be_read_is_one_line(tmp_path):
@@ -258,5 +263,5 @@ def test_objects_of_another_shape_are_no_crash(node, pods):
         "cluster-scoped-resources/core/nodes/a.yaml": node,
         "namespaces/n/core/pods.yaml": f"{pods} # a",
     }
-    found = must_gather_files({path: text.encode() for path, text in members.items()}, "a")
-    assert json.loads(found["pods.json"]) == {"items": []}
+    node_files = must_gather_files({path: text.encode() for path, text in members.items()}, "a")
+    assert json.loads(node_files["pods.json"]) == {"items": []}

@@ -18,9 +18,11 @@ GIB = MemoryBlock((0,), "memory", 2**30)
 
 
 def pod(name, cpus="", memory=(), devices=(), container="c"):
-    held = {"r": tuple(devices)} if devices else {}
+    devices_by_resource = {"r": tuple(devices)} if devices else {}
     return PodResources(
-        "n", name, (ContainerResources(container, CPUSet.parse(cpus), tuple(memory), held),)
+        "n",
+        name,
+        (ContainerResources(container, CPUSet.parse(cpus), tuple(memory), devices_by_resource),),
     )
 
 
@@ -38,23 +40,28 @@ def state(cpus=(), memory=(), devices=()):
 
 
 def names(*arguments, **files):
-    return {uid: found.name for uid, found in pods_by_uid(state(**files), arguments).items()}
+    return {
+        uid: pod_resources.name
+        for uid, pod_resources in pods_by_uid(state(**files), arguments).items()
+    }
 
 
 def test_cpus_and_devices_tell_pods_apart():
-    found = names(
+    names_by_uid = names(
         pod("a", "1-2"),
         pod("b", "3"),
         pod("c", devices=("x",)),
         cpus={"1": "3", "2": "1-2"},
         devices={"3": ("x",)},
     )
-    assert found == {"1": "b", "2": "a", "3": "c"}
+    assert names_by_uid == {"1": "b", "2": "a", "3": "c"}
 
 
 def test_pods_that_hold_the_same_memory_are_dealt_out():
-    found = names(pod("a", memory=[GIB]), pod("b", memory=[GIB]), memory={"1": (GIB,), "2": (GIB,)})
-    assert sorted(found.values()) == ["a", "b"]
+    names_by_uid = names(
+        pod("a", memory=[GIB]), pod("b", memory=[GIB]), memory={"1": (GIB,), "2": (GIB,)}
+    )
+    assert sorted(names_by_uid.values()) == ["a", "b"]
 
 
 def test_another_container_or_amount_is_another_pod():

@@ -22,10 +22,10 @@ def test_pods_are_read_with_their_containers_ids():
         {"name": "c0", "containerID": "containerd://abc"},
         {"name": "c1"},
     ]
-    (found,) = pods(manifest)
-    assert (found.pod.uid, found.phase, found.node_name) == ("uid-a", "Running", "node-a")
-    assert (found.container_ids, found.has_ended) == ({"abc": "c0"}, False)
-    assert found.started
+    (document,) = pods(manifest)
+    assert (document.pod.uid, document.phase, document.node_name) == ("uid-a", "Running", "node-a")
+    assert (document.container_ids, document.has_ended) == ({"abc": "c0"}, False)
+    assert document.started
 
 
 def test_a_static_pod_has_the_uid_that_its_kubelet_knows():
@@ -65,8 +65,9 @@ def test_a_node_tells_its_kubelets_release():
         "status": {"nodeInfo": {"kubeletVersion": "v1.33.4"}},
     }
     for document in (node, {"kind": "List", "items": [node]}):
-        found = read_node_object(json.dumps(document).encode())
-        assert (found.name, found.kubelet_version) == ("a", "v1.33.4")
+        node_object = read_node_object(json.dumps(document).encode())
+        assert (node_object.name, node_object.kubelet_version) == ("a", "v1.33.4")
+
     assert read_node_object(b'{"kind": "Node"}').kubelet_version is None
     for data in (b"{", b"[]", b'{"kind": "Pod"}'):
         with pytest.raises(InputError, match=r"node\.json"):
@@ -76,24 +77,26 @@ def test_a_node_tells_its_kubelets_release():
 def allocations(entries, checksum=None):
     """`allocated_pods_state` as a kubelet writes it."""
     data = json.dumps({"entries": entries})
-    return json.dumps(
-        {"data": data, "checksum": checksum_of(f"(string){data}") if checksum is None else checksum}
-    ).encode()
+    if checksum is None:
+        checksum = checksum_of(f"(string){data}")
+    return json.dumps({"data": data, "checksum": checksum}).encode()
 
 
 def test_a_resize_that_waits_has_not_happened():
     """The API server has what is wanted, the kubelet's own file what it has allocated."""
-    found = pods(guaranteed("a", (3, 2)), guaranteed("b", (1, 1)))
+    documents = pods(guaranteed("a", (3, 2)), guaranteed("b", (1, 1)))
     amounts = {"cpu": "2", "memory": "1Gi"}
     entry = {
         "ContainerResources": {"c0": {"requests": amounts, "limits": amounts}},
         "PodLevelResources": None,
     }
-    told = read_allocated(allocations({"uid-a": entry}))
-    one, other = (with_allocated(each.pod, told.get(each.pod.uid)) for each in found)
-    assert one.containers[0].requests == {"cpu": 2000, "memory": 1 << 30}
-    assert one.containers[0].exclusive_cpus == 2
-    assert other is found[1].pod
+    allocated = read_allocated(allocations({"uid-a": entry}))
+    resized, unchanged = (
+        with_allocated(document.pod, allocated.get(document.pod.uid)) for document in documents
+    )
+    assert resized.containers[0].requests == {"cpu": 2000, "memory": 1 << 30}
+    assert resized.containers[0].exclusive_cpus == 2
+    assert unchanged is documents[1].pod
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", allocations({}, 1), allocations([])])

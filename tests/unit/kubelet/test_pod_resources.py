@@ -45,7 +45,11 @@ CAMEL = json.loads(
 
 def answer(root, document):
     (root / "podresources").mkdir(exist_ok=True)
-    (root / LIST).write_text(document if isinstance(document, str) else json.dumps(document))
+    text = document
+    if not isinstance(document, str):
+        text = json.dumps(document)
+
+    (root / LIST).write_text(text)
     return read_answer(FolderFiles(root), LIST)
 
 
@@ -69,12 +73,13 @@ def test_a_device_in_several_entries_is_near_all_their_nodes():
         ],
         "cpu_ids": [0, 2],
     }
-    found = allocatable_from_wire(wire)
-    assert found.devices == {
+
+    allocatable = allocatable_from_wire(wire)
+    assert allocatable.devices == {
         "r": (Device("a", (0, 1)), Device("b", (0,))),
         "s": (Device("x", None),),
     }
-    assert found.cpus == CPUSet([0, 2])
+    assert allocatable.cpus == CPUSet([0, 2])
 
 
 def test_a_missing_answer_is_none(tmp_path):

@@ -1,4 +1,7 @@
-"""A kubelet's PodResources over its socket, played by a server of ours with its messages on the wire."""
+"""A kubelet's PodResources over its socket.
+
+A server of ours with the kubelet's messages on the wire plays it.
+"""
 
 from __future__ import annotations
 
@@ -130,11 +133,14 @@ def test_a_missing_extra_costs_names_and_topology_only(monkeypatch, kubelet, tmp
         path.rename(kubelet.parents[1] / path.name)
 
     monkeypatch.setitem(sys.modules, "grpc", None)
-    with pytest.warns(AlignupWarning) as said:
+    with pytest.warns(AlignupWarning) as caught:
         node = read_kubelet_node(tmp_path, kubelet_dir=kubelet.parents[1])
 
-    assert any("no PodResources answers: to ask a kubelet" in str(one.message) for one in said)
     assert any(
-        "takes grpcio with protobuf, which is not installed" in str(one.message) for one in said
+        "no PodResources answers: to ask a kubelet" in str(warning.message) for warning in caught
+    )
+    assert any(
+        "takes grpcio with protobuf, which is not installed" in str(warning.message)
+        for warning in caught
     )
     assert len(node.pods) == 7

@@ -11,18 +11,15 @@ from alignup.kubelet.processes import read_process
 
 UID = "01234567-89ab-cdef-0123-456789abcdef"
 ID = "ab" * 32
+SLICE = f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"
 
 
 @pytest.mark.parametrize(
     ("cgroup", "uid", "container"),
     [
         (f"0::/kubepods/burstable/pod{UID}/{ID}", UID, ID),
-        (
-            f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-{ID}.scope",
-            UID,
-            ID,
-        ),
-        (f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/crio-{ID}.scope", UID, ID),
+        (f"{SLICE}/cri-containerd-{ID}.scope", UID, ID),
+        (f"{SLICE}/crio-{ID}.scope", UID, ID),
         (
             f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '')}.slice/{ID}",
             UID.replace("-", ""),
@@ -37,5 +34,5 @@ def test_the_container_is_read_from_the_cgroup(tmp_path, cgroup, uid, container)
     folder.mkdir(parents=True)
     (folder / "status").write_text("Name:\tx\nCpus_allowed_list:\t0\n")
     (folder / "cgroup").write_text(cgroup)
-    found = read_process(tmp_path, 7)
-    assert (found.pod_uid, found.container_id) == (uid, container)
+    process = read_process(tmp_path, 7)
+    assert (process.pod_uid, process.container_id) == (uid, container)

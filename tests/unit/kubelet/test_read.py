@@ -45,13 +45,13 @@ def written(tmp_path):
 
 def holdings(node):
     return {
-        (pod.uid, one.name): (
-            node.allocation(pod.uid, one.name).cpus,
-            node.allocation(pod.uid, one.name).memory,
-            dict(node.allocation(pod.uid, one.name).devices),
+        (pod.uid, container.name): (
+            node.allocation(pod.uid, container.name).cpus,
+            node.allocation(pod.uid, container.name).memory,
+            dict(node.allocation(pod.uid, container.name).devices),
         )
         for pod in node.pods
-        for one in pod.all_containers
+        for container in pod.all_containers
     }
 
 
@@ -65,6 +65,11 @@ def books(node):
     )
 
 
+def counts(devices):
+    """Return how many devices of each resource there are."""
+    return {resource: len(ids) for resource, ids in devices.items()}
+
+
 def test_a_kubelets_verdicts_follow():
     """Twelve pods admitted in their order on a node that a kubelet wrote.
 
@@ -72,21 +77,21 @@ def test_a_kubelets_verdicts_follow():
     """
     node = read_kubelet_node(EXAMPLE / "root.tar.xz")
     verdicts = [json.loads(line) for line in (EXAMPLE / "verdicts.jsonl").read_text().splitlines()]
-    for line, verdict in zip(
-        (EXAMPLE / "next.jsonl").read_text().splitlines(), verdicts, strict=True
-    ):
-        answer = node.admit(json.loads(line))
+    manifests = [json.loads(line) for line in (EXAMPLE / "next.jsonl").read_text().splitlines()]
+
+    for manifest, verdict in zip(manifests, verdicts, strict=True):
+        answer = node.admit(manifest)
         assert (answer.admitted, answer.reason) == (verdict["admitted"], verdict.get("reason", ""))
-        for name, got in (verdict.get("containers") or {}).items():
-            mine = answer.containers[name]
-            assert list(mine.cpus or ()) == got["cpus"]
+
+        for name, expected in (verdict.get("containers") or {}).items():
+            assignment = answer.containers[name]
+            assert list(assignment.cpus or ()) == expected["cpus"]
             blocks = [
-                {"type": b.type, "size": b.size, "numa": list(b.numa_nodes)} for b in mine.memory
+                {"type": block.type, "size": block.size, "numa": list(block.numa_nodes)}
+                for block in assignment.memory
             ]
-            assert blocks == got["memory"]
-            assert {resource: len(ids) for resource, ids in mine.devices.items()} == {
-                resource: len(ids) for resource, ids in got["devices"].items()
-            }
+            assert blocks == expected["memory"]
+            assert counts(assignment.devices) == counts(expected["devices"])
 
 
 def test_a_node_is_what_was_written(written):
@@ -129,14 +134,17 @@ def test_a_pod_that_fails_holds_what_it_has_until_it_is_terminated(written):
     failed = {**PODS[2], "status": {"phase": "Failed"}}
     (root / "pods.json").write_text(json.dumps({"items": [*PODS[:2], failed]}))
     assert books(read_kubelet_node(root)) == books(node)
-    listed = json.loads((root / "podresources/list.json").read_text())
+
     # of a pod whose init containers alone hold something
+    listed = json.loads((root / "podresources/list.json").read_text())
     listed["pod_resources"][2]["containers"] = []
     (root / "podresources/list.json").write_text(json.dumps(listed))
     assert stale_entries(read_kubelet(root).records) == {}
+
+    # this release lists pods that have ended too
     (root / "node.json").write_text('{"status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}}')
-    # it lists pods that have ended too
     assert stale_entries(read_kubelet(root).records) == {"uid-c": ["c0"]}
+
     (root / "node.json").unlink()
     listed["pod_resources"].pop()
     (root / "podresources/list.json").write_text(json.dumps(listed))
@@ -158,6 +166,14 @@ def test_without_pods_they_are_known_by_what_they_hold(written):
     assert stale_entries(read_kubelet(root).records) == {"uid-c": ["c0"]}
 
 
+def list_silent_pod(root):
+    """Add a pod whose container holds nothing to the answer to List."""
+    path = root / "podresources/list.json"
+    listed = json.loads(path.read_text())
+    silent = {"namespace": "default", "name": "new", "containers": [{"name": "app"}]}
+    path.write_text(json.dumps({"pod_resources": [*listed["pod_resources"], silent]}))
+
+
 def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
     """It may be of a pod that has nothing else.
 
@@ -170,14 +186,18 @@ def test_without_pods_an_init_container_counts_whose_pod_is_not_known(written):
     cpus["entries"] |= {"new": {"init": "14"}, "old": {"c0": "15"}}
     cpus["defaultCpuSet"] = str(CPUSet(CPUSet.parse(cpus["defaultCpuSet"]) - {14, 15}))
     path.write_text(signed(cpus, "cpu"))
-    listed = json.loads((root / "podresources/list.json").read_text())
-    silent = {"namespace": "default", "name": "new", "containers": [{"name": "app"}]}
-    (root / "podresources/list.json").write_text(
-        json.dumps({"pod_resources": [*listed["pod_resources"], silent]})
-    )
+    list_silent_pod(root)
+
     read = read_kubelet(root)
     assert stale_entries(read.records) == {"old": ["c0"]}
     assert "new" in {pod.uid for pod in read.node.pods}
+
+
+def write_allocated(root, entries):
+    """Write which pods the kubelet has admitted, as it does where it resizes pods."""
+    data = json.dumps({"entries": entries})
+    allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
+    (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
 
 
 @pytest.mark.parametrize(
@@ -194,13 +214,14 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
     (root / "pods.json").unlink()
     path = root / "podresources/list.json"
     listed = json.loads(path.read_text())
-    gone = listed["pod_resources"].pop()
+    dropped = listed["pod_resources"].pop()
+
     for kind in ("cpu", "memory"):  # no pod that is left has a container of this name
         state = root / f"var/lib/kubelet/{kind}_manager_state"
-        found = json.loads(state.read_text())
-        if "uid-c" in found["entries"]:
-            found["entries"]["uid-c"] = {"like-no-other": found["entries"]["uid-c"].pop("c0")}
-        state.write_text(signed(found, kind))
+        document = json.loads(state.read_text())
+        if "uid-c" in document["entries"]:
+            document["entries"]["uid-c"] = {"like-no-other": document["entries"]["uid-c"].pop("c0")}
+        state.write_text(signed(document, kind))
 
     devices = root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     checkpoint = json.loads(devices.read_text())
@@ -216,14 +237,14 @@ def test_without_pods_one_that_is_gone_is_dropped_whatever_its_containers_are_ca
 
     path.write_text(json.dumps(listed))
     if knows == "which pods were admitted":
-        entries = {uid: {} for uid in ("uid-a", "uid-b", "uid-proxy")}
-        data = json.dumps({"entries": entries})
-        allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
-        (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
+        write_allocated(root, {uid: {} for uid in ("uid-a", "uid-b", "uid-proxy")})
 
-    assert gone
+    assert dropped
     stale = stale_entries(read_kubelet(root).records)
-    assert stale == ({} if knows == "a pod that holds nothing" else {"uid-c": ["like-no-other"]})
+    if knows == "a pod that holds nothing":
+        assert stale == {}
+    else:
+        assert stale == {"uid-c": ["like-no-other"]}
 
 
 @pytest.mark.parametrize("shape", ["ContainerResources", "1.32"])
@@ -245,12 +266,9 @@ def test_without_pods_one_whose_init_containers_hold_something_is_known_by_its_c
     }
     cpus["defaultCpuSet"] = str(CPUSet(CPUSet.parse(cpus["defaultCpuSet"]) - {13, 14, 15}))
     path.write_text(signed(cpus, "cpu"))
-    listed = json.loads((root / "podresources/list.json").read_text())
-    silent = {"namespace": "default", "name": "new", "containers": [{"name": "app"}]}
-    (root / "podresources/list.json").write_text(
-        json.dumps({"pod_resources": [*listed["pod_resources"], silent]})
-    )
-    names = {
+    list_silent_pod(root)
+
+    names_by_uid = {
         "uid-a": ["c0"],
         "uid-b": ["c0"],
         "uid-c": ["c0"],
@@ -258,15 +276,14 @@ def test_without_pods_one_whose_init_containers_hold_something_is_known_by_its_c
         "gone": ["main"],
         "other": ["app"],
     }
-    told = {uid: {name: {} for name in some} for uid, some in names.items()}
-    entries = (
-        told
-        if shape == "1.32"
-        else {uid: {"ContainerResources": some} for uid, some in told.items()}
-    )
-    data = json.dumps({"entries": entries | {"odd": 5, "odder": {"ContainerResources": 5}}})
-    allocated = {"data": data, "checksum": checksum_of(f"(string){data}")}
-    (root / "var/lib/kubelet/allocated_pods_state").write_text(json.dumps(allocated))
+    entries = {}
+    for uid, names in names_by_uid.items():
+        containers = {name: {} for name in names}
+        entries[uid] = containers if shape == "1.32" else {"ContainerResources": containers}
+
+    entries |= {"odd": 5, "odder": {"ContainerResources": 5}}
+    write_allocated(root, entries)
+
     read = read_kubelet(root)
     assert stale_entries(read.records) == {"gone": ["like-no-other"], "other": ["app"]}
     # though another pod has a container of this name
@@ -277,13 +294,13 @@ def test_without_any_names_the_files_hold_and_it_is_said(written):
     root, node = written
     (root / "pods.json").unlink()
     shutil.rmtree(root / "podresources")
-    with pytest.warns(AlignupWarning) as said:
+    with pytest.warns(AlignupWarning) as caught:
         read = read_kubelet_node(root)
-    words = [str(one.message) for one in said]
-    assert any(
-        "the NUMA nodes of 3 devices that nobody holds are not known" in one for one in words
-    )
-    assert any("uids stand for names" in one for one in words)
+
+    messages = [str(warning.message) for warning in caught]
+    unknown = "the NUMA nodes of 3 devices that nobody holds are not known"
+    assert any(unknown in message for message in messages)
+    assert any("uids stand for names" in message for message in messages)
     assert read.cpu.shared_cpus == node.cpu.shared_cpus
     assert {pod.name for pod in read.pods} == {"uid-a", "uid-b", "uid-c"}
 
@@ -291,13 +308,13 @@ def test_without_any_names_the_files_hold_and_it_is_said(written):
 def test_devices_that_are_gone_stay_held(written):
     root, _ = written
     answer = json.loads((root / "podresources/allocatable.json").read_text())
-    held = next(iter(read_kubelet_node(root).devices.devices("uid-a", "c0")["nvidia.com/gpu"]))
-    answer["devices"] = [one for one in answer["devices"] if one["device_ids"] != [held]]
+    device_id = next(iter(read_kubelet_node(root).devices.devices("uid-a", "c0")["nvidia.com/gpu"]))
+    answer["devices"] = [entry for entry in answer["devices"] if entry["device_ids"] != [device_id]]
     (root / "podresources/allocatable.json").write_text(json.dumps(answer))
     node = read_kubelet_node(root)
-    assert node.devices.given == {"nvidia.com/gpu": (held,)}
+    assert node.devices.given == {"nvidia.com/gpu": (device_id,)}
     node.remove("uid-a")
-    assert held not in node.devices.free["nvidia.com/gpu"]
+    assert device_id not in node.devices.free["nvidia.com/gpu"]
 
 
 def test_the_release_comes_from_the_node_or_an_option(written):
@@ -358,7 +375,10 @@ def test_memory_that_changed_since_the_kubelet_started_is_what_it_was(written):
 
 
 def test_uneven_books_of_a_group_are_kept(written):
-    """A kubelet gives memory of a group back to its lowest node, so what is free there is not what holdings leave."""
+    """A kubelet gives memory of a group back to its lowest node.
+
+    So what is free there is not what holdings leave.
+    """
     root, node = written
     path = root / "var/lib/kubelet/memory_manager_state"
     memory = json.loads(path.read_text())
@@ -421,13 +441,15 @@ def test_a_kubelet_that_runs_tells_where_its_files_are_and_its_flags_count(writt
     (root / "data/kubelet/config.yaml").rename(root / "k.yaml")
     (root / "proc/70").mkdir(parents=True)
     (root / "proc/70/comm").write_text("kubelet\n")
-    words = (
+
+    arguments = (
         "kubelet",
         "--config=/k.yaml",
         "--root-dir=/data/kubelet",
         "--topology-manager-policy=restricted",
     )
-    (root / "proc/70/cmdline").write_text("".join(f"{word}\0" for word in words))
+    (root / "proc/70/cmdline").write_text("".join(f"{argument}\0" for argument in arguments))
+
     read = read_kubelet_node(root)
     assert holdings(read) == holdings(node)
     assert read.config.topology_manager_policy == "restricted"

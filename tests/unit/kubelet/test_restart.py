@@ -1,4 +1,7 @@
-"""What a restart of the kubelet does to the pods that run, by its state files and the rules of its release."""
+"""What a restart of the kubelet does to the pods that run.
+
+By its state files and the rules of its release.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
 
 
 def place_with(root, *pods, **config):
-    """Return the files of a node of two NUMA nodes, 16 CPUs each in cores of two, on which pods run."""
+    """Return the files of a node on which pods run.
+
+    It has two NUMA nodes, 16 CPUs each in cores of two.
+    """
     write_root(root, server(sockets=2, cores=8, nodes=2, memory=16 << 20))
     place = Place(root, root / "var/lib/kubelet", root / "var/lib/kubelet/config.yaml")
     place.configure(**config)
@@ -31,12 +37,17 @@ def place_with(root, *pods, **config):
 
 
 def outcomes(place, **options):
-    found = foretell(FolderFiles(place.root), options)
-    assert not found.faults
-    return {
-        one.pod.name: one.refusal.reason if one.refusal is not None else one.keeps
-        for one in found.outcomes
-    }
+    """Return by pod whether it keeps what it has, or the reason why it is refused."""
+    restart = foretell(FolderFiles(place.root), options)
+    assert not restart.faults
+
+    by_pod = {}
+    for outcome in restart.outcomes:
+        by_pod[outcome.pod.name] = outcome.keeps
+        if outcome.refusal is not None:
+            by_pod[outcome.pod.name] = outcome.refusal.reason
+
+    return by_pod
 
 
 @pytest.mark.filterwarnings("ignore:no .*_manager_state")
@@ -56,9 +67,9 @@ def test_the_kubelet_starts_where_a_real_one_did(tmp_path, name):
 
 
 def test_what_a_kubelet_wrote_stays():
-    found = foretell(open_node(EXAMPLE / "root.tar.xz"), {})
-    assert found.keeps_all
-    assert len(found.outcomes) == 7
+    restart = foretell(open_node(EXAMPLE / "root.tar.xz"), {})
+    assert restart.keeps_all
+    assert len(restart.outcomes) == 7
 
 
 def test_a_pod_with_few_whole_cores_left_is_refused_up_to_1_36(tmp_path):
@@ -82,19 +93,22 @@ def test_an_option_that_is_set_later_refuses_pods_it_would_not_have_admitted(tmp
 def test_a_stricter_policy_refuses_a_pod_that_lies_on_two_numa_nodes(tmp_path):
     place = place_with(tmp_path / "root", guaranteed("small", (2, 1)), guaranteed("wide", (20, 1)))
     place.configure(topologyManagerPolicy="single-numa-node")
-    found = foretell(FolderFiles(place.root), {})
-    small, wide = found.outcomes
+    restart = foretell(FolderFiles(place.root), {})
+    small, wide = restart.outcomes
     assert (wide.refusal.reason, wide.again.reason) == (
         "TopologyAffinityError",
         "TopologyAffinityError",
     )
     assert small.keeps
-    assert not found.keeps_all
-    assert found.node.pods == (small.pod,)
+    assert not restart.keeps_all
+    assert restart.node.pods == (small.pod,)
 
 
 def test_nothing_is_given_back_before_all_pods_have_been_seen(tmp_path):
-    """Stale state goes once all sources are ready, which is after the pods have been admitted again."""
+    """Stale state goes once all sources are ready.
+
+    That is after the pods have been admitted again.
+    """
     options = {"full-pcpus-only": "true"}
     pods = (guaranteed("first", (14, 1)), guaranteed("second", (12, 1)))
     place = place_with(tmp_path / "root", *pods, cpuManagerPolicyOptions=options)
@@ -122,18 +136,20 @@ def test_a_damaged_checkpoint_of_devices_is_passed_over(tmp_path, damage):
     path = place.root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     document = json.loads(path.read_text())
     changed = json.dumps({**document, "Checksum": document["Checksum"] + 1})
+    kind = "device-file-damaged"
+    if damage == "checksum":
+        kind = "device-checksum"
+
     path.write_text({"torn": path.read_text()[:99], "checksum": changed, "empty": ""}[damage])
-    found = foretell(FolderFiles(place.root), {})
-    assert found.faults == ()
-    assert [one.kind for one in found.damaged] == [
-        "device-checksum" if damage == "checksum" else "device-file-damaged"
-    ]
-    assert {one.pod.name: (one.keeps, one.forgotten) for one in found.outcomes} == {
-        "with": (False, ("nvidia.com/gpu",)),
-        "without": (True, ()),
-    }
-    assert not found.keeps_all
-    assert found.node.pools["nvidia.com/gpu"].ledger.given == 0  # two of them are in use
+
+    restart = foretell(FolderFiles(place.root), {})
+    assert restart.faults == ()
+    assert [finding.kind for finding in restart.damaged] == [kind]
+    assert {
+        outcome.pod.name: (outcome.keeps, outcome.forgotten) for outcome in restart.outcomes
+    } == {"with": (False, ("nvidia.com/gpu",)), "without": (True, ())}
+    assert not restart.keeps_all
+    assert restart.node.pools["nvidia.com/gpu"].ledger.given == 0  # two of them are in use
 
 
 def test_fewer_pods_than_run_refuse_the_last(tmp_path):
@@ -178,9 +194,9 @@ def test_reservations_with_which_a_kubelet_does_not_start(tmp_path, fields, sent
     place = place_with(tmp_path / "root")
     place.configure(**fields)
     [effect] = [
-        one.effect
-        for one in foretell(FolderFiles(place.root), {}).faults
-        if one.kind == "reservations"
+        finding.effect
+        for finding in foretell(FolderFiles(place.root), {}).faults
+        if finding.kind == "reservations"
     ]
     assert sentence in effect
 
@@ -190,16 +206,16 @@ def test_up_to_1_31_the_memory_of_each_numa_node_is_compared(tmp_path):
     place = place_with(tmp_path / "root", guaranteed("wide", (2, 17)))
 
     def change(document):
-        zero, one = (document["machineState"][node]["memoryMap"]["memory"] for node in "01")
-        for table, amount in ((zero, -4096), (one, 4096)):
+        first, second = (document["machineState"][node]["memoryMap"]["memory"] for node in "01")
+        for table, amount in ((first, -4096), (second, 4096)):
             table["reserved"] += amount
             table["free"] -= amount
 
     place.edit(MEMORY, change)
     kinds = {
         release: [
-            one.kind
-            for one in foretell(FolderFiles(place.root), {"kubelet_version": release}).faults
+            finding.kind
+            for finding in foretell(FolderFiles(place.root), {"kubelet_version": release}).faults
         ]
         for release in ("1.31", "1.32")
     }

@@ -29,13 +29,16 @@ def test_memory_of_one_node_is_dealt_out_before_that_of_several(order):
         "machineState": {
             str(node): {
                 "numberOfAssignments": count,
-                "memoryMap": {"memory": {**table, "reserved": held * GI, "free": (8 - held) * GI}},
+                "memoryMap": {
+                    "memory": {**table, "reserved": reserved * GI, "free": (8 - reserved) * GI}
+                },
                 "cells": [0, 1],
             }
-            for node, (count, held) in enumerate(((2, 3), (1, 1)))
+            for node, (count, reserved) in enumerate(((2, 3), (1, 1)))
         },
         "entries": {"u": {name: blocks[name] for name in order}},
     }
+
     restored = restored_memory(read_memory_state(json.dumps(wire).encode()), (0, 1), {})
     assert restored.holdings == {
         ("u", "one"): {"memory": {0: 2 * GI}},
@@ -60,6 +63,7 @@ def test_a_pod_that_has_memory_as_a_whole_is_one_holding():
         "entries": {"u": {"a": [block(GI, 0)], "b": [block(2 * GI, 0)]}},
         "podEntries": {"u": {"memoryBlocks": [block(3 * GI, 0)]}},
     }
+
     restored = restored_memory(read_memory_state(json.dumps(data).encode()), (0,), {})
     assert restored.holdings == {("u", ""): {"memory": {0: 3 * GI}}}
     assert restored.more_users == [0]

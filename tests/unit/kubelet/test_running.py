@@ -8,11 +8,11 @@ from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.processes import find_kubelet, kubelet_of
 
 
-def process(root, pid, *words, comm="kubelet"):
+def process(root, pid, *arguments, comm="kubelet"):
     folder = root / "proc" / str(pid)
     folder.mkdir(parents=True)
     (folder / "comm").write_text(f"{comm}\n")
-    (folder / "cmdline").write_text("".join(f"{word}\0" for word in words))
+    (folder / "cmdline").write_text("".join(f"{word}\0" for word in arguments))
 
 
 def test_the_one_kubelet_is_found(tmp_path):
@@ -26,8 +26,9 @@ def test_the_one_kubelet_is_found(tmp_path):
         "/data/kubelet",
         "-v=4",
     )
-    found = find_kubelet(tmp_path)
-    assert (found.pid, found.flags.config, found.flags.root_dir) == (
+
+    kubelet = find_kubelet(tmp_path)
+    assert (kubelet.pid, kubelet.flags.config, kubelet.flags.root_dir) == (
         70,
         "/etc/k.yaml",
         "/data/kubelet",
@@ -43,7 +44,7 @@ def test_none_and_several_are_none(tmp_path):
 
 
 def test_flags_become_fields():
-    found = kubelet_of(
+    kubelet = kubelet_of(
         1,
         [
             "kubelet",
@@ -58,7 +59,8 @@ def test_flags_become_fields():
             "--register-node",
         ],
     )
-    assert found.flags.fields == {
+
+    assert kubelet.flags.fields == {
         "cpuManagerPolicyOptions": {"full-pcpus-only": "true", "strict-cpu-reservation": "true"},
         "reservedSystemCPUs": "0-1",
         "reservedMemory": [

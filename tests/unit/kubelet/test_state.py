@@ -19,8 +19,8 @@ def cpus(text):
     return CPUSet.parse(text)
 
 
-def numa_node(reserved, assignments, cells, there=100):
-    table = MemoryTable(there, 0, there, reserved, there - reserved)
+def numa_node(reserved, assignments, cells, total=100):
+    table = MemoryTable(total, 0, total, reserved, total - reserved)
     return NumaNodeState(assignments=assignments, tables={"memory": table}, cells=cells)
 
 
@@ -49,12 +49,12 @@ def test_memory_comes_off_the_lowest_node_on_which_anything_is_held():
     }
     nodes = {0: numa_node(100, 2, (0, 1)), 1: numa_node(40, 2, (0, 1))}
     state = KubeletState(memory=MemoryState("Static", nodes, blocks))
-    left = state.without(gone("b")).memory
-    assert [left.nodes[one].table("memory").reserved for one in (0, 1)] == [20, 40]
-    assert [left.nodes[one].cells for one in (0, 1)] == [(0, 1), (0, 1)]
+    remaining = state.without(gone("b")).memory
+    assert [remaining.nodes[node_id].table("memory").reserved for node_id in (0, 1)] == [20, 40]
+    assert [remaining.nodes[node_id].cells for node_id in (0, 1)] == [(0, 1), (0, 1)]
     empty = state.without(gone("a", "b")).memory
-    assert [empty.nodes[one].table("memory").free for one in (0, 1)] == [100, 100]
-    assert [empty.nodes[one].cells for one in (0, 1)] == [(0,), (1,)]
+    assert [empty.nodes[node_id].table("memory").free for node_id in (0, 1)] == [100, 100]
+    assert [empty.nodes[node_id].cells for node_id in (0, 1)] == [(0,), (1,)]
     assert empty.entries == {}
 
 
@@ -71,8 +71,8 @@ def test_memory_of_a_pod_as_a_whole_comes_back_with_its_last_container():
 def test_devices_are_dropped_with_the_whole_pod_only():
     entries = tuple(DeviceEntry(uid, "c", "r", {0: (uid,)}, b"") for uid in "ab")
     state = KubeletState(devices=DeviceCheckpoint(entries, {}))
-    left = state.without(lambda uid, name: uid == "a" and name is None)
-    assert [one.pod_uid for one in left.devices.entries] == ["b"]
+    remaining_state = state.without(lambda uid, name: uid == "a" and name is None)
+    assert [entry.pod_uid for entry in remaining_state.devices.entries] == ["b"]
     assert len(state.without(lambda _, name: name == "c").devices.entries) == 2
 
 

@@ -37,8 +37,8 @@ CGROUPFS = f"12:cpuset:/kubepods/pod{UID}/{'e' * 64}\n"
 @pytest.fixture
 def root(tmp_path):
     """A node with one pod of two containers, the first with CPUs 1-2 on NUMA node 0 and a GPU."""
-    made = write_root(tmp_path / "root", server(cores=4, nodes=2))
-    node = Node(read_machine(made), CONFIG, GPUS)
+    root = write_root(tmp_path / "root", server(cores=4, nodes=2))
+    node = Node(read_machine(root), CONFIG, GPUS)
     pod = guaranteed("a", (2, 1, 1), ("1500m", 1))
     pod["metadata"]["uid"] = UID
     pod["status"]["containerStatuses"] = [
@@ -46,8 +46,9 @@ def root(tmp_path):
         {"name": "c1", "containerID": f"containerd://{'e' * 64}"},
     ]
     assert node.admit(pod)
-    write_node(made, node, [pod])
-    path = made / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    write_node(root, node, [pod])
+
+    path = root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     document = json.loads(path.read_text())
     answer = AllocateResponse(
         devices=[DeviceFile(container_path="/dev/null0", host_path="/dev/null")]
@@ -56,7 +57,7 @@ def root(tmp_path):
         answer.SerializeToString()
     ).decode()
     path.write_text(signed(document, "devices"))
-    return made
+    return root
 
 
 def process(root, pid, cpus, *, mems="0", cgroup="", maps="", parent=1, name="work", device=True):
@@ -64,7 +65,15 @@ def process(root, pid, cpus, *, mems="0", cgroup="", maps="", parent=1, name="wo
     (folder / "root/dev").mkdir(parents=True)
     if device:
         (folder / "root/dev/null0").symlink_to("/dev/null")
-    status = f"Name:\t{name}\nPPid:\t{parent}\nKthread:\t0\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t{mems}\n"
+
+    fields = {
+        "Name": name,
+        "PPid": parent,
+        "Kthread": 0,
+        "Cpus_allowed_list": cpus,
+        "Mems_allowed_list": mems,
+    }
+    status = "".join(f"{key}:\t{value}\n" for key, value in fields.items())
     (folder / "status").write_text(status)
     (folder / "cgroup").write_text(cgroup)
     (folder / "numa_maps").write_text(maps)
@@ -75,7 +84,7 @@ def misplaced(root, *pids):
     return verify(root, placements_of_kubelet(read_kubelet(root), running), running, pids)
 
 
-def own(root):
+def first_cpus(root):
     """Return the CPUs of the first container."""
     return str(read_kubelet(root).node.cpu.cpus(UID, "c0"))
 
@@ -107,24 +116,27 @@ def own(root):
     ],
 )
 def test_what_is_not_where_it_should_be_is_found(root, changed, kinds):
-    process(root, 70, **{"cpus": own(root), "cgroup": SYSTEMD, **changed})
+    process(root, 70, **{"cpus": first_cpus(root), "cgroup": SYSTEMD, **changed})
     process(root, 71, "0-15", name="somebody else's")
-    found = misplaced(root)
-    assert [one.kind for one in found] == kinds
-    assert all(one.pid == 70 and one.name == "default/a/c0" for one in found)
-    assert all("\n" not in json.dumps(json_fields(one)) for one in found)
+    misplacements = misplaced(root)
+    assert [misplacement.kind for misplacement in misplacements] == kinds
+    assert all(
+        misplacement.pid == 70 and misplacement.name == "default/a/c0"
+        for misplacement in misplacements
+    )
+    assert all("\n" not in json.dumps(json_fields(misplacement)) for misplacement in misplacements)
 
 
 def test_shared_containers_keep_to_the_shared_pool(root):
     process(root, 70, "0", cgroup=CGROUPFS)
-    process(root, 72, own(root), cgroup=CGROUPFS)
-    (found,) = misplaced(root)
-    assert (found.pid, found.kind, found.name) == (72, "cpus", "default/a/c1")
-    assert "shares CPUs" in found.text
+    process(root, 72, first_cpus(root), cgroup=CGROUPFS)
+    (misplacement,) = misplaced(root)
+    assert (misplacement.pid, misplacement.kind, misplacement.name) == (72, "cpus", "default/a/c1")
+    assert "shares CPUs" in misplacement.text
 
 
 def test_named_processes_must_run_in_a_container(root):
-    process(root, 70, own(root), cgroup=SYSTEMD)
+    process(root, 70, first_cpus(root), cgroup=SYSTEMD)
     process(root, 71, "0-15")
     assert misplaced(root, 70) == []
     with pytest.raises(InputError, match="process 71 belongs to no container and to no lease"):
@@ -150,10 +162,12 @@ def test_leases_and_what_they_have_started_are_verified(root):
     process(root, pid + 1, "1-3", mems="0-1", parent=pid)
     process(root, pid + 2, "9", parent=1)
     running = list(all_processes(root))
-    found = verify(root, placements_of_leases([lease], running), running)
-    assert [(one.pid, one.kind, one.name) for one in found] == [(pid + 1, "cpus", "mine")]
+    misplacements = verify(root, placements_of_leases([lease], running), running)
+    assert [
+        (misplacement.pid, misplacement.kind, misplacement.name) for misplacement in misplacements
+    ] == [(pid + 1, "cpus", "mine")]
 
 
 def test_this_process_can_be_read():
-    mine = next(one for one in all_processes(Path("/")) if one.pid == os.getpid())
+    mine = next(process for process in all_processes(Path("/")) if process.pid == os.getpid())
     assert set(os.sched_getaffinity(0)) == set(mine.cpus)

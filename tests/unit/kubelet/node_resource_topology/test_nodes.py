@@ -19,19 +19,19 @@ def topologies():
 
 def test_what_is_free_is_free(topologies) -> None:
     """And policy, scope and distances are the object's."""
-    made = Cluster.from_nodes(nodes_of(topologies))
-    told = read_node_resource_topologies(TOPOLOGY.encode())
+    cluster = Cluster.from_nodes(nodes_of(topologies))
+    read_cluster = read_node_resource_topologies(TOPOLOGY.encode())
 
-    assert made.names == told.names
-    assert made.resources == told.resources
-    for resource in told.resources:
-        assert made.free(resource).tolist() == told.free(resource).tolist(), resource
+    assert cluster.names == read_cluster.names
+    assert cluster.resources == read_cluster.resources
+    for resource in read_cluster.resources:
+        assert cluster.free(resource).tolist() == read_cluster.free(resource).tolist(), resource
 
-    for one, other in zip(made.rows, told.rows, strict=True):
-        assert (one.policy, one.pod_scope, one.distances) == (
-            other.policy,
-            other.pod_scope,
-            other.distances,
+    for row, read_row in zip(cluster.rows, read_cluster.rows, strict=True):
+        assert (row.policy, row.pod_scope, row.distances) == (
+            read_row.policy,
+            read_row.pod_scope,
+            read_row.distances,
         )
 
 
@@ -44,12 +44,12 @@ def test_pods_can_be_admitted(topologies) -> None:
 def test_what_others_hold_is_not_called_a_limit_of_the_machine(topologies) -> None:
     """It counts as reserved, since nobody tells whose it is."""
     node = node_of(topologies[0])
-    free = sum(one.free for one in holdings_of(node).amounts("cpu").places)
-    found = explain(node, manifest("q", free + 1, 1, 0))
+    free = sum(place.free for place in holdings_of(node).amounts("cpu").places)
+    explanation = explain(node, manifest("q", free + 1, 1, 0))
 
-    assert not found.never_fits
-    assert "the machine has" not in found.cause
-    assert found.cause.startswith("not enough cpu is free")
+    assert not explanation.never_fits
+    assert "the machine has" not in explanation.cause
+    assert explanation.cause.startswith("not enough cpu is free")
 
 
 def test_a_zone_of_nothing_is_a_node_that_aligns_nothing() -> None:

@@ -28,12 +28,14 @@ def described(source):
 def test_zones_become_numa_nodes():
     """Amounts that are missing are what the next larger one says; disks are not counted."""
     cluster = read_node_resource_topologies(TOPOLOGY.encode())
+
     assert cluster.names == ("worker-a",)
     assert cluster.resources == ("cpu", "memory", "example.com/gpu")
     assert cluster.free("cpu").tolist() == [[3, 9]]
     assert cluster.allocatable("cpu").tolist() == [[8, 10]]
     assert cluster.allocatable("memory").tolist() == [[15 * GIBI, 16 * GIBI]]
     assert cluster.free("example.com/gpu").tolist() == [[1, 2]]
+
     assert described(TOPOLOGY.encode()) == NodeAmounts(
         numa_nodes=2,
         policy="single-numa-node",
@@ -79,7 +81,7 @@ def test_what_an_init_container_had_serves_the_container_after_it(limits):
 def test_sources(tmp_path, source):
     """Paths, text, decoded objects, lists of them."""
     data = yaml.safe_load(TOPOLOGY)
-    given = {
+    source_by_name = {
         "one": topology(),
         "several": [topology()],
         "list": data,
@@ -88,13 +90,16 @@ def test_sources(tmp_path, source):
     }[source]
     (tmp_path / "topologies.yaml").write_text(TOPOLOGY + "\n---\n")
     (tmp_path / "topologies.json").write_text(json.dumps(data, indent=2))
-    assert read_node_resource_topologies(given).names == ("worker-a",)
+    assert read_node_resource_topologies(source_by_name).names == ("worker-a",)
 
 
 def test_a_large_cluster_as_json():
     """A List of more bytes than a manifest may have, and more nodes than one."""
-    one = topology()
-    items = [{**one, "metadata": {"name": f"n{number}", "x": "x" * 9000}} for number in range(1000)]
+    topology_object = topology()
+    items = [
+        {**topology_object, "metadata": {"name": f"n{number}", "x": "x" * 9000}}
+        for number in range(1000)
+    ]
     cluster = read_node_resource_topologies(json.dumps({"kind": "List", "items": items}).encode())
     assert len(cluster) == 1000
 
@@ -119,8 +124,8 @@ def test_a_large_cluster_as_json():
 )
 def test_policy_and_scope(changes, expected):
     """Attributes win over the older field."""
-    found = described(topology(**changes))
-    assert (found.policy, found.scope) == expected
+    amounts = described(topology(**changes))
+    assert (amounts.policy, amounts.scope) == expected
 
 
 @pytest.mark.parametrize(
@@ -133,8 +138,8 @@ def test_policy_and_scope(changes, expected):
         (
             {"attributes": [{"name": "topologyManagerPolicy", "value": "single_numa"}]},
             (
-                "topology policy 'single_numa' of node .* is unknown and ignored; single-numa-node is "
-                "taken"
+                "topology policy 'single_numa' of node .* is unknown and ignored; single-numa-node "
+                "is taken"
             ),
         ),
         (
@@ -159,8 +164,8 @@ def test_a_bad_object_can_be_passed_over():
     with pytest.warns(
         AlignupWarning, match=r"an object is ignored: .* \(worker-z\) in the objects"
     ):
-        found = read_topologies([bad, topology()], skip_bad=True)
-    assert len(found) == 1
+        topologies = read_topologies([bad, topology()], skip_bad=True)
+    assert len(topologies) == 1
     with pytest.raises(InputError, match="1 to 64 zones"):
         read_topologies([bad], skip_bad=True)
 
@@ -178,10 +183,10 @@ def test_zones_go_by_number_and_type():
         }
         for number in (10, 9)
     ]
-    found = described(topology(zones=[*zones, {"name": "core-1", "type": "Core"}]))
-    assert found.resources == {"cpu": ((10, 11),) * 3}
-    assert found.distances is None
-    assert found.memory == {}
+    amounts = described(topology(zones=[*zones, {"name": "core-1", "type": "Core"}]))
+    assert amounts.resources == {"cpu": ((10, 11),) * 3}
+    assert amounts.distances is None
+    assert amounts.memory == {}
 
 
 def test_a_zone_that_lacks_a_cost_is_far():

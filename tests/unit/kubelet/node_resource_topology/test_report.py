@@ -39,9 +39,9 @@ def test_labels_that_are_none_are_refused_also_where_the_node_has_labels() -> No
 
 @pytest.mark.parametrize("size", [-1, 1 << 62, 1 << 80, "1"])
 def test_memory_that_no_node_has_is_refused(size) -> None:
-    held = {"uid": "u", "name": "p", "containers": {"c": {"memory": {"memory": {"0": size}}}}}
+    holding = {"uid": "u", "name": "p", "containers": {"c": {"memory": {"memory": {"0": size}}}}}
     with pytest.raises(InputError, match="expected holdings, got"):
-        decode_holdings(json.dumps({"pods": [held]}))
+        decode_holdings(json.dumps({"pods": [holding]}))
 
 
 @pytest.mark.parametrize("text", [DEEP, "[]", "", '{"pods": [' + DEEP + "]}"])
@@ -99,28 +99,31 @@ POOLED = {
 @pytest.mark.parametrize("is_known", [True, False])
 def test_what_a_pod_holds_as_a_whole_is_published(shares: bool, is_known: bool) -> None:
     """Also the part of it that no container has; it all comes back when the pod goes."""
-    own, total = {"cpu": "2", "memory": "1Gi"}, {"cpu": "6", "memory": "4Gi"}
-    containers = [{"name": "c0", "resources": {"requests": own, "limits": own}}]
-    containers += [{"name": "c1", "resources": {}}] if shares else []
-    spec = {"resources": {"requests": total, "limits": total}, "containers": containers}
+    amounts, pod_amounts = {"cpu": "2", "memory": "1Gi"}, {"cpu": "6", "memory": "4Gi"}
+    containers = [{"name": "c0", "resources": {"requests": amounts, "limits": amounts}}]
+    if shares:
+        containers.append({"name": "c1", "resources": {}})
+
+    spec = {"resources": {"requests": pod_amounts, "limits": pod_amounts}, "containers": containers}
     template = Node.from_dict({key: POOLED[key] for key in ("machine", "kubelet")})
     node = template.copy()
     assert node.admit({"metadata": {"name": "p", "uid": "u"}, "spec": spec})
+
     text = msgspec.json.encode(holdings_of(node)).decode()
-    known = {"u": node.pods[0]} if is_known else {}
-    found = restored_node(template, decode_holdings(text), known)
+    known_pods = {"u": node.pods[0]} if is_known else {}
+    restored = restored_node(template, decode_holdings(text), known_pods)
 
-    assert found.cpu.free_cpus == node.cpu.free_cpus
-    assert len(found.cpu.free_cpus) == 9
-    assert found.memory.free == node.memory.free
-    assert found.cpu.pod_cpus("u") == node.cpu.pod_cpus("u")
-    assert found.cpu.cpus("u", "c0") == node.cpu.cpus("u", "c0")
+    assert restored.cpu.free_cpus == node.cpu.free_cpus
+    assert len(restored.cpu.free_cpus) == 9
+    assert restored.memory.free == node.memory.free
+    assert restored.cpu.pod_cpus("u") == node.cpu.pod_cpus("u")
+    assert restored.cpu.cpus("u", "c0") == node.cpu.cpus("u", "c0")
     if is_known:
-        assert holdings_of(found) == holdings_of(node)
+        assert holdings_of(restored) == holdings_of(node)
 
-    found.remove("u")
-    assert found.cpu.free_cpus == template.cpu.free_cpus
-    assert found.memory.free == template.memory.free
+    restored.remove("u")
+    assert restored.cpu.free_cpus == template.cpu.free_cpus
+    assert restored.memory.free == template.memory.free
 
 
 def test_devices_that_an_init_container_handed_on_are_held_once() -> None:
@@ -134,8 +137,10 @@ def test_devices_that_an_init_container_handed_on_are_held_once() -> None:
             "containers": {"init": {"cpus": "1", **gpu}, "main": {"cpus": "1-2", **gpu}},
         }
     ]
+
     node = restored_node(template, decode_holdings(json.dumps({"pods": pods})), {})
     assert node.devices.free == {"example.com/gpu": ("gpu1",)}
     assert node.try_admit(watched("q", gpu=2).pod).reason == "TopologyAffinityError"
+
     node.remove("p")
     assert node.devices.free == {"example.com/gpu": ("gpu0", "gpu1")}

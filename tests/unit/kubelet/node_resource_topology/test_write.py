@@ -30,15 +30,21 @@ ARCHIVE = EXAMPLE / "root.tar.xz"
 
 
 @pytest.fixture(scope="module")
-def found():
+def kubelet():
     return read_kubelet(ARCHIVE)
+
+
+def zones_of(written):
+    """Return the resources of each zone of an object, by name."""
+    return [
+        {resource["name"]: resource for resource in zone["resources"]} for zone in written["zones"]
+    ]
 
 
 @pytest.mark.parametrize("seed", seeds(10, 30))
 def test_the_object_reads_back_as_the_amounts_of_the_node(seed) -> None:
     _, node = node_of(Random(seed))
-    found = read_topology(topology_object("n", node), "n")
-    amounts = found.amounts
+    amounts = read_topology(topology_object("n", node), "n").amounts
     assert (amounts.policy, amounts.scope) == (
         node.config.topology_manager_policy,
         node.config.topology_manager_scope,
@@ -52,26 +58,24 @@ def test_the_object_reads_back_as_the_amounts_of_the_node(seed) -> None:
         )
 
     if node.memory is not None:
-        there = {
-            f"hugepages-{one.size}"
-            for zone in node.machine.numa_nodes
-            for one in zone.hugepages
-            if one.count
-        } | {"memory"}
-        for which, manager in ((2, node.memory.free), (1, node.memory.allocatable)):
-            counted = {kind: pair[which] for kind, pair in amounts.memory.items()}
-            assert counted == {kind: by_node for kind, by_node in manager.items() if kind in there}
+        kinds = {"memory"}
+        for numa_node in node.machine.numa_nodes:
+            kinds |= {f"hugepages-{pages.size}" for pages in numa_node.hugepages if pages.count}
+
+        for column, by_kind in ((2, node.memory.free), (1, node.memory.allocatable)):
+            counted = {kind: columns[column] for kind, columns in amounts.memory.items()}
+            assert counted == {kind: by_node for kind, by_node in by_kind.items() if kind in kinds}
 
     for resource, (_, total, free) in amounts.devices.items():
         ids = set(node.devices.free[resource])
         for position, numa_id in enumerate(node.machine.numa_node_ids):
             near = [
-                one
-                for one in node.devices.pools[resource].devices
-                if numa_id in (one.numa_nodes or ())
+                device
+                for device in node.devices.pools[resource].devices
+                if numa_id in (device.numa_nodes or ())
             ]
-            assert free[position] == sum(one.id in ids and one.healthy for one in near)
-            assert total[position] == sum(one.healthy for one in near)
+            assert free[position] == sum(device.id in ids and device.healthy for device in near)
+            assert total[position] == sum(device.healthy for device in near)
 
 
 def test_policies_are_named_in_the_older_way_too() -> None:
@@ -97,13 +101,12 @@ def test_the_fingerprint_is_of_the_pods_that_are_there() -> None:
     assert topology_object("n", node)["attributes"] == before
 
 
-def test_the_object_says_what_is_left_of_each_zone(found):
-    made = kubelet_topology_object("node-a", found)
-    assert (made["kind"], made["metadata"]["name"]) == ("NodeResourceTopology", "node-a")
-    assert made["topologyPolicies"] == ["RestrictedContainerLevel"]
-    zones = {
-        zone["name"]: {one["name"]: one for one in zone["resources"]} for zone in made["zones"]
-    }
+def test_the_object_says_what_is_left_of_each_zone(kubelet):
+    written = kubelet_topology_object("node-a", kubelet)
+    assert (written["kind"], written["metadata"]["name"]) == ("NodeResourceTopology", "node-a")
+    assert written["topologyPolicies"] == ["RestrictedContainerLevel"]
+    names = [zone["name"] for zone in written["zones"]]
+    zones = dict(zip(names, zones_of(written), strict=True))
     assert zones["node-0"]["cpu"] == {
         "name": "cpu",
         "capacity": "12",
@@ -113,36 +116,36 @@ def test_the_object_says_what_is_left_of_each_zone(found):
     assert zones["node-3"]["cpu"]["available"] == "12"
     assert zones["node-0"]["memory"]["available"] == str(23622320128)
     assert zones["node-1"]["nvidia.com/gpu"]["available"] == "1"
-    assert [cost["value"] for cost in made["zones"][0]["costs"]] == [10, 12, 32, 32]
-    attributes = {one["name"]: one["value"] for one in made["attributes"]}
+    assert [cost["value"] for cost in written["zones"][0]["costs"]] == [10, 12, 32, 32]
+
+    attributes = {attribute["name"]: attribute["value"] for attribute in written["attributes"]}
     assert attributes["topologyManagerPolicy"] == "restricted"
     assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(
-        (pod.namespace, pod.name) for pod in found.records.listed
+        (pod.namespace, pod.name) for pod in kubelet.records.listed
     )
 
 
-def test_a_cluster_reads_the_object_as_the_node_is(found, tmp_path):
+def test_a_cluster_reads_the_object_as_the_node_is(kubelet, tmp_path):
     """What it judges of a simple pod is what the node says."""
-    (tmp_path / "nodes.json").write_text(json.dumps(kubelet_topology_object("node-a", found)))
-    cluster = read_node_resource_topologies([kubelet_topology_object("node-a", found)])
+    (tmp_path / "nodes.json").write_text(json.dumps(kubelet_topology_object("node-a", kubelet)))
+    cluster = read_node_resource_topologies([kubelet_topology_object("node-a", kubelet)])
     for pod in (guaranteed("x", (5, 1)), guaranteed("x", (12, 1)), guaranteed("x", (1, 31))):
-        assert bool(cluster.evaluate(pod).admitted[0]) is found.node.try_admit(pod).admitted
+        assert bool(cluster.evaluate(pod).admitted[0]) is kubelet.node.try_admit(pod).admitted
 
 
-def zones_of(made):
-    return [{one["name"]: one for one in zone["resources"]} for zone in made["zones"]]
-
-
-def test_export_publish_and_fleet_write_the_same_object(found) -> None:
-    exported = kubelet_topology_object("n", found)
-    published = published_object("n", found)
+def test_export_publish_and_fleet_write_the_same_object(kubelet) -> None:
+    exported = kubelet_topology_object("n", kubelet)
+    published = published_object("n", kubelet)
     del published["metadata"]["annotations"]
-    simulated = FleetNode("n", found.node, "{}").report(with_holdings=False)
+    simulated = FleetNode("n", kubelet.node, "{}").report(with_holdings=False)
     assert exported == published == simulated
 
 
 def test_cpus_without_a_manager_and_what_a_zone_lacks_are_left_out() -> None:
-    """As exporters do: a zone that counts CPUs gives them out exclusively, and a reader takes it so."""
+    """As exporters do.
+
+    A zone that counts CPUs gives them out exclusively, and a reader takes it so.
+    """
     machine = read_machine("xeon-2s")
     devices = {"x/near": [{"id": "a", "numa": 1}], "x/anywhere": [{"id": "b"}]}
     config = {"topologyManagerPolicy": "restricted"}
@@ -154,17 +157,17 @@ def test_cpus_without_a_manager_and_what_a_zone_lacks_are_left_out() -> None:
 def test_a_device_that_is_ill_cannot_be_given_and_counts_as_there() -> None:
     devices = {"x/near": [{"id": "a", "numa": 1}, {"id": "b", "numa": 1, "healthy": False}]}
     node = Node.from_dict({"machine": "xeon-2s", "kubelet": {}, "devices": devices})
-    found = zones_of(topology_object("n", node))[1]["x/near"]
-    assert [found[key] for key in ("capacity", "allocatable", "available")] == ["2", "1", "1"]
+    amounts = zones_of(topology_object("n", node))[1]["x/near"]
+    assert [amounts[key] for key in ("capacity", "allocatable", "available")] == ["2", "1", "1"]
 
 
 def test_an_object_of_a_plain_install_has_no_fingerprint_and_says_what_is_missing(
-    found, monkeypatch
+    kubelet, monkeypatch
 ) -> None:
-    whole = kubelet_topology_object("n", found)
+    whole = kubelet_topology_object("n", kubelet)
     monkeypatch.setitem(sys.modules, "xxhash", None)
     with pytest.warns(AlignupWarning, match=r"no fingerprint.*pip install 'alignup\[kubelet\]'"):
-        made = kubelet_topology_object("n", found)
-    names = {one["name"] for one in made["attributes"]}
+        written = kubelet_topology_object("n", kubelet)
+    names = {attribute["name"] for attribute in written["attributes"]}
     assert names == {"topologyManagerPolicy", "topologyManagerScope"}
-    assert made["zones"] == whole["zones"]
+    assert written["zones"] == whole["zones"]

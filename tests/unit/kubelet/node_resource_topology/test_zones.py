@@ -87,7 +87,7 @@ def topology(random):
     zones = []
     for name in names:
         others = random.sample(names, count) if random.random() < 0.3 else names
-        costs = [{"name": other, "value": random.choice([10, 20, 32])} for other in others]
+        costs = [{"name": peer, "value": random.choice([10, 20, 32])} for peer in others]
         resources = []
         for resource in random.sample(
             ["cpu", "memory", "hugepages-2Mi", "example.com/gpu", "storage"], 3
@@ -132,10 +132,10 @@ def test_text_and_objects_read_alike(seed):
     random = Random(seed)
     complaints = 0
     for _ in range(400):
-        one = topology(random)
-        text = json.dumps({"kind": "List", "items": [one]}).encode()
-        assert outcome(one) == outcome(text)
-        complaints += isinstance(outcome(one), str)
+        written = topology(random)
+        text = json.dumps({"kind": "List", "items": [written]}).encode()
+        assert outcome(written) == outcome(text)
+        complaints += isinstance(outcome(written), str)
     assert 10 < complaints < 200
 
 
@@ -176,6 +176,7 @@ def test_a_missing_amount_is_the_next_larger_one():
         {"name": "storage", "capacity": "strange"},
         {"name": "cpu", "allocatable": "4", "available": "1"},
     ]
+
     read = amounts(zone(0, resources=resources, costs=None), zone(1, resources=None, costs=[]))
     assert (read.numa_nodes, read.distances) == (2, None)
     assert read.resources == {
@@ -190,13 +191,16 @@ def test_a_missing_amount_is_the_next_larger_one():
 
 
 def odd(random, value):
-    """Return an object with its keys in another order, further ones, and something unusual now and then."""
+    """Return an object with its keys in another order, and further ones.
+
+    With something unusual now and then.
+    """
     if isinstance(value, list):
-        return [odd(random, one) for one in value]
+        return [odd(random, item) for item in value]
     if not isinstance(value, dict):
         return value
 
-    entries = [(key, odd(random, one)) for key, one in value.items() if random.random() < 0.9995]
+    entries = [(key, odd(random, item)) for key, item in value.items() if random.random() < 0.9995]
     if random.random() < 0.1:
         entries.append(
             (
@@ -218,16 +222,16 @@ def odd(random, value):
 
 def document(random):
     """Return an object as text."""
-    one = {**topology(random), "apiVersion": "topology.node.k8s.io/v1alpha2"}
-    one["topologyPolicies"] = random.choice(
+    written = {**topology(random), "apiVersion": "topology.node.k8s.io/v1alpha2"}
+    written["topologyPolicies"] = random.choice(
         [None, [], ["None"], ["Restricted", "x"], ["BestEffortPodLevel"]]
     )
-    one["attributes"] += [{"name": random.choice(TEXTS[:4]), "value": "x"}] * random.choice(
+    written["attributes"] += [{"name": random.choice(TEXTS[:4]), "value": "x"}] * random.choice(
         [0, 0, 1]
     )
-    one = odd(random, one)
+    written = odd(random, written)
     layout = random.choice([{}, {"indent": 1}, {"separators": (",", ":")}, {"ensure_ascii": False}])
-    return json.dumps(one, **layout).encode()
+    return json.dumps(written, **layout).encode()
 
 
 @pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
@@ -266,17 +270,17 @@ def test_text_that_is_damaged_is_never_read_as_something_else(seed):
             text[place : place + length] = random.choice([new, text[place : place + length] * 2])
 
         text = bytes(text)
-        found = TopologyText().read_object(text)
+        straight = TopologyText().read_object(text)
         assert TopologyText().read_list(b'{"items": [%b], "kind": "List"}' % text) in (
             None,
-            [found or text.strip()],
+            [straight or text.strip()],
         )
-        if found is not None:
+        if straight is not None:
             read += 1
             # letters that are none are passed over where nothing is read
             plain = read_topologies([msgspec.json.decode(text.decode(errors="replace"))])[0]
             amounts = plain.amounts
-            assert (found[0], found[1], found[4:]) == (
+            assert (straight[0], straight[1], straight[4:]) == (
                 plain.name, amounts.numa_nodes, (amounts.resources, amounts.distances)
             )  # fmt: skip
 
@@ -311,13 +315,13 @@ def test_a_key_that_comes_twice_is_refused(old, new):
     zone = {"name": "n", "type": "Node", "costs": [{"name": "n", "value": 10}]}
     zone["resources"] = [{"name": "cpu", "capacity": "1"}]
     attributes = [{"name": "topologyManagerPolicy", "value": "restricted"}]
-    one = {
+    written = {
         "kind": "NodeResourceTopology",
         "metadata": {"name": "a"},
         "attributes": attributes,
         "zones": [zone],
     }
-    text = json.dumps({"kind": "List", "items": [one, one]})
+    text = json.dumps({"kind": "List", "items": [written, written]})
     assert len(read_topologies(text.encode())) == 2
     assert text.count(old) == 2
     before, _, last = text.rpartition(old)
