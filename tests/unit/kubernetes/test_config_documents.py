@@ -28,11 +28,13 @@ ALIGNED = {
     "topologyManagerPolicy": "single-numa-node",
     "reservedSystemCPUs": "0",
 }
-FLAGS = {name: f"--{flag}={ALIGNED[name]}" for name, flag in (
-    ("cpuManagerPolicy", "cpu-manager-policy"),
-    ("topologyManagerPolicy", "topology-manager-policy"),
-    ("reservedSystemCPUs", "reserved-cpus"),
-)}  # fmt: skip
+ALIGNED_BUT_CPUS = {name: value for name, value in ALIGNED.items() if name != "reservedSystemCPUs"}
+FLAG_NAMES = {
+    "cpuManagerPolicy": "cpu-manager-policy",
+    "topologyManagerPolicy": "topology-manager-policy",
+    "reservedSystemCPUs": "reserved-cpus",
+}
+FLAGS = {name: f"--{flag}={ALIGNED[name]}" for name, flag in FLAG_NAMES.items()}
 WORDS = " ".join(FLAGS.values())
 WITH_KIND = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -104,16 +106,16 @@ def flags_without_hyphens():
     return [flag.removeprefix("--") for flag in FLAGS.values()]
 
 
-def data_url(text, how):
+def data_url(text, encoding):
     """Return a text as Ignition has it."""
-    if how == "percent":
+    if encoding == "percent":
         return {"source": f"data:,{quote(text)}"}
-    if how == "gzip":
+    if encoding == "gzip":
         packed = base64.b64encode(gzip.compress(text.encode())).decode()
         return {"source": f"data:;base64,{packed}", "compression": "gzip"}
-    return {
-        "source": f"data:text/plain;charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
-    }
+
+    encoded = base64.b64encode(text.encode()).decode()
+    return {"source": f"data:text/plain;charset=utf-8;base64,{encoded}"}
 
 
 def machine_config(files=(), units=()):
@@ -124,8 +126,8 @@ def machine_config(files=(), units=()):
     }
 
 
-def ignition_file(path, text, how):
-    return {"path": path, "contents": data_url(text, how)}
+def ignition_file(path, text, encoding):
+    return {"path": path, "contents": data_url(text, encoding)}
 
 
 def user_data(*parts):
@@ -140,7 +142,7 @@ def user_data(*parts):
 
 KUBEADM_ARGS = {
     "nodeRegistration": {
-        "kubeletExtraArgs": dict(one.split("=") for one in flags_without_hyphens())
+        "kubeletExtraArgs": dict(flag.split("=") for flag in flags_without_hyphens())
     }
 }
 WRAPPED = {
@@ -149,13 +151,17 @@ WRAPPED = {
     "configz": {"kubeletconfig": ALIGNED},
     "KubeletConfig": {"kind": "KubeletConfig", "spec": {"kubeletConfig": ALIGNED}},
     "ConfigMap": {"kind": "ConfigMap", "data": {"kubelet": yaml.safe_dump(WITH_KIND)}},
-    "a List": {"kind": "List", "items": [{"kind": "KubeletConfig", "spec": {"kubeletConfig": ALIGNED}}]},
+    "a List": {
+        "kind": "List",
+        "items": [{"kind": "KubeletConfig", "spec": {"kubeletConfig": ALIGNED}}],
+    },
     "kubeadm, before v1beta4": {"kind": "JoinConfiguration", **KUBEADM_ARGS},
     "kubeadm": {
         "kind": "InitConfiguration",
         "nodeRegistration": {
             "kubeletExtraArgs": [
-                dict(zip(("name", "value"), one.split("="), strict=True)) for one in flags_without_hyphens()
+                dict(zip(("name", "value"), flag.split("="), strict=True))
+                for flag in flags_without_hyphens()
             ]
         },
     },
@@ -163,17 +169,21 @@ WRAPPED = {
         "kind": "KubeadmConfigTemplate",
         "spec": {"template": {"spec": {"joinConfiguration": KUBEADM_ARGS}}},
     },
-    ("MachineConfig, "
-    "percent-encoded"): machine_config([ignition_file("/etc/k", json.dumps(WITH_KIND), "percent")]),
-    ("MachineConfig, "
-    "base64"): machine_config([ignition_file("/etc/k", json.dumps(WITH_KIND), "base64")]),
-    ("MachineConfig, "
-    "gzip"): machine_config([ignition_file("/etc/k", yaml.safe_dump(WITH_KIND), "gzip")]),
-    ("MachineConfig, a "
-    "unit"): machine_config(units=[{"contents": ("[Service]\nExecStart=/usr/bin/kubelet "
-                                                f"{WORDS}\n")}]),
-    ("MachineConfig, a "
-    "drop-in"): machine_config(units=[{"dropins": [{"contents": f"Environment='A={WORDS}'"}]}]),
+    "MachineConfig, percent-encoded": machine_config(
+        [ignition_file("/etc/k", json.dumps(WITH_KIND), "percent")]
+    ),
+    "MachineConfig, base64": machine_config(
+        [ignition_file("/etc/k", json.dumps(WITH_KIND), "base64")]
+    ),
+    "MachineConfig, gzip": machine_config(
+        [ignition_file("/etc/k", yaml.safe_dump(WITH_KIND), "gzip")]
+    ),
+    "MachineConfig, a unit": machine_config(
+        units=[{"contents": f"[Service]\nExecStart=/usr/bin/kubelet {WORDS}\n"}]
+    ),
+    "MachineConfig, a drop-in": machine_config(
+        units=[{"dropins": [{"contents": f"Environment='A={WORDS}'"}]}]
+    ),
     "RKE2": {"kubelet-arg": flags_without_hyphens()},
     "Rancher": {
         "kind": "Cluster",
@@ -183,33 +193,37 @@ WRAPPED = {
     "kops": {"kind": "InstanceGroup", "spec": {"kubelet": ALIGNED}},
     "Talos": {"machine": {"kubelet": {"extraConfig": ALIGNED}}},
     "Talos, flags": {
-        "machine": {"kubelet": {"extraArgs": dict(one.split("=") for one in flags_without_hyphens())}},
+        "machine": {
+            "kubelet": {"extraArgs": dict(flag.split("=") for flag in flags_without_hyphens())}
+        },
     },
     "NodeConfig": {"kind": "NodeConfig", "spec": {"kubelet": {"config": ALIGNED}}},
-    ("NodeConfig, "
-    "flags"): {"kind": "NodeConfig", "spec": {"kubelet": {"flags": list(FLAGS.values())}}},
+    "NodeConfig, flags": {
+        "kind": "NodeConfig",
+        "spec": {"kubelet": {"flags": list(FLAGS.values())}},
+    },
     "EC2NodeClass": {"kind": "EC2NodeClass", "spec": {"kubelet": ALIGNED}},
     "EC2NodeClass, MIME": {
         "kind": "EC2NodeClass",
         "spec": {
             "kubelet": {"reservedSystemCPUs": "0"},
             "userData": user_data(
-                yaml.safe_dump({
-                    "kind": "NodeConfig",
-                    "spec": {"kubelet": {"config": {k: v for k, v in ALIGNED.items() if k != "reservedSystemCPUs"}}},
-                })
+                yaml.safe_dump(
+                    {"kind": "NodeConfig", "spec": {"kubelet": {"config": ALIGNED_BUT_CPUS}}}
+                )
             ),
         },
     },
     "EC2NodeClass, a script": {
         "kind": "EC2NodeClass",
-        "spec": {"userData": ("#!/bin/bash\n/etc/eks/bootstrap.sh c --kubelet-extra-args "
-                             f"'{WORDS}'\n")},
+        "spec": {
+            "userData": (f"#!/bin/bash\n/etc/eks/bootstrap.sh c --kubelet-extra-args '{WORDS}'\n")
+        },
     },
     "NodePool": {"kind": "NodePool", "spec": {"template": {"spec": {"kubelet": ALIGNED}}}},
     "Provisioner": {"kind": "Provisioner", "spec": {"kubeletConfiguration": ALIGNED}},
     "GKE": {"kubeletConfig": ALIGNED},
-}  # fmt: skip
+}
 
 
 def without_kind(fields):
@@ -217,7 +231,12 @@ def without_kind(fields):
 
 
 @pytest.mark.parametrize(
-    "write", [json.dumps, yaml.safe_dump, lambda one: f"# a note\n---\n{yaml.safe_dump(one)}---\n"]
+    "write",
+    [
+        json.dumps,
+        yaml.safe_dump,
+        lambda document: f"# a note\n---\n{yaml.safe_dump(document)}---\n",
+    ],
 )
 def test_every_wrapper_is_taken_off(write):
     """Without a warning: nothing else is in it."""
@@ -231,13 +250,14 @@ def test_every_wrapper_is_taken_off(write):
 TEXTS = {
     "flags alone": WORDS,
     "a variable": f'KUBELET_EXTRA_ARGS="{WORDS}"',
-    "a drop-in": ("[Service]\n# "
-                 f"--cpu-manager-policy=none\nEnvironment='KUBELET_EXTRA_ARGS={WORDS}'\n"),
-    "a drop-in of several variables": "[Service]\n" + "".join(
-        f'Environment="V{place}={flag}"\n' for place, flag in enumerate(FLAGS.values())
+    "a drop-in": (
+        f"[Service]\n# --cpu-manager-policy=none\nEnvironment='KUBELET_EXTRA_ARGS={WORDS}'\n"
     ),
-    ("lines that go "
-    "on"): f"ExecStart=/usr/bin/kubelet \\\n  {WORDS.replace(' ', f' {chr(92)}{chr(10)}  ')}\n",
+    "a drop-in of several variables": "[Service]\n"
+    + "".join(f'Environment="V{place}={flag}"\n' for place, flag in enumerate(FLAGS.values())),
+    "lines that go on": (
+        "ExecStart=/usr/bin/kubelet \\\n  " + WORDS.replace(" ", " \\\n  ") + "\n"
+    ),
     "values apart": f"/usr/bin/kubelet {WORDS.replace('=', ' ')}",
     "ps": (
         "root 12 1.0 /usr/bin/kube-apiserver --feature-gates=A=maybe\n"
@@ -246,7 +266,7 @@ TEXTS = {
     ),
     "k3s": f"/usr/local/bin/k3s agent --kubelet-arg={WORDS[2:].replace(' --', ' --kubelet-arg ')}",
     "microk8s": WORDS.replace(" ", "\n"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -268,24 +288,42 @@ def test_flags_win_over_fields_beside_them():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
-            yaml.safe_dump_all([{"kind": "ClusterConfiguration"}, WITH_KIND, {"kind": "P", "metadata": {"name": "p"}}]),
+            yaml.safe_dump_all(
+                [
+                    {"kind": "ClusterConfiguration"},
+                    WITH_KIND,
+                    {"kind": "P", "metadata": {"name": "p"}},
+                ]
+            ),
             "passed over in k: a ClusterConfiguration, P p",
         ),
         (
-            json.dumps({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "x", "b": yaml.dump(WITH_KIND)}}),
+            json.dumps(
+                {
+                    "kind": "ConfigMap",
+                    "metadata": {"name": "c"},
+                    "data": {"a": "x", "b": yaml.dump(WITH_KIND)},
+                }
+            ),
             "passed over in k: a of ConfigMap c",
         ),
         (
-            json.dumps(machine_config([
-                {"path": "/etc/crio", "contents": data_url("[crio]", "base64")},
-                {"path": "/etc/far", "contents": {"source": "https://a.example/b"}},
-                ignition_file("/etc/k", json.dumps(WITH_KIND), "base64"),
-            ])),
-            ("passed over in k: /etc/crio of MachineConfig 99-worker, /etc/far of MachineConfig "
-            "99-worker"),
+            json.dumps(
+                machine_config(
+                    [
+                        {"path": "/etc/crio", "contents": data_url("[crio]", "base64")},
+                        {"path": "/etc/far", "contents": {"source": "https://a.example/b"}},
+                        ignition_file("/etc/k", json.dumps(WITH_KIND), "base64"),
+                    ]
+                )
+            ),
+            (
+                "passed over in k: /etc/crio of MachineConfig 99-worker, /etc/far of "
+                "MachineConfig 99-worker"
+            ),
         ),
         (json.dumps({**WRAPPED["Talos"], "cluster": {}}), "passed over in k: 'cluster'"),
         (
@@ -293,11 +331,11 @@ def test_flags_win_over_fields_beside_them():
             "passed over in k: /etc/k.yaml, which the flags name as the configuration file",
         ),
     ],
-)  # fmt: skip
-def test_what_is_passed_over_is_named_in_one_line(text, told):
+)
+def test_what_is_passed_over_is_named_in_one_line(text, message):
     with pytest.warns(AlignupWarning) as caught:
         assert without_kind(configuration_fields(text, "k")) == ALIGNED
-    assert [str(one.message) for one in caught] == [told]
+    assert [str(warning.message) for warning in caught] == [message]
 
 
 @pytest.mark.parametrize(
@@ -341,8 +379,8 @@ def test_what_is_passed_over_is_named_in_one_line(text, told):
         (
             yaml.safe_dump_all([WRAPPED["KubeletConfig"], WITH_KIND]),
             (
-                "expected one KubeletConfiguration, got a KubeletConfig, a KubeletConfiguration at 2 "
-                "in k; leave one"
+                "expected one KubeletConfiguration, got a KubeletConfig, a KubeletConfiguration at "
+                "2 in k; leave one"
             ),
         ),
     ],
@@ -357,11 +395,23 @@ def test_a_text_without_a_known_field_is_an_error(text, message):
 @pytest.mark.parametrize(
     "document",
     [
-        {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "maxPods: 1", "b": "maxPods: 2"}},
-        {"kind": "Cluster", "nodes": [{"kubeadmConfigPatches": [f"maxPods: {count}"]} for count in (1, 2)]},
-        machine_config([ignition_file("/a", "maxPods: 1", "percent"), ignition_file("/b", "maxPods: 2", "percent")]),
+        {
+            "kind": "ConfigMap",
+            "metadata": {"name": "c"},
+            "data": {"a": "maxPods: 1", "b": "maxPods: 2"},
+        },
+        {
+            "kind": "Cluster",
+            "nodes": [{"kubeadmConfigPatches": [f"maxPods: {count}"]} for count in (1, 2)],
+        },
+        machine_config(
+            [
+                ignition_file("/a", "maxPods: 1", "percent"),
+                ignition_file("/b", "maxPods: 2", "percent"),
+            ]
+        ),
     ],
-)  # fmt: skip
+)
 def test_configurations_of_different_kubelets_are_not_mixed(document):
     """Equal ones are one."""
     with pytest.raises(
@@ -404,7 +454,11 @@ def test_texts_within_texts_end():
 
 @given(
     st.sampled_from(
-        ["", *(one["kind"] for one in WRAPPED.values() if "kind" in one), "PerformanceProfile"]
+        [
+            "",
+            *(document["kind"] for document in WRAPPED.values() if "kind" in document),
+            "PerformanceProfile",
+        ]
     ),
     st.dictionaries(
         st.sampled_from(["spec", "data", "machine", "items", "kubelet-arg", "nodes", "metadata"]),
@@ -475,11 +529,10 @@ def test_options_of_a_profile_that_are_left_out_are_named():
     with pytest.warns(AlignupWarning) as caught:
         fields = configuration_fields((FORMATS / "performanceprofile.yaml").read_bytes(), "k")
     assert fields["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true"}
-    assert [str(one.message) for one in caught] == [
+    assert [str(warning.message) for warning in caught] == [
         (
             "passed over in k: spec.cpu.isolated, spec.hugepages, spec.nodeSelector, "
-            "spec.realTimeKernel of "
-            "PerformanceProfile cnf"
+            "spec.realTimeKernel of PerformanceProfile cnf"
         )
     ]
 
@@ -509,28 +562,36 @@ def test_the_reports_files(name, policy):
 
 
 @pytest.mark.parametrize(
-    ("flag", "told"), [one for one in read_table("kubelet_flags").items() if "field" in one[1]]
+    ("flag", "row"),
+    [(flag, row) for flag, row in read_table("kubelet_flags").items() if "field" in row],
 )
-def test_every_flag_of_the_table_sets_a_field_that_a_kubelet_has(flag, told):
-    fields = read_flags([f"--{flag}={VALUES[told['form']]}"]).fields
+def test_every_flag_of_the_table_sets_a_field_that_a_kubelet_has(flag, row):
+    fields = read_flags([f"--{flag}={VALUES[row['form']]}"]).fields
 
-    assert fields.keys() == {told["field"]} <= known_names("KubeletConfiguration")
+    assert fields.keys() == {row["field"]} <= known_names("KubeletConfiguration")
     assert all(fields.values())
 
 
-KINDS = [one for some in read_table("configuration_wrappers").values() for one in some.items()]
 PLACES = [
-    (kind, path) for kind, places in KINDS for path in places if kind != "KubeletConfiguration"
+    (kind, path)
+    for places_by_kind in read_table("configuration_wrappers").values()
+    for kind, paths in places_by_kind.items()
+    for path in paths
+    if kind != "KubeletConfiguration"
 ]
 
 
 @pytest.mark.parametrize(("kind", "path"), PLACES)
 def test_every_place_of_the_table_is_read_in_a_way_that_there_is(kind, path):
     """Where a number lies at the place, nothing is found."""
-    value = 3
-    for step in reversed(path.split(".") if path else ()):
-        value = [value] if step in {"*", "+"} else {step: value}
     document = {} if kind.startswith(".") else {"kind": kind}
+    if path:
+        value = 3
+        for step in reversed(path.split(".")):
+            value = [value] if step in {"*", "+"} else {step: value}
+        document |= value
+    else:
+        document["spec"] = 3
 
     with pytest.raises(InputError, match=r"^expected"):
-        configuration_fields(json.dumps(document | (value if path else {"spec": 3})), "f")
+        configuration_fields(json.dumps(document), "f")

@@ -11,7 +11,7 @@ from alignup.kubernetes.versions import KubeletVersion, known_names, release_of
 
 
 @pytest.mark.parametrize(
-    ("minor", "gate", "value", "words"),
+    ("minor", "gate", "value", "complaint"),
     [
         (36, "MemoryManager", True, "unrecognized feature gate: MemoryManager"),
         (31, "PodLevelResources", True, "unrecognized feature gate: PodLevelResources"),
@@ -38,18 +38,18 @@ from alignup.kubernetes.versions import KubeletVersion, known_names, release_of
             "TopologyManagerPolicyOptions",
             False,
             (
-                "cannot set feature gate TopologyManagerPolicyOptions to false, feature is locked to "
-                "true"
+                "cannot set feature gate TopologyManagerPolicyOptions to false, feature is locked "
+                "to true"
             ),
         ),
     ],
 )
 def test_gates_that_are_locked_or_not_there_are_refused_in_the_kubelets_words(
-    minor, gate, value, words
+    minor, gate, value, complaint
 ):
     with pytest.raises(ConfigError) as caught:
         KubeletConfig.from_dict({"featureGates": {gate: value}}, version=f"1.{minor}")
-    assert str(caught.value) == f"{words} (featureGates of kubelet 1.{minor})"
+    assert str(caught.value) == f"{complaint} (featureGates of kubelet 1.{minor})"
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,7 @@ def test_a_configuration_is_read_whole():
         feature_gates={"PodLevelResources": True},
         node_reserve=NodeReserve(max_pods=FULL["maxPods"]),
     )
+
     assert load_config(json.dumps(FULL), "t") == config
     assert load_config("---\n" + json.dumps(FULL) + "\n---\n", "t") == config
 
@@ -167,7 +168,7 @@ def test_each_cpu_option_sets_its_field(name):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "together"),
+    ("first", "second", "together"),
     [
         ("full-pcpus-only", "distribute-cpus-across-cores", False),
         ("distribute-cpus-across-numa", "distribute-cpus-across-cores", False),
@@ -178,14 +179,15 @@ def test_each_cpu_option_sets_its_field(name):
         ("align-by-socket", "distribute-cpus-across-cores", True),
     ],
 )
-def test_options_that_exclude_each_other(one, other, together):
-    both = {one: "true", other: "true"}
+def test_options_that_exclude_each_other(first, second, together):
+    both = {first: "true", second: "true"}
     if together:
         assert parse_cpu_options(both)
     else:
-        with pytest.raises(ConfigError, match=f"{one} and {other} exclude each other"):
+        with pytest.raises(ConfigError, match=f"{first} and {second} exclude each other"):
             parse_cpu_options(both)
-    assert parse_cpu_options({one: "true", other: "false"})
+
+    assert parse_cpu_options({first: "true", second: "false"})
 
 
 @pytest.mark.parametrize(("text", "number"), [("8", 8), ("+16", 16), ("1000", 1000)])
@@ -227,8 +229,7 @@ def test_what_a_kubelet_would_not_start_with(configuration, message):
             f"{STATIC}\n---\ncpuManagerPolicy: none",
             (
                 "expected one KubeletConfiguration, got a KubeletConfiguration, a "
-                "KubeletConfiguration at 2 in k.yaml; "
-                "leave one of them in it"
+                "KubeletConfiguration at 2 in k.yaml; leave one of them in it"
             ),
         ),
         (

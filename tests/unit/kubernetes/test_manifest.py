@@ -73,21 +73,21 @@ JUNK = st.recursive(
 
 def pods_in(text, source):
     """The pods in a text."""
-    return [one.pod for one in read_pod_documents(text, source)]
+    return [document.pod for document in read_pod_documents(text, source)]
 
 
 def changed(path, value):
     """PLAIN with one thing changed; a value of KeyError removes it."""
-    made = copy.deepcopy(PLAIN)
-    *way, last = path
-    at = made
-    for step in way:
-        at = at[step]
+    manifest = copy.deepcopy(PLAIN)
+    *parents, last = path
+    parent = manifest
+    for step in parents:
+        parent = parent[step]
     if value is KeyError:
-        del at[last]
+        del parent[last]
     else:
-        at[last] = value
-    return made
+        parent[last] = value
+    return manifest
 
 
 def test_a_pod_is_what_its_manifest_says():
@@ -117,15 +117,16 @@ def test_a_pod_is_what_its_manifest_says():
         memory=(("memory", 2**30 + 10**6),),
         devices=(("example.com/nic", 1),),
     )
+
     assert read_pod(PLAIN) == pod
 
 
 def test_every_form_of_text_gives_the_same_pod():
     pod = read_pod(PLAIN)
     text = json.dumps(PLAIN)
-    assert (
-        pods_in(text, "t") == pods_in(text.encode(), "t") == pods_in("---\n" + text, "t") == [pod]
-    )
+    for form in (text, text.encode(), "---\n" + text):
+        assert pods_in(form, "t") == [pod]
+
     assert pods_in(json.dumps({"kind": "List", "items": [PLAIN, PLAIN]}), "t") == [pod, pod]
 
 
@@ -281,8 +282,8 @@ def test_only_a_mapping_is_a_manifest(manifest):
         (
             "a: {",
             (
-                "expected YAML or JSON, but did not find expected node content at line 2, column 1 of "
-                "pods.yaml"
+                "expected YAML or JSON, but did not find expected node content at line 2, column 1 "
+                "of pods.yaml"
             ),
         ),
         (
@@ -320,13 +321,13 @@ def test_who_gives_what_makes_pods_for_a_pod_is_told_where_that_is(kind, place):
 def places(value, way=()):
     """Every place in a tree of plain objects."""
     yield way
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
+
+    items = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+
     for key, item in items:
         yield from places(item, (*way, key))
 
@@ -362,15 +363,14 @@ def test_one_pod_is_read_in_few_steps():
     """
     manifest = {"metadata": {"name": "p"}, "spec": {"containers": PLAIN["spec"]["containers"][:1]}}
     read_pod(manifest)
-    calls = []
-    sys.setprofile(
-        lambda _frame, event, _argument: calls.append(event) if event == "call" else None
-    )
+    events = []
+    sys.setprofile(lambda _frame, event, _argument: events.append(event))
     try:
         read_pod(manifest)
     finally:
         sys.setprofile(None)
-    assert len(calls) < 100
+
+    assert events.count("call") < 100
 
 
 def test_errors_can_be_made_anew_with_more_in_front():

@@ -27,9 +27,13 @@ LIMITS = NodeObject(allocatable={"cpu": 4000, "memory": 8 * GIBI, "pods": 3}, kn
 
 def machine(numa_nodes, cpus, gibi):
     """Return a machine of NUMA nodes with so many CPUs and GiB each."""
-    made = machine_of(numa_nodes, cpus // 2)
+    description = machine_of(numa_nodes, cpus // 2)
     return machine_from_dict(
-        {"numaNodes": [{**one, "memory": gibi * GIBI} for one in made["numaNodes"]]}
+        {
+            "numaNodes": [
+                {**numa_node, "memory": gibi * GIBI} for numa_node in description["numaNodes"]
+            ]
+        }
     )
 
 
@@ -39,11 +43,18 @@ def pod(
     requests = {
         key: value for key, value in {"cpu": cpu, "memory": memory, **(more or {})}.items() if value
     }
-    resources = {"requests": requests, **({"limits": requests} if limits else {})}
+    resources = {"requests": requests}
+    if limits:
+        resources["limits"] = requests
+
     container = {"name": "c", "resources": resources, "ports": spec.pop("ports", None)}
     if critical:
         spec["priorityClassName"] = "system-node-critical"
-    metadata = {"name": name, "uid": name, **({"labels": labels} if labels else {})}
+
+    metadata = {"name": name, "uid": name}
+    if labels:
+        metadata["labels"] = labels
+
     return read_pod({"metadata": metadata, "spec": {"containers": [container], **spec}})
 
 
@@ -52,7 +63,7 @@ def node(**labels):
 
 
 @pytest.mark.parametrize(
-    ("one", "reason", "message"),
+    ("candidate", "reason", "message"),
     [
         (pod(cpu="5"), "OutOfcpu", "cpu, requested: 5000, used: 1000, capacity: 4000"),
         (
@@ -72,9 +83,12 @@ def node(**labels):
         ),
     ],
 )
-def test_amounts(one, reason, message) -> None:
-    found = misfit_of(one, [pod("other")], LIMITS)
-    assert (found.reason, found.message) == (reason, f"Node didn't have enough resource: {message}")
+def test_amounts(candidate, reason, message) -> None:
+    misfit = misfit_of(candidate, [pod("other")], LIMITS)
+    assert (misfit.reason, misfit.message) == (
+        reason,
+        f"Node didn't have enough resource: {message}",
+    )
 
 
 def test_what_fits_fits() -> None:
@@ -83,12 +97,12 @@ def test_what_fits_fits() -> None:
 
 
 def test_pods_are_counted_first() -> None:
-    found = misfit_of(pod(cpu="9"), [pod(str(number)) for number in range(3)], LIMITS)
-    assert (found.reason, found.resources) == ("OutOfpods", ("pods", "cpu"))
+    misfit = misfit_of(pod(cpu="9"), [pod(str(number)) for number in range(3)], LIMITS)
+    assert (misfit.reason, misfit.resources) == ("OutOfpods", ("pods", "cpu"))
 
 
 @pytest.mark.parametrize(
-    ("one", "reason"),
+    ("candidate", "reason"),
     [
         (pod(nodeSelector={"disk": "ssd"}), "NodeAffinity"),
         (pod(nodeSelector={"zone": "a"}), ""),
@@ -104,9 +118,9 @@ def test_pods_are_counted_first() -> None:
         (pod(nodeSelector={"disk": "ssd"}, nodeName="n2", cpu="9", critical=True), "NodeAffinity"),
     ],
 )
-def test_what_does_not_suit_the_node(one, reason) -> None:
-    other = pod("other", ports=[{"containerPort": 5, "hostPort": 80}])
-    assert misfit_of(one, [other], node(zone="a")).reason == reason
+def test_what_does_not_suit_the_node(candidate, reason) -> None:
+    neighbour = pod("other", ports=[{"containerPort": 5, "hostPort": 80}])
+    assert misfit_of(candidate, [neighbour], node(zone="a")).reason == reason
 
 
 def affinity(*terms):
@@ -137,12 +151,12 @@ def expression(key, operator, *values):
     ],
 )
 def test_node_affinity(term, matches) -> None:
-    known = node(zone="a", cores="8")
-    assert misfit_of(pod(affinity=affinity(term)), [], known).reason == (
+    labelled = node(zone="a", cores="8")
+    assert misfit_of(pod(affinity=affinity(term)), [], labelled).reason == (
         "" if matches else "NodeAffinity"
     )
     either = affinity(term, expression("zone", "In", "a"))
-    assert misfit_of(pod(affinity=either), [], known).reason == ""
+    assert misfit_of(pod(affinity=either), [], labelled).reason == ""
 
 
 def test_labels_that_nobody_knows_are_not_missed() -> None:
@@ -185,7 +199,8 @@ def test_a_critical_pod_evicts_the_lowest_class_and_the_nearest_amount() -> None
 
     def evicted(cpu):
         return [
-            one.name for one in misfit_of(pod(cpu=cpu, critical=True), others, limits).preempted
+            victim.name
+            for victim in misfit_of(pod(cpu=cpu, critical=True), others, limits).preempted
         ]
 
     assert evicted("400m") == ["small"]
@@ -196,16 +211,16 @@ def test_a_critical_pod_evicts_the_lowest_class_and_the_nearest_amount() -> None
 
 
 def test_a_critical_pod_that_finds_nobody_to_evict() -> None:
-    found = misfit_of(
+    misfit = misfit_of(
         pod(cpu="6", critical=True), [pod("a", "1"), pod("b", "2", critical=True)], LIMITS
     )
-    assert found.reason == "UnexpectedAdmissionError"
-    assert found.message == (
+    assert misfit.reason == "UnexpectedAdmissionError"
+    assert misfit.message == (
         "Unexpected error while attempting to recover from admission failure: preemption: error "
-        "finding a set of pods "
-        "to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 4000), ]"
+        "finding a set of pods to preempt: no set of running pods found to reclaim resources: "
+        "[(res: cpu, q: 4000), ]"
     )
-    assert found.resources == ("cpu",)
+    assert misfit.resources == ("cpu",)
 
 
 @pytest.mark.parametrize(
@@ -239,22 +254,30 @@ def test_whoever_is_evicted_makes_room_and_may_be_evicted(sizes, wish) -> None:
     limits = NodeObject(
         allocatable={"cpu": 20000, "memory": 20 * GIBI, "pods": 8}, knows_labels=False
     )
-    asked = pod(cpu=str(wish[0]), memory=f"{wish[1]}Gi", critical=True)
+    candidate = pod(cpu=str(wish[0]), memory=f"{wish[1]}Gi", critical=True)
 
-    found = misfit_of(asked, others, limits)
+    misfit = misfit_of(candidate, others, limits)
 
-    if found.reason:
-        alone = [one for one in others if is_critical(one)]
-        assert misfit_of(asked, alone, limits).reason
-    else:
-        assert not any(is_critical(one) for one in found.preempted)
-        left = [one for one in others if one not in found.preempted]
-        again = misfit_of(asked, left, limits)
-        assert (again.reason, again.preempted) == ("", ())
-        if any(one.qos is QOSClass.GUARANTEED for one in found.preempted):
-            lower = [one for one in left if one.qos is QOSClass.GUARANTEED or is_critical(one)]
-            spared = [one for one in found.preempted if one.qos is QOSClass.GUARANTEED]
-            assert misfit_of(asked, [*lower, *spared], limits).preempted
+    if misfit.reason:
+        critical_pods = [neighbour for neighbour in others if is_critical(neighbour)]
+        assert misfit_of(candidate, critical_pods, limits).reason
+        return
+
+    victims = misfit.preempted
+    assert not any(is_critical(victim) for victim in victims)
+
+    spared = [neighbour for neighbour in others if neighbour not in victims]
+    again = misfit_of(candidate, spared, limits)
+    assert (again.reason, again.preempted) == ("", ())
+
+    guaranteed_victims = [victim for victim in victims if victim.qos is QOSClass.GUARANTEED]
+    if guaranteed_victims:
+        not_lower = [
+            neighbour
+            for neighbour in spared
+            if neighbour.qos is QOSClass.GUARANTEED or is_critical(neighbour)
+        ]
+        assert misfit_of(candidate, [*not_lower, *guaranteed_victims], limits).preempted
 
 
 def test_requests_count_overhead_and_the_pod_as_a_whole() -> None:
@@ -263,11 +286,11 @@ def test_requests_count_overhead_and_the_pod_as_a_whole() -> None:
         "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}],
         "overhead": {"cpu": "250m"},
     }
-    made = read_pod({"metadata": {"name": "p"}, "spec": spec})
-    assert requests_of(made) == {"cpu": 2250, "memory": GIBI}
+    summed = read_pod({"metadata": {"name": "p"}, "spec": spec})
+    assert requests_of(summed) == {"cpu": 2250, "memory": GIBI}
     whole = {**spec, "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}}
-    made = read_pod({"metadata": {"name": "p"}, "spec": whole})
-    assert requests_of(made) == {"cpu": 3250, "memory": GIBI}
+    summed = read_pod({"metadata": {"name": "p"}, "spec": whole})
+    assert requests_of(summed) == {"cpu": 3250, "memory": GIBI}
 
 
 @pytest.mark.parametrize(
@@ -311,14 +334,14 @@ def test_allocatable(fields, expected) -> None:
 
 
 def test_the_node_object_goes_before_the_machine() -> None:
-    found = node_object(
+    from_api = node_object(
         {
             "metadata": {"name": "n", "labels": {"zone": "a"}},
             "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]},
             "status": {"allocatable": {"cpu": "3500m", "memory": "1Gi", "pods": "5", "a/b": "2"}},
         }
     )
-    limits = node_limits(machine(1, 4, 8), KubeletConfig(), {"a/c": 1}, found)
+    limits = node_limits(machine(1, 4, 8), KubeletConfig(), {"a/c": 1}, from_api)
     assert limits.allocatable == {"cpu": 3500, "memory": GIBI, "pods": 5, "a/b": 2, "a/c": 1}
     assert (limits.name, limits.labels["zone"], len(limits.taints)) == ("n", "a", 1)
 
@@ -327,5 +350,5 @@ def test_the_node_object_goes_before_the_machine() -> None:
 def test_of_equally_near_pods_the_one_that_requests_less_memory_is_evicted(names) -> None:
     sizes = {"large": "2Gi", "small": "1Gi"}
     others = [pod(name, "2", sizes[name]) for name in names]
-    found = misfit_of(pod(cpu="1", critical=True), others, LIMITS)
-    assert [one.name for one in found.preempted] == ["small"]
+    misfit = misfit_of(pod(cpu="1", critical=True), others, LIMITS)
+    assert [victim.name for victim in misfit.preempted] == ["small"]

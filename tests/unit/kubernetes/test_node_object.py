@@ -29,14 +29,14 @@ def test_what_is_not_there_is_not_known(data):
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         ([], "a Node object, got [] at nodeObject"),
         ({"kind": "Pod"}, "expected Node, got 'Pod' at nodeObject.kind"),
         ({"status": {"nodeInfo": 3}}, "got 3 at nodeObject.status.nodeInfo"),
     ],
 )
-def test_something_else_is_refused(data, words):
+def test_something_else_is_refused(data, message):
     with pytest.raises(InputError) as caught:
         node_object(data)
-    assert words in str(caught.value)
+    assert message in str(caught.value)

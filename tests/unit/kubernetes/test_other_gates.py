@@ -13,7 +13,7 @@ COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240
 
 
 @pytest.mark.parametrize(
-    ("minor", "given", "complaint"),
+    ("minor", "gates", "complaint"),
     [
         (
             33,
@@ -24,17 +24,16 @@ COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240
             30,
             {"CPUManager": False},
             (
-                "cannot set feature gate CPUManager to false, feature is locked to true (featureGates "
-                "of kubelet 1.30)"
+                "cannot set feature gate CPUManager to false, feature is locked to true "
+                "(featureGates of kubelet 1.30)"
             ),
         ),
         (
             36,
             {"CPUManagerPolicyAlphaOption": True},
             (
-                "unrecognized feature gate: CPUManagerPolicyAlphaOption (featureGates of kubelet "
-                "1.36); "
-                "CPUManagerPolicyAlphaOptions is one"
+                "unrecognized feature gate: CPUManagerPolicyAlphaOption "
+                "(featureGates of kubelet 1.36); CPUManagerPolicyAlphaOptions is one"
             ),
         ),
         (36, {"": True}, "unrecognized feature gate:  (featureGates of kubelet 1.36)"),
@@ -43,8 +42,7 @@ COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240
             {"PodLevelResources": False},
             (
                 "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that "
-                "are disabled: "
-                "[PodLevelResources] (featureGates of kubelet 1.36)"
+                "are disabled: [PodLevelResources] (featureGates of kubelet 1.36)"
             ),
         ),
         (
@@ -52,18 +50,17 @@ COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240
             {"AllBeta": False, "PodLevelResourceManagers": True},
             (
                 "PodLevelResourceManagers is enabled, but depends on features that are disabled: "
-                "[PodLevelResources] "
-                "(featureGates of kubelet 1.36)"
+                "[PodLevelResources] (featureGates of kubelet 1.36)"
             ),
         ),
     ],
 )
-def test_what_a_kubelet_refuses_is_said_in_its_words(minor, given, complaint):
-    assert next(gate_complaints(given, KubeletVersion(minor))) == complaint
+def test_what_a_kubelet_refuses_is_said_in_its_words(minor, gates, complaint):
+    assert next(gate_complaints(gates, KubeletVersion(minor))) == complaint
 
 
 @pytest.mark.parametrize(
-    ("minor", "given"),
+    ("minor", "gates"),
     [
         (29, {"CPUManager": True, "AllAlpha": True}),
         (34, {"PodLevelResources": False}),
@@ -72,8 +69,8 @@ def test_what_a_kubelet_refuses_is_said_in_its_words(minor, given, complaint):
         (36, {"PodLevelResourceManagers": True}),
     ],
 )
-def test_what_a_kubelet_takes_is_taken(minor, given):
-    assert list(gate_complaints(given, KubeletVersion(minor))) == []
+def test_what_a_kubelet_takes_is_taken(minor, gates):
+    assert list(gate_complaints(gates, KubeletVersion(minor))) == []
 
 
 @pytest.mark.parametrize("version", KNOWN_VERSIONS)
@@ -97,7 +94,7 @@ def test_documents_are_refused_and_descriptions_warned_of():
 
 
 @pytest.mark.parametrize(
-    ("version", "gates", "words"),
+    ("version", "gates", "message"),
     [
         (
             "1.32",
@@ -107,8 +104,8 @@ def test_documents_are_refused_and_descriptions_warned_of():
         ("1.29", {"AllBeta": False}, r"SidecarContainers=false of kubelet 1\.29 is not followed"),
     ],
 )
-def test_gates_that_are_not_followed_are_said(version, gates, words):
-    with pytest.warns(AlignupWarning, match=words):
+def test_gates_that_are_not_followed_are_said(version, gates, message):
+    with pytest.warns(AlignupWarning, match=message):
         KubeletConfig.from_dict({"featureGates": gates}, version=version)
     if "AllBeta" not in gates:
         opposite = {name: not value for name, value in gates.items()}

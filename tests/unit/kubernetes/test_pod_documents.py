@@ -10,7 +10,7 @@ import pytest
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import resized_pod
-from alignup.kubernetes.pod import QOSClass
+from alignup.kubernetes.pod import Pod, QOSClass
 from alignup.kubernetes.pod_documents import PodDocument, expanded, live_pods, read_pod_documents
 from alignup.kubernetes.versions import PodLevel, PodReading
 
@@ -21,27 +21,28 @@ JOB = {"parallelism": 2, "completions": 4, "template": {"spec": SPEC}}
 
 def pod(name: str, **more: Any) -> dict[str, Any]:
     """Return a manifest as a cluster has it."""
-    spec = {**SPEC, **({"nodeName": more.pop("node")} if "node" in more else {})}
-    phase = {"status": {"phase": more.pop("phase")}} if "phase" in more else {}
-    return {
-        "kind": "Pod",
-        "apiVersion": "v1",
-        "metadata": {"name": name, **more},
-        "spec": spec,
-        **phase,
-    }
+    spec = dict(SPEC)
+    if "node" in more:
+        spec["nodeName"] = more.pop("node")
+
+    status = {}
+    if "phase" in more:
+        status["status"] = {"phase": more.pop("phase")}
+
+    metadata = {"name": name, **more}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, **status}
 
 
 def maker(kind: str, **spec: Any) -> dict[str, Any]:
     """Return an object that makes pods."""
     template = {"metadata": {"labels": {"app": "web"}}, "spec": SPEC}
-    made = {"template": template, **spec}
+    made_spec = {"template": template, **spec}
     if kind == "CronJob":
-        made = {"schedule": "0 0 * * *", "jobTemplate": {"spec": made}}
+        made_spec = {"schedule": "0 0 * * *", "jobTemplate": {"spec": made_spec}}
     return {
         "kind": kind,
         "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
-        "spec": made,
+        "spec": made_spec,
     }
 
 
@@ -68,17 +69,26 @@ def test_as_many_pods_as_an_object_makes(document: dict[str, Any], names: list[s
     """Named after it, in its namespace, each with a uid of its own."""
     pods = expanded(read(document))
 
-    assert [one.name for one in pods] == names
-    assert [one.uid for one in pods] == [f"shop/{name}" for name in names]
-    assert all(one.exclusive_cpus == 2 for one in pods)
+    assert [made_pod.name for made_pod in pods] == names
+    assert [made_pod.uid for made_pod in pods] == [f"shop/{name}" for name in names]
+    assert all(made_pod.exclusive_cpus == 2 for made_pod in pods)
 
 
 def test_replicas_override_what_an_object_says() -> None:
     """In rounds, one of each."""
-    found = read(maker("Deployment", replicas=3), pod("one"))
+    documents = read(maker("Deployment", replicas=3), pod("one"))
 
-    assert [one.name for one in expanded(found, 2)] == ["web-0", "one-0", "web-1", "one-1"]
-    assert [one.name for one in expanded(found, 1)] == ["web", "one"]
+    assert [made_pod.name for made_pod in expanded(documents, 2)] == [
+        "web-0",
+        "one-0",
+        "web-1",
+        "one-1",
+    ]
+    assert [made_pod.name for made_pod in expanded(documents, 1)] == ["web", "one"]
+
+
+def identities(pods: list[Pod]) -> list[tuple[str, str]]:
+    return [(made_pod.uid, made_pod.name) for made_pod in pods]
 
 
 @pytest.mark.parametrize("metadata", [{"name": "web"}, {"generateName": "web-"}])
@@ -88,15 +98,22 @@ def test_copies_keep_their_names_however_a_kubelet_reads_them(metadata: dict[str
     pods = expanded(read(document, document), 1 if "generateName" in metadata else 2)
 
     for level in PodLevel:
-        read_so = [one.read_as(PodReading(level)) for one in pods]
-        assert [(one.uid, one.name) for one in read_so] == [(one.uid, one.name) for one in pods]
+        readings = [made_pod.read_as(PodReading(level)) for made_pod in pods]
+        assert identities(readings) == identities(pods)
 
 
 def test_generated_names_are_told_apart() -> None:
-    made = {"kind": "Pod", "metadata": {"generateName": "job-"}, "spec": SPEC}
+    generated = {"kind": "Pod", "metadata": {"generateName": "job-"}, "spec": SPEC}
 
-    assert [one.pod.name for one in read(made, pod("x"), made)] == ["job-0", "x", "job-1"]
-    assert [one.pod.uid for one in read(made, made)] == ["default/job-0", "default/job-1"]
+    assert [document.pod.name for document in read(generated, pod("x"), generated)] == [
+        "job-0",
+        "x",
+        "job-1",
+    ]
+    assert [document.pod.uid for document in read(generated, generated)] == [
+        "default/job-0",
+        "default/job-1",
+    ]
 
 
 def test_lists_of_any_kind_are_opened() -> None:
@@ -108,20 +125,20 @@ def test_lists_of_any_kind_are_opened() -> None:
 def test_objects_without_pods_are_warned_of() -> None:
     """A Service beside a Deployment is no mistake."""
     with pytest.warns(AlignupWarning, match="f.yaml: ignored objects that make no pods: Service"):
-        found = read({"kind": "Service", "metadata": {"name": "web"}}, pod("a"))
-    assert len(found) == 1
+        documents = read({"kind": "Service", "metadata": {"name": "web"}}, pod("a"))
+    assert len(documents) == 1
 
 
 def test_pods_that_have_ended_are_passed_over() -> None:
-    found = read(
+    documents = read(
         pod("a", phase="Running"),
         pod("b", phase="Succeeded", namespace="ml"),
         pod("c", phase="Failed"),
     )
 
-    with pytest.warns(AlignupWarning) as said:
-        assert [one.pod.name for one in live_pods(found)] == ["a"]
-    assert [str(one.message) for one in said] == [
+    with pytest.warns(AlignupWarning) as caught:
+        assert [document.pod.name for document in live_pods(documents)] == ["a"]
+    assert [str(warning.message) for warning in caught] == [
         "pod ml/b has ended (Succeeded) and is ignored",
         "pod default/c has ended (Failed) and is ignored",
     ]
@@ -129,16 +146,16 @@ def test_pods_that_have_ended_are_passed_over() -> None:
 
 def test_pods_of_several_nodes_need_a_choice() -> None:
     """Else they would all be put on one machine."""
-    found = read(pod("a", node="n1"), pod("b", node="n2"), pod("c"))
+    documents = read(pod("a", node="n1"), pod("b", node="n2"), pod("c"))
 
     with pytest.raises(
         InputError, match=r"these are pods of several nodes \(n1, n2\): --node-name chooses one"
     ):
-        live_pods(found)
+        live_pods(documents)
     with pytest.warns(AlignupWarning, match="1 pod of other nodes than n2 ignored"):
-        assert [one.pod.name for one in live_pods(found, "n2")] == ["b", "c"]
-    assert len(live_pods(found, one_node=False)) == 3
-    assert len(live_pods(found[:1])) == 1
+        assert [document.pod.name for document in live_pods(documents, "n2")] == ["b", "c"]
+    assert len(live_pods(documents, one_node=False)) == 3
+    assert len(live_pods(documents[:1])) == 1
 
 
 @pytest.mark.parametrize(
@@ -245,9 +262,9 @@ def test_pods_are_found_in_any_object(
     }
     if names is not None:
         pods = expanded(read(document))
-        assert [one.name for one in pods] == names
-        assert len({one.uid for one in pods}) == len(names)
-        assert all(one.exclusive_cpus == 2 for one in pods)
+        assert [made_pod.name for made_pod in pods] == names
+        assert len({made_pod.uid for made_pod in pods}) == len(names)
+        assert all(made_pod.exclusive_cpus == 2 for made_pod in pods)
         return
 
     with pytest.warns(AlignupWarning, match=f"ignored objects that make no pods: {kind} \\(2\\)$"):
@@ -268,7 +285,10 @@ def test_a_template_makes_a_number_of_pods_that_can_be_shown() -> None:
     [
         (
             {"limit": {"cpu": 4}},
-            r"default/a: the key spec.containers\[0\].resources.limit is unknown and ignored; did you mean 'limits'\?",
+            (
+                r"default/a: the key spec.containers\[0\].resources.limit is unknown and ignored; "
+                r"did you mean 'limits'\?"
+            ),
         ),
         ({"zone": 1}, r"the key spec.containers\[0\].resources.zone is unknown and ignored$"),
     ],
@@ -283,13 +303,13 @@ def test_misspelt_keys_of_pods_are_warned_of() -> None:
     """Also in the template of an object."""
     container = {**SPEC["containers"][0], "resource": {}}
     spec = {"containers": [container], "initcontainers": []}
-    with pytest.warns(AlignupWarning) as said:
+    with pytest.warns(AlignupWarning) as caught:
         read({**maker("Deployment"), "spec": {"template": {"spec": spec, "metdata": {}}}})
 
-    assert [str(one.message) for one in said] == [
+    assert [str(warning.message) for warning in caught] == [
         (
-            f"Deployment shop/web: the key spec.template.{key} is unknown and ignored; did you mean "
-            f"{meant!r}?"
+            f"Deployment shop/web: the key spec.template.{key} is unknown and ignored; did you "
+            f"mean {meant!r}?"
         )
         for key, meant in (
             ("metdata", "metadata"),
@@ -318,19 +338,27 @@ def test_a_pod_that_its_kubelet_rejected_is_told_from_others(
         "message": "why",
         "startTime": "2026-01-02T03:04:05Z",
     }
-    [found] = read({**pod("a"), "status": status})
+    [rejected] = read({**pod("a"), "status": status})
 
-    assert (found.was_rejected, found.reason, found.message) == (was_rejected, reason, "why")
+    assert (rejected.was_rejected, rejected.reason, rejected.message) == (
+        was_rejected,
+        reason,
+        "why",
+    )
     if was_rejected:
-        assert live_pods([found], rejected=True) == [found]
+        assert live_pods([rejected], rejected=True) == [rejected]
 
     with pytest.warns(AlignupWarning, match="has ended"):
-        assert live_pods([found]) == []
+        assert live_pods([rejected]) == []
 
 
 def test_json_lines_are_read() -> None:
     text = "\n".join(json.dumps(pod(name)) for name in "abc")
-    assert [one.pod.name for one in read_pod_documents(text + "\n\n", "f")] == ["a", "b", "c"]
+    assert [document.pod.name for document in read_pod_documents(text + "\n\n", "f")] == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_resource_claims_are_warned_of() -> None:
@@ -340,10 +368,17 @@ def test_resource_claims_are_warned_of() -> None:
 
 
 def stored(qos: str, uid: str | None = "u") -> dict[str, Any]:
-    """A pod with an empty `spec.resources`, of which kubelets 1.36 and 1.37 derive different classes."""
+    """A pod with an empty `spec.resources`.
+
+    Kubelets 1.36 and 1.37 derive different classes of it.
+    """
     amounts = {"cpu": "2", "memory": "1Gi"}
+    metadata = {"name": "p"}
+    if uid:
+        metadata["uid"] = uid
+
     return {
-        "metadata": {"name": "p"} | ({"uid": uid} if uid else {}),
+        "metadata": metadata,
         "spec": {"resources": {}, "containers": [{"name": "c", "resources": {"limits": amounts}}]},
         "status": {"phase": "Running", "qosClass": qos},
     }
@@ -357,25 +392,30 @@ def test_the_class_that_an_api_server_has_stored_counts(version: str) -> None:
         AlignupWarning,
         match="default/p is BestEffort by its status, and Guaranteed by its resources",
     ):
-        (found,) = read_pod_documents(json.dumps(stored("BestEffort")), "pods.json")
-    assert found.pod.read_as(profile.pods).qos is QOSClass.BEST_EFFORT
-    assert found.pod.read_as(profile.pods).containers[0].exclusive_cpus == 0
-    (found,) = read_pod_documents(json.dumps(stored("Guaranteed")), "pods.json")
-    assert found.pod.read_as(profile.pods).containers[0].exclusive_cpus == 2
-    resized = resized_pod(found.pod, {"c": {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}})
+        (document,) = read_pod_documents(json.dumps(stored("BestEffort")), "pods.json")
+    assert document.pod.read_as(profile.pods).qos is QOSClass.BEST_EFFORT
+    assert document.pod.read_as(profile.pods).containers[0].exclusive_cpus == 0
+
+    (document,) = read_pod_documents(json.dumps(stored("Guaranteed")), "pods.json")
+    assert document.pod.read_as(profile.pods).containers[0].exclusive_cpus == 2
+
+    resized = resized_pod(document.pod, {"c": {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}})
     assert resized.read_as(profile.pods).qos is QOSClass.GUARANTEED
 
 
 def test_what_no_api_server_has_stored_does_not_count() -> None:
-    """A manifest without a uid is about to be created, and a static pod's status is only a copy's."""
+    """A manifest without a uid is about to be created.
+
+    And a static pod's status is only a copy's.
+    """
     static = stored("BestEffort")
     static["metadata"]["annotations"] = {
         "kubernetes.io/config.hash": "h",
         "kubernetes.io/config.source": "file",
     }
     for manifest in (stored("BestEffort", None), static, stored("Nonsense")):
-        (found,) = read_pod_documents(json.dumps(manifest), "pods.json")
-        assert found.pod.qos is QOSClass.GUARANTEED
+        (document,) = read_pod_documents(json.dumps(manifest), "pods.json")
+        assert document.pod.qos is QOSClass.GUARANTEED
 
 
 def test_a_warning_names_a_pod_that_has_no_name_yet():
@@ -396,6 +436,7 @@ def test_a_virtual_machine_is_no_pod_and_kubevirts_pod_is_named():
             "metadata": {"name": "v"},
         }
     )
+
     with (
         pytest.warns(AlignupWarning, match="VirtualMachineInstance"),
         pytest.raises(

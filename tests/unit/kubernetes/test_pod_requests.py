@@ -26,27 +26,30 @@ ONE = ({}, {"cpu": 1, "memory": 1})
 
 def section(amounts):
     """The quantities of small numbers."""
-    return {
-        name: f"{2 * number}Mi" if "huge" in name else f"{number}"
-        for name, number in amounts.items()
-    }
+    quantities = {}
+    for name, number in amounts.items():
+        quantities[name] = f"{2 * number}Mi" if "huge" in name else f"{number}"
+    return quantities
 
 
 def manifest(init=(), containers=(), pod=None):
-    """A manifest of containers given as (requests, limits), init containers with a third.
+    """A manifest of containers given as (requests, limits).
 
-    Sidecar.
+    Of init containers there is a third: whether it is a sidecar.
     """
-    made = {"metadata": {"name": "p"}, "spec": {"initContainers": [], "containers": []}}
+    spec = {"initContainers": [], "containers": []}
     for index, (requests, limits, *sidecar) in enumerate([*init, *containers]):
         resources = {"requests": section(requests), "limits": section(limits)}
         container = {"name": f"c{index}", "resources": resources}
         if sidecar and sidecar[0]:
             container["restartPolicy"] = "Always"
-        made["spec"]["initContainers" if index < len(init) else "containers"].append(container)
+
+        kind = "initContainers" if index < len(init) else "containers"
+        spec[kind].append(container)
+
     if pod is not None:
-        made["spec"]["resources"] = pod
-    return made
+        spec["resources"] = pod
+    return {"metadata": {"name": "p"}, "spec": spec}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,10 @@ def peak(init, containers, resource):
     st.lists(AMOUNTS, min_size=1, max_size=3),
 )
 def test_the_pod_asks_for_what_is_needed_at_one_time(init, containers):
-    """The effective request is the model's, for whatever mix of init containers, sidecars and others."""
+    """The effective request is the model's.
+
+    For whatever mix of init containers, sidecars and others.
+    """
     init = [(guaranteed(amounts), sidecar) for amounts, sidecar in init]
     containers = [guaranteed(amounts) for amounts in containers]
     pod = read_pod(
@@ -138,16 +144,21 @@ def test_the_pod_asks_for_what_is_needed_at_one_time(init, containers):
             [({}, amounts) for amounts in containers],
         )
     )
+
     assert pod.qos is QOSClass.GUARANTEED
     assert pod.exclusive_cpus == peak(init, containers, "cpu")
     assert dict(pod.devices).get("example.com/gpu", 0) == peak(init, containers, "example.com/gpu")
     assert dict(pod.memory)["memory"] == peak(init, containers, "memory")
+
     pages = peak(init, containers, "hugepages-2Mi") * 2 * 2**20
-    asked = any("hugepages-2Mi" in amounts for amounts in containers)
-    assert dict(pod.memory).get("hugepages-2Mi", 0) == (pages if asked else 0)
+    has_pages = any("hugepages-2Mi" in amounts for amounts in containers)
+    assert dict(pod.memory).get("hugepages-2Mi", 0) == (pages if has_pages else 0)
     assert pod.memory == tuple(sorted(pod.memory))
-    assert [c.is_sidecar for c in pod.init_containers] == [sidecar for _, sidecar in init]
-    assert all(c.is_init for c in pod.init_containers)
+
+    assert [container.is_sidecar for container in pod.init_containers] == [
+        sidecar for _, sidecar in init
+    ]
+    assert all(container.is_init for container in pod.init_containers)
     assert pod.all_containers == pod.init_containers + pod.containers
 
 
@@ -201,10 +212,10 @@ def test_the_class_of_a_pod_with_resources_follows_release_and_origin(
 
 
 def test_a_pod_under_another_name_is_read_alike():
-    made = read_pod(manifest([], [ONE], {"requests": BOTH}))
-    other = made.renamed(uid="other")
+    original = read_pod(manifest([], [ONE], {"requests": BOTH}))
+    renamed = original.renamed(uid="other")
     for reading in (AS_1_36, PodReading(), PodReading(PodLevel.MANAGED)):
-        assert other.read_as(reading) == replace(made.read_as(reading), uid="other")
+        assert renamed.read_as(reading) == replace(original.read_as(reading), uid="other")
 
 
 @pytest.mark.parametrize(
@@ -260,14 +271,19 @@ def test_memory_of_guaranteed_pods_may_be_no_whole_number_of_bytes(memory, kind)
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
     }
-    assert [one.fractional_memory for one in read_pod(manifest).all_containers] == [kind]
+    assert [container.fractional_memory for container in read_pod(manifest).all_containers] == [
+        kind
+    ]
 
     manifest["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "100m"}
-    assert [one.fractional_memory for one in read_pod(manifest).all_containers] == [""]
+    assert [container.fractional_memory for container in read_pod(manifest).all_containers] == [""]
 
 
 def test_cpus_that_only_the_status_has_count_for_the_container_and_not_for_the_pod():
-    """A kubelet 1.33 sums over containers whose spec requests CPUs, and gives what the status says."""
+    """A kubelet 1.33 sums over containers whose spec requests CPUs.
+
+    And it gives what the status says.
+    """
     made = manifest([], [({}, {})], {"requests": BOTH, "limits": BOTH})
     made["status"] = {
         "containerStatuses": [{"name": "c0", "allocatedResources": {"cpu": "2", "memory": "1"}}]

@@ -21,17 +21,23 @@ ALPHA = "CPU Manager Policy Alpha-level Options not enabled, but option"
 
 def fields(*options, gates=None, **topology):
     """Return a static policy with these CPU options, all true."""
-    made = {"cpuManagerPolicy": "static", "cpuManagerPolicyOptions": dict.fromkeys(options, "true")}
+    configuration = {
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": dict.fromkeys(options, "true"),
+    }
     if topology:
-        made |= {
+        configuration |= {
             "topologyManagerPolicy": "restricted",
             "topologyManagerPolicyOptions": topology["options"],
         }
-    return made if gates is None else {**made, "featureGates": gates}
+
+    if gates is not None:
+        configuration["featureGates"] = gates
+    return configuration
 
 
 @pytest.mark.parametrize(
-    ("version", "option", "known"),
+    ("version", "option", "is_known"),
     [
         ("1.30", "distribute-cpus-across-cores", False),
         ("1.31", "distribute-cpus-across-cores", True),
@@ -41,8 +47,8 @@ def fields(*options, gates=None, **topology):
         ("1.29", "full-pcpus-only", True),
     ],
 )
-def test_cpu_options_of_a_release(version, option, known):
-    if known:
+def test_cpu_options_of_a_release(version, option, is_known):
+    if is_known:
         assert KubeletConfig.from_dict(fields(option), version=version)
     else:
         with pytest.raises(ConfigError) as caught:
@@ -81,13 +87,13 @@ def test_given_gates_are_the_gates():
 
 def test_options_need_the_gate_of_all_options():
     off = fields("full-pcpus-only", gates={"CPUManagerPolicyOptions": False})
-    words = (
+    sentence = (
         "CPU Manager policy options map[full-pcpus-only:true] require feature gates "
         '"CPUManager", "CPUManagerPolicyOptions" enabled'
     )
     with pytest.raises(ConfigError) as caught:
         KubeletConfig.from_dict(off, version="1.32")
-    assert str(caught.value).startswith(words)
+    assert str(caught.value).startswith(sentence)
 
 
 @pytest.mark.parametrize("settings", [{}, {"InPlacePodLevelResourcesVerticalScaling": True}])
@@ -135,9 +141,9 @@ def test_a_nodes_version_goes_before_that_of_its_configuration():
     config = KubeletConfig.from_dict(fields("strict-cpu-reservation"), version="1.35")
     assert str(Node(machine, config).config.version) == "1.35"
     assert str(Node(machine, config, kubelet_version="1.33").config.version) == "1.33"
-    for given in (config, fields("strict-cpu-reservation")):
+    for configuration in (config, fields("strict-cpu-reservation")):
         with pytest.raises(ConfigError, match=r"kubelet 1\.31 does not know it"):
-            Node(machine, given, kubelet_version="1.31")
+            Node(machine, configuration, kubelet_version="1.31")
 
     with pytest.raises(ConfigError, match=r"kubelet 1\.31 does not know it"):
         Node.from_dict(

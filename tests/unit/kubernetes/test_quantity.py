@@ -31,7 +31,8 @@ SUFFIXES = {
 def model(sign: str, digits: str, fraction: str, suffix: str) -> int:
     """The definition: an exact fraction, rounded away from zero at a billionth."""
     value = Fraction(f"{digits}.{fraction}0") * SUFFIXES[suffix] * 10**9
-    return (-1 if sign == "-" else 1) * math.ceil(value)
+    rounded = math.ceil(value)
+    return -rounded if sign == "-" else rounded
 
 
 @given(
@@ -42,7 +43,8 @@ def model(sign: str, digits: str, fraction: str, suffix: str) -> int:
 )
 def test_text_is_exact(sign, digits, fraction, suffix):
     """Every sign, fraction and suffix means what exact arithmetic says."""
-    text = f"{sign}{digits}{'.' if fraction else ''}{fraction}{suffix}"
+    point = "." if fraction else ""
+    text = f"{sign}{digits}{point}{fraction}{suffix}"
     exact = model(sign, digits, fraction, suffix)
     limit = LARGEST * 10**9
     assert parse_quantity(text) == max(min(exact, limit), -limit)

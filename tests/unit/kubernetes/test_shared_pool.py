@@ -13,7 +13,9 @@ WHOLE = {"limits": {"cpu": "2", "memory": "1Gi"}}
 
 def pod_of(*resources, **spec):
     """Return a pod with these containers."""
-    containers = [{"name": f"c{number}", "resources": one} for number, one in enumerate(resources)]
+    containers = [
+        {"name": f"c{number}", "resources": section} for number, section in enumerate(resources)
+    ]
     return read_pod({"metadata": {"name": "p"}, "spec": {"containers": containers, **spec}})
 
 
@@ -37,8 +39,8 @@ def pod_of(*resources, **spec):
         (
             pod_of(WHOLE, resources={}).read_as(PodReading(empty_pod_resources_ignored=False)),
             (
-                "its pod is BestEffort: the resources of the pod as a whole (spec.resources) decide "
-                "that"
+                "its pod is BestEffort: the resources of the pod as a whole (spec.resources) "
+                "decide that"
             ),
         ),
         (
@@ -51,8 +53,8 @@ def pod_of(*resources, **spec):
         (
             pod_of(WHOLE, resources=WHOLE),
             (
-                "the kubelet uses spec.resources or the status of its pod instead of the container's "
-                "own requests"
+                "the kubelet uses spec.resources or the status of its pod instead of the "
+                "container's own requests"
             ),
         ),
     ],

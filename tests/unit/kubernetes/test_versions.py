@@ -181,17 +181,21 @@ def test_the_page_lists_every_rule_with_its_releases_and_source():
     rules = set().union(*named.values())
     for name in rules:
         holding = [version for version in KNOWN_VERSIONS if name in named[version]]
-        only = str(holding[0])
-        assert rows[name][0] == (only if len(holding) == 1 else f"{only}-{holding[-1]}"), name
+        releases = str(holding[0])
+        if len(holding) > 1:
+            releases += f"-{holding[-1]}"
+
+        assert rows[name][0] == releases, name
         assert all(rows[name]), name
     assert {name for name in rows if "_" in name} == rules
 
 
 def test_the_page_lists_every_option_with_its_stages():
     rows = rows_of(PAGE)
-    known = {version: release_of(version) for version in KNOWN_VERSIONS}
+    releases = {version: release_of(version) for version in KNOWN_VERSIONS}
     stages = {
-        version: {**one.cpu_options, **one.topology_options} for version, one in known.items()
+        version: {**release.cpu_options, **release.topology_options}
+        for version, release in releases.items()
     }
     for name in set().union(*stages.values()):
         assert rows[name] == [stages[version].get(name, "-") for version in KNOWN_VERSIONS], name
