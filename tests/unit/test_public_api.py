@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 
 import pytest
 
@@ -49,10 +49,6 @@ def test_every_name_is_there_and_explains_itself() -> None:
 def test_the_contract_is_public() -> None:
     assert set(CONTRACT) <= set(alignup.__all__)
     assert alignup.__all__ == sorted(alignup.__all__, key=lambda name: (name[0].islower(), name))
-
-
-def test_the_version_is_the_packages() -> None:
-    assert alignup.__version__ == metadata.version("alignup")
 
 
 def test_other_names_are_not_there() -> None:

@@ -12,9 +12,14 @@ from alignup.node import Node
 from alignup.replay.scenario import (
     MOST_SHOWN_HINTS,
     RecordingProvider,
+    Remove,
+    Start,
     admission_dict,
     hints_dict,
+    read_step,
+    read_steps,
     replay,
+    steps_of,
 )
 from alignup.topology_manager.admission import Admission
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
@@ -36,7 +41,7 @@ SCENARIO: dict[str, Any] = {
 }
 
 
-def steps_of(*steps: Any, **changes: Any) -> list[dict[str, Any]]:
+def answers_to(*steps: Any, **changes: Any) -> list[dict[str, Any]]:
     """Replay steps, and return their answers, which JSON must be able to hold."""
     answer = replay({**SCENARIO, **changes, "steps": list(steps)}, with_hints=True)
     assert json.loads(json.dumps(answer)) == answer
@@ -44,7 +49,7 @@ def steps_of(*steps: Any, **changes: Any) -> list[dict[str, Any]]:
 
 
 def test_pods_come_and_go() -> None:
-    came, went, again = steps_of(
+    came, went, again = answers_to(
         {"admit": manifest("p", 2, 1, 1)}, {"remove": "p"}, {"admit": manifest("p", 2, 1, 1)}
     )
 
@@ -69,7 +74,7 @@ def test_hints_are_those_of_the_pod_at_hand() -> None:
     for kind in ("gpu", "nic"):
         del plain["spec"]["containers"][0]["resources"]["limits"][f"example.com/{kind}"]
 
-    first, refused, second = steps_of(
+    first, refused, second = answers_to(
         {"admit": manifest("p", 2, 1, 1)}, {"admit": manifest("q", 2, 1, 1)}, {"admit": plain}
     )
 
@@ -89,13 +94,13 @@ def test_hints_are_those_of_the_pod_at_hand() -> None:
 def test_containers_that_were_never_reached_have_no_hints() -> None:
     pod = manifest("p", 99, 1, 0)
     pod["spec"]["containers"].append({**pod["spec"]["containers"][0], "name": "late"})
-    [refused] = steps_of({"admit": pod})
+    [refused] = answers_to({"admit": pod})
 
     assert list(refused["containers"]) == ["c0"]
 
 
 def test_policy_none_asks_nobody() -> None:
-    [step] = steps_of({"admit": manifest("p", 1, 1, 0)}, kubelet={})
+    [step] = answers_to({"admit": manifest("p", 1, 1, 0)}, kubelet={})
 
     assert step["containers"]["c0"] == {"affinity": None, "cpus": None, "memory": [], "devices": {}}
     assert step["sharedCpus"] == ""
@@ -168,7 +173,7 @@ def test_a_refused_pod_is_removed_once() -> None:
     refused, fits = {"admit": manifest("p", 99, 1, 0)}, {"admit": manifest("p", 1, 1, 0)}
 
     assert [
-        step["admitted"] for step in steps_of(refused, {"remove": "p"}, fits, {"remove": "p"})
+        step["admitted"] for step in answers_to(refused, {"remove": "p"}, fits, {"remove": "p"})
     ] == [
         False,
         True,
@@ -176,14 +181,14 @@ def test_a_refused_pod_is_removed_once() -> None:
         True,
     ]
     with pytest.raises(InputError, match=r"steps\[2\]"):
-        steps_of(refused, {"remove": "p"}, {"remove": "p"})
+        answers_to(refused, {"remove": "p"}, {"remove": "p"})
 
 
 def test_a_pod_that_was_refused_before_is_removed_as_any_other() -> None:
     """Once it is admitted, removing it takes back what it holds, whatever came of it earlier."""
     neighbour, late = {"admit": manifest("q", 2, 1, 1)}, {"admit": manifest("p", 2, 1, 1)}
 
-    steps = steps_of(neighbour, late, {"remove": "q"}, late, {"remove": "p"}, neighbour)
+    steps = answers_to(neighbour, late, {"remove": "q"}, late, {"remove": "p"}, neighbour)
 
     assert [step["admitted"] for step in steps] == [True, False, True, True, True, True]
 
@@ -303,7 +308,7 @@ def test_memory_of_ended_init_containers_is_free_once_the_next_container_starts(
         "memoryManagerPolicy": "Static",
         "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
     }
-    steps = steps_of(
+    steps = answers_to(
         {"admit": init_pod("a", "1Gi", init="2Gi")},
         *starts,
         {"admit": init_pod("b", "2Gi")},
@@ -327,7 +332,7 @@ def test_memory_of_ended_init_containers_is_free_once_the_next_container_starts(
 
 def test_a_refused_pod_is_neither_started_nor_resized_and_may_be_removed() -> None:
     resize = {"resize": "p", "containers": {"c0": {"limits": {"cpu": "1", "memory": "1Gi"}}}}
-    steps = steps_of(
+    steps = answers_to(
         {"admit": manifest("p", 99, 1, 0)},
         {"start": "p", "container": "c0"},
         resize,
@@ -348,7 +353,7 @@ def test_a_pod_that_gave_way_is_not_there_to_be_started() -> None:
     critical = init_pod("b", "3Gi")
     critical["spec"].update({"priority": 2 * 10**9, "priorityClassName": "system-node-critical"})
     start = {"start": "a", "container": "app"}
-    steps = steps_of(
+    steps = answers_to(
         *({"admit": init_pod("a", "2Gi")}, start, {"admit": critical}, start, {"remove": "a"}),
         machine=machine,
         kubelet={},
@@ -358,4 +363,38 @@ def test_a_pod_that_gave_way_is_not_there_to_be_started() -> None:
 
     assert [(step["admitted"], step["reason"]) for step in steps[:4]] == [
         *((True, ""), (True, ""), (True, ""), (False, "Preempting"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ({}, "either"),
+        ([], "either"),
+        ({"admit": {}, "remove": "x"}, "either"),
+        ({"remove": 3}, "the uid of a pod"),
+        ({"start": "x"}, "the name of a container"),
+        ({"admit": {"spec": 1}}, "expected"),
+    ],
+)
+def test_a_malformed_step_is_refused(step, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        read_step(step)
+
+
+def test_the_step_is_named() -> None:
+    with pytest.raises(InputError, match=r"^steps\[1\]: expected either"):
+        read_steps({"steps": [{"remove": "x"}, {}]})
+
+
+def test_steps_are_a_list() -> None:
+    assert steps_of({}) == []
+    with pytest.raises(InputError, match="a list of steps"):
+        steps_of({"steps": "admit"})
+
+
+def test_steps_are_records() -> None:
+    assert read_steps({"steps": [{"start": "x", "container": "c"}, {"remove": "x"}]}) == [
+        Start("x", "c"),
+        Remove("x"),
     ]
