@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alignup.errors import InputError
 from alignup.kubernetes.kubelet_config import KubeletConfig
 from alignup.kubernetes.manifest import read_pod
 from alignup.kubernetes.node_fit import (
@@ -22,6 +23,7 @@ from alignup.records import replace
 from inputs.machines import machine_of
 
 GIBI = 1 << 30
+
 LIMITS = NodeObject(allocatable={"cpu": 4000, "memory": 8 * GIBI, "pods": 3}, knows_labels=False)
 
 
@@ -352,3 +354,37 @@ def test_of_equally_near_pods_the_one_that_requests_less_memory_is_evicted(names
     others = [pod(name, "2", sizes[name]) for name in names]
     misfit = misfit_of(pod(cpu="1", critical=True), others, LIMITS)
     assert [victim.name for victim in misfit.preempted] == ["small"]
+
+
+def test_name_labels_and_release_of_a_node_object_are_read():
+    data = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a", "labels": {"zone": "z"}, "uid": "1"},
+        "status": {
+            "nodeInfo": {"kubeletVersion": "v1.33.4-eks-1", "osImage": "x"},
+            "capacity": {"cpu": "4"},
+        },
+    }
+    assert node_object(data) == NodeObject("a", {"zone": "z"}, "v1.33.4-eks-1")
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"metadata": {}, "status": {}}, {"status": {"nodeInfo": {"kubeletVersion": ""}}}]
+)
+def test_what_a_node_object_lacks_is_not_known(data):
+    assert node_object(data) == NodeObject()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "a Node object, got [] at nodeObject"),
+        ({"kind": "Pod"}, "expected Node, got 'Pod' at nodeObject.kind"),
+        ({"status": {"nodeInfo": 3}}, "got 3 at nodeObject.status.nodeInfo"),
+    ],
+)
+def test_what_is_no_node_object_is_refused(data, message):
+    with pytest.raises(InputError) as caught:
+        node_object(data)
+    assert message in str(caught.value)

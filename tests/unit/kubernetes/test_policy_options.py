@@ -1,7 +1,4 @@
-"""Behaviour of `alignup.kubernetes.policy_options`.
-
-Options by release, in configurations of both kinds.
-"""
+"""The kubelet's feature gates and policy options by release, in configurations of both kinds."""
 
 from __future__ import annotations
 
@@ -12,11 +9,27 @@ import pytest
 from alignup import read_machine
 from alignup.errors import AlignupWarning, ConfigError
 from alignup.kubernetes.kubelet_config import KubeletConfig, load_config
-from alignup.kubernetes.policy_options import CpuOptions, TopologyOptions, gate_is_on
-from alignup.kubernetes.versions import NEWEST, OLDEST
+from alignup.kubernetes.policy_options import (
+    OPTION_GATES,
+    CpuOptions,
+    TopologyOptions,
+    effective_gates,
+    gate_complaints,
+    gate_is_on,
+)
+from alignup.kubernetes.versions import (
+    KNOWN_VERSIONS,
+    NEWEST,
+    OLDEST,
+    KubeletVersion,
+    known_names,
+    release_of,
+)
 from alignup.node import Node
 
 ALPHA = "CPU Manager Policy Alpha-level Options not enabled, but option"
+
+COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240, 37: 252}
 
 
 def fields(*options, gates=None, **topology):
@@ -153,3 +166,192 @@ def test_a_nodes_version_goes_before_that_of_its_configuration():
                 "kubeletVersion": "1.31",
             }
         )
+
+
+@pytest.mark.parametrize(
+    ("minor", "gate", "value", "complaint"),
+    [
+        (36, "MemoryManager", True, "unrecognized feature gate: MemoryManager"),
+        (31, "PodLevelResources", True, "unrecognized feature gate: PodLevelResources"),
+        (
+            35,
+            "PodLevelResourceManagers",
+            False,
+            "unrecognized feature gate: PodLevelResourceManagers",
+        ),
+        (
+            33,
+            "MemoryManager",
+            False,
+            "cannot set feature gate MemoryManager to false, feature is locked to true",
+        ),
+        (
+            33,
+            "CPUManagerPolicyOptions",
+            False,
+            "cannot set feature gate CPUManagerPolicyOptions to false, feature is locked to true",
+        ),
+        (
+            36,
+            "TopologyManagerPolicyOptions",
+            False,
+            (
+                "cannot set feature gate TopologyManagerPolicyOptions to false, feature is locked "
+                "to true"
+            ),
+        ),
+    ],
+)
+def test_gates_that_are_locked_or_not_there_are_refused_in_the_kubelets_words(
+    minor, gate, value, complaint
+):
+    with pytest.raises(ConfigError) as caught:
+        KubeletConfig.from_dict({"featureGates": {gate: value}}, version=f"1.{minor}")
+    assert str(caught.value) == f"{complaint} (featureGates of kubelet 1.{minor})"
+
+
+@pytest.mark.parametrize(
+    ("minor", "gate", "value"),
+    [
+        (31, "MemoryManager", False),
+        (33, "MemoryManager", True),
+        (32, "CPUManagerPolicyOptions", False),
+        (35, "TopologyManagerPolicyOptions", False),
+        (36, "SomethingElse", True),
+    ],
+)
+def test_other_gates_are_taken(minor, gate, value):
+    version = KubeletVersion(minor)
+    gates = effective_gates({gate: value}, version)
+    assert gates.get(gate, value) is value
+    assert (gate in gates) is (
+        gate in known_names("managerGates") and gate in release_of(version).gates
+    )
+
+
+def test_missing_gates_are_the_defaults_or_let_options_pass():
+    version = KubeletVersion(36)
+    default = effective_gates(None, version)
+    assert [default[gate] for gate in OPTION_GATES] == [False, True, False, True]
+    lenient = effective_gates(None, version, option_gates_on=True)
+    assert lenient == {**default, **dict.fromkeys(OPTION_GATES, True)}
+    assert effective_gates({}, version, option_gates_on=True) == default
+
+
+def test_all_gates_of_a_stage_are_set_at_once_but_for_those_named():
+    version = KubeletVersion(33)
+    gates = effective_gates(
+        {"AllAlpha": True, "AllBeta": False, "CPUManagerPolicyBetaOptions": True}, version
+    )
+    on = {"CPUManagerPolicyAlphaOptions", "PodLevelResources", "CPUManagerPolicyBetaOptions"}
+    assert all(gates[gate] for gate in on)
+    assert not gates["InPlacePodVerticalScaling"]
+
+
+def test_without_its_gate_there_is_no_memory_manager():
+    fields = {
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        "featureGates": {"MemoryManager": False},
+    }
+    assert KubeletConfig.from_dict(fields, version="1.31").memory_manager_policy == "None"
+
+
+@pytest.mark.parametrize(
+    ("minor", "gates", "complaint"),
+    [
+        (
+            33,
+            {"CPUManager": False},
+            "unrecognized feature gate: CPUManager (featureGates of kubelet 1.33)",
+        ),
+        (
+            30,
+            {"CPUManager": False},
+            (
+                "cannot set feature gate CPUManager to false, feature is locked to true "
+                "(featureGates of kubelet 1.30)"
+            ),
+        ),
+        (
+            36,
+            {"CPUManagerPolicyAlphaOption": True},
+            (
+                "unrecognized feature gate: CPUManagerPolicyAlphaOption "
+                "(featureGates of kubelet 1.36); CPUManagerPolicyAlphaOptions is one"
+            ),
+        ),
+        (36, {"": True}, "unrecognized feature gate:  (featureGates of kubelet 1.36)"),
+        (
+            36,
+            {"PodLevelResources": False},
+            (
+                "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that "
+                "are disabled: [PodLevelResources] (featureGates of kubelet 1.36)"
+            ),
+        ),
+        (
+            36,
+            {"AllBeta": False, "PodLevelResourceManagers": True},
+            (
+                "PodLevelResourceManagers is enabled, but depends on features that are disabled: "
+                "[PodLevelResources] (featureGates of kubelet 1.36)"
+            ),
+        ),
+    ],
+)
+def test_what_a_kubelet_refuses_is_said_in_its_words(minor, gates, complaint):
+    assert next(gate_complaints(gates, KubeletVersion(minor))) == complaint
+
+
+@pytest.mark.parametrize(
+    ("minor", "gates"),
+    [
+        (29, {"CPUManager": True, "AllAlpha": True}),
+        (34, {"PodLevelResources": False}),
+        (36, {"AllBeta": False}),
+        (36, {"MemoryQoS": True, "ContextualLogging": False}),
+        (36, {"PodLevelResourceManagers": True}),
+    ],
+)
+def test_what_a_kubelet_takes_is_taken(minor, gates):
+    assert list(gate_complaints(gates, KubeletVersion(minor))) == []
+
+
+@pytest.mark.parametrize("version", KNOWN_VERSIONS)
+def test_the_gates_of_each_release_are_all_there(version):
+    """The numbers are those of the kubelets' own lists, without AllAlpha and AllBeta."""
+    assert len(release_of(version).gates) == COUNTS[version.minor]
+
+
+def test_documents_are_refused_and_descriptions_warned_of():
+    text = "kind: KubeletConfiguration\nfeatureGates: {NoSuchGate: true}\n"
+    with pytest.raises(
+        ConfigError, match=r"unrecognized feature gate: NoSuchGate .* in config\.yaml"
+    ):
+        load_config(text, "config.yaml")
+    with pytest.warns(AlignupWarning, match="accepted, although .*NoSuchGate"):
+        load_config(text, "config.yaml", lenient=True)
+    with pytest.warns(
+        AlignupWarning, match="accepted, although a kubelet rejects it: unrecognized .*NoSuchGate"
+    ):
+        KubeletConfig.from_dict({"featureGates": {"NoSuchGate": True}})
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "message"),
+    [
+        (
+            "1.32",
+            {"SidecarContainers": False},
+            r"SidecarContainers=false of kubelet 1\.32 is not followed",
+        ),
+        ("1.29", {"AllBeta": False}, r"SidecarContainers=false of kubelet 1\.29 is not followed"),
+    ],
+)
+def test_gates_that_are_not_followed_are_said(version, gates, message):
+    with pytest.warns(AlignupWarning, match=message):
+        KubeletConfig.from_dict({"featureGates": gates}, version=version)
+    if "AllBeta" not in gates:
+        opposite = {name: not value for name, value in gates.items()}
+        KubeletConfig.from_dict({"featureGates": opposite}, version=version)

@@ -1,4 +1,4 @@
-"""Behaviour of `alignup.kubernetes.pod`: what the managers make of a pod's requests and limits."""
+"""What the managers make of a pod's requests and limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from alignup import read_pod
 from alignup.errors import InputError
-from alignup.kubernetes.pod import QOSClass, is_device, is_hugepages, is_pinned_memory
+from alignup.kubernetes.pod import (
+    QOSClass,
+    is_device,
+    is_hugepages,
+    is_pinned_memory,
+    qos_class,
+    why_shared,
+)
 from alignup.kubernetes.versions import PodLevel, PodReading, StatusRequests
 
 AMOUNTS = st.dictionaries(
@@ -20,8 +27,12 @@ AMOUNTS = st.dictionaries(
 )
 
 AS_1_36 = PodReading(empty_pod_resources_ignored=False, pod_limits_defaulted_by_api_server=False)
+
 BOTH = {"cpu": "2", "memory": "2"}
+
 ONE = ({}, {"cpu": 1, "memory": 1})
+
+WHOLE = {"limits": {"cpu": "2", "memory": "1Gi"}}
 
 
 def section(amounts):
@@ -291,3 +302,80 @@ def test_cpus_that_only_the_status_has_count_for_the_container_and_not_for_the_p
     reading = PodReading(PodLevel.SETS_QOS, StatusRequests.CONTAINERS, False, False)
     pod = read_pod(made).read_as(reading)
     assert (pod.containers[0].exclusive_cpus, pod.exclusive_cpus) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("resources", "qos"),
+    [
+        ([({}, {})], "BestEffort"),
+        ([({"cpu": 0, "memory": 0}, {"cpu": 0})], "BestEffort"),
+        ([({}, {"example.com/gpu": 1})], "BestEffort"),
+        ([({"cpu": 1, "memory": 1}, {"cpu": 1, "memory": 1})], "Guaranteed"),
+        ([({"cpu": 1, "memory": 1}, {"cpu": 2, "memory": 1})], "Burstable"),
+        ([({"cpu": 1}, {"cpu": 1})], "Burstable"),
+        ([({"cpu": 1, "memory": 1}, {})], "Burstable"),
+        ([({"cpu": 1, "memory": 1}, {"cpu": 1, "memory": 1}), ({}, {})], "Burstable"),
+        # sums are compared, not one container after another
+        (
+            [
+                ({"cpu": 1, "memory": 1}, {"cpu": 2, "memory": 1}),
+                ({"cpu": 2, "memory": 1}, {"cpu": 1, "memory": 1}),
+            ],
+            "Guaranteed",
+        ),
+    ],
+)
+def test_qos_is_that_of_sums(resources, qos):
+    assert qos_class(resources) == qos
+
+
+def pod_of(*resources, **spec):
+    """Return a pod with these containers."""
+    containers = [
+        {"name": f"c{number}", "resources": section} for number, section in enumerate(resources)
+    ]
+    return read_pod({"metadata": {"name": "p"}, "spec": {"containers": containers, **spec}})
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        (pod_of(WHOLE), ""),
+        (pod_of({}), "its pod is BestEffort: container 'c0' has no limit of cpu"),
+        (
+            pod_of(WHOLE, {"limits": {"cpu": "1"}}),
+            "its pod is Burstable: container 'c1' has no limit of memory",
+        ),
+        (
+            pod_of(WHOLE, {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}),
+            "its pod is Burstable: container 'c1' requests less cpu than its limit",
+        ),
+        (
+            pod_of({"limits": {"cpu": "2500m", "memory": "1Gi"}}),
+            "it requests 2500m CPU, which is not a whole number",
+        ),
+        (
+            pod_of(WHOLE, resources={}).read_as(PodReading(empty_pod_resources_ignored=False)),
+            (
+                "its pod is BestEffort: the resources of the pod as a whole (spec.resources) "
+                "decide that"
+            ),
+        ),
+        (
+            pod_of(WHOLE, resources={"limits": {"cpu": "4", "memory": "2Gi"}}),
+            (
+                "its pod is Burstable: the resources of the pod as a whole (spec.resources) decide "
+                "that"
+            ),
+        ),
+        (
+            pod_of(WHOLE, resources=WHOLE),
+            (
+                "the kubelet uses spec.resources or the status of its pod instead of the "
+                "container's own requests"
+            ),
+        ),
+    ],
+)
+def test_the_first_container_is_told_why_it_shares(pod, reason):
+    assert why_shared(pod, pod.containers[0]) == reason
