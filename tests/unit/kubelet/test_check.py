@@ -1,4 +1,4 @@
-"""Findings about a kubelet's files.
+"""Findings about a kubelet's files, and what a restart does to the pods that run.
 
 `tests/rig/test_faults.py` compares them with what a kubelet does.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from alignup import Node, read_machine
 from alignup.errors import AlignupWarning, InputError
-from alignup.kubelet.check import check_node
+from alignup.kubelet.check import check_node, foretell
 from alignup.kubelet.layout import FolderFiles, open_node
 from alignup.machine.device_inventory import Device
 from alignup.records import json_fields
@@ -22,6 +22,7 @@ from inputs.kubelet_faults import FAULTS, MEMORY, Place, mixed_groups, newer_for
 from inputs.kubelet_files import CONFIG, EXAMPLE, guaranteed, write_node, write_root
 
 GPUS = {"nvidia.com/gpu": [Device(f"gpu{i}", (i % 2,)) for i in range(4)]}
+
 PODS = (guaranteed("a", (2, 2, 1)), guaranteed("b", (3, 4)), guaranteed("c", (2, 1, 1)))
 
 
@@ -159,3 +160,204 @@ def test_of_a_release_that_is_not_known_one_warning_says_what_is_not(place):
             findings = check_node(FolderFiles(place.root), {})
         (text,) = [finding.text for finding in findings if finding.kind == kind]
         assert text.endswith("(as kubelet 1.37 reads it; what 1.99 reads is not known)")
+
+
+def place_with(root, *pods, **config):
+    """Return the files of a node on which pods run.
+
+    It has two NUMA nodes, 16 CPUs each in cores of two.
+    """
+    write_root(root, server(sockets=2, cores=8, nodes=2, memory=16 << 20))
+    place = Place(root, root / "var/lib/kubelet", root / "var/lib/kubelet/config.yaml")
+    place.configure(**config)
+    node = Node(read_machine(root), json.loads(place.config.read_text()), GPUS)
+    for manifest in pods:
+        assert node.admit(manifest)
+    write_node(root, node, pods)
+    return place
+
+
+def outcomes(place, **options):
+    """Return by pod whether it keeps what it has, or the reason why it is refused."""
+    restart = foretell(FolderFiles(place.root), options)
+    assert not restart.faults
+
+    by_pod = {}
+    for outcome in restart.outcomes:
+        by_pod[outcome.pod.name] = outcome.keeps
+        if outcome.refusal is not None:
+            by_pod[outcome.pod.name] = outcome.refusal.reason
+
+    return by_pod
+
+
+@pytest.mark.filterwarnings("ignore:no .*_manager_state")
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_kubelet_starts_where_a_real_one_did(tmp_path, name):
+    place = place_with(
+        tmp_path / "root",
+        guaranteed("a", (2, 2, 1)),
+        guaranteed("b", (3, 4)),
+        guaranteed("c", (2, 1, 1)),
+    )
+    spoil, _, starts = FAULTS[name]
+    if name == "foreign owner" and os.geteuid():
+        pytest.skip("needs root")
+    spoil(place)
+    assert (foretell(FolderFiles(place.root), {"kubelet_version": "1.36"}).faults == ()) is starts
+
+
+def test_what_a_kubelet_wrote_stays():
+    restart = foretell(open_node(EXAMPLE / "root.tar.xz"), {})
+    assert restart.keeps_all
+    assert len(restart.outcomes) == 7
+
+
+def test_a_pod_with_few_whole_cores_left_is_refused_up_to_1_36(tmp_path):
+    """`Allocate` looks for free cores before it looks into its state."""
+    place = place_with(
+        tmp_path / "root",
+        guaranteed("most", (20, 1)),
+        cpuManagerPolicyOptions={"full-pcpus-only": "true"},
+    )
+    assert outcomes(place, kubelet_version="1.36") == {"most": "SMTAlignmentError"}
+    assert outcomes(place, kubelet_version="1.37") == {"most": True}
+
+
+def test_an_option_that_is_set_later_refuses_pods_it_would_not_have_admitted(tmp_path):
+    place = place_with(tmp_path / "root", guaranteed("odd", (3, 1)), guaranteed("even", (2, 1)))
+    place.configure(cpuManagerPolicyOptions={"full-pcpus-only": "true"})
+    assert outcomes(place, kubelet_version="1.36") == {"odd": "SMTAlignmentError", "even": True}
+    assert outcomes(place, kubelet_version="1.37") == {"odd": True, "even": True}
+
+
+def test_a_stricter_policy_refuses_a_pod_that_lies_on_two_numa_nodes(tmp_path):
+    place = place_with(tmp_path / "root", guaranteed("small", (2, 1)), guaranteed("wide", (20, 1)))
+    place.configure(topologyManagerPolicy="single-numa-node")
+    restart = foretell(FolderFiles(place.root), {})
+    small, wide = restart.outcomes
+    assert (wide.refusal.reason, wide.again.reason) == (
+        "TopologyAffinityError",
+        "TopologyAffinityError",
+    )
+    assert small.keeps
+    assert not restart.keeps_all
+    assert restart.node.pods == (small.pod,)
+
+
+def test_nothing_is_given_back_before_all_pods_have_been_seen(tmp_path):
+    """Stale state goes once all sources are ready.
+
+    That is after the pods have been admitted again.
+    """
+    options = {"full-pcpus-only": "true"}
+    pods = (guaranteed("first", (14, 1)), guaranteed("second", (12, 1)))
+    place = place_with(tmp_path / "root", *pods, cpuManagerPolicyOptions=options)
+    # four CPUs in whole cores are free; if the first pod gave its 14 back, the second would find
+    # enough
+    assert outcomes(place, kubelet_version="1.36") == {
+        "first": "SMTAlignmentError",
+        "second": "SMTAlignmentError",
+    }
+
+
+def test_devices_give_no_hints_since_their_plugins_register_later(tmp_path):
+    memory = {"memoryManagerPolicy": "None", "reservedMemory": []}
+    place = place_with(tmp_path / "root", guaranteed("wide", (2, 1, 3)), **memory)
+    place.configure(topologyManagerPolicy="single-numa-node")
+    assert outcomes(place) == {"wide": True}
+
+
+@pytest.mark.parametrize("damage", ["torn", "checksum", "empty"])
+def test_a_damaged_checkpoint_of_devices_is_passed_over(tmp_path, damage):
+    """The kubelet goes on without it, and containers that run are not asked for devices again."""
+    place = place_with(
+        tmp_path / "root", guaranteed("with", (2, 1, 2)), guaranteed("without", (2, 1))
+    )
+    path = place.root / "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    document = json.loads(path.read_text())
+    changed = json.dumps({**document, "Checksum": document["Checksum"] + 1})
+    kind = "device-file-damaged"
+    if damage == "checksum":
+        kind = "device-checksum"
+
+    path.write_text({"torn": path.read_text()[:99], "checksum": changed, "empty": ""}[damage])
+
+    restart = foretell(FolderFiles(place.root), {})
+    assert restart.faults == ()
+    assert [finding.kind for finding in restart.damaged] == [kind]
+    assert {
+        outcome.pod.name: (outcome.keeps, outcome.forgotten) for outcome in restart.outcomes
+    } == {"with": (False, ("nvidia.com/gpu",)), "without": (True, ())}
+    assert not restart.keeps_all
+    assert restart.node.pools["nvidia.com/gpu"].ledger.given == 0  # two of them are in use
+
+
+def test_fewer_pods_than_run_refuse_the_last(tmp_path):
+    place = place_with(tmp_path / "root", guaranteed("a", (2, 1)), guaranteed("b", (2, 1)))
+    place.configure(maxPods=1)
+    assert outcomes(place) == {"a": True, "b": "OutOfpods"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        (
+            {"reservedSystemCPUs": "0,99"},
+            "reserved-cpus: 0,99 is not a subset of online-cpus: 0-31",
+        ),
+        (
+            {"reservedSystemCPUs": None},
+            "the static policy requires systemreserved.cpu + kubereserved.cpu",
+        ),
+        (
+            {"systemReserved": None},
+            'total amount "1Gi" of type "memory" is not equal to the value "100Mi"',
+        ),
+        (
+            {"reservedMemory": [{"numaNode": 7, "limits": {"memory": "1Gi"}}]},
+            (
+                "the reserved memory configuration references a NUMA node 7 that does not exist on "
+                "this machine"
+            ),
+        ),
+        (
+            {"kubeReserved": {"hugepages-2Mi": "10Mi"}},
+            'the total amount "0" of type "hugepages-2Mi" is not equal to the value "10Mi"',
+        ),
+        (
+            {"memoryManagerPolicy": "None", "kubeReserved": {"memory": "1Ti"}},
+            'Resource "memory" has a reservation of',
+        ),
+    ],
+)
+def test_reservations_with_which_a_kubelet_does_not_start(tmp_path, fields, sentence):
+    place = place_with(tmp_path / "root")
+    place.configure(**fields)
+    [effect] = [
+        finding.effect
+        for finding in foretell(FolderFiles(place.root), {}).faults
+        if finding.kind == "reservations"
+    ]
+    assert sentence in effect
+
+
+def test_up_to_1_31_the_memory_of_each_numa_node_is_compared(tmp_path):
+    """Later ones compare the sums of a group."""
+    place = place_with(tmp_path / "root", guaranteed("wide", (2, 17)))
+
+    def change(document):
+        first, second = (document["machineState"][node]["memoryMap"]["memory"] for node in "01")
+        for table, amount in ((first, -4096), (second, 4096)):
+            table["reserved"] += amount
+            table["free"] -= amount
+
+    place.edit(MEMORY, change)
+    kinds = {
+        release: [
+            finding.kind
+            for finding in foretell(FolderFiles(place.root), {"kubelet_version": release}).faults
+        ]
+        for release in ("1.31", "1.32")
+    }
+    assert kinds == {"1.31": ["memory-books", "memory-books"], "1.32": []}

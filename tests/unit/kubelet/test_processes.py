@@ -1,16 +1,16 @@
-"""What /proc says of a process, in the forms of cgroup drivers and runtimes.
-
-Static pods have no dashes.
-"""
+"""What /proc says of a process, and of a kubelet that runs."""
 
 from __future__ import annotations
 
 import pytest
 
-from alignup.kubelet.processes import read_process
+from alignup.errors import AlignupWarning, InputError
+from alignup.kubelet.processes import find_kubelet, kubelet_of, read_process
 
 UID = "01234567-89ab-cdef-0123-456789abcdef"
+
 ID = "ab" * 32
+
 SLICE = f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"
 
 
@@ -30,9 +30,83 @@ SLICE = f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"
     ],
 )
 def test_the_container_is_read_from_the_cgroup(tmp_path, cgroup, uid, container):
+    """In the forms of cgroup drivers and runtimes; static pods have no dashes."""
     folder = tmp_path / "proc/7"
     folder.mkdir(parents=True)
     (folder / "status").write_text("Name:\tx\nCpus_allowed_list:\t0\n")
     (folder / "cgroup").write_text(cgroup)
     process = read_process(tmp_path, 7)
     assert (process.pod_uid, process.container_id) == (uid, container)
+
+
+def write_process(root, pid, *arguments, comm="kubelet"):
+    folder = root / "proc" / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "comm").write_text(f"{comm}\n")
+    (folder / "cmdline").write_text("".join(f"{word}\0" for word in arguments))
+
+
+def test_the_one_kubelet_is_found(tmp_path):
+    write_process(tmp_path, 1, "/sbin/init", comm="systemd")
+    write_process(
+        tmp_path,
+        70,
+        "/usr/bin/kubelet",
+        "--config=/etc/k.yaml",
+        "--root-dir",
+        "/data/kubelet",
+        "-v=4",
+    )
+
+    kubelet = find_kubelet(tmp_path)
+    assert (kubelet.pid, kubelet.flags.config, kubelet.flags.root_dir) == (
+        70,
+        "/etc/k.yaml",
+        "/data/kubelet",
+    )
+
+
+def test_none_and_several_are_none(tmp_path):
+    assert find_kubelet(tmp_path) is None
+    write_process(tmp_path, 70, "kubelet")
+    write_process(tmp_path, 71, "kubelet")
+    with pytest.warns(AlignupWarning, match=r"several kubelets run here \(processes 70, 71\)"):
+        assert find_kubelet(tmp_path) is None
+
+
+def test_flags_become_fields():
+    kubelet = kubelet_of(
+        1,
+        [
+            "kubelet",
+            "--cpu-manager-policy-options=full-pcpus-only=true",
+            "--cpu-manager-policy-options=strict-cpu-reservation=true",
+            "--reserved-cpus=0-1",
+            "--reserved-memory=0:memory=1Gi,hugepages-2Mi=4Mi;1:memory=2Gi",
+            "--system-reserved",
+            "cpu=1,memory=2Gi",
+            "--eviction-hard=memory.available<100Mi",
+            "--topology-manager-scope=pod",
+            "--register-node",
+        ],
+    )
+
+    assert kubelet.flags.fields == {
+        "cpuManagerPolicyOptions": {"full-pcpus-only": "true", "strict-cpu-reservation": "true"},
+        "reservedSystemCPUs": "0-1",
+        "reservedMemory": [
+            {"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi"}},
+            {"numaNode": 1, "limits": {"memory": "2Gi"}},
+        ],
+        "systemReserved": {"cpu": "1", "memory": "2Gi"},
+        "evictionHard": {"memory.available": "100Mi"},
+        "topologyManagerScope": "pod",
+    }
+
+
+@pytest.mark.parametrize(
+    "flag", ["--feature-gates=A=maybe", "--reserved-memory=memory=1Gi", "--kube-reserved=cpu"]
+)
+def test_values_that_no_kubelet_takes_are_one_line(flag):
+    with pytest.raises(InputError, match=flag.partition("=")[0]):
+        kubelet_of(1, ["kubelet", flag])

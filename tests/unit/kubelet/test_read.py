@@ -9,10 +9,29 @@ import pytest
 
 from alignup import Node, read_kubelet_node, read_machine
 from alignup.errors import AlignupWarning, ConfigError, InputError
-from alignup.kubelet.checkpoints import checksum_of
-from alignup.kubelet.read import read_kubelet, stale_entries
+from alignup.kubelet.checkpoints import (
+    CpuState,
+    DeviceCheckpoint,
+    DeviceEntry,
+    KubeletState,
+    MemoryState,
+    checksum_of,
+    read_memory_state,
+)
+from alignup.kubelet.pod_resources import ContainerResources, PodResources
+from alignup.kubelet.read import (
+    pods_by_uid,
+    read_allocated,
+    read_kubelet,
+    read_node_object,
+    read_node_pods,
+    restored_memory,
+    stale_entries,
+    with_allocated,
+)
 from alignup.machine.cpuset import CPUSet
 from alignup.machine.device_inventory import Device
+from alignup.topology_manager.admission import MemoryBlock
 from alignup.topology_manager.hints import BitMask
 from inputs.kernel_trees import server, write
 from inputs.kubelet_files import CONFIG, EXAMPLE, gib, guaranteed, signed, write_node, write_root
@@ -25,11 +44,16 @@ GPUS = {
         Device("g3", None),
     ]
 }
+
 PODS = (
     guaranteed("a", (1, 1, 1), (1, 2)),
     guaranteed("b", (2, 3), init=[(3, 4)]),
     guaranteed("c", (1, 10)),
 )
+
+GIB_BLOCK = MemoryBlock((0,), "memory", 2**30)
+
+GI = 1 << 30
 
 
 @pytest.fixture
@@ -453,3 +477,221 @@ def test_a_kubelet_that_runs_tells_where_its_files_are_and_its_flags_count(writt
     read = read_kubelet_node(root)
     assert holdings(read) == holdings(node)
     assert read.config.topology_manager_policy == "restricted"
+
+
+def listed_pod(name, cpus="", memory=(), devices=(), container="c"):
+    devices_by_resource = {"r": tuple(devices)} if devices else {}
+    return PodResources(
+        "n",
+        name,
+        (ContainerResources(container, CPUSet.parse(cpus), tuple(memory), devices_by_resource),),
+    )
+
+
+def state_of(cpus=(), memory=(), devices=()):
+    return KubeletState(
+        CpuState(
+            "static", CPUSet(), {uid: {"c": CPUSet.parse(text)} for uid, text in dict(cpus).items()}
+        ),
+        MemoryState("Static", {}, {uid: {"c": blocks} for uid, blocks in dict(memory).items()}),
+        DeviceCheckpoint(
+            tuple(DeviceEntry(uid, "c", "r", {0: ids}, b"") for uid, ids in dict(devices).items()),
+            {},
+        ),
+    )
+
+
+def pod_names(*arguments, **files):
+    return {
+        uid: pod_resources.name
+        for uid, pod_resources in pods_by_uid(state_of(**files), arguments).items()
+    }
+
+
+def test_cpus_and_devices_tell_pods_apart():
+    names_by_uid = pod_names(
+        listed_pod("a", "1-2"),
+        listed_pod("b", "3"),
+        listed_pod("c", devices=("x",)),
+        cpus={"1": "3", "2": "1-2"},
+        devices={"3": ("x",)},
+    )
+    assert names_by_uid == {"1": "b", "2": "a", "3": "c"}
+
+
+def test_pods_that_hold_the_same_memory_are_dealt_out():
+    names_by_uid = pod_names(
+        listed_pod("a", memory=[GIB_BLOCK]),
+        listed_pod("b", memory=[GIB_BLOCK]),
+        memory={"1": (GIB_BLOCK,), "2": (GIB_BLOCK,)},
+    )
+    assert sorted(names_by_uid.values()) == ["a", "b"]
+
+
+def test_another_container_or_amount_is_another_pod():
+    assert (
+        pod_names(
+            listed_pod("a", "1", container="d"),
+            listed_pod("b", "1-2"),
+            listed_pod("c"),
+            cpus={"1": "1"},
+        )
+        == {}
+    )
+
+
+def test_init_containers_are_in_the_files_only():
+    files = state_of(cpus={"1": "1"})
+    entries = {"1": {"c": CPUSet.parse("1"), "init": CPUSet.parse("1-4")}}
+    files = KubeletState(CpuState("static", CPUSet(), entries), files.memory, files.devices)
+    assert pods_by_uid(files, [listed_pod("a", "1")])["1"].name == "a"
+
+
+def read_items(*items):
+    return read_node_pods(json.dumps({"kind": "PodList", "items": list(items)}).encode())
+
+
+def test_pods_are_read_with_their_containers_ids():
+    manifest = guaranteed("a", (1, 1))
+    manifest["status"]["containerStatuses"] = [
+        {"name": "c0", "containerID": "containerd://abc"},
+        {"name": "c1"},
+    ]
+    (document,) = read_items(manifest)
+    assert (document.pod.uid, document.phase, document.node_name) == ("uid-a", "Running", "node-a")
+    assert (document.container_ids, document.has_ended) == ({"abc": "c0"}, False)
+    assert document.started
+
+
+def test_a_static_pod_has_the_uid_that_its_kubelet_knows():
+    """The API server's copy has another one."""
+    manifest = guaranteed("a", (1, 1))
+    manifest["metadata"]["annotations"] = {"kubernetes.io/config.hash": "0123"}
+    assert read_items(manifest)[0].pod.uid == "0123"
+
+
+@pytest.mark.parametrize(
+    ("phase", "ended"), [("Failed", True), ("Succeeded", True), ("Pending", False)]
+)
+def test_pods_that_have_ended_hold_nothing(phase, ended):
+    manifest = guaranteed("a", (1, 1))
+    manifest["status"] = {"phase": phase}
+    assert read_items(manifest)[0].has_ended is ended
+
+
+def test_a_list_may_be_empty_or_one_pod():
+    assert read_node_pods(b'{"kind": "PodList", "metadata": {}}') == ()
+    assert len(read_node_pods(json.dumps(guaranteed("a", (1, 1))).encode())) == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'{"items": 1}', b'{"items": [3]}', b'{"items": [{"spec": {}}]}']
+)
+def test_damaged_pods_are_one_line(data):
+    with pytest.raises(InputError, match=r"pods\.json") as caught:
+        read_node_pods(data)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_node_tells_its_kubelets_release():
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "a"},
+        "status": {"nodeInfo": {"kubeletVersion": "v1.33.4"}},
+    }
+    for document in (node, {"kind": "List", "items": [node]}):
+        node_object = read_node_object(json.dumps(document).encode())
+        assert (node_object.name, node_object.kubelet_version) == ("a", "v1.33.4")
+
+    assert read_node_object(b'{"kind": "Node"}').kubelet_version is None
+    for data in (b"{", b"[]", b'{"kind": "Pod"}'):
+        with pytest.raises(InputError, match=r"node\.json"):
+            read_node_object(data)
+
+
+def allocations(entries, checksum=None):
+    """`allocated_pods_state` as a kubelet writes it."""
+    data = json.dumps({"entries": entries})
+    if checksum is None:
+        checksum = checksum_of(f"(string){data}")
+    return json.dumps({"data": data, "checksum": checksum}).encode()
+
+
+def test_a_resize_that_waits_has_not_happened():
+    """The API server has what is wanted, the kubelet's own file what it has allocated."""
+    documents = read_items(guaranteed("a", (3, 2)), guaranteed("b", (1, 1)))
+    amounts = {"cpu": "2", "memory": "1Gi"}
+    entry = {
+        "ContainerResources": {"c0": {"requests": amounts, "limits": amounts}},
+        "PodLevelResources": None,
+    }
+    allocated = read_allocated(allocations({"uid-a": entry}))
+    resized, unchanged = (
+        with_allocated(document.pod, allocated.get(document.pod.uid)) for document in documents
+    )
+    assert resized.containers[0].requests == {"cpu": 2000, "memory": 1 << 30}
+    assert resized.containers[0].exclusive_cpus == 2
+    assert unchanged is documents[1].pod
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", allocations({}, 1), allocations([])])
+def test_allocations_that_are_damaged_are_told(data):
+    with pytest.raises(InputError, match="allocated_pods_state"):
+        read_allocated(data)
+
+
+def block(size: int, *nodes: int) -> dict[str, object]:
+    return {"numaAffinity": list(nodes), "type": "memory", "size": size}
+
+
+@pytest.mark.parametrize("order", [("wide", "one"), ("one", "wide")])
+def test_memory_of_one_node_is_dealt_out_before_that_of_several(order):
+    """Only the first tells where its bytes are.
+
+    The others have what is left there, whatever the order in the file.
+    """
+    table = {"total": 8 * GI, "systemReserved": 0, "allocatable": 8 * GI}
+    blocks = {"wide": [block(2 * GI, 0, 1)], "one": [block(2 * GI, 0)]}
+    wire = {
+        "policyName": "Static",
+        "machineState": {
+            str(node): {
+                "numberOfAssignments": count,
+                "memoryMap": {
+                    "memory": {**table, "reserved": reserved * GI, "free": (8 - reserved) * GI}
+                },
+                "cells": [0, 1],
+            }
+            for node, (count, reserved) in enumerate(((2, 3), (1, 1)))
+        },
+        "entries": {"u": {name: blocks[name] for name in order}},
+    }
+
+    restored = restored_memory(read_memory_state(json.dumps(wire).encode()), (0, 1), {})
+    assert restored.holdings == {
+        ("u", "one"): {"memory": {0: 2 * GI}},
+        ("u", "wide"): {"memory": {0: GI, 1: GI}},
+    }
+
+
+def test_a_pod_that_has_memory_as_a_whole_is_one_holding():
+    """Its containers' blocks are parts of it, and not counted on their own."""
+    table = {
+        "total": 8 * GI,
+        "systemReserved": 0,
+        "allocatable": 8 * GI,
+        "reserved": 3 * GI,
+        "free": 5 * GI,
+    }
+    data = {
+        "policyName": "Static",
+        "machineState": {
+            "0": {"numberOfAssignments": 1, "memoryMap": {"memory": table}, "cells": [0]}
+        },
+        "entries": {"u": {"a": [block(GI, 0)], "b": [block(2 * GI, 0)]}},
+        "podEntries": {"u": {"memoryBlocks": [block(3 * GI, 0)]}},
+    }
+
+    restored = restored_memory(read_memory_state(json.dumps(data).encode()), (0,), {})
+    assert restored.holdings == {("u", ""): {"memory": {0: 3 * GI}}}
+    assert restored.more_users == [0]

@@ -12,7 +12,7 @@ from alignup import read_machine
 from alignup.cluster import read_node_resource_topologies
 from alignup.control_plane.publishers.fleet import FleetNode
 from alignup.control_plane.publishers.publish import published_object
-from alignup.errors import AlignupWarning
+from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.read import read_topology
 from alignup.kubelet.node_resource_topology.write import (
     fingerprint,
@@ -27,6 +27,8 @@ from inputs.strategies import seeds
 from inputs.watched_objects import description, watched
 
 ARCHIVE = EXAMPLE / "root.tar.xz"
+
+PODS = [("default", "a"), ("default", "b"), ("kube-system", "a")]
 
 
 @pytest.fixture(scope="module")
@@ -171,3 +173,26 @@ def test_an_object_of_a_plain_install_has_no_fingerprint_and_says_what_is_missin
     names = {attribute["name"] for attribute in written["attributes"]}
     assert names == {"topologyManagerPolicy", "topologyManagerScope"}
     assert written["zones"] == whole["zones"]
+
+
+def test_fingerprints_that_are_known():
+    """Of no pod: xxHash of nothing.
+
+    The same code gives the original's answer for the 259 pods of its own test.
+    """
+    assert fingerprint([]) == "pfp0v001ef46db3751d8e999"
+    assert fingerprint([("a", "b")]) == "pfp0v001b62c44d557501be8"
+
+
+def test_the_order_of_pods_does_not_matter_and_names_do():
+    assert fingerprint(PODS) == fingerprint(PODS[::-1])
+    assert (
+        len({fingerprint(PODS), fingerprint(PODS[:2]), fingerprint([("a", "default"), *PODS[1:]])})
+        == 3
+    )
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "xxhash", None)
+    with pytest.raises(InputError, match=r"pip install 'alignup\[kubelet\]'"):
+        fingerprint(PODS)
