@@ -86,10 +86,14 @@ class Campaign:
 
     def agent(self, *, durable=True, plugins=False):
         """Start an agent."""
+        device_plugins = None
+        if plugins:
+            device_plugins = self.folder / "p"
+
         options = AgentOptions(
             self.folder / "agent.sock",
             limits=Limits(leases=None),
-            device_plugins=self.folder / "p" if plugins else None,
+            device_plugins=device_plugins,
             durable=durable,
             cgroups=self.cgroup is not None,
             cgroup=self.cgroup,
@@ -107,10 +111,10 @@ class Campaign:
         """Return a client."""
         return AgentSource(self.folder / "agent.sock", lambda _: None, LONG)
 
-    def wrong(self, words):
+    def wrong(self, problem):
         """Write down a problem."""
         with self.problems.open("a") as file:
-            file.write(f"{words}\n")
+            file.write(f"{problem}\n")
 
 
 # --- load
@@ -126,20 +130,23 @@ def commands(campaign, seconds):
 
     Write how long that took.
     """
-    me, took, source, end = identify(os.getpid()), [], campaign.source(), time.monotonic() + seconds
+    process = identify(os.getpid())
+    source = campaign.source()
+    durations = []
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         start = time.perf_counter()
         lease = source.acquire(
-            LeaseRequest(make_request(cpus=2), me, command="load", name="x")
+            LeaseRequest(make_request(cpus=2), process, command="load", name="x")
         ).lease
-        took.append(time.perf_counter() - start)
+        durations.append(time.perf_counter() - start)
         source.give_back(lease)
-    (campaign.folder / f"took-{INNOCENT}").write_text(json.dumps(took))
+    (campaign.folder / f"took-{INNOCENT}").write_text(json.dumps(durations))
 
 
 def loading(campaign, number, seconds):
     """Take and give back leases as fast as one can; write how long each took."""
-    me, took = identify(os.getpid()), []
+    process, durations = identify(os.getpid()), []
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(campaign.folder / "agent.sock"))
         stream = connection.makefile("rb")
@@ -149,14 +156,14 @@ def loading(campaign, number, seconds):
             lease_id = f"{number:08}{count:08}"
             start = time.perf_counter()
             reply = exchange(
-                connection, stream, Ask(lease_id, me, "load", "x", cpus=2, memory=1 << 30)
+                connection, stream, Ask(lease_id, process, "load", "x", cpus=2, memory=1 << 30)
             )
-            took.append(time.perf_counter() - start)
+            durations.append(time.perf_counter() - start)
             if type(reply).__name__ != "Grant":
                 campaign.wrong(f"refused: {reply}")
             exchange(connection, stream, GiveBack(lease_id))
 
-    (campaign.folder / f"took-{number}").write_text(json.dumps(took))
+    (campaign.folder / f"took-{number}").write_text(json.dumps(durations))
 
 
 def in_process(campaign):
@@ -180,25 +187,28 @@ def in_process(campaign):
 
 def load(campaign, seconds):
     """Return placements a second and the times that they took, without fsync and with it."""
-    found = {"in process": {"placements a second": in_process(campaign)}}
+    figures = {"in process": {"placements a second": in_process(campaign)}}
     for durable in (False, True):
         agent = campaign.agent(durable=durable)
         clients = [forked(loading, campaign, number, seconds) for number in range(CLIENTS)]
         for pid in clients:
             os.waitpid(pid, 0)
         ended(agent)
-        took = sorted(
-            time_
+        durations = sorted(
+            duration
             for number in range(CLIENTS)
-            for time_ in json.loads((campaign.folder / f"took-{number}").read_text())
+            for duration in json.loads((campaign.folder / f"took-{number}").read_text())
         )
-        found["with fsync" if durable else "without fsync"] = {
-            "placements a second": round(len(took) / seconds),
-            "median ms": round(took[len(took) // 2] * 1000, 3),
-            "p99 ms": round(took[len(took) * 99 // 100] * 1000, 3),
+        name = "without fsync"
+        if durable:
+            name = "with fsync"
+        figures[name] = {
+            "placements a second": round(len(durations) / seconds),
+            "median ms": round(durations[len(durations) // 2] * 1000, 3),
+            "p99 ms": round(durations[len(durations) * 99 // 100] * 1000, 3),
         }
 
-    return found
+    return figures
 
 
 # --- beside neighbours
@@ -244,8 +254,8 @@ def flapping(campaign):
     ids = [f"nic{number}" for number in range(2000)]
     reports = [report(*ids), report(*ids, healthy=False)]
     while True:
-        for one in reports:
-            plugin.reports.put(one)
+        for devices in reports:
+            plugin.reports.put(devices)
             time.sleep(0.005)
 
 
@@ -253,15 +263,15 @@ def flooding(campaign):
     """Open connections as fast as one can, some of which stay, and send little or nonsense."""
     if os.geteuid() == 0:
         os.setuid(NEIGHBOUR)
-    chance, kept = random.Random(), []
+    chance, connections = random.Random(), []
     while True:
         connection = socket.socket(socket.AF_UNIX)
         with suppress(OSError):
             connection.connect(str(campaign.folder / "agent.sock"))
             connection.sendall(chance.choice([b"", b"\0", b"\0\0\0\x05nope!", b"\xff" * 100]))
-        kept.append(connection)
-        if len(kept) > 1000:
-            kept.pop(chance.randrange(len(kept))).close()
+        connections.append(connection)
+        if len(connections) > 1000:
+            connections.pop(chance.randrange(len(connections))).close()
 
 
 def asking_in_vain(campaign):
@@ -278,7 +288,10 @@ def asking_in_vain(campaign):
 
 
 def beside(campaign, seconds):
-    """Return how long an innocent client waits for a lease, alone and beside each kind of neighbour."""
+    """Return how long an innocent client waits for a lease.
+
+    It is alone, and beside each kind of neighbour.
+    """
     campaign.folder.chmod(0o711)
     for name in (f"took-{INNOCENT}", "problems"):
         (campaign.folder / name).touch()
@@ -291,7 +304,7 @@ def beside(campaign, seconds):
         "a flood of connections": (flooding, flooding),
         "a queue that is never met": (asking_in_vain,) * 4,
     }
-    found = {}
+    figures = {}
     for name, works in neighbours.items():
         agent = campaign.agent(plugins=True, durable=False)
         pids = [forked(work, campaign) for work in works]
@@ -300,21 +313,21 @@ def beside(campaign, seconds):
         for pid in pids:
             ended(pid)
         ended(agent)
-        took = sorted(json.loads((campaign.folder / f"took-{INNOCENT}").read_text()))
-        found[name] = {
-            "leases": len(took),
-            "median ms": round(took[len(took) // 2] * 1000, 2),
-            "p99 ms": round(took[len(took) * 99 // 100] * 1000, 2),
-            "longest ms": round(took[-1] * 1000, 1),
+        durations = sorted(json.loads((campaign.folder / f"took-{INNOCENT}").read_text()))
+        figures[name] = {
+            "leases": len(durations),
+            "median ms": round(durations[len(durations) // 2] * 1000, 2),
+            "p99 ms": round(durations[len(durations) * 99 // 100] * 1000, 2),
+            "longest ms": round(durations[-1] * 1000, 1),
         }
 
-    return found
+    return figures
 
 
 # --- soak and kill
 
 
-class Held:
+class Locks:
     """Locks of the CPUs and NICs of a lease.
 
     The kernel lets go of them when a process ends, before anybody hears.
@@ -324,7 +337,7 @@ class Held:
         self.files = []
         for name in [
             *(f"cpu-{cpu}" for cpu in lease.cpus),
-            *(f"nic-{one}" for one in lease.devices.get(NIC, ())),
+            *(f"nic-{nic}" for nic in lease.devices.get(NIC, ())),
         ]:
             descriptor = os.open(
                 campaign.folder / "held" / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -342,7 +355,10 @@ class Held:
 
 
 def claiming(campaign, number, seconds, plugins):
-    """Take, hold and give back leases, and see that nobody else has anything of them, and that they are known."""
+    """Take, hold and give back leases.
+
+    See that nobody else has anything of them, and that they are known.
+    """
     chance, source, me = (
         random.Random(f"{number} {time.time()}"),
         campaign.source(),
@@ -364,31 +380,31 @@ def claiming(campaign, number, seconds, plugins):
                 campaign.wrong(f"failed: {error}")
             continue
 
-        held = Held(campaign, lease)
+        locks = Locks(campaign, lease)
         time.sleep(chance.random() * 0.05)
         if chance.random() < 0.2 and lease.id not in {
-            known.lease.id for known in source.overview().leases
+            overview_lease.lease.id for overview_lease in source.overview().leases
         }:
             campaign.wrong(f"forgotten: {lease}")
 
-        held.close()
+        locks.close()
         source.give_back(lease)
 
 
 def plugging(campaign):
     """Be a device plugin, and register whenever there is an agent anew."""
     plugin = FakePlugin(campaign.folder / "p", NIC, preferred=True, pre_start=True).serve()
-    socket_of_agent, seen = campaign.folder / "p" / "kubelet.sock", None
+    socket_of_agent, registered_at = campaign.folder / "p" / "kubelet.sock", None
     while True:
         with suppress(OSError):
-            found = socket_of_agent.stat()
-            if (found.st_ino, found.st_mtime_ns) != seen:
+            status = socket_of_agent.stat()
+            if (status.st_ino, status.st_mtime_ns) != registered_at:
                 plugin.die()
                 plugin.serve()
                 plugin.reports.put(report(*(f"nic{number}" for number in range(NICS))))
                 with suppress(Exception):
                     plugin.register()
-                    seen = found.st_ino, found.st_mtime_ns
+                    registered_at = status.st_ino, status.st_mtime_ns
 
         time.sleep(0.05)
 
@@ -396,10 +412,10 @@ def plugging(campaign):
 def all_free(campaign):
     """See that nothing is held once nobody is left to hold it."""
     source, end = campaign.source(), time.monotonic() + LONG
-    while (left := source.overview().leases) and time.monotonic() < end:
+    while (leases := source.overview().leases) and time.monotonic() < end:
         time.sleep(0.05)
-    if left:
-        campaign.wrong(f"leaked: {left}")
+    if leases:
+        campaign.wrong(f"leaked: {leases}")
     request = LeaseRequest(make_request(cpus=224), identify(os.getpid()), command="", name="all")
     try:
         source.give_back(source.acquire(request, 10.0).lease)
@@ -423,8 +439,8 @@ def commanding(campaign, seconds):
     """
     source, end = campaign.source(), time.monotonic() + seconds
     while time.monotonic() < end:
-        go, said = os.pipe(), os.pipe()
-        command, keeper = forked(leaving_a_daemon, go, said), forked(time.sleep, LONG)
+        go, answer = os.pipe(), os.pipe()
+        command, keeper = forked(leaving_a_daemon, go, answer), forked(time.sleep, LONG)
         request = LeaseRequest(
             make_request(cpus=1),
             identify(command),
@@ -438,41 +454,46 @@ def commanding(campaign, seconds):
             lease = None
 
         os.write(go[1], b"x")
-        daemon = int(os.read(said[0], 20))
+        daemon = int(os.read(answer[0], 20))
         for pid in (command, keeper):
             ended(pid)
         if lease is not None and lease.cgroup:
             time.sleep(0.02)
-            if lease.id not in {known.lease.id for known in source.overview().leases}:
+            if lease.id not in {
+                overview_lease.lease.id for overview_lease in source.overview().leases
+            }:
                 campaign.wrong(f"forgotten, though its daemon runs: {lease.name}")
 
         os.kill(daemon, signal.SIGKILL)
-        for descriptor in (*go, *said):
+        for descriptor in (*go, *answer):
             os.close(descriptor)
         time.sleep(0.1)
 
 
-def leaving_a_daemon(go, said):
+def leaving_a_daemon(go, answer):
     """Start a process that outlives this one, and say which."""
     os.read(go[0], 1)
-    os.write(said[1], str(forked(time.sleep, LONG)).encode())
+    os.write(answer[1], str(forked(time.sleep, LONG)).encode())
     time.sleep(LONG)
 
 
 def soak(campaign, seconds):
-    """Return how large the agent was, every ten seconds, while all but itself are killed now and then."""
+    """Return how large the agent was, every ten seconds.
+
+    All but itself are killed now and then meanwhile.
+    """
     chance, every = random.Random(), min(10.0, seconds / 10)
     end = time.monotonic() + seconds
     agent, plugin = campaign.agent(plugins=True), forked(plugging, campaign)
     clients = [forked(claiming, campaign, number, seconds, True) for number in range(CLIENTS)]
     commands = forked(commanding, campaign, seconds)
     sizes, killed = [], 0
-    while (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, every))
+    while (seconds_left := end - time.monotonic()) > 0:
+        time.sleep(min(seconds_left, every))
         sizes.append(size_of(agent))
-        left, number = max(0.0, end - time.monotonic()), chance.randrange(CLIENTS)
+        seconds_left, number = max(0.0, end - time.monotonic()), chance.randrange(CLIENTS)
         ended(clients[number])
-        clients[number] = forked(claiming, campaign, number, left, True)
+        clients[number] = forked(claiming, campaign, number, seconds_left, True)
         if len(sizes) % 6 == 0:
             ended(plugin)
             plugin = forked(plugging, campaign)
@@ -548,11 +569,11 @@ def main():
         campaign.cgroup = mount / f"alignup-{folder.name}"
 
     try:
-        found = {"load": load, "soak": soak, "kill": kill, "beside": beside}[mode](
+        figures = {"load": load, "soak": soak, "kill": kill, "beside": beside}[mode](
             campaign, seconds
         )
         problems = campaign.problems.read_text().splitlines()
-        sys.stdout.write(f"{json.dumps({**found, 'problems': problems[:20]})}\n")
+        sys.stdout.write(f"{json.dumps({**figures, 'problems': problems[:20]})}\n")
         sys.exit(bool(problems))
     finally:
         # whoever reads what this process says waits for the end of all that it has started

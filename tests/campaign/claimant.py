@@ -23,13 +23,16 @@ def main():
         if device
     ]
     for part in os.environ.get("ALIGNUP_CPUS", "").split(","):
-        first, _, last = part.partition("-")
-        names += [f"cpu {cpu}" for cpu in range(int(first), int(last or first) + 1)] if part else []
+        if not part:
+            continue
 
-    held = []
+        first, _, last = part.partition("-")
+        names += [f"cpu {cpu}" for cpu in range(int(first), int(last or first) + 1)]
+
+    files = []
     for name in names:
         file = (folder / name).open("w")
-        held.append(file)
+        files.append(file)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -53,18 +53,21 @@ def node_of(kubelet):
 
 
 def pod(uid, *amounts):
-    containers = [
-        {"name": f"c{i}", "resources": {"requests": one, "limits": one}}
-        for i, one in enumerate(
-            {"cpu": str(cpus), "memory": "1Gi", GPU: str(gpus)} for cpus, gpus in amounts
-        )
-    ]
+    containers = []
+    for i, (cpus, gpus) in enumerate(amounts):
+        requests = {"cpu": str(cpus), "memory": "1Gi", GPU: str(gpus)}
+        resources = {"requests": requests, "limits": requests}
+        containers.append({"name": f"c{i}", "resources": resources})
+
     return {"metadata": {"name": uid, "uid": uid}, "spec": {"containers": containers}}
 
 
-def held(node):
+def given_out(node):
     """Return what is given out, as each ledger counts it."""
-    memory = None if node.memory is None else node.memory.ledger.free
+    memory = None
+    if node.memory is not None:
+        memory = node.memory.ledger.free
+
     return (
         node.cpu.ledger.given,
         {name: pool.ledger.given for name, pool in node.pools.items()},
@@ -73,14 +76,20 @@ def held(node):
 
 
 class Operations:
-    """Random operations on nodes and a cluster of copies of them, which `handle` ends at random moments."""
+    """Random operations on nodes and a cluster of copies of them.
+
+    `handle` ends them at random moments.
+    """
 
     def __init__(self, seed):
         self.random = Random(seed)
         self.nodes = [node_of(KUBELET), node_of({**KUBELET, **RESERVED})]
-        self.empty = [held(node) for node in self.nodes]
+        self.empty = [given_out(node) for node in self.nodes]
         self.cluster = Cluster.from_nodes({"a": self.nodes[0].copy(), "b": self.nodes[1].copy()})
-        self.done, self.interrupted, self.number, self.again = Counter(), Counter(), 0, 0
+        self.done = Counter()
+        self.interrupted = Counter()
+        self.number = 0
+        self.again = 0
 
     def handle(self, _signal, frame):
         while frame is not None:  # only in what is tried, however late it comes
@@ -91,12 +100,12 @@ class Operations:
                 raise Interrupted
             frame = frame.f_back
 
-    def operate(self, kind, node, uid, there):
+    def operate(self, kind, node, uid, uids):
         if kind == "remove":
-            node.remove(self.random.choice(there))
+            node.remove(self.random.choice(uids))
         elif kind == "resize":
             amounts = {"cpu": str(self.random.choice([1, 2, 4])), "memory": "1Gi"}
-            node.resize(self.random.choice(there), {"c0": {"requests": amounts, "limits": amounts}})
+            node.resize(self.random.choice(uids), {"c0": {"requests": amounts, "limits": amounts}})
         elif kind == "update":
             self.cluster.update(self.random.choice("ab"), node.copy())
         elif kind == "evaluate":
@@ -106,29 +115,29 @@ class Operations:
                 (self.random.choice([1, 2, 4, 70]), self.random.choice([0, 0, 1, 2]))
                 for _ in range(self.random.choice([1, 1, 2]))
             ]
-            (node.try_admit if kind == "try" else node.admit)(pod(uid, *amounts))
+            if kind == "try":
+                node.try_admit(pod(uid, *amounts))
+            else:
+                node.admit(pod(uid, *amounts))
 
-    def one(self):
+    def attempt(self):
+        """Try one operation, and interrupt it."""
         self.number += 1
         node = self.random.choice(self.nodes)
-        there = [one.uid for one in node.pods if one.uid.startswith("main")]
-        kinds = [
-            "admit",
-            "admit",
-            "admit",
-            "try",
-            "update",
-            "evaluate",
-            *(["remove", "remove", "resize"] if there else []),
-        ]
+        uids = [pod_record.uid for pod_record in node.pods if pod_record.uid.startswith("main")]
+        kinds = ["admit", "admit", "admit", "try", "update", "evaluate"]
+        if uids:
+            kinds += ["remove", "remove", "resize"]
+
         kind = self.random.choice(kinds)
         self.done[kind] += 1
+
         try:
             moment = self.random.uniform(1e-6, self.random.choice([1e-4, 1e-3, 1e-2]))
             # while what the first one interrupted is being undone
             self.again = self.random.choice([0, 0, 0, 1, 5])
             signal.setitimer(signal.ITIMER_REAL, moment)
-            self.operate(kind, node, f"main{self.number}", there)
+            self.operate(kind, node, f"main{self.number}", uids)
         except Interrupted:
             self.interrupted[kind] += 1
         finally:
@@ -137,9 +146,9 @@ class Operations:
     def look(self):
         """Remove all pods, and compare."""
         for node in self.nodes:
-            for one in node.pods:
-                node.remove(one.uid)
-        assert [held(node) for node in self.nodes] == self.empty
+            for pod_record in node.pods:
+                node.remove(pod_record.uid)
+        assert [given_out(node) for node in self.nodes] == self.empty
         admitted = self.cluster.evaluate(pod("new", (4, 1))).admitted.tolist()
         assert admitted == [
             node.try_admit(pod("new", (4, 1))).admitted for node in self.cluster.nodes
@@ -167,14 +176,14 @@ def main(seconds, threads):
     signal.signal(signal.SIGALRM, tried.handle)
     stop = time.monotonic() + seconds
     with ThreadPoolExecutor(threads) as pool:
-        others = [
+        futures = [
             pool.submit(come_and_go, tried.nodes, seed, over.is_set, barrier)
             for seed in range(1, threads)
         ]
         try:
             while not over.is_set():
                 for _ in range(ROUND):
-                    tried.one()
+                    tried.attempt()
                 barrier.wait(600)
                 tried.look()
                 if time.monotonic() > stop:
@@ -185,8 +194,8 @@ def main(seconds, threads):
             if sys.exc_info()[0] is not None:
                 barrier.abort()
 
-        for one in others:
-            one.result()
+        for future in futures:
+            future.result()
 
     done, interrupted = sum(tried.done.values()), sum(tried.interrupted.values())
     sys.stdout.write(
@@ -198,4 +207,7 @@ def main(seconds, threads):
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+    threads = 1
+    if len(sys.argv) > 2:
+        threads = int(sys.argv[2])
+    main(float(sys.argv[1]), threads)

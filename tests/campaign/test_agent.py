@@ -31,32 +31,36 @@ def run(mode, seconds):
         timeout=seconds + LONG,
         check=False,
     )
+
     assert done.stdout, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    sys.stdout.write(f"agent {mode}, {seconds:g} s: {found}\n")
-    assert (found.pop("problems"), done.returncode) == ([], 0), done.stderr[-2000:]
-    return found
+    figures = json.loads(done.stdout)
+    sys.stdout.write(f"agent {mode}, {seconds:g} s: {figures}\n")
+    assert (figures.pop("problems"), done.returncode) == ([], 0), done.stderr[-2000:]
+    return figures
 
 
 @pytest.mark.slow
 def test_many_clients_at_once():
     """The numbers are said, not judged: a busy machine is no mistake."""
-    found = run("load", 4)
-    assert found["without fsync"]["placements a second"] > 0
-    assert found["with fsync"]["placements a second"] > 0
+    figures = run("load", 4)
+    assert figures["without fsync"]["placements a second"] > 0
+    assert figures["with fsync"]["placements a second"] > 0
 
 
 @pytest.mark.slow
 def test_nothing_is_held_twice_leaked_or_forgotten_when_all_are_killed():
-    found = run("kill", 60)  # some five hundred kills
-    assert min(found["kills"].values()) > 0
+    figures = run("kill", 60)  # some five hundred kills
+    assert min(figures["kills"].values()) > 0
 
 
 @pytest.mark.slow
 def test_an_innocent_client_is_served_beside_all_neighbours():
-    """The numbers are said: docs/agent.md has the bound, which a machine that is busy otherwise may exceed."""
-    found = run("beside", 60)
-    assert min(one["leases"] for one in found.values()) > 0
+    """The numbers are said.
+
+    docs/agent.md has the bound, which a machine that is busy otherwise may exceed.
+    """
+    figures = run("beside", 60)
+    assert min(times["leases"] for times in figures.values()) > 0
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Fresh claims beside the allocators of kube-scheduler, and fresh pods whose claims count as resources of their node.
+"""Fresh claims beside the allocators of kube-scheduler.
+
+And fresh pods whose claims count as resources of their node.
 
 `ALIGNUP_ALLOCATORS` names a folder with a folder for each release (1.36 or 1.37), such as `1.37.2`,
 in which `tests/rig/build OUT/1.37.2 1.37.2 allocator` has built its program. `ALIGNUP_CLAIMS` says
@@ -44,42 +46,49 @@ pytestmark = [
 ]
 
 
-def asked(
+def answers_of(
     program: Path, questions: Sequence[dict[str, Any]], *options: str
 ) -> list[dict[str, Any]]:
-    text = "".join(f"{json.dumps(one)}\n" for one in questions)
+    text = "".join(f"{json.dumps(question)}\n" for question in questions)
     command = [program, *options]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)  # noqa: S603  # ours
+    done = subprocess.run(  # noqa: S603  # ours
+        command, input=text, capture_output=True, text=True, check=True
+    )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def told(answer: dict[str, Any]) -> object:
+def compared(answer: dict[str, Any]) -> object:
     """Return what is compared of an answer; of errors, the class."""
-    selectors = [one.get("nodeSelector") for one in answer["result"] or ()]
+    selectors = [result.get("nodeSelector") for result in answer["result"] or ()]
     return answer.get("class"), devices(answer["result"]), selectors
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.parent.name)
 def test_devices_are_the_allocators(program: Path, tmp_path: Path) -> None:
     release = program.parent.name.rpartition(".")[0]
-    cases = [drawn(random.Random(seed), f"case-{seed}") for seed in range(SEED, SEED + COUNT)]
-    cases = [
-        {**one, "release": release, "features": settable(one["features"], release)} for one in cases
-    ]
-    answers = asked(program, cases, "-limit", LIMIT)
+    cases = []
+    for seed in range(SEED, SEED + COUNT):
+        case = drawn(random.Random(seed), f"case-{seed}")
+        features = settable(case["features"], release)
+        cases.append({**case, "release": release, "features": features})
+
+    answers = answers_of(program, cases, "-limit", LIMIT)
     outcomes, kinds, wrong = Counter[str](), Counter[str](), []
     for case, answer in zip(cases, answers, strict=True):
         if not answer["stable"] or answer.get("class") in ("timeout", "gates"):
             outcomes[answer.get("class", "unstable")] += 1
             continue
 
-        outcomes[answer.get("class") or ("none" if answer["result"] is None else "found")] += 1
+        kind = answer.get("class")
+        if not kind:
+            kind = "none" if answer["result"] is None else "found"
+        outcomes[kind] += 1
         kinds.update(classes_of(case))
-        mine = answer_scenario(case, "the question")
-        if told(mine) != told(answer):
-            wrong.append((case["name"], answer.get("error"), mine.get("error")))
+        answer_here = answer_scenario(case, "the question")
+        if compared(answer_here) != compared(answer):
+            wrong.append((case["name"], answer.get("error"), answer_here.get("error")))
             with (tmp_path / "different.jsonl").open("a") as file:
-                file.write(json.dumps({**case, "expect": answer, "mine": mine}) + "\n")
+                file.write(json.dumps({**case, "expect": answer, "mine": answer_here}) + "\n")
 
     sys.stdout.write(
         f"allocator of {program.parent.name}, seed {SEED}: {dict(outcomes)}, {len(wrong)} differ; "
@@ -98,7 +107,7 @@ def test_what_claims_count_as_is_the_schedulers(program: Path, tmp_path: Path) -
     questions = [drawn_pod(random.Random(seed)) for seed in range(SEED, SEED + COUNT)]
     outcomes, wrong = Counter[str](), []
     for number, (question, answer) in enumerate(
-        zip(questions, asked(program, questions, "-counted"), strict=True)
+        zip(questions, answers_of(program, questions, "-counted"), strict=True)
     ):
         try:
             refusal, requests = outcome(question)

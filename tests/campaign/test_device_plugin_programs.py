@@ -63,8 +63,8 @@ def program(name, *arguments, **variables):
 
 @pytest.fixture
 def folder():
-    with short_folder() as made:
-        yield made
+    with short_folder() as path:
+        yield path
 
 
 def offer(folder, **health):
@@ -103,10 +103,11 @@ def test_a_node_is_fed_by_a_program(folder):
         plugins.wait_for([GPU], LONG)
         node = Node(leasing.machine(), {"topologyManagerPolicy": "restricted"}, {GPU: ()})
         plugins.feed(node)
-        got = node.admit(pod(GPU, 1)).containers["c"].devices
-        assert got == {GPU: ("gpu0",)}
-        assert plugins.allocate(got).environment == {"DEVICES_NVIDIA_COM_GPU": "gpu0"}
-        plugins.pre_start(got)
+
+        devices = node.admit(pod(GPU, 1)).containers["c"].devices
+        assert devices == {GPU: ("gpu0",)}
+        assert plugins.allocate(devices).environment == {"DEVICES_NVIDIA_COM_GPU": "gpu0"}
+        plugins.pre_start(devices)
         assert node.admit(pod(GPU, 2, "two")).containers["c"].devices == {GPU: ("gpu2", "gpu3")}
         assert [name for name, _ in calls(folder)] == [
             "GetDevicePluginOptions",
@@ -114,8 +115,9 @@ def test_a_node_is_fed_by_a_program(folder):
             "Allocate",
             "PreStartContainer",
         ]
-        _, asked = calls(folder)[1]
-        assert asked["container_requests"][0]["allocation_size"] == 1
+        _, request = calls(folder)[1]
+        assert request["container_requests"][0]["allocation_size"] == 1
+
         offer(folder, gpu1=False)
         eventually(lambda: Device("gpu1", (0,), healthy=False) in plugins.inventory()[GPU])
         assert node.devices.free == {GPU: ()}
@@ -144,7 +146,7 @@ def test_a_program_registers_again_after_a_restart(folder):
 def test_an_agent_gives_the_devices_of_the_sample_plugin(folder):
     sockets = folder / "p"
     sockets.mkdir()
-    words = (
+    command = (
         "unshare",
         "--mount",
         "sh",
@@ -156,7 +158,7 @@ def test_an_agent_gives_the_devices_of_the_sample_plugin(folder):
     )
     with (
         running_agent(folder, device_plugins=sockets),
-        program(*words, PLUGIN_SOCK_DIR=f"{KUBELET}/"),
+        program(*command, PLUGIN_SOCK_DIR=f"{KUBELET}/"),
     ):
         source = client(folder)
         request = LeaseRequest(

@@ -44,8 +44,10 @@ def questions() -> Iterator[tuple[str, bytes]]:
         + conditions
         + "]}}"
     )
+
     items = ",".join(node % number for number in range(10_000))
     yield "10,000 whole nodes", f'{{{POD},"Nodes":{{"items":[{items}]}}}}'.encode()
+
     yield "names", filled(f'{{{POD},"NodeNames":[', '"a"', "]}")
     yield "brackets", filled(f'{{{POD},"NodeNames":["a"],"x":[', "[]", "]}")
     yield (
@@ -66,32 +68,35 @@ def test_health_beside_the_largest_questions() -> None:
 
     async def scenario() -> None:
         async with served(ApiStub()) as api, aiohttp.ClientSession() as session:
-            made = Extender(api, Answers(ClusterState(), fails_open=True))
-            runner, port = await serve(make_app(made), ("127.0.0.1", 0))
+            extender = Extender(api, Answers(ClusterState(), fails_open=True))
+            runner, port = await serve(make_app(extender), ("127.0.0.1", 0))
             url = f"http://127.0.0.1:{port}"
-            async with running(made.run()):
-                await until(lambda: made.is_synced)
+            async with running(extender.run()):
+                await until(lambda: extender.is_synced)
                 for name, body in questions():
-                    took = []
+                    durations = []
                     start = time.perf_counter()
                     asking = asyncio.ensure_future(
                         session.post(f"{url}/filter", data=io.BytesIO(body))
                     )
                     while not asking.done():
-                        asked = time.perf_counter()
+                        asked_at = time.perf_counter()
                         async with session.get(f"{url}/healthz") as response:
                             assert response.status == 200
-                        took.append(time.perf_counter() - asked)
+                        durations.append(time.perf_counter() - asked_at)
                         await asyncio.sleep(0.002)
 
                     async with asking.result() as response:
                         status = response.status
-                    took.sort()
-                    answered, p99 = time.perf_counter() - start, took[len(took) * 99 // 100]
+                    durations.sort()
+                    answered, p99 = (
+                        time.perf_counter() - start,
+                        durations[len(durations) * 99 // 100],
+                    )
                     sys.stdout.write(
                         f"{name}: {len(body) >> 20} MiB, answer {status} after {answered:.1f} s; "
                         "health after "
-                        f"{p99 * 1000:.0f} ms in 99 of 100, {took[-1] * 1000:.0f} ms at most\n"
+                        f"{p99 * 1000:.0f} ms in 99 of 100, {durations[-1] * 1000:.0f} ms at most\n"
                     )
 
             await runner.cleanup()

@@ -36,15 +36,18 @@ pytestmark = [
 
 
 def faults_on_the_way(case: dict[str, Any]) -> set[str]:
-    """Return what `alignup` tells of known faults of that kubelet, up to the first that it does not survive."""
-    node, found = Node.from_dict(case), set[str]()
+    """Return what `alignup` tells of known faults of that kubelet.
+
+    It is up to the first that it does not survive.
+    """
+    node, faults = Node.from_dict(case), set[str]()
     for step in case["steps"]:
         if "admit" in step:
-            found |= {fault.does for fault in known_faults(node, node.read(step["admit"]))}
+            faults |= {fault.does for fault in known_faults(node, node.read(step["admit"]))}
             node.admit(step["admit"])
         elif "remove" in step and any(pod.uid == step["remove"] for pod in node.pods):
             node.remove(step["remove"])
-    return found
+    return faults
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.parent.name)
@@ -52,18 +55,23 @@ def test_all_end_as_in_the_kubelet(program: Path, tmp_path: Path) -> None:
     minor = program.parent.name.rpartition(".")[0]
     cases = [scenario(seed) | {"kubeletVersion": minor} for seed in range(SEED, SEED + COUNT)]
     first = list(answers(program, cases, tmp_path / "kubelet-0", PATIENCE))
-    asked_twice = [case for case, one in zip(cases, first, strict=True) if "unanswered" not in one]
+    asked_twice = [
+        case for case, answer in zip(cases, first, strict=True) if "unanswered" not in answer
+    ]
     second = answers(program, asked_twice, tmp_path / "kubelet-1", PATIENCE)
     compared, unanswered, unstable, steps, wrong = 0, 0, 0, 0, []
-    for case, one in zip(cases, first, strict=True):
-        told = [one] if "unanswered" in one else [one, next(second)]
-        if "unanswered" in told[-1]:
+    for case, answer in zip(cases, first, strict=True):
+        case_answers = [answer]
+        if "unanswered" not in answer:
+            case_answers.append(next(second))
+
+        if "unanswered" in case_answers[-1]:
             unanswered += 1
             with (tmp_path / "unanswered.jsonl").open("a") as file:
                 file.write(json.dumps({**case, "faults": sorted(faults_on_the_way(case))}) + "\n")
             continue
 
-        vector = compacted(case, told)
+        vector = compacted(case, case_answers)
         if vector is None:
             unstable += 1
             continue

@@ -16,13 +16,19 @@ RUNS = 12
 
 @pytest.fixture
 def played(capsys):
-    """Return a function that plays several runs, tells its numbers, and returns how many pods ran, and the misses."""
+    """Return a function that plays several runs, and tells and returns its numbers.
+
+    They are how many pods ran, and the misses.
+    """
 
     def play(delays: Delays, *, with_holdings: bool) -> tuple[int, list[Miss]]:
         ran, misses = numbers(delays, with_holdings=with_holdings)
         with capsys.disabled():
-            kind = "holdings" if with_holdings else "amounts"
-            print(f"{kind}, {delays}: {ran} ran, {len(misses)} rejected")  # noqa: T201  # a campaign tells its numbers
+            kind = "amounts"
+            if with_holdings:
+                kind = "holdings"
+            # a campaign tells its numbers
+            print(f"{kind}, {delays}: {ran} ran, {len(misses)} rejected")  # noqa: T201
         return ran, misses
 
     return play
@@ -31,8 +37,10 @@ def played(capsys):
 def numbers(delays: Delays, *, with_holdings: bool) -> tuple[int, list[Miss]]:
     """Return how many pods ran in all runs, and those that were rejected."""
     runs = [ModelCluster(seed, delays, with_holdings=with_holdings).run() for seed in range(RUNS)]
-    assert all(one.ran + len(one.misses) == len(one.pods) for one in runs)
-    return sum(one.ran for one in runs), [miss for one in runs for miss in one.misses]
+    assert all(model_run.ran + len(model_run.misses) == len(model_run.pods) for model_run in runs)
+    return sum(model_run.ran for model_run in runs), [
+        miss for model_run in runs for miss in model_run.misses
+    ]
 
 
 @pytest.mark.parametrize("delays", [USUAL, BUSY], ids=["usual", "busy"])

@@ -28,7 +28,7 @@ FEW = 5
 
 CLAIMANT = str(Path(__file__).with_name("claimant.py"))
 ALIGNUP = (sys.executable, "-c", "from alignup.cli import main; main()")
-HERE = ("run", "--machine", MACHINE, "--no-bind")
+ON_MACHINE = ("run", "--machine", MACHINE, "--no-bind")
 LIMIT = 60
 
 
@@ -48,13 +48,13 @@ class Campaign:
         self.folder = folder
         self.state = folder / "leases.json"
         self.random = random.Random(seed)
-        self.file = LeaseFile(self.state, self.told)
+        self.file = LeaseFile(self.state, self.note)
         self.earlier = []
         self.tampered = 0
         self.killed = 0
         self.statuses = []
 
-    def told(self, sentence):
+    def note(self, sentence):
         """Take note of nothing but damage, which is this campaign's own."""
         assert "damaged" in sentence or "removed or replaced" in sentence, sentence
 
@@ -75,15 +75,22 @@ class Campaign:
         wish += ["--policy", self.random.choice(["best-effort", "restricted", "single-numa-node"])]
         hold = str(self.random.uniform(0, 0.4))
         claim = [sys.executable, "-ISE", CLAIMANT, str(self.folder), hold]
-        return [*HERE, *wish, "--name", f"r{number}", "--", *claim]
+        return [*ON_MACHINE, *wish, "--name", f"r{number}", "--", *claim]
 
     def kill(self, process):
         """Kill one with -9: the one that waits, the command itself, its keeper, or some of them."""
-        victims = [process.pid] if self.random.random() < 0.6 else []
+        victims = []
+        if self.random.random() < 0.6:
+            victims.append(process.pid)
+
         for lease in self.file.read().leases:
             if lease.keeper is not None and is_child(lease.keeper.pid, process.pid):
-                running = [one.pid for one in lease.processes if liveness(one) is Liveness.RUNNING]
-                chance = 0.3 if victims else 0.8
+                running = [
+                    holder.pid for holder in lease.processes if liveness(holder) is Liveness.RUNNING
+                ]
+                chance = 0.8
+                if victims:
+                    chance = 0.3
                 victims += [pid for pid in running if self.random.random() < chance]
         for pid in victims:
             try:
@@ -95,21 +102,22 @@ class Campaign:
     def tamper(self):
         """Remove the file, put back what it was earlier, or cut it short; or leave it alone."""
         self.tampered += 1
-        what = self.random.choice(["remove", "put back", "cut", "keep", "keep"])
-        if what == "keep":
+        change = self.random.choice(["remove", "put back", "cut", "keep", "keep"])
+        if change == "keep":
             with suppress(FileNotFoundError):
                 self.earlier.append(self.state.read_bytes())
             return
 
-        if what == "remove" or not self.earlier:
+        if change == "remove" or not self.earlier:
             self.state.unlink(missing_ok=True)
             return
 
         text = self.random.choice(self.earlier[-50:])
+        if change == "cut":
+            text = text[: self.random.randint(30, len(text))]
+
         beside = self.folder / "beside"
-        beside.write_bytes(
-            text if what == "put back" else text[: self.random.randint(30, len(text))]
-        )
+        beside.write_bytes(text)
         beside.replace(self.state)
 
     def round(self, start, pause, at_once=AT_ONCE):
@@ -139,7 +147,7 @@ class Campaign:
         """Show that everything is free again: one who wants it all gets it."""
         wish = ("--cpus", str(CPUS), "--device", "nvidia.com/gpu=8", "--memory", "2000Gi")
         done = subprocess.run(  # noqa: S603  # ours
-            [*ALIGNUP, *HERE, *wish, "--state", str(self.state), "--", "true"],
+            [*ALIGNUP, *ON_MACHINE, *wish, "--state", str(self.state), "--", "true"],
             capture_output=True,
             text=True,
             check=False,
@@ -160,27 +168,29 @@ def is_child(pid, parent):
 
 def campaign(folder, rounds, seed, forks=AT_ONCE, programs=AT_ONCE):
     """Run some rounds and show that nothing went wrong and something happened."""
-    made = Campaign(folder, seed)
+    runs = Campaign(folder, seed)
     for number in range(rounds):
         if number % 10 == 1:
-            made.round(started_run, 0.6, programs)
+            runs.round(started_run, 0.6, programs)
         else:
-            made.round(ForkedRun, 0.12, forks)
+            runs.round(ForkedRun, 0.12, forks)
 
-    made.finish()
+    runs.finish()
     granted = len((folder / "granted").read_text().splitlines())
     usual = (": refused: ", "was damaged", "was removed or replaced", "waiting for the lock")
-    said = [
+    strange_lines = [
         line
         for line in (folder / "said").read_text().splitlines()
-        if not any(words in line for words in usual)
+        if not any(sentence in line for sentence in usual)
     ]
-    assert not said, said[-20:]
-    assert set(made.statuses) <= {0, 125, -signal.SIGKILL, 128 + signal.SIGKILL}, sorted(
-        set(made.statuses)
+    assert not strange_lines, strange_lines[-20:]
+    assert set(runs.statuses) <= {0, 125, -signal.SIGKILL, 128 + signal.SIGKILL}, sorted(
+        set(runs.statuses)
     )
-    counts = f"{granted} granted, {made.statuses.count(125)} refused, {made.killed} killed"
-    print(f"{rounds} rounds: {counts}, {made.tampered} times tampered")  # noqa: T201  # shown with -s
+    refused = runs.statuses.count(125)
+    counts = f"{granted} granted, {refused} refused, {runs.killed} killed"
+    # shown with -s
+    print(f"{rounds} rounds: {counts}, {runs.tampered} times tampered")  # noqa: T201
     assert granted
 
 

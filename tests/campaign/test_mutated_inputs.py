@@ -50,10 +50,10 @@ def too_slow(_number, _frame):
 def read_one(reader, number):
     """Make and read an input; return whether it was accepted."""
     make, read = READERS[reader]
-    made = make(random.Random(f"{SEED} {reader} {number}"))
+    content = make(random.Random(f"{SEED} {reader} {number}"))
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     try:
-        read(made)
+        read(content)
     except errors.AlignupError as error:
         check(str(error))
         return False
@@ -113,11 +113,18 @@ def run_apart(reader, first, count, until):
 
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
-        said = file.read().decode()
+        report = file.read().decode()
 
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    failed = said or (f"ended by signal {-status}" if status else "")
-    return int.from_bytes(progress[0:8], "little"), int.from_bytes(progress[8:16], "little"), failed
+    failure = report
+    if status and not report:
+        failure = f"ended by signal {-status}"
+
+    return (
+        int.from_bytes(progress[0:8], "little"),
+        int.from_bytes(progress[8:16], "little"),
+        failure,
+    )
 
 
 def campaign(reader, count, seconds):
@@ -125,12 +132,14 @@ def campaign(reader, count, seconds):
     until = time.monotonic() + seconds
     failures, number, accepted = [], 0, 0
     while number < count and time.monotonic() < until and len(failures) < 5:
-        number, more, failed = run_apart(reader, number, count - number, until)
+        number, more, failure = run_apart(reader, number, count - number, until)
         accepted += more
-        if failed:
-            failures.append(f"seed {SEED!r}, reader {reader!r}, input {number}: {failed}")
+        if failure:
+            failures.append(f"seed {SEED!r}, reader {reader!r}, input {number}: {failure}")
             number += 1
-    print(f"seed {SEED}, {reader}: {number} of {count} inputs, {accepted} accepted")  # noqa: T201  # shown with -s
+
+    # shown with -s
+    print(f"seed {SEED}, {reader}: {number} of {count} inputs, {accepted} accepted")  # noqa: T201
     assert not failures, "\n".join(failures)
     return number
 

@@ -1,7 +1,7 @@
-"""Parts of machines, whose CPUs, cores and NUMA nodes are those that hwloc-calc finds in the same files.
+"""Parts of machines: their CPUs, cores and NUMA nodes are those of hwloc-calc in the same files.
 
-The machines are the small ones of `inputs.machine_shapes`, and the real ones in `shared/machines` beside
-the repository where there is such a folder.
+The machines are the small ones of `inputs.machine_shapes`, and the real ones in `shared/machines`
+beside the repository where there is such a folder.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ pytestmark = [
 
 def mask(cpus: CPUSet) -> str:
     """Return a set as hwloc writes it: words of 32 bits, the highest first."""
-    bits, words = int(cpus), []
+    bits, digits = int(cpus), []
     while bits:
-        words.append(f"0x{bits & 0xFFFFFFFF:08x}")
+        digits.append(f"0x{bits & 0xFFFFFFFF:08x}")
         bits >>= 32
-    return ",".join(reversed(words))
+    return ",".join(reversed(digits))
 
 
 def unpacked(machine: str | Path, folder: Path) -> Path:
@@ -52,21 +52,24 @@ def test_parts_are_whole_cores_of_the_nodes_that_hwloc_names(named, tmp_path) ->
     root = unpacked(named, tmp_path)
     environment = {**os.environ, "HWLOC_FSROOT": str(root), "HWLOC_COMPONENTS": "linux,stop"}
 
-    def calc(*words: str) -> set[int]:
-        command = [str(HWLOC_CALC), "--disallowed", *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)  # noqa: S603  # ours
+    def calc(*arguments: str) -> set[int]:
+        command = [str(HWLOC_CALC), "--disallowed", *arguments]
+        done = subprocess.run(  # noqa: S603  # ours
+            command, env=environment, capture_output=True, text=True, check=True
+        )
         return {int(number) for number in done.stdout.split(",") if number.strip()}
 
     machine = read_machine(root)
     for count in range(1, min(3, machine.core_count) + 1):
         for part in split(root, count):
-            own = mask(part.cpus)
-            assert calc("--po", "-I", "pu", own) == set(part.cpus)
-            cores = calc("-I", "core", own)
+            cpus = mask(part.cpus)
+            assert calc("--po", "-I", "pu", cpus) == set(part.cpus)
+            cores = calc("-I", "core", cpus)
             if cores:
                 of_cores = calc("--po", "-I", "pu", *(f"core:{number}" for number in cores))
                 assert of_cores == set(part.cpus)
 
             assert (
-                set(part.numa_nodes) <= calc("--po", "-I", "numa", own) or len(part.numa_nodes) == 1
+                set(part.numa_nodes) <= calc("--po", "-I", "numa", cpus)
+                or len(part.numa_nodes) == 1
             )

@@ -42,14 +42,18 @@ pytestmark = [
 
 
 def offered(
-    told: dict[str, Any], container: str | None
+    answer: dict[str, Any], container: str | None
 ) -> list[dict[str, list[LoggedHint] | None]]:
-    """Return what each provider offered for a container or the pod, as the program has it, in an order of its own."""
-    hints = told["podHints"] if container is None else told["containers"][container]["hints"]
+    """Return what each provider offered for a container or the pod, as the program has it.
+
+    It is in an order of its own.
+    """
+    hints = answer["podHints"] if container is None else answer["containers"][container]["hints"]
     return [
         {
-            name: some and [(mask_of(one["numa"]), one["preferred"]) for one in some]
-            for name, some in (by_name or {}).items()
+            name: hints_of_resource
+            and [(mask_of(hint["numa"]), hint["preferred"]) for hint in hints_of_resource]
+            for name, hints_of_resource in (by_name or {}).items()
         }
         for by_name in hints.values()
     ]
@@ -57,66 +61,85 @@ def offered(
 
 def mask_of(nodes: list[int] | None) -> int | None:
     """Return a hint's NUMA nodes as a mask."""
-    return None if nodes is None else sum(1 << node for node in nodes)
+    if nodes is None:
+        return None
+    return sum(1 << node for node in nodes)
 
 
 def in_order(hints: list[dict[str, list[LoggedHint] | None]]) -> list[str]:
     """Return the same in one order."""
     return sorted(
-        json.dumps({name: some and sorted(some, key=repr) for name, some in sorted(given.items())})
-        for given in hints
+        json.dumps(
+            {
+                name: hints_of_resource and sorted(hints_of_resource, key=repr)
+                for name, hints_of_resource in sorted(by_name.items())
+            }
+        )
+        for by_name in hints
     )
 
 
 def refusals(case: dict[str, Any], answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the answers to pods that were refused, by the pods' names."""
     return {
-        f"default/{asked['admit']['metadata']['name']}": told
-        for asked, told in zip(case["steps"], answer["expect"], strict=True)
-        if "admit" in asked and not told["admitted"]
+        f"default/{step['admit']['metadata']['name']}": pod_answer
+        for step, pod_answer in zip(case["steps"], answer["expect"], strict=True)
+        if "admit" in step and not pod_answer["admitted"]
     }
 
 
 def read(answer: dict[str, Any], *, denied: bool) -> KubeletLog:
-    """Return what a scenario's log says, with or without the line that tells why a pod was refused."""
+    """Return what a scenario's log says.
+
+    It is with or without the line that tells why a pod was refused.
+    """
     lines = (
         "".join(step.get("log", "") for step in answer["expect"]).encode().splitlines(keepends=True)
     )
     try:
         return read_log(
-            (one for one in lines if denied or log_line(one.decode())[1] != DENIED), "LOG"
+            (line for line in lines if denied or log_line(line.decode())[1] != DENIED), "LOG"
         )
     except InputError:  # the topology manager was asked nothing
         return KubeletLog()
 
 
 def differences(
-    case: dict[str, Any], told: dict[str, Any], found: Explanation, decisions: tuple[Decision, ...]
+    case: dict[str, Any],
+    answer: dict[str, Any],
+    explanation: Explanation,
+    decisions: tuple[Decision, ...],
 ) -> Iterator[str]:
     """Yield what an explanation of a refused pod says otherwise than the program."""
     kubelet = case["kubelet"]
-    if found.reason != told["reason"] or found.log["message"] not in {told["message"], ""}:
+    if explanation.reason != answer["reason"] or explanation.log["message"] not in {
+        answer["message"],
+        "",
+    }:
         yield (
-            f"{found.reason}: {found.log['message']}, the kubelet: {told['reason']}: "
-            f"{told['message']}"
+            f"{explanation.reason}: {explanation.log['message']}, the kubelet: {answer['reason']}: "
+            f"{answer['message']}"
         )
 
-    if found.cause_kind == "unknown":
-        yield f"no cause of {told['reason']}: {told['message']}"
+    if explanation.cause_kind == "unknown":
+        yield f"no cause of {answer['reason']}: {answer['message']}"
 
-    if found.policy != kubelet["topologyManagerPolicy"]:
-        yield f"policy {found.policy}"
+    if explanation.policy != kubelet["topologyManagerPolicy"]:
+        yield f"policy {explanation.policy}"
 
-    for one in decisions:
-        hints = offered(told, one.container)
-        if in_order(one.hints) != in_order(hints):
-            yield f"hints {one.hints}, the kubelet: {hints}"
+    for decision in decisions:
+        hints = offered(answer, decision.container)
+        if in_order(decision.hints) != in_order(hints):
+            yield f"hints {decision.hints}, the kubelet: {hints}"
 
     closest = (
         kubelet.get("topologyManagerPolicyOptions", {}).get("prefer-closest-numa-nodes") == "true"
     )
-    if found.log["agrees"] is not (None if closest or not found.steps else True):
-        yield f"merged {found.log['merged']}, the kubelet: {found.log['best']}"
+    agrees = True
+    if closest or not explanation.steps:
+        agrees = None
+    if explanation.log["agrees"] is not agrees:
+        yield f"merged {explanation.log['merged']}, the kubelet: {explanation.log['best']}"
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -132,23 +155,31 @@ def test_the_log_tells_what_the_managers_decided(program: Path, form: str, tmp_p
             continue
 
         # without that line in every release, as of logs that were cut
-        for denied in [True, False] if int(release.split(".")[1]) > 30 else [False]:
-            said, log = refusals(case, answer), read(answer, denied=denied)
-            said = {pod: told for pod, told in said.items() if denied or told["reason"] == BY_MERGE}
-            if {*log.refusals} != {*said}:
+        forms = [False]
+        if int(release.split(".")[1]) > 30:
+            forms = [True, False]
+        for denied in forms:
+            refused_by_pod, log = refusals(case, answer), read(answer, denied=denied)
+            refused_by_pod = {
+                pod: pod_answer
+                for pod, pod_answer in refused_by_pod.items()
+                if denied or pod_answer["reason"] == BY_MERGE
+            }
+            if {*log.refusals} != {*refused_by_pod}:
                 wrong.append(
-                    f"{case['name']}: refused {sorted(log.refusals)}, by the kubelet {sorted(said)}"
+                    f"{case['name']}: refused {sorted(log.refusals)}, "
+                    f"by the kubelet {sorted(refused_by_pod)}"
                 )
 
-            for pod in log.refusals.keys() & said.keys():
-                found, decisions = (
+            for pod in log.refusals.keys() & refused_by_pod.keys():
+                explanation, decisions = (
                     explain_logged(log, log.refusals[pod]),
                     log.refusals[pod].decisions,
                 )
-                refused, merges = refused + 1, merges + (found.log["agrees"] is True)
+                refused, merges = refused + 1, merges + (explanation.log["agrees"] is True)
                 wrong += [
-                    f"{case['name']}, {pod}: {one}"
-                    for one in differences(case, said[pod], found, decisions)
+                    f"{case['name']}, {pod}: {difference}"
+                    for difference in differences(case, refused_by_pod[pod], explanation, decisions)
                 ]
 
     sys.stdout.write(

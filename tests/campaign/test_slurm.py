@@ -1,4 +1,7 @@
-"""Ranks of a real Slurm on loopback, each of which binds itself to its part of what the step was granted."""
+"""Ranks of a real Slurm on loopback.
+
+Each binds itself to its part of what the step was granted.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,15 @@ RANK = """
 import json, os, warnings
 import alignup
 
-with warnings.catch_warnings(record=True) as told:
+with warnings.catch_warnings(record=True) as warned:
     warnings.simplefilter("always")
     try:
         part = alignup.bind()
-        found = {"cpus": sorted(part.cpus), "bound": sorted(os.sched_getaffinity(0))}
+        answer = {"cpus": sorted(part.cpus), "bound": sorted(os.sched_getaffinity(0))}
     except alignup.errors.InputError as error:
-        found = {"error": str(error)}
-print(json.dumps({"rank": int(os.environ["SLURM_PROCID"]), "told": [str(one.message) for one in told], **found}))
+        answer = {"error": str(error)}
+messages = [str(warning.message) for warning in warned]
+print(json.dumps({"rank": int(os.environ["SLURM_PROCID"]), "warnings": messages, **answer}))
 """
 
 
@@ -43,7 +47,9 @@ def why_not() -> str:
         return f"Slurm is not installed: no {', '.join(missing)}"
     if os.geteuid() != 0:
         return "Slurm's daemons are started by root"
-    return "" if len(CPUS) > 1 else "there is one CPU, of which no two parts can be cut"
+    if len(CPUS) < 2:
+        return "there is one CPU, of which no two parts can be cut"
+    return ""
 
 
 pytestmark = [
@@ -55,11 +61,11 @@ pytestmark = [
 def free_ports(count: int) -> list[int]:
     """Return ports of loopback that nobody listens on."""
     sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    for listener in sockets:
+        listener.bind(("127.0.0.1", 0))
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports
 
 
@@ -78,7 +84,8 @@ class Slurm:
 
     def __init__(self, folder: Path, task_plugins: str) -> None:
         host = socket.gethostname().partition(".")[0]
-        self.folder, self._processes = folder, list[subprocess.Popen[bytes]]()
+        self.folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
         self.environment = {
             **os.environ,
             "SLURM_CONF": str(folder / "slurm.conf"),
@@ -89,22 +96,24 @@ class Slurm:
 
         (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
         (folder / "munge.key").chmod(0o400)
-        first, second = free_ports(2)
+        controller_port, node_port = free_ports(2)
+        tracking = "proctrack/linuxproc"
+        if "cgroup" in task_plugins:
+            tracking = "proctrack/cgroup"
+
         settings = {
             "ClusterName": "alignup",
             "SlurmctldHost": f"{host}(127.0.0.1)",
             "SlurmUser": "root",
             "AuthType": "auth/munge",
             "AuthInfo": f"socket={folder}/munge.socket",
-            "SlurmctldPort": first,
-            "SlurmdPort": second,
+            "SlurmctldPort": controller_port,
+            "SlurmdPort": node_port,
             "SlurmctldPidFile": f"{folder}/slurmctld.pid",
             "SlurmdPidFile": f"{folder}/slurmd.pid",
             "StateSaveLocation": f"{folder}/state",
             "SlurmdSpoolDir": f"{folder}/spool",
-            "ProctrackType": "proctrack/cgroup"
-            if "cgroup" in task_plugins
-            else "proctrack/linuxproc",
+            "ProctrackType": tracking,
             "TaskPlugin": task_plugins,
             "SelectType": "select/cons_tres",
             "SelectTypeParameters": "CR_CPU",
@@ -122,15 +131,17 @@ class Slurm:
 
     def _start(self, name: str, *options: str | Path) -> None:
         with (self.folder / f"{name}.out").open("wb") as log:
-            words = [shutil.which(name) or name, *map(str, options)]
-            self._processes.append(
-                subprocess.Popen(words, stdout=log, stderr=log, env=self.environment)  # noqa: S603  # ours
+            command = [shutil.which(name) or name, *map(str, options)]
+            process = subprocess.Popen(  # noqa: S603  # ours
+                command, stdout=log, stderr=log, env=self.environment
             )
 
+        self._processes.append(process)
+
     def _asked(self, name: str, *options: str) -> str:
-        words = [shutil.which(name) or name, *options]
+        command = [shutil.which(name) or name, *options]
         done = subprocess.run(  # noqa: S603  # ours
-            words,
+            command,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -140,14 +151,17 @@ class Slurm:
         return done.stdout
 
     def close(self) -> None:
-        for one in reversed(self._processes):
-            one.terminate()
-            one.wait(PATIENCE)
+        for process in reversed(self._processes):
+            process.terminate()
+            process.wait(PATIENCE)
 
     def wait_until_up(self) -> str:
-        """Return an empty text once the node takes work, or what its daemon says of why it does not."""
+        """Return an empty text once the node takes work.
+
+        Or return what its daemon says of why it does not.
+        """
         end = time.monotonic() + PATIENCE
-        while time.monotonic() < end and all(one.poll() is None for one in self._processes):
+        while time.monotonic() < end and all(process.poll() is None for process in self._processes):
             state = self._asked("sinfo", "-h", "-o", "%T")
             if state.strip() == "idle":
                 return ""
@@ -156,8 +170,8 @@ class Slurm:
 
     def ranks(self, *options: str) -> list[dict[str, Any]]:
         """Return what each rank of a step says, in their order."""
-        told = self._asked("srun", *options, sys.executable, "-c", RANK)
-        return sorted(map(json.loads, told.splitlines()), key=lambda one: int(one["rank"]))
+        output = self._asked("srun", *options, sys.executable, "-c", RANK)
+        return sorted(map(json.loads, output.splitlines()), key=lambda answer: int(answer["rank"]))
 
 
 @pytest.fixture(scope="module", params=["task/affinity", "task/affinity,task/cgroup"])
@@ -168,43 +182,43 @@ def slurm(
         pytest.skip(
             "there is no cgroup v1 hierarchy of cpusets, with which Slurm 22.05 confines steps"
         )
-    made = Slurm(tmp_path_factory.mktemp("slurm"), request.param)
+    cluster = Slurm(tmp_path_factory.mktemp("slurm"), request.param)
     try:
-        if trouble := made.wait_until_up():
+        if trouble := cluster.wait_until_up():
             pytest.skip(f"Slurm's node does not come up with {request.param}: {trouble}")
-        yield made
+        yield cluster
     finally:
-        made.close()
+        cluster.close()
 
 
 def test_two_ranks_share_what_the_step_was_granted(slurm) -> None:
-    found = slurm.ranks("-n2", "--cpu-bind=none")
-    assert [one["told"] for one in found] == [[], []]
-    assert [one["bound"] == one["cpus"] != [] for one in found] == [True, True]
-    first, second = (set(one["cpus"]) for one in found)
+    ranks = slurm.ranks("-n2", "--cpu-bind=none")
+    assert [rank["warnings"] for rank in ranks] == [[], []]
+    assert [rank["bound"] == rank["cpus"] != [] for rank in ranks] == [True, True]
+    first, second = (set(rank["cpus"]) for rank in ranks)
     assert not first & second
     assert first | second <= set(CPUS)
 
 
 def test_four_ranks_share_what_the_step_was_granted(slurm) -> None:
-    found = slurm.ranks("-n4", "--overcommit", "--cpu-bind=none", f"-c{max(1, len(CPUS) // 4)}")
+    ranks = slurm.ranks("-n4", "--overcommit", "--cpu-bind=none", f"-c{max(1, len(CPUS) // 4)}")
     if len(CPUS) >= 4:
-        parts = [set(one["cpus"]) for one in found]
+        parts = [set(rank["cpus"]) for rank in ranks]
         assert all(parts)
         assert len(set.union(*parts)) == sum(map(len, parts))
         return
     # there are fewer CPUs than ranks: all say so, and none that another option of srun would give
     # more
-    assert all("parts are too many for the" in one["error"] for one in found)
-    assert not any("start the ranks with" in one["error"] for one in found)
+    assert all("parts are too many for the" in rank["error"] for rank in ranks)
+    assert not any("start the ranks with" in rank["error"] for rank in ranks)
 
 
 def test_ranks_that_slurm_has_bound_are_told_the_option(slurm) -> None:
-    for one in slurm.ranks("-n2"):
-        assert "start the ranks with srun --cpu-bind=none" in one["error"]
+    for rank in slurm.ranks("-n2"):
+        assert "start the ranks with srun --cpu-bind=none" in rank["error"]
 
 
 def test_a_rank_that_has_all_of_its_step_is_told_nothing(slurm) -> None:
-    (found,) = slurm.ranks("-n1", "--cpu-bind=none")
-    assert found["told"] == []
-    assert len(found["cpus"]) == 1
+    (rank,) = slurm.ranks("-n1", "--cpu-bind=none")
+    assert rank["warnings"] == []
+    assert len(rank["cpus"]) == 1

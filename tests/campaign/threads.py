@@ -43,15 +43,15 @@ def pod(number, cpus):
 
 def come_and_go(node, seed, is_over):
     """Admit and remove pods of one's own."""
-    random, mine, number = Random(seed), [], 0
+    random, uids, number = Random(seed), [], 0
     while not is_over():
         number += 1
-        if mine and random.random() < 0.5:
-            node.remove(mine.pop())
+        if uids and random.random() < 0.5:
+            node.remove(uids.pop())
         elif node.admit(pod(f"{seed}-{number}", random.randint(1, 6))).admitted:
-            mine.append(f"u{seed}-{number}")
+            uids.append(f"u{seed}-{number}")
         node.try_admit(pod("trial", 2))
-    for uid in mine:
+    for uid in uids:
         node.remove(uid)
 
 
@@ -103,8 +103,8 @@ def main(seconds, names):
             running = scenario(pool, over.is_set)
             time.sleep(seconds / len(scenarios))
             over.set()
-            for one in running:
-                one.result()
+            for future in running:
+                future.result()
         sys.stdout.write(f"{scenario.__name__}: nothing found\n")
 
 

@@ -25,7 +25,9 @@ def why_not() -> str:
     if os.geteuid() != 0:
         return "a disk is built by root"
     missing = [name for name in PROGRAMS if not shutil.which(name)]
-    return f"no {', '.join(missing)}" if missing else ""
+    if missing:
+        return f"no {', '.join(missing)}"
+    return ""
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,8 @@
-"""The program and the agent's unit on a Linux with systemd as PID 1 and real NUMA nodes, in virtual machines.
+"""The program and the agent's unit on a Linux with systemd as PID 1 and real NUMA nodes.
 
-`ALIGNUP_VM` names a folder where the disk of the machines is built, and kept: see `build-image`.
+They are virtual machines. `ALIGNUP_VM` names a folder where their disk is built, and kept: see
+`build-image`.
+
 Each boot takes a minute without KVM, so all but the first tests share one machine, in which each
 ends what it has started.
 """
@@ -39,13 +41,13 @@ def machine(image, disk):
         yield machine
 
 
-def eventually(wanted):
+def eventually(function):
     """Return what a function returns once that is true."""
     end = time.monotonic() + PATIENCE
-    while not (found := wanted()):
+    while not (value := function()):
         assert time.monotonic() < end
         time.sleep(1)
-    return found
+    return value
 
 
 def leases(machine, user="root"):
@@ -53,7 +55,9 @@ def leases(machine, user="root"):
 
     def shown():
         done = machine.run(f"runuser -u {user} -- alignup ps --json", check=False)
-        return (done.out,) if done.status == 0 else None
+        if done.status != 0:
+            return None
+        return (done.out,)
 
     (lines,) = eventually(shown)
     return {lease["name"]: lease for lease in map(json.loads, lines.splitlines())}
@@ -63,8 +67,8 @@ def leases(machine, user="root"):
 def running(machine, **commands):
     """Let users run commands that last, as units of their names: `name="user options"`."""
     try:
-        for name, words in commands.items():
-            user, _, options = words.partition(" ")
+        for name, user_and_options in commands.items():
+            user, _, options = user_and_options.partition(" ")
             run = f"alignup run --name {name} {options} -- sleep 100000"
             machine.run(f"systemd-run --quiet --collect --uid={user} --unit={name} {run}")
         eventually(lambda: set(commands) <= set(leases(machine)))
@@ -108,12 +112,12 @@ def test_four_nodes_are_what_the_kernel_says(machine):
 
 def check_machine(machine, layout):
     """Compare `alignup machine` with numactl, lscpu and the layout."""
-    found = json.loads(machine.run("alignup machine --json").out)
+    described = json.loads(machine.run("alignup machine --json").out)
     hardware = machine.run("numactl --hardware").out
     cores = cores_of_nodes(machine)
     rows = re.findall(r"^ +\d+: (.*)", hardware, re.MULTILINE)
-    assert len(found["numaNodes"]) == len(layout.cpus)
-    for node in found["numaNodes"]:
+    assert len(described["numaNodes"]) == len(layout.cpus)
+    for node in described["numaNodes"]:
         number = node["id"]
         cpus, size = re.findall(
             rf"^node {number} (?:cpus|size): (.*?)(?: MB)?$", hardware, re.MULTILINE
@@ -125,7 +129,7 @@ def check_machine(machine, layout):
         assert node["distances"] == list(map(int, rows[number].split()))
         assert {(core["socket"], *core["cpus"]) for core in node["cores"]} == cores[number]
 
-    (card,) = (device for device in found["pciDevices"] if device["class"] == "0200")
+    (card,) = (device for device in described["pciDevices"] if device["class"] == "0200")
     assert card["numaNode"] == layout.device_node
 
 
@@ -169,12 +173,17 @@ def test_the_unit_is_sound_and_its_service_ready(machine):
 
 def test_users_see_and_take_what_they_may(machine):
     with running(machine, a="anna --cpus 2 --memory 32Mi", b="bert --cpus 2"):
-        seen = leases(machine, "bert")
-        (other,) = (lease for name, lease in seen.items() if name != "b")
-        assert (other["name"], other["pid"], other["command"]) == ("(user 1000)", 0, "")
+        leases_of_bert = leases(machine, "bert")
+        (foreign_lease,) = (lease for name, lease in leases_of_bert.items() if name != "b")
+        assert (foreign_lease["name"], foreign_lease["pid"], foreign_lease["command"]) == (
+            "(user 1000)",
+            0,
+            "",
+        )
         for option in ("", "--force"):
             refused = machine.run(f"runuser -u bert -- alignup release {option} a", check=False)
             assert (refused.status, "expected the name of a lease" in refused.err) == (1, True)
+
         assert is_active(machine, "a")
         for read in ("cat /var/lib/alignup/leases.json.journal", "ls /run/alignup/device-plugins"):
             assert machine.run(f"runuser -u bert -- {read}", check=False).status != 0
@@ -196,6 +205,7 @@ def test_limits_are_each_users(machine):
     machine.run(
         f"mkdir -p {override} && printf '{text}' >{override}/limit.conf && systemctl daemon-reload"
     )
+
     try:
         machine.run(f"systemctl restart {AGENT}")
         with running(machine, a="anna --cpus 2"):
@@ -234,16 +244,16 @@ def test_a_lease_lasts_as_long_as_anything_that_its_command_started(machine):
     """A daemon has another parent and session, and the same cgroup."""
     daemon = "setsid sleep 200000 >/dev/null 2>&1 &"
     machine.run(f"runuser -u anna -- alignup run --name d --cpus 2 -- sh -c '{daemon}'")
-    found = machine.run(
+    cgroup = machine.run(
         "sed s/0::// /proc/$(pgrep --exact --full 'sleep 200000')/cgroup"
     ).out.strip()
-    assert Path(found).name.startswith("alignup-")
+    assert Path(cgroup).name.startswith("alignup-")
     assert set(leases(machine)) == {"d"}
     machine.run(f"kill -KILL $(systemctl show --value --property MainPID {AGENT})")
     assert set(leases(machine)) == {"d"}
     machine.run("pkill --exact --full 'sleep 200000'")
     eventually(lambda: not leases(machine))
-    eventually(lambda: machine.run(f"test -e /sys/fs/cgroup{found}", check=False).status == 1)
+    eventually(lambda: machine.run(f"test -e /sys/fs/cgroup{cgroup}", check=False).status == 1)
 
 
 def test_limits_and_the_end_of_a_service_hold_for_its_command(machine):
@@ -293,16 +303,17 @@ def test_a_boot_ends_leases_in_order_or_not_and_another_machine_is_said(image, d
     )
     eventually(lambda: "a" in leases(machine))
     machine.close()
-    with VirtualMachine(image, disk, Layout((2, 2), (1024, 1024))) as other:
-        eventually(lambda: is_active(other, AGENT))
-        assert leases(other) == {}
-        said = messages(other)
-        assert "1 lease ended with an earlier boot of this machine" in said
+    with VirtualMachine(image, disk, Layout((2, 2), (1024, 1024))) as second_machine:
+        eventually(lambda: is_active(second_machine, AGENT))
+        assert leases(second_machine) == {}
+        logged = messages(second_machine)
+        assert "1 lease ended with an earlier boot of this machine" in logged
         assert (
-            "this machine has 4 CPUs, 2 NUMA nodes now, and had 8 CPUs, 4 NUMA nodes before" in said
+            "this machine has 4 CPUs, 2 NUMA nodes now, and had 8 CPUs, 4 NUMA nodes before"
+            in logged
         )
-        other.run("alignup run --cpus 4 true")
-        check_log(other)
+        second_machine.run("alignup run --cpus 4 true")
+        check_log(second_machine)
 
 
 def check_log(machine):

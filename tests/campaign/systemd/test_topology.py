@@ -1,4 +1,6 @@
-"""The PCIe tree and the layouts of parts, beside hwloc's `lstopo` and Open MPI's `mpirun` on the same machine.
+"""The PCIe tree and the layouts of parts, beside `lstopo` and `mpirun` on the same machine.
+
+The former is of hwloc, the latter of Open MPI.
 
 The machines have root complexes of their own (pxb-pcie) with switches, NUMA nodes that are sockets
 or parts of them, and L3 caches that are parts of sockets.
@@ -56,7 +58,10 @@ def tree(*roots: tuple[int, int, str]) -> tuple[str, ...]:
                 yield f"x3130-upstream,id={name}s,bus={name}"
                 yield from below(text, "xio3130-downstream", f"{name}s")
             else:
-                yield f"{'virtio-net-pci,romfile=' if letter == 'n' else 'bochs-display'},bus={name}"
+                device = "bochs-display"
+                if letter == "n":
+                    device = "virtio-net-pci,romfile="
+                yield f"{device},bus={name}"
 
     devices: list[str] = []
     for bus, node, text in roots:
@@ -115,16 +120,18 @@ class Hwloc:
             nodes = element.get("nodeset", nodes)
             address, behind = element.get("pci_busid"), element.get("bridge_pci")
             if element.get("type") == "Core":
-                words = [int(word or "0", 16) for word in element.get("cpuset", "").split(",")]
+                digits = [int(group or "0", 16) for group in element.get("cpuset", "").split(",")]
                 cores.append(
                     CPUSet.from_int(
-                        sum(word << 32 * place for place, word in enumerate(reversed(words)))
+                        sum(group << 32 * place for place, group in enumerate(reversed(digits)))
                     )
                 )
 
             if address is not None:
                 bits = int(nodes, 16)
-                node = bits.bit_length() - 1 if bits.bit_count() == 1 else None
+                node = None
+                if bits.bit_count() == 1:
+                    node = bits.bit_length() - 1
                 devices[address] = (element.get("pci_type", "")[:4], node, above)
                 above = (*above, address)
             elif behind is not None:
@@ -141,12 +148,15 @@ class Hwloc:
         walk(top, "0x0", ())
         return cls(devices, buses, tuple(cores))
 
-    def distance(self, one: str, other: str) -> str:
-        """Return how far two devices are apart in hwloc's tree, in the words of `nvidia-smi topo -m`."""
-        if one == other:
+    def distance(self, first: str, second: str) -> str:
+        """Return how far two devices are apart in hwloc's tree.
+
+        It is in the words of `nvidia-smi topo -m`.
+        """
+        if first == second:
             return "X"
 
-        (_, near, up), (_, far, down) = self.devices[one], self.devices[other]
+        (_, near, up), (_, far, down) = self.devices[first], self.devices[second]
         shared = sum(
             1
             for _ in itertools.takewhile(
@@ -154,37 +164,46 @@ class Hwloc:
             )
         )
         if shared == 0:
-            return "NODE" if near is not None and near == far else "SYS"
+            if near is not None and near == far:
+                return "NODE"
+            return "SYS"
         if shared == 1:
             return "PHB"
 
-        return "PIX" if max(len(up), len(down)) - shared <= 1 else "PXB"
+        if max(len(up), len(down)) - shared <= 1:
+            return "PIX"
+        return "PXB"
 
 
 def test_the_pcie_tree_is_that_of_lstopo(seen):
     """Each device and bridge with its class, NUMA node and buses."""
     machine, hwloc = seen
-    found = json.loads(machine.run("alignup machine --json").out)["pciDevices"]
-    assert {one["address"]: (one["class"], one["numaNode"]) for one in found} == {
+    devices = json.loads(machine.run("alignup machine --json").out)["pciDevices"]
+    assert {device["address"]: (device["class"], device["numaNode"]) for device in devices} == {
         address: (kind, node) for address, (kind, node, _) in hwloc.devices.items()
     }
-    assert {one["address"]: tuple(one["buses"]) for one in found if one.get("buses")} == hwloc.buses
+    assert {
+        device["address"]: tuple(device["buses"]) for device in devices if device.get("buses")
+    } == hwloc.buses
 
 
 @pytest.mark.parametrize("source", ["/", XML], ids=["sysfs", "lstopo's XML"])
 def test_distances_are_those_of_lstopos_tree(seen, source):
     machine, hwloc = seen
-    told = json.loads(machine.run(f"alignup machine --distances --json --machine {source}").out)[
+    devices = json.loads(machine.run(f"alignup machine --distances --json --machine {source}").out)[
         "devices"
     ]
-    addresses = [one["address"] for one in told]
+    addresses = [device["address"] for device in devices]
     assert addresses == sorted(
         at for at, (kind, *_) in hwloc.devices.items() if kind[:2] in {"02", "03"}
     )
-    expected = {one: [hwloc.distance(one, other) for other in addresses] for one in addresses}
-    assert {one["address"]: one["distances"] for one in told} == expected
-    words = {word for row in expected.values() for word in row}
-    assert {"X", "PIX", "PXB", "PHB", "SYS"} <= words
+
+    expected = {
+        first: [hwloc.distance(first, second) for second in addresses] for first in addresses
+    }
+    assert {device["address"]: device["distances"] for device in devices} == expected
+    distances = {distance for row in expected.values() for distance in row}
+    assert {"X", "PIX", "PXB", "PHB", "SYS"} <= distances
 
 
 @pytest.mark.parametrize("layout", list(LAYOUTS))
@@ -194,15 +213,18 @@ def test_parts_are_where_mpirun_binds_ranks(seen, layout):
     threads = len(hwloc.cores[0])
     different = {}
     for ranks, cores in PARTS:
-        place = "slot" if layout == "core" and cores > 1 else LAYOUTS[layout]
+        place = LAYOUTS[layout]
+        if layout == "core" and cores > 1:
+            place = "slot"
+
         bound = by_mpirun(machine, hwloc, f"-np {ranks} --map-by {place}:PE={cores}")
-        given = machine.run(
+        done = machine.run(
             f"alignup split {ranks} --layout {layout} --cpus-per-part {cores * threads} --json",
             check=False,
         )
-        parts = [CPUSet.parse(json.loads(line)["cpus"]) for line in given.out.splitlines()]
+        parts = [CPUSet.parse(json.loads(line)["cpus"]) for line in done.out.splitlines()]
         if parts != bound:
-            different[ranks, cores] = (list(map(str, parts)), given.err, list(map(str, bound)))
+            different[ranks, cores] = (list(map(str, parts)), done.err, list(map(str, bound)))
 
     assert different == {}
 
@@ -214,15 +236,17 @@ def by_mpirun(machine: VirtualMachine, hwloc: Hwloc, options: str) -> list[CPUSe
     if done.status:
         return []
     cores = [map(int, re.findall(r"core (\d+)\[", bound[str(rank)])) for rank in range(len(bound))]
-    return [CPUSet(cpu for core in own for cpu in hwloc.cores[core]) for own in cores]
+    return [CPUSet(cpu for core in numbers for cpu in hwloc.cores[core]) for numbers in cores]
 
 
 def test_ranks_under_mpirun_get_what_mpirun_would_bind_them_to(seen):
     """`alignup run --part auto` in place of mpirun's own binding."""
     machine, hwloc = seen
-    own = by_mpirun(machine, hwloc, "-np 4 --map-by numa:PE=1")
+    bound = by_mpirun(machine, hwloc, "-np 4 --map-by numa:PE=1")
     run = f"alignup run --part auto --layout numa --cpus {len(hwloc.cores[0])} --memory 0"
     show = "echo $OMPI_COMM_WORLD_RANK $(grep Cpus_allowed_list /proc/self/status)"
-    told = machine.run(f"{MPIRUN} -np 4 --bind-to none {run} -- sh -c '{show}'").out
-    found = {int(rank): CPUSet.parse(cpus) for rank, _, cpus in map(str.split, told.splitlines())}
-    assert [found[rank] for rank in range(4)] == own
+    output = machine.run(f"{MPIRUN} -np 4 --bind-to none {run} -- sh -c '{show}'").out
+    cpus_by_rank = {
+        int(rank): CPUSet.parse(cpus) for rank, _, cpus in map(str.split, output.splitlines())
+    }
+    assert [cpus_by_rank[rank] for rank in range(4)] == bound

@@ -1,4 +1,4 @@
-"""Boots a virtual machine with chosen NUMA nodes from a disk of `build-image`, and runs commands in it.
+"""Boots a virtual machine with chosen NUMA nodes from a disk of `build-image`, and commands it.
 
 Commands are given to QEMU's guest agent in the machine; they run as root, where systemd starts it
 in its service.
@@ -67,18 +67,21 @@ class Layout:
         yield from ("-m", f"{sum(self.memory)}M")
         first = 0
         for node, (cpus, memory) in enumerate(zip(self.cpus, self.memory, strict=True)):
-            of_memory = f",memdev=memory{node}" if memory else ""
+            options = f"node,nodeid={node}"
+            if cpus:
+                options += f",cpus={first}-{first + cpus - 1}"
             if memory:
+                options += f",memdev=memory{node}"
                 yield from ("-object", f"memory-backend-ram,id=memory{node},size={memory}M")
-            of_cpus = f",cpus={first}-{first + cpus - 1}" if cpus else ""
-            yield from ("-numa", f"node,nodeid={node}{of_cpus}{of_memory}")
+
+            yield from ("-numa", options)
             first += cpus
 
         for node in range(nodes):
-            for other in range(node):
+            for lower_node in range(node):
                 yield from (
                     "-numa",
-                    f"dist,src={node},dst={other},val={FAR + 10 * (node - other - 1)}",
+                    f"dist,src={node},dst={lower_node},val={FAR + 10 * (node - lower_node - 1)}",
                 )
 
         if self.device_node is not None:
@@ -127,7 +130,10 @@ class VirtualMachine:
         ]
         command += [*layout.options(), "-nodefaults", "-display", "none"]
         command += ["-kernel", image / "kernel", "-initrd", image / "initrd"]
-        init = "" if services else WITHOUT_SERVICES
+
+        init = ""
+        if not services:
+            init = WITHOUT_SERVICES
         command += ["-append", f"root=/dev/vda rw console=ttyS0 quiet {OF_A_BUSY_MACHINE} {init}"]
         command += [
             "-drive",
@@ -139,6 +145,7 @@ class VirtualMachine:
         command += ["-chardev", f"socket,id=agent,path={address},server=on,wait=off"]
         command += ["-device", "virtio-serial-pci,bus=pcie.0"]
         command += ["-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0"]
+
         self._process = subprocess.Popen(list(map(str, command)))  # noqa: S603  # ours
         self._address = str(address)
         self._connection = socket.socket(socket.AF_UNIX)
@@ -163,19 +170,18 @@ class VirtualMachine:
 
     def run(self, command: str, *, check: bool = True) -> Done:
         """Run a command of the shell as root, and return how it ended: well, if that is checked."""
-        words = ["/bin/sh", "-c", command]
-        arguments = {"path": words[0], "arg": words[1:], "capture-output": True}
-        pid = self._ask("guest-exec", **arguments)["pid"]
+        request = {"path": "/bin/sh", "arg": ["-c", command], "capture-output": True}
+        pid = self._ask("guest-exec", **request)["pid"]
         end = time.monotonic() + PATIENCE
-        while not (found := self._ask("guest-exec-status", pid=pid))["exited"]:
+        while not (status := self._ask("guest-exec-status", pid=pid))["exited"]:
             if time.monotonic() > end:
                 raise TimeoutError(command)
             time.sleep(PAUSE)
 
         out, err = (
-            base64.b64decode(found.get(name, "")).decode() for name in ("out-data", "err-data")
+            base64.b64decode(status.get(name, "")).decode() for name in ("out-data", "err-data")
         )
-        done = Done(found.get("exitcode", 128 + found.get("signal", 0)), out, err)
+        done = Done(status.get("exitcode", 128 + status.get("signal", 0)), out, err)
         assert done.status == 0 or not check, (command, done)
         return done
 
