@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from alignup.errors import ConfigError, InputError
 from alignup.koordinator.effective import NOTHING_HELD, Occupancy, mixes
-from alignup.koordinator.node_policies import ExclusivePolicy, PodPolicies
+from alignup.koordinator.node_policies import ExclusivePolicy, PodPolicies, pod_occupancy
 from alignup.kubernetes.pod import Pod
 from alignup.node import Node
 from alignup.topology_manager.hints import HintList
@@ -558,3 +558,33 @@ def test_an_unknown_default_of_exclusivity_is_an_error_without_labels_too() -> N
         InputError, match="expected 'Required' or 'Preferred', got 'Always' at singleNUMANodeEx"
     ):
         Node(machine_of(2, 2), single_numa_node_exclusive="Always")
+
+
+@pytest.mark.parametrize(
+    ("policy", "containers", "expected"),
+    [
+        ("single-numa-node", [(0b01, hint(True, 0))], Occupancy(single=0b01)),
+        (
+            "single-numa-node",
+            [(0b01, hint(True, 0)), (0b10, hint(True, 1))],
+            Occupancy(single=0b11),
+        ),
+        ("single-numa-node", [(0, hint(True, 1))], Occupancy(single=0b10)),
+        ("single-numa-node", [(0, hint(True))], NOTHING_HELD),
+        ("restricted", [(0b011, hint(True, 0, 1))], Occupancy(multi=0b11)),
+        ("restricted", [(0b001, hint(True, 0, 1))], Occupancy(multi=0b11)),
+        ("restricted", [(0b01, hint(True, 0)), (0b10, hint(True, 1))], NOTHING_HELD),
+        ("restricted", [(0, hint(True, 0, 1, 2))], NOTHING_HELD),
+        ("restricted", [(0, hint(True, 0, 1))], Occupancy(multi=0b011)),
+        ("best-effort", [(0b010, hint(False, 0, 1, 2))], NOTHING_HELD),
+        ("best-effort", [(0b110, hint(False, 1))], Occupancy(multi=0b110)),
+        ("none", [(0b01, None), (0b10, None)], Occupancy(multi=0b11)),
+        ("none", [(0b01, None), (0b00, None)], NOTHING_HELD),
+    ],
+)
+def test_what_a_pod_holds(policy, containers, expected):
+    """By what its containers got, and by affinities that say so.
+
+    A pod in one node by chance holds nothing.
+    """
+    assert pod_occupancy(policy, containers, 0b111) == expected
