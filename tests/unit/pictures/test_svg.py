@@ -1,0 +1,94 @@
+"""Boxes become elements of SVG: shapes below, text above, and nothing that is no text."""
+
+from __future__ import annotations
+
+import re
+from xml.etree.ElementTree import Element
+
+import pytest
+
+from alignup.pictures.boxes import CELL_FONT, HEADER, PADDING, Box
+from alignup.pictures.svg import add, box_layers, picture, style, svg_document, svg_text
+from inputs.pictures import HOSTILE, parsed
+
+TEXT_OF_KIND = {
+    "node": (PADDING, HEADER - 5, None),
+    "cpu": (3, CELL_FONT + 1, "au-cell"),
+    "title": (0, 36, "au-title"),
+    "group": (0, 37, "au-label"),
+    "device": (4, 35, "au-cell"),
+}
+
+
+def test_names_of_attributes_may_be_words_of_python() -> None:
+    shape = add(Element("g"), "rect", class_="au-cpu", stroke_width=2)
+
+    assert (shape.tag, shape.attrib) == ("rect", {"class": "au-cpu", "stroke-width": "2"})
+    assert shape.text is None
+
+
+def test_whatever_is_written_can_be_read_again() -> None:
+    root = Element("svg")
+    add(root, "title", HOSTILE, note=HOSTILE)
+    [title] = parsed(svg_document(root))
+
+    assert title.text.startswith('<script>alert("&amp;")</script>')
+    assert title.text == title.get("note")
+    assert "\x1b" not in title.text
+
+
+def test_empty_text_is_no_element() -> None:
+    parent = Element("g")
+    svg_text(parent, 1, 2, "")
+    assert not list(parent)
+
+    svg_text(parent, 1, 2, "a")
+    svg_text(parent, 1, 2, "b", "au-cell")
+    assert [text.get("class") for text in parent] == [None, "au-cell"]
+
+
+def test_places_are_those_in_the_whole_picture() -> None:
+    cpu = Box("cpu", 10, 20, "7", "CPU 7").at(5, 6)
+    outer_box = Box("node", 100, 200, "NUMA node 0", children=(cpu,)).at(30, 40)
+    shapes, texts = box_layers(outer_box)
+    frame, cell = shapes
+
+    assert (frame.get("class"), frame.get("rx"), frame.find("title")) == ("au-node", "3", None)
+    assert [cell.get(name) for name in ("x", "y", "width", "height")] == ["35", "46", "10", "20"]
+    assert (cell.get("rx"), cell.findtext("title")) == (None, "CPU 7")
+    assert [text.text for text in texts] == ["NUMA node 0", "7"]
+
+
+@pytest.mark.parametrize("kind", TEXT_OF_KIND)
+def test_a_label_stands_where_boxes_of_its_kind_have_it(kind: str) -> None:
+    _, [text] = box_layers(Box(kind, 30, 40, "label"))
+    x, y, class_ = TEXT_OF_KIND[kind]
+
+    assert (text.get("x"), text.get("y"), text.get("class")) == (str(x), str(y), class_)
+
+
+@pytest.mark.parametrize("kind", ["group", "text", "title", "line", "machine"])
+def test_boxes_that_only_hold_others_have_no_shape(kind: str) -> None:
+    shapes, _ = box_layers(Box(kind, 30, 40, "label"))
+
+    assert not list(shapes)
+
+
+def test_a_picture_has_its_layers_above_the_machine_in_order() -> None:
+    layers = [Element("g", {"id": name}) for name in ("shapes", "held", "texts")]
+    root = picture(300, 200, "Machine", layers)
+
+    assert [element.tag for element in root] == ["title", "style", "rect", "g", "g", "g"]
+    assert root.get("viewBox") == "0 0 300 200"
+    assert root.findtext("title") == "Machine"
+    assert [element.get("id") for element in root.findall("g")] == ["shapes", "held", "texts"]
+
+    patterned = picture(300, 200, "Machine", layers, [Element("pattern")])
+    assert [element.tag for element in patterned.find("defs")] == ["pattern"]
+
+
+def test_the_style_of_a_picture_is_for_nothing_else_in_a_page() -> None:
+    selectors = re.findall(r"([^{}]+)\{", style("picture"))
+
+    assert len(selectors) > 10
+    assert {selector.strip().split(maxsplit=1)[0][:3] for selector in selectors} == {".au"}
