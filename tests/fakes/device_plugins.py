@@ -37,20 +37,14 @@ def short_folder():
 
 def report(*ids, healthy=True, nodes=None):
     """Return the report of devices, each near to one NUMA node, in turn, or all near to `nodes`."""
-    return wire.ListAndWatchResponse(
-        devices=[
-            wire.Device(
-                ID=identity,
-                health="Healthy" if healthy else "Unhealthy",
-                topology=wire.TopologyInfo(
-                    nodes=[
-                        wire.NUMANode(ID=node) for node in ([index % 2] if nodes is None else nodes)
-                    ]
-                ),
-            )
-            for index, identity in enumerate(ids)
-        ]
-    )
+    health = "Healthy" if healthy else "Unhealthy"
+    devices = []
+    for index, identity in enumerate(ids):
+        near = [index % 2] if nodes is None else nodes
+        topology = wire.TopologyInfo(nodes=[wire.NUMANode(ID=node) for node in near])
+        devices.append(wire.Device(ID=identity, health=health, topology=topology))
+
+    return wire.ListAndWatchResponse(devices=devices)
 
 
 class FakePlugin(DevicePluginServicer):

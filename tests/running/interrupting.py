@@ -38,7 +38,9 @@ def node_of(**more: Any) -> Node:
 
 
 def container(name: str, cpu: str = "2", memory: str = GIB, gpus: int = 1) -> dict[str, Any]:
-    amounts = {"cpu": cpu, "memory": memory} | ({GPU: str(gpus)} if gpus else {})
+    amounts = {"cpu": cpu, "memory": memory}
+    if gpus:
+        amounts[GPU] = str(gpus)
     return {"name": name, "resources": {"limits": amounts, "requests": amounts}}
 
 
@@ -91,7 +93,8 @@ def interrupt_at_random(seed: int) -> None:
         manifest = pod(
             uid, container("c", draw.choice(["1", "2", "4", "70"]), gpus=draw.choice([0, 1, 2]))
         )
-        (node.try_admit if draw.random() < 0.2 else node.admit)(manifest)
+        admit = node.try_admit if draw.random() < 0.2 else node.admit
+        admit(manifest)
 
     was = signal.signal(signal.SIGALRM, handle)
     interruptions = 0

@@ -17,7 +17,9 @@ def why_no_namespaces():
         return "there is no unshare"
     command = [*UNSHARE, "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    return done.stderr.strip() if done.returncode else ""
+    if not done.returncode:
+        return ""
+    return done.stderr.strip()
 
 
 WHY_NOT = why_no_namespaces()

@@ -157,7 +157,9 @@ def exchange(folder, data: bytes, *, half_closed: bool = False):
             connection.shutdown(socket.SHUT_WR)
         stream = connection.makefile("rb")
         header = stream.read(HEADER)
-        return decode_reply(stream.read(int.from_bytes(header, "big"))) if header else None
+        if not header:
+            return None
+        return decode_reply(stream.read(int.from_bytes(header, "big")))
 
 
 @pytest.mark.parametrize("kind", REFUSED)

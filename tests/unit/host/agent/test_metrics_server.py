@@ -101,9 +101,10 @@ def test_what_is_free_and_held_and_decided():
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:", "localhost:", "[::1]:"])
 def test_a_port_alone_is_on_loopback(address):
-    family, loopback = (
-        (socket.AF_INET6, "::1") if "::1" in address else (socket.AF_INET, "127.0.0.1")
-    )
+    family, loopback = socket.AF_INET, "127.0.0.1"
+    if "::1" in address:
+        family, loopback = socket.AF_INET6, "::1"
+
     try:
         with socket.socket(family) as free:
             free.bind((loopback, 0))

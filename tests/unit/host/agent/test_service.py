@@ -149,10 +149,13 @@ class Agent:
         Return its replies, which come into the list, and how to give it up.
         """
         replies = []
+
+        def keep_reply(done):
+            if not done.cancelled():
+                replies.append(done.result())
+
         work = asyncio.create_task(self.service.handle(request, Caller(uid)))
-        work.add_done_callback(
-            lambda done: None if done.cancelled() else replies.append(done.result())
-        )
+        work.add_done_callback(keep_reply)
         self.work.append(work)
         await turns()
         return replies, work.cancel

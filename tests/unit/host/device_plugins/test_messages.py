@@ -17,11 +17,9 @@ IDS = st.lists(st.sampled_from("abcdef"), max_size=7)
 
 
 def device(identity, health="Healthy", nodes=None):
-    topology = (
-        None
-        if nodes is None
-        else wire.TopologyInfo(nodes=[wire.NUMANode(ID=node) for node in nodes])
-    )
+    topology = None
+    if nodes is not None:
+        topology = wire.TopologyInfo(nodes=[wire.NUMANode(ID=node) for node in nodes])
     return wire.Device(ID=identity, health=health, topology=topology)
 
 
@@ -135,11 +133,10 @@ def test_an_answer_that_no_command_could_use_is_refused(fields):
 
 @given(IDS, st.sets(st.sampled_from("abcde")), st.integers(0, 5), st.data())
 def test_a_preference_is_believed_exactly_if_it_can_be(answer, available, size, data):
-    must = (
-        data.draw(st.sets(st.sampled_from(sorted(available)), max_size=size))
-        if available
-        else set()
-    )
+    must = set()
+    if available:
+        must = data.draw(st.sets(st.sampled_from(sorted(available)), max_size=size))
+
     message = wire.PreferredAllocationResponse(
         container_responses=[wire.ContainerPreferredAllocationResponse(deviceIDs=answer)]
     )

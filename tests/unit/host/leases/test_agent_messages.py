@@ -77,6 +77,12 @@ REPLIES = [
     Parts((KnownPart(0, CPUSet([1]), (0,), ((0, 5),), {leasing.GPU: ("gpu0",)}, {}),)),
 ]
 
+HOSTILE = "LD_PRELOAD LD_LIBRARY_PATH PATH PYTHONPATH PYTHONSTARTUP IFS HOME BASH_ENV ENV PERL5LIB"
+MORE = (
+    "ALIGNUP_AGENT NODE_OPTIONS GCONV_PATH GLIBC_TUNABLES CUDA_INJECTION64_PATH BASH_FUNC_ls%% "
+    "PS4 TMPDIR"
+)
+
 
 def body(message):
     data = frame(message)
@@ -137,14 +143,6 @@ def test_a_message_has_a_largest_length():
     assert length_of((5).to_bytes(HEADER, "big") + b"more", 5) == 5
     with pytest.raises(InputError, match="expected up to 5 bytes, got 6"):
         length_of((6).to_bytes(HEADER, "big"), 5)
-
-
-HOSTILE = "LD_PRELOAD LD_LIBRARY_PATH PATH PYTHONPATH PYTHONSTARTUP IFS HOME BASH_ENV ENV PERL5LIB"
-
-MORE = (
-    "ALIGNUP_AGENT NODE_OPTIONS GCONV_PATH GLIBC_TUNABLES CUDA_INJECTION64_PATH BASH_FUNC_ls%% "
-    "PS4 TMPDIR"
-)
 
 
 def lease_variables(lease, cuda, *, is_own=True):

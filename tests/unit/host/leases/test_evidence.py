@@ -33,6 +33,8 @@ from inputs import leasing
 
 MACHINE = MachineIdentity("m", "a machine")
 
+GONE = msgspec.structs.replace(identify(os.getpid()), start_time=1)
+
 
 def test_a_process_that_shows_it_is_found(tmp_path):
     """For the file that it names, and as long as it shows it."""
@@ -129,9 +131,13 @@ def test_a_process_that_executes_its_command_is_found(tmp_path, monkeypatch, env
         if name == "environ":
             shown.unlink(missing_ok=True)
             environment = next(left, None)
-            return VARIABLE.encode() + b"=" + text if environment is None else environment
+            if environment is None:
+                environment = VARIABLE.encode() + b"=" + text
+            return environment
 
-        return b"" if name == "cmdline" else (folder / name).read_bytes()
+        if name == "cmdline":
+            return b""
+        return (folder / name).read_bytes()
 
     monkeypatch.setattr(evidence, "_read", read)
     assert find_evidence(state, str(proc)) == (claimed,)
@@ -148,10 +154,11 @@ def test_a_process_that_ends_while_it_is_looked_at_is_passed_over(tmp_path, monk
 
     def ending(path, flags, mode=0o777, *, dir_fd=None):
         opened = real(path, flags, mode, dir_fd=dir_fd)
-        folder = os.readlink(f"/proc/self/fd/{dir_fd}") if path == "fd" else ""  # noqa: PTH115
-        if folder == f"/proc/{child.pid}":
-            child.kill()
-            child.wait()
+        if path == "fd":
+            folder = os.readlink(f"/proc/self/fd/{dir_fd}")  # noqa: PTH115
+            if folder == f"/proc/{child.pid}":
+                child.kill()
+                child.wait()
 
         return opened
 
@@ -245,9 +252,6 @@ def test_another_user_s_file_in_memory_is_not_believed(tmp_path):
         assert find_evidence(state) == ()
     finally:
         os.close(descriptor)
-
-
-GONE = msgspec.structs.replace(identify(os.getpid()), start_time=1)
 
 
 def lease(process, cgroup=""):

@@ -72,7 +72,9 @@ def privately(script, *mounts, cwd=None, mounted=(), **variables):
         timeout=LONG,
         env={**os.environ, **variables},
     )
-    return done.stdout if done.returncode == 0 else f"{done.returncode}: {done.stderr}"
+    if done.returncode:
+        return f"{done.returncode}: {done.stderr}"
+    return done.stdout
 
 
 @pytest.fixture

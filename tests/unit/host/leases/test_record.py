@@ -27,6 +27,27 @@ from alignup.host.processes.identity import ProcessIdentity
 from alignup.machine.cpuset import CPUSet
 from inputs import leasing
 
+SOMEBODY = ProcessIdentity(7, 8, "boot", 9)
+PROCESS = (
+    '{"pid":7,"startTime":8,"bootId":"boot","pidNamespace":9,'
+    '"host":"","hostName":"","timeNamespace":0}'
+)
+WRITTEN = [
+    (Freed("x"), '{"type":"freed","id":"x"}'),
+    (Left("x"), '{"type":"left","id":"x"}'),
+    (
+        Joined(Waiter("x", SOMEBODY, ("cpu",))),
+        f'{{"type":"joined","waiter":{{"id":"x","process":{PROCESS},"kinds":["cpu"]}}}}',
+    ),
+    (
+        Given(LeaseRecord("x", "n", SOMEBODY, cpus=CPUSet([0, 1]), uid=5, cgroup="/c")),
+        (
+            '{"type":"given","lease":{"id":"x","name":"n",'
+            f'"process":{PROCESS},"cpus":"0-1","uid":5,"cgroup":"/c"}}}}'
+        ),
+    ),
+]
+
 
 def test_a_record_survives_json():
     """What is written is what is read."""
@@ -63,28 +84,6 @@ def test_many_holders_are_cut_short():
     assert text.startswith("l0 (pid ")
     assert "l3" in text
     assert text.endswith(" and 2 more")
-
-
-SOMEBODY = ProcessIdentity(7, 8, "boot", 9)
-PROCESS = (
-    '{"pid":7,"startTime":8,"bootId":"boot","pidNamespace":9,'
-    '"host":"","hostName":"","timeNamespace":0}'
-)
-WRITTEN = [
-    (Freed("x"), '{"type":"freed","id":"x"}'),
-    (Left("x"), '{"type":"left","id":"x"}'),
-    (
-        Joined(Waiter("x", SOMEBODY, ("cpu",))),
-        f'{{"type":"joined","waiter":{{"id":"x","process":{PROCESS},"kinds":["cpu"]}}}}',
-    ),
-    (
-        Given(LeaseRecord("x", "n", SOMEBODY, cpus=CPUSet([0, 1]), uid=5, cgroup="/c")),
-        (
-            '{"type":"given","lease":{"id":"x","name":"n",'
-            f'"process":{PROCESS},"cpus":"0-1","uid":5,"cgroup":"/c"}}}}'
-        ),
-    ),
-]
 
 
 @pytest.mark.parametrize(("entry", "text"), WRITTEN)

@@ -23,6 +23,8 @@ from alignup.host.leases.request import (
 from alignup.host.processes.identity import identify
 from inputs import leasing
 
+ME = identify(os.getpid())
+
 
 def test_a_request_is_sorted_and_without_zeros():
     """Equal wishes are equal requests."""
@@ -122,9 +124,6 @@ def test_the_release_is_read_once():
     assert make_request(kubelet_version="v1.33.1").kubelet_version == "1.33"
     with pytest.raises(InputError, match="at kubelet_version"):
         make_request(kubelet_version="new")
-
-
-ME = identify(os.getpid())
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,9 @@ def test_what_is_counted_is_what_is_held(steps):
         name = f"{uid}-{number}"
         recorded = model[uid].get(name)
         if step == "add":
-            record = (
-                lease(name, **fields)
-                if recorded is None
-                else msgspec.structs.replace(recorded, policy="again")
-            )
+            record = lease(name, **fields)
+            if recorded is not None:
+                record = msgspec.structs.replace(recorded, policy="again")
             users.add(uid, record)
             model[uid][name] = record
         elif recorded is not None:

@@ -209,21 +209,20 @@ def test_nodes_without_cpus_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("parts", "size", "devices", "message"),
     [
-        ((0,), "at least one part"),
-        ((17,), "17 parts are too many for the 16 CPUs"),
-        ((2, 9), "2 parts of 9 CPUs are too many for the 16 CPUs"),
-        ((2, 0, {"x": 1}), "2 parts of 1 x are too many for the 0 of the machine"),
-        ((2, -7), "whole CPUs for each part, got -7"),
-        ((2, 0, {"x": -1}), "devices of x for each part, got -1"),
+        (0, 0, {}, "at least one part"),
+        (17, 0, {}, "17 parts are too many for the 16 CPUs"),
+        (2, 9, {}, "2 parts of 9 CPUs are too many for the 16 CPUs"),
+        (2, 0, {"x": 1}, "2 parts of 1 x are too many for the 0 of the machine"),
+        (2, -7, {}, "whole CPUs for each part, got -7"),
+        (2, 0, {"x": -1}, "devices of x for each part, got -1"),
     ],
 )
-def test_more_than_there_is_is_refused(arguments, message):
+def test_more_than_there_is_is_refused(parts, size, devices, message):
     """The message says how much there is."""
-    parts, size, devices = (*arguments, 0, {})[:3] if len(arguments) < 3 else arguments
     with pytest.raises(InputError, match=message):
-        split(leasing.machine(), parts, cpus_per_part=size, devices=devices or {})
+        split(leasing.machine(), parts, cpus_per_part=size, devices=devices)
 
 
 def test_devices_described_wrongly_are_refused():

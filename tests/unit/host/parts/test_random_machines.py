@@ -39,21 +39,24 @@ def random_machine(random):
     odd = random.choice((0, 0, 0.1, 0.5))
     nodes = []
     for position in range(count):
-        groups = (
-            [random.randint(1, 6) for _ in range(random.randint(1, 3))]
-            if not position or random.random() < 0.8
-            else []
-        )
+        groups = []
+        if not position or random.random() < 0.8:
+            groups = [random.randint(1, 6) for _ in range(random.randint(1, 3))]
+
         cores = []
         for group in groups:
             l3 += 1
             for _ in range(group):
-                thread_count = threads if random.random() >= odd else random.randint(1, threads)
+                thread_count = threads
+                if random.random() < odd:
+                    thread_count = random.randint(1, threads)
                 cores.append(Core(tuple(range(first, first + thread_count)), position, l3))
                 first += threads
 
-        memory = random.choice((0, 16, 64, 64)) * GI if cores else 32 * GI
-        kind = "" if cores else random.choice(("", "hbm", "far", "gpu"))
+        if cores:
+            memory, kind = random.choice((0, 16, 64, 64)) * GI, ""
+        else:
+            memory, kind = 32 * GI, random.choice(("", "hbm", "far", "gpu"))
         nodes.append((ids[position], memory, tuple(cores), kind))
 
     rows = [[random.choice((12, 16, 21, 32)) for _ in ids] for _ in ids]
@@ -91,7 +94,8 @@ def check_parts(machine, parts, cpus, *, layout, same_l3):
     if not cpus and len(parts) <= len(cores_of(machine)):
         assert not shared
         assert len({len(cores) for cores in whole}) == 1
-        for node in machine.numa_nodes if not (layout or same_l3) else ():
+        nodes = () if layout or same_l3 else machine.numa_nodes
+        for node in nodes:
             alone = [
                 cores
                 for cores, part in zip(whole, parts, strict=True)
@@ -136,7 +140,9 @@ def check_lease(machine, lease, free, policy, rule):
         return
 
     def rank(i):
-        return min(distance(machine, h, i) for h in home) if i not in home else 0
+        if i in home:
+            return 0
+        return min(distance(machine, h, i) for h in home)
 
     for i in taken:
         assert all(taken.get(j, 0) == free[j] for j in places if rank(j) < rank(i))
@@ -183,7 +189,7 @@ def try_leases(random, machine):
         cpu_options=CpuOptions(full_pcpus_only=full),
         memory_rule=rule,
     )
-    has_memory = bool(rule.open_nodes(machine)) if machine.knows_memory else False
+    has_memory = machine.knows_memory and bool(rule.open_nodes(machine))
     node = LeaseNode(site)
     leases = {}
     for number in range(12):

@@ -28,6 +28,9 @@ from alignup.machine.sysfs.machine import read_sysfs
 from alignup.records import replace
 from inputs import kernel_trees, leasing
 
+GI = leasing.GI
+KINDS = ("", "hbm", "far", "gpu")
+
 
 def cpus(machine):
     return str(CPUSet.from_int(machine.cpus))
@@ -120,21 +123,15 @@ def test_cores_of_one_size_are_those_of_most_cpus():
     assert equal_cores(leasing.machine()) == leasing.machine()
 
 
-GI = leasing.GI
-KINDS = ("", "hbm", "far", "gpu")
-
-
 def machine(*nodes, distances=()):
     """Return a machine of nodes, each (memory, number of CPUs, kind)."""
     made, first = [], 0
     for position, (memory, count, kind) in enumerate(nodes):
         cores = tuple(Core((first + i,), position) for i in range(count))
         first += count
-        made.append(
-            NumaNode(
-                position, memory, cores, (), tuple(distances[position]) if distances else (), kind
-            )
-        )
+        row = tuple(distances[position]) if distances else ()
+        made.append(NumaNode(position, memory, cores, (), row, kind))
+
     return Machine(tuple(made))
 
 
@@ -184,9 +181,11 @@ def test_nothing_farther_is_used_while_something_nearer_is_free(made, rule, home
     assert sum(taken.values()) == min(size, sum(free[i] for i in places))
 
     def rank(i):
+        if not home or home >> i & 1 or rule[0] == "any":
+            return 0, -free[i], i
+
         row = [made.numa_nodes[h].distances[i] for h in range(count) if home >> h & 1 and i != h]
-        near = 0 if not home or home >> i & 1 or rule[0] == "any" else min(row)
-        return near, -free[i], i
+        return min(row), -free[i], i
 
     open_places = [i for i in places if taken.get(i, 0) < free[i]]
     assert all(
