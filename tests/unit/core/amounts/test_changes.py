@@ -1,4 +1,4 @@
-"""The lock of a manager: forks, and calls from within."""
+"""The lock of a manager: forks, calls from within, and work that an exception interrupts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from alignup.core.amounts.changes import ManagerLock
+from alignup.core.amounts.changes import ManagerLock, release_all
 from alignup.errors import PodExistsError
 from alignup.topology_manager.manager import TopologyManager
 from alignup.topology_manager.policy import make_policy
@@ -115,3 +115,154 @@ def test_a_child_that_is_forked_inside_goes_on() -> None:
     lock = ManagerLock()
     with lock:
         assert status_of_child(lambda: enter(lock)) == 0
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises, say."""
+
+
+class Failing:
+    """Something to call that raises so many times before it succeeds, and notes its calls."""
+
+    def __init__(self, *errors: BaseException, returns: object = None) -> None:
+        self.errors = list(errors)
+        self.returns = returns
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls.append(args)
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.returns
+
+
+def is_free(lock: ManagerLock) -> bool:
+    """Return whether another thread gets the lock."""
+    entered = threading.Event()
+
+    def work() -> None:
+        enter(lock)
+        entered.set()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return entered.wait(0.5)
+
+
+@pytest.mark.parametrize("how", ["attempt", "change"])
+def test_work_that_fails_is_undone(how: str) -> None:
+    """With the arguments of the work, though the undoing is interrupted as well."""
+    lock = ManagerLock()
+    work = Failing(OSError("no licence"))
+    undo = Failing(Interrupted(), Interrupted())
+    with pytest.raises(OSError, match="no licence"):
+        getattr(lock, how)(work, undo, "a", 1)
+
+    assert work.calls == [("a", 1)]
+    assert undo.calls == [("a", 1)] * 3
+    assert is_free(lock)
+
+
+@pytest.mark.parametrize("how", ["attempt", "change"])
+def test_work_that_succeeds_is_not_undone(how: str) -> None:
+    lock = ManagerLock()
+    undo = Failing()
+
+    assert getattr(lock, how)(Failing(returns="done"), undo, "a") == "done"
+    assert undo.calls == []
+    with pytest.raises(OSError, match="alone"):
+        getattr(lock, how)(Failing(OSError("alone")), None)
+    assert is_free(lock)
+
+
+def test_what_is_settled_runs_to_its_end() -> None:
+    """However often it is interrupted, and then the first exception is raised."""
+    lock = ManagerLock()
+    work = Failing(Interrupted("first"), Interrupted("second"))
+    with pytest.raises(Interrupted, match="first"):
+        lock.settle(work, "a")
+
+    assert work.calls == [("a",)] * 3
+    assert is_free(lock)
+
+
+def test_an_exception_that_work_returns_is_raised() -> None:
+    """It kept none of the work from being done, so nothing is tried again."""
+    lock = ManagerLock()
+    work = Failing(returns=OSError("a provider's"))
+    with pytest.raises(OSError, match="a provider's"):
+        lock.settle(work, "a")
+
+    assert work.calls == [("a",)]
+    lock.settle(Failing(returns="no exception"))
+
+
+def test_finishing_settles_what_was_found() -> None:
+    """Where nothing is found nothing is done; what is found is returned."""
+    lock = ManagerLock()
+    work = Failing(returns=None)
+
+    assert lock.finish({"p": "pod"}.__getitem__, work, "p") == "pod"
+    assert work.calls == [("pod",)]
+    with pytest.raises(KeyError):
+        lock.finish({}.__getitem__, work, "q")
+    assert work.calls == [("pod",)]
+    with pytest.raises(Interrupted):
+        lock.finish({"p": "pod"}.__getitem__, Failing(Interrupted()), "p")
+    assert lock.change(str, None, "goes on") == "goes on"
+
+
+@pytest.mark.parametrize("inner", ["change", "finish"])
+@pytest.mark.parametrize("outer", ["change", "finish"])
+def test_no_change_begins_within_another(outer: str, inner: str) -> None:
+    """Trials do; and once the change is over the next one may begin."""
+    lock = ManagerLock()
+
+    def within(*_: object) -> None:
+        assert lock.attempt(str, None, "tried") == "tried"
+        begin[inner](str)
+
+    begin = {
+        "change": lambda work: lock.change(work, None, "x"),
+        "finish": lambda find: lock.finish(find, str, "x"),
+    }
+    with pytest.raises(RuntimeError, match="a provider must not call"):
+        begin[outer](within)
+
+    assert lock.change(str, None, "goes on") == "goes on"
+
+
+def test_all_is_released_though_a_provider_fails() -> None:
+    """Container by container, provider by provider; the first error is returned, and the pod forgotten."""
+    calls: list[tuple[str, str]] = []
+
+    class Provider:
+        def __init__(self, name: str, errors: list[BaseException]) -> None:
+            self.name, self.errors = name, errors
+
+        def release(self, uid: str, container: str) -> None:
+            assert uid == "p"
+            calls.append((self.name, container))
+            if self.errors:
+                raise self.errors.pop(0)
+
+    containers = pod_of("p", "b", "a").containers
+    first, second = Provider("cpu", []), Provider("own", [OSError("down"), Interrupted()])
+    forget = Failing(Interrupted())
+    error = release_all(containers, (first, second), "p", forget)
+
+    assert isinstance(error, OSError)
+    assert calls == [("cpu", "b"), *[("own", "b")] * 3, ("cpu", "a"), ("own", "a")]
+    assert forget.calls == [("p",)] * 2
+    assert release_all(containers, (first,), "p", Failing()) is None
+
+
+def test_a_provider_that_always_fails_is_given_up() -> None:
+    """The others release all the same."""
+    broken, sound = Licences([1]), Licences([0], held={("p", "c0"): 0})
+    broken.release = Failing(*[OSError("down")] * 100)  # type: ignore[method-assign]
+    error = release_all(pod_of("p").containers, (broken, sound), "p", Failing())
+
+    assert isinstance(error, OSError)
+    assert 2 <= len(broken.release.calls) < 100
+    assert sound.free == [1]

@@ -1,0 +1,149 @@
+"""A start of the kubelet: its checks of what is reserved, and which pods stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from alignup.errors import ConfigError
+from alignup.kubernetes.kubelet_config import KubeletConfig
+from alignup.machine.machine import Machine
+from alignup.node import Node
+from alignup.node.restart import check_start, restarted
+from inputs.machines import machine_of
+
+GPU = "example.com/gpu"
+STATIC = {
+    "topologyManagerPolicy": "best-effort",
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0",
+}
+MEMORY = {
+    "memoryManagerPolicy": "Static",
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+    "kubeReserved": {"memory": "1Gi"},
+    "evictionHard": {"memory.available": "0"},
+}
+
+
+def node_of(**kubelet: Any) -> Node:
+    """Return a node of 2 NUMA nodes with 8 CPUs and a GPU each."""
+    devices = {GPU: [{"id": f"g{index}", "numa": [index]} for index in range(2)]}
+    return Node.from_dict(
+        {"machine": machine_of(2, 4), "kubelet": {**STATIC, **kubelet}, "devices": devices}
+    )
+
+
+def config_of(**kubelet: Any) -> KubeletConfig:
+    return KubeletConfig.from_dict({**STATIC, **kubelet})
+
+
+def pod(uid: str, cpus: int, gpus: int = 0) -> dict[str, Any]:
+    limits = {"cpu": str(cpus), "memory": "1Gi"} | ({GPU: str(gpus)} if gpus else {})
+    return {
+        "metadata": {"name": uid, "uid": uid},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]},
+    }
+
+
+def start(**kubelet: Any) -> None:
+    """Check the start of a kubelet on a machine of 2 NUMA nodes with 8 CPUs and 32 GiB each."""
+    check_start(Machine.from_dict(machine_of(2, 4)), config_of(**kubelet))
+
+
+def test_a_kubelet_starts_with_what_the_machine_has() -> None:
+    start()
+    start(**MEMORY)
+    start(cpuManagerPolicy="none", reservedSystemCPUs="")
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "message"),
+    [
+        (
+            {"reservedSystemCPUs": "15-17"},
+            r"^reserved-cpus: 15-17 is not a subset of online-cpus: 0-15$",
+        ),
+        (
+            {"reservedSystemCPUs": ""},
+            r"systemreserved\.cpu \+ kubereserved\.cpu to be greater than zero$",
+        ),
+        (
+            {**MEMORY, "kubeReserved": {"memory": "2Gi"}},
+            '^the total amount "1Gi" of type "memory" is not equal to the value "2Gi" determined',
+        ),
+        (
+            {**MEMORY, "reservedMemory": [{"numaNode": 2, "limits": {"memory": "1Gi"}}]},
+            "references a NUMA node 2 that does not exist on this machine",
+        ),
+        (
+            {"systemReserved": {"memory": "65Gi"}},
+            r'"memory" has a reservation of .* but capacity of 64Gi\. Expected capacity >= res',
+        ),
+    ],
+)
+def test_reservations_that_do_not_suit_the_machine_keep_it_from_starting(
+    kubelet: dict[str, Any], message: str
+) -> None:
+    """In the kubelet's own words."""
+    with pytest.raises(ConfigError, match=message):
+        start(**kubelet)
+
+
+def test_pods_keep_what_they_hold_over_a_restart() -> None:
+    """And the node that was restarted stays as it was."""
+    node = node_of()
+    for manifest in (pod("a", 2, gpus=1), pod("b", 4)):
+        assert node.admit(manifest)
+
+    restart = restarted(node, config_of())
+
+    assert restart.refused == {}
+    assert [kept.uid for kept in restart.node.pods] == ["a", "b"]
+    for uid in "ab":
+        before, after = node.allocation(uid, "c"), restart.node.allocation(uid, "c")
+        assert (after.cpus, after.devices) == (before.cpus, before.devices)
+    assert restart.node.shared_cpus == node.shared_cpus
+
+    restart.node.remove("a")
+    assert [kept.uid for kept in node.pods] == ["a", "b"]
+
+
+def test_a_stricter_policy_refuses_pods_that_run() -> None:
+    """A pod over both NUMA nodes is refused under single-numa-node, and gives back what it held."""
+    node = node_of()
+    for manifest in (pod("wide", 12), pod("narrow", 1)):
+        assert node.admit(manifest)
+
+    restart = restarted(node, config_of(topologyManagerPolicy="single-numa-node"))
+
+    assert [kept.uid for kept in restart.node.pods] == ["narrow"]
+    assert {uid: refusal.reason for uid, refusal in restart.refused.items()} == {
+        "wide": "TopologyAffinityError"
+    }
+    assert len(restart.node.cpu.free_cpus) == 14
+
+
+@pytest.mark.parametrize(
+    "kubelet", [{"cpuManagerPolicy": "none"}, {**MEMORY, "topologyManagerPolicy": "restricted"}]
+)
+def test_a_state_file_of_another_policy_keeps_it_from_starting(kubelet: dict[str, Any]) -> None:
+    node = node_of()
+    with pytest.raises(ConfigError, match="a state file is of another policy"):
+        restarted(node, config_of(**kubelet))
+
+
+def test_with_a_whole_verdict_the_kubelet_looks_at_the_node_as_well() -> None:
+    """More is reserved than before, so that the second pod is too much for what is allocatable."""
+    node = Node.from_dict(
+        {"machine": machine_of(2, 4), "kubelet": {"evictionHard": {}}, "wholeVerdict": True}
+    )
+    for uid in "ab":
+        assert node.admit(pod(uid, 7))
+
+    config = KubeletConfig.from_dict({"evictionHard": {}, "kubeReserved": {"cpu": "4"}})
+    restart = restarted(node, config)
+
+    assert [kept.uid for kept in restart.node.pods] == ["a"]
+    assert restart.refused["b"].reason == "OutOfcpu"
