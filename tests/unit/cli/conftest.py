@@ -8,11 +8,15 @@ import logging
 import sys
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from alignup.cli.program import exit_status, program
+from inputs.refusals import GPU, wish
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -86,3 +90,16 @@ def write(tmp_path):
         return str(path)
 
     return into
+
+
+@pytest.fixture
+def conflict(tmp_path: Path) -> str:
+    """Three pods, of which the last is refused on the article's machine."""
+    pods = [
+        wish("trainer", cpu="1", **{GPU: "1"}),
+        wish("batch", cpu="4"),
+        wish("new", cpu="2", **{GPU: "1"}),
+    ]
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": "List", "items": pods}))
+    return str(path)

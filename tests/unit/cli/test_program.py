@@ -9,15 +9,20 @@ import subprocess
 import sys
 from functools import partial
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from alignup.cli import failures, main, options
-from alignup.cli.program import SUBCOMMANDS, exit_status, let_write_anything, program
+from alignup.cli import complete_for_kubectl, main
+from alignup.cli.program import (
+    NODE_SUBCOMMANDS,
+    SUBCOMMANDS,
+    let_write_anything,
+    program,
+)
 
 SCENARIO = (
     b'{"machine": {"numaNodes": [{"id": 0, "memory": 1, "cores": [{"cpus": [0], "socket": 0}]}]}}\n'
@@ -96,40 +101,6 @@ def test_subcommands_are_imported_when_they_are_called() -> None:
     )
 
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [(KeyboardInterrupt(), 130), (click.Abort(), 130), (OSError(28, "No space left on device"), 2)],
-    ids=["Ctrl-C", "abort", "disk full"],
-)
-def test_interruptions_are_no_refusals(monkeypatch, error: BaseException, status: int) -> None:
-    """Status 1 says that a pod was refused, and nothing else does."""
-
-    def fail() -> None:
-        raise error
-
-    monkeypatch.setattr(sys, "argv", ["alignup"])
-    monkeypatch.setattr("alignup.cli.failures.forget_output", lambda: None)
-
-    assert exit_status(click.Command("failing", callback=fail)) == status
-
-
-@pytest.mark.parametrize(
-    ("error", "complaint"), [(MemoryError(), "memory"), (RecursionError(), "nested too deeply")]
-)
-def test_what_is_too_much_is_one_line(
-    monkeypatch, capsys, error: BaseException, complaint: str
-) -> None:
-    """Where no reader noticed it before."""
-
-    def fail() -> None:
-        raise error
-
-    monkeypatch.setattr(sys, "argv", ["alignup"])
-
-    assert exit_status(click.Command("failing", callback=fail)) == 2
-    assert complaint in capsys.readouterr().err
 
 
 def test_streams_can_be_other_peoples() -> None:
@@ -344,52 +315,6 @@ def test_ctrl_c_ends_the_script_without_a_traceback() -> None:
     assert (running.returncode, answer, out, err.strip()) == (130, ANSWER, b"", b"")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "missing", "extra"),
-    [
-        (("agent",), "grpc", "agent"),
-        (("agent",), "google.protobuf", "agent"),
-        (("extender",), "aiohttp", "cluster"),
-        (("fleet", "-m", "gb200"), "kubernetes_asyncio", "cluster"),
-        (("reconcile",), "aiohttp", "cluster"),
-        (("node", "publish", "--name", "n"), "xxhash", "cluster"),
-    ],
-)
-def test_a_missing_extra_is_named(
-    alignup, monkeypatch, arguments: tuple[str, ...], missing: str, extra: str
-) -> None:
-    """In one line, before anything is done."""
-    monkeypatch.setattr(
-        failures, "find_spec", lambda name: None if name == missing else find_spec(name)
-    )
-    assert alignup(*arguments).complains(
-        f"the module {missing}, which is not installed: pip install 'alignup[{extra}]'"
-    )
-
-
-def test_a_module_of_an_extra_that_is_missed_late_is_named(monkeypatch) -> None:
-    """By whichever import: the extra that has it and little else."""
-
-    def work() -> int:
-        raise ModuleNotFoundError("No module named 'xxhash'", name="xxhash")
-
-    said: list[str] = []
-    monkeypatch.setattr(failures, "complain", said.append)
-    assert failures.status_of(work) == 2
-    assert said == [
-        "this needs the module xxhash, which is not installed: pip install 'alignup[kubelet]'"
-    ]
-
-
-def test_values_are_completed() -> None:
-    assert [
-        completion.value for completion in options.one_of("best-effort", "none")(None, None, "b")
-    ] == ["best-effort"]
-    assert "1.33" in [
-        completion.value for completion in options.complete_versions(None, None, "1.3")
-    ]
-
-
 def test_the_version_needs_no_program() -> None:
     """Nor anything else that is slow to import."""
     start = "import sys; sys.argv = ['alignup', '-V']; from alignup.cli import main"
@@ -398,3 +323,51 @@ def test_the_version_needs_no_program() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"alignup {metadata.version('alignup')}\nFalse\n"
+
+
+def test_a_misspelt_subcommand_is_guessed():
+    result = CliRunner().invoke(program, ["amdit"])
+    assert result.exit_code == 2
+    assert "No such command 'amdit'. Did you mean 'admit'?" in result.stderr
+    assert "Did you mean" not in CliRunner().invoke(program, ["xyz"]).stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_have_scripts(shell):
+    script = (
+        CliRunner()
+        .invoke(program, env={"_ALIGNUP_COMPLETE": f"{shell}_source"}, prog_name="alignup")
+        .output
+    )
+    assert "_ALIGNUP_COMPLETE" in script
+
+
+def test_every_help_has_its_exit_status(alignup):
+    """That of the program and of groups too."""
+    for subcommand in (
+        (),
+        ("node",),
+        *((name,) for name in SUBCOMMANDS),
+        *(("node", name) for name in NODE_SUBCOMMANDS),
+    ):
+        assert "Exit status: " in alignup(*subcommand, "--help").out
+
+
+def test_misspelt_commands_of_a_group_are_guessed(alignup):
+    assert "Did you mean 'check'?" in alignup("node", "chek").err
+    assert alignup("help", "node", "check") == alignup("node", "check", "--help")
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["wh"], ["why", ":4"]),
+        (["rebalance", "--cont"], ["--continuous", ":4"]),
+        (["why", "--kubeconfig", ""], [":0"]),
+    ],
+)
+def test_kubectl_completes_as_its_plugins_do(typed, expected, monkeypatch, capsys):
+    """The words that can come, and cobra's directive: no files (4), or files (0)."""
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-alignup", *typed])
+    complete_for_kubectl()
+    assert capsys.readouterr().out.splitlines() == expected

@@ -1,4 +1,4 @@
-"""`alignup extender`: bad usage ends in one line.
+"""`alignup extender` and `fleet`: bad usage ends in one line.
 
 A served extender ends in order when it is told to.
 """
@@ -93,7 +93,7 @@ def test_it_serves_until_it_is_told_to_end(kubeconfig) -> None:
         ),
     ],
 )
-def test_bad_usage_is_one_line(alignup, kubeconfig, arguments, parts) -> None:
+def test_bad_usage_of_the_extender_is_one_line(alignup, kubeconfig, arguments, parts) -> None:
     assert alignup("extender", "--kubeconfig", kubeconfig, *arguments).complains(*parts)
 
 
@@ -138,4 +138,47 @@ def test_outside_a_pod_a_kubeconfig_is_needed(alignup, monkeypatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert alignup("extender").complains(
         "no cluster to ask: give --kubeconfig FILE, set $KUBECONFIG"
+    )
+
+
+# ---- fleet
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ([], ["either --nodes or --machine"]),
+        (["--nodes", "no-such-file"], ["no-such-file"]),
+        (["--machine", "no such"], ["one of the catalog"]),
+        (["--machine", "align-up-article", "--nodes", "x"], ["either --nodes or --machine"]),
+        (["--machine", "align-up-article", "--label", "x"], ["KEY=VALUE"]),
+        (["--machine", "align-up-article", "--listen", "x"], ["HOST:PORT"]),
+        (
+            ["--machine", "align-up-article", "--podresources-dir", "/x" * 60],
+            ["up to 107 bytes", "--podresources-dir"],
+        ),
+        (["--machine", "\udcff"], ["expected UTF-8", "--machine"]),
+        (["--machine", "align-up-article", "--label", "a=\udcff"], ["expected UTF-8", "--label"]),
+        (["--machine", "align-up-article", "--label", "\udcff=a"], ["expected UTF-8", "--label"]),
+    ],
+)
+def test_bad_usage_of_a_fleet_is_one_line(alignup, arguments, parts) -> None:
+    ended = alignup("fleet", "--kubeconfig", "no-such-kubeconfig", *arguments)
+    assert ended.status == 2
+    assert all(part in ended.err for part in parts)
+    assert "Traceback" not in ended.err
+
+
+def test_a_host_that_a_fleet_cannot_listen_on_is_one_line(alignup, write) -> None:
+    path = write(
+        "kubeconfig",
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+            "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        },
+    )
+    arguments = ("--machine", "align-up-article", "--listen", "\udcff:5")
+    assert alignup("fleet", "--kubeconfig", path, *arguments).complains(
+        r"\udcff:5: no host can have the name"
     )

@@ -1,0 +1,66 @@
+"""`alignup explain --log`: refusals that a kubelet's log tells of."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+SCHEMA = Path(__file__).parents[3] / "docs" / "explanation.schema.json"
+LOG = Path(__file__).parents[2] / "logs/1.36-restricted.log"
+
+
+def test_json_is_a_line_a_pod(alignup):
+    ended = alignup("explain", "--log", LOG, "--json", "--product")
+    assert ended.status == 1
+    assert [answer["pod"] for answer in ended.lines] == [
+        f"default/{name}" for name in ("wide", "gpus", "mem", "cpus")
+    ]
+    for answer in ended.lines:
+        Draft202012Validator(json.loads(SCHEMA.read_text())).validate(answer)
+        assert answer["log"]["agrees"] is True
+
+
+@pytest.mark.parametrize("pod", ["default/gpus", "gpus"])
+def test_a_pod_is_picked(alignup, pod):
+    ended = alignup("explain", "--log", LOG, "--pod", pod)
+    assert ended.status == 1
+    assert "not enough example.com/gpu is free: 3 asked, 1 free" in ended.out
+    assert "wide" not in ended.out
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_standard_input_is_read_gzipped_or_not(alignup, packed):
+    data = LOG.read_bytes()
+    ended = alignup("explain", "--log", "-", stdin=gzip.compress(data) if packed else data)
+    assert (ended.status, ended.out) == (1, alignup("explain", "--log", LOG).out)
+
+
+def test_a_log_of_no_refusal_is_told_in_a_sentence(alignup):
+    lines = [line for line in LOG.read_bytes().splitlines(keepends=True) if b"default/" not in line]
+    ended = alignup("explain", "--log", "-", stdin=b"".join(lines))
+    assert (ended.status, ended.out) == (0, "the log tells of no refusal\n")
+    ended = alignup("explain", "--log", LOG, "--pod", "default/a")
+    assert (ended.status, ended.out) == (0, "the log tells of no refusal of default/a\n")
+
+
+def test_another_file_is_refused_with_the_command_that_gets_one(alignup, write):
+    ended = alignup("explain", "--log", write("pod.json", {"kind": "Pod"}))
+    assert ended.complains("is of a kubelet's log", "journalctl -u kubelet > kubelet.log")
+
+
+def test_a_log_goes_alone(alignup):
+    ended = alignup("explain", "--log", LOG, "pod.yaml")
+    assert (ended.status, ended.out) == (2, "")
+    assert "--log goes without pods" in ended.err
+
+
+def test_lines_that_the_journal_left_out_are_told(alignup):
+    omitted = b'{"__REALTIME_TIMESTAMP": "1", "MESSAGE": null}\n'
+    assert (
+        "journalctl -o json needs --all"
+        in alignup("explain", "--log", "-", stdin=LOG.read_bytes() + omitted).err
+    )
