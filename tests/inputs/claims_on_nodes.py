@@ -1,4 +1,7 @@
-"""Random pods whose claims have their devices and count as resources of the node (KEP-5517)."""
+"""Pods with claims on nodes.
+
+Most are random ones whose claims have their devices and count as resources of the node (KEP-5517).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from alignup.topology_manager.hints import TopologyHint
 
 if TYPE_CHECKING:
     from random import Random
+
+    from alignup.kubernetes.pod import Pod
 
 NODE, DRIVER, KEY = "node-a", "dra.cpu", "dra.cpu/cores"
 RESOURCES = ("cpu", "memory", "hugepages-2Mi")
@@ -216,3 +221,40 @@ def is_told(answer: dict[str, Any], refusal: str, requests: dict[str, int]) -> b
     return not refusal and requests == {
         name: amount for name, amount in answer["requests"].items() if amount
     }
+
+
+def pod_with_claim(
+    name: str = "p", *, cpu: int = 2, memory: str = "1Gi", reference: dict[str, str] | None = None
+) -> Pod:
+    """Return a Guaranteed pod whose container uses one claim, of the template `t` by default."""
+    spec = {
+        "resourceClaims": [{"name": "c", **(reference or {"resourceClaimTemplateName": "t"})}],
+        "containers": [
+            {
+                "name": "main",
+                "resources": {"claims": [{"name": "c"}], "limits": {"cpu": cpu, "memory": memory}},
+            }
+        ],
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read_pod({"metadata": {"name": name}, "spec": spec})
+
+
+def node_with_claims(
+    resources: list[dict[str, Any]], *, hints: bool = False, policy: str = "single-numa-node"
+) -> Node:
+    """Return a node of two NUMA nodes with static CPUs, and the objects that claims need."""
+    return Node.from_dict(
+        {
+            "machine": "xeon-2s",
+            "kubelet": {
+                "cpuManagerPolicy": "static",
+                "topologyManagerPolicy": policy,
+                "reservedSystemCPUs": "0",
+            },
+            "devices": {},
+            "resources": resources,
+            "draHints": hints,
+        }
+    )

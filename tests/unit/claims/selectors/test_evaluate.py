@@ -1,6 +1,6 @@
 """Selectors beyond the vectors: each function with its cost, limits, and how errors are absorbed.
 
-`selectors.json` has what cel-go in the environment of Kubernetes 1.37.2 answers to expressions:
+`functions.json` has what cel-go in the environment of Kubernetes 1.37.2 answers to expressions:
 match or kind of error, cost, and the text of an error that shows a value.
 """
 
@@ -32,7 +32,7 @@ DEVICE: dict[str, Any] = {
 }
 
 A = 'device.attributes["gpu.example.com"]'
-TABLE = json.loads((Path(__file__).parent / "selectors.json").read_text())
+TABLE = json.loads((Path(__file__).parent / "functions.json").read_text())
 
 TABLE_DEVICE = {
     "attributes": {
