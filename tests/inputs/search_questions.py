@@ -57,3 +57,19 @@ def one_request(devices: int, count: int) -> SimpleNamespace:
         values=[],
         is_alone=[],
     )
+
+
+def two_requests(devices: int, counts: tuple[int, int]) -> SimpleNamespace:
+    """Return such tables of one claim with two requests, for so many devices each."""
+    tables = one_request(devices, counts[0])
+    tables.ways = [
+        SimpleNamespace(claim=0, request=request, count=count, everything=None, is_admin=False)
+        for request, count in enumerate(counts)
+    ]
+    tables.first_way, tables.first_request = [0, 1, 2], [0, 2]
+    tables.has_alternatives = [False, False]
+    for name in ("matches", "blocked", "amounts", "needs"):
+        row = getattr(tables, name)[0]
+        setattr(tables, name, [row, row])
+
+    return tables

@@ -5,16 +5,63 @@ from __future__ import annotations
 import pytest
 
 from alignup.core.amounts.board import Board, Distances, Job
+from alignup.core.amounts.cpu_ledger import CpuCapacity, CpuLedger
 from alignup.core.amounts.device_ledger import DeviceInventory, DeviceLedger
 from inputs.boards import (
     BEST_EFFORT,
+    NEAR,
     NONE,
     asking,
     cpus,
     full_row,
     judged,
+    memory,
     row,
 )
+
+LEAST_NUMA_NODES, LEAST_ALLOCATED, MOST_ALLOCATED, BALANCED_ALLOCATION, DOCUMENT = range(5)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "score"),
+    [
+        (LEAST_NUMA_NODES, 100 - 12 + 6),
+        (LEAST_ALLOCATED, 100 * (0.5 + 0.9 + 0.5) / 3),
+        (MOST_ALLOCATED, 100 * (0.5 + 0.1 + 0.5) / 3),
+        (BALANCED_ALLOCATION, 100 * (1 - (2 * (0.4 / 3) ** 2 + (0.8 / 3) ** 2) / 2)),
+        (DOCUMENT, 100 - 10 + 10 * (0.5 + 0.1 + 0.5) / 3),
+    ],
+)
+def test_each_strategy_by_hand(strategy, score):
+    """2 of 4 CPUs, a tenth of the memory and 1 of 2 GPUs of one NUMA node, which is the nearest."""
+    board = Board([full_row()])
+    assert judged(board, Job(board, asking(2, 10, 1)), strategy)[0][4] == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "score"),
+    [
+        (LEAST_NUMA_NODES, 100 - 24 + 6),
+        (LEAST_ALLOCATED, 25),
+        (MOST_ALLOCATED, 75),
+        (BALANCED_ALLOCATION, 100),
+        (DOCUMENT, 100 - 20 + 10 * (1 + 6) / 9),
+    ],
+)
+def test_only_what_is_asked_for_counts(strategy, score):
+    """6 CPUs of two NUMA nodes on which 8 of 9 are free.
+
+    Only the design document's formula counts what others have.
+    """
+    in_use = CpuLedger.from_counts(CpuCapacity.from_counts([5, 4], [5, 4]), [4, 4])
+    board = Board([row(policy=BEST_EFFORT, cpu=in_use, memory=memory(), distances=NEAR)])
+    assert judged(board, Job(board, asking(6)), strategy)[0][4] == pytest.approx(score)
+
+
+@pytest.mark.parametrize("strategy", range(5))
+def test_a_pod_that_asks_for_nothing_has_the_highest_score(strategy):
+    board = Board([full_row()])
+    assert judged(board, Job(board, asking(0)), strategy)[0][4] == 100
 
 
 @pytest.mark.parametrize(("counts", "score"), [((4, 4, 1), 76), ((1, 4, 4), 82)])
@@ -40,5 +87,4 @@ def test_where_a_pod_may_be_anywhere_devices_near_to_no_node_count_in_the_score(
     """It may get these as well: one of four devices is a quarter of what is free."""
     one_has_a_node = DeviceLedger(DeviceInventory(2, [1, None, None, None], 0b1111, 4))
     board = Board([row(policy=NONE, devices={"gpu": one_has_a_node})])
-    most_allocated = 2
-    assert judged(board, Job(board, asking(gpus=1)), most_allocated)[0][4] == pytest.approx(25)
+    assert judged(board, Job(board, asking(gpus=1)), MOST_ALLOCATED)[0][4] == pytest.approx(25)

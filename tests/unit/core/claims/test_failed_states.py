@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from alignup.claims.scenarios import answer_scenario
-from inputs.search_questions import claim, exactly
+from alignup.core.claims.search import search
+from inputs.search_questions import claim, exactly, two_requests
 from inputs.small_claims import DRIVER, GROUP, class_of
 
 
@@ -59,3 +60,31 @@ def test_what_failed_for_a_full_claim_may_do_for_one_with_room() -> None:
         *kinds["b"],
         *kinds["c"],
     ]
+
+
+def test_a_state_that_failed_is_not_walked_again() -> None:
+    """Whichever of six devices the first request has, the second cannot have two of one value.
+
+    Without memory for states that is found out six times; the answer is the same.
+    """
+    tables = two_requests(10, (1, 2))
+    tables.matches = [[1] * 6 + [0] * 4, [0] * 6 + [1] * 4]
+    tables.constraints, tables.is_distinct, tables.covers = [(0, None)], [False], [[False, True]]
+    tables.values = [[1 << device for device in range(10)]]
+    tables.is_alone = [[False] * 10]
+    unbounded = 1 << 30
+    remembering = search(tables, easy_steps=unbounded)
+    forgetting = search(tables, easy_steps=unbounded, most_memory=0)
+
+    assert remembering[:2] == forgetting[:2] == search(tables, prune=False)[:2] == ("none", [])
+    assert remembering[2] < forgetting[2]
+
+
+def test_devices_that_later_requests_may_have_are_part_of_a_state() -> None:
+    """The first choice takes what the second request needs; with another one it has it."""
+    tables = two_requests(4, (1, 1))
+    tables.matches = [[1, 1, 0, 0], [1, 0, 0, 0]]
+
+    for most_memory in (0, 1 << 20):
+        answer = search(tables, easy_steps=1 << 30, most_memory=most_memory)
+        assert answer[:2] == ("found", [(0, 1), (1, 0)])

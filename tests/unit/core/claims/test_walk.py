@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from alignup.claims.scenarios import answer_scenario
-from inputs.search_questions import claim, exactly
+from alignup.core.claims.search import search
+from inputs.search_questions import claim, exactly, one_request, two_requests
 from inputs.small_claims import DRIVER, GROUP, class_of
 
 COUNTERS = {"counterSet": "chip", "counters": {"slices": {"value": "1"}}}
@@ -55,3 +56,41 @@ def test_a_share_that_is_taken_back_frees_no_counters_that_the_shares_of_others_
 
     assert result(exactly("one", "shared", "plain")) == ["shared"]
     assert result(exactly("one", "shared", "plain"), exactly("two", "part")) is None
+
+
+def test_devices_are_taken_in_their_order() -> None:
+    """Those that are in use, that do not match, or that may not be had are passed over."""
+    tables = one_request(devices=6, count=2)
+    assert search(tables)[:2] == ("found", [(0, 0), (0, 1)])
+
+    tables.taken = [True, False, False, False, False, False]
+    tables.matches = [[1, 0, 1, 1, 1, 1]]
+    tables.blocked = [[False, False, True, False, False, False]]
+    assert search(tables)[:2] == ("found", [(0, 3), (0, 4)])
+
+
+def test_the_first_alternative_that_can_be_met_is() -> None:
+    """A request with two ways: three devices, or one."""
+    for devices, expected in ((3, [(0, 0), (0, 1), (0, 2)]), (2, [(1, 0)]), (0, [])):
+        tables = two_requests(devices, (3, 1))
+        tables.first_way, tables.first_request = [0, 2], [0, 1]
+        tables.has_alternatives = [True]
+        for way in tables.ways:
+            way.request = 0
+        assert search(tables)[1] == expected
+
+
+def test_values_that_have_to_agree_or_to_differ() -> None:
+    """The walk turns round where the second device has not the value of the first."""
+    tables = one_request(devices=4, count=2)
+    tables.constraints, tables.covers, tables.is_alone = [(0, None)], [[True]], [[False] * 4]
+    tables.values = [[0b001, 0b010, 0b001, 0b100]]
+    for is_distinct, expected in ((False, [(0, 0), (0, 2)]), (True, [(0, 0), (0, 1)])):
+        tables.is_distinct = [is_distinct]
+        assert search(tables)[:2] == search(tables, prune=False)[:2] == ("found", expected)
+
+
+def test_a_walk_ends_after_so_many_steps() -> None:
+    tables = one_request(devices=6, count=6)
+    assert search(tables, most_steps=3)[0] == "limit"
+    assert search(tables, most_steps=100)[0] == "found"

@@ -11,6 +11,8 @@ from alignup.topology_manager.policy import make_policy
 from inputs.strategies import seeds
 from models import topology_manager as model
 
+OPTIONS = {"max-allowable-numa-nodes": "64", "prefer-closest-numa-nodes": "true"}
+
 
 @pytest.mark.parametrize("seed", seeds(20, 90))
 def test_of_equally_near_wide_masks_the_lowest_wins(seed: int) -> None:
@@ -38,7 +40,57 @@ def test_of_equally_near_wide_masks_the_lowest_wins(seed: int) -> None:
     hints = feasible_hints(
         numa_nodes, [(None, amounts, request)], universe=(1 << numa_nodes) - 1, preferred_size=size
     )
-    options = {"max-allowable-numa-nodes": "64", "prefer-closest-numa-nodes": "true"}
-    best, _ = make_policy("restricted", numa_nodes, distances, options).merge([{"cpu": hints}])
+    best, _ = make_policy("restricted", numa_nodes, distances, OPTIONS).merge([{"cpu": hints}])
 
     assert (int(best.affinity), best.preferred) == (min(nearest)[1], True)
+
+
+def boards_and_racks(numa_nodes: int) -> list[list[int]]:
+    """Return distances of a hierarchy: boards of 4 nodes, and racks of 16."""
+
+    def distance(node: int, neighbour: int) -> int:
+        if node == neighbour:
+            return 10
+        if node // 4 == neighbour // 4:
+            return 11
+        return 20 if node // 16 == neighbour // 16 else 40
+
+    return [
+        [distance(node, neighbour) for neighbour in range(numa_nodes)] for node in range(numa_nodes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "empty", "expected"),
+    [
+        (1, (), [0]),
+        (4, (), [0, 1, 2, 3]),
+        (4, (2,), [4, 5, 6, 7]),
+        (6, (), [0, 1, 2, 3, 4, 5]),
+        (6, (1,), [0, 2, 4, 5, 6, 7]),  # a whole board and two of the next, not three and three
+        (16, (5,), list(range(16, 32))),  # only whole racks need no second one
+        (17, (), list(range(17))),
+        (5, (*range(16), 17, 18, 19, 21, 22, 23), [16, 24, 25, 26, 27]),
+    ],
+)
+def test_in_a_hierarchy_the_nearest_nodes_are_found_exactly(
+    size: int, empty: tuple[int, ...], expected: list[int]
+) -> None:
+    """By hand, on 64 nodes with a CPU each but the empty ones."""
+    amounts = [int(node not in empty) for node in range(64)]
+    hints = feasible_hints(64, [(None, amounts, size)], universe=(1 << 64) - 1, preferred_size=size)
+    best, _ = make_policy("restricted", 64, boards_and_racks(64), OPTIONS).merge([{"cpu": hints}])
+
+    assert list(best.affinity) == expected
+    assert (best.preferred, best.exact) == (True, True)
+
+
+def test_distances_that_differ_by_direction_count_both_ways() -> None:
+    """From 0 to 1 it is near and back it is far; 2 and 3 are the nearest pair by both."""
+    distances = [[10 if node == far else 30 for far in range(9)] for node in range(9)]
+    distances[0][1] = 11
+    distances[2][3] = distances[3][2] = 20
+    hints = feasible_hints(9, [(None, [1] * 9, 2)], universe=(1 << 9) - 1, preferred_size=2)
+    best, _ = make_policy("restricted", 9, distances, OPTIONS).merge([{"cpu": hints}])
+
+    assert list(best.affinity) == [2, 3]

@@ -169,3 +169,36 @@ def test_a_machine_of_a_few_kinds_of_nodes_is_searched_through(case: Any) -> Non
 @given(machines_of_kinds())
 def test_many_machines_of_a_few_kinds_of_nodes(case: Any) -> None:
     check_kinds(case)
+
+
+def test_of_interchangeable_nodes_the_lowest_are_taken() -> None:
+    """64 nodes of two kinds: those of odd number have two CPUs, the others one."""
+    amounts = [1 + node % 2 for node in range(64)]
+    for request, expected in (
+        (10, [1, 3, 5, 7, 9]),
+        (11, [0, 1, 3, 5, 7, 9]),  # as good as six of two CPUs, and lower
+        (64, list(range(1, 64, 2))),
+        (96, list(range(64))),
+    ):
+        hints = feasible_hints(
+            64,
+            [(None, amounts, request)],
+            universe=(1 << 64) - 1,
+            preferred_size=len(expected),
+        )
+        assert hints.best() == (sum(1 << node for node in expected), True)
+        assert Merger(64).merge([hints]).exact
+
+
+def test_a_mask_reaches_all_that_it_has_to_touch() -> None:
+    """Of two nodes that are handed on each must be in the mask, or one of those beside it."""
+    hints = feasible_hints(
+        60,
+        [(None, [1] * 60, 3)],
+        universe=(1 << 60) - 1,
+        preferred_size=3,
+        touching=[1 << 40, 1 << 50 | 1 << 51],
+    )
+
+    assert hints.best() == (1 | 1 << 40 | 1 << 50, True)
+    assert hints.best_containing(1 << 51) == (1 | 1 << 40 | 1 << 51, True)

@@ -1,4 +1,4 @@
-"""Behaviour of `alignup.providers.devices.inventory`."""
+"""Pools of devices, and what plugins prefer among them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alignup.providers.devices.inventory import DevicePlugin, PreferredSets, preference_of
+from alignup.errors import AllocationError
+from alignup.machine.device_inventory import Device
+from alignup.providers.devices.inventory import (
+    DevicePlugin,
+    DevicePool,
+    PreferredSets,
+    preference_of,
+)
 
 NVLINK_PAIRS = PreferredSets([["0", "3"], ["1", "2"], ["4", "7"], ["5", "6"]])
 """The example of KEP-693: eight GPUs and the pairs that share a link."""
@@ -62,3 +69,96 @@ def test_an_object_or_a_function_can_be_a_plugin():
     ]
     with pytest.raises(TypeError, match="got 'pairs'"):
         preference_of("pairs")
+
+
+ON_NODES = "1 on NUMA node 0, 1 on NUMA node 8, 1 on NUMA nodes 0+8"
+UNALIGNED = "1 other free device without a NUMA node cannot be aligned"
+
+
+def pool_of(*places, ids=(0, 8), **options):
+    """Return a pool of GPUs `d`, `c`, ... near to NUMA nodes of these ids, or to none (None)."""
+    devices = [
+        Device(name, None if place is None else tuple(place))
+        for name, place in zip("dcba", places, strict=False)
+    ]
+    return DevicePool("example.com/gpu", devices, ids, **options)
+
+
+def test_a_set_of_devices_is_an_int_in_the_order_of_the_inventory():
+    pool = pool_of([0], [8], None)
+
+    assert [device.id for device in pool.devices] == ["d", "c", "b"]
+    assert pool.ids(0b101) == ("d", "b")
+    assert (pool.sorted_ids(0b111), pool.sorted_ids(0b10), pool.sorted_ids(0)) == (
+        ("b", "c", "d"),
+        ("c",),
+        (),
+    )
+    assert pool.bits(["b", "d", "unheard"]) == 0b101
+    assert (pool.knows("b"), pool.knows("unheard")) == (True, False)
+
+
+def test_places_are_masks_of_positions():
+    """Devices near to no node are in none of them."""
+    assert list(pool_of([0], [8], [8, 0], None).places) == [(1, 0b1), (2, 0b10), (3, 0b100)]
+
+
+def test_devices_that_the_plugin_no_longer_reports_are_known_and_not_healthy():
+    pool = pool_of([0], [8], unreported=[Device("old", (0,))])
+
+    assert [device.id for device in pool.reported] == ["d", "c"]
+    assert (pool.knows("old"), pool.healthy, pool.ledger.free) == (True, 0b11, 0b11)
+
+
+def test_a_copy_of_a_pool_gives_its_own_devices():
+    """It shares the inventory, and nothing of what is given."""
+    pool = pool_of([0], [8])
+    copy = pool.copy()
+    copy.ledger.give(0b1)
+
+    assert (pool.ledger.given, copy.ledger.given) == (0, 0b1)
+    assert (copy.resource, copy.devices is pool.devices) == (pool.resource, True)
+
+
+@pytest.mark.parametrize(
+    ("request_count", "free", "aligned", "text"),
+    [
+        (
+            4,
+            0b0111,
+            False,
+            f"4 asked, 3 of 4 free: {ON_NODES}",
+        ),
+        (2, 0b0001, False, "2 asked, 1 of 4 free, on NUMA node 0"),
+        (2, 0b0000, False, "2 asked, 0 of 4 free"),
+        (
+            4,
+            0b1111,
+            False,
+            f"4 asked, the machine has 4: {ON_NODES}, 1 without a NUMA node",
+        ),
+        (4, 0b1010, True, f"4 asked, 1 of 3 free, on NUMA node 8; {UNALIGNED}"),
+    ],
+)
+def test_an_account_says_what_was_free_where(request_count, free, aligned, text):
+    pool = pool_of([0], [8], [0, 8], None)
+
+    assert pool.account(request_count, free, aligned=aligned) == text
+
+
+def test_a_plugin_advises_on_a_choice_and_no_more():
+    """What it names beyond the choice is passed over, and what it leaves out is filled up."""
+    calls = []
+
+    def preference(available, must_include, size):
+        calls.append((available, must_include, size))
+        return ["a", "unheard", "c"]
+
+    pool = pool_of([0], [0], [0], [8], preference=preference)
+
+    assert pool.choose(2, 0, 0b01) == 0b011
+    assert calls == [(("d", "c", "b"), (), 2)]
+    assert pool.choose(3, 0, 0b01) == 0b111
+    assert len(calls) == 1  # all that are near were needed
+    with pytest.raises(AllocationError, match=r"too few devices of .* are free: 5 asked"):
+        pool.choose(5, 0, None)
