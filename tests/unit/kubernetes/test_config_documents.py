@@ -84,15 +84,6 @@ JSON = st.recursive(
     max_leaves=20,
 )
 
-# what OpenShift's operator makes of profiles; see `alignup.kubernetes.config_documents`
-RESERVES = {
-    "evictionHard": {"memory.available": "100Mi"},
-    "kubeReserved": {"memory": "500Mi"},
-    "systemReserved": {"memory": "500Mi"},
-}
-
-MEMORY = [{"numaNode": 0, "limits": {"memory": str(1100 << 20)}}]
-
 VALUES = {
     "text": "x",
     "map": "cpu=1",
@@ -470,71 +461,6 @@ def test_odd_documents_are_fields_or_one_line(kind, document):
         warnings.simplefilter("ignore", AlignupWarning)
         with suppress(InputError):
             configuration_fields(json.dumps({"kind": kind, **document}), "k")
-
-
-@pytest.mark.parametrize(
-    ("spec", "annotations", "fields"),
-    [
-        ({}, {}, {**RESERVES, "topologyManagerPolicy": "best-effort"}),
-        (
-            {"cpu": {"reserved": "0"}, "numa": {"topologyPolicy": "restricted"}},
-            {},
-            {
-                **RESERVES,
-                "topologyManagerPolicy": "restricted",
-                "reservedSystemCPUs": "0",
-                "memoryManagerPolicy": "Static",
-                "reservedMemory": MEMORY,
-            },
-        ),
-        (
-            {"cpu": {"reserved": "0", "shared": "2-3"}, "workloadHints": {"mixedCpus": True}},
-            {},
-            {**RESERVES, "topologyManagerPolicy": "best-effort", "reservedSystemCPUs": "0,2-3"},
-        ),
-        (
-            {"numa": {"topologyPolicy": "single-numa-node"}},
-            {
-                "kubeletconfig.experimental": json.dumps({
-                    "systemReserved": {"memory": "1Gi", "cpu": "1"},
-                    "cpuManagerPolicyOptions": {"full-pcpus-only": "false"},
-                    "topologyManagerScope": "pod",
-                })
-            },
-            {
-                **RESERVES,
-                "systemReserved": {"memory": "1Gi", "cpu": "1"},
-                "cpuManagerPolicyOptions": {"full-pcpus-only": "false"},
-                "topologyManagerScope": "pod",
-                "topologyManagerPolicy": "single-numa-node",
-                "memoryManagerPolicy": "Static",
-                "reservedMemory": [{"numaNode": 0, "limits": {"memory": str((600 + 1024) << 20)}}],
-            },
-        ),
-    ],
-)  # fmt: skip
-def test_a_performance_profile_is_what_its_operator_makes_of_it(spec, annotations, fields):
-    profile = {
-        "kind": "PerformanceProfile",
-        "metadata": {"name": "p", "annotations": annotations},
-        "spec": spec,
-    }
-    assert configuration_fields(json.dumps(profile), "k") == {
-        "cpuManagerPolicy": "static",
-        **fields,
-    }
-
-
-def test_options_of_a_profile_that_are_left_out_are_named():
-    with pytest.warns(AlignupWarning) as caught:
-        fields = configuration_fields((FORMATS / "performanceprofile.yaml").read_bytes(), "k")
-    assert fields["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true"}
-    assert [str(warning.message) for warning in caught] == [
-        (
-            "passed over in k: spec.cpu.isolated, spec.hugepages, spec.nodeSelector, "
-            "spec.realTimeKernel of PerformanceProfile cnf"
-        )
-    ]
 
 
 @pytest.mark.parametrize(
