@@ -50,10 +50,12 @@ def test_proxies_are_looked_up_once_and_no_netrc_is_read(monkeypatch, tmp_path) 
 
     A header and credentials do not go together.
     """
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(f"{request.method} {request.url.host} {request.headers.get('Authorization')}")
+        requests.append(
+            f"{request.method} {request.url.host} {request.headers.get('Authorization')}"
+        )
         return web.Response(text="{}")
 
     async def scenario() -> None:
@@ -82,7 +84,7 @@ def test_proxies_are_looked_up_once_and_no_netrc_is_read(monkeypatch, tmp_path) 
             await runner.cleanup()
 
     asyncio.run(scenario())
-    assert asked == ["GET 127.0.0.1 Bearer t", "GET api.invalid None", "GET 127.0.0.1 None"]
+    assert requests == ["GET 127.0.0.1 Bearer t", "GET api.invalid None", "GET 127.0.0.1 None"]
 
 
 def test_a_token_that_is_gone_for_the_moment_is_an_error_of_the_request() -> None:

@@ -31,7 +31,7 @@ EXPIRED = {"kind": "Status", "code": 410, "message": "too old"}
 
 def said(*events: Any) -> Callable[[], web.Response]:
     """Return a function that makes a watch of some events, which ends at once."""
-    text = "".join(f"{json.dumps(one)}\n" for one in events)
+    text = "".join(f"{json.dumps(event)}\n" for event in events)
     return lambda: web.Response(text=text, content_type="application/json")
 
 
@@ -92,14 +92,14 @@ def test_a_bad_server_is_asked_less_and_less_often(manner, monkeypatch) -> None:
     6 until pauses are longest, then one each 10 seconds.
     """
     lists, watched = MANNERS[manner]
-    clock, asked = Clock(), []
+    clock, times = Clock(), []
 
     async def handle(request: web.Request) -> web.Response:
-        asked.append(clock.now)
+        times.append(clock.now)
         if "watch" in request.query:
             return watched()
-        found = lists(len(asked))
-        return found() if callable(found) else web.json_response(found)
+        page = lists(len(times))
+        return page() if callable(page) else web.json_response(page)
 
     async def scenario() -> None:
         stub = ApiStub()
@@ -115,9 +115,9 @@ def test_a_bad_server_is_asked_less_and_less_often(manner, monkeypatch) -> None:
             monkeypatch.undo()
 
     asyncio.run(scenario())
-    print(f"{manner}: {len(asked) / 300:.2f} requests a second")  # noqa: T201  # shown with -s
+    print(f"{manner}: {len(times) / 300:.2f} requests a second")  # noqa: T201  # shown with -s
     # at most a list and a watch, or two pages, for each of some 36 pauses
-    assert len(asked) <= 2 * 40
+    assert len(times) <= 2 * 40
 
 
 def test_a_list_that_is_whole_in_many_pages_is_no_error() -> None:
@@ -126,10 +126,10 @@ def test_a_list_that_is_whole_in_many_pages_is_no_error() -> None:
         stub.page = 1
         for number in range(30):
             await stub.put(PODS, pod_object(f"p{number}"))
-        found: list[Any] = []
-        nothing: Calls[Any] = Calls(found.extend, lambda _: None, lambda _: None)
+        pods: list[Any] = []
+        nothing: Calls[Any] = Calls(pods.extend, lambda _: None, lambda _: None)
         async with served(stub) as api, running(Follower(api, PODS, decode_pod, nothing).run()):
-            await until(lambda: len(found) == 30)
+            await until(lambda: len(pods) == 30)
 
     asyncio.run(scenario())
 

@@ -1,4 +1,7 @@
-"""Whatever is wrong with credentials is one line that names their file, and a token is shown to nobody."""
+"""Whatever is wrong with credentials is one line that names their file.
+
+A token is shown to nobody.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def refusal(path: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("document", "said"),
     [
         (
             kubeconfig(**{"certificate-authority-data": TEXT}),
@@ -91,12 +94,12 @@ def refusal(path: object) -> str:
         ("", "a document of another form"),
     ],
 )
-def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path, found, said) -> None:
+def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path, document, said) -> None:
     path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(found))
-    words = refusal(path)
-    assert said in words
-    assert "cret" not in words
+    path.write_text(json.dumps(document))
+    message = refusal(path)
+    assert said in message
+    assert "cret" not in message
 
 
 @pytest.mark.parametrize("text", [b"", b"[", b"\xff", b"[" * 1000, b"\x00"])
@@ -169,11 +172,11 @@ def test_a_pipe_of_a_shell_is_read() -> None:
 
 
 def test_the_newline_at_the_end_of_a_file_is_no_part_of_its_token(tmp_path) -> None:
-    asked: list[str] = []
+    authorizations: list[str] = []
 
     class Listening(ApiStub):
         async def handle(self, request):
-            asked.append(request.headers["Authorization"])
+            authorizations.append(request.headers["Authorization"])
             return await super().handle(request)
 
     async def scenario() -> None:
@@ -188,4 +191,4 @@ def test_the_newline_at_the_end_of_a_file_is_no_part_of_its_token(tmp_path) -> N
             await api.close()
 
     asyncio.run(scenario())
-    assert asked == ["Bearer secret"]
+    assert authorizations == ["Bearer secret"]

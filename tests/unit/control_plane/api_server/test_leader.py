@@ -72,19 +72,21 @@ async def two():
 def test_a_leader_renews_and_others_stand_by(caplog) -> None:
     async def scenario() -> None:
         async with two() as (stub, first, second, _):
-            held = stub.get(LEASES, "extender", "ns")["spec"]
+            before = stub.get(LEASES, "extender", "ns")["spec"]
             await until(
-                lambda: stub.get(LEASES, "extender", "ns")["spec"]["renewTime"] != held["renewTime"]
+                lambda: (
+                    stub.get(LEASES, "extender", "ns")["spec"]["renewTime"] != before["renewTime"]
+                )
             )
             now = stub.get(LEASES, "extender", "ns")["spec"]
-            assert (now["holderIdentity"], now["acquireTime"]) == ("first", held["acquireTime"])
+            assert (now["holderIdentity"], now["acquireTime"]) == ("first", before["acquireTime"])
             await until(lambda: second.holder == "first")
             assert (first.term, second.term, second.leads) == (1, 0, False)
 
     with caplog.at_level("INFO", "alignup"):
         asyncio.run(scenario())
 
-    said = [one for one in caplog.messages if one.startswith("lease")]
+    said = [message for message in caplog.messages if message.startswith("lease")]
     assert said == [
         "lease extender: first leads now, in its term 1",
         "lease extender: first leads",
@@ -137,9 +139,10 @@ def test_a_term_begins_before_the_question_and_not_with_its_answer() -> None:
 
     class SlowLine(Line):
         async def request(self, method, *args, **options):
-            found = await super().request(method, *args, **options)
-            self.ahead += FAST.renew if method != "GET" else 0
-            return found
+            answer = await super().request(method, *args, **options)
+            if method != "GET":
+                self.ahead += FAST.renew
+            return answer
 
     async def scenario() -> None:
         async with served(ApiStub()) as api:
@@ -170,8 +173,8 @@ def test_a_lease_lasts_as_long_as_it_says() -> None:
             async with running(leader.run()):
                 await until(lambda: leader.holder == "other")
                 line.ahead += 30
-                asked = len(stub.requests)
-                await until(lambda: len(stub.requests) > asked + 2)
+                requests_before = len(stub.requests)
+                await until(lambda: len(stub.requests) > requests_before + 2)
                 assert (leader.leads, leader.term) == (False, 0)
                 line.ahead += 30
                 await until(lambda: leader.leads)
@@ -184,9 +187,9 @@ def test_of_many_that_want_the_same_version_one_gets_it() -> None:
         stub = ApiStub()
         async with served(stub) as api:
             leaders = [candidate(api, f"c{number}")[0] for number in range(8)]
-            tasks = [asyncio.ensure_future(one.run()) for one in leaders]
-            await until(lambda: any(one.leads for one in leaders))
-            assert sum(one.leads for one in leaders) == 1
+            tasks = [asyncio.ensure_future(leader.run()) for leader in leaders]
+            await until(lambda: any(leader.leads for leader in leaders))
+            assert sum(leader.leads for leader in leaders) == 1
             for task in tasks:
                 task.cancel()
             for task in tasks:
@@ -260,7 +263,10 @@ def test_the_pod_that_leads_is_labelled_and_no_other() -> None:
 
 
 def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindings() -> None:
-    """A pod that the last leader bound, and of which no watch has told, counts in the first answer."""
+    """A pod that the last leader bound counts in the first answer.
+
+    No watch has told of it.
+    """
 
     async def scenario() -> None:
         stub = ApiStub()
@@ -274,11 +280,11 @@ def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindi
 
         async with served(stub) as api, aiohttp.ClientSession() as session:
             (first, _), (leader, line) = candidate(api, "first"), candidate(api, "second")
-            made = Extender(api, Answers(ClusterState()), leader=leader, led=announce)
-            runner, port = await serve(make_app(made), ("127.0.0.1", 0))
+            extender = Extender(api, Answers(ClusterState()), leader=leader, led=announce)
+            runner, port = await serve(make_app(extender), ("127.0.0.1", 0))
             url = f"http://127.0.0.1:{port}"
 
-            async def asked(name: str, cpu: int) -> dict:
+            async def filtered(name: str, cpu: int) -> dict:
                 question = {"Pod": pod_object(name, cpu=cpu), "NodeNames": ["a"]}
                 async with session.post(f"{url}/filter", json=question) as response:
                     return await response.json()
@@ -293,22 +299,22 @@ def test_a_standby_answers_an_error_until_it_leads_and_has_listed_the_last_bindi
                 async with session.post(f"{url}/bind", json=question) as response:
                     return (await response.json())["Error"]
 
-            other = asyncio.ensure_future(first.run())
+            leading = asyncio.ensure_future(first.run())
             await until(lambda: first.leads)
-            async with running(made.run()):
-                await until(lambda: made.is_synced and leader.holder)
+            async with running(extender.run()):
+                await until(lambda: extender.is_synced and leader.holder)
                 async with session.get(f"{url}/healthz") as response:
                     assert response.status == 200  # it is warm, and a rollout goes on
-                assert (await asked("p", 4))["Error"] == "this extender stands by: first leads"
+                assert (await filtered("p", 4))["Error"] == "this extender stands by: first leads"
                 await stub.put(PODS, pod_object("p"))
                 assert "stands by" in await bound("p")
                 await stub.put(PODS, pod_object("last", "a", cpu=4), silently=True)
-                other.cancel()
+                leading.cancel()
                 with suppress(asyncio.CancelledError):
-                    await other
-                answer = await asked("p", 4)
+                    await leading
+                answer = await filtered("p", 4)
                 while answer["Error"]:
-                    answer = await asked("p", 4)
+                    answer = await filtered("p", 4)
                 assert list(answer["FailedNodes"]) == ["a"]
                 assert led == [1]
                 line.ahead += FAST.lease  # stopped for longer than the lease
@@ -336,16 +342,16 @@ def test_a_leader_gives_its_lease_back_when_all_its_bindings_are_answered(is_ans
         stub.held["p"] = asyncio.Event()
         async with served(stub) as api:
             leader, _ = candidate(api, "first", LONG if is_answered else FAST)
-            made = Extender(api, Answers(ClusterState()), leader=leader)
-            work = asyncio.ensure_future(made.run())
-            while made.state.pods.get("uid-p") is None:
+            extender = Extender(api, Answers(ClusterState()), leader=leader)
+            work = asyncio.ensure_future(extender.run())
+            while extender.state.pods.get("uid-p") is None:
                 await asyncio.sleep(0.01)
                 with suppress(AlignupError):
-                    made.check_ready()
+                    extender.check_ready()
                     binding = asyncio.ensure_future(
-                        made.bind(Binding("p", "default", "uid-p", "a"))
+                        extender.bind(Binding("p", "default", "uid-p", "a"))
                     )
-                    await until(lambda: made.state.pods.get("uid-p"))
+                    await until(lambda: extender.state.pods.get("uid-p"))
 
             work.cancel()
             await until(lambda: not leader.leads)

@@ -33,6 +33,7 @@ def test_an_event_is_a_warning_about_its_pod() -> None:
     assert event["message"] == "no room"
     assert event["source"] == {"component": "alignup-test"}
     assert event["firstTimestamp"] == event["lastTimestamp"]
+
     assert event["involvedObject"] == {
         "kind": "Pod",
         "apiVersion": "v1",
@@ -40,6 +41,7 @@ def test_an_event_is_a_warning_about_its_pod() -> None:
         "name": "p",
         "uid": "uid-p",
     }
+
     assert event["metadata"]["generateName"] == "p."
 
 

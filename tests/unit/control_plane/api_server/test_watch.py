@@ -25,16 +25,16 @@ class Names:
     """The names of the objects that are there now."""
 
     def __init__(self) -> None:
-        self.found: dict[str, str] = {}
+        self.versions: dict[str, str] = {}
 
-    def listed(self, found: list[PodObject]) -> None:
-        self.found = {one.metadata.name: one.metadata.resource_version for one in found}
+    def listed(self, pods: list[PodObject]) -> None:
+        self.versions = {pod.metadata.name: pod.metadata.resource_version for pod in pods}
 
-    def changed(self, found: PodObject) -> None:
-        self.found[found.metadata.name] = found.metadata.resource_version
+    def changed(self, pod: PodObject) -> None:
+        self.versions[pod.metadata.name] = pod.metadata.resource_version
 
-    def gone(self, found: PodObject) -> None:
-        del self.found[found.metadata.name]
+    def gone(self, pod: PodObject) -> None:
+        del self.versions[pod.metadata.name]
 
 
 async def add(stub: ApiStub, name: str, **given: Any) -> None:
@@ -69,10 +69,10 @@ def test_what_is_there_is_listed_in_pages_and_what_changes_is_watched(kind) -> N
         for number in range(10):
             await add(stub, f"p{number}")
         async with following(stub, kind=kind) as (_, names):
-            assert len(names.found) == 10
+            assert len(names.versions) == 10
             await add(stub, "new")
             await stub.delete(PODS, "p0", "default")
-            await until(lambda: "new" in names.found and "p0" not in names.found)
+            await until(lambda: "new" in names.versions and "p0" not in names.versions)
 
     check(scenario)
 
@@ -86,9 +86,9 @@ def test_a_selector_makes_objects_come_and_go() -> None:
             await add(stub, "unbound")
             bound = pod_object("bound", "n")
             await stub.put(PODS, bound)
-            await until(lambda: list(names.found) == ["bound"])
+            await until(lambda: list(names.versions) == ["bound"])
             await stub.put(PODS, {**bound, "status": {"phase": "Failed"}})
-            await until(lambda: not names.found)
+            await until(lambda: not names.versions)
 
     check(scenario)
 
@@ -100,7 +100,7 @@ def test_a_connection_that_drops_is_resumed_without_a_list() -> None:
             for number in range(5):
                 await stub.hang_up()
                 await add(stub, f"p{number}")
-                await until(lambda number=number: f"p{number}" in names.found)
+                await until(lambda number=number: f"p{number}" in names.versions)
             assert follower.lists == 1
 
     check(scenario)
@@ -111,23 +111,27 @@ def test_410_gone_leads_to_another_list(caplog) -> None:
         stub = ApiStub()
         async with following(stub) as (follower, names):
             await add(stub, "a")
-            await until(lambda: "a" in names.found)
+            await until(lambda: "a" in names.versions)
             await stub.hang_up()
             await add(stub, "b", silently=True)
             await stub.delete(PODS, "a", "default", silently=True)
             await stub.compact()
-            await until(lambda: list(names.found) == ["b"])
+            await until(lambda: list(names.versions) == ["b"])
             assert follower.lists > 1
 
     with caplog.at_level("INFO", "alignup"):
         check(scenario)
 
     assert [
-        one
-        for one in caplog.messages
-        if one.startswith(f"a gap in the watch of {PODS}, which is listed again")
+        message
+        for message in caplog.messages
+        if message.startswith(f"a gap in the watch of {PODS}, which is listed again")
     ]
-    assert [one for one in caplog.messages if one.startswith(f"listed {PODS}: 1 objects in ")]
+    assert [
+        message
+        for message in caplog.messages
+        if message.startswith(f"listed {PODS}: 1 objects in ")
+    ]
 
 
 def test_events_that_get_lost_are_made_up_for_by_a_list_now_and_then() -> None:
@@ -138,15 +142,15 @@ def test_events_that_get_lost_are_made_up_for_by_a_list_now_and_then() -> None:
             names,
         ):
             await add(stub, "lost", silently=True)
-            await until(lambda: "lost" in names.found)
+            await until(lambda: "lost" in names.versions)
 
     check(scenario)
 
 
 def test_who_asks_for_a_list_while_one_is_under_way_waits_for_the_next() -> None:
     """The pages that have come already may be older than the question."""
-    asked: list[asyncio.Task[None]] = []
-    answered: list[int] = []
+    tasks: list[asyncio.Task[None]] = []
+    lists_at_answer: list[int] = []
 
     async def scenario() -> None:
         stub = ApiStub()
@@ -158,19 +162,19 @@ def test_who_asks_for_a_list_while_one_is_under_way_waits_for_the_next() -> None
 
             async def ask() -> None:
                 await follower.list_again()
-                answered.append(follower.lists)
+                lists_at_answer.append(follower.lists)
 
             def read(data: msgspec.Raw) -> PodObject:
-                if not asked:
-                    asked.append(asyncio.ensure_future(ask()))
+                if not tasks:
+                    tasks.append(asyncio.ensure_future(ask()))
                 return decode_pod(data)
 
             follower = Follower(api, PODS, read, Names())
             async with running(follower.run()):
-                await until(lambda: answered)
+                await until(lambda: lists_at_answer)
 
     check(scenario)
-    assert answered == [2]
+    assert lists_at_answer == [2]
 
 
 @pytest.mark.parametrize("status", [500, 429, 401])
@@ -182,7 +186,7 @@ def test_errors_are_said_and_tried_again(status) -> None:
         stub.refusals = [status] * 4
         await add(stub, "a")
         async with following(stub, complain=said.append) as (_, names):
-            assert "a" in names.found
+            assert "a" in names.versions
 
     check(scenario)
     assert len(said) == 4
@@ -197,10 +201,10 @@ def test_an_object_that_nobody_can_read_is_passed_over_until_it_changes() -> Non
         async with following(stub, complain=said.append) as (follower, names):
             await stub.put(PODS, dict(ODD))
             await add(stub, "other")
-            await until(lambda: "other" in names.found)
-            assert "odd" not in names.found
+            await until(lambda: "other" in names.versions)
+            assert "odd" not in names.versions
             await add(stub, "odd")
-            await until(lambda: "odd" in names.found)
+            await until(lambda: "odd" in names.versions)
             assert follower.lists == 1
 
     check(scenario)
@@ -219,20 +223,20 @@ def test_an_object_in_a_list_that_nobody_can_read_hides_no_other_and_is_said_onc
         options = {"pauses": Pauses(0.01, 0.05, resync=0.05), "complain": said.append, "kind": kind}
         async with following(stub, **options) as (follower, names):
             await until(lambda: follower.lists > 2)
-            assert list(names.found) == ["other"]
+            assert list(names.versions) == ["other"]
 
     check(scenario)
-    assert len([one for one in said if "default/odd is ignored" in one]) == 1
+    assert len([complaint for complaint in said if "default/odd is ignored" in complaint]) == 1
 
 
 def test_an_object_of_a_page_that_was_read_in_one_step_is_ignored_by_its_name() -> None:
     said: list[str] = []
 
-    def read(found: msgspec.Raw | PodObject) -> PodObject:
-        assert isinstance(found, PodObject)
-        if found.metadata.name == "odd":
+    def read(pod: msgspec.Raw | PodObject) -> PodObject:
+        assert isinstance(pod, PodObject)
+        if pod.metadata.name == "odd":
             raise InputError("nobody can read it")
-        return found
+        return pod
 
     async def scenario() -> None:
         stub, names = ApiStub(), Names()
@@ -243,7 +247,7 @@ def test_an_object_of_a_page_that_was_read_in_one_step_is_ignored_by_its_name() 
             running(Follower(api, PODS, read, names, kind=PodObject).run()),
         ):
             await until(lambda: stub.watches)
-            assert list(names.found) == ["other"]
+            assert list(names.versions) == ["other"]
 
     check(scenario)
     assert said == [f"{PODS}: the object default/odd is ignored: nobody can read it"]
@@ -254,10 +258,10 @@ def test_a_deleted_object_that_nobody_can_read_leads_to_a_list() -> None:
         stub = ApiStub()
         async with following(stub) as (follower, names):
             await add(stub, "a")
-            await until(lambda: "a" in names.found)
+            await until(lambda: "a" in names.versions)
             await stub.put(PODS, {**ODD, "metadata": {"name": "a", "namespace": "default"}})
             await stub.delete(PODS, "a", "default")
-            await until(lambda: not names.found)
+            await until(lambda: not names.versions)
             assert follower.lists == 2
 
     check(scenario)
@@ -283,8 +287,8 @@ def test_a_value_of_thousands_of_levels_hides_no_object(is_listed, kind) -> None
                 await stub.put(PODS, unread)
 
             await add(stub, "other")
-            await until(lambda: "other" in names.found)
-            assert sorted(names.found) == ["other", "strange"]
+            await until(lambda: "other" in names.versions)
+            assert sorted(names.versions) == ["other", "strange"]
             assert follower.lists == 1
 
     check(scenario)
@@ -296,11 +300,11 @@ def test_levels_are_counted_whatever_the_interpreter_could_bear(is_listed) -> No
 
     Of one with more, what is deep is null.
     """
-    found: dict[str, Any] = {}
+    text_by_name: dict[str, Any] = {}
 
     def read(data: msgspec.Raw) -> PodObject:
         pod = decode_pod(data)
-        found[pod.metadata.name] = bytes(data)
+        text_by_name[pod.metadata.name] = bytes(data)
         return pod
 
     async def scenario() -> None:
@@ -321,8 +325,8 @@ def test_levels_are_counted_whatever_the_interpreter_could_bear(is_listed) -> No
                 await until(lambda: stub.watches)
                 if not is_listed:
                     await put()
-                await until(lambda: len(found) == 2)
+                await until(lambda: len(text_by_name) == 2)
 
     check(scenario)
-    assert b"[" * (DEPTH_LIMIT - 1) in found["pod-most"]
-    assert b"[null]" in found["pod-more"]
+    assert b"[" * (DEPTH_LIMIT - 1) in text_by_name["pod-most"]
+    assert b"[null]" in text_by_name["pod-more"]

@@ -17,16 +17,20 @@ from alignup.control_plane.publishers.fleet import (
     DURATION,
     END,
     Fleet,
+    FleetNode,
+    Rejection,
     catalog_nodes,
     make_app,
     read_fleet,
+    rejected_status,
     seconds_of,
 )
 from alignup.control_plane.serving import serve
 from alignup.errors import AlignupWarning, InputError
 from alignup.kubelet.node_resource_topology.report import HOLDINGS, NODE, decode_holdings
+from alignup.node import Node
 from fakes.api_server import LEASES, NODES, PODS, ApiStub, running, served, until
-from inputs.watched_objects import description, pod_object
+from inputs.watched_objects import description, pod_object, watched
 
 
 def lines(*names: str) -> bytes:
@@ -37,20 +41,25 @@ def lines(*names: str) -> bytes:
 async def fleet(stub: ApiStub, *names: str, complain=lambda _: None, **options):
     """A fleet of these nodes that has registered them."""
     async with served(stub, complain) as api:
-        made = Fleet(api, read_fleet(lines(*names), "nodes"), **options)
-        async with running(made.run()):
-            await until(lambda: made.is_synced)
-            yield made
+        simulated = Fleet(api, read_fleet(lines(*names), "nodes"), **options)
+        async with running(simulated.run()):
+            await until(lambda: simulated.is_synced)
+            yield simulated
 
 
 def phase(stub: ApiStub, name: str) -> str:
     return stub.get(PODS, name, "default")["status"].get("phase", "")
 
 
-def held(stub: ApiStub, node: str) -> list[str]:
+def reported_uids(stub: ApiStub, node: str) -> list[str]:
     """The uids of the pods that a node reports."""
     annotations = stub.get(TOPOLOGIES, node)["metadata"].get("annotations", {})
-    return [one.uid for one in decode_holdings(annotations[HOLDINGS]).pods]
+    return [pod.uid for pod in decode_holdings(annotations[HOLDINGS]).pods]
+
+
+def simulated_node(**kubelet) -> FleetNode:
+    node_description = description(**kubelet)
+    return FleetNode("n", Node.from_dict(node_description), json.dumps(node_description))
 
 
 def check(scenario) -> None:
@@ -109,7 +118,7 @@ def test_pods_run_or_are_rejected_as_a_kubelet_would() -> None:
             await until(lambda: phase(stub, "p2") == "Failed")
             assert stub.get(PODS, "p2", "default")["status"]["reason"] == "TopologyAffinityError"
             await until(lambda: [phase(stub, "p0"), phase(stub, "p1")] == ["Running"] * 2)
-            await until(lambda: held(stub, "a") == ["uid-p0", "uid-p1"])
+            await until(lambda: reported_uids(stub, "a") == ["uid-p0", "uid-p1"])
             assert phase(stub, "elsewhere") == "Pending"
 
     check(scenario)
@@ -130,16 +139,16 @@ def test_pods_end_when_they_are_deleted_told_to_or_out_of_time() -> None:
 
             await until(lambda: phase(stub, "timed") == "Succeeded")
             await until(lambda: phase(stub, "deleted") == phase(stub, "told") == "Running")
-            told = stub.get(PODS, "told", "default")
+            ended = stub.get(PODS, "told", "default")
             await stub.put(
-                PODS, {**told, "metadata": {**told["metadata"], "annotations": {END: "Failed"}}}
+                PODS, {**ended, "metadata": {**ended["metadata"], "annotations": {END: "Failed"}}}
             )
             await until(lambda: phase(stub, "told") == "Failed")
             deleted = stub.get(PODS, "deleted", "default")
             metadata = {**deleted["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
             await stub.put(PODS, {**deleted, "metadata": metadata})
             await until(lambda: ("default", "deleted") not in stub.objects[PODS])
-            await until(lambda: held(stub, "a") == [])
+            await until(lambda: reported_uids(stub, "a") == [])
 
     check(scenario)
 
@@ -171,9 +180,9 @@ def test_a_fleet_that_starts_again_keeps_what_its_pods_hold() -> None:
                 await stub.put(PODS, pod_object(name, "a", cpu=3))
                 await until(lambda name=name: phase(stub, name) == "Running")
 
-            await until(lambda: len(held(stub, "a")) == 2)
+            await until(lambda: len(reported_uids(stub, "a")) == 2)
             await stub.delete(PODS, "first", "default")
-            await until(lambda: held(stub, "a") == ["uid-second"])
+            await until(lambda: reported_uids(stub, "a") == ["uid-second"])
             before = stub.get(TOPOLOGIES, "a")["zones"]
 
         async with fleet(stub, "a") as again:
@@ -181,7 +190,7 @@ def test_a_fleet_that_starts_again_keeps_what_its_pods_hold() -> None:
             assert str(again.nodes["a"].node.cpu.free_cpus) == "1-3,7"
             assert phase(stub, "second") == "Running"
             await stub.delete(PODS, "second", "default")
-            await until(lambda: held(stub, "a") == [])
+            await until(lambda: reported_uids(stub, "a") == [])
 
     check(scenario)
 
@@ -199,11 +208,11 @@ def test_earlier_reports_that_nobody_can_read_are_passed_over() -> None:
 
         await stub.put(TOPOLOGIES, {"metadata": {"name": "c", "annotations": 3}, "more": "DEEP"})
         async with fleet(stub, "a", "b", complain=said.append):
-            await until(lambda: held(stub, "a") == held(stub, "b") == [])
+            await until(lambda: reported_uids(stub, "a") == reported_uids(stub, "b") == [])
 
     check(scenario)
     assert len(said) == 3
-    assert all("expected" in one and "ignored" in one for one in said)
+    assert all("expected" in complaint and "ignored" in complaint for complaint in said)
 
 
 @pytest.mark.parametrize("statuses", [(500, 503), (429, 429), (409, 409), (429, 409)])
@@ -219,7 +228,9 @@ def test_passing_errors_of_the_server_are_said_and_tried_again(statuses) -> None
         async with fleet(stub, "a", complain=said.append):
             stub.refused_writes = {PODS: list(statuses[:1]), TOPOLOGIES: list(statuses[1:])}
             await stub.put(PODS, pod_object("p", "a", cpu=3))
-            await until(lambda: phase(stub, "p") == "Running" and held(stub, "a") == ["uid-p"])
+            await until(
+                lambda: phase(stub, "p") == "Running" and reported_uids(stub, "a") == ["uid-p"]
+            )
 
     check(scenario)
     assert len(said) == 2
@@ -249,7 +260,7 @@ def test_a_node_whose_report_was_refused_for_good_is_published_again_when_it_cha
             await until(lambda: said and phase(stub, "p") == "Running")
             stub.forbidden = set()
             await stub.put(PODS, pod_object("q", "a", cpu=1))
-            await until(lambda: held(stub, "a") == ["uid-p", "uid-q"])
+            await until(lambda: reported_uids(stub, "a") == ["uid-p", "uid-q"])
 
     check(scenario)
 
@@ -272,15 +283,16 @@ def test_amounts_only_is_what_other_exporters_publish() -> None:
 def test_the_state_of_each_node_is_served() -> None:
     async def scenario() -> None:
         stub = ApiStub()
-        async with fleet(stub, "a") as made, aiohttp.ClientSession() as session:
-            runner, port = await serve(make_app(made), ("127.0.0.1", 0))
+        async with fleet(stub, "a") as simulated, aiohttp.ClientSession() as session:
+            runner, port = await serve(make_app(simulated), ("127.0.0.1", 0))
             await stub.put(PODS, pod_object("p", "a", cpu=3))
-            await until(lambda: made.nodes["a"].node.manager.has_pod("uid-p"))
+            await until(lambda: simulated.nodes["a"].node.manager.has_pod("uid-p"))
             url = f"http://127.0.0.1:{port}"
             async with session.get(f"{url}/nodes/a") as response:
-                found = await response.json()
-            assert found["holdings"]["pods"][0]["containers"]["main"]["cpus"] == "1-3"
-            assert found["description"] == description()
+                node_state = await response.json()
+            assert node_state["holdings"]["pods"][0]["containers"]["main"]["cpus"] == "1-3"
+            assert node_state["description"] == description()
+
             async with session.get(f"{url}/nodes") as response:
                 assert await response.json() == {"nodes": [{"name": "a", "pods": 1}]}
             async with session.get(f"{url}/nodes/no") as response:
@@ -317,7 +329,9 @@ def test_pods_on_a_line_are_passed_over_with_a_warning() -> None:
 
 def test_a_machine_of_the_catalog_can_be_had_many_times() -> None:
     nodes = catalog_nodes("align-up-article", 3)
-    assert [one.name for one in nodes] == [f"align-up-article-{number}" for number in range(3)]
+    assert [fleet_node.name for fleet_node in nodes] == [
+        f"align-up-article-{number}" for number in range(3)
+    ]
     assert nodes[0].node is not nodes[1].node
 
 
@@ -326,3 +340,71 @@ def test_a_machine_of_the_catalog_can_be_had_many_times() -> None:
 )
 def test_durations_are_seconds(text, seconds) -> None:
     assert seconds_of(text) == seconds
+
+
+def test_a_pod_that_cannot_be_aligned_is_rejected_as_a_kubelet_does() -> None:
+    rejection = simulated_node().admit(watched("p", cpu=5).pod)
+    status = rejected_status(rejection, "2026-01-01T00:00:00Z")
+    assert (status["phase"], status["reason"]) == ("Failed", "TopologyAffinityError")
+    assert (
+        status["message"]
+        == "Pod was rejected: Resources cannot be allocated with Topology locality"
+    )
+
+
+def test_whole_cores_that_cannot_be_had_have_a_reason_of_their_own() -> None:
+    node_description = description(
+        cpuManagerPolicyOptions={"full-pcpus-only": "true"}, topologyManagerPolicy="none"
+    )
+    for numa_node in node_description["machine"]["numaNodes"]:
+        cpus = [core["cpus"][0] for core in numa_node["cores"]]
+        numa_node["cores"] = [
+            {"cpus": cpus[at : at + 2], "socket": numa_node["id"]} for at in (0, 2)
+        ]
+    node_description["kubelet"]["reservedSystemCPUs"] = "0,1"
+    fleet_node = FleetNode("n", Node.from_dict(node_description), json.dumps(node_description))
+    assert fleet_node.admit(watched("p", cpu=3).pod).reason == "SMTAlignmentError"
+
+
+def test_after_the_managers_the_sums_are_checked_and_nothing_stays_taken() -> None:
+    """Pods in the shared pool are not aligned, and yet more than there is cannot run."""
+    fleet_node = simulated_node(topologyManagerPolicy="none")
+    assert fleet_node.admit(watched("a", cpu="6500m").pod) is None
+    assert fleet_node.admit(watched("b", cpu="600m").pod) == Rejection(
+        "OutOfcpu",
+        "Node didn't have enough resource: cpu, requested: 600, used: 6500, capacity: 7000",
+    )
+    assert not fleet_node.node.manager.has_pod("uid-b")
+    assert fleet_node.admit(watched("c", cpu="500m").pod) is None
+
+
+def test_a_pod_ends_once() -> None:
+    fleet_node = simulated_node()
+    fleet_node.admit(watched("p").pod)
+    assert fleet_node.node.manager.has_pod("uid-p")
+    assert fleet_node.end("uid-p")
+    assert not fleet_node.end("uid-p")
+
+
+def test_what_it_publishes_restores_it() -> None:
+    fleet_node = simulated_node()
+    fleet_node.admit(watched("p", cpu=2, gpu=1).pod)
+    report = fleet_node.report(with_holdings=True)
+    holdings = decode_holdings(report["metadata"]["annotations"]["alignup.dev/holdings"])
+    restored = simulated_node()
+    restored.restore(holdings)
+    assert restored.report(with_holdings=True) == report
+    assert "annotations" not in fleet_node.report(with_holdings=False)["metadata"]
+
+
+def test_the_node_has_what_a_kubelet_reports() -> None:
+    status = simulated_node().node_status("2026-01-01T00:00:00Z")
+    assert status["capacity"] == {
+        "pods": "110",
+        "cpu": "8000m",
+        "memory": str(16 << 30),
+        "example.com/gpu": "2",
+    }
+    assert status["allocatable"]["cpu"] == "7000m"
+    assert status["allocatable"]["memory"] == str(15 << 30)
+    assert status["nodeInfo"]["kubeletVersion"] == "v1.37.0"

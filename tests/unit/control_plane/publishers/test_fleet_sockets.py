@@ -24,7 +24,7 @@ from inputs.watched_objects import description, watched
 RECORDED = Path(__file__).parents[3] / "kubelet_node" / "root.tar.xz"
 
 
-def told(*nodes):
+def answers_of(*nodes):
     """Return what clients of the nodes' sockets are told: List and GetAllocatableResources."""
 
     async def ask():
@@ -37,40 +37,44 @@ def told(*nodes):
             await asyncio.to_thread(stop)
             assert list(folder.iterdir()) == []
             return [
-                (pods_from_wire(listed), allocatable_from_wire(there)) for listed, there in answers
+                (pods_from_wire(listed), allocatable_from_wire(allocatable))
+                for listed, allocatable in answers
             ]
 
     return asyncio.run(ask())
 
 
 def test_the_answers_are_those_of_the_real_kubelet() -> None:
-    found = read_kubelet(RECORDED)
-    (answers,) = told(FleetNode("n", found.node, ""))
+    recorded = read_kubelet(RECORDED)
+    (answers,) = answers_of(FleetNode("n", recorded.node, ""))
     with tarfile.open(RECORDED) as archive:
-        listed, there = (
+        listed, allocatable = (
             plain_answer(json.load(archive.extractfile(f"./podresources/{name}.json")))
             for name in ("list", "allocatable")
         )
     assert sorted(answers[0], key=lambda pod: pod.name) == sorted(
         pods_from_wire(listed), key=lambda pod: pod.name
     )
-    assert answers[1] == allocatable_from_wire(there)
+    assert answers[1] == allocatable_from_wire(allocatable)
 
 
 def test_each_node_has_a_socket_of_its_own() -> None:
     nodes = [FleetNode(name, Node.from_dict(description()), "") for name in ("a", "b.example")]
     nodes[1].admit(watched("p", cpu=2, gpu=1).pod)
-    (nothing, _), (pods, there) = told(*nodes)
+    (nothing, _), (pods, allocatable) = answers_of(*nodes)
     assert nothing == ()
-    assert [(pod.name, [str(one.cpus) for one in pod.containers]) for pod in pods] == [
+    assert [(pod.name, [str(container.cpus) for container in pod.containers]) for pod in pods] == [
         ("p", ["1-2"])
     ]
-    assert (str(there.cpus), [block.size >> 30 for block in there.memory]) == ("1-7", [7, 8])
+    assert (str(allocatable.cpus), [block.size >> 30 for block in allocatable.memory]) == (
+        "1-7",
+        [7, 8],
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("x" * 200, "of up to 107 bytes"), ("../x", "without a slash")]
+    ("name", "refusal"), [("x" * 200, "of up to 107 bytes"), ("../x", "without a slash")]
 )
-def test_a_name_that_no_socket_can_have_is_refused(name, words) -> None:
-    with pytest.raises(InputError, match=words):
+def test_a_name_that_no_socket_can_have_is_refused(name, refusal) -> None:
+    with pytest.raises(InputError, match=refusal):
         sockets_of([FleetNode(name, Node.from_dict(description()), "")], Path("/run/x"))

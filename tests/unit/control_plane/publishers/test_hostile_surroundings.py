@@ -1,4 +1,7 @@
-"""A publisher among servers that lie and damaged files waits, says what and where, and publishes nothing untrue."""
+"""A publisher among servers that lie and damaged files.
+
+It waits, says what and where, and publishes nothing untrue.
+"""
 
 from __future__ import annotations
 
@@ -86,13 +89,13 @@ def says(
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Return a server that answers each write alike."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    told = {
+    all_headers = {
         "Content-Type": "application/json",
         **{name.replace("_", "-"): text for name, text in headers.items()},
     }
 
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(status=status, body=data, headers=told)
+        return web.Response(status=status, body=data, headers=all_headers)
 
     return answer
 
@@ -103,14 +106,14 @@ def cut(
     """Return a server that resets the connection, before its answer or within it."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        found = web.StreamResponse(headers={"Content-Length": str(length)})
+        response = web.StreamResponse(headers={"Content-Length": str(length)})
         if begun:
-            await found.prepare(request)
-            await found.write(b'{"metadata"')
+            await response.prepare(request)
+            await response.write(b'{"metadata"')
 
         assert request.transport is not None
         request.transport.abort()
-        return found
+        return response
 
     return answer
 
@@ -119,13 +122,13 @@ def sends(part: bytes, seconds: float) -> Callable[[web.Request], Awaitable[web.
     """Return a server whose answer never ends."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        found = web.StreamResponse()
-        await found.prepare(request)
+        response = web.StreamResponse()
+        await response.prepare(request)
         with suppress(ConnectionError):
             while True:
-                await found.write(part)
+                await response.write(part)
                 await REAL_SLEEP(seconds)
-        return found
+        return response
 
     return answer
 
@@ -215,7 +218,9 @@ def test_a_bad_server_is_asked_less_often_and_told_about_and_gets_the_node_in_th
 
     SIGTERM ends it.
     """
-    clock, asked, said = Clock(), [], []
+    clock = Clock()
+    writes: list[tuple[str, str]] = []
+    said: list[str] = []
     node = read_running(os.fspath(files))
     caplog.set_level(logging.INFO, "alignup")
     monkeypatch.setattr(api_client, "_PATIENCE", 0.002)
@@ -230,7 +235,7 @@ def test_a_bad_server_is_asked_less_often_and_told_about_and_gets_the_node_in_th
                 return web.Response(text="<html>", content_type="text/html")
             if good or (request.method == "GET" and request.path == TOPOLOGIES):
                 return await real(request)
-            asked.append((request.method, request.path))
+            writes.append((request.method, request.path))
             return await SERVERS[manner](request)
 
         stub.handle = handle  # type: ignore[method-assign]
@@ -238,23 +243,28 @@ def test_a_bad_server_is_asked_less_often_and_told_about_and_gets_the_node_in_th
             monkeypatch.setattr(watch.asyncio, "sleep", clock.sleep)
             work = publish_node(api, "n", lambda: node, interval=0.05, writes_events=False)
             task = asyncio.create_task(run_until_told(work))
-            while clock.now < 120 and len(asked) < 500:
+            while clock.now < 120 and len(writes) < 500:
                 await REAL_SLEEP(0.001)
-            assert not [one for one in caplog.messages if one.startswith("published")]
+            assert not [
+                complaint for complaint in caplog.messages if complaint.startswith("published")
+            ]
             good = True
             monkeypatch.setattr(api_client, "_PATIENCE", 30.0)
             while TOPOLOGIES not in stub.objects:
                 await REAL_SLEEP(0.001)
-            there = stub.get(TOPOLOGIES, "n")["metadata"]["annotations"]
-            assert there == published_object("n", node)["metadata"]["annotations"]
+            annotations = stub.get(TOPOLOGIES, "n")["metadata"]["annotations"]
+            assert annotations == published_object("n", node)["metadata"]["annotations"]
             os.kill(os.getpid(), signal.SIGTERM)
             await task
             monkeypatch.undo()
 
     asyncio.run(scenario())
-    assert len(asked) <= 2 * 22, f"{len(asked)} writes in 120 seconds"
+    assert len(writes) <= 2 * 22, f"{len(writes)} writes in 120 seconds"
     assert said
-    assert all(TOPOLOGIES in one and one.isprintable() and len(one) < 700 for one in said)
+    assert all(
+        TOPOLOGIES in complaint and complaint.isprintable() and len(complaint) < 700
+        for complaint in said
+    )
 
 
 def torn(path: Path) -> None:
@@ -292,10 +302,10 @@ def pipe(path: Path) -> None:
 def plug(path: Path) -> None:
     """A socket that nobody hears."""
     path.unlink()
-    here = os.open(path.parent, os.O_RDONLY)  # names of sockets are short
-    with closing(socket.socket(socket.AF_UNIX)) as found:
-        found.bind(f"/proc/self/fd/{here}/{path.name}")
-    os.close(here)
+    parent = os.open(path.parent, os.O_RDONLY)  # names of sockets are short
+    with closing(socket.socket(socket.AF_UNIX)) as unheard:
+        unheard.bind(f"/proc/self/fd/{parent}/{path.name}")
+    os.close(parent)
 
 
 def huge(path: Path) -> None:
@@ -401,16 +411,18 @@ def check_words(said: list[str], fault: Callable[[Path], None], path: Path) -> N
         }.get(name, name)
     assert name in said[-1], fault
     assert os.fspath(path).partition("/root/")[0] + "/root" in said[-1], fault
-    assert all(one.isprintable() and len(one) < 700 for one in said), fault
+    assert all(complaint.isprintable() and len(complaint) < 700 for complaint in said), fault
 
 
 @pytest.mark.filterwarnings("ignore::alignup.errors.AlignupWarning")
-@pytest.mark.parametrize("path", FAULTS, ids=lambda one: one.rpartition("/")[2])
+@pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.rpartition("/")[2])
 def test_a_damaged_file_is_told_about_and_what_was_published_stays(
     path, files, root, monkeypatch
 ) -> None:
     """Once, until it is whole again; SIGTERM ends it beside the last fault."""
-    said, looks, faults = [], 0, FAULTS[path]
+    said: list[str] = []
+    looks = 0
+    faults = FAULTS[path]
 
     def read() -> KubeletNode:
         nonlocal looks
@@ -429,21 +441,26 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(
             task = asyncio.create_task(run_until_told(work))
             while TOPOLOGIES not in stub.objects or not stub.watches:
                 await REAL_SLEEP(0.001)
-            seen = looks
-            while looks < seen + 4:  # the first list may have begun before the object was there
+
+            # the first list may have begun before the object was there
+            looks_before = looks
+            while looks < looks_before + 4:
                 await REAL_SLEEP(0.001)
+
             for fault in faults:
-                there, before = stub.get(TOPOLOGIES, "n"), writes()
-                begun, seen = len(said), looks
+                published = stub.get(TOPOLOGIES, "n")
+                writes_before = writes()
+                said_before = len(said)
+                looks_before = looks
                 fault(root / path)
-                while looks < seen + 4:
+                while looks < looks_before + 4:
                     await REAL_SLEEP(0.001)
-                    assert stub.get(TOPOLOGIES, "n") == there, fault
+                    assert stub.get(TOPOLOGIES, "n") == published, fault
                     assert not task.done(), fault
 
-                assert writes() == before, fault
+                assert writes() == writes_before, fault
                 # not at each look; a fault of two steps may be seen at its first
-                assert len(said) - begun == len(set(said[begun:])) <= 2, fault
+                assert len(said) - said_before == len(set(said[said_before:])) <= 2, fault
                 check_words(said, fault, root / path)
                 if fault is faults[-1]:
                     os.kill(os.getpid(), signal.SIGTERM)
@@ -452,11 +469,11 @@ def test_a_damaged_file_is_told_about_and_what_was_published_stays(
 
                 mend(root / path, files / path)
                 # it is written again, as nobody knows what happened meanwhile
-                while writes() == before:
+                while writes() == writes_before:
                     await REAL_SLEEP(0.001)
                 assert (
                     stub.get(TOPOLOGIES, "n")["metadata"]["annotations"]
-                    == there["metadata"]["annotations"]
+                    == published["metadata"]["annotations"]
                 ), fault
 
             monkeypatch.undo()
@@ -490,14 +507,14 @@ def test_a_kubelet_that_hangs_keeps_nothing_else_waiting(root) -> None:
         hangs.set()
 
 
-def closes(found: socket.socket) -> None:
-    found.close()
+def closes(connection: socket.socket) -> None:
+    connection.close()
 
 
-def babbles(found: socket.socket) -> None:
+def babbles(connection: socket.socket) -> None:
     with suppress(OSError):
-        found.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(2000))
-    found.close()
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(2000))
+    connection.close()
 
 
 def hangs(_: socket.socket) -> None:
@@ -508,10 +525,13 @@ def hangs(_: socket.socket) -> None:
 @pytest.mark.parametrize(
     "manner",
     [None, gone, pipe, closes, babbles, hangs],
-    ids=lambda one: getattr(one, "__name__", "deaf"),
+    ids=lambda manner: getattr(manner, "__name__", "deaf"),
 )
 def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypatch) -> None:
-    """Its state files alone do not tell near which NUMA nodes devices are, nor which pods are gone."""
+    """Its state files alone do not tell enough.
+
+    Near which NUMA nodes devices are is missing, and which pods are gone.
+    """
     monkeypatch.setattr(pod_resources_client.ask_kubelet, "__defaults__", (0.05,))
     for path in (LIST, ALLOCATABLE):
         (root / path).unlink()
@@ -520,18 +540,18 @@ def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypa
         tempfile.TemporaryDirectory(prefix="a") as short,
         closing(socket.socket(socket.AF_UNIX)) as door,
     ):
-        there = Path(short, "r")  # names of sockets are short
-        there.symlink_to(root)
-        path = there / pod_resources_client.SOCKET
+        short_root = Path(short, "r")  # names of sockets are short
+        short_root.symlink_to(root)
+        path = short_root / pod_resources_client.SOCKET
         path.parent.mkdir()
         door.bind(os.fspath(path))
-        kept = []
+        connections = []
 
         def serve() -> None:
             with suppress(OSError):
                 while True:
-                    kept.append(door.accept()[0])
-                    manner(kept[-1])
+                    connections.append(door.accept()[0])
+                    manner(connections[-1])
 
         thread = threading.Thread(target=serve)
         if manner in {gone, pipe}:
@@ -542,11 +562,11 @@ def test_a_kubelet_that_does_not_answer_publishes_nothing(manner, root, monkeypa
 
         try:
             with pytest.raises(InputError, match=r"no PodResources answers at .*not published"):
-                read_running(os.fspath(there))
+                read_running(os.fspath(short_root))
         finally:
             if thread.ident is not None:
                 door.shutdown(socket.SHUT_RDWR)
                 thread.join()
 
-            for one in kept:
-                one.close()
+            for connection in connections:
+                connection.close()

@@ -1,4 +1,7 @@
-"""A kubelet's node is published so that a reader has the same node, and again when it has changed."""
+"""A kubelet's node is published so that a reader has the same node.
+
+It is published again when it has changed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from fakes.api_server import EVENTS, PODS, ApiStub, running, served, until
 from inputs.watched_objects import description, pod_object, watched
 
 
-def found(node: Node):
+def kubelet_with(node: Node):
     """What `read_kubelet` returns, as far as it matters here."""
     fields = {**description()["kubelet"], "clusterDomain": "cluster.local", "featureGates": None}
     records = SimpleNamespace(configuration=SimpleNamespace(fields=fields), listed=None)
@@ -38,7 +41,7 @@ def test_a_reader_has_the_node_with_what_its_pods_hold() -> None:
     for name, limits in (("a", {"cpu": 2, "gpu": 1}), ("b", {"cpu": 3, "memory": "3Gi"})):
         node.admit(watched(name, **limits).pod)
     node.remove("uid-a")
-    report = decode_report(json.dumps(published_object("n", found(node))).encode())
+    report = decode_report(json.dumps(published_object("n", kubelet_with(node))).encode())
     template = Description().template(report.description, {})
     restored = restored_node(template, decode_holdings(report.holdings), {})
     assert restored.cpu.free_cpus == node.cpu.free_cpus
@@ -57,14 +60,14 @@ def test_changes_are_published_and_damaged_files_are_said_and_waited_for() -> No
         def read():
             if broken:
                 raise InputError("expected a state file, got half of one")
-            return found(node)
+            return kubelet_with(node)
 
         def names() -> list[str]:
-            there = stub.objects.get(TOPOLOGIES, {}).get(("", "n"))
-            if there is None:
+            published = stub.objects.get(TOPOLOGIES, {}).get(("", "n"))
+            if published is None:
                 return []
-            holdings = there["metadata"]["annotations"]["alignup.dev/holdings"]
-            return [one["name"] for one in json.loads(holdings)["pods"]]
+            holdings = published["metadata"]["annotations"]["alignup.dev/holdings"]
+            return [pod["name"] for pod in json.loads(holdings)["pods"]]
 
         async with (
             served(stub, said.append) as api,
@@ -78,9 +81,9 @@ def test_changes_are_published_and_damaged_files_are_said_and_waited_for() -> No
             broken.clear()
             node.admit(watched("b").pod)
             await until(lambda: names() == ["a", "b"])
-            quiet = [one for one in stub.requests if one[0] != "GET"]
+            quiet = [request for request in stub.requests if request[0] != "GET"]
             await asyncio.sleep(0.05)
-            assert [one for one in stub.requests if one[0] != "GET"] == quiet
+            assert [request for request in stub.requests if request[0] != "GET"] == quiet
 
     asyncio.run(scenario())
     assert said[0] == "expected a state file, got half of one"
@@ -95,28 +98,28 @@ def test_an_object_that_was_deleted_or_forged_is_published_again(annotation) -> 
         node.admit(watched("a").pod)
 
         def annotations() -> dict[str, str]:
-            there = stub.objects.get(TOPOLOGIES, {}).get(("", "n"))
-            return (there or {}).get("metadata", {}).get("annotations", {})
+            published = stub.objects.get(TOPOLOGIES, {}).get(("", "n"))
+            return (published or {}).get("metadata", {}).get("annotations", {})
 
-        work = publish_node(api, "n", lambda: found(node), interval=0.01)
+        work = publish_node(api, "n", lambda: kubelet_with(node), interval=0.01)
         async with running(work):
             await until(annotations)
             right = dict(annotations())
             await stub.delete(TOPOLOGIES, "n")
             await until(lambda: annotations() == right)
             for forged in ('{"pods": []}', "garbage", '{"a":' * 5000):
-                there = stub.get(TOPOLOGIES, "n")
-                changed = {**there["metadata"], "annotations": {**right, annotation: forged}}
-                await stub.put(TOPOLOGIES, {**there, "metadata": changed})
+                topology = stub.get(TOPOLOGIES, "n")
+                metadata = {**topology["metadata"], "annotations": {**right, annotation: forged}}
+                await stub.put(TOPOLOGIES, {**topology, "metadata": metadata})
                 await until(lambda: annotations() == right)
 
             await stub.delete(TOPOLOGIES, "n", silently=True)
             await stub.compact()  # the watch ends, and a list tells
             await until(lambda: annotations() == right)
             await asyncio.sleep(0.05)
-            quiet = [one for one in stub.requests if one[0] != "GET"]
+            quiet = [request for request in stub.requests if request[0] != "GET"]
             await asyncio.sleep(0.05)
-            assert [one for one in stub.requests if one[0] != "GET"] == quiet
+            assert [request for request in stub.requests if request[0] != "GET"] == quiet
 
     async def served_scenario() -> None:
         nonlocal api, stub
@@ -143,7 +146,7 @@ def test_a_pod_that_the_kubelet_rejects_gets_one_event_with_the_cause_and_what_w
         await stub.put(PODS, failed("earlier", "TopologyAffinityError"))
         said: list[str] = []
         async with served(stub, said.append) as api:
-            work = publish_node(api, "n", lambda: found(node), interval=0.01)
+            work = publish_node(api, "n", lambda: kubelet_with(node), interval=0.01)
             async with running(work):
                 await until(lambda: stub.watches == 2)
                 for name, *how in (
@@ -162,9 +165,10 @@ def test_a_pod_that_the_kubelet_rejects_gets_one_event_with_the_cause_and_what_w
                 await write_event(api, about, WHY_REJECTED, "again", "alignup-reconcile", once=True)
 
         assert len(stub.objects[EVENTS]) == 2
-        assert [one["involvedObject"]["name"] for one in events] == ["new", "newer"]
+        assert [event["involvedObject"]["name"] for event in events] == ["new", "newer"]
         assert all(
-            "cpu" in one["message"] and "what would help: " in one["message"] for one in events
+            "cpu" in event["message"] and "what would help: " in event["message"]
+            for event in events
         )
 
     asyncio.run(scenario())
@@ -178,7 +182,7 @@ def test_once_ends_after_the_first_and_fails_with_what_is_wrong() -> None:
             raise InputError("no kubelet")
 
         async with served(stub) as api:
-            node = found(Node.from_dict(description()))
+            node = kubelet_with(Node.from_dict(description()))
             await publish_node(api, "n", lambda: node, interval=9, once=True)
             with pytest.raises(InputError, match="no kubelet"):
                 await publish_node(api, "n", fails, interval=9, once=True)

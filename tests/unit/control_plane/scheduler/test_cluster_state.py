@@ -163,11 +163,11 @@ def test_a_pods_policy_keeps_it_from_the_nodes_of_others() -> None:
     spec = {"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": "Required"}
     wide = watched("wide", "n", cpu=5)
     state.pod_seen(wide, 0)
-    asked = watched("asked", cpu=1)
-    asked.pod.annotations["scheduling.koordinator.sh/numa-topology-spec"] = json.dumps(spec)
-    assert not state.view.judge(asked.pod, "least-numa-nodes").admitted[0]
+    exclusive = watched("asked", cpu=1)
+    exclusive.pod.annotations["scheduling.koordinator.sh/numa-topology-spec"] = json.dumps(spec)
+    assert not state.view.judge(exclusive.pod, "least-numa-nodes").admitted[0]
     state.pod_gone("uid-wide", 0)
-    assert state.view.judge(asked.pod, "least-numa-nodes").admitted[0]
+    assert state.view.judge(exclusive.pod, "least-numa-nodes").admitted[0]
 
 
 def test_a_report_that_cannot_be_read_is_warned_of_and_the_node_is_not_known() -> None:
@@ -183,10 +183,10 @@ def test_a_report_that_cannot_be_read_is_warned_of_and_the_node_is_not_known() -
 
 def test_waiting_for_a_report_ends() -> None:
     state = ClusterState()
-    held = EMPTY.copy()
-    held.admit(watched("a", cpu=3).pod)
+    kubelet = EMPTY.copy()
+    kubelet.admit(watched("a", cpu=3).pod)
     state.pod_seen(watched("a", "n", cpu=3), 0)
-    state.report_seen(exact(holdings=held), 0)
+    state.report_seen(exact(holdings=kubelet), 0)
     state.report_seen(report("m"), 0)
     state.pod_seen(watched("b", "m", cpu=3), 0)
     state.pod_gone("uid-a", 0)
@@ -214,22 +214,24 @@ def test_what_a_node_reported_last_counts_after_another_came_or_went() -> None:
 def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
     state = ClusterState()
     kinds = {"n": exact("n"), "m": exact("m"), "a": report("a")}
-    for what, number, name in events:
-        if what == "pod":
+    for event, number, name in events:
+        if event == "pod":
             state.pod_seen(watched(f"p{number}", name, cpu=1 + number % 3), 0)
-        elif what == "gone":
+        elif event == "gone":
             state.pod_gone(f"uid-p{number}", 0)
-        elif what == "report":
+        elif event == "report":
             state.report_seen(report("a", cpu=[number % 4, 0]) if name == "a" else kinds[name], 0)
-        elif what == "node gone":
+        elif event == "node gone":
             state.node_gone(name)
         else:
             state.pods_listed([watched("p0", name)], 0)
 
-        asked, anew = watched("asked", cpu=2, gpu=number % 3).pod, View()
+        pod, anew = watched("asked", cpu=2, gpu=number % 3).pod, View()
         for member in state.members.values():
             anew.put(member)
-        judged, expected = (one.judge(asked, "least-numa-nodes") for one in (state.view, anew))
+        judged, expected = (
+            node_report.judge(pod, "least-numa-nodes") for node_report in (state.view, anew)
+        )
         assert (state.view.names, judged.admitted.tolist()) == (
             anew.names,
             expected.admitted.tolist(),
@@ -243,8 +245,8 @@ def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
         state.report_seen(kinds[name], 0)
 
     fresh = ClusterState()
-    for one in kinds.values():
-        fresh.report_seen(one, 0)
+    for node_report in kinds.values():
+        fresh.report_seen(node_report, 0)
 
     for name in ("n", "m"):
         assert admits(state, name, cpu=4, gpu=1) == admits(fresh, name, cpu=4, gpu=1)
@@ -252,20 +254,22 @@ def test_any_events_leave_a_state_that_one_list_puts_right(events) -> None:
 
 def test_the_copy_of_a_static_pod_is_the_pod_that_its_kubelet_reports() -> None:
     """And a pod that only says so is one of its own."""
-    found = pod_object("static-a", "a", cpu=2)
-    metadata = found["metadata"]
+    mirror_pod = pod_object("static-a", "a", cpu=2)
+    metadata = mirror_pod["metadata"]
     metadata["annotations"] = {
         "kubernetes.io/config.mirror": "uid-of-file",
         "kubernetes.io/config.hash": "uid-of-file",
     }
-    assert READER.read(decode_pod(json.dumps(found).encode())).pod.uid == "uid-static-a"
+    assert READER.read(decode_pod(json.dumps(mirror_pod).encode())).pod.uid == "uid-static-a"
+
     metadata["ownerReferences"] = [{"kind": "Node", "name": "a", "uid": "n", "controller": True}]
-    copy = READER.read(decode_pod(json.dumps(found).encode()))
+    copy = READER.read(decode_pod(json.dumps(mirror_pod).encode()))
     assert copy.pod.uid == "uid-of-file"
+
     state = ClusterState()
-    held = Description().template(json.dumps(description()), {}).copy()
-    held.admit(copy.pod)
-    state.report_seen(report("a", described=description(), holdings=held), 0)
+    kubelet = Description().template(json.dumps(description()), {}).copy()
+    kubelet.admit(copy.pod)
+    state.report_seen(report("a", described=description(), holdings=kubelet), 0)
     state.pod_seen(copy, 0)
     assert [pod.uid for pod in state.members["a"].node.pods] == ["uid-of-file"]
 

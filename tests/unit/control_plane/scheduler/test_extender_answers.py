@@ -1,4 +1,7 @@
-"""Answers to a scheduler: which nodes pass, why the others do not, scores, evictions, and when to ask again."""
+"""Answers to a scheduler.
+
+Which nodes pass, why the others do not, scores, evictions, and when to ask again.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +53,10 @@ def empty():
 
 
 def test_nodes_with_room_pass(answers) -> None:
-    found = answers.filter(watched("p", cpu=3, gpu=1), ALL, 0)
-    assert found.passed == ALL
-    assert not found.failed
-    assert not found.unresolvable
+    answer = answers.filter(watched("p", cpu=3, gpu=1), ALL, 0)
+    assert answer.passed == ALL
+    assert not answer.failed
+    assert not answer.unresolvable
 
 
 def test_equal_pods_are_told_the_same_until_something_changes(answers, monkeypatch) -> None:
@@ -78,11 +81,14 @@ def test_equal_pods_are_told_the_same_until_something_changes(answers, monkeypat
 
 
 def test_a_pod_whose_end_frees_nothing_yet_leaves_answers_as_they_are(answers, monkeypatch) -> None:
-    """A scheduler asks for all pods that wait when a pod ends or changes, before its node reports that."""
-    state, old, held = answers.state, watched("old", "exact-a", cpu=3), empty()
-    held.admit(old.pod)
+    """A scheduler asks for all pods that wait when a pod ends or changes.
+
+    Its node reports that only later.
+    """
+    state, old, kubelet = answers.state, watched("old", "exact-a", cpu=3), empty()
+    kubelet.admit(old.pod)
     state.pod_seen(old, 0)
-    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    state.report_seen(report("exact-a", described=description(), holdings=kubelet), 0)
     refused = answers.filter(watched("p", cpu=3, gpu=2), ["exact-a"], 0)
     assert not refused.passed
     judged: list[str] = []
@@ -109,13 +115,15 @@ def test_some_nodes_are_asked_as_all_are(answers) -> None:
     state.pod_seen(watched("b", "amounts", cpu=3), 0)
     for cpu in range(1, 6):
         pod = watched(f"p{cpu}", cpu=cpu, gpu=1).pod
-        numbers, judged = state.view.numbers(ALL), state.view.judge(pod, state.strategy)
+        numbers = state.view.numbers(ALL)
+        judged = state.view.judge(pod, state.strategy)
         passed = [
             name for name, number in zip(ALL, numbers, strict=True) if judged.admitted[number]
         ]
+
         assert state.view.admitting(pod, ALL, state.strategy) == passed
         assert state.view.admitting(pod, ["exact-b"], state.strategy) == [
-            one for one in passed if one == "exact-b"
+            name for name in passed if name == "exact-b"
         ]
 
 
@@ -127,31 +135,29 @@ def test_what_was_judged_before_is_put_right_where_nodes_changed() -> None:
         state.report_seen(report(name, described=description(), holdings=empty()), 0)
 
     state.report_seen(report("amounts"), 0)
-    asked = [watched(f"asked-{cpu}", cpu=cpu, gpu=cpu % 2).pod for cpu in range(1, 5)]
-    there: list[str] = []
+    pods = [watched(f"asked-{cpu}", cpu=cpu, gpu=cpu % 2).pod for cpu in range(1, 5)]
+    bound_uids: list[str] = []
     for step in range(200):
         for _ in range(random.choice([1, 1, 2, 9])):
-            if there and random.random() < 0.5:
-                state.pod_gone(there.pop(random.randrange(len(there))), 0)
+            if bound_uids and random.random() < 0.5:
+                state.pod_gone(bound_uids.pop(random.randrange(len(bound_uids))), 0)
             else:
-                there.append(f"uid-{step}-{len(there)}")
+                bound_uids.append(f"uid-{step}-{len(bound_uids)}")
                 node = random.choice([*names, "amounts"])
                 state.pod_seen(
                     watched(
-                        there[-1][4:], node, cpu=random.randint(1, 3), gpu=random.randint(0, 1)
+                        bound_uids[-1][4:], node, cpu=random.randint(1, 3), gpu=random.randint(0, 1)
                     ),
                     0,
                 )
 
         if step % 70 == 69:  # a node that comes lets all be numbered anew
             state.report_seen(report(f"new-{step}", described=description(), holdings=empty()), 0)
-        pod = random.choice(asked)
-        found, anew = (
-            state.view.verdicts(pod, state.strategy),
-            state.view.judge(pod, state.strategy),
-        )
+        pod = random.choice(pods)
+        verdicts = state.view.verdicts(pod, state.strategy)
+        anew = state.view.judge(pod, state.strategy)
         for field in ("admitted", "reason", "affinity", "preferred", "score", "exact"):
-            assert (getattr(found, field) == getattr(anew, field)).all(), field
+            assert (getattr(verdicts, field) == getattr(anew, field)).all(), field
 
 
 def test_only_nodes_asked_for_are_answered(answers) -> None:
@@ -162,59 +168,59 @@ def test_a_refusal_that_evictions_could_end_is_failed_with_where_the_resources_a
     for node in ALL:
         answers.state.pod_seen(watched(f"gpu-{node}", node, cpu=1, gpu=1), 0)
         answers.state.pod_seen(watched(f"cpu-{node}", node, cpu=4), 0)
-    found = answers.filter(watched("p", cpu=2, gpu=1), ALL, 0)
-    assert not found.passed
-    assert found.failed == dict.fromkeys(
+    answer = answers.filter(watched("p", cpu=2, gpu=1), ALL, 0)
+    assert not answer.passed
+    assert answer.failed == dict.fromkeys(
         ALL, "NUMA: gpu only on NUMA node 1, cpu only on NUMA node 0"
     )
 
 
 def test_a_refusal_that_no_eviction_can_end_is_unresolvable(answers) -> None:
-    found = answers.filter(watched("p", cpu=5), ALL, 0)
-    assert found.unresolvable == dict.fromkeys(ALL, "NUMA: no NUMA node has enough cpu")
+    answer = answers.filter(watched("p", cpu=5), ALL, 0)
+    assert answer.unresolvable == dict.fromkeys(ALL, "NUMA: no NUMA node has enough cpu")
 
 
 @pytest.mark.parametrize("steps", counts(200, 4000))
 def test_each_node_says_why_it_refuses_a_pod_as_it_is_now(answers, steps: int) -> None:
     """Whatever came, went or was reported since it was asked for an equal pod."""
     random = Random(7)
-    there: list[str] = []
-    words = set()
+    bound_uids: list[str] = []
+    causes = set()
     for step in range(steps):
         node = random.choice(ALL[:2])
-        if there and random.random() < 0.5:
-            answers.state.pod_gone(there.pop(random.randrange(len(there))), 0)
+        if bound_uids and random.random() < 0.5:
+            answers.state.pod_gone(bound_uids.pop(random.randrange(len(bound_uids))), 0)
             # the place of those behind it is doubted no longer
             answers.state.tick(2 * SLOWEST_REPORT)
         elif random.random() < 0.8:
-            there.append(f"uid-{step}")
+            bound_uids.append(f"uid-{step}")
             answers.state.pod_seen(
                 watched(f"{step}", node, cpu=random.randint(1, 3), gpu=random.randint(0, 1)), 0
             )
         else:
             answers.state.report_seen(report(node, described=description(), holdings=empty()), 0)
 
-        asked = watched(f"asked-{step}", cpu=random.randint(3, 5), gpu=random.randint(0, 3))
-        found = answers.filter(asked, ALL[:2], 0)
-        for name, told in (found.failed | found.unresolvable).items():
+        pod = watched(f"asked-{step}", cpu=random.randint(3, 5), gpu=random.randint(0, 3))
+        answer = answers.filter(pod, ALL[:2], 0)
+        for name, cause in (answer.failed | answer.unresolvable).items():
             member = answers.state.members[name]
-            if not found.passed:
-                assert told == f"NUMA: {short_cause(member.node, asked.pod)}"
-            words.add(told)
+            if not answer.passed:
+                assert cause == f"NUMA: {short_cause(member.node, pod.pod)}"
+            causes.add(cause)
 
-    assert len(words) > 5
+    assert len(causes) > 5
 
 
 def test_too_little_on_the_whole_node_is_said(answers) -> None:
-    found = answers.filter(watched("p", cpu=1, gpu=3), ["exact-a"], 0)
-    assert found.unresolvable == {"exact-a": "NUMA: not enough gpu is free on the node"}
+    answer = answers.filter(watched("p", cpu=1, gpu=3), ["exact-a"], 0)
+    assert answer.unresolvable == {"exact-a": "NUMA: not enough gpu is free on the node"}
 
 
 @pytest.mark.parametrize(("opens", "passed"), [(True, ["stranger"]), (False, [])])
 def test_a_node_of_which_nothing_is_known_passes_or_not(answers, opens, passed) -> None:
-    found = Answers(answers.state, fails_open=opens).filter(watched("p"), ["stranger"], 0)
-    assert found.passed == passed
-    assert found.unresolvable == ({} if opens else {"stranger": UNKNOWN})
+    answer = Answers(answers.state, fails_open=opens).filter(watched("p"), ["stranger"], 0)
+    assert answer.passed == passed
+    assert answer.unresolvable == ({} if opens else {"stranger": UNKNOWN})
 
 
 def test_a_node_of_which_nothing_is_known_passes_unless_told_otherwise(answers) -> None:
@@ -241,29 +247,18 @@ def evicted(answers: Answers, pod, chosen: list[str], **budgets: int) -> list[st
 
     `budgets` are of the label `app`, with the disruptions that they allow.
     """
-    found = answers.preempt(
-        pod,
-        {"exact-a": chosen},
-        [
-            decode_budget(
-                json.dumps(
-                    {
-                        "metadata": {"name": app, "namespace": "default"},
-                        "spec": {
-                            "selector": {
-                                "matchExpressions": [
-                                    {"key": "app", "operator": "In", "values": [app]}
-                                ]
-                            }
-                        },
-                        "status": {"disruptionsAllowed": allowed},
-                    }
-                ).encode()
-            )
-            for app, allowed in budgets.items()
-        ],
-    )
-    return found["exact-a"][0] if found else None
+    decoded = []
+    for app, allowed in budgets.items():
+        expression = {"key": "app", "operator": "In", "values": [app]}
+        budget = {
+            "metadata": {"name": app, "namespace": "default"},
+            "spec": {"selector": {"matchExpressions": [expression]}},
+            "status": {"disruptionsAllowed": allowed},
+        }
+        decoded.append(decode_budget(json.dumps(budget).encode()))
+
+    answer = answers.preempt(pod, {"exact-a": chosen}, decoded)
+    return answer["exact-a"][0] if answer else None
 
 
 def test_pods_whose_end_does_not_help_stay_and_others_go(answers) -> None:
@@ -271,9 +266,9 @@ def test_pods_whose_end_does_not_help_stay_and_others_go(answers) -> None:
     state = answers.state
     state.pod_seen(watched("low", "exact-a", priority=2, cpu=4), 0)
     state.pod_seen(watched("lower", "exact-a", priority=1, cpu=2), 0)
-    wanted = watched("p", priority=9, cpu=4)
-    assert evicted(answers, wanted, ["uid-lower"]) == ["uid-low"]
-    particular = replace(wanted, is_particular=True)
+    preemptor = watched("p", priority=9, cpu=4)
+    assert evicted(answers, preemptor, ["uid-lower"]) == ["uid-low"]
+    particular = replace(preemptor, is_particular=True)
     assert evicted(answers, particular, ["uid-lower"]) == ["uid-lower", "uid-low"]
 
 
@@ -286,10 +281,10 @@ def test_as_few_pods_go_as_possible_and_budgets_are_kept_where_that_is_possible(
         )
 
     state.pod_seen(watched("a", "exact-a", priority=1, cpu=1), 0)
-    wanted = watched("p", priority=9, cpu=3)
+    preemptor = watched("p", priority=9, cpu=3)
     everybody = ["uid-a", "uid-b", "uid-c", "uid-d"]
-    assert len(evicted(answers, wanted, everybody)) == 2
-    assert evicted(answers, wanted, everybody, x=0, y=2) == ["uid-c", "uid-d"]
+    assert len(evicted(answers, preemptor, everybody)) == 2
+    assert evicted(answers, preemptor, everybody, x=0, y=2) == ["uid-c", "uid-d"]
     assert (
         answers.preempt(watched("w", priority=9, cpu=4), {"exact-a": everybody}, [])["exact-a"][1]
         == 0
@@ -316,22 +311,22 @@ def last_pods_uncertain(state):
 
     Return the node as it was reported.
     """
-    held = empty().copy()
-    held.admit(watched("old", "exact-a", cpu=2).pod)
+    kubelet = empty().copy()
+    kubelet.admit(watched("old", "exact-a", cpu=2).pod)
     state.pod_seen(watched("old", "exact-a", cpu=2), 0)
-    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    state.report_seen(report("exact-a", described=description(), holdings=kubelet), 0)
     state.pod_seen(watched("new", "exact-a", cpu=2), 0)
     state.pod_gone("uid-old", 0)
-    return held
+    return kubelet
 
 
 def test_a_node_whose_last_pods_have_no_certain_place_is_left_out_for_a_moment(answers) -> None:
-    state, held = answers.state, last_pods_uncertain(answers.state)
-    found = answers.filter(watched("p", cpu=1), ["exact-a"], 0)
-    assert found.unresolvable == {"exact-a": UNCERTAIN}
-    held.remove("uid-old")
-    held.admit(watched("new", "exact-a", cpu=2).pod)
-    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    state, kubelet = answers.state, last_pods_uncertain(answers.state)
+    answer = answers.filter(watched("p", cpu=1), ["exact-a"], 0)
+    assert answer.unresolvable == {"exact-a": UNCERTAIN}
+    kubelet.remove("uid-old")
+    kubelet.admit(watched("new", "exact-a", cpu=2).pod)
+    state.report_seen(report("exact-a", described=description(), holdings=kubelet), 0)
     assert answers.filter(watched("p", cpu=1), ["exact-a"], 0).passed == ["exact-a"]
 
 
@@ -347,14 +342,14 @@ def test_a_waiting_pod_is_woken_once_when_a_node_can_take_it(answers) -> None:
 
 
 def test_nobody_is_woken_for_a_node_whose_last_pods_have_no_certain_place(answers) -> None:
-    state, held = answers.state, last_pods_uncertain(answers.state)
+    state, kubelet = answers.state, last_pods_uncertain(answers.state)
     assert not answers.filter(watched("p", cpu=1), ["exact-a"], 0).passed
     state.changed.intersection_update({"exact-a"})
     assert state.changed
     assert answers.woken(1) == ""
-    held.remove("uid-old")
-    held.admit(watched("new", "exact-a", cpu=2).pod)
-    state.report_seen(report("exact-a", described=description(), holdings=held), 0)
+    kubelet.remove("uid-old")
+    kubelet.admit(watched("new", "exact-a", cpu=2).pod)
+    state.report_seen(report("exact-a", described=description(), holdings=kubelet), 0)
     assert answers.woken(1) == "exact-a"
 
 
@@ -378,9 +373,9 @@ def test_a_pod_that_nobody_asks_for_any_more_waits_no_longer(answers) -> None:
 def test_a_pod_that_is_asked_for_again_goes_where_it_may_be_bound_or_nowhere(answers) -> None:
     """Its scheduler has lost an answer, but the server has bound it, or may do so yet."""
     answers.state.assume(watched("p", "exact-a", cpu=3, gpu=1), 0)
-    found = answers.filter(watched("p", cpu=3, gpu=1), ALL, 0)
-    assert found.passed == ["exact-a"]
-    assert found.unresolvable == dict.fromkeys(
+    answer = answers.filter(watched("p", cpu=3, gpu=1), ALL, 0)
+    assert answer.passed == ["exact-a"]
+    assert answer.unresolvable == dict.fromkeys(
         ALL[1:], "NUMA: the pod may be bound to node exact-a"
     )
     assert answers.state.pods["uid-p"].node == "exact-a"
@@ -395,8 +390,8 @@ def test_an_annotation_that_nobody_can_read_is_an_error(answers) -> None:
 
 def test_a_yes_by_amounts_is_an_upper_bound() -> None:
     """Amounts do not tell that memory of a NUMA node is held by a pod that uses this one alone."""
-    found = description(topologyManagerPolicy="best-effort")
-    kubelet = FleetNode("n", Node.from_dict(found), json.dumps(found))
+    node_description = description(topologyManagerPolicy="best-effort")
+    kubelet = FleetNode("n", Node.from_dict(node_description), json.dumps(node_description))
     assert kubelet.admit(watched("a", memory="1Gi").pod) is None
     state = ClusterState()
     state.report_seen(decode_report(json.dumps(kubelet.report(with_holdings=False)).encode()), 0)
@@ -406,19 +401,19 @@ def test_a_yes_by_amounts_is_an_upper_bound() -> None:
 
 
 def claiming(name: str, claim: str, *, is_made: bool = False, **limits) -> WatchedPod:
-    """Return a pod with a claim, which is there by itself or was made of a template."""
-    found = pod_object(name, **limits)
+    """Return a pod with a claim, which is there by itself or was pod of a template."""
+    pod = pod_object(name, **limits)
     how = {"resourceClaimTemplateName": "t"} if is_made else {"resourceClaimName": claim}
-    found["spec"]["resourceClaims"] = [{"name": "c", **how}]
-    found["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c"}]
-    found["status"]["resourceClaimStatuses"] = [{"name": "c", "resourceClaimName": claim}]
-    return PodReader().read(decode_pod(json.dumps(found).encode()))
+    pod["spec"]["resourceClaims"] = [{"name": "c", **how}]
+    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "c"}]
+    pod["status"]["resourceClaimStatuses"] = [{"name": "c", "resourceClaimName": claim}]
+    return PodReader().read(decode_pod(json.dumps(pod).encode()))
 
 
 def allocated(name: str, node: str, device: str):
     """Return a claim that has a device."""
-    given = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
-    status = {"allocation": {"devices": {"results": [given]}}}
+    result = {"request": "gpu", "driver": DRIVER, "pool": node, "device": device}
+    status = {"allocation": {"devices": {"results": [result]}}}
     return read_claim({**claim_named(name), "status": status}, "it")
 
 
@@ -451,8 +446,8 @@ def test_nodes_where_claims_would_be_near_come_first(with_claims, is_made) -> No
 def test_nodes_where_claims_would_be_far_are_refused_if_they_have_to_be_near(with_claims) -> None:
     with_claims.requires_near = True
     pod = claiming("p", "c", cpu=3)
-    found = with_claims.filter(pod, ALL, 0)
-    assert (found.passed, found.unresolvable) == (["exact-b"], {"exact-a": FAR, "amounts": FAR})
+    answer = with_claims.filter(pod, ALL, 0)
+    assert (answer.passed, answer.unresolvable) == (["exact-b"], {"exact-a": FAR, "amounts": FAR})
     assert [with_claims.admits(pod, name) for name in ALL] == [False, True, False]
     assert with_claims.filter(watched("q", cpu=3), ALL, 0).passed == ALL
 
@@ -529,8 +524,8 @@ def profiled():
 def alone(name: str, exclusive: str) -> WatchedPod:
     """Return a pod that wants, or has, to be alone on one NUMA node."""
     spec = {"numaTopologyPolicy": "SingleNUMANode", "singleNUMANodeExclusive": exclusive}
-    made = watched(name, cpu=1)
-    return replace(made, pod=made.pod.renamed(annotations={SPEC: json.dumps(spec)}))
+    pod = watched(name, cpu=1)
+    return replace(pod, pod=pod.pod.renamed(annotations={SPEC: json.dumps(spec)}))
 
 
 def test_a_profile_of_koordinator_refuses_and_scores_beside_what_kubelets_would(profiled) -> None:
@@ -541,17 +536,23 @@ def test_a_profile_of_koordinator_refuses_and_scores_beside_what_kubelets_would(
     state, pair = profiled.state, ["pair-0", "pair-1"]
     preferred, required = alone("p", "Preferred"), alone("r", "Required")
     assert profiled.filter(preferred, pair, 0).passed == pair
+
     mixed, apart = profiled.prioritize(preferred, pair)
     assert mixed == 0 < apart
+
     cluster = Cluster.from_nodes({name: state.members[name].node for name in pair})
-    told = {one.node: one for one in judge_nodes(cluster, preferred.pod, "document")}
-    assert (mixed, apart) == tuple(int(told[name].score // 10) for name in pair)
+    verdicts = {
+        verdict.node: verdict for verdict in judge_nodes(cluster, preferred.pod, "document")
+    }
+    assert (mixed, apart) == tuple(int(verdicts[name].score // 10) for name in pair)
+
     state.report_seen(report("amounts"), 0)
-    found = profiled.filter(required, [*pair, "amounts", "stranger"], 0)
-    assert found.passed[0] == "pair-1"
-    assert "exclusivity" in found.failed["pair-0"]
+    answer = profiled.filter(required, [*pair, "amounts", "stranger"], 0)
+    assert answer.passed[0] == "pair-1"
+    assert "exclusivity" in answer.failed["pair-0"]
     assert not profiled.admits(required, "pair-0")
     assert profiled.admits(required, "pair-1")
+
     state.pod_gone("uid-across", 0)
     assert profiled.filter(required, pair, 0).passed == pair
 
@@ -559,9 +560,9 @@ def test_a_profile_of_koordinator_refuses_and_scores_beside_what_kubelets_would(
 def test_what_the_profile_refuses_for_good_no_eviction_helps(profiled) -> None:
     state = profiled.state
     state.node_seen("pair-1", {"node.koordinator.sh/numa-topology-policy": "Restricted"})
-    found = profiled.filter(alone("r", "Required"), ["pair-1"], 0)
-    assert found.failed == {}
-    assert "Restricted" in found.unresolvable["pair-1"]
+    answer = profiled.filter(alone("r", "Required"), ["pair-1"], 0)
+    assert answer.failed == {}
+    assert "Restricted" in answer.unresolvable["pair-1"]
 
 
 def test_an_unknown_profile_is_refused() -> None:
@@ -587,8 +588,8 @@ def test_copies_that_name_other_policies_do_not_keep_each_other_from_being_woken
         state.pod_seen(watched(name, "pair-1", cpu=cpus), 0)
 
     waits, barred = alone("r", "Required"), watched("s", cpu=1)
-    other = {SPEC: json.dumps({"numaTopologyPolicy": "Restricted"})}
-    barred = replace(barred, pod=barred.pod.renamed(annotations=other))
+    other_policy = {SPEC: json.dumps({"numaTopologyPolicy": "Restricted"})}
+    barred = replace(barred, pod=barred.pod.renamed(annotations=other_policy))
     assert barred.pod.all_containers is waits.pod.all_containers
     for pod in (waits, barred):
         assert profiled.filter(pod, ["pair-1"], 0).passed == []
@@ -602,11 +603,14 @@ def test_a_profile_is_asked_anew_of_nodes_that_changed_and_of_no_others(
     profiled, monkeypatch
 ) -> None:
     """What is kept of its answers is what it would say now, whatever came, went or was reported."""
-    random, state, there = Random(5), profiled.state, ["uid-across"]
-    pair, asked = ["pair-0", "pair-1"], list[str]()
+    random = Random(5)
+    state = profiled.state
+    bound_uids = ["uid-across"]
+    pair = ["pair-0", "pair-1"]
+    judged_names: list[str] = []
 
     def judge(cluster, pod, profile, *names):
-        asked.extend(names)
+        judged_names.extend(names)
         return judge_nodes(cluster, pod, profile, *names)
 
     monkeypatch.setattr(cluster_state, "judge_nodes", judge)
@@ -616,36 +620,46 @@ def test_a_profile_is_asked_anew_of_nodes_that_changed_and_of_no_others(
         watched("s", cpu=1),
         watched("t", cpu=3),
     ]
-    changed, kept, known = set(pair), set[tuple[str, str]](), set[tuple[str, str]]()
-    before = {name: list[str]() for name in pair}
+    # the answers, by pod and node, that have to be kept, and those that may be
+    kept: set[tuple[str, str]] = set()
+    may_be_kept: set[tuple[str, str]] = set()
+    changed = set(pair)
+    before: dict[str, list[str]] = {name: [] for name in pair}
 
-    def here(pod):
+    def on_both(pod):
         return {(pod.pod.name, name) for name in pair}
 
     for step in range(200):
         pod = random.choice(kinds)
-        asked.clear()
+        judged_names.clear()
         judged = state.view.judge(pod.pod, state.strategy)
+
         # a pod that a node does not have, as it was refused there, changes nothing when it goes
-        now = {name: [one.uid for one in state.members[name].node.pods] for name in pair}
-        kept = {one for one in kept if one[1] not in changed}
-        known = {one for one in known if now[one[1]] == before[one[1]]}
-        fresh = {(pod.pod.name, one) for one in asked if one in pair}
-        assert here(pod) - known <= fresh <= here(pod) - kept
-        kept, known, before = kept | here(pod), known | here(pod), now
+        now = {name: [pod.uid for pod in state.members[name].node.pods] for name in pair}
+        kept = {(name, node) for name, node in kept if node not in changed}
+        may_be_kept = {(name, node) for name, node in may_be_kept if now[node] == before[node]}
+        fresh = {(pod.pod.name, node) for node in judged_names if node in pair}
+        assert on_both(pod) - may_be_kept <= fresh <= on_both(pod) - kept
+        kept |= on_both(pod)
+        may_be_kept |= on_both(pod)
+        before = now
+
         cluster = Cluster.from_nodes({name: state.members[name].node for name in pair})
-        told = judge_nodes(cluster, pod.pod, "document")
-        assert [one.score for one in told] == judged.score.tolist()
+        verdicts = judge_nodes(cluster, pod.pod, "document")
+        assert [verdict.score for verdict in verdicts] == judged.score.tolist()
         assert not any(
-            there & ~one.admitted for there, one in zip(judged.admitted, told, strict=True)
+            admitted & ~verdict.admitted
+            for admitted, verdict in zip(judged.admitted, verdicts, strict=True)
         )
-        changed, name = set(), random.choice(pair)
+
+        changed = set()
+        name = random.choice(pair)
         if random.random() < 0.4:
             changed = {name}
-            if there and random.random() < 0.5:
-                uid = there.pop(random.randrange(len(there)))
+            if bound_uids and random.random() < 0.5:
+                uid = bound_uids.pop(random.randrange(len(bound_uids)))
                 changed = {state.pods[uid].node}
                 state.pod_gone(uid, 0)
             else:
-                there.append(f"uid-{step}")
+                bound_uids.append(f"uid-{step}")
                 state.pod_seen(watched(f"{step}", name, cpu=random.choice((1, 2, 5))), 0)

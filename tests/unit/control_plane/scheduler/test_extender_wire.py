@@ -34,8 +34,8 @@ def test_names_are_read_and_written_where_the_scheduler_caches_nodes() -> None:
     args = decode_args(encoded(NodeNames=["a", "b", "c"]))
     assert args.names == ["a", "b", "c"]
     assert args.pod.metadata.name == "p"
-    found = Filtered(["a"], {"b": "why"}, {"c": "never"})
-    assert json.loads(encode_filtered(found, args)) == {
+    filtered = Filtered(["a"], {"b": "why"}, {"c": "never"})
+    assert json.loads(encode_filtered(filtered, args)) == {
         "NodeNames": ["a"],
         "FailedNodes": {"b": "why"},
         "FailedAndUnresolvableNodes": {"c": "never"},
@@ -78,9 +78,9 @@ def test_anything_else_is_refused_in_one_line(data) -> None:
 
 @pytest.mark.parametrize("decode", [decode_args, decode_preemption, decode_binding])
 def test_what_is_nested_without_end_is_refused(decode) -> None:
-    known = {"Pod": POD, "PodName": "p", "PodNamespace": "d", "PodUID": "u", "Node": "n"}
+    fields = {"Pod": POD, "PodName": "p", "PodNamespace": "d", "PodUID": "u", "Node": "n"}
     for key in ("Pod", "NodeNames", "PodName", "more"):
-        text = json.dumps({**known, key: "DEEP"}).encode().replace(b'"DEEP"', DEEP)
+        text = json.dumps({**fields, key: "DEEP"}).encode().replace(b'"DEEP"', DEEP)
         with pytest.raises(InputError, match="expected the JSON of Extender"):
             decode(text)
 

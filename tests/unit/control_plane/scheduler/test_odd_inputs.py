@@ -26,19 +26,53 @@ BIG = "9" * 400
 DEEP = "[" * 400 + "]" * 400
 
 ODD: tuple[Any, ...] = (
-    None, True, 0, -1, 1.5, "", "x", [], [None], {}, {"": None}, {"a": {"b": [1]}}, "\u0000", "\ud800", "é" * 300,
-)  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    "",
+    "x",
+    [],
+    [None],
+    {},
+    {"": None},
+    {"a": {"b": [1]}},
+    "\u0000",
+    "\ud800",
+    "é" * 300,
+)
 
 PLACES = (
-    "metadata", "metadata.name", "metadata.uid", "metadata.namespace", "metadata.labels", "metadata.annotations",
-    "metadata.ownerReferences", "spec", "spec.containers", "spec.containers.0", "spec.containers.0.name",
-    "spec.containers.0.resources", "spec.containers.0.resources.requests", "spec.containers.0.resources.limits.cpu",
-    "spec.initContainers", "spec.priority", "spec.nodeName", "spec.affinity", "spec.topologySpreadConstraints",
-    "spec.nodeSelector", "spec.resourceClaims", "spec.resources", "status", "status.phase", "status.startTime",
-)  # fmt: skip
+    "metadata",
+    "metadata.name",
+    "metadata.uid",
+    "metadata.namespace",
+    "metadata.labels",
+    "metadata.annotations",
+    "metadata.ownerReferences",
+    "spec",
+    "spec.containers",
+    "spec.containers.0",
+    "spec.containers.0.name",
+    "spec.containers.0.resources",
+    "spec.containers.0.resources.requests",
+    "spec.containers.0.resources.limits.cpu",
+    "spec.initContainers",
+    "spec.priority",
+    "spec.nodeName",
+    "spec.affinity",
+    "spec.topologySpreadConstraints",
+    "spec.nodeSelector",
+    "spec.resourceClaims",
+    "spec.resources",
+    "status",
+    "status.phase",
+    "status.startTime",
+)
 
 
-def asked(**fields: Any) -> str:
+def question(**fields: Any) -> str:
     """Return a question of `filter` with other fields."""
     return json.dumps({"Pod": POD, "NodeNames": ["a"], **fields})
 
@@ -75,19 +109,19 @@ BODIES = (
     ARGS + "\n\n",
     "\n" + ARGS,
     ARGS.replace("NodeNames", "NODENAMES"),
-    asked(NodeNames=None),
-    asked(NodeNames=[]),
-    asked(NodeNames=["a", "a", "a"]),
-    asked(NodeNames=[""]),
-    asked(NodeNames=[None]),
-    asked(NodeNames="a"),
-    asked(NodeNames={"a": 1}),
-    asked(Nodes={"items": [1]}),
-    asked(Nodes={"items": [{}]}, NodeNames=None),
-    asked(Nodes={"items": [{"metadata": {"name": 1}}]}, NodeNames=None),
-    asked(Nodes=[], NodeNames=None),
-    asked(Pod=None),
-    asked(Pod=[]),
+    question(NodeNames=None),
+    question(NodeNames=[]),
+    question(NodeNames=["a", "a", "a"]),
+    question(NodeNames=[""]),
+    question(NodeNames=[None]),
+    question(NodeNames="a"),
+    question(NodeNames={"a": 1}),
+    question(Nodes={"items": [1]}),
+    question(Nodes={"items": [{}]}, NodeNames=None),
+    question(Nodes={"items": [{"metadata": {"name": 1}}]}, NodeNames=None),
+    question(Nodes=[], NodeNames=None),
+    question(Pod=None),
+    question(Pod=[]),
     '{"Pod":' + TEXT + ',"pod":' + TEXT + ',"NodeNames":["a"]}',
     '{"Pod":' + TEXT + ',"Pod":null,"NodeNames":["a"]}',
     '{"NodeNames":["a"],"NodeNames":["b"],"Pod":' + TEXT + "}",
@@ -150,8 +184,8 @@ REQUESTS = (
 
 async def still_answers(served: Any) -> None:
     """Check that the usual question gets the usual answer."""
-    found = await served.filter(pod_object("usual", cpu=3), "a")
-    assert found["NodeNames"] == ["a"]
+    answer = await served.filter(pod_object("usual", cpu=3), "a")
+    assert answer["NodeNames"] == ["a"]
     async with served.session.get(f"{served.url}/healthz") as response:
         assert response.status == 200
 
@@ -178,7 +212,7 @@ def test_a_body_that_is_odd_is_answered_or_refused_in_one_line(verb, caplog) -> 
     with caplog.at_level(logging.INFO):
         asyncio.run(scenario())
 
-    assert not [one for one in caplog.records if one.exc_info]
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_a_request_that_is_odd_ends_in_order(caplog) -> None:
@@ -201,7 +235,9 @@ def test_a_request_that_is_odd_ends_in_order(caplog) -> None:
         asyncio.run(scenario())
 
     # what aiohttp says of bad HTTP is cut to a line by the command
-    assert not [one for one in caplog.records if one.exc_info and one.name != "aiohttp.server"]
+    assert not [
+        record for record in caplog.records if record.exc_info and record.name != "aiohttp.server"
+    ]
 
 
 def test_objects_that_are_odd_are_ignored_one_by_one(caplog, recwarn) -> None:
@@ -209,7 +245,7 @@ def test_objects_that_are_odd_are_ignored_one_by_one(caplog, recwarn) -> None:
 
     Half a surrogate pair is left out: Go writes none, and what has one is no JSON as a whole.
     """
-    sendable = [one for one in ODD if one != "\ud800"]
+    sendable = [value for value in ODD if value != "\ud800"]
     good = topology("b", described=description(), holdings=EMPTY)
 
     async def scenario() -> None:
@@ -226,9 +262,11 @@ def test_objects_that_are_odd_are_ignored_one_by_one(caplog, recwarn) -> None:
 
             for number, value in enumerate(sendable):
                 for key in (NODE, HOLDINGS):
-                    found = topology(f"odd-{number}", described=description(), holdings=EMPTY)
-                    found["metadata"]["annotations"][key] = value
-                    await stub.put(TOPOLOGIES, found)
+                    odd_topology = topology(
+                        f"odd-{number}", described=description(), holdings=EMPTY
+                    )
+                    odd_topology["metadata"]["annotations"][key] = value
+                    await stub.put(TOPOLOGIES, odd_topology)
 
                 for key in ("zones", "attributes"):
                     await stub.put(TOPOLOGIES, {**topology(f"odd-{key}-{number}"), key: value})
@@ -239,7 +277,8 @@ def test_objects_that_are_odd_are_ignored_one_by_one(caplog, recwarn) -> None:
 
             await stub.put(TOPOLOGIES, good)
             async with asyncio.timeout(60):
-                while "b" not in served.extender.state.members:  # noqa: ASYNC110  # any change may be the last
+                # any change may be the last
+                while "b" not in served.extender.state.members:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
             await still_answers(served)
@@ -247,5 +286,5 @@ def test_objects_that_are_odd_are_ignored_one_by_one(caplog, recwarn) -> None:
     with caplog.at_level(logging.INFO):
         asyncio.run(scenario())
 
-    assert not [one for one in caplog.records if one.exc_info]
-    assert all(len(str(one.message).splitlines()) == 1 for one in recwarn)
+    assert not [record for record in caplog.records if record.exc_info]
+    assert all(len(str(warning.message).splitlines()) == 1 for warning in recwarn)

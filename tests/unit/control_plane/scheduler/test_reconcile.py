@@ -21,13 +21,13 @@ QUICK = Rules(first=0.001, longest=0.002, limit=2)
 def failed(
     name: str, owner: str | None = "rs", reason: str = "TopologyAffinityError"
 ) -> dict[str, Any]:
-    found = pod_object(name, "n")
-    found["status"] = {"phase": "Failed", "reason": reason}
+    pod = pod_object(name, "n")
+    pod["status"] = {"phase": "Failed", "reason": reason}
     if owner is not None:
-        found["metadata"]["ownerReferences"] = [
+        pod["metadata"]["ownerReferences"] = [
             {"kind": "ReplicaSet", "name": owner, "uid": f"uid-{owner}", "controller": True}
         ]
-    return found
+    return pod
 
 
 def with_rules(rules: Rules) -> Reconciler:
@@ -37,39 +37,41 @@ def with_rules(rules: Rules) -> Reconciler:
 
 
 def test_pauses_double_up_to_the_longest() -> None:
-    made = with_rules(Rules(first=10, longest=60, limit=100))
+    reconciler = with_rules(Rules(first=10, longest=60, limit=100))
     delays, now = [], 0.0
     for _ in range(5):
-        delay = made.delay("a", now)
+        delay = reconciler.delay("a", now)
         delays.append(delay)
         now += delay
     assert delays == [10, 20, 40, 60, 60]
 
 
 def test_pods_that_fail_together_are_deleted_one_after_another() -> None:
-    made = with_rules(Rules(first=10, longest=60, limit=100))
-    assert [made.delay("a", 0) for _ in range(3)] == [10, 30, 70]
-    assert made.delay("b", 0) == 10
+    reconciler = with_rules(Rules(first=10, longest=60, limit=100))
+    assert [reconciler.delay("a", 0) for _ in range(3)] == [10, 30, 70]
+    assert reconciler.delay("b", 0) == 10
 
 
 def test_an_hour_of_quiet_forgets() -> None:
-    made = with_rules(Rules(first=10, longest=60, limit=1))
-    assert made.delay("a", 0) == 10
-    assert made.delay("a", 5) is None
-    assert made.delay("a", 4000) == 10
+    reconciler = with_rules(Rules(first=10, longest=60, limit=1))
+    assert reconciler.delay("a", 0) == 10
+    assert reconciler.delay("a", 5) is None
+    assert reconciler.delay("a", 4000) == 10
 
 
 @given(st.lists(st.floats(0, 600), max_size=60))
 def test_no_more_than_the_limit_is_deleted_within_an_hour(steps) -> None:
     rules = Rules(first=1, longest=30, limit=5)
-    made, now, due = with_rules(rules), 0.0, []
+    reconciler = with_rules(rules)
+    now = 0.0
+    due: list[float] = []
     for step in steps:
         now += step
-        delay = made.delay("a", now)
+        delay = reconciler.delay("a", now)
         if delay is not None:
             due.append(now + delay)
     assert due == sorted(due)
-    assert all(sum(start < one <= start + 3600 for one in due) <= rules.limit for start in due)
+    assert all(sum(start < time <= start + 3600 for time in due) <= rules.limit for start in due)
 
 
 def deleted(rules: Rules, *pods: dict[str, Any], **options: Any) -> tuple[list[str], list[str]]:
@@ -85,8 +87,8 @@ def deleted(rules: Rules, *pods: dict[str, Any], **options: Any) -> tuple[list[s
         for pod in pods:
             await stub.put(PODS, pod)
         async with served(stub, said.append) as api:
-            made = Reconciler(api, rules, say=said.append, writes_events=False, **options)
-            async with running(made.run()):
+            reconciler = Reconciler(api, rules, say=said.append, writes_events=False, **options)
+            async with running(reconciler.run()):
                 await until(lambda: stub.watches)
                 await stub.put(PODS, failed("last", "other"))
                 await until(lambda: any("last" in sentence for sentence in said))
@@ -118,12 +120,12 @@ def test_a_pod_that_took_the_place_of_a_rejected_one_stays() -> None:
         said: list[str] = []
         async with served(stub, said.append) as api:
             rules = Rules(first=0.2, longest=0.2)
-            made = Reconciler(api, rules, say=said.append, writes_events=False)
-            async with running(made.run()):
+            reconciler = Reconciler(api, rules, say=said.append, writes_events=False)
+            async with running(reconciler.run()):
                 await until(lambda: stub.watches)
-                other = pod_object("p", "n")
-                other["metadata"]["uid"] = "another"
-                await stub.put(PODS, other, silently=True)
+                successor = pod_object("p", "n")
+                successor["metadata"]["uid"] = "another"
+                await stub.put(PODS, successor, silently=True)
                 await until(lambda: said)
                 await until(lambda: any(method == "DELETE" for method, _ in stub.requests))
                 await asyncio.sleep(0.05)
@@ -142,17 +144,17 @@ def test_beyond_the_limit_they_stay_which_is_said() -> None:
 def test_a_rejected_pod_gets_an_event_with_the_cause_and_what_would_help() -> None:
     async def scenario() -> None:
         stub = ApiStub()
-        held = Description().template(json.dumps(description()), {}).copy()
-        held.admit(watched("x", "n", cpu=2).pod)
-        await stub.put(TOPOLOGIES, topology("n", described=description(), holdings=held))
+        kubelet = Description().template(json.dumps(description()), {}).copy()
+        kubelet.admit(watched("x", "n", cpu=2).pod)
+        await stub.put(TOPOLOGIES, topology("n", described=description(), holdings=kubelet))
         await stub.put(TOPOLOGIES, topology("amounts"))
         rejected = {**failed("mine"), "spec": pod_object("mine", "n", cpu=5)["spec"]}
         await stub.put(PODS, rejected)
         await stub.put(PODS, {**failed("other"), "spec": pod_object("other", "amounts")["spec"]})
         said: list[str] = []
         async with served(stub, said.append) as api:
-            made = Reconciler(api, Rules(), say=said.append)
-            async with running(made.run()):
+            reconciler = Reconciler(api, Rules(), say=said.append)
+            async with running(reconciler.run()):
                 await until(lambda: stub.objects.get(EVENTS) and said)
 
         (event,) = stub.objects[EVENTS].values()
