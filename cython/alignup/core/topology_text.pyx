@@ -22,8 +22,9 @@ cdef extern from *:
     static CYTHON_INLINE int alignup_is_hex(char one) {
         return (one >= '0' && one <= '9') || ((one | 32) >= 'a' && (one | 32) <= 'f');
     }
-    /* The quote that ends a string, or NULL where it is malformed; `odd` gets bits for escapes (1) and letters beyond
-       ASCII (2). Halves of surrogate pairs are left to the other reader. */
+    /* The quote that ends a string, or NULL where it is malformed; `odd` gets bits for escapes (1), letters beyond
+       ASCII (2) and escapes of what can be written otherwise (4). Halves of surrogate pairs are left to the other
+       reader. */
     static CYTHON_INLINE const char* string_end(const char* at, const char* end, int* odd) {
         while (at < end) {
     #if defined(__SSE2__)
@@ -49,13 +50,18 @@ cdef extern from *:
                 *odd |= 1;
                 if (end - at < 7) return NULL;
                 switch (at[1]) {
-                    case '"': case '\\\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't':
+                    case '/':
+                        *odd |= 4;
+                        at += 2;
+                        break;
+                    case '"': case '\\\\': case 'b': case 'f': case 'n': case 'r': case 't':
                         at += 2;
                         break;
                     case 'u':
                         if (!(alignup_is_hex(at[2]) && alignup_is_hex(at[3])
                               && alignup_is_hex(at[4]) && alignup_is_hex(at[5]))
                             || ((at[2] | 32) == 'd' && at[3] > '7')) return NULL;
+                        *odd |= 4;
                         at += 6;
                         break;
                     default:
@@ -73,11 +79,16 @@ cdef enum:
     MOST_ZONES = 64
     MOST_NAMES = 64         # resources of an object
     MOST_WORDS = 8          # attributes of the Topology Manager, which come twice at most
+    MOST_KEYS = 256         # of all objects that are open, those aside that are read here
     MOST_DEPTH = 400        # fewer levels than the other reader's limit
+    MOST_LETTERS = 64       # of a number that is passed over, and digits of its exponent: others may be out of range
+    MOST_EXPONENT = 2
     MOST_DIGITS = 17
     SHORTEST_COST = 22      # bytes of a cost or of a resource, as short as can be
     SHORTEST_RESOURCE = 12
     UNKNOWN_DISTANCE = 255
+    # bits of the keys that an object has
+    OTHER_KEY = 6
     # instead of an amount
     NULL_AMOUNT = -1
     ODD = -2
@@ -87,15 +98,24 @@ cdef int64_t LARGEST_AMOUNT = <int64_t>1 << 55      # of one zone, so that the s
 cdef int64_t LARGEST_COST = (<int64_t>1 << 31) - 1
 
 
-cdef struct Text:
-    const char* at
-    const char* end         # a zero byte
-
-
 cdef struct Word:
     const char* start
     Py_ssize_t length
     int odd
+
+
+cdef struct Text:
+    const char* at
+    const char* end         # a zero byte
+    bint is_lax             # what is passed over goes to the other reader: only its end matters
+    int keys
+    Word[MOST_KEYS] key     # of objects that are open, those aside that are read here
+
+
+cdef struct Keys:
+    # Which keys an object has.
+    int seen                # bits
+    int first               # of those that are not read here, in the text's
 
 
 cdef struct Cost:
@@ -185,12 +205,44 @@ cdef inline int next_entry(Text* text, char end, bint is_first) noexcept nogil:
     return 1
 
 
-cdef inline int next_key(Text* text, bint is_first, Word* key) noexcept nogil:
+cdef inline Keys open_keys(const Text* text) noexcept nogil:
+    cdef Keys keys
+    keys.seen = 0
+    keys.first = text.keys
+    return keys
+
+
+cdef inline bint note(Keys* keys, int bit) noexcept nogil:
+    """Note that an object has a key; return whether it is there for the first time."""
+    cdef bint is_new = not keys.seen >> bit & 1
+    keys.seen |= 1 << bit
+    return is_new
+
+
+cdef bint note_other(Text* text, Keys* keys, const Word* key) noexcept nogil:
+    """Note a key that is not read here; return whether it is surely there for the first time."""
+    cdef int index
+    note(keys, OTHER_KEY)
+    if text.is_lax:
+        return True
+    if key.odd & 6 or text.keys == MOST_KEYS:
+        return False
+    for index in range(keys.first, text.keys):
+        if alike(&text.key[index], key):
+            return False
+    text.key[text.keys] = key[0]
+    text.keys += 1
+    return True
+
+
+cdef inline int next_key(Text* text, Keys* keys, Word* key) noexcept nogil:
     """Go to the value of the next key of an object, in the manner of `next_entry`."""
-    cdef int found = next_entry(text, c"}", is_first)
+    cdef int found = next_entry(text, c"}", keys.seen == 0)
+    if found == 0:
+        text.keys = keys.first
     if found != 1:
         return found
-    if not read_name(text, key):
+    if not read_word(text, key):
         return -1
     skip_space(text)
     if text.at[0] != c":":
@@ -229,6 +281,8 @@ cdef inline bint skip_digits(Text* text) noexcept nogil:
 
 
 cdef bint skip_number(Text* text) noexcept nogil:
+    cdef const char* start = text.at
+    cdef const char* exponent
     if text.at[0] == c"-":
         text.at += 1
     if text.at[0] == c"0":
@@ -243,38 +297,52 @@ cdef bint skip_number(Text* text) noexcept nogil:
         text.at += 1
         if text.at[0] == c"+" or text.at[0] == c"-":
             text.at += 1
-        return skip_digits(text)
-    return True
+        exponent = text.at
+        if not skip_digits(text):
+            return False
+        if text.at - exponent > MOST_EXPONENT and not text.is_lax:
+            return False
+    return text.at - start <= MOST_LETTERS or text.is_lax
+
+
+cdef bint skip_string(Text* text) noexcept nogil:
+    """Pass over a string; letters beyond ASCII may be none, which the other reader knows."""
+    cdef Word word
+    return read_word(text, &word) and (text.is_lax or not word.odd & 2)
 
 
 cdef bint skip_value(Text* text, int depth) noexcept nogil:
     """Pass over a value, below so many lists and objects."""
-    cdef Word word
-    cdef char closing
+    cdef Word key
+    cdef Keys keys
     cdef int found
     cdef bint is_first = True
     if text.at[0] == c'"':
-        return read_word(text, &word)
-    if text.at[0] == c"{" or text.at[0] == c"[":
-        if depth >= MOST_DEPTH:
-            return False
-        closing = text.at[0] + 2
-        text.at += 1
+        return skip_string(text)
+    if depth >= MOST_DEPTH and (text.at[0] == c"{" or text.at[0] == c"["):
+        return False
+    if opens(text, c"["):
         while True:
-            found = next_entry(text, closing, is_first)
+            found = next_entry(text, c"]", is_first)
             if found != 1:
                 return found == 0
             is_first = False
-            if closing == c"}":
-                if not read_word(text, &word):
-                    return False
-                skip_space(text)
-                if not opens(text, c":"):
-                    return False
-                skip_space(text)
             if not skip_value(text, depth + 1):
                 return False
+    if opens(text, c"{"):
+        keys = open_keys(text)
+        while True:
+            found = next_key(text, &keys, &key)
+            if found != 1:
+                return found == 0
+            if not note_other(text, &keys, &key) or not skip_value(text, depth + 1):
+                return False
     return skip_null(text) or skip_literal(text, b"true") or skip_literal(text, b"false") or skip_number(text)
+
+
+cdef bint skip_entry(Text* text, Keys* keys, const Word* key, int depth) noexcept nogil:
+    """Pass over the value of a key that is not read here."""
+    return note_other(text, keys, key) and skip_value(text, depth)
 
 
 # What objects have
@@ -327,17 +395,11 @@ cdef int64_t read_amount(Text* text) noexcept nogil:
     return ODD if skip_value(text, 0) else <int64_t>MALFORMED
 
 
-cdef inline bint note(int* seen, int bit) noexcept nogil:
-    """Note that an object has a key; return whether it is there for the first time."""
-    cdef bint is_new = not seen[0] >> bit & 1
-    seen[0] |= 1 << bit
-    return is_new
-
-
 cdef bint read_costs(Text* text, Found* found, Cost* costs, int room) noexcept nogil:
     cdef Word key
     cdef Cost* cost
-    cdef int entry, field, seen
+    cdef int entry, field
+    cdef Keys keys
     cdef bint is_first = True
     if skip_null(text):
         return True
@@ -352,25 +414,24 @@ cdef bint read_costs(Text* text, Found* found, Cost* costs, int room) noexcept n
             return False
         cost = &costs[found.costs]
         found.costs += 1
-        seen = 0
+        keys = open_keys(text)
         while True:
-            field = next_key(text, seen == 0, &key)
+            field = next_key(text, &keys, &key)
             if field != 1:
                 break
             if same(&key, b"name", 4):
-                if not note(&seen, 0) or not read_name(text, &cost.name):
+                if not note(&keys, 0) or not read_name(text, &cost.name):
                     return False
             elif same(&key, b"value", 5):
-                if not note(&seen, 1) or text.at[0] == c'"':
+                if not note(&keys, 1) or text.at[0] == c'"':
                     return False
                 cost.value = read_amount(text)
                 if not 0 <= cost.value <= LARGEST_COST:
                     return False
             else:
-                note(&seen, 2)
-                if not skip_value(text, 0):
+                if not skip_entry(text, &keys, &key, 0):
                     return False
-        if field or seen & 3 != 3:
+        if field or keys.seen & 3 != 3:
             return False
 
 
@@ -395,7 +456,8 @@ cdef bint read_resources(Text* text, Found* found, int zone, Amounts* amounts, i
     """Read what a zone has; a missing amount equals the next larger one that is there."""
     cdef Word key, name
     cdef Amounts* one
-    cdef int entry, field, seen, guess = 0
+    cdef int entry, field, guess = 0
+    cdef Keys keys
     cdef bint is_first = True
     if skip_null(text):
         return True
@@ -411,27 +473,26 @@ cdef bint read_resources(Text* text, Found* found, int zone, Amounts* amounts, i
         one = &amounts[found.amounts]
         one.zone = zone
         one.capacity = one.allocatable = one.available = NULL_AMOUNT
-        seen = 0
+        keys = open_keys(text)
         while True:
-            field = next_key(text, seen == 0, &key)
+            field = next_key(text, &keys, &key)
             if field != 1:
                 break
             if same(&key, b"name", 4):
-                if not note(&seen, 0) or not read_name(text, &name):
+                if not note(&keys, 0) or not read_name(text, &name):
                     return False
             elif same(&key, b"capacity", 8):
-                one.capacity = read_amount(text) if note(&seen, 1) else <int64_t>MALFORMED
+                one.capacity = read_amount(text) if note(&keys, 1) else <int64_t>MALFORMED
             elif same(&key, b"allocatable", 11):
-                one.allocatable = read_amount(text) if note(&seen, 2) else <int64_t>MALFORMED
+                one.allocatable = read_amount(text) if note(&keys, 2) else <int64_t>MALFORMED
             elif same(&key, b"available", 9):
-                one.available = read_amount(text) if note(&seen, 3) else <int64_t>MALFORMED
+                one.available = read_amount(text) if note(&keys, 3) else <int64_t>MALFORMED
             else:
-                note(&seen, 4)
-                if not skip_value(text, 0):
+                if not skip_entry(text, &keys, &key, 0):
                     return False
             if one.capacity == MALFORMED or one.allocatable == MALFORMED or one.available == MALFORMED:
                 return False
-        if field or not seen & 1:
+        if field or not keys.seen & 1:
             return False
         one.name = number_of(found, &name, guess)
         guess = one.name + 1
@@ -546,6 +607,8 @@ cdef class TopologyText:
         cdef Text at
         at.at = PyBytes_AS_STRING(text)
         at.end = at.at + PyBytes_GET_SIZE(text)
+        at.is_lax = False
+        at.keys = 0
         self.make_room(PyBytes_GET_SIZE(text))
         skip_space(&at)
         if not self.scan(&at):
@@ -558,26 +621,30 @@ cdef class TopologyText:
         cdef Text at
         cdef Word key, kind = Word(NULL, 0, 0)
         cdef const char* start
-        cdef int field, entry, seen = 0
+        cdef int field, entry, others
+        cdef Keys keys
         cdef bint is_first
         cdef list items = []
         at.at = PyBytes_AS_STRING(text)
         at.end = at.at + PyBytes_GET_SIZE(text)
+        at.is_lax = False
+        at.keys = 0
         skip_space(&at)
         if not opens(&at, c"{"):
             return None
+        keys = open_keys(&at)
         self.make_room(PyBytes_GET_SIZE(text))
         while True:
-            field = next_key(&at, seen == 0, &key)
+            field = next_key(&at, &keys, &key)
             if field != 1:
                 break
             if same(&key, b"kind", 4):
-                if not note(&seen, 0) or not read_name(&at, &kind):
+                if not note(&keys, 0) or not read_name(&at, &kind):
                     return None
                 if kind.length < 4 or memcmp(kind.start + kind.length - 4, b"List", 4):
                     return None
             elif same(&key, b"items", 5):
-                if not note(&seen, 1) or not opens(&at, c"["):
+                if not note(&keys, 1) or not opens(&at, c"["):
                     return None
                 is_first = True
                 while True:
@@ -586,76 +653,79 @@ cdef class TopologyText:
                         break
                     is_first = False
                     start = at.at
+                    others = at.keys
                     made = self.told() if self.scan(&at) else None
                     if made is None:
                         at.at = start
+                        at.keys = others
+                        at.is_lax = True
                         if not skip_value(&at, 2):
                             return None
+                        at.is_lax = False
                         made = start[:at.at - start]
                     items.append(made)
                 if entry:
                     return None
             else:
-                note(&seen, 2)
-                if not skip_value(&at, 1):
+                if not skip_entry(&at, &keys, &key, 1):
                     return None
         skip_space(&at)
-        return None if field or seen & 3 != 3 or at.at != at.end else items
+        return None if field or keys.seen & 3 != 3 or at.at != at.end else items
 
     cdef bint scan(self, Text* text) noexcept nogil:
         """Find what is needed in an object."""
         cdef Found* found = &self.found
         cdef Word key, word = Word(NULL, 0, 0)
-        cdef int field, seen = 0
+        cdef int field
+        cdef Keys keys = open_keys(text)
         found.has_legacy = False
         found.words = found.zones = found.costs = found.amounts = found.names = 0
         if not opens(text, c"{"):
             return False
         while True:
-            field = next_key(text, seen == 0, &key)
+            field = next_key(text, &keys, &key)
             if field != 1:
                 break
             if same(&key, b"metadata", 8):
-                if not note(&seen, 0) or not self.scan_metadata(text):
+                if not note(&keys, 0) or not self.scan_metadata(text):
                     return False
             elif same(&key, b"zones", 5):
-                if not note(&seen, 1) or not self.scan_zones(text):
+                if not note(&keys, 1) or not self.scan_zones(text):
                     return False
             elif same(&key, b"kind", 4):
-                if not note(&seen, 2) or not read_name(text, &word) or not same(&word, b"NodeResourceTopology", 20):
+                if not note(&keys, 2) or not read_name(text, &word) or not same(&word, b"NodeResourceTopology", 20):
                     return False
             elif same(&key, b"apiVersion", 10):
-                if not note(&seen, 3) or not read_name(text, &word) or not starts(&word, b"topology.node.k8s.io", 20):
+                if not note(&keys, 3) or not read_name(text, &word) or not starts(&word, b"topology.node.k8s.io", 20):
                     return False
                 if word.length > 20 and word.start[20] != c"/":
                     return False
             elif same(&key, b"topologyPolicies", 16):
-                if not note(&seen, 4) or not self.scan_policies(text):
+                if not note(&keys, 4) or not self.scan_policies(text):
                     return False
             elif same(&key, b"attributes", 10):
-                if not note(&seen, 5) or not self.scan_attributes(text):
+                if not note(&keys, 5) or not self.scan_attributes(text):
                     return False
             else:
-                note(&seen, 6)
-                if not skip_value(text, 1):
+                if not skip_entry(text, &keys, &key, 1):
                     return False
-        return field == 0 and seen & 3 == 3 and found.name.length != 0 and found.zones != 0
+        return field == 0 and keys.seen & 3 == 3 and found.name.length != 0 and found.zones != 0
 
     cdef bint scan_metadata(self, Text* text) noexcept nogil:
         cdef Word key
-        cdef int field, seen = 0
+        cdef int field
+        cdef Keys keys = open_keys(text)
         if not opens(text, c"{"):
             return False
         while True:
-            field = next_key(text, seen == 0, &key)
+            field = next_key(text, &keys, &key)
             if field != 1:
-                return field == 0 and seen & 1
+                return field == 0 and keys.seen & 1
             if same(&key, b"name", 4):
-                if not note(&seen, 0) or not read_name(text, &self.found.name):
+                if not note(&keys, 0) or not read_name(text, &self.found.name):
                     return False
             else:
-                note(&seen, 1)
-                if not skip_value(text, 2):
+                if not skip_entry(text, &keys, &key, 2):
                     return False
 
     cdef bint scan_policies(self, Text* text) noexcept nogil:
@@ -679,7 +749,8 @@ cdef class TopologyText:
 
     cdef bint scan_attributes(self, Text* text) noexcept nogil:
         cdef Word key, name, value
-        cdef int entry, field, seen
+        cdef int entry, field
+        cdef Keys keys
         cdef bint is_first = True
         if skip_null(text):
             return True
@@ -692,22 +763,21 @@ cdef class TopologyText:
             is_first = False
             if not opens(text, c"{"):
                 return False
-            seen = 0
+            keys = open_keys(text)
             while True:
-                field = next_key(text, seen == 0, &key)
+                field = next_key(text, &keys, &key)
                 if field != 1:
                     break
                 if same(&key, b"name", 4):
-                    if not note(&seen, 0) or not read_name(text, &name):
+                    if not note(&keys, 0) or not read_name(text, &name):
                         return False
                 elif same(&key, b"value", 5):
-                    if not note(&seen, 1) or not read_name(text, &value):
+                    if not note(&keys, 1) or not read_name(text, &value):
                         return False
                 else:
-                    note(&seen, 2)
-                    if not skip_value(text, 3):
+                    if not skip_entry(text, &keys, &key, 3):
                         return False
-            if field or seen & 3 != 3:
+            if field or keys.seen & 3 != 3:
                 return False
             if same(&name, b"topologyManagerPolicy", 21) or same(&name, b"topologyManagerScope", 20):
                 if self.found.words == MOST_WORDS:
@@ -721,7 +791,8 @@ cdef class TopologyText:
         cdef Found* found = &self.found
         cdef Zone zone
         cdef Word key, kind
-        cdef int entry, field, seen, amounts, names
+        cdef int entry, field, amounts, names
+        cdef Keys keys
         cdef bint is_first = True
         if not opens(text, c"["):
             return False
@@ -732,33 +803,32 @@ cdef class TopologyText:
             is_first = False
             if found.zones == MOST_ZONES or not opens(text, c"{"):
                 return False
-            seen = 0
+            keys = open_keys(text)
             amounts, names = found.amounts, found.names
             zone.costs = found.costs
             kind.start, kind.length = b"Node", 4
             while True:
-                field = next_key(text, seen == 0, &key)
+                field = next_key(text, &keys, &key)
                 if field != 1:
                     break
                 if same(&key, b"name", 4):
-                    if not note(&seen, 0) or not read_name(text, &zone.name):
+                    if not note(&keys, 0) or not read_name(text, &zone.name):
                         return False
                 elif same(&key, b"type", 4):
-                    if not note(&seen, 1) or not read_name(text, &kind):
+                    if not note(&keys, 1) or not read_name(text, &kind):
                         return False
                 elif same(&key, b"costs", 5):
-                    if not note(&seen, 2) or not read_costs(text, found, self.costs, self.cost_room):
+                    if not note(&keys, 2) or not read_costs(text, found, self.costs, self.cost_room):
                         return False
                 elif same(&key, b"resources", 9):
-                    if not note(&seen, 3):
+                    if not note(&keys, 3):
                         return False
                     if not read_resources(text, found, found.zones, self.amounts, self.amount_room):
                         return False
                 else:
-                    note(&seen, 4)
-                    if not skip_value(text, 3):
+                    if not skip_entry(text, &keys, &key, 3):
                         return False
-            if field or not seen & 1:
+            if field or not keys.seen & 1:
                 return False
             if not same(&kind, b"Node", 4):
                 found.costs, found.amounts, found.names = zone.costs, amounts, names

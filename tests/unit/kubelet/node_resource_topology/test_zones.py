@@ -14,6 +14,7 @@ import pytest
 from alignup.core.topology_text import TopologyText
 from alignup.errors import InputError
 from alignup.kubelet.node_resource_topology.read import read_topologies
+from alignup.text.json_text import decode_json
 from inputs.strategies import seeds
 
 AMOUNTS = (
@@ -205,7 +206,7 @@ def odd(random, value):
         entries.append(
             (
                 random.choice(["note"] * 60 + ["\u00e9", "n\n"]),
-                {"a": [TEXTS, -1.5e-3, True, {}], "b": ""},
+                {"a": [random.choice([TEXTS[:5], TEXTS[:5], TEXTS]), -1.5e-3, {}], "b": ""},
             )
         )
 
@@ -277,8 +278,7 @@ def test_text_that_is_damaged_is_never_read_as_something_else(seed):
         )
         if straight is not None:
             read += 1
-            # letters that are none are passed over where nothing is read
-            plain = read_topologies([msgspec.json.decode(text.decode(errors="replace"))])[0]
+            plain = read_topologies([decode_json(text, "an object")])[0]
             amounts = plain.amounts
             assert (straight[0], straight[1], straight[4:]) == (
                 plain.name, amounts.numa_nodes, (amounts.resources, amounts.distances)
@@ -330,6 +330,106 @@ def test_a_key_that_comes_twice_is_refused(old, new):
 
     with pytest.raises(InputError, match="a second time at line 1"):
         read_topologies(text.replace('"kind": "List"', '"kind": "List", "kind": "List"').encode())
+
+
+PLACES = (
+    '"metadata": {"name": "a"',
+    '"name": "topologyManagerPolicy"',
+    '"type": "Node"',
+    '"value": 10',
+    '"capacity": "1"',
+    '"kind": "NodeResourceTopology"',
+)
+"""Where an object, of which each part is there once, can have keys that are not read."""
+
+UNREAD = b"""{
+    "kind": "NodeResourceTopology",
+    "metadata": {"name": "a"},
+    "attributes": [{"name": "topologyManagerPolicy", "value": "none"}],
+    "zones": [{
+        "name": "n",
+        "type": "Node",
+        "costs": [{"name": "n", "value": 10}],
+        "resources": [{"name": "cpu", "capacity": "1"}]
+    }]
+}"""
+
+
+def with_entry(place, entry):
+    """Return an object that has something more in a place, and a List of it."""
+    assert UNREAD.count(place.encode()) == 1
+    text = UNREAD.replace(place.encode(), b"%b, %b" % (place.encode(), entry))
+    return text, b'{"kind": "List", "items": [%b]}' % text
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b'"note": 1, "note": 2',
+        b'"note": {"a": 1, "b": [], "a": 1}',
+        b'"note": [{"a": {"b": 1, "b": 1}}]',
+        b'"note": {"a": 1, "\\u0061": 1}',
+        b'"note": {"/": 1, "\\/": 1}',
+        b'"note": {"\\"": 1, "\\u0022": 1}',
+        b'"note": "\xff"',
+        b'"note": ["\xed\xa0\x80"]',
+        b'"note": {"\xc3": 1}',
+        b'"\xe9": 1',
+        b'"note": 1e400',
+        b'"note": [-1E+309]',
+        b'"note": 1' + b"0" * 400 + b".5",
+    ],
+)
+def test_what_is_wrong_in_a_part_that_is_not_read_is_not_read_over(place, entry):
+    """Plain objects refuse it, and so does the text, with the place of the object in its list."""
+    text, items = with_entry(place, entry)
+    with pytest.raises(InputError):
+        decode_json(text, "an object")
+
+    assert TopologyText().read_object(text) is None
+    assert TopologyText().read_list(items) == [text]
+    with pytest.raises(InputError, match=r"at document 1, items\[0\]"):
+        read_topologies(items)
+
+
+@pytest.mark.parametrize(
+    "entry", [b'"note": 1, "note": 2', b'"note": "\xff"', b'"note": {"a": 1e400}']
+)
+def test_what_is_wrong_beside_the_objects_of_a_list_is_not_read_over(entry):
+    text = b'{"kind": "List", %b, "items": [%b]}' % (entry, UNREAD)
+    assert TopologyText().read_list(text) is None
+    with pytest.raises(InputError):
+        decode_json(text, "an object")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b'"managedFields": [{"f:x": {".": {}, "k:{\\"uid\\":\\"1\\"}": {}}}, {"f:x": {".": {}}}]',
+        b'"note": {"a": {"b": 1}, "b": [{"a": 1}, {"a": 2}]}, "others": {"a": 1}',
+        b'"note": "\\u00e9\\/\\n"',
+        b'"note": [0.125, -1e+99, 1E-9, 18446744073709551616]',
+    ],
+)
+def test_what_is_right_in_a_part_that_is_not_read_is_passed_over(place, entry):
+    """Keys with escapes too, as the API server writes them of who manages a field."""
+    text, items = with_entry(place, entry)
+    decode_json(text, "an object")
+    told = TopologyText().read_object(text)
+    assert told is not None
+    assert told == TopologyText().read_object(UNREAD)
+    assert TopologyText().read_list(items) == [told]
+
+
+def test_so_many_keys_are_not_read():
+    """Beyond a few hundred that are open at a time, plain objects are asked."""
+    for count in (200, 300):
+        fields = {f"key-{number}": {"a": number} for number in range(count)}
+        text, _ = with_entry(PLACES[0], b'"note": %b' % json.dumps(fields).encode())
+        assert (TopologyText().read_object(text) is not None) == (count == 200)
+        assert outcome(text) == outcome(UNREAD)
 
 
 def test_a_text_is_read_once():
