@@ -28,19 +28,28 @@ class ApiClient:
 
         `kind` is the body's Content-Type.
         """
-        data = None if body is None else json.dumps(body).encode()
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
-        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  # ours
+        request = urllib.request.Request(  # noqa: S310  # ours
+            self.url + path, data, headers, method=method
+        )
         try:
-            with urllib.request.urlopen(request, context=self._tls, timeout=30) as answer:  # noqa: S310  # ours
+            with urllib.request.urlopen(  # noqa: S310  # ours
+                request, context=self._tls, timeout=30
+            ) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             text = error.read()
-            return error.code, json.loads(text) if text.startswith(b"{") else {
-                "message": text.decode()
-            }
+            if text.startswith(b"{"):
+                return error.code, json.loads(text)
+            return error.code, {"message": text.decode()}
 
     def get(self, path: str) -> Any:
         """Return an object or a list; None: it is not there."""
-        status, found = self.request("GET", path)
-        return found if status == 200 else None
+        status, document = self.request("GET", path)
+        if status != 200:
+            return None
+        return document

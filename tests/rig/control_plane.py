@@ -1,7 +1,7 @@
-"""A real etcd, kube-apiserver and kube-scheduler on free ports of loopback, without a controller manager.
+"""A real etcd, kube-apiserver and kube-scheduler on free ports of loopback.
 
-So nobody evicts, taints, recreates or collects garbage, and nodes stay as their kubelets have left
-them.
+There is no controller manager: nobody evicts, taints, recreates or collects garbage, and nodes
+stay as their kubelets have left them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ VERBS = ("filter", "prioritize", "preempt", "bind")
 
 def free_address() -> str:
     """Return an address of this machine where nobody listens."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{made.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def says_ok(url: str) -> bool:
@@ -68,6 +68,7 @@ class ControlPlane:
         (self.folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
         key = ["openssl", "genrsa", "-out", self.folder / "accounts.key", "2048"]
         subprocess.run(key, check=True, capture_output=True)  # noqa: S603  # for service accounts
+
         certificate = str(self.folder / "certificates/apiserver.crt")
         config = {
             "apiVersion": "v1",
@@ -121,9 +122,10 @@ class ControlPlane:
             "httpTimeout": "10s",
             "nodeCacheCapable": True,
         }
-        self.schedule(
-            {} if address is None else {"extenders": [extender], "percentageOfNodesToScore": 100}
-        )
+        overlay = {}
+        if address is not None:
+            overlay = {"extenders": [extender], "percentageOfNodesToScore": 100}
+        self.schedule(overlay)
 
     def add_topology_kind(self) -> None:
         """Let the API server serve NodeResourceTopology objects."""
@@ -136,7 +138,7 @@ class ControlPlane:
 
     def _start_etcd(self) -> None:
         clients, peers = f"http://{self._etcd}", f"http://{self._peers}"
-        words = {
+        options = {
             "name": "rig",
             "data-dir": self.folder / "etcd",
             "listen-client-urls": clients,
@@ -147,12 +149,13 @@ class ControlPlane:
             "unsafe-no-fsync": "true",  # the folder goes with the machine
             "log-level": "warn",
         }
-        self._start(BIN / "etcd", words)
+
+        self._start(BIN / "etcd", options)
         self.processes.wait_for("etcd", "it is healthy", lambda: says_ok(f"{clients}/health"))
 
     def _start_apiserver(self) -> None:
         key, port = self.folder / "accounts.key", self._server.rpartition(":")[2]
-        words = {
+        options = {
             "etcd-servers": f"http://{self._etcd}",
             "bind-address": "127.0.0.1",
             "advertise-address": "127.0.0.1",
@@ -168,10 +171,12 @@ class ControlPlane:
             # a controller manager would make the accounts, and take the taints off
             "disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
         }
-        self._start(BIN / "kube-apiserver", words)
+
+        self._start(BIN / "kube-apiserver", options)
         self.processes.wait_for(
             "kube-apiserver", "it is ready", lambda: says_ok(f"https://{self._server}/readyz")
         )
+
         namespace = "/api/v1/namespaces/default"  # which it makes itself, a moment later
         self.processes.wait_for(
             "kube-apiserver", "it has a namespace", lambda: self.client.get(namespace)
@@ -189,7 +194,7 @@ class ControlPlane:
             **self._overlay,
         }
         (self.folder / "scheduler.json").write_text(json.dumps(config))
-        words = {
+        options = {
             "config": self.folder / "scheduler.json",
             "bind-address": "127.0.0.1",
             "secure-port": self.scheduler_address.rpartition(":")[2],
@@ -198,14 +203,14 @@ class ControlPlane:
             "v": 2,
         }
         if self.gates:
-            words["feature-gates"] = ",".join(
+            options["feature-gates"] = ",".join(
                 f"{name}={str(is_on).lower()}" for name, is_on in self.gates.items()
             )
 
-        self._start(self._scheduler, words, "kube-scheduler")
+        self._start(self._scheduler, options, "kube-scheduler")
         url = f"https://{self.scheduler_address}/readyz"
         self.processes.wait_for("kube-scheduler", "it is ready", lambda: says_ok(url))
 
-    def _start(self, program: Path, words: dict[str, Any], name: str = "") -> None:
-        options = [f"--{option}={value}" for option, value in words.items()]
+    def _start(self, program: Path, values: dict[str, Any], name: str = "") -> None:
+        options = [f"--{option}={value}" for option, value in values.items()]
         self.processes.start(name or program.name, [program, *options])

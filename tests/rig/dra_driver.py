@@ -127,12 +127,12 @@ class Driver:
         answer = WIRE["Response"]()
         for claim in request.claims:
             prepared = answer.claims.add(key=claim.uid).value
-            for one in self._allocated(claim.namespace, claim.name):
-                names = [one["request"]]
+            for device in self._allocated(claim.namespace, claim.name):
+                names = [device["request"]]
                 prepared.devices.add(
-                    request_names=names, pool_name=one["pool"], device_name=one["device"]
+                    request_names=names, pool_name=device["pool"], device_name=device["device"]
                 )
-            self.prepared[claim.uid] = [one.device_name for one in prepared.devices]
+            self.prepared[claim.uid] = [device.device_name for device in prepared.devices]
         return answer
 
     def _unprepare(self, request: Any, _context: Any) -> Any:

@@ -1,8 +1,9 @@
-"""A real kubelet on a machine that is not there, with device plugins, and a runtime that runs nothing.
+"""A real kubelet on a machine that is not there.
 
-It runs in a mount namespace of its own, in which the machine's files, its state folder and its logs
-lie where it looks for them. It needs root and cgroups. Of the machine that it runs on, nothing
-changes but that the empty folder /var/lib/kubelet is made.
+It has device plugins, and a runtime that runs nothing. It runs in a mount namespace of its own, in
+which the machine's files, its state folder and its logs lie where it looks for them. It needs root
+and cgroups. Of the machine that it runs on, nothing changes but that the empty folder
+/var/lib/kubelet is made.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["NODE_NAME", "Kubelet"]
 NODE_NAME = "node-real"
 PODS = "/api/v1/namespaces/default/pods"
 PATIENCE = 180
-"""Seconds: at 8 NUMA nodes a kubelet merges three lists of hints for seconds, and longer on a busy machine."""
+"""Seconds: at 8 NUMA nodes a kubelet merges three lists of hints for long on a busy machine."""
 
 MOUNT = 'while [ "$1" != -- ]; do mount --bind "$1" "$2"; shift 2; done; shift; exec "$@"'
 
@@ -69,8 +70,8 @@ class Kubelet:
         self.config_file = folder / "kubelet.json"
         self.processes = Processes(folder / "log")
         self._devices, self._plane = devices or {}, plane
-        for made in (self.state, folder / "var-log", folder / "static", folder / "empty"):
-            made.mkdir(parents=True)
+        for path in (self.state, folder / "var-log", folder / "static", folder / "empty"):
+            path.mkdir(parents=True)
 
         fields = {**self._usual(), **(overlay or {})}
         self.config_file.write_text(
@@ -171,7 +172,9 @@ class Kubelet:
         self.stop()
         self.start()
         expected = {
-            (resource, one["id"]) for resource, devices in self._devices.items() for one in devices
+            (resource, device["id"])
+            for resource, devices in self._devices.items()
+            for device in devices
         }
         self._until(lambda: self._listed_devices() == expected, "its devices have not come back")
 
@@ -179,26 +182,26 @@ class Kubelet:
         """Return what is mounted where, in pairs."""
         state = Path("/var/lib/kubelet")
         state.mkdir(parents=True, exist_ok=True)
-        found = []
+        pairs = []
         for source, target in (
             *mounts(self.root),
             (self.state, state),
             (self.folder / "var-log", Path("/var/log")),
         ):
             if target.exists():
-                found += [source, target]
+                pairs += [source, target]
             elif source.is_dir() and any(source.iterdir()):
                 raise RigError(f"this kernel has no {target}")
 
-        return found
+        return pairs
 
     def _offer(self, resource: str, devices: list[dict[str, Any]]) -> None:
         """Start a device plugin."""
         name = f"plugin-{resource.rpartition('/')[2]}"
         inventory, calls = self.folder / f"{name}.json", self.folder / f"{name}.jsonl"
         inventory.write_text(json.dumps({"resource": resource, "devices": devices}))
-        words = ["-folder", self.state / "device-plugins", "-inventory", inventory, "-log", calls]
-        self.processes.start(name, [BIN / "device-plugin", *words])
+        options = ["-folder", self.state / "device-plugins", "-inventory", inventory, "-log", calls]
+        self.processes.start(name, [BIN / "device-plugin", *options])
         self.processes.wait_for(
             name, "it was asked for devices", lambda: "ListAndWatch" in calls.read_text()
         )
@@ -216,10 +219,10 @@ class Kubelet:
     @property
     def version(self) -> str:
         """Such as `v1.36.3`."""
-        said = subprocess.run(  # noqa: S603  # ours
+        done = subprocess.run(  # noqa: S603  # ours
             [BIN / "kubelet", "--version"], capture_output=True, text=True, check=True
         )
-        return said.stdout.split()[-1]
+        return done.stdout.split()[-1]
 
     def ask(self, *question: str) -> Any:
         """Return an answer of PodResources, as the JSON of its message.
@@ -231,7 +234,10 @@ class Kubelet:
         command = [BIN / "pod-resources", self.state / "pod-resources/kubelet.sock", *question]
 
         def answer() -> bytes:
-            return subprocess.run(list(map(str, command)), capture_output=True, check=False).stdout  # noqa: S603  # ours
+            done = subprocess.run(  # noqa: S603  # ours
+                list(map(str, command)), capture_output=True, check=False
+            )
+            return done.stdout
 
         return json.loads(self._until(answer, f"{question} is not answered"))
 
@@ -245,15 +251,18 @@ class Kubelet:
     def status(self, name: str) -> dict[str, Any] | None:
         """Return the status of a pod; None: there is no such pod."""
         if self._plane is not None:
-            found = self._plane.client.get(f"{PODS}/{name}")
-            return None if found is None else found["status"]
+            pod = self._plane.client.get(f"{PODS}/{name}")
+            if pod is None:
+                return None
+            return pod["status"]
+
         statuses = {
-            one["metadata"]["name"]: one["status"] for one in self.pods().get("items") or []
+            entry["metadata"]["name"]: entry["status"] for entry in self.pods().get("items") or []
         }
         return statuses.get(f"{name}-{self.name}")
 
     def admit(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Hand over a pod past the scheduler, and return its status when the kubelet has decided."""
+        """Hand over a pod past the scheduler; return its status when the kubelet has decided."""
         name = manifest["metadata"]["name"]
         if self._plane is None:
             self.static(name, manifest)
@@ -268,11 +277,9 @@ class Kubelet:
 
         def verdict() -> dict[str, Any] | None:
             status = self.status(name)
-            return (
-                status
-                if status is not None and status.get("phase") in {"Running", "Failed"}
-                else None
-            )
+            if status is not None and status.get("phase") in {"Running", "Failed"}:
+                return status
+            return None
 
         return self._until(verdict, f"no verdict on {name}")
 
@@ -321,18 +328,25 @@ class Kubelet:
 
     def _is_ready(self) -> bool:
         node = self._plane.client.get(f"/api/v1/nodes/{self.name}") or {"status": {}}
-        conditions = {one["type"]: one["status"] for one in node["status"].get("conditions", ())}
+        conditions = {
+            condition["type"]: condition["status"]
+            for condition in node["status"].get("conditions", ())
+        }
         return conditions.get("Ready") == "True"
 
     def _listed_devices(self) -> set[tuple[str, str]]:
         devices = self.ask("allocatable").get("devices", ())
-        return {(one["resource_name"], device) for one in devices for device in one["device_ids"]}
+        return {
+            (listing["resource_name"], device)
+            for listing in devices
+            for device in listing["device_ids"]
+        }
 
     def _until(self, probe: Callable[[], Any], failure: str) -> Any:
         """Return what a probe finds, once that is true."""
         deadline = time.monotonic() + PATIENCE
-        while not (found := probe()):
+        while not (value := probe()):
             if time.monotonic() > deadline:
                 raise RigError(f"{failure} within {PATIENCE} s:\n{self.log[-3000:]}")
             time.sleep(0.03)
-        return found
+        return value

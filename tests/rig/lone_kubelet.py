@@ -32,7 +32,7 @@ def unordered(answer: Any) -> Any:
     if isinstance(answer, dict):
         return {key: unordered(value) for key, value in answer.items()}
     if isinstance(answer, list):
-        return sorted((unordered(one) for one in answer), key=repr)
+        return sorted((unordered(item) for item in answer), key=repr)
     return answer
 
 

@@ -71,9 +71,9 @@ def answers(
             except (queue.Empty, BrokenPipeError):
                 line = b""
 
-            found = json.loads(line) if line else {"unanswered": True}
+            answer = json.loads(line) if line else {"unanswered": True}
             yield {
-                key: found[key] for key in ("expect", "configError", "unanswered") if key in found
+                key: answer[key] for key in ("expect", "configError", "unanswered") if key in answer
             }
             if not line:
                 _stop(process)
@@ -124,80 +124,98 @@ def compacted(case: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any
         runs: the answers to it, of `answers`, all of them given.
     """
     if any("configError" in run for run in runs):
-        return {**case, **runs[0]} if all("configError" in run for run in runs) else None
+        if not all("configError" in run for run in runs):
+            return None
+        return {**case, **runs[0]}
 
     near = {
         resource: {
-            one["id"]: "any" if one["numa"] is None else ",".join(map(str, one["numa"]))
-            for one in some
+            device["id"]: "any" if device["numa"] is None else ",".join(map(str, device["numa"]))
+            for device in devices
         }
-        for resource, some in (case.get("devices") or {}).items()
+        for resource, devices in (case.get("devices") or {}).items()
     }
-    made = [
-        [_step(asked, told, near) for asked, told in zip(case["steps"], run["expect"], strict=True)]
+    steps_of_runs = [
+        [
+            _step(question, answer, near)
+            for question, answer in zip(case["steps"], run["expect"], strict=True)
+        ]
         for run in runs
     ]
-    for steps in zip(*made, strict=True):
+    for steps in zip(*steps_of_runs, strict=True):
         for name in steps[0].get("containers", {}):
             ids = [step.get("containers", {}).get(name, {}).get("deviceIds") for step in steps]
-            if any(one != ids[0] for one in ids):
+            if any(run_ids != ids[0] for run_ids in ids):
                 for step in steps:
                     step.get("containers", {}).get(name, {}).pop("deviceIds", None)
 
-    return None if any(one != made[0] for one in made) else {**case, "expect": made[0]}
+    if any(steps != steps_of_runs[0] for steps in steps_of_runs):
+        return None
+    return {**case, "expect": steps_of_runs[0]}
 
 
 def _step(
-    asked: dict[str, Any], told: dict[str, Any], near: dict[str, dict[str, str]]
+    step: dict[str, Any], answer: dict[str, Any], near: dict[str, dict[str, str]]
 ) -> dict[str, Any]:
-    found = {"admitted": told["admitted"], "sharedCpus": told["sharedCpus"]}
-    if "admit" not in asked:
-        return found | {key: told[key] for key in ("message",) if told.get(key)}
+    expected = {"admitted": answer["admitted"], "sharedCpus": answer["sharedCpus"]}
+    if "admit" not in step:
+        return expected | {key: answer[key] for key in ("message",) if answer.get(key)}
 
-    found |= {key: told[key] for key in ("reason", "message") if not told["admitted"]}
-    found |= {key: told[key] for key in ("podCpus", "podMemory") if told.get(key)}
-    if told.get("podHints"):
-        found["podHints"] = _hints(told["podHints"])
+    expected |= {key: answer[key] for key in ("reason", "message") if not answer["admitted"]}
+    expected |= {key: answer[key] for key in ("podCpus", "podMemory") if answer.get(key)}
+    if answer.get("podHints"):
+        expected["podHints"] = _hints(answer["podHints"])
 
     containers = {}
-    for name, got in (told.get("containers") or {}).items():
-        one: dict[str, Any] = {"hints": _hints(got["hints"])} if got.get("hints") else {}
-        if told["admitted"]:
-            if got["affinity"] is not None:
-                one["affinity"] = [
-                    _mask(got["affinity"]["numa"]),
-                    int(got["affinity"]["preferred"]),
+    for name, container in (answer.get("containers") or {}).items():
+        entry: dict[str, Any] = {}
+        if container.get("hints"):
+            entry["hints"] = _hints(container["hints"])
+
+        if answer["admitted"]:
+            if container["affinity"] is not None:
+                entry["affinity"] = [
+                    _mask(container["affinity"]["numa"]),
+                    int(container["affinity"]["preferred"]),
                 ]
 
             ids = {
-                resource: sorted(some) for resource, some in sorted((got["devices"] or {}).items())
+                resource: sorted(values)
+                for resource, values in sorted((container["devices"] or {}).items())
             }
             places = {
-                resource: [near[resource][id_] for id_ in some] for resource, some in ids.items()
+                resource: [near[resource][id_] for id_ in values]
+                for resource, values in ids.items()
             }
-            one |= {"cpus": got["cpus"], "memory": got["memory"] or []}
-            one["devices"] = {
-                name: {at: some.count(at) for at in sorted({*some})}
-                for name, some in places.items()
+            entry |= {"cpus": container["cpus"], "memory": container["memory"] or []}
+            entry["devices"] = {
+                name: {place: values.count(place) for place in sorted({*values})}
+                for name, values in places.items()
             }
-            one |= {"deviceIds": ids} if ids else {}
+            if ids:
+                entry["deviceIds"] = ids
 
-        if one:
-            containers[name] = one
+        if entry:
+            containers[name] = entry
 
-    return found | ({"containers": containers} if containers else {})
+    if containers:
+        expected["containers"] = containers
+    return expected
 
 
-def _hints(told: dict[str, Any]) -> dict[str, Any]:
+def _hints(hints: dict[str, Any]) -> dict[str, Any]:
     return {
         provider: resources
         and {
-            name: some and [[_mask(one["numa"]), int(one["preferred"])] for one in some]
-            for name, some in sorted(resources.items())
+            name: hints_of_resource
+            and [[_mask(hint["numa"]), int(hint["preferred"])] for hint in hints_of_resource]
+            for name, hints_of_resource in sorted(resources.items())
         }
-        for provider, resources in sorted(told.items())
+        for provider, resources in sorted(hints.items())
     }
 
 
 def _mask(nodes: list[int] | None) -> int | None:
-    return None if nodes is None else sum(1 << node for node in nodes)
+    if nodes is None:
+        return None
+    return sum(1 << node for node in nodes)

@@ -94,81 +94,91 @@ class Outcome:
         """Return the seconds since the start."""
         return time.monotonic() - self.start
 
-    def listed(self, found: list[WholePod]) -> None:
+    def listed(self, pods: list[WholePod]) -> None:
         """Take in a list of pods."""
-        for one in found:
-            self.changed(one)
+        for pod in pods:
+            self.changed(pod)
 
-    def changed(self, found: WholePod) -> None:
+    def changed(self, pod: WholePod) -> None:
         """Take in a pod."""
-        seen = self.pods.get(found.metadata.name)
-        if seen is None:
+        record = self.pods.get(pod.metadata.name)
+        if record is None:
             return
 
-        status = found.status
-        if any(one.type == "PodScheduled" and one.status == "False" for one in status.conditions):
-            seen.waited = True
+        status = pod.status
+        if any(
+            condition.type == "PodScheduled" and condition.status == "False"
+            for condition in status.conditions
+        ):
+            record.waited = True
 
-        if found.spec.node_name and seen.bound is None:
-            seen.bound, seen.node = self.now(), found.spec.node_name
-            seen.version = int(found.metadata.resource_version)
+        if pod.spec.node_name and record.bound is None:
+            record.bound, record.node = self.now(), pod.spec.node_name
+            record.version = int(pod.metadata.resource_version)
 
-        if status.phase == "Running" and seen.running is None:
-            seen.running = self.now()
+        if status.phase == "Running" and record.running is None:
+            record.running = self.now()
 
-        if status.phase in {"Succeeded", "Failed"} and seen.ended is None:
-            seen.ended = self.now()
-            seen.reason = status.reason
+        if status.phase in {"Succeeded", "Failed"} and record.ended is None:
+            record.ended = self.now()
+            record.reason = status.reason
 
-    def gone(self, found: WholePod) -> None:
+    def gone(self, pod: WholePod) -> None:
         """Take in that a pod was deleted."""
-        seen = self.pods.get(found.metadata.name)
-        if seen is not None and seen.ended is None:
-            seen.ended = self.now()
+        record = self.pods.get(pod.metadata.name)
+        if record is not None and record.ended is None:
+            record.ended = self.now()
 
     def bound_to(self, node: str) -> list[str]:
         """Return the pods that were bound to a node, in order."""
-        pods = [(one.version, name) for name, one in self.pods.items() if one.node == node]
+        pods = [(record.version, name) for name, record in self.pods.items() if record.node == node]
         return [name for _, name in sorted(pods)]
 
     @property
     def settled(self) -> bool:
         """Whether every pod has ended."""
-        return all(one.ended is not None for one in self.pods.values())
+        return all(record.ended is not None for record in self.pods.values())
 
     def in_use(self) -> float:
-        """Return the part of all CPUs that pods used, from when the first could have ended until the last came."""
+        """Return the part of all CPUs that pods used.
+
+        It is from when the first could have ended until the last came.
+        """
         pods = list(self.pods.values())
-        stop = max((one.created for one in pods), default=0.0)
-        start = min(sum(one.seconds for one in pods) / max(len(pods), 1), stop / 2)
+        stop = max((record.created for record in pods), default=0.0)
+        start = min(sum(record.seconds for record in pods) / max(len(pods), 1), stop / 2)
         used = sum(
-            one.cpus
+            record.cpus
             * max(
-                0.0, min(stop, stop if one.ended is None else one.ended) - max(start, one.running)
+                0.0,
+                min(stop, stop if record.ended is None else record.ended)
+                - max(start, record.running),
             )
-            for one in pods
-            if one.running is not None
+            for record in pods
+            if record.running is not None
         )
         return used / max(stop - start, 1e-9) / self.allocatable
 
     def summary(self) -> dict[str, Any]:
         """Return the numbers that are compared; of times the count, median and 99th percentile."""
         pods = self.pods.values()
-        ran = [one for one in pods if one.running is not None]
+        ran = [record for record in pods if record.running is not None]
         return {
             "pods": len(pods),
             "ran": len(ran),
-            "rejected": dict(sorted(Counter(one.reason for one in pods if one.reason).items())),
-            "never placed": sum(one.bound is None for one in pods),
+            "rejected": dict(
+                sorted(Counter(record.reason for record in pods if record.reason).items())
+            ),
+            "never placed": sum(record.bound is None for record in pods),
             "CPUs in use": self.in_use(),
-            "created to running": percentiles([one.running - one.created for one in ran]),
+            "created to running": percentiles([record.running - record.created for record in ran]),
             "of these, placed at once": percentiles(
-                [one.running - one.created for one in ran if not one.waited]
+                [record.running - record.created for record in ran if not record.waited]
             ),
             "of these, waited for room": percentiles(
-                [one.running - one.created for one in ran if one.waited]
+                [record.running - record.created for record in ran if record.waited]
             ),
-            "bound to running": percentiles([one.running - one.bound for one in ran]),
+            "bound to running": percentiles([record.running - record.bound for record in ran]),
             "seconds": round(self.now()),
         }
 
@@ -197,9 +207,9 @@ async def play(
     async with following(kubeconfig, outcome) as api:
         ending = asyncio.create_task(end_on(real, api, outcome))
         arriving = []
-        for moment, one in zip(moments, pods, strict=True):
+        for moment, manifest in zip(moments, pods, strict=True):
             await asyncio.sleep(max(0.0, moment - outcome.now()))
-            arriving.append(asyncio.create_task(arrive(api, one, outcome)))
+            arriving.append(asyncio.create_task(arrive(api, manifest, outcome)))
 
         await settled(outcome, patience)
         for task in (ending, *arriving):
@@ -214,7 +224,9 @@ async def play_gangs(
     outcome: Outcome,
     patience: float,
 ) -> None:
-    """Create the pods of each gang at once, call `disturb` as soon as one of them is bound, and go on with the next.
+    """Create the pods of each gang at once, and disturb.
+
+    It calls `disturb` as soon as one of them is bound, and goes on with the next.
 
     Args:
         kubeconfig: of the control plane.
@@ -225,9 +237,10 @@ async def play_gangs(
     """
     async with following(kubeconfig, outcome) as api:
         for gang in gangs:
-            await asyncio.gather(*(arrive(api, one, outcome) for one in gang))
-            names = [one["metadata"]["name"] for one in gang]
-            while all(outcome.pods[name].bound is None for name in names):  # noqa: ASYNC110  # as above
+            await asyncio.gather(*(arrive(api, manifest, outcome) for manifest in gang))
+            names = [manifest["metadata"]["name"] for manifest in gang]
+            # the end is of many pods
+            while all(outcome.pods[name].bound is None for name in names):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(disturb)
 
@@ -250,42 +263,45 @@ async def following(kubeconfig: str, outcome: Outcome) -> AsyncIterator[Api]:
         await asyncio.sleep(0.25)  # connections under TLS take a moment to close
 
 
-async def arrive(api: Api, one: dict[str, Any], outcome: Outcome) -> None:
+async def arrive(api: Api, manifest: dict[str, Any], outcome: Outcome) -> None:
     """Create a pod, and note it."""
-    outcome.pods[one["metadata"]["name"]] = Seen(cpus_of(one), outcome.now(), seconds_of(one))
-    await create(api, one)
+    outcome.pods[manifest["metadata"]["name"]] = Seen(
+        cpus_of(manifest), outcome.now(), seconds_of(manifest)
+    )
+    await create(api, manifest)
 
 
 async def settled(outcome: Outcome, patience: float) -> None:
     """Wait until all pods have ended, or so many seconds."""
     deadline = outcome.now() + patience
-    while not outcome.settled and outcome.now() < deadline:  # noqa: ASYNC110  # the end is of many pods
+    # the end is of many pods
+    while not outcome.settled and outcome.now() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.2)
 
 
-def seconds_of(one: dict[str, Any]) -> float:
+def seconds_of(manifest: dict[str, Any]) -> float:
     """Return how long a pod shall run."""
-    return float(one["metadata"]["annotations"][DURATION][:-1])
+    return float(manifest["metadata"]["annotations"][DURATION][:-1])
 
 
 async def end_on(nodes: frozenset[str], api: Api, outcome: Outcome) -> None:
     """Delete the pods on some nodes when their time is up, until cancelled."""
     deleted: set[str] = set()
     while nodes:
-        for name, seen in list(outcome.pods.items()):
-            over = seen.running is not None and outcome.now() - seen.running > seen.seconds
-            if over and seen.node in nodes and name not in deleted:
+        for name, record in list(outcome.pods.items()):
+            is_over = record.running is not None and outcome.now() - record.running > record.seconds
+            if is_over and record.node in nodes and name not in deleted:
                 deleted.add(name)
                 with suppress(ApiError):  # it is gone
                     await api.request("DELETE", f"{PODS}/{name}")
         await asyncio.sleep(0.1)
 
 
-async def create(api: Api, one: dict[str, Any]) -> None:
+async def create(api: Api, manifest: dict[str, Any]) -> None:
     """Create a pod, through a server that may be away for a while."""
     for _ in range(600):
         try:
-            await api.request("POST", PODS, msgspec.json.encode(one))
+            await api.request("POST", PODS, msgspec.json.encode(manifest))
         except ApiError as error:
             if error.status == 409:
                 return

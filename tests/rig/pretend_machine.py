@@ -48,14 +48,18 @@ def files_of(described: Mapping[str, Any]) -> dict[str, str]:
 def distances(node: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[int]:
     """Return the distances of a NUMA node, or the usual ones where its machine has none."""
     if "distances" in node:
-        return [node["distances"][other["id"]] for other in nodes]
-    return [10 if other is node else 21 for other in nodes]
+        return [node["distances"][peer["id"]] for peer in nodes]
+    return [10 if peer is node else 21 for peer in nodes]
 
 
 def lay_out(root: Path, files: Mapping[str, str]) -> Path:
     """Write a machine's files, with what a kubelet reads besides, and return the root."""
     cpus = sorted(
-        {int(found[1]) for path in files if (found := re.match(rf"{CPU}/cpu(\d+)/topology/", path))}
+        {
+            int(matched[1])
+            for path in files
+            if (matched := re.match(rf"{CPU}/cpu(\d+)/topology/", path))
+        }
     )
     total = files["proc/meminfo"].split()[1]
     added = {
@@ -71,10 +75,11 @@ def lay_out(root: Path, files: Mapping[str, str]) -> Path:
     (root / "sys/kernel/mm/hugepages").mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         # it follows the links, not the map
-        if found := re.fullmatch(rf"({NODE}/node\d+)/cpumap", path):
+        if matched := re.fullmatch(rf"({NODE}/node\d+)/cpumap", path):
             mask = int(text.strip("\n\0").replace(",", ""), 16)
-            for cpu in (one for one in cpus if mask >> one & 1):
-                (root / found[1] / f"cpu{cpu}").symlink_to(f"../../cpu/cpu{cpu}")
+            for cpu in cpus:
+                if mask >> cpu & 1:
+                    (root / matched[1] / f"cpu{cpu}").symlink_to(f"../../cpu/cpu{cpu}")
 
     return root
 

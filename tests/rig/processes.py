@@ -80,7 +80,7 @@ class Processes:
         return self._logs / f"{name}.log"
 
     def wait_for(
-        self, name: str, what: str, probe: Callable[[], _Found], seconds: float = 60
+        self, name: str, event: str, probe: Callable[[], _Found], seconds: float = 60
     ) -> _Found:
         """Return what a probe finds, once that is true; an OSError is nothing.
 
@@ -90,18 +90,18 @@ class Processes:
         deadline = time.monotonic() + seconds
         while True:
             try:
-                found = probe()
+                value = probe()
             except OSError:
                 pass
             else:
-                if found:
-                    return found
+                if value:
+                    return value
 
             if not self.is_running(name) or time.monotonic() > deadline:
                 end = self.log_of(name).read_text(errors="replace")[-3000:]
-                raise RigError(
-                    f"{name} {'took too long' if self.is_running(name) else 'ended'} before "
-                    f"{what}:\n{end}"
-                )
+                failure = "ended"
+                if self.is_running(name):
+                    failure = "took too long"
+                raise RigError(f"{name} {failure} before {event}:\n{end}")
 
             time.sleep(0.1)

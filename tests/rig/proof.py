@@ -1,4 +1,7 @@
-"""The same arrivals of pods on a control plane with and without the extender, and what becomes of them."""
+"""The same arrivals of pods on a control plane with and without the extender.
+
+And what becomes of them.
+"""
 
 from __future__ import annotations
 
@@ -53,66 +56,84 @@ def run(
         patience: seconds after the last pod has come; None: until all have ended.
     """
     plane.gates = gates or {}
-    described, asked = workload(3 * nodes if single else nodes, pods, seconds)
-    described = described[::3] if single else described
-    for one in described if single else ():
-        one["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
-        one["devices"]["example.com/gpu"] = [
-            {"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)
-        ]
+    if single:
+        described, manifests = workload(3 * nodes, pods, seconds)
+        described = described[::3]
+        for node_line in described:
+            node_line["kubelet"]["topologyManagerPolicy"] = "single-numa-node"
+            node_line["devices"]["example.com/gpu"] = [
+                {"id": f"gpu{gpu}", "numa": gpu % 2} for gpu in range(4)
+            ]
+    else:
+        described, manifests = workload(nodes, pods, seconds)
+
+    if patience is None:
+        patience = 6 * seconds
 
     path = write_nodes(plane.folder, described)
     outcome = Outcome(allocatable=allocatable(described))
     listen = ("--kubeconfig", plane.kubeconfig, "--listen")
 
     def became() -> dict[str, Any]:
-        waits = waits_beside_room(path, asked, outcome.pods)
+        waits = waits_beside_room(path, manifests, outcome.pods)
         return {**outcome.summary(), "from room to running": percentiles(waits)}
 
-    span = span_for(described, asked, seconds, load)
-    here, there = free_address(), free_address()
-    words = [here, "--nodes", path, *(["--amounts-only"] if amounts_only else [])]
-    with alignup("fleet", *listen, *words, ready=f"http://{here}/healthz") as fleet:
+    span = span_for(described, manifests, seconds, load)
+    fleet_address, extender_address = free_address(), free_address()
+    options = [fleet_address, "--nodes", path]
+    if amounts_only:
+        options.append("--amounts-only")
+
+    with alignup("fleet", *listen, *options, ready=f"http://{fleet_address}/healthz") as fleet:
         if not extender:
             plane.schedule(overlay or {})
             asyncio.run(
                 play(
                     plane.kubeconfig,
-                    asked,
+                    manifests,
                     span,
                     outcome,
-                    6 * seconds if patience is None else patience,
+                    patience,
                 )
             )
             return {**became(), **processor_time(plane, fleet=fleet.pid), **cycles(plane)}
 
-        with alignup("extender", *listen, there, ready=f"http://{there}/healthz") as server:
-            plane.schedule_with(there)
+        with alignup(
+            "extender", *listen, extender_address, ready=f"http://{extender_address}/healthz"
+        ) as server:
+            plane.schedule_with(extender_address)
             asyncio.run(
                 play(
                     plane.kubeconfig,
-                    asked,
+                    manifests,
                     span,
                     outcome,
-                    6 * seconds if patience is None else patience,
+                    patience,
                 )
             )
-            taken = processor_time(plane, fleet=fleet.pid, extender=server.pid)
-            return {**taken, **cycles(plane), "questions": questions(there), **became()}
+            measured = processor_time(plane, fleet=fleet.pid, extender=server.pid)
+            return {
+                **measured,
+                **cycles(plane),
+                "questions": questions(extender_address),
+                **became(),
+            }
 
 
 def processor_time(plane: ControlPlane, **ours: int) -> dict[str, dict[str, float]]:
     """Return the processor time of each program so far, in seconds."""
     tick = os.sysconf("SC_CLK_TCK")
-    found = {}
+    seconds_by_program = {}
     for name, pid in {**plane.processes.pids, **ours}.items():
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        found[name] = (int(fields[11]) + int(fields[12])) / tick
-    return {"processor seconds": found}
+        seconds_by_program[name] = (int(fields[11]) + int(fields[12])) / tick
+    return {"processor seconds": seconds_by_program}
 
 
 def cycles(plane: ControlPlane) -> dict[str, object]:
-    """Return how often the scheduler looked for a node and took one, how long that took on average, and what for.
+    """Return how often the scheduler looked for a node and took one.
+
+    And how long that took on average, and what for.
 
     It looks for one pod at a time, and lets bindings be done meanwhile. Pods come to its queue, or
     from a place to wait in it to another one, by events.
@@ -124,11 +145,11 @@ def cycles(plane: ControlPlane) -> dict[str, object]:
         text = response.read().decode()
 
     def counted(name: str) -> tuple[float, float]:
-        one, two = (
+        counts, sums = (
             re.findall(rf"^{name}_{part}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
             for part in ("count", "sum")
         )
-        return float(one[0]), float(two[0])
+        return float(counts[0]), float(sums[0])
 
     count, total = counted("scheduler_scheduling_algorithm_duration_seconds")
     placed, tries = counted("scheduler_pod_scheduling_attempts")
@@ -154,9 +175,9 @@ def questions(address: str) -> dict[str, str]:
             line.rsplit(" ", 1) for line in response.read().decode().splitlines() if line[0] != "#"
         )
     name = "alignup_extender_request_seconds"
-    found = {}
+    figures = {}
     for verb in ("filter", "prioritize", "bind"):
         count = float(lines.get(f'{name}_count{{verb="{verb}"}}', 0))
         total = float(lines.get(f'{name}_sum{{verb="{verb}"}}', 0))
-        found[verb] = f"{count:.0f}: {1000 * total / max(count, 1):.2f} ms"
-    return found
+        figures[verb] = f"{count:.0f}: {1000 * total / max(count, 1):.2f} ms"
+    return figures

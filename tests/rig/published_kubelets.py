@@ -1,4 +1,7 @@
-"""Real kubelets of the rig as nodes of a control plane, each published by `alignup node publish`."""
+"""Real kubelets of the rig as nodes of a control plane.
+
+`alignup node publish` publishes each.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,8 @@ class RealKubelet(Kubelet):
     def __init__(self, plane: ControlPlane, described: dict[str, Any]) -> None:
         folder = Path(tempfile.mkdtemp(prefix="auk"))  # a short path: sockets lie in it
         devices = {
-            resource: [{"id": one["id"], "numa": [one["numa"]]} for one in some]
-            for resource, some in described["devices"].items()
+            resource: [{"id": device["id"], "numa": [device["numa"]]} for device in listed_devices]
+            for resource, listed_devices in described["devices"].items()
         }
         files = files_of(described["machine"])
         super().__init__(folder, files, described["kubelet"], devices, plane, described["name"])
@@ -52,8 +55,8 @@ class RealKubelet(Kubelet):
     def up(self) -> None:
         """Start all of it."""
         super().up()
-        words = ["--root", self.root, "--config", self.config_file, "--interval", "0.1"]
-        self.processes.start("publish", [*ALIGNUP, *self._publish, *words])
+        options = ["--root", self.root, "--config", self.config_file, "--interval", "0.1"]
+        self.processes.start("publish", [*ALIGNUP, *self._publish, *options])
 
     def down(self) -> None:
         """End all of it, and remove its files."""
@@ -67,13 +70,16 @@ class RealKubelet(Kubelet):
         Its books of memory can differ.
         """
         with tempfile.TemporaryDirectory() as folder:
-            found = check_node(
+            problems = check_node(
                 FolderFiles(self.copy(Path(folder, "root"))), {"config": self.config_file}
             )
-        return not any("does not start" in one.effect for one in found)
+        return not any("does not start" in problem.effect for problem in problems)
 
     def restart_with(self, **changes: Any) -> None:
-        """Stop the kubelet and start it, with other fields of its configuration, and wait for its devices."""
+        """Stop the kubelet and start it, with other fields of its configuration.
+
+        Wait for its devices.
+        """
         self.config_file.write_text(json.dumps(self.config | changes))
         self.restart()
 
@@ -87,29 +93,29 @@ class RealKubelet(Kubelet):
 
     def said(self) -> list[tuple[str, str]]:
         """Return what the kubelet did, in order: ADD, REMOVE or DENY, and the name of the pod."""
-        found = []
-        for said in _SAID.finditer(self.log):
-            if said["denied"]:
-                found.append(("DENY", said["denied"].rpartition("/")[2]))
+        actions = []
+        for match in _SAID.finditer(self.log):
+            if match["denied"]:
+                actions.append(("DENY", match["denied"].rpartition("/")[2]))
             else:
-                found += [
-                    (said["word"], pod.strip('"').rpartition("/")[2])
-                    for pod in said["pods"].split(",")
+                actions += [
+                    (match["word"], pod.strip('"').rpartition("/")[2])
+                    for pod in match["pods"].split(",")
                     if pod
                 ]
-        return found
+        return actions
 
 
 @contextmanager
 def real_kubelets(plane: ControlPlane, nodes: list[dict[str, Any]]) -> Iterator[list[RealKubelet]]:
     """Run a real kubelet for each node that is described."""
-    made = [RealKubelet(plane, one) for one in nodes]
+    kubelets = [RealKubelet(plane, described) for described in nodes]
     with ExitStack() as stack:
-        for one in made:
-            stack.callback(one.down)
+        for kubelet in kubelets:
+            stack.callback(kubelet.down)
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(RealKubelet.up, made))
-        yield made
+            list(pool.map(RealKubelet.up, kubelets))
+        yield kubelets
 
 
 def misses(kubelet: RealKubelet, bound: list[str]) -> list[str]:
@@ -119,17 +125,16 @@ def misses(kubelet: RealKubelet, bound: list[str]) -> list[str]:
         kubelet: the kubelet.
         bound: the pods that were bound to it, in the order in which the server took the bindings.
     """
-    said = kubelet.said()
-    added = [name for word, name in said if word == "ADD"]
-    order = (
-        "as bound"
-        if added == [name for name in bound if name in set(added)]
-        else "in another order"
-    )
-    found = []
-    for place, (word, name) in enumerate(said):
-        if word == "DENY":
-            before = said[max(0, place - 12) : place]
-            found.append(f"{kubelet.name}: {name} (pods came {order}): {before}")
+    actions = kubelet.said()
+    added = [name for word, name in actions if word == "ADD"]
+    order = "in another order"
+    if added == [name for name in bound if name in set(added)]:
+        order = "as bound"
 
-    return found
+    denials = []
+    for place, (word, name) in enumerate(actions):
+        if word == "DENY":
+            before = actions[max(0, place - 12) : place]
+            denials.append(f"{kubelet.name}: {name} (pods came {order}): {before}")
+
+    return denials

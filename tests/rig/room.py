@@ -18,67 +18,80 @@ if TYPE_CHECKING:
 
 
 def waits_beside_room(
-    path: Path, asked: list[dict[str, Any]], seen: dict[str, Seen]
+    path: Path, manifests: list[dict[str, Any]], records: dict[str, Seen]
 ) -> list[float]:
-    """Return, of each pod that waited for room and ran, the seconds from when some node had room for it until it ran.
+    """Return how long pods waited though some node had room for them.
 
+    Of each that waited for room and ran, it is the seconds from when a node had room until it ran.
     Room that another pod took does not count: it is the time since when some node, any, would have
     admitted it.
 
     Args:
         path: the nodes, as lines of JSON.
-        asked: the manifests of all pods.
-        seen: by name, what became of them.
+        manifests: the manifests of all pods.
+        records: by name, what became of them.
     """
-    nodes = {one.name: one for one in read_fleet(path.read_bytes(), "nodes")}
-    pods: dict[str, Pod] = {}
-    for manifest in asked:
-        name = manifest["metadata"]["name"]
-        pods[name] = read_pod({**manifest, "metadata": {**manifest["metadata"], "uid": name}})
-
+    nodes = {node.name: node for node in read_fleet(path.read_bytes(), "nodes")}
+    pods = pods_by_name(manifests)
     waiting: dict[str, set[str]] = {}
     since: dict[str, float] = {}
-    found = []
+    waits = []
 
     def look(name: str, node: str, now: float) -> None:
-        takes = bool(nodes[node].node.try_admit(pods[name]))
-        (waiting[name].add if takes else waiting[name].discard)(node)
+        if nodes[node].node.try_admit(pods[name]):
+            waiting[name].add(node)
+        else:
+            waiting[name].discard(node)
+
         if not waiting[name]:
             since.pop(name, None)
         else:
             since.setdefault(name, now)
 
-    for moment, _, what, name in happened(seen):
-        one = seen[name]
-        if what == "created":
+    for moment, _, event, name in happened(records):
+        record = records[name]
+        if event == "created":
             waiting[name] = set()
             for node in nodes:
                 look(name, node, moment)
             continue
 
-        if what == "bound":
+        if event == "bound":
             waiting.pop(name, None)
-            began = since.pop(name, None)
             # without a beginning, a place got free in that very moment
-            if one.waited and one.running is not None:
-                found.append(one.running - min(moment, one.running if began is None else began))
-            nodes[one.node].admit(pods[name])
+            beginning = since.pop(name, record.running)
+            if record.waited and record.running is not None:
+                waits.append(record.running - min(moment, beginning))
+            nodes[record.node].admit(pods[name])
         else:
-            nodes[one.node].end(name)
+            nodes[record.node].end(name)
 
-        for other in waiting:
-            look(other, one.node, moment)
+        for waiting_name in waiting:
+            look(waiting_name, record.node, moment)
 
-    return found
+    return waits
 
 
-def happened(seen: dict[str, Seen]) -> list[tuple[float, int, str, str]]:
-    """Return the moments in which pods were created, bound, and ended, those of one moment by the server's order."""
-    found = []
-    for name, one in seen.items():
-        found.append((one.created, 0, "created", name))
-        if one.bound is not None:
-            found.append((one.bound, one.version, "bound", name))
-            if one.ended is not None:
-                found.append((max(one.ended, one.bound), 0, "ended", name))
-    return sorted(found)
+def pods_by_name(manifests: list[dict[str, Any]]) -> dict[str, Pod]:
+    """Return pods whose uids are their names."""
+    pods = {}
+    for manifest in manifests:
+        name = manifest["metadata"]["name"]
+        pods[name] = read_pod({**manifest, "metadata": {**manifest["metadata"], "uid": name}})
+
+    return pods
+
+
+def happened(records: dict[str, Seen]) -> list[tuple[float, int, str, str]]:
+    """Return the moments in which pods were created, bound, and ended.
+
+    Those of one moment are in the server's order.
+    """
+    events = []
+    for name, record in records.items():
+        events.append((record.created, 0, "created", name))
+        if record.bound is not None:
+            events.append((record.bound, record.version, "bound", name))
+            if record.ended is not None:
+                events.append((max(record.ended, record.bound), 0, "ended", name))
+    return sorted(events)

@@ -26,7 +26,7 @@ def scenario(seed: int) -> dict[str, Any]:
     rng = Random(seed)
     machine = _machine(rng)
     devices = _devices(rng, machine)
-    made = {
+    document = {
         "name": f"fresh-{seed}",
         "machine": machine,
         "kubelet": _kubelet(rng, machine),
@@ -34,21 +34,27 @@ def scenario(seed: int) -> dict[str, Any]:
         "steps": list(_steps(rng, machine, devices)),
     }
     preferred = {
-        name: _preferred(rng, some)
-        for name, some in devices.items()
-        if len(some) > 3 and rng.random() < 0.25
+        name: _preferred(rng, devices_of_resource)
+        for name, devices_of_resource in devices.items()
+        if len(devices_of_resource) > 3 and rng.random() < 0.25
     }
-    return made | ({"preferredSets": preferred} if preferred else {})
+    if preferred:
+        document["preferredSets"] = preferred
+    return document
 
 
 def _machine(rng: Random) -> dict[str, Any]:
     count = rng.choice([1, 2, 2, 2, 3, 4, 4, 4, 5, 6, 7, 8])
-    threads, cores = (
-        rng.choice([1, 2, 2, 2, 4]),
-        rng.choice([1, 2, 3, 4, 4, 6, 8]) if count < 5 else rng.choice([1, 2, 3, 4]),
-    )
-    sockets = rng.choice([one for one in range(1, count + 1) if count % one == 0])
-    ids = sorted(rng.sample(range(count + 3), count)) if rng.random() < 0.1 else list(range(count))
+    threads = rng.choice([1, 2, 2, 2, 4])
+    core_counts = [1, 2, 3, 4]
+    if count < 5:
+        core_counts = [1, 2, 3, 4, 4, 6, 8]
+    cores = rng.choice(core_counts)
+    sockets = rng.choice([divisor for divisor in range(1, count + 1) if count % divisor == 0])
+    ids = list(range(count))
+    if rng.random() < 0.1:
+        ids = sorted(rng.sample(range(count + 3), count))
+
     total = count * cores
     by_turns = rng.random() < 0.2
     owner = [place % count if by_turns else place // cores for place in range(total)]
@@ -58,11 +64,11 @@ def _machine(rng: Random) -> dict[str, Any]:
     is_flat = rng.random() < 0.5
     nodes = []
     for place, id_ in enumerate(ids):
-        own = [number for number, at in enumerate(owner) if at == place]
+        core_numbers = [number for number, node in enumerate(owner) if node == place]
         distances = [255] * (ids[-1] + 1)
-        for other, other_id in enumerate(ids):
-            far = 21 if is_flat else near.get((max(place, other), min(place, other)), 10)
-            distances[other_id] = 10 if place == other else far
+        for column, other_id in enumerate(ids):
+            far = 21 if is_flat else near.get((max(place, column), min(place, column)), 10)
+            distances[other_id] = 10 if place == column else far
 
         node: dict[str, Any] = {
             "id": id_,
@@ -80,7 +86,7 @@ def _machine(rng: Random) -> dict[str, Any]:
                     ],
                     **({"l3": place * caches + rank * caches // cores} if caches else {}),
                 }
-                for rank, number in enumerate(own)
+                for rank, number in enumerate(core_numbers)
             ],
         }
         if sizes:
@@ -112,7 +118,7 @@ def _kubelet(rng: Random, machine: dict[str, Any]) -> dict[str, Any]:
             "single-numa-node",
         ]
     )
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "topologyManagerPolicy": policy,
         "topologyManagerScope": rng.choice(["container", "pod"]),
         "cpuManagerPolicy": rng.choice(["none", *["static"] * 11]),
@@ -121,58 +127,58 @@ def _kubelet(rng: Random, machine: dict[str, Any]) -> dict[str, Any]:
     }
     # with gaps in the numbers of nodes a kubelet panics
     if policy != "none" and rng.random() < 0.4 and nodes[-1]["id"] == len(nodes) - 1:
-        found["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true"}
+        config["topologyManagerPolicyOptions"] = {"prefer-closest-numa-nodes": "true"}
 
-    if found["cpuManagerPolicy"] == "static":
+    if config["cpuManagerPolicy"] == "static":
         options = rng.sample(CPU_OPTIONS, rng.choice([0, 0, 1, 1, 1, 2, 2, 3, 5]))
         if options:
-            found["cpuManagerPolicyOptions"] = dict.fromkeys(options, "true")
+            config["cpuManagerPolicyOptions"] = dict.fromkeys(options, "true")
         first = nodes[0]["cores"][0]["cpus"]
         reserved = rng.choice(
             [cpus[:1], first, sorted(rng.sample(cpus, min(len(cpus), rng.choice([1, 2, 3]))))]
         )
-        found["reservedSystemCPUs"] = ",".join(map(str, reserved))
+        config["reservedSystemCPUs"] = ",".join(map(str, reserved))
 
-    if found["memoryManagerPolicy"] == "Static":
-        where = sorted(
+    if config["memoryManagerPolicy"] == "Static":
+        reserving_nodes = sorted(
             rng.sample(nodes, rng.choice([1, 1, 2]) if len(nodes) > 1 else 1),
             key=lambda node: node["id"],
         )
-        found["reservedMemory"] = [
+        config["reservedMemory"] = [
             {"numaNode": node["id"], "limits": {"memory": rng.choice(["256Mi", "512Mi", "1Gi"])}}
-            for node in where
+            for node in reserving_nodes
         ]
 
-    return found
+    return config
 
 
 def _devices(rng: Random, machine: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    ids, found = [node["id"] for node in machine["numaNodes"]], {}
+    ids, devices_by_resource = [node["id"] for node in machine["numaNodes"]], {}
     for name in rng.sample(RESOURCES, rng.choice([0, 1, 1, 2, 3])):
         kind, count = (
             rng.choice(["one", "one", "one", "several", "none", "mixed"]),
             rng.choice([1, 2, 4, 4, 8]),
         )
-        some = []
+        devices = []
         for place in range(count):
             home = {rng.choice(ids) if rng.random() < 0.2 else ids[place * len(ids) // count]}
             if kind == "several":
                 home.add(rng.choice(ids))
             unknown = kind == "none" or (kind == "mixed" and rng.random() < 0.3)
-            some.append(
+            devices.append(
                 {
                     "id": f"{name.partition('/')[2]}-{place}",
                     "numa": None if unknown else sorted(home),
                 }
             )
 
-        found[name] = some
+        devices_by_resource[name] = devices
 
-    return found
+    return devices_by_resource
 
 
 def _preferred(rng: Random, devices: list[dict[str, Any]]) -> list[list[str]]:
-    ids = [one["id"] for one in devices]
+    ids = [device["id"] for device in devices]
     rng.shuffle(ids)
     return [sorted(ids[place : place + 2]) for place in range(0, len(ids) - 1, 2)]
 
@@ -193,13 +199,22 @@ def _steps(rng: Random, machine: dict[str, Any], devices: dict[str, Any]):
 
 def _pod(rng: Random, uid: str, machine: dict[str, Any], devices: dict[str, Any]) -> dict[str, Any]:
     kind = rng.choice([*["guaranteed"] * 8, "burstable", "best effort", "fraction"])
-    count = rng.choice([1, 1, 1, 1, 2, 2, 3, 5]) if rng.random() < 0.97 else 16
+    count = 16
+    if rng.random() < 0.97:
+        count = rng.choice([1, 1, 1, 1, 2, 2, 3, 5])
+
     inits = []
     for place in range(rng.choice([0, 0, 0, 0, 1, 1, 2])):
-        one = _container(rng, f"i{place}", kind, machine, devices)
-        inits.append(one | ({"restartPolicy": "Always"} if rng.random() < 0.35 else {}))
+        container = _container(rng, f"i{place}", kind, machine, devices)
+        if rng.random() < 0.35:
+            container["restartPolicy"] = "Always"
+        inits.append(container)
+
     containers = [_container(rng, f"c{place}", kind, machine, devices) for place in range(count)]
-    spec: dict[str, Any] = {"containers": containers} | ({"initContainers": inits} if inits else {})
+    spec: dict[str, Any] = {"containers": containers}
+    if inits:
+        spec["initContainers"] = inits
+
     return {"metadata": {"name": f"p-{uid}", "namespace": "default", "uid": uid}, "spec": spec}
 
 
@@ -215,10 +230,10 @@ def _container(
         "cpu": "1500m" if kind == "fraction" else str(rng.randint(1, max(1, most))),
         "memory": rng.choice(["64Mi", "512Mi", "1Gi", "2Gi", "3Gi", "5Gi", "9Gi"]),
     }
-    for resource, some in devices.items():
+    for resource, resource_devices in devices.items():
         if rng.random() < 0.5:
             amounts[resource] = str(
-                rng.randint(0 if rng.random() < 0.1 else 1, max(1, len(some) // 2))
+                rng.randint(0 if rng.random() < 0.1 else 1, max(1, len(resource_devices) // 2))
             )
 
     for size in nodes[0].get("hugepages", ()):

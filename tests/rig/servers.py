@@ -56,9 +56,9 @@ class Server:
     """Requests to an API server as its administrator, or with another token."""
 
     def __init__(self, kubeconfig: str) -> None:
-        found = yaml.safe_load(Path(kubeconfig).read_text())
-        self.url = found["clusters"][0]["cluster"]["server"]
-        self.token = found["users"][0]["user"]["token"]
+        config = yaml.safe_load(Path(kubeconfig).read_text())
+        self.url = config["clusters"][0]["cluster"]["server"]
+        self.token = config["users"][0]["user"]["token"]
         self.context = ssl._create_unverified_context()  # noqa: S323  # our own server on loopback
 
     def ask(self, method: str, path: str, body: Any = None, token: str = "", kind: str = "") -> int:
@@ -72,27 +72,40 @@ class Server:
         self, method: str, path: str, body: Any = None, token: str = "", kind: str = ""
     ) -> tuple[int, Any]:
         """Return the status of the answer, and what it says."""
-        usual = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        usual = "application/json"
+        if method == "PATCH":
+            usual = "application/merge-patch+json"
+
         headers = {"Authorization": f"Bearer {token or self.token}", "Content-Type": kind or usual}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  # ours
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+
+        request = urllib.request.Request(  # noqa: S310  # ours
+            self.url + path, data, headers, method=method
+        )
         try:
-            with urllib.request.urlopen(request, context=self.context, timeout=30) as response:  # noqa: S310  # ours
+            with urllib.request.urlopen(  # noqa: S310  # ours
+                request, context=self.context, timeout=30
+            ) as response:
                 # of a watch, the first event
                 return response.status, json.loads(response.read().partition(b"\n")[0] or b"{}")
         except urllib.error.HTTPError as error:
             text = error.read()
-            return error.code, json.loads(text) if text.startswith(b"{") else {
-                "message": text.decode()
-            }
+            if text.startswith(b"{"):
+                return error.code, json.loads(text)
+            return error.code, {"message": text.decode()}
 
     def token_of(self, namespace: str, account: str, pod: str = "") -> str:
         """Return a token of a service account, such as the kubelet gets for one of its pods."""
-        bound = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": pod}} if pod else {}
+        bound = {}
+        if pod:
+            bound = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": pod}}
+
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-        status, found = self.asked("POST", path, {"spec": {"audiences": [], **bound}})
-        assert status == 201, found
-        return str(found["status"]["token"])
+        status, answer = self.asked("POST", path, {"spec": {"audiences": [], **bound}})
+        assert status == 201, answer
+        return str(answer["status"]["token"])
 
     def get(self, path: str) -> Any:
         """Return an object or a list; an empty one if it is not there."""
@@ -100,7 +113,9 @@ class Server:
             self.url + path, headers={"Authorization": f"Bearer {self.token}"}
         )
         try:
-            with urllib.request.urlopen(request, context=self.context, timeout=30) as response:  # noqa: S310  # ours
+            with urllib.request.urlopen(  # noqa: S310  # ours
+                request, context=self.context, timeout=30
+            ) as response:
                 return json.loads(response.read())
         except urllib.error.HTTPError:
             return {}
@@ -108,10 +123,16 @@ class Server:
     def apply(self, document: dict[str, Any]) -> None:
         """Create an object."""
         group, metadata = document["apiVersion"], document["metadata"]
-        root = "/api/v1" if group == "v1" else f"/apis/{group}"
-        place = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
-        status, found = self.asked("POST", f"{root}{place}/{GROUPS[document['kind']]}", document)
-        assert status == 201, found
+        root = f"/apis/{group}"
+        if group == "v1":
+            root = "/api/v1"
+
+        place = ""
+        if "namespace" in metadata:
+            place = f"/namespaces/{metadata['namespace']}"
+
+        status, answer = self.asked("POST", f"{root}{place}/{GROUPS[document['kind']]}", document)
+        assert status == 201, answer
 
     def deployed(self) -> None:
         """Apply accounts, rights and policies of deploy/."""
@@ -129,27 +150,30 @@ def control_plane(scheduler: Path = BIN / "kube-scheduler") -> Iterator[ControlP
     """Run a control plane in a folder of its own, with the NodeResourceTopology kind."""
     need_rig(*CONTROL_PLANE)
     folder = Path(tempfile.mkdtemp(prefix="aur"))  # a short path: sockets lie in it
-    made = ControlPlane(folder, scheduler)
+    plane = ControlPlane(folder, scheduler)
     try:
-        made.up()
-        made.add_topology_kind()
-        yield made
+        plane.up()
+        plane.add_topology_kind()
+        yield plane
     finally:
-        made.down()
+        plane.down()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def alignup(
-    *words: object, ready: str, tls: ssl.SSLContext | None = None
+    *arguments: object, ready: str, tls: ssl.SSLContext | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a server of ours until the block ends.
 
     `ready` is a URL that answers 200 when it is ready.
     """
     log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed below
-    command = [*ALIGNUP, *map(str, words)]
-    process = subprocess.Popen(command, stdout=log, stderr=log, text=True)  # noqa: S603  # our own program
+    command = [*ALIGNUP, *map(str, arguments)]
+    process = subprocess.Popen(  # noqa: S603  # our own program
+        command, stdout=log, stderr=log, text=True
+    )
+
     try:
         wait_for(ready, process, log, tls)
         yield process
@@ -157,9 +181,9 @@ def alignup(
         process.terminate()
         process.wait(60)
         log.seek(0)
-        said = log.read()
+        output = log.read()
         log.close()
-        assert "Traceback" not in said, said[-5000:]
+        assert "Traceback" not in output, output[-5000:]
 
 
 def wait_for(
@@ -169,7 +193,8 @@ def wait_for(
     deadline = time.monotonic() + 120
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=5, context=tls):  # noqa: S310  # our own server
+            # our own server
+            with urllib.request.urlopen(url, timeout=5, context=tls):  # noqa: S310
                 return
         except (urllib.error.URLError, OSError):
             if process.poll() is not None or time.monotonic() > deadline:

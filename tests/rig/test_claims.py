@@ -43,25 +43,36 @@ class Cluster:
         self.plane, self.drivers, self.folder = plane, drivers, folder
         self.server = Server(plane.kubeconfig)
         self.resources = folder / "resources.json"
-        self.kubelets = {one.name: one for one in kubelets}
+        self.kubelets = {kubelet.name: kubelet for kubelet in kubelets}
 
     def note_resources(self):
         """Write a file with all objects of claims, as kubectl prints them."""
         items = []
         for kind in ("ResourceSlice", "DeviceClass", "ResourceClaim"):
-            plural = f"{kind.lower()}es" if kind == "DeviceClass" else f"{kind.lower()}s"
-            found = self.server.get(f"{GROUP}/{plural}")["items"]
-            items += [{"apiVersion": "resource.k8s.io/v1", "kind": kind, **one} for one in found]
+            plural = f"{kind.lower()}s"
+            if kind == "DeviceClass":
+                plural = f"{kind.lower()}es"
+
+            objects = self.server.get(f"{GROUP}/{plural}")["items"]
+            items += [
+                {"apiVersion": "resource.k8s.io/v1", "kind": kind, **document}
+                for document in objects
+            ]
         self.resources.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
     def foretold(self, name, pod):
-        """Return what `alignup admit` says of a pod on a node, of which it reads the kubelet's own files."""
+        """Return what `alignup admit` says of a pod on a node.
+
+        It reads the kubelet's own files of that.
+        """
         kubelet = self.kubelets[name]
         path = self.folder / "pod.json"
         path.write_text(json.dumps(pod))
         kubelet.record()
         pods = [
-            one for one in self.server.get(POD_LIST)["items"] if one["spec"].get("nodeName") == name
+            listed
+            for listed in self.server.get(POD_LIST)["items"]
+            if listed["spec"].get("nodeName") == name
         ]
         (kubelet.root / "pods.json").write_text(
             json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods})
@@ -69,14 +80,22 @@ class Cluster:
         (kubelet.root / "node.json").write_text(
             json.dumps(self.server.get(f"/api/v1/nodes/{name}"))
         )
-        words = ["admit", "--node", kubelet.root, "--config", kubelet.config_file, "--json", path]
-        told = io.StringIO()
-        with redirect_stdout(told):
+        arguments = [
+            "admit",
+            "--node",
+            kubelet.root,
+            "--config",
+            kubelet.config_file,
+            "--json",
+            path,
+        ]
+        output = io.StringIO()
+        with redirect_stdout(output):
             program.main(
-                [*map(str, words), "--resources", str(self.resources)], standalone_mode=False
+                [*map(str, arguments), "--resources", str(self.resources)], standalone_mode=False
             )
 
-        return json.loads(told.getvalue())
+        return json.loads(output.getvalue())
 
     def create(self, claim, pod):
         assert self.server.ask("POST", CLAIMS, claim) == 201
@@ -86,53 +105,61 @@ class Cluster:
         """Return the node and the phase of a pod, once they are decided; no node: it has none."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            found = self.server.get(f"{POD_LIST}/{name}")
-            at, phase = found["spec"].get("nodeName", ""), found["status"].get("phase")
-            conditions = {one["type"]: one for one in found["status"].get("conditions", [])}
-            if not at and conditions.get("PodScheduled", {}).get("reason") == "Unschedulable":
+            pod = self.server.get(f"{POD_LIST}/{name}")
+            node_name, phase = pod["spec"].get("nodeName", ""), pod["status"].get("phase")
+            conditions = {
+                condition["type"]: condition for condition in pod["status"].get("conditions", [])
+            }
+            if (
+                not node_name
+                and conditions.get("PodScheduled", {}).get("reason") == "Unschedulable"
+            ):
                 return "", conditions["PodScheduled"]["message"]
-            if at and phase in {"Running", "Failed"}:
-                return at, phase
+            if node_name and phase in {"Running", "Failed"}:
+                return node_name, phase
             time.sleep(0.05)
-        raise AssertionError(f"nothing became of {name}: {found['status']}")
+        raise AssertionError(f"nothing became of {name}: {pod['status']}")
 
     def held(self, at, name):
         """Return the CPUs by container, and the devices of its claims, that a pod has."""
         answer = self.kubelets[at].ask("get", "default", name)["pod_resources"]
-        cpus = {
-            one["name"]: sorted(map(int, one.get("cpu_ids", []))) for one in answer["containers"]
-        }
-        devices = {
-            (one["pool_name"], one["device_name"])
-            for container in answer["containers"]
-            for dynamic in container.get("dynamic_resources", [])
-            for one in dynamic.get("claim_resources", [])
-        }
+        cpus = {}
+        devices = set()
+        for container in answer["containers"]:
+            cpus[container["name"]] = sorted(map(int, container.get("cpu_ids", [])))
+            for dynamic in container.get("dynamic_resources", []):
+                devices |= {
+                    (device["pool_name"], device["device_name"])
+                    for device in dynamic.get("claim_resources", [])
+                }
+
         return cpus, devices
 
     def is_near(self, at, name):
-        """Return whether the devices of a pod are near the CPUs of each container that uses them."""
+        """Return whether devices of a pod are near the CPUs of each container that uses them."""
         cpus, devices = self.held(at, name)
         machine = read_machine(self.kubelets[at].root)
-        slices = [one["spec"] for one in self.server.get(f"{GROUP}/resourceslices")["items"]]
-        near = {
-            one["attributes"][NUMA]["int"]
-            for spec in slices
-            for one in spec["devices"]
-            if (spec["pool"]["name"], one["name"]) in devices
-        }
-        spec = self.server.get(f"{POD_LIST}/{name}")["spec"]
-        own = dict(zip(machine.numa_node_ids, machine.node_cpus, strict=True))
-        return all(
-            near
-            <= {
-                numa
-                for numa, those in own.items()
-                if any(those >> cpu & 1 for cpu in cpus[one["name"]])
+        near = set()
+        for resource_slice in self.server.get(f"{GROUP}/resourceslices")["items"]:
+            offered = resource_slice["spec"]
+            near |= {
+                device["attributes"][NUMA]["int"]
+                for device in offered["devices"]
+                if (offered["pool"]["name"], device["name"]) in devices
             }
-            for one in spec["containers"]
-            if one["resources"].get("claims")
-        )
+
+        spec = self.server.get(f"{POD_LIST}/{name}")["spec"]
+        cpus_of_nodes = dict(zip(machine.numa_node_ids, machine.node_cpus, strict=True))
+        for container in spec["containers"]:
+            numa_ids = {
+                numa_id
+                for numa_id, node_cpus in cpus_of_nodes.items()
+                if any(node_cpus >> cpu & 1 for cpu in cpus[container["name"]])
+            }
+            if container["resources"].get("claims") and not near <= numa_ids:
+                return False
+
+        return True
 
     def allocated(self, namespace, name):
         status = self.server.get(f"{GROUP}/namespaces/{namespace}/resourceclaims/{name}").get(
@@ -141,18 +168,23 @@ class Cluster:
         return status.get("allocation", {}).get("devices", {}).get("results", [])
 
     def remove(self, name):
-        """Take a pod away with its claim, as the controllers would, and wait until the kubelet has forgotten it."""
-        at = self.server.get(f"{POD_LIST}/{name}")["spec"].get("nodeName", "")
-        self.server.ask("DELETE", f"{POD_LIST}/{name}", {"gracePeriodSeconds": 0 if not at else 1})
+        """Take a pod away with its claim, as the controllers would.
+
+        Wait until the kubelet has forgotten it.
+        """
+        node_name = self.server.get(f"{POD_LIST}/{name}")["spec"].get("nodeName", "")
+        self.server.ask(
+            "DELETE", f"{POD_LIST}/{name}", {"gracePeriodSeconds": 0 if not node_name else 1}
+        )
         uid = self.server.get(f"{CLAIMS}/{name}")["metadata"]["uid"]
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            listed = (
-                {one["name"] for one in self.kubelets[at].ask("list").get("pod_resources", [])}
-                if at
-                else set()
-            )
-            is_prepared = at and uid in self.drivers[at].prepared
+            listed = set()
+            if node_name:
+                listing = self.kubelets[node_name].ask("list")
+                listed = {listed_pod["name"] for listed_pod in listing.get("pod_resources", [])}
+
+            is_prepared = node_name and uid in self.drivers[node_name].prepared
             if name not in listed and not is_prepared and not self.server.get(f"{POD_LIST}/{name}"):
                 break
             time.sleep(0.05)
@@ -174,15 +206,15 @@ def cluster(tmp_path_factory):
     nodes = [{**node(number, random), "devices": {}} for number in (0, 1, 3)]
     with control_plane() as plane, real_kubelets(plane, nodes) as kubelets, ExitStack() as stack:
         server, drivers = Server(plane.kubeconfig), {}
-        made = Cluster(plane, kubelets, drivers, tmp_path_factory.mktemp("claims"))
-        for one in kubelets:
-            driver = Driver(DRIVER, one.root / "var/lib/kubelet", made.allocated)
+        built_cluster = Cluster(plane, kubelets, drivers, tmp_path_factory.mktemp("claims"))
+        for kubelet in kubelets:
+            driver = Driver(DRIVER, kubelet.root / "var/lib/kubelet", built_cluster.allocated)
             driver.start()
             stack.callback(driver.stop)
-            drivers[one.name] = driver
+            drivers[kubelet.name] = driver
 
         deadline = time.monotonic() + PATIENCE
-        while not all(one.registered for one in drivers.values()):
+        while not all(driver.registered for driver in drivers.values()):
             assert time.monotonic() < deadline, "a kubelet has not registered its driver"
             time.sleep(0.1)
 
@@ -197,16 +229,16 @@ def cluster(tmp_path_factory):
                 == 201
             )
 
-        yield made
+        yield built_cluster
 
 
 def drawn(random, name):
     """Return a claim and a pod that uses it, drawn at random."""
     requests = []
     for number in range(random.choice((1, 1, 2))):
-        asked = {"deviceClassName": DRIVER, "count": random.choice((1, 1, 1, 2))}
+        request = {"deviceClassName": DRIVER, "count": random.choice((1, 1, 1, 2))}
         if random.random() < 0.3:
-            asked["selectors"] = [
+            request["selectors"] = [
                 {
                     "cel": {
                         "expression": (
@@ -217,9 +249,12 @@ def drawn(random, name):
                 }
             ]
 
-        requests.append({"name": f"r{number}", "exactly": asked})
+        requests.append({"name": f"r{number}", "exactly": request})
 
-    constraints = [{"matchAttribute": NUMA}] if random.random() < 0.3 else []
+    constraints = []
+    if random.random() < 0.3:
+        constraints.append({"matchAttribute": NUMA})
+
     metadata = {"name": name, "namespace": "default"}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
     claim["spec"] = {"devices": {"requests": requests, "constraints": constraints}}
@@ -229,8 +264,10 @@ def drawn(random, name):
             "cpu": str(random.choice((1, 2, 2, 3, 4, 6, 8))),
             "memory": f"{random.choice((1, 2, 4, 8))}Gi",
         }
-        uses = {"claims": [{"name": "c"}]} if not number or random.random() < 0.5 else {}
-        resources = {"limits": amounts, "requests": amounts, **uses}
+        resources = {"limits": amounts, "requests": amounts}
+        if not number or random.random() < 0.5:
+            resources["claims"] = [{"name": "c"}]
+
         containers.append({"name": f"m{number}", "image": "none", "resources": resources})
 
     spec = {
@@ -242,70 +279,74 @@ def drawn(random, name):
 
 
 def test_devices_and_cpus_are_those_that_admit_foretells(cluster, capsys) -> None:
-    random, there, counts = (
-        Random(27),
-        [],
-        {"admitted": 0, "refused by a kubelet": 0, "unschedulable": 0, "far": 0},
-    )
+    random = Random(27)
+    present = []
+    counts = {"admitted": 0, "refused by a kubelet": 0, "unschedulable": 0, "far": 0}
     cluster.plane.schedule_with(None)
     for number in range(PODS):
         name = f"p{number}"
         claim, pod = drawn(random, name)
         assert cluster.server.ask("POST", CLAIMS, claim) == 201
         cluster.note_resources()
-        foretold = {at: cluster.foretold(at, pod) for at in cluster.kubelets}
+        foretold = {node_name: cluster.foretold(node_name, pod) for node_name in cluster.kubelets}
         assert cluster.server.ask("POST", POD_LIST, pod) == 201
-        at, phase = cluster.decided(name)
-        if not at:
-            assert not [one for one, said in foretold.items() if said["admitted"]], (
+        node_name, phase = cluster.decided(name)
+        if not node_name:
+            assert not [node for node, answer in foretold.items() if answer["admitted"]], (
                 name,
                 phase,
                 foretold,
             )
             counts["unschedulable"] += 1
             cluster.remove(name)
-            for _ in range(min(2, len(there))):
-                cluster.remove(there.pop(random.randrange(len(there))))
+            for _ in range(min(2, len(present))):
+                cluster.remove(present.pop(random.randrange(len(present))))
             continue
 
-        there.append(name)
-        said = foretold[at]
-        given = {(one["pool"], one["device"]) for one in cluster.allocated("default", name)}
-        assert (phase == "Running") is said["admitted"], (name, at, phase, said)
-        counts["admitted" if said["admitted"] else "refused by a kubelet"] += 1
-        if said["admitted"]:
-            assert {(one["pool"], one["device"]) for one in said["claims"]["devices"]} == given
-            cpus, devices = cluster.held(at, name)
+        present.append(name)
+        answer = foretold[node_name]
+        allocated = {
+            (device["pool"], device["device"]) for device in cluster.allocated("default", name)
+        }
+        assert (phase == "Running") is answer["admitted"], (name, node_name, phase, answer)
+        if not answer["admitted"]:
+            counts["refused by a kubelet"] += 1
+        else:
+            counts["admitted"] += 1
+            assert {
+                (device["pool"], device["device"]) for device in answer["claims"]["devices"]
+            } == allocated
+            cpus, devices = cluster.held(node_name, name)
             assert cpus == {
-                one: list(CPUSet.parse(got["cpus"] or ""))
-                for one, got in said["containers"].items()
+                container_name: list(CPUSet.parse(container["cpus"] or ""))
+                for container_name, container in answer["containers"].items()
             }
-            assert devices == given
-            counts["far"] += said["claims"]["meet"] is False
+            assert devices == allocated
+            counts["far"] += answer["claims"]["meet"] is False
 
-        while there and (phase == "Failed" or random.random() < 0.35 or len(there) > 12):
-            cluster.remove(there.pop(-1 if phase == "Failed" else random.randrange(len(there))))
+        while present and (phase == "Failed" or random.random() < 0.35 or len(present) > 12):
+            cluster.remove(present.pop(-1 if phase == "Failed" else random.randrange(len(present))))
             phase = ""
 
     with capsys.disabled():
         print(json.dumps(counts))  # noqa: T201  # a campaign tells its numbers
 
-    for name in there:
+    for name in present:
         cluster.remove(name)
 
     assert counts["admitted"] > PODS / 3
 
 
 def test_with_the_extender_pods_get_devices_near_their_cpus(cluster, capsys) -> None:
-    random, there, counts = Random(28), [], {"near": 0, "nowhere": 0}
-    words = (
+    random, present, counts = Random(28), [], {"near": 0, "nowhere": 0}
+    options = (
         "--kubeconfig",
         cluster.plane.kubeconfig,
         "--listen",
         EXTENDER,
         "--require-dra-alignment",
     )
-    with alignup("extender", *words, ready=f"http://{EXTENDER}/healthz"):
+    with alignup("extender", *options, ready=f"http://{EXTENDER}/healthz"):
         wait_for_metric(
             EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(cluster.kubelets))
         )
@@ -313,20 +354,20 @@ def test_with_the_extender_pods_get_devices_near_their_cpus(cluster, capsys) -> 
         for number in range(PODS // 3):
             name = f"q{number}"
             cluster.create(*drawn(random, name))
-            at, phase = cluster.decided(name)
-            assert (
-                phase == "Running"
-                if at
-                else "devices of its claims" in phase or "NUMA" in phase or "cannot" in phase
-            )
-            counts["near" if at else "nowhere"] += 1
-            if at:
-                assert cluster.is_near(at, name), (name, at)
-            there.append(name)
-            if not at:
-                cluster.remove(there.pop())
-            if there and (not at or random.random() < 0.3):
-                cluster.remove(there.pop(random.randrange(len(there))))
+            node_name, phase = cluster.decided(name)
+            if node_name:
+                assert phase == "Running"
+                counts["near"] += 1
+                assert cluster.is_near(node_name, name), (name, node_name)
+            else:
+                assert "devices of its claims" in phase or "NUMA" in phase or "cannot" in phase
+                counts["nowhere"] += 1
+
+            present.append(name)
+            if not node_name:
+                cluster.remove(present.pop())
+            if present and (not node_name or random.random() < 0.3):
+                cluster.remove(present.pop(random.randrange(len(present))))
 
     with capsys.disabled():
         print(json.dumps(counts))  # noqa: T201  # as above

@@ -22,11 +22,11 @@ SECONDS = 8.0
 
 def test_no_simulated_kubelet_rejects_what_the_extender_let_pass(capsys) -> None:
     with control_plane() as plane:
-        found = run(plane, 24, 150, extender=True, seconds=SECONDS, load=0.7)
+        summary = run(plane, 24, 150, extender=True, seconds=SECONDS, load=0.7)
     with capsys.disabled():
-        print(json.dumps(found))  # noqa: T201  # a campaign tells its numbers
-    assert found["rejected"] == {}
-    assert found["ran"] == 150
+        print(json.dumps(summary))  # noqa: T201  # a campaign tells its numbers
+    assert summary["rejected"] == {}
+    assert summary["ran"] == 150
 
 
 def test_few_are_rejected_where_nodes_publish_amounts_only(capsys) -> None:
@@ -36,12 +36,12 @@ def test_few_are_rejected_where_nodes_publish_amounts_only(capsys) -> None:
     pods come and end, so that most runs have no such pod.
     """
     with control_plane() as plane:
-        found = run(plane, 24, 150, extender=True, amounts_only=True, seconds=SECONDS, load=0.7)
+        summary = run(plane, 24, 150, extender=True, amounts_only=True, seconds=SECONDS, load=0.7)
     with capsys.disabled():
-        print(json.dumps(found))  # noqa: T201  # as above
-    assert set(found["rejected"]) <= {"TopologyAffinityError", "UnexpectedAdmissionError"}
-    assert sum(found["rejected"].values()) <= 5
-    assert found["never placed"] == 0
+        print(json.dumps(summary))  # noqa: T201  # as above
+    assert set(summary["rejected"]) <= {"TopologyAffinityError", "UnexpectedAdmissionError"}
+    assert sum(summary["rejected"].values()) <= 5
+    assert summary["never placed"] == 0
 
 
 @pytest.mark.parametrize("victim", ["extender", "kube-apiserver", "etcd"])
@@ -51,17 +51,18 @@ def test_what_starts_again_in_the_middle_loses_nothing(victim) -> None:
         outcome = Outcome(allocatable=allocatable(nodes))
         listen = ("--kubeconfig", plane.kubeconfig, "--listen")
         path = write_nodes(plane.folder, nodes)
-        ready = [f"http://{one}/healthz" for one in (FLEET, EXTENDER)]
+        ready = [f"http://{address}/healthz" for address in (FLEET, EXTENDER)]
         stack.enter_context(alignup("fleet", *listen, FLEET, "--nodes", path, ready=ready[0]))
         extender = stack.enter_context(alignup("extender", *listen, EXTENDER, ready=ready[1]))
         plane.schedule_with(EXTENDER)
-        again: list[subprocess.Popen[bytes]] = []
+        restarted: list[subprocess.Popen[bytes]] = []
 
         def disturb() -> None:
             if victim == "extender":
                 extender.kill()
                 extender.wait()
-                again.append(subprocess.Popen([*ALIGNUP, "extender", *listen, EXTENDER]))  # noqa: S603  # ours
+                command = [*ALIGNUP, "extender", *listen, EXTENDER]
+                restarted.append(subprocess.Popen(command))  # noqa: S603  # ours
             else:
                 plane.end(victim)
                 plane.up()
@@ -74,11 +75,11 @@ def test_what_starts_again_in_the_middle_loses_nothing(victim) -> None:
             timer.join()
             wait_for_metric(EXTENDER, "alignup_extender_pods", 0.0)
         finally:
-            for process in again:
+            for process in restarted:
                 process.terminate()
                 process.wait(30)
 
-    found = outcome.summary()
-    assert found["rejected"] == {}
-    assert found["never placed"] == 0
+    summary = outcome.summary()
+    assert summary["rejected"] == {}
+    assert summary["never placed"] == 0
     assert outcome.settled

@@ -1,4 +1,7 @@
-"""Each query of the dashboard and of the alerts, asked of a real Prometheus that scrapes the rig."""
+"""Each query of the dashboard and of the alerts, asked of a real Prometheus.
+
+It scrapes the rig.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @contextmanager
 def exported(kubelet: RealKubelet) -> Iterator[str]:
-    """Serve what `alignup node export --format prometheus` says of a kubelet's node, as a node exporter would."""
+    """Serve what `alignup node export --format prometheus` says of a kubelet's node.
+
+    That is as a node exporter would.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -71,10 +77,11 @@ def prometheus(folder: Path, **jobs: dict[str, Any]) -> Iterator[str]:
     configs = [{"job_name": name, "scrape_interval": "1s", **job} for name, job in jobs.items()]
     (folder / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": configs}))
     address = free_address()
-    words = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    options = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(  # noqa: S603  # Debian's
-            ["prometheus", *words, f"--web.listen-address={address}"],  # noqa: S607  # wherever it is
+            # wherever it is
+            ["prometheus", *options, f"--web.listen-address={address}"],  # noqa: S607
             stdout=log,
             stderr=log,
         )
@@ -89,10 +96,11 @@ def prometheus(folder: Path, **jobs: dict[str, Any]) -> Iterator[str]:
 def ask(url: str, query: str) -> list[tuple[dict[str, str], float]]:
     """Return the labels and values of an answer; none while Prometheus does not answer."""
     try:
-        with urllib.request.urlopen(f"{url}?{urlencode({'query': query})}", timeout=30) as response:  # noqa: S310  # ours
+        question = f"{url}?{urlencode({'query': query})}"
+        with urllib.request.urlopen(question, timeout=30) as response:  # noqa: S310  # ours
             return [
-                (one["metric"], float(one["value"][1]))
-                for one in json.load(response)["data"]["result"]
+                (sample["metric"], float(sample["value"][1]))
+                for sample in json.load(response)["data"]["result"]
             ]
     except OSError:
         return []
@@ -152,11 +160,11 @@ def test_every_panel_has_an_answer(capsys, tmp_path: Path) -> None:
 
             while True:
                 answers = {title: ask(url, query) for title, query in queries().items()}
-                asked = {
+                verbs = {
                     labels["verb"] for labels, _ in answers["Time to answer, 99th percentile (A)"]
                 }
                 waiting = [value for _, value in answers["Pods that no node could take (A)"]]
-                if all(answers.values()) and {"filter", "bind"} <= asked and waiting == [1.0]:
+                if all(answers.values()) and {"filter", "bind"} <= verbs and waiting == [1.0]:
                     break
                 assert time.monotonic() < deadline, answers
                 time.sleep(1.0)
@@ -168,7 +176,7 @@ def test_every_panel_has_an_answer(capsys, tmp_path: Path) -> None:
 
     assert [
         title
-        for title, some in answers.items()
-        if not all(math.isfinite(value) for _, value in some)
+        for title, samples in answers.items()
+        if not all(math.isfinite(value) for _, value in samples)
     ] == []
     assert {labels["resource"] for labels, _ in resources} >= {"cpu", "memory", "example.com/gpu"}

@@ -1,4 +1,7 @@
-"""Asking a real cluster why a pod waits, and making room for it there, with simulated kubelets and with real ones."""
+"""Asking a real cluster why a pod waits, and making room for it there.
+
+Kubelets are simulated ones, and real ones.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +43,15 @@ ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a kubelet needs root")
 def ask(plane: ControlPlane, *words: str) -> tuple[int, list[dict[str, Any]]]:
     """Run a subcommand that asks the cluster, and return its status and what it prints."""
     command = [*ALIGNUP, words[0], "--kubeconfig", plane.kubeconfig, "--json", *words[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)  # noqa: S603  # ours
+    done = subprocess.run(  # noqa: S603  # ours
+        command, capture_output=True, text=True, check=False, timeout=180
+    )
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def get(server: Server, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = server.get(f"{PODS}/{name}")
-    return found
+    pod: dict[str, Any] = server.get(f"{PODS}/{name}")
+    return pod
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -68,9 +73,11 @@ def create(server: Server, name: str, cpu: int, node: str = "") -> None:
 
 def reported(server: Server) -> list[str]:
     """Return the pods of all holdings."""
-    found = server.get("/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies")["items"]
-    holdings = [json.loads(one["metadata"]["annotations"]["alignup.dev/holdings"]) for one in found]
-    return [pod["name"] for one in holdings for pod in one["pods"]]
+    reports = server.get("/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies")["items"]
+    holdings = [
+        json.loads(report["metadata"]["annotations"]["alignup.dev/holdings"]) for report in reports
+    ]
+    return [pod["name"] for holding in holdings for pod in holding["pods"]]
 
 
 def runs(server: Server, *names: str) -> bool:
@@ -79,7 +86,7 @@ def runs(server: Server, *names: str) -> bool:
 
 @contextmanager
 def simulated_kubelets(plane: ControlPlane, nodes: list[dict[str, Any]]) -> Iterator[None]:
-    words = (
+    arguments = (
         "fleet",
         "--kubeconfig",
         plane.kubeconfig,
@@ -88,7 +95,7 @@ def simulated_kubelets(plane: ControlPlane, nodes: list[dict[str, Any]]) -> Iter
         "--nodes",
         write_nodes(plane.folder, nodes),
     )
-    with alignup(*words, ready=f"http://{FLEET}/healthz"):
+    with alignup(*arguments, ready=f"http://{FLEET}/healthz"):
         yield
 
 
@@ -122,7 +129,7 @@ def test_waiting_pods_run_after_the_planned_evictions_and_nothing_is_rejected(ku
             create(server, name, 2, f"node-{number // 2}")
         until(lambda: runs(server, *names))
         create(server, "waits", 3)
-        until(lambda: "NotAligned" in [one["reason"] for one in server.get(EVENTS)["items"]])
+        until(lambda: "NotAligned" in [event["reason"] for event in server.get(EVENTS)["items"]])
         until(lambda: len(reported(server)) == len(names))
         status, (why,) = ask(plane, "why", "default/waits")
         assert (status, why["admitting"], why["room"]["evictions"]) == (1, 0, 1)
@@ -137,7 +144,7 @@ def test_waiting_pods_run_after_the_planned_evictions_and_nothing_is_rejected(ku
         assert work.returncode == 0, out
         create(server, "again", 2)  # as its controller would
         until(lambda: runs(server, "waits", "again"))
-        assert {one["status"]["phase"] for one in server.get(PODS)["items"]} == {"Running"}
+        assert {pod["status"]["phase"] for pod in server.get(PODS)["items"]} == {"Running"}
         assert ask(plane, "why", "default/waits")[0] == 0
         status, (plan,) = ask(plane, "rebalance")
         assert (status, plan["steps"], plan["leftOut"]) == (0, [], [])

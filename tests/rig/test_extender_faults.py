@@ -1,4 +1,7 @@
-"""A real scheduler beside an extender that is killed again and again, over TLS, and one cut off from its API server."""
+"""A real scheduler beside an extender that is killed again and again.
+
+It asks one over TLS, too, and one that is cut off from its API server.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def bound(address: str, name: str) -> str:
 
 
 def test_killed_in_the_middle_of_gangs_it_lets_no_pod_be_rejected(capsys) -> None:
-    """A hundred times: as soon as one pod of several that come together is bound, the extender is killed."""
+    """A hundred times: one pod of several that come together is bound, and the extender killed."""
     nodes, pods = workload(24, GANG * KILLS, SECONDS)
     outcome = Outcome(allocatable=allocatable(nodes))
     fleet, extender = free_address(), free_address()
@@ -91,28 +94,28 @@ def test_killed_in_the_middle_of_gangs_it_lets_no_pod_be_rejected(capsys) -> Non
         gangs = [pods[number : number + GANG] for number in range(0, len(pods), GANG)]
         asyncio.run(play_gangs(plane.kubeconfig, gangs, kill, outcome, 600))
 
-    found = outcome.summary()
+    summary = outcome.summary()
     with capsys.disabled():
-        print(json.dumps(found))  # noqa: T201  # a campaign tells its numbers
+        print(json.dumps(summary))  # noqa: T201  # a campaign tells its numbers
 
-    assert found["rejected"] == {}
-    assert found["never placed"] == 0
+    assert summary["rejected"] == {}
+    assert summary["never placed"] == 0
 
 
 def page_block(first: str) -> str:
     """Return the commands of the page about a cluster whose first line starts so."""
     page = (ROOT / "docs/questions/scheduler.md").read_text("utf-8")
-    (found,) = [block for block in page.split("```sh\n")[1:] if block.startswith(first)]
-    return found.partition("```")[0]
+    (commands,) = [block for block in page.split("```sh\n")[1:] if block.startswith(first)]
+    return commands.partition("```")[0]
 
 
 def shell(kubeconfig: str, commands: str) -> None:
     """Run commands in the root of the repository, as who administers a cluster."""
-    here = {**os.environ, "KUBECONFIG": kubeconfig}
+    environment = {**os.environ, "KUBECONFIG": kubeconfig}
     done = subprocess.run(  # noqa: S603  # a page's
         ["bash", "-ec", commands],  # noqa: S607  # a page's
         cwd=ROOT,
-        env=here,
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -122,7 +125,10 @@ def shell(kubeconfig: str, commands: str) -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_the_page_about_a_cluster_lets_the_scheduler_ask_over_tls_and_nobody_else(tmp_path) -> None:
-    """Its commands run as shown, but for the image, which nobody runs here, and the folder of the scheduler."""
+    """Its commands run as shown, but for the image and the folder of the scheduler.
+
+    Nobody runs the image here.
+    """
     nodes, pods = workload(8, 30, SECONDS)
     outcome = Outcome(allocatable=allocatable(nodes))
     fleet, extender = free_address(), free_address()
@@ -141,17 +147,20 @@ def test_the_page_about_a_cluster_lets_the_scheduler_ask_over_tls_and_nobody_els
         assert len(applied) == 2
         shell(plane.kubeconfig, "\n".join(applied))
         fetch = page_block("mkdir")
-        for whose in ("scheduler", "extender"):
-            into = fetch.replace("/etc/kubernetes/alignup", str(tmp_path / whose))
-            shell(plane.kubeconfig, into.replace("alignup-scheduler-tls", f"alignup-{whose}-tls"))
+        for program in ("scheduler", "extender"):
+            into = fetch.replace("/etc/kubernetes/alignup", str(tmp_path / program))
+            shell(plane.kubeconfig, into.replace("alignup-scheduler-tls", f"alignup-{program}-tls"))
 
-        files = ("--tls-cert", "tls.crt", "--tls-key", "tls.key", "--client-ca", "ca.crt")
-        words = [word if word.startswith("--") else tmp_path / "extender" / word for word in files]
+        files = {"--tls-cert": "tls.crt", "--tls-key": "tls.key", "--client-ca": "ca.crt"}
+        options = []
+        for option, file in files.items():
+            options += [option, tmp_path / "extender" / file]
+
         stranger = ssl.create_default_context(cafile=str(tmp_path / "extender/ca.crt"))
         stranger.check_hostname = False
         ready = f"https://{extender}/healthz"
         stack.enter_context(
-            alignup("extender", *listen, extender, *words, ready=ready, tls=stranger)
+            alignup("extender", *listen, extender, *options, ready=ready, tls=stranger)
         )
         stanza = (ROOT / "deploy/scheduler-configuration.yaml").read_text()
         overlay = yaml.safe_load(
@@ -168,9 +177,9 @@ def test_the_page_about_a_cluster_lets_the_scheduler_ask_over_tls_and_nobody_els
                     f"https://{extender}/{verb}", b"{}", timeout=30, context=stranger
                 )
 
-    found = outcome.summary()
-    assert found["ran"] == 30
-    assert found["rejected"] == {}
+    summary = outcome.summary()
+    assert summary["ran"] == 30
+    assert summary["rejected"] == {}
 
 
 def test_one_extender_leads_and_another_takes_over(tmp_path) -> None:
@@ -180,7 +189,7 @@ def test_one_extender_leads_and_another_takes_over(tmp_path) -> None:
         server = Server(plane.kubeconfig)
         server.deployed()
         fleet = free_address()
-        words = (
+        arguments = (
             "fleet",
             "--kubeconfig",
             plane.kubeconfig,
@@ -189,11 +198,11 @@ def test_one_extender_leads_and_another_takes_over(tmp_path) -> None:
             "--listen",
             fleet,
         )
-        stack.enter_context(alignup(*words, ready=f"http://{fleet}/healthz"))
+        stack.enter_context(alignup(*arguments, ready=f"http://{fleet}/healthz"))
         processes: dict[str, subprocess.Popen[str]] = {}
         for _ in range(3):
             address = free_address()
-            words = (
+            arguments = (
                 "extender",
                 "--kubeconfig",
                 plane.kubeconfig,
@@ -202,15 +211,15 @@ def test_one_extender_leads_and_another_takes_over(tmp_path) -> None:
                 "--leader-elect",
             )
             processes[address] = stack.enter_context(
-                alignup(*words, ready=f"http://{address}/healthz")
+                alignup(*arguments, ready=f"http://{address}/healthz")
             )
 
         first = leading(list(processes), 60)
-        others = [one for one in processes if one != first]
-        assert all("stands by" in filtered(one) for one in others)
+        standbys = [candidate for candidate in processes if candidate != first]
+        assert all("stands by" in filtered(candidate) for candidate in standbys)
         os.kill(processes[first].pid, signal.SIGKILL)
-        second = leading(others, GAP)
-        (third,) = [one for one in others if one != second]
+        second = leading(standbys, GAP)
+        (third,) = [candidate for candidate in standbys if candidate != second]
         os.kill(processes[second].pid, signal.SIGSTOP)
         try:
             assert leading([third], GAP) == third
@@ -228,7 +237,7 @@ class Cable:
     """Passes connections on to an address, until it is cut."""
 
     def __init__(self, address: str) -> None:
-        self.there = address
+        self.target = address
         self.server = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.server.getsockname()[1]}"
         self.open: list[socket.socket] = []
@@ -239,29 +248,31 @@ class Cable:
         """Take connections, and pass on what comes over each in both directions."""
         with suppress(OSError):
             while True:
-                here, _ = self.server.accept()
-                host, port = self.there.rsplit(":", 1)
-                there = socket.create_connection((host, int(port)))
-                self.open += [here, there]
-                for one, other in ((here, there), (there, here)):
-                    threading.Thread(target=self.pass_on, args=(one, other), daemon=True).start()
+                inner, _ = self.server.accept()
+                host, port = self.target.rsplit(":", 1)
+                outer = socket.create_connection((host, int(port)))
+                self.open += [inner, outer]
+                for source, target in ((inner, outer), (outer, inner)):
+                    threading.Thread(
+                        target=self.pass_on, args=(source, target), daemon=True
+                    ).start()
 
-    def pass_on(self, one: socket.socket, other: socket.socket) -> None:
+    def pass_on(self, source: socket.socket, target: socket.socket) -> None:
         """Pass on what comes in, as long as the cable is whole.
 
         Then it goes nowhere, as behind a cut cable.
         """
         with suppress(OSError):
-            while data := one.recv(65536):
+            while data := source.recv(65536):
                 if not self.is_cut:
-                    other.sendall(data)
+                    target.sendall(data)
 
     def close(self) -> None:
         """End all connections."""
-        for one in (self.server, *self.open):
+        for connection in (self.server, *self.open):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
 
 def test_a_leader_cut_off_from_the_api_server_makes_way(tmp_path) -> None:
@@ -274,7 +285,7 @@ def test_a_leader_cut_off_from_the_api_server_makes_way(tmp_path) -> None:
         server = Server(plane.kubeconfig)
         server.deployed()
         fleet = free_address()
-        words = (
+        arguments = (
             "fleet",
             "--kubeconfig",
             plane.kubeconfig,
@@ -283,7 +294,7 @@ def test_a_leader_cut_off_from_the_api_server_makes_way(tmp_path) -> None:
             "--listen",
             fleet,
         )
-        stack.enter_context(alignup(*words, ready=f"http://{fleet}/healthz"))
+        stack.enter_context(alignup(*arguments, ready=f"http://{fleet}/healthz"))
         cables: dict[str, Cable] = {}
         for number in range(2):
             cable = Cable(server.url.removeprefix("https://"))
@@ -293,12 +304,19 @@ def test_a_leader_cut_off_from_the_api_server_makes_way(tmp_path) -> None:
                 Path(plane.kubeconfig).read_text().replace(server.url, f"https://{cable.address}")
             )
             address = free_address()
-            words = ("extender", "--kubeconfig", kubeconfig, "--listen", address, "--leader-elect")
-            stack.enter_context(alignup(*words, ready=f"http://{address}/healthz"))
+            arguments = (
+                "extender",
+                "--kubeconfig",
+                kubeconfig,
+                "--listen",
+                address,
+                "--leader-elect",
+            )
+            stack.enter_context(alignup(*arguments, ready=f"http://{address}/healthz"))
             cables[address] = cable
 
         first = leading(list(cables), 60)
-        (second,) = [one for one in cables if one != first]
+        (second,) = [candidate for candidate in cables if candidate != first]
         cables[first].is_cut = True
         began = time.monotonic()
         assert leading([second], GAP) == second

@@ -38,19 +38,19 @@ def rig():
     files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
     with KubeletRig(
         folder, files, {"topologyManagerPolicy": "restricted"}, {"nvidia.com/gpu": GPUS}
-    ) as made:
+    ) as kubelet:
         for name, wish in (("a", (2, 2, 1)), ("b", (3, 4)), ("c", (2, 1, 1))):
             pod = guaranteed(name, wish)
             pod["metadata"].pop("uid")
-            assert made.admit(pod)["phase"] == "Running"
+            assert kubelet.admit(pod)["phase"] == "Running"
 
-        made.record()
-        made.stop()
+        kubelet.record()
+        kubelet.stop()
         shutil.copytree(
-            made.root, folder / "good", symlinks=True, ignore=shutil.ignore_patterns("*.sock")
+            kubelet.root, folder / "good", symlinks=True, ignore=shutil.ignore_patterns("*.sock")
         )
-        shutil.copy(made.config_file, folder / "good.json")
-        yield made
+        shutil.copy(kubelet.config_file, folder / "good.json")
+        yield kubelet
 
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -63,9 +63,12 @@ def restored(rig):
     return Place(rig.root, rig.state, rig.config_file)
 
 
-def said_in(log, words):
+def said_in(log, quotation):
     """Return whether the log has the words; it escapes quotation marks."""
-    return words in log.replace('\\"', '"').replace('err="', "").replace("err=", "") or words in log
+    return (
+        quotation in log.replace('\\"', '"').replace('err="', "").replace("err=", "")
+        or quotation in log
+    )
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -73,8 +76,8 @@ def test_each_fault_is_found_and_the_kubelet_does_what_is_said(rig, name):
     spoil, kinds, starts = FAULTS[name]
     spoil(restored(rig))
     options = {"config": rig.config_file, "kubelet_version": rig.version}
-    found = check_node(FolderFiles(rig.root), options)
-    assert {one.kind for one in found} == kinds
+    problems = check_node(FolderFiles(rig.root), options)
+    assert {problem.kind for problem in problems} == kinds
     try:
         rig.start()
         started = True
@@ -83,15 +86,19 @@ def test_each_fault_is_found_and_the_kubelet_does_what_is_said(rig, name):
 
     assert started is starts
     log = rig.log
-    stops = [one.effect.removeprefix(STOPS)[1:-1] for one in found if one.effect.startswith(STOPS)]
-    assert bool(stops) is not starts or not found
+    stops = [
+        problem.effect.removeprefix(STOPS)[1:-1]
+        for problem in problems
+        if problem.effect.startswith(STOPS)
+    ]
+    assert bool(stops) is not starts or not problems
     if stops:  # of several reasons, the kubelet says the first
-        assert any(said_in(log, words) for words in stops), (stops, log[-3000:])
+        assert any(said_in(log, quotation) for quotation in stops), (stops, log[-3000:])
 
-    for one in found:
-        if not one.effect.startswith(STOPS) and "again is refused" not in one.effect:
-            for words in re.findall(r'"([^"]*)"', one.effect):
-                assert said_in(log, words), (words, log[-3000:])
+    for problem in problems:
+        if not problem.effect.startswith(STOPS) and "again is refused" not in problem.effect:
+            for quotation in re.findall(r'"([^"]*)"', problem.effect):
+                assert said_in(log, quotation), (quotation, log[-3000:])
 
     if started:
         time.sleep(0.5)

@@ -43,17 +43,19 @@ class Watch:
 
     def __init__(self, nodes, pods) -> None:
         self.numa_of = {
-            one["name"]: {
+            document["name"]: {
                 cpu: zone["id"]
-                for zone in one["machine"]["numaNodes"]
+                for zone in document["machine"]["numaNodes"]
                 for core in zone["cores"]
                 for cpu in core["cpus"]
             }
-            for one in nodes
+            for document in nodes
         }
         self.specs = {
-            one["metadata"]["name"]: json.loads(one["metadata"]["annotations"].get(SPEC, "{}"))
-            for one in pods
+            document["metadata"]["name"]: json.loads(
+                document["metadata"]["annotations"].get(SPEC, "{}")
+            )
+            for document in pods
         }
         self.wrong: set[str] = set()
         self.seen: set[str] = set()
@@ -63,9 +65,9 @@ class Watch:
         api = await Api.connect(kubeconfig)
         try:
             while True:
-                for one in msgspec.json.decode(await api.request("GET", TOPOLOGIES))["items"]:
-                    holdings = json.loads(one["metadata"]["annotations"][HOLDINGS])
-                    self.look(one["metadata"]["name"], holdings["pods"])
+                for report in msgspec.json.decode(await api.request("GET", TOPOLOGIES))["items"]:
+                    holdings = json.loads(report["metadata"]["annotations"][HOLDINGS])
+                    self.look(report["metadata"]["name"], holdings["pods"])
                 await asyncio.sleep(0.3)
         finally:
             await api.close()
@@ -73,35 +75,37 @@ class Watch:
     def look(self, node: str, pods) -> None:
         """Check each pod against those that came before it and are still there."""
         earlier = []
-        for one in pods:
-            spec = self.specs[one["name"]]
-            zones = [self.zones(node, held) for held in one.get("containers", {}).values()]
-            single = spec.get("numaTopologyPolicy") == "SingleNUMANode"
-            if single and len(set().union(*zones)) > 1:
-                self.wrong.add(f"{node}: {one['name']} is on several NUMA nodes")
-            held = (
-                set().union(*zones)
-                if single
-                else set().union(*(some for some in zones if len(some) > 1))
-            )
+        for pod in pods:
+            spec = self.specs[pod["name"]]
+            zones = [self.zones(node, holding) for holding in pod.get("containers", {}).values()]
+            is_single = spec.get("numaTopologyPolicy") == "SingleNUMANode"
+            if is_single and len(set().union(*zones)) > 1:
+                self.wrong.add(f"{node}: {pod['name']} is on several NUMA nodes")
+
+            if not is_single:
+                zones = [numa_ids for numa_ids in zones if len(numa_ids) > 1]
+            zone_ids = set().union(*zones)
             if spec.get("singleNUMANodeExclusive") == "Required":
-                self.seen.add(one["name"])
-                for other, kind, mask in earlier:
-                    if kind != single and mask & held:
-                        self.wrong.add(f"{node}: {one['name']} shares a NUMA node with {other}")
+                self.seen.add(pod["name"])
+                for earlier_name, was_single, earlier_ids in earlier:
+                    if was_single != is_single and earlier_ids & zone_ids:
+                        self.wrong.add(
+                            f"{node}: {pod['name']} shares a NUMA node with {earlier_name}"
+                        )
 
-            earlier.append((one["name"], single, held))
+            earlier.append((pod["name"], is_single, zone_ids))
 
-    def zones(self, node: str, held) -> set[int]:
+    def zones(self, node: str, holding) -> set[int]:
         """Return the NUMA nodes of the CPUs that a container holds."""
-        return {self.numa_of[node][cpu] for cpu in CPUSet.parse(held.get("cpus", ""))}
+        return {self.numa_of[node][cpu] for cpu in CPUSet.parse(holding.get("cpus", ""))}
 
 
 def narrow(pod) -> None:
     """Let a pod ask for no more than a NUMA node has."""
     containers = pod["spec"]["containers"] = pod["spec"]["containers"][:1]
     for amounts in containers[0]["resources"].values():
-        amounts["cpu"] = amounts["cpu"] if amounts["cpu"] != "8" else "6"
+        if amounts["cpu"] == "8":
+            amounts["cpu"] = "6"
         if "example.com/gpu" in amounts:
             amounts["example.com/gpu"] = "1"
 
@@ -142,19 +146,20 @@ def test_policies_and_exclusivity_hold_on_watched_state(profile, capsys) -> None
             plane.schedule_with(EXTENDER)
             asyncio.run(both(plane.kubeconfig))
 
-    found = outcome.summary()
+    summary = outcome.summary()
     with capsys.disabled():
-        print(json.dumps({**found, "exclusive pods looked at": len(watch.seen)}))  # noqa: T201  # a campaign tells its numbers
+        numbers = {**summary, "exclusive pods looked at": len(watch.seen)}
+        print(json.dumps(numbers))  # noqa: T201  # a campaign tells its numbers
 
-    labels = {one["name"]: one.get("labels", {}).get(LABEL, "") for one in nodes}
+    labels = {node["name"]: node.get("labels", {}).get(LABEL, "") for node in nodes}
     declared = {name: spec.get("numaTopologyPolicy", "") for name, spec in watch.specs.items()}
     elsewhere = {
-        name: (declared[name], labels[one.node])
-        for name, one in outcome.pods.items()
-        if one.node and declared[name] and labels[one.node] not in {"", declared[name]}
+        name: (declared[name], labels[record.node])
+        for name, record in outcome.pods.items()
+        if record.node and declared[name] and labels[record.node] not in {"", declared[name]}
     }
     assert elsewhere == {}
     assert watch.wrong == set()
     assert len(watch.seen) > PODS // 5
-    assert found["rejected"] == {}
-    assert found["never placed"] == 0
+    assert summary["rejected"] == {}
+    assert summary["never placed"] == 0

@@ -55,8 +55,12 @@ def folder():
 
 
 def wish(rng, *, small=False):
-    cpus = rng.choice([1, 1, 2, 2, 3, 4]) if not small else 1
-    memory = rng.choice([1, 1, 2, 4, 12, 20]) if not small else 1
+    cpus = 1
+    memory = 1
+    if not small:
+        cpus = rng.choice([1, 1, 2, 2, 3, 4])
+        memory = rng.choice([1, 1, 2, 4, 12, 20])
+
     amounts = {"cpu": str(cpus), "memory": f"{memory}Gi"}
     if rng.random() < 0.1:
         amounts["cpu"] = "1500m"
@@ -77,7 +81,10 @@ def container(name, amounts, **more):
 
 
 def random_pod(rng, number, nodes=2):
-    """Return a pod; at 8 NUMA nodes without four kinds of resources, whose hints a kubelet merges for 20 minutes."""
+    """Return a pod; at 8 NUMA nodes without four kinds of resources.
+
+    A kubelet merges the hints of these for 20 minutes.
+    """
     containers = [container(f"c{i}", wish(rng)) for i in range(rng.choice([1, 1, 1, 2]))]
     inits = []
     if rng.random() < 0.25:
@@ -90,10 +97,11 @@ def random_pod(rng, number, nodes=2):
         del containers[0]["resources"]["limits"]
         containers[0]["resources"] = {"requests": {"cpu": "500m", "memory": "1Gi"}}
 
-    amounts = [part for one in (*containers, *inits) for part in one["resources"].values()]
-    if nodes == 8 and any("nvidia.com/gpu" in one for one in amounts):
-        for one in amounts:
-            one.pop("hugepages-2Mi", None)
+    resources = [member["resources"] for member in (*containers, *inits)]
+    amounts = [part for parts in resources for part in parts.values()]
+    if nodes == 8 and any("nvidia.com/gpu" in part for part in amounts):
+        for part in amounts:
+            part.pop("hugepages-2Mi", None)
 
     return {
         "apiVersion": "v1",
@@ -105,16 +113,18 @@ def random_pod(rng, number, nodes=2):
 
 def check_holdings(read):
     """The node holds what PodResources says, container by container."""
-    uids = {f"{one.pod.namespace}/{one.pod.name}": one.pod.uid for one in read.records.pods}
+    uids = {
+        f"{record.pod.namespace}/{record.pod.name}": record.pod.uid for record in read.records.pods
+    }
     for pod in read.records.listed:
         uid = uids[f"{pod.namespace}/{pod.name}"]
-        for told in pod.containers:
-            held = read.node.allocation(uid, told.name)
-            assert set(held.cpus or ()) == set(told.cpus), (pod.name, told.name)
-            assert sorted((b.type, b.numa_nodes, b.size) for b in held.memory) == sorted(
-                (b.type, b.numa_nodes, b.size) for b in told.memory
-            ), (pod.name, told.name)
-            assert held.devices == told.devices, (pod.name, told.name)
+        for listed in pod.containers:
+            allocation = read.node.allocation(uid, listed.name)
+            assert set(allocation.cpus or ()) == set(listed.cpus), (pod.name, listed.name)
+            assert sorted((b.type, b.numa_nodes, b.size) for b in allocation.memory) == sorted(
+                (b.type, b.numa_nodes, b.size) for b in listed.memory
+            ), (pod.name, listed.name)
+            assert allocation.devices == listed.devices, (pod.name, listed.name)
 
 
 def agreed(rig):
@@ -142,31 +152,31 @@ def judge(rig, manifest):
     Return our verdict.
     """
     read = agreed(rig)
-    mine = read.node.try_admit(manifest)
+    verdict = read.node.try_admit(manifest)
     status = rig.admit(manifest)
     reason = status.get("reason") or ""
     # the kubelet's own fit check comes after its managers; for a static pod it then looks for
     # others to preempt
     if reason.startswith("OutOf") or "preemption" in status.get("message", ""):
-        assert mine.admitted
+        assert verdict.admitted
         return False
 
-    assert (mine.admitted, mine.reason) == (status["phase"] == "Running", reason), (
+    assert (verdict.admitted, verdict.reason) == (status["phase"] == "Running", reason), (
         status,
         manifest,
     )
-    if mine.admitted:
-        told = {pod.name: pod for pod in rig.read().records.listed}[
+    if verdict.admitted:
+        listed_pods = {pod.name: pod for pod in rig.read().records.listed}[
             f"{manifest['metadata']['name']}-{NODE_NAME}"
         ]
-        for one in told.containers:
-            got = mine.containers[one.name]
-            assert set(got.cpus or ()) == set(one.cpus)
-            assert sorted((b.type, b.numa_nodes, b.size) for b in got.memory) == sorted(
-                (b.type, b.numa_nodes, b.size) for b in one.memory
+        for listed in listed_pods.containers:
+            allocation = verdict.containers[listed.name]
+            assert set(allocation.cpus or ()) == set(listed.cpus)
+            assert sorted((b.type, b.numa_nodes, b.size) for b in allocation.memory) == sorted(
+                (b.type, b.numa_nodes, b.size) for b in listed.memory
             )
 
-    return mine.admitted
+    return verdict.admitted
 
 
 def will_start(rig):
@@ -177,8 +187,8 @@ def will_start(rig):
     `alignup node check` says so beforehand.
     """
     files = FolderFiles(rig.record())
-    found = check_node(files, {"config": rig.config_file})
-    return not any("the kubelet does not start" in one.effect for one in found)
+    problems = check_node(files, {"config": rig.config_file})
+    return not any("the kubelet does not start" in problem.effect for problem in problems)
 
 
 def settled(rig, running):
@@ -209,7 +219,11 @@ def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
             while running and (len(running) > 3 * nodes or rng.random() < 0.3):
                 rig.remove(running.pop(rng.randrange(len(running))))
             manifest = random_pod(rng, number, nodes)
-            (running if judge(rig, manifest) else refused).append(manifest["metadata"]["name"])
+            name = manifest["metadata"]["name"]
+            if judge(rig, manifest):
+                running.append(name)
+            else:
+                refused.append(name)
             if len(refused) > 20:
                 rig.remove(refused.pop(0))
 
@@ -223,7 +237,8 @@ def test_holdings_and_verdicts_are_the_kubelets_at_every_step(folder, nodes):
 
         agreed(rig)
 
-    print(f"{nodes} NUMA nodes: {PODS} pods, {len(refused)} refusals at the end, {restarted=}")  # noqa: T201  # with -s
+    counts = f"{PODS} pods, {len(refused)} refusals at the end, {restarted=}"
+    print(f"{nodes} NUMA nodes: {counts}")  # noqa: T201  # with -s
 
 
 def test_a_kubelet_is_read_over_its_socket_and_collected(folder):
@@ -238,17 +253,19 @@ def test_a_kubelet_is_read_over_its_socket_and_collected(folder):
         live = read_kubelet(rig.root, config=rig.config_file)
         collect(files, folder / "node.tar.xz", config=rig.config_file)
         packed = read_kubelet(folder / "node.tar.xz")
-        for found in (live, packed):
-            check_holdings(found)
-            assert sorted(found.records.listed, key=str) == sorted(recorded.records.listed, key=str)
-            assert found.records.allocatable == recorded.records.allocatable
-            assert found.node.devices.free == recorded.node.devices.free
-            assert found.node.cpu.free_cpus == recorded.node.cpu.free_cpus
+        for node_read in (live, packed):
+            check_holdings(node_read)
+            assert sorted(node_read.records.listed, key=str) == sorted(
+                recorded.records.listed, key=str
+            )
+            assert node_read.records.allocatable == recorded.records.allocatable
+            assert node_read.node.devices.free == recorded.node.devices.free
+            assert node_read.node.cpu.free_cpus == recorded.node.cpu.free_cpus
 
         # a pod that is refused after it was given CPUs leaves them in the file for a while
-        left = [one.kind for one in check_node(files, {"config": rig.config_file})]
-        assert left == ["stale-cpus"] * len(left)
-        assert len(left) <= phases.count("Failed")
+        kinds = [problem.kind for problem in check_node(files, {"config": rig.config_file})]
+        assert kinds == ["stale-cpus"] * len(kinds)
+        assert len(kinds) <= phases.count("Failed")
 
 
 def test_a_kubelet_without_managers_is_read(folder):
@@ -261,7 +278,11 @@ def test_a_kubelet_without_managers_is_read(folder):
     }
     with KubeletRig(folder, server(memory=16 << 20), overlay) as rig:
         rig.admit(random_pod(random.Random(2), 1))
-        found = rig.read()
-        assert (found.node.cpu, found.node.memory, found.node.devices) == (None, None, None)
-        assert len(found.node.pods) == 1
+        node_read = rig.read()
+        assert (node_read.node.cpu, node_read.node.memory, node_read.node.devices) == (
+            None,
+            None,
+            None,
+        )
+        assert len(node_read.node.pods) == 1
         assert check_node(FolderFiles(rig.root), {"config": rig.config_file}) == []

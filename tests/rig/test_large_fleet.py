@@ -1,4 +1,4 @@
-"""Many simulated kubelets in one process on a real API server, and many pods that are bound to them all at once.
+"""Many simulated kubelets in one process, and many pods that are bound to them all at once.
 
 100 nodes and 1,000 pods by default; `ALIGNUP_FLEET_NODES=1000` and `ALIGNUP_FLEET_PODS=10000` are
 the whole campaign.
@@ -39,7 +39,10 @@ MEBI = 1 << 20
 
 def pod(number: int, node: str) -> dict:
     """Return a pod that is bound already; ten of them fit on any node."""
-    amounts = {"cpu": "1", "memory": "1Gi"} if number % 2 else {"cpu": "200m", "memory": "1Gi"}
+    amounts = {"cpu": "200m", "memory": "1Gi"}
+    if number % 2:
+        amounts["cpu"] = "1"
+
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -61,8 +64,12 @@ async def oldest_lease(api: Api) -> float:
     """Return how many seconds ago the lease was renewed that was renewed first."""
     leases = msgspec.json.decode(await api.request("GET", LEASES))["items"]
     assert len(leases) == NODES
-    renewed = min(datetime.fromisoformat(one["spec"]["renewTime"]) for one in leases)
+    renewed = min(datetime.fromisoformat(lease["spec"]["renewTime"]) for lease in leases)
     return time.time() - renewed.timestamp()
+
+
+def all_run(outcome: Outcome) -> bool:
+    return all(record.running is not None for record in outcome.pods.values())
 
 
 async def load(kubeconfig: str, pods: list[dict], outcome: Outcome) -> list[float]:
@@ -77,16 +84,16 @@ async def load(kubeconfig: str, pods: list[dict], outcome: Outcome) -> list[floa
     slots = asyncio.Semaphore(AT_ONCE)
     outcome.start = time.monotonic()
 
-    async def one(found: dict) -> None:
+    async def create_bound(manifest: dict) -> None:
         async with slots:
-            outcome.pods[found["metadata"]["name"]] = Seen(1.0, outcome.now(), 0.0)
-            await create(api, found)
+            outcome.pods[manifest["metadata"]["name"]] = Seen(1.0, outcome.now(), 0.0)
+            await create(api, manifest)
 
-    creating = asyncio.gather(*map(one, pods))
+    creating = asyncio.gather(*map(create_bound, pods))
     ages = []
     try:
         async with asyncio.timeout(900):
-            while not creating.done() or any(one.running is None for one in outcome.pods.values()):
+            while not creating.done() or not all_run(outcome):
                 ages.append(await oldest_lease(api))
                 await asyncio.sleep(5)
 
@@ -113,13 +120,13 @@ def test_many_nodes_and_pods_in_one_process(capsys) -> None:
             registered = time.monotonic() - begun
             ages = asyncio.run(load(plane.kubeconfig, pods, outcome))
             status = Path(f"/proc/{fleet.pid}/status").read_text()
-            found = {
+            figures = {
                 "nodes": NODES,
                 "pods": len(pods),
                 "seconds until registered": round(registered, 1),
                 "seconds until all ran": round(outcome.now(), 1),
                 "bound to running": percentiles(
-                    [one.running - one.bound for one in outcome.pods.values()]
+                    [record.running - record.bound for record in outcome.pods.values()]
                 ),
                 "oldest lease": f"{max(ages):.0f} s",
                 "memory": f"{int(status.partition('VmHWM:')[2].split()[0]) * 1024 // MEBI} MiB",
@@ -127,8 +134,8 @@ def test_many_nodes_and_pods_in_one_process(capsys) -> None:
             }
 
     with capsys.disabled():
-        print(json.dumps(found))  # noqa: T201  # a campaign tells its numbers
+        print(json.dumps(figures))  # noqa: T201  # a campaign tells its numbers
 
-    assert not any(one.reason for one in outcome.pods.values())
+    assert not any(record.reason for record in outcome.pods.values())
     if os.getloadavg()[0] < BUSY * (os.cpu_count() or 1):
         assert max(ages) < LEASE_SECONDS

@@ -47,7 +47,7 @@ def test_the_log_tells_what_the_kubelet_said(policy, scope, form):
         "logging": {"format": form},
         "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
     }
-    said = {}
+    failures = {}
     with KubeletRig(folder, files, overlay, {"nvidia.com/gpu": GPUS}) as rig:
         for number in range(16):
             wish = (chance.randint(1, 20), chance.choice((1, 2, 4, 9, 20)), chance.randint(0, 4))
@@ -55,7 +55,7 @@ def test_the_log_tells_what_the_kubelet_said(policy, scope, form):
                 guaranteed(f"p{number}", wish, *([wish] if chance.random() < 0.2 else []))
             )
             if status["phase"] == "Failed":
-                said[f"p{number}"] = (
+                failures[f"p{number}"] = (
                     status["reason"],
                     status["message"].removeprefix("Pod was rejected: "),
                 )
@@ -64,13 +64,21 @@ def test_the_log_tells_what_the_kubelet_said(policy, scope, form):
 
     shutil.rmtree(folder, ignore_errors=True)
     log = read_log(lines, "LOG")
-    found = {
-        one.pod.rpartition("/")[2].removesuffix(f"-{NODE_NAME}"): explain_logged(log, one)
-        for one in log.refusals.values()
+    explanations = {
+        explanation.pod.rpartition("/")[2].removesuffix(f"-{NODE_NAME}"): explain_logged(
+            log, explanation
+        )
+        for explanation in log.refusals.values()
     }
-    assert {name: (one.reason, one.log["message"]) for name, one in found.items()} == said
-    assert said
-    for one in found.values():
-        assert one.policy == policy
-        assert one.log["agrees"] is (None if policy == "none" else True) or not one.steps
-        assert one.cause_kind != "unknown"
+    assert {
+        name: (explanation.reason, explanation.log["message"])
+        for name, explanation in explanations.items()
+    } == failures
+    assert failures
+    for explanation in explanations.values():
+        assert explanation.policy == policy
+        assert (
+            explanation.log["agrees"] is (None if policy == "none" else True)
+            or not explanation.steps
+        )
+        assert explanation.cause_kind != "unknown"

@@ -45,8 +45,8 @@ LABEL = "alignup.dev/fleet"
 @pytest.fixture(scope="module")
 def plane():
     need_rig(*PROGRAMS)
-    with control_plane() as made:
-        yield made
+    with control_plane() as control:
+        yield control
 
 
 @pytest.fixture(scope="module")
@@ -56,24 +56,30 @@ def nodes():
 
 @pytest.fixture(scope="module")
 def kubelets(plane, nodes):
-    """Real kubelets on machines of 2, 4, 8, 2 and 4 NUMA nodes, each with another policy or scope."""
-    with real_kubelets(plane, nodes[:REAL]) as made:
-        yield made
+    """Real kubelets on machines of 2, 4, 8, 2 and 4 NUMA nodes.
+
+    Each has another policy or scope.
+    """
+    with real_kubelets(plane, nodes[:REAL]) as running_kubelets:
+        yield running_kubelets
 
 
 def spans(pod):
-    """Return whether a container asks for two GPUs, for which only one of the real kubelets would have a place."""
+    """Return whether a container asks for two GPUs.
+
+    Only one of the real kubelets would have a place for them.
+    """
     return any(
-        one["resources"]["requests"].get("example.com/gpu") == "2"
-        for one in pod["spec"]["containers"]
+        container["resources"]["requests"].get("example.com/gpu") == "2"
+        for container in pod["spec"]["containers"]
     )
 
 
 def on_real_nodes(pod):
     """Let a pod run on real kubelets only."""
     term = {"matchExpressions": [{"key": LABEL, "operator": "DoesNotExist"}]}
-    wanted = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    pod["spec"]["affinity"] = {"nodeAffinity": wanted}
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    pod["spec"]["affinity"] = {"nodeAffinity": affinity}
 
 
 def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -> None:
@@ -87,29 +93,29 @@ def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -
     listen = ("--kubeconfig", plane.kubeconfig, "--listen")
     path = write_nodes(plane.folder, nodes[REAL:])
     with ExitStack() as stack:
-        for name, where, *words in (("fleet", FLEET, "--nodes", path), ("extender", EXTENDER)):
+        for name, where, *options in (("fleet", FLEET, "--nodes", path), ("extender", EXTENDER)):
             stack.enter_context(
-                alignup(name, *listen, where, *words, ready=f"http://{where}/healthz")
+                alignup(name, *listen, where, *options, ready=f"http://{where}/healthz")
             )
 
         wait_for_metric(EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(NODES))
         plane.schedule_with(EXTENDER)
         span = span_for(nodes[:REAL], busy, SECONDS, 0.9)
-        names = frozenset(one.name for one in kubelets)
+        names = frozenset(kubelet.name for kubelet in kubelets)
         asyncio.run(play(plane.kubeconfig, pods, span, outcome, 60, names))
-        asked = {"questions": questions(EXTENDER), **cycles(plane)}
+        measured = {"questions": questions(EXTENDER), **cycles(plane)}
 
-    placed = {one.name: outcome.bound_to(one.name) for one in kubelets}
-    found = [miss for one in kubelets for miss in misses(one, placed[one.name])]
+    placed = {kubelet.name: outcome.bound_to(kubelet.name) for kubelet in kubelets}
+    all_misses = [miss for kubelet in kubelets for miss in misses(kubelet, placed[kubelet.name])]
     numbers = {
         **outcome.summary(),
-        **asked,
-        "on real kubelets": {name: len(one) for name, one in placed.items()},
+        **measured,
+        "on real kubelets": {name: len(names) for name, names in placed.items()},
     }
     with capsys.disabled():
         print(json.dumps(numbers))  # noqa: T201  # a campaign tells its numbers
 
-    assert found == []
+    assert all_misses == []
     assert outcome.summary()["rejected"] == {}
     assert all(len(pods) > 5 for pods in placed.values())
 
@@ -117,8 +123,12 @@ def test_the_extenders_yes_is_the_kubelets_yes(plane, nodes, kubelets, capsys) -
 def asking(name, **amounts):
     """Return a pod of two containers alike."""
     containers = [
-        {"name": one, "image": "none", "resources": {"limits": amounts, "requests": amounts}}
-        for one in "ab"
+        {
+            "name": container_name,
+            "image": "none",
+            "resources": {"limits": amounts, "requests": amounts},
+        }
+        for container_name in "ab"
     ]
     return {
         "apiVersion": "v1",
@@ -129,33 +139,39 @@ def asking(name, **amounts):
 
 
 def collect(plane, kubelet, target, node_name):
-    words = ["node", "collect", "--node", kubelet.root, "--config", kubelet.config_file]
-    words += ["--kubeconfig", plane.kubeconfig, "--node-name", node_name, target]
-    return subprocess.run([*ALIGNUP, *map(str, words)], capture_output=True, text=True, check=False)  # noqa: S603  # our own program
+    arguments = ["node", "collect", "--node", kubelet.root, "--config", kubelet.config_file]
+    arguments += ["--kubeconfig", plane.kubeconfig, "--node-name", node_name, target]
+    command = [*ALIGNUP, *map(str, arguments)]
+    return subprocess.run(  # noqa: S603  # ours
+        command, capture_output=True, text=True, check=False
+    )
 
 
 def test_a_node_is_collected_with_its_pods_from_the_api_server(plane, kubelets, tmp_path) -> None:
     kubelet = kubelets[1]
     pods = [asking("kept", cpu="2", memory="1Gi"), asking("other", cpu="1", memory="2Gi")]
-    assert [kubelet.admit(one)["phase"] for one in pods] == ["Running", "Running"]
+    assert [kubelet.admit(pod)["phase"] for pod in pods] == ["Running", "Running"]
     target = tmp_path / "node.tar.xz"
     done = collect(plane, kubelet, target, kubelet.name)
     assert done.returncode == 0, done.stderr
     assert "no pods in it" not in done.stderr
-    found = read_kubelet(target)
-    held = {one.name: one for one in holdings_of(found.node).pods if one.name in {"kept", "other"}}
+    node_read = read_kubelet(target)
+    holdings = {pod.name: pod for pod in holdings_of(node_read.node).pods}
     for name in ("kept", "other"):
-        told = kubelet.ask("get", "default", name)["pod_resources"]["containers"]
+        listed = kubelet.ask("get", "default", name)["pod_resources"]["containers"]
         assert {
-            one: set(CPUSet.parse(given.cpus)) for one, given in held[name].containers.items()
-        } == {one["name"]: set(map(int, one["cpu_ids"])) for one in told}
+            container: set(CPUSet.parse(holding.cpus))
+            for container, holding in holdings[name].containers.items()
+        } == {container["name"]: set(map(int, container["cpu_ids"])) for container in listed}
 
-    assert str(found.node.config.version) == "1.36"
+    assert str(node_read.node.config.version) == "1.36"
     with tarfile.open(target) as archive:
-        files = {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}
+        files = {
+            member.name: archive.extractfile(member).read() for member in archive if member.isfile()
+        }
 
     assert json.loads(files["node.json"])["metadata"]["name"] == kubelet.name
-    assert {one["spec"]["nodeName"] for one in json.loads(files["pods.json"])["items"]} == {
+    assert {pod["spec"]["nodeName"] for pod in json.loads(files["pods.json"])["items"]} == {
         kubelet.name
     }
     assert not any(b"hunter2" in content for content in files.values())

@@ -53,7 +53,7 @@ def cgroups():
     """Make a tree of cgroups in every hierarchy, and remove it afterwards; yield its name."""
     mounted = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
     tops = {
-        kind: [Path(folder) for folder, one in mounted if one == kind]
+        kind: [Path(folder) for folder, mounted_kind in mounted if mounted_kind == kind]
         for kind in ("cgroup", "cgroup2")
     }
     name = f"alignup-rig-{os.getpid()}"
@@ -84,8 +84,10 @@ class Cluster:
         return self.call("GET", f"/api/v1/pods?fieldSelector=spec.nodeName={NODE_NAME}")
 
     def status(self, name):
-        found = self.call("GET", f"/api/v1/namespaces/default/pods/{name}")
-        return found["status"] if found["kind"] == "Pod" else {}
+        answer = self.call("GET", f"/api/v1/namespaces/default/pods/{name}")
+        if answer["kind"] != "Pod":
+            return {}
+        return answer["status"]
 
     def admit(self, manifest):
         """Bind a pod to the node; return its uid and its phase when the kubelet has decided."""
@@ -103,7 +105,10 @@ class Cluster:
         return json.loads(written["data"])["entries"].get(uid)
 
     def resize(self, name, uid, patch):
-        """Ask for a resize; return the kubelet's status and message, or the API server's refusal."""
+        """Ask for a resize; return the kubelet's status and message.
+
+        Or return the API server's refusal.
+        """
         before = self.allocated(uid)
         path = f"/api/v1/namespaces/default/pods/{name}/resize"
         answer = self.call("PATCH", path, patch, "application/strategic-merge-patch+json")
@@ -112,7 +117,10 @@ class Cluster:
 
         def decided():
             conditions = self.status(name).get("conditions") or ()
-            pending = next((one for one in conditions if one["type"] == "PodResizePending"), None)
+            pending = next(
+                (condition for condition in conditions if condition["type"] == "PodResizePending"),
+                None,
+            )
             if pending is not None:
                 return pending["reason"], pending.get("message", "")
             return self.allocated(uid) != before and ("allocated", "")
@@ -132,14 +140,17 @@ class Cluster:
 def until(probe):
     """Return what a probe finds, when it finds something."""
     deadline = time.monotonic() + SECONDS
-    while not (found := probe()):
+    while not (value := probe()):
         assert time.monotonic() < deadline, "nothing happened"
         time.sleep(0.1)
-    return found
+    return value
 
 
 def drawn(rng, number, *, pod_level):
-    """Return a pod: Guaranteed with whole CPUs or a fraction, Burstable, or with resources as a whole."""
+    """Return a pod.
+
+    It is Guaranteed with whole CPUs or a fraction, Burstable, or with resources as a whole.
+    """
 
     def wish(cpu, memory):
         return {
@@ -149,23 +160,24 @@ def drawn(rng, number, *, pod_level):
 
     kind = rng.choice(["whole", "whole", "fraction", "burstable", *(["level"] * pod_level)])
     spec = {}
-    some = [
+    resources = [
         wish(str(rng.randrange(1, 4)), f"{rng.randrange(1, 4)}Gi")
         for _ in range(rng.choice([1, 1, 2]))
     ]
     if kind == "fraction":
-        some[0] = wish("1500m", "1Gi")
+        resources[0] = wish("1500m", "1Gi")
     elif kind == "burstable":
-        some[0] = {
+        resources[0] = {
             "requests": {"cpu": "1", "memory": "1Gi"},
             "limits": {"cpu": "20", "memory": "8Gi"},
         }
     elif kind == "level":
         spec["resources"] = wish("6", "8Gi")
-        some = [some[0], {}]
+        resources = [resources[0], {}]
 
     containers = [
-        {"name": f"c{i}", "image": "none", "resources": one} for i, one in enumerate(some)
+        {"name": f"c{i}", "image": "none", "resources": wishes}
+        for i, wishes in enumerate(resources)
     ]
     metadata = {"name": f"p{number:03}", "namespace": "default"}
     spec.update(nodeName=NODE_NAME, terminationGracePeriodSeconds=0, containers=containers)
@@ -173,13 +185,18 @@ def drawn(rng, number, *, pod_level):
 
 
 def change(rng, manifest):
-    """Return by container, and of the pod as a whole, other CPUs or memory that keep the QoS class."""
+    """Return other CPUs or memory that keep the QoS class.
+
+    They are by container, and of the pod as a whole.
+    """
     spec = manifest["spec"]
     if "resources" in spec and rng.random() < 0.6:  # its containers stay
         amounts = {"cpu": str(rng.choice([5, 7, 8])), "memory": rng.choice(["8Gi", "9Gi"])}
         return {}, {"requests": amounts, "limits": amounts}
 
-    container = rng.choice([one for one in spec["containers"] if one["resources"]])
+    container = rng.choice(
+        [candidate for candidate in spec["containers"] if candidate["resources"]]
+    )
     old = container["resources"]
     new = {}
     if rng.random() < 0.75:
@@ -198,17 +215,21 @@ def change(rng, manifest):
             "cpu": "750m"
         }
 
-    return {
-        container["name"]: {"requests": new, "limits": new} if both else {"requests": new}
-    }, None
+    changed = {"requests": new}
+    if both:
+        changed["limits"] = new
+    return {container["name"]: changed}, None
 
 
 def holdings(node):
     return {
         pod.name: {
-            one.name: (str(got.cpus), sorted((b.type, b.numa_nodes, b.size) for b in got.memory))
-            for one in pod.all_containers
-            if (got := node.allocation(pod.uid, one.name))
+            container.name: (
+                str(allocation.cpus),
+                sorted((b.type, b.numa_nodes, b.size) for b in allocation.memory),
+            )
+            for container in pod.all_containers
+            if (allocation := node.allocation(pod.uid, container.name))
         }
         for pod in node.pods
     }
@@ -219,29 +240,36 @@ def judge(cluster, manifest, uid, rng):
     containers, whole = change(rng, manifest)
     node = cluster.read()
     try:
-        mine = node.resize(uid, containers, whole)
-        said = (mine.status, mine.message)
+        result = node.resize(uid, containers, whole)
+        expected = (result.status, result.message)
     except InputError as error:
-        said = ("refused", str(error))
+        expected = ("refused", str(error))
 
-    spec = {"containers": [{"name": name, "resources": one} for name, one in containers.items()]}
-    patch = {"spec": {**({"resources": whole} if whole else {}), **(spec if containers else {})}}
-    told = cluster.resize(manifest["metadata"]["name"], uid, patch)
-    context = (manifest["spec"], containers, whole, said, told)
-    if told[0] == "refused":
-        assert said[0] == "refused" or said[1] in told[1], context
+    spec = {}
+    if whole:
+        spec["resources"] = whole
+    if containers:
+        spec["containers"] = [
+            {"name": name, "resources": resources} for name, resources in containers.items()
+        ]
+
+    patch = {"spec": spec}
+    answer = cluster.resize(manifest["metadata"]["name"], uid, patch)
+    context = (manifest["spec"], containers, whole, expected, answer)
+    if answer[0] == "refused":
+        assert expected[0] == "refused" or expected[1] in answer[1], context
     else:
-        assert said == told, context
+        assert expected == answer, context
 
-    if told != said:  # refused by the API server
-        return told[0]
+    if answer != expected:  # refused by the API server
+        return answer[0]
 
     deadline = time.monotonic() + 10  # files are written behind
     while holdings(cluster.read()) != holdings(node) and time.monotonic() < deadline:
         time.sleep(0.3)
 
     assert holdings(cluster.read()) == holdings(node), context
-    return told[0]
+    return answer[0]
 
 
 @pytest.mark.parametrize("number", range(len(ROUNDS)))
@@ -258,10 +286,10 @@ def test_a_resize_is_answered_as_the_kubelet_answers_it(number):
         }
         with KubeletRig(plane.folder / "k", files_of(MACHINE), fields, plane=plane) as kubelet:
             cluster = Cluster(plane, kubelet)
-            there = []
+            present = []
             for index in range(max(1, RESIZES // len(ROUNDS))):
-                while len(there) > 2:
-                    cluster.remove(there.pop(rng.randrange(len(there))))
+                while len(present) > 2:
+                    cluster.remove(present.pop(rng.randrange(len(present))))
                 manifest = drawn(
                     rng,
                     index,
@@ -273,7 +301,7 @@ def test_a_resize_is_answered_as_the_kubelet_answers_it(number):
                     continue
 
                 statuses.append(judge(cluster, manifest, uid, rng))
-                there.append(manifest["metadata"]["name"])
+                present.append(manifest["metadata"]["name"])
 
     assert statuses
     print(f"{overlay}: {statuses}")  # noqa: T201  # with -s

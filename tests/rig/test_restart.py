@@ -75,8 +75,10 @@ def change(chance):
 
 def wish(chance):
     """Return what a container asks for."""
-    found = (chance.choice((1, 2, 2, 3, 4, 6)), chance.choice((1, 1, 2, 5)))
-    return (*found, chance.choice((1, 2))) if chance.random() < 0.3 else found
+    amounts = (chance.choice((1, 2, 2, 3, 4, 6)), chance.choice((1, 1, 2, 5)))
+    if chance.random() < 0.3:
+        return (*amounts, chance.choice((1, 2)))
+    return amounts
 
 
 def come_and_go(chance, rig):
@@ -85,10 +87,10 @@ def come_and_go(chance, rig):
     Rejected static pods would be judged anew after a restart.
     """
     for name in NAMES:
-        there = rig.status(name) is not None
-        if there and chance.random() < 0.3:
+        is_present = rig.status(name) is not None
+        if is_present and chance.random() < 0.3:
             rig.remove(name)
-        elif not there and chance.random() < 0.6:
+        elif not is_present and chance.random() < 0.6:
             pod = guaranteed(name, *(wish(chance) for _ in range(chance.choice((1, 1, 2)))))
             pod["metadata"].pop("uid")
             if rig.admit(pod)["phase"] == "Failed":
@@ -99,10 +101,10 @@ def come_and_go(chance, rig):
 def listed_cpus(rig):
     """Return the CPUs that PodResources lists, by pod and container."""
     return {
-        (pod["name"], one["name"]): {int(cpu) for cpu in one.get("cpu_ids", ())}
+        (pod["name"], container["name"]): {int(cpu) for cpu in container.get("cpu_ids", ())}
         for pod in rig.ask("list").get("pod_resources", ())
-        for one in pod.get("containers", ())
-        if one.get("cpu_ids")
+        for container in pod.get("containers", ())
+        if container.get("cpu_ids")
     }
 
 
@@ -112,7 +114,7 @@ def test_a_restart_does_what_was_foretold(seed):
     folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))  # sockets need a short path
     files = server(sockets=2, cores=8, nodes=2, memory=16 << 20)
     overlay = {"topologyManagerPolicy": "best-effort", "featureGates": ALPHA}
-    told = {}
+    counts = {}
     with KubeletRig(folder, files, overlay, {"nvidia.com/gpu": GPUS}) as rig:
         for number in range(RESTARTS):
             running = come_and_go(chance, rig)
@@ -121,50 +123,51 @@ def test_a_restart_does_what_was_foretold(seed):
             before = rig.config
             fields = {**before, **change(chance)}
             rig.config_file.write_text(
-                json.dumps({key: one for key, one in fields.items() if one is not None})
+                json.dumps({key: value for key, value in fields.items() if value is not None})
             )
             options = {"config": rig.config_file, "kubelet_version": rig.version}
-            found = foretell(FolderFiles(rig.root), options)
+            foretold = foretell(FolderFiles(rig.root), options)
             # by a new one it is known that the kubelet has come so far
             (rig.state / "device-plugins/kubelet.sock").unlink(missing_ok=True)
             try:
                 rig.start()
             except RigError:
-                assert found.faults, (number, fields, rig.log[-2000:])
-                told["does not start"] = told.get("does not start", 0) + 1
+                assert foretold.faults, (number, fields, rig.log[-2000:])
+                counts["does not start"] = counts.get("does not start", 0) + 1
                 rig.config_file.write_text(json.dumps(before))
                 rig.start()
                 continue
 
-            assert not found.faults, (number, found.faults)
-            expected = {
-                one.pod.name.removesuffix(f"-{NODE_NAME}"): ""
-                if one.refusal is None
-                else one.refusal.reason
-                for one in found.outcomes
-            }
-            seen = {name: rig.decided(name).get("reason", "") for name in running}
-            assert seen == expected, (
+            assert not foretold.faults, (number, foretold.faults)
+            expected = {}
+            for outcome in foretold.outcomes:
+                reason = ""
+                if outcome.refusal is not None:
+                    reason = outcome.refusal.reason
+                expected[outcome.pod.name.removesuffix(f"-{NODE_NAME}")] = reason
+
+            reasons = {name: rig.decided(name).get("reason", "") for name in running}
+            assert reasons == expected, (
                 number,
                 {key: fields[key] for key in fields if before.get(key) != fields[key]},
             )
             cpus = listed_cpus(rig)
-            for one in found.outcomes:
-                for holding in one.holds:
+            for outcome in foretold.outcomes:
+                for holding in outcome.holds:
                     if (
-                        one.refusal is None
+                        outcome.refusal is None
                         and holding.cpus
-                        and (one.pod.name, holding.container) in cpus
+                        and (outcome.pod.name, holding.container) in cpus
                     ):
-                        assert set(holding.cpus) == cpus[one.pod.name, holding.container]
+                        assert set(holding.cpus) == cpus[outcome.pod.name, holding.container]
 
-            for name, reason in seen.items():
-                told[reason or "stays"] = told.get(reason or "stays", 0) + 1
+            for name, reason in reasons.items():
+                counts[reason or "stays"] = counts.get(reason or "stays", 0) + 1
                 if reason:
                     rig.remove(name)
 
     shutil.rmtree(folder, ignore_errors=True)
-    assert told.get("stays"), told
+    assert counts.get("stays"), counts
 
 
 @pytest.mark.parametrize("is_torn", [True, False])
@@ -183,15 +186,19 @@ def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
         rig.stop()
         path = rig.state / "device-plugins/kubelet_internal_checkpoint"
         text = path.read_text()
-        path.write_text(text[:90] if is_torn else text.replace('"Checksum":', '"Checksum":1'))
-        found = foretell(
+        damaged = text.replace('"Checksum":', '"Checksum":1')
+        if is_torn:
+            damaged = text[:90]
+        path.write_text(damaged)
+        foretold = foretell(
             FolderFiles(rig.root), {"config": rig.config_file, "kubelet_version": rig.version}
         )
         forgotten = {
-            one.pod.name.removesuffix(f"-{NODE_NAME}"): one.forgotten for one in found.outcomes
+            outcome.pod.name.removesuffix(f"-{NODE_NAME}"): outcome.forgotten
+            for outcome in foretold.outcomes
         }
         assert forgotten == {"with": ("nvidia.com/gpu",), "without": ()}
-        assert [one.refusal for one in found.outcomes] == [None, None]
+        assert [outcome.refusal for outcome in foretold.outcomes] == [None, None]
         (rig.state / "device-plugins/kubelet.sock").unlink(missing_ok=True)
         rig.restart()
         assert "Continue after failing to read checkpoint file" in rig.log
@@ -199,38 +206,40 @@ def test_a_damaged_checkpoint_of_devices_is_passed_over(is_torn):
             "Running",
             "Running",
         ]
-        held = [
-            one
+        holders = [
+            container
             for pod in rig.ask("list")["pod_resources"]
-            for one in pod.get("containers", ())
-            if one.get("devices")
+            for container in pod.get("containers", ())
+            if container.get("devices")
         ]
-        assert held == []
+        assert holders == []
         assert rig.admit(guaranteed("next", (2, 1, 2)))["phase"] == "Running"
 
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def carry_out(rig, one, manifest, names):  # noqa: C901  # a step each
+def carry_out(rig, suggestion, manifest, names):  # noqa: C901  # a step each
     """Do what a suggestion says, and return the manifest to admit then.
 
     None: it takes another plugin.
 
     `names` are the pods that run, in the order in which they come again after a drain.
     """
-    attempt = one.attempt
+    attempt = suggestion.attempt
     if "excludeTopology" in attempt:
         return None
     if "remove" in attempt:
-        there = {item["metadata"]["uid"]: item["metadata"]["name"] for item in rig.pods()["items"]}
+        name_by_uid = {
+            item["metadata"]["uid"]: item["metadata"]["name"] for item in rig.pods()["items"]
+        }
         for uid in attempt["remove"]:
-            rig.remove(there[uid].removesuffix(f"-{NODE_NAME}"))
+            rig.remove(name_by_uid[uid].removesuffix(f"-{NODE_NAME}"))
 
     if "kubelet" in attempt:
         files = {
             name: json.loads((rig.folder / "static" / f"{name}.json").read_text()) for name in names
         }
-        if one.after == "drain":
+        if suggestion.after == "drain":
             for name in files:
                 rig.remove(name)
 
@@ -239,20 +248,23 @@ def carry_out(rig, one, manifest, names):  # noqa: C901  # a step each
         rig.config_file.write_text(
             json.dumps({key: value for key, value in fields.items() if value is not None})
         )
-        if one.after == "drain":
+        if suggestion.after == "drain":
             for path in rig.state.glob("*_manager_state"):
-                if path.name in one.text:
+                if path.name in suggestion.text:
                     path.unlink()
 
         rig.restart()
         for name, pod in files.items():
-            status = rig.admit(pod) if one.after == "drain" else rig.decided(name)
-            assert status["phase"] == "Running", (one.text, name, status)
+            status = rig.admit(pod) if suggestion.after == "drain" else rig.decided(name)
+            assert status["phase"] == "Running", (suggestion.text, name, status)
 
-    made = json.loads(json.dumps(attempt.get("pod", manifest)))
+    next_manifest = json.loads(json.dumps(attempt.get("pod", manifest)))
     # a static pod of the same uid would not be judged again
-    made["metadata"] = {"name": f"{manifest['metadata']['name']}-again", "namespace": "default"}
-    return made
+    next_manifest["metadata"] = {
+        "name": f"{manifest['metadata']['name']}-again",
+        "namespace": "default",
+    }
+    return next_manifest
 
 
 def test_what_is_suggested_holds_on_the_kubelet():
@@ -279,20 +291,23 @@ def test_what_is_suggested_holds_on_the_kubelet():
             node = rig.read().node
             # as `admit --node` has it: the kubelet counts the memory of the node, too
             node.whole_verdict = True
-            suggestions = explain(node, manifest).suggestions if refused else ()
+            suggestions = ()
+            if refused:
+                suggestions = explain(node, manifest).suggestions
             if suggestions:
-                one = chance.choice(suggestions)
+                suggestion = chance.choice(suggestions)
                 names = [pod.name.removesuffix(f"-{NODE_NAME}") for pod in node.pods]
-                made = carry_out(rig, one, manifest, names)
-                if made is not None:
-                    status = rig.admit(made)
-                    assert status["phase"] == "Running", (one.text, status)
-                    rig.remove(made["metadata"]["name"])
+                next_manifest = carry_out(rig, suggestion, manifest, names)
+                if next_manifest is not None:
+                    status = rig.admit(next_manifest)
+                    assert status["phase"] == "Running", (suggestion.text, status)
+                    rig.remove(next_manifest["metadata"]["name"])
                     done += 1
-                    kind = f"{'+'.join(sorted(one.attempt))} after {one.after or 'nothing'}"
+                    changed_keys = "+".join(sorted(suggestion.attempt))
+                    kind = f"{changed_keys} after {suggestion.after or 'nothing'}"
                     kinds[kind] = kinds.get(kind, 0) + 1
                     logging.getLogger(__name__).info(
-                        "%d of %d refused pods: %s", done, tried, one.text
+                        "%d of %d refused pods: %s", done, tried, suggestion.text
                     )
 
             if rig.config_file.read_text() != usual:

@@ -130,6 +130,12 @@ KINDS = {
 IMAGE = [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]
 
 
+RESOURCE = re.compile(
+    r"/(?:v\w+)/(?:watch/)?(?:namespaces/\{namespace\}/)?([a-z]+)(?:/\{name\}((?:/\w+)?))?"
+)
+"""A resource and its subresource, in a path of OpenAPI."""
+
+
 class Work(NamedTuple):
     """A request that the work of a program takes."""
 
@@ -189,37 +195,44 @@ def topology(name: str, annotation: str) -> dict[str, Any]:
 def documents(*kinds: str) -> list[dict[str, Any]]:
     """Return the objects of some kinds in the roles of deploy/."""
     texts = [path.read_text() for path in sorted(DEPLOY.glob("*-rbac.yaml"))]
-    return [one for text in texts for one in yaml.safe_load_all(text) if one["kind"] in kinds]
+    return [
+        document
+        for text in texts
+        for document in yaml.safe_load_all(text)
+        if document["kind"] in kinds
+    ]
 
 
 def rights_of(account: str) -> set[tuple[str, str]]:
     """Return the resources and verbs that the roles of an account name."""
     rules = [
         rule
-        for one in documents("Role", "ClusterRole")
-        if one["metadata"]["name"] == account
-        for rule in one["rules"]
+        for role in documents("Role", "ClusterRole")
+        if role["metadata"]["name"] == account
+        for rule in role["rules"]
     ]
     return {(kind, verb) for rule in rules for kind in rule["resources"] for verb in rule["verbs"]}
 
 
 def reads(account: str) -> list[Work]:
     """Return a request for each right of an account to read."""
-    found = []
-    for one in documents("Role", "ClusterRole"):
-        for rule in one["rules"] if one["metadata"]["name"] == account else ():
+    works = []
+    for role in documents("Role", "ClusterRole"):
+        if role["metadata"]["name"] != account:
+            continue
+        for rule in role["rules"]:
             (group,) = rule["apiGroups"]
             version = {"topology.node.k8s.io": "v1alpha2"}.get(group, "v1")
             root = f"/apis/{group}/{version}" if group else f"/api/{version}"
             for kind in rule["resources"]:
                 if "list" in rule["verbs"]:
-                    found.append(Work((kind, "list"), "GET", f"{root}/{kind}"))
+                    works.append(Work((kind, "list"), "GET", f"{root}/{kind}"))
                 if "watch" in rule["verbs"]:
-                    found.append(
+                    works.append(
                         Work((kind, "watch"), "GET", f"{root}/{kind}?watch=1&timeoutSeconds=1")
                     )
 
-    return found
+    return works
 
 
 LEASE_FIELDS = frozenset(
@@ -412,10 +425,10 @@ class Cluster:
         self.create(pending)
         self.wait_for_policies()
 
-    def create(self, found: dict[str, Any]) -> None:
+    def create(self, manifest: dict[str, Any]) -> None:
         """Create a pod."""
-        path = f"/api/v1/namespaces/{found['metadata']['namespace']}/pods"
-        status, answer = self.server.asked("POST", path, found)
+        path = f"/api/v1/namespaces/{manifest['metadata']['namespace']}/pods"
+        status, answer = self.server.asked("POST", path, manifest)
         assert status == 201, answer
 
     def wait_for_policies(self) -> None:
@@ -429,7 +442,10 @@ class Cluster:
             time.sleep(0.2)
 
     def filled(self, method: str, path: str, body: Any) -> Any:
-        """Return a body with the uid of the pod that it is about, or the version of what it replaces."""
+        """Return a body with what is known on the server only.
+
+        It is the uid of the pod that it is about, or the version of what it replaces.
+        """
         if method == "PUT":
             version = self.server.get(path).get("metadata", {}).get("resourceVersion", "")
             return put(body, "metadata.resourceVersion", version)
@@ -442,19 +458,24 @@ class Cluster:
         self, account: str, method: str, path: str, body: Any = None, kind: str = ""
     ) -> tuple[int, Any]:
         """Ask with the token of an account, and note the answer."""
-        status, found = self.server.asked(
+        status, answer = self.server.asked(
             method, path, self.filled(method, path, body), self.tokens[account], kind
         )
-        message = str(found.get("message", "")) if isinstance(found, dict) else ""
-        by = (
-            "policy"
-            if "ValidatingAdmissionPolicy" in message
-            else "RBAC"
-            if status == 403
-            else "the API"
-        )
-        self.answers[account, method, "allowed" if status < 300 else f"refused by {by}"] += 1
-        return status, found
+        message = ""
+        if isinstance(answer, dict):
+            message = str(answer.get("message", ""))
+
+        if status < 300:
+            verdict = "allowed"
+        elif "ValidatingAdmissionPolicy" in message:
+            verdict = "refused by policy"
+        elif status == 403:
+            verdict = "refused by RBAC"
+        else:
+            verdict = "refused by the API"
+
+        self.answers[account, method, verdict] += 1
+        return status, answer
 
     def offered(self) -> Iterator[tuple[str, str, str]]:
         """Yield everything that the server offers.
@@ -465,16 +486,13 @@ class Cluster:
             if not name.startswith(("api/", "apis/")):
                 continue
             for path, methods in self.spec(name)["paths"].items():
-                match = re.search(
-                    r"/(?:v\w+)/(?:watch/)?(?:namespaces/\{namespace\}/)?([a-z]+)(?:/\{name\}((?:/\w+)?))?",
-                    path,
-                )
+                match = RESOURCE.search(path)
                 if match is None or "{path}" in path or "/watch/" in path:
                     continue
                 resource = match[1] + (match[2] or "")
-                for method, what in methods.items():
-                    if isinstance(what, dict) and "x-kubernetes-action" in what:
-                        action = what["x-kubernetes-action"]
+                for method, operation in methods.items():
+                    if isinstance(operation, dict) and "x-kubernetes-action" in operation:
+                        action = operation["x-kubernetes-action"]
                         yield (
                             resource,
                             VERBS.get(action, "create" if action == "connect" else action),
@@ -491,8 +509,8 @@ class Cluster:
         """Return a value for each field of a kind, by its path of at most two names."""
         schemas = self.spec(group)["components"]["schemas"]
 
-        found: dict[str, Any] = {}
-        (name,) = [one for one in schemas if one.endswith(f".{kind}")]
+        values_by_path: dict[str, Any] = {}
+        (name,) = [schema_name for schema_name in schemas if schema_name.endswith(f".{kind}")]
         for first, schema in whole(schemas[name], schemas)["properties"].items():
             properties = whole(schema, schemas).get("properties")
             if first in {"apiVersion", "kind"}:
@@ -500,29 +518,29 @@ class Cluster:
             for second, inner in (properties or {"": schema}).items():
                 path = f"{first}.{second}" if second else first
                 if second not in KEPT_BY_SERVER:
-                    found[path] = WELL_FORMED.get(path) or value(inner, schemas)
+                    values_by_path[path] = WELL_FORMED.get(path) or value(inner, schemas)
 
-        return found
+        return values_by_path
 
 
 def put(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """Return a body with another value at a path; maps of labels and annotations are added to."""
-    made = deepcopy(body)
-    at = made
+    changed = deepcopy(body)
+    place = changed
     *before, last = path.split(".")
     for name in before:
-        at = at.setdefault(name, {})
-    if isinstance(value, dict) and isinstance(at.get(last), dict):
-        value = {**at[last], **value}
-    at[last] = value
-    return made
+        place = place.setdefault(name, {})
+    if isinstance(value, dict) and isinstance(place.get(last), dict):
+        value = {**place[last], **value}
+    place[last] = value
+    return changed
 
 
-def at_path(found: Any, path: str) -> Any:
+def at_path(document: Any, path: str) -> Any:
     """Return what an object has at a path."""
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
 
 
 def test_each_token_may_do_what_its_work_takes_and_nothing_else(capsys) -> None:
@@ -538,83 +556,95 @@ def test_each_token_may_do_what_its_work_takes_and_nothing_else(capsys) -> None:
     assert not wrong, "\n".join(map(str, wrong))
     with capsys.disabled():
         for (account, method, answer), count in sorted(cluster.answers.items()):
-            print(f"{account:20} {method:7} {answer:18} {count}")  # noqa: T201  # a campaign tells its numbers
+            # a campaign tells its numbers
+            print(f"{account:20} {method:7} {answer:18} {count}")  # noqa: T201
 
 
 def unfinished_work(cluster: Cluster, account: str, works: list[Work]) -> Iterator[Any]:
-    """Yield what does not go through of an account's work, and the rights that no work of it takes."""
+    """Yield what does not go through of an account's work.
+
+    And the rights that no work of it takes.
+    """
     everything = [*reads(account), *works]
-    for one in everything:
+    for work in everything:
         # it is there by now
-        if one.right in {("leases", "create"), ("noderesourcetopologies", "create")}:
-            cluster.server.ask("DELETE", f"{one.path}/{one.body['metadata']['name']}")
-        status, found = cluster.ask(account, one.method, one.path, one.body)
+        if work.right in {("leases", "create"), ("noderesourcetopologies", "create")}:
+            cluster.server.ask("DELETE", f"{work.path}/{work.body['metadata']['name']}")
+        status, answer = cluster.ask(account, work.method, work.path, work.body)
         if status not in {200, 201}:
-            yield account, one, found
-    yield from rights_of(account) ^ {one.right for one in everything}
+            yield account, work, answer
+    yield from rights_of(account) ^ {work.right for work in everything}
 
 
 def offered_beside(cluster: Cluster, account: str) -> Iterator[Any]:
-    """Yield each verb of each kind and subresource that the roles do not name, and that is not forbidden."""
+    """Yield each verb of each kind and subresource that is not forbidden.
+
+    It is of those that the roles do not name.
+    """
     rights, home = rights_of(account), HOME.get(account, account)
     for resource, verb, request in cluster.offered():
         if (resource, verb) in rights or resource in ANYBODY:
             continue
         method, path = request.replace("{namespace}", home).replace("{name}", "x").split(" ")
-        status, found = cluster.ask(
+        status, answer = cluster.ask(
             account, method, path, {"metadata": {}} if method[0] == "P" else None
         )
         if status != 403:
-            yield account, resource, verb, request, status, found
+            yield account, resource, verb, request, status, answer
 
 
 def changed_fields(cluster: Cluster, account: str, works: list[Work]) -> Iterator[Any]:
-    """Yield each field of what an account may write that can be changed, and is not its program's."""
-    for one in works:
-        if one.method not in {"POST", "PUT", "PATCH"}:
+    """Yield each field of what an account may write that can be changed.
+
+    It is of those that are not its program's.
+    """
+    for work in works:
+        if work.method not in {"POST", "PUT", "PATCH"}:
             continue
-        if one.method != "POST":  # on what is there
+        if work.method != "POST":  # on what is there
             cluster.server.ask(
-                "POST", one.path.rpartition("/")[0], one.body, cluster.tokens[account]
+                "POST", work.path.rpartition("/")[0], work.body, cluster.tokens[account]
             )
 
-        before = cluster.server.get(one.path) if one.method != "POST" else one.body
-        for path, value in cluster.fields(*KINDS[one.right[0]]).items():
+        before = cluster.server.get(work.path) if work.method != "POST" else work.body
+        for path, value in cluster.fields(*KINDS[work.right[0]]).items():
             # of another name it is another object, of which ATTACKS has some
-            if path in one.own or (one.method == "POST" and path == "metadata.name"):
+            if path in work.own or (work.method == "POST" and path == "metadata.name"):
                 continue
-            body = put(one.body, path, value)
-            status, found = cluster.ask(account, one.method, one.path, body)
-            told = at_path(found, path) if status < 300 else None
-            took = (
-                told is not None and told == at_path(body, path) and at_path(before, path) != told
+            body = put(work.body, path, value)
+            status, answer = cluster.ask(account, work.method, work.path, body)
+            written = at_path(answer, path) if status < 300 else None
+            is_changed = (
+                written is not None
+                and written == at_path(body, path)
+                and at_path(before, path) != written
             )
-            if took:
-                yield account, one.right, path, status, found
-            if one.method == "POST" and status == 201 and one.right[0] != "events":
-                undo(cluster, one)
+            if is_changed:
+                yield account, work.right, path, status, answer
+            if work.method == "POST" and status == 201 and work.right[0] != "events":
+                undo(cluster, work)
 
 
-def undo(cluster: Cluster, one: Work) -> None:
+def undo(cluster: Cluster, work: Work) -> None:
     """Take back what a request without effect has created all the same."""
-    name = one.body["metadata"]["name"]
-    if one.right[0] in {"pods/binding", "pods/eviction"}:
+    name = work.body["metadata"]["name"]
+    if work.right[0] in {"pods/binding", "pods/eviction"}:
         path = POD.format("default", name)
         assert cluster.server.ask("DELETE", f"{path}?gracePeriodSeconds=0") in {200, 404}
-        again = pod(name, "default")
-        if one.right[0] == "pods/binding":
-            del again["spec"]["nodeName"]
-        cluster.create(again)
+        recreated = pod(name, "default")
+        if work.right[0] == "pods/binding":
+            del recreated["spec"]["nodeName"]
+        cluster.create(recreated)
     else:
-        assert cluster.server.ask("DELETE", f"{one.path}/{name}") == 200
+        assert cluster.server.ask("DELETE", f"{work.path}/{name}") == 200
 
 
 def answered_attacks(cluster: Cluster, account: str) -> Iterator[Any]:
     """Yield what goes through of what somebody would do who has a token."""
     for method, path, body, *kind in ATTACKS[account]:
-        status, found = cluster.ask(account, method, path, body, *kind)
+        status, answer = cluster.ask(account, method, path, body, *kind)
         if status < 400:
-            yield account, method, path, body, status, found
+            yield account, method, path, body, status, answer
 
 
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
@@ -710,7 +740,9 @@ def test_a_publisher_without_a_node_in_its_token_publishes_nothing() -> None:
 
 def kubectl() -> str:
     """Return the program; the rig's own if there is one."""
-    return str(BIN / "kubectl") if (BIN / "kubectl").exists() else shutil.which("kubectl") or ""
+    if (BIN / "kubectl").exists():
+        return str(BIN / "kubectl")
+    return shutil.which("kubectl") or ""
 
 
 @pytest.mark.skipif(not kubectl(), reason="no kubectl applies the kustomization")
@@ -721,15 +753,17 @@ def test_what_is_applied_twice_is_unchanged_the_second_time() -> None:
     """
     budget = "/apis/policy/v1/namespaces/alignup/poddisruptionbudgets/alignup-extender"
     with control_plane() as plane:
-        words = [kubectl(), "--kubeconfig", plane.kubeconfig, "apply", "-k", str(DEPLOY)]
-        here = {**os.environ, "HOME": str(plane.folder)}
-        said, versions = [], []
+        command = [kubectl(), "--kubeconfig", plane.kubeconfig, "apply", "-k", str(DEPLOY)]
+        environment = {**os.environ, "HOME": str(plane.folder)}
+        outputs, versions = [], []
         for _ in range(2):
-            done = subprocess.run(words, check=True, capture_output=True, text=True, env=here)  # noqa: S603  # ours
-            said.append(done.stdout.splitlines())
+            done = subprocess.run(  # noqa: S603  # ours
+                command, check=True, capture_output=True, text=True, env=environment
+            )
+            outputs.append(done.stdout.splitlines())
             versions.append(Server(plane.kubeconfig).get(budget)["metadata"]["resourceVersion"])
 
-    first, second = said
+    first, second = outputs
     assert [line for line in first if not line.endswith(" created")] == []
     assert [
         line

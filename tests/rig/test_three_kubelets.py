@@ -71,14 +71,17 @@ def container(random: Random, name: str, **more: Any) -> dict[str, Any]:
 
 
 def drawn(random: Random, number: int) -> dict[str, Any]:
-    """Return a pod: of one or two containers with any names, perhaps with init containers and a sidecar."""
+    """Return a pod of one or two containers with any names.
+
+    It may have init containers and a sidecar.
+    """
     names = random.sample(NAMES, 5)
-    containers = [container(random, names[one]) for one in range(random.choice([1, 1, 1, 2]))]
+    containers = [container(random, names[index]) for index in range(random.choice([1, 1, 1, 2]))]
     inits = []
     if random.random() < 0.3:
         inits = [
-            container(random, names[2 + one], command=["true"])
-            for one in range(random.choice([1, 1, 2]))
+            container(random, names[2 + index], command=["true"])
+            for index in range(random.choice([1, 1, 2]))
         ]
 
     if random.random() < 0.15:
@@ -133,53 +136,53 @@ class Campaign:
 
     def look(self) -> dict[str, dict[str, Any]]:
         """Return the pods of the server, and note what became of them."""
-        there = {one["metadata"]["name"]: one for one in self.server.get(PATH)["items"]}
-        for name in [*self._seen.keys() - there.keys()]:
+        pods = {pod["metadata"]["name"]: pod for pod in self.server.get(PATH)["items"]}
+        for name in [*self._seen.keys() - pods.keys()]:
             self.note(f"{self._seen.pop(name)[0]}: {name} is gone")
 
-        for name, one in there.items():
-            status = one.get("status", {})
+        for name, pod in pods.items():
+            status = pod.get("status", {})
             is_new = name in self.made and name not in self.ran and name not in self.rejected
-            seen = (
-                one["spec"].get("nodeName", ""),
+            state = (
+                pod["spec"].get("nodeName", ""),
                 status.get("phase", ""),
-                "deletionTimestamp" in one["metadata"],
+                "deletionTimestamp" in pod["metadata"],
             )
-            if self._seen.get(name) != seen and seen[0]:
-                self._seen[name] = seen
-                self.note(f"{seen[0]}: {name} {seen[1]}{', leaves' if seen[2] else ''}")
+            if self._seen.get(name) != state and state[0]:
+                self._seen[name] = state
+                self.note(f"{state[0]}: {name} {state[1]}{', leaves' if state[2] else ''}")
 
             if status.get("phase") in {"Running", "Succeeded"}:
                 if name not in self.ran and name in self.made:
                     self.goes[name] = time.monotonic() + self.random.expovariate(1 / LIFE)
                 self.ran.add(name)
             elif is_new and is_rejected(status.get("phase", ""), status.get("reason", "")):
-                self.rejected[name] = self.explained(name, one)
+                self.rejected[name] = self.explained(name, pod)
 
-        return there
+        return pods
 
-    def explained(self, name: str, one: dict[str, Any]) -> list[str]:
+    def explained(self, name: str, manifest: dict[str, Any]) -> list[str]:
         """Return what is known of a rejection.
 
         What happened, what the kubelet did, and what it publishes then.
         """
-        where = one["spec"]["nodeName"]
-        (kubelet,) = (found for found in self.kubelets if found.name == where)
-        said = kubelet.said()
+        node_name = manifest["spec"]["nodeName"]
+        (kubelet,) = (candidate for candidate in self.kubelets if candidate.name == node_name)
+        actions = kubelet.said()
         at = next(
-            (place for place, (word, pod) in enumerate(said) if word == "DENY" and pod == name),
-            len(said),
+            (place for place, (word, pod) in enumerate(actions) if word == "DENY" and pod == name),
+            len(actions),
         )
-        report = self.server.get(f"{TOPOLOGIES}/{where}")["metadata"]["annotations"][
+        report = self.server.get(f"{TOPOLOGIES}/{node_name}")["metadata"]["annotations"][
             "alignup.dev/holdings"
         ]
-        before = [line for line in self.story if where in line][-25:]
-        containers = [*one["spec"].get("initContainers", ()), *one["spec"]["containers"]]
-        asked = [(each["name"], each["resources"]) for each in containers]
+        before = [line for line in self.story if node_name in line][-25:]
+        containers = [*manifest["spec"].get("initContainers", ()), *manifest["spec"]["containers"]]
+        requests = [(container["name"], container["resources"]) for container in containers]
         return [
-            f"{where}: {one['status']['reason']}",
-            str(asked),
-            str(said[max(0, at - 12) : at]),
+            f"{node_name}: {manifest['status']['reason']}",
+            str(requests),
+            str(actions[max(0, at - 12) : at]),
             report,
             *before,
         ]
@@ -189,12 +192,12 @@ class Campaign:
 
     def step(self, *, deletes: bool = True) -> dict[str, dict[str, Any]]:
         """Delete the pods whose time is up."""
-        there = self.look()
+        pods = self.look()
         for name, moment in list(self.goes.items()):
             if deletes and (moment < time.monotonic()):
                 self.server.ask("DELETE", f"{PATH}/{name}")
                 del self.goes[name]
-        return there
+        return pods
 
     def rest(self, seconds: float, **how: bool) -> None:
         end = time.monotonic() + seconds
@@ -215,21 +218,26 @@ class Campaign:
                 self.disturb(number)
 
     def disturb(self, number: int) -> None:
-        """Let something happen to a kubelet that nobody schedules to meanwhile, as its administrator would."""
+        """Let something happen to a kubelet that nobody schedules to meanwhile.
+
+        It is what its administrator would do.
+        """
         kubelet = self.random.choice(self.kubelets)
         self.cordon(kubelet, unschedulable=True)
         self.wait_until(
             lambda: all(
-                self.is_settled(one) for one in self.look().values() if on(one, kubelet.name)
+                self.is_settled(manifest)
+                for manifest in self.look().values()
+                if on(manifest, kubelet.name)
             )
         )
-        what = self.random.choice(["static", "static", "restart", "configuration", "delete all"])
-        self.note(f"{kubelet.name}: {what}")
-        if what == "static":
-            mine = [name for name, where in self.static.items() if where is kubelet]
-            if mine and self.random.random() < 0.5:
-                kubelet.static(mine[0], None)
-                del self.static[mine[0]]
+        event = self.random.choice(["static", "static", "restart", "configuration", "delete all"])
+        self.note(f"{kubelet.name}: {event}")
+        if event == "static":
+            static_names = [name for name, where in self.static.items() if where is kubelet]
+            if static_names and self.random.random() < 0.5:
+                kubelet.static(static_names[0], None)
+                del self.static[static_names[0]]
             else:
                 name = f"static-{number}"
                 pod = drawn(self.random, number)
@@ -238,44 +246,41 @@ class Campaign:
                 self.static[name] = kubelet
 
             self.rest(2.5)
-        elif what == "delete all":
-            for name, one in self.look().items():
-                if on(one, kubelet.name) and name in self.made:
+        elif event == "delete all":
+            for name, manifest in self.look().items():
+                if on(manifest, kubelet.name) and name in self.made:
                     self.server.ask("DELETE", f"{PATH}/{name}")
         elif kubelet.will_start:
-            changes = (
-                {"topologyManagerPolicy": self.random.choice(POLICIES)}
-                if what == "configuration"
-                else {}
-            )
-            changes |= (
-                {"topologyManagerScope": self.random.choice(["pod", "container"])}
-                if changes
-                else {}
-            )
+            changes = {}
+            if event == "configuration":
+                changes["topologyManagerPolicy"] = self.random.choice(POLICIES)
+                changes["topologyManagerScope"] = self.random.choice(["pod", "container"])
+
             kubelet.restart_with(**changes)
             self.rest(1.0)
         else:
-            what = f"{what} that the kubelet would not survive"
+            event = f"{event} that the kubelet would not survive"
 
-        self.did[what] += 1
+        self.did[event] += 1
         self.wait_until(lambda: self.is_reported(kubelet))
-        self.note(f"{kubelet.name}: {what} is over")
+        self.note(f"{kubelet.name}: {event} is over")
         self.cordon(kubelet, unschedulable=False)
 
     def cordon(self, kubelet: RealKubelet, *, unschedulable: bool) -> None:
         body = {"spec": {"unschedulable": unschedulable}}
         assert self.server.ask("PATCH", f"/api/v1/nodes/{kubelet.name}", body) == 200
 
-    def is_settled(self, one: dict[str, Any]) -> bool:
+    def is_settled(self, pod: dict[str, Any]) -> bool:
         """Return whether a kubelet has decided on a pod, and is not about to end it."""
         return (
-            one.get("status", {}).get("phase") != "Pending"
-            and "deletionTimestamp" not in one["metadata"]
+            pod.get("status", {}).get("phase") != "Pending"
+            and "deletionTimestamp" not in pod["metadata"]
         )
 
     def is_reported(self, kubelet: RealKubelet) -> bool:
-        """Return whether what a kubelet publishes has its configuration, and all pods that run there and no others.
+        """Return whether what a kubelet publishes is of now.
+
+        It has its configuration, and all pods that run there and no others.
 
         A pod that holds nothing for itself is in none of its files: none has to be told of, and a
         static one stays.
@@ -289,21 +294,22 @@ class Campaign:
             json.loads(annotations.get(f"alignup.dev/{key}", "{}")) for key in ("node", "holdings")
         )
         config = kubelet.config
-        told = {pod["name"]: pod for pod in holdings.get("pods", ())}
-        there = {name: one for name, one in self.look().items() if on(one, kubelet.name)}
+        published = {pod["name"]: pod for pod in holdings.get("pods", ())}
+        pods = {name: item for name, item in self.look().items() if on(item, kubelet.name)}
         runs = {
             name
-            for name, one in there.items()
-            if one.get("status", {}).get("phase") in {"Running", "Pending"}
+            for name, item in pods.items()
+            if item.get("status", {}).get("phase") in {"Running", "Pending"}
         }
         keys = ("topologyManagerPolicy", "topologyManagerScope")
         self.differs = [
             (
-                f"{kubelet.name}: {name}: published {told.get(name)}, on the server "
-                f"{described_status(there.get(name))}"
+                f"{kubelet.name}: {name}: published {published.get(name)}, on the server "
+                f"{described_status(pods.get(name))}"
             )
             for name in sorted(
-                (told.keys() - runs) | {name for name in runs - told.keys() if holds(there[name])}
+                (published.keys() - runs)
+                | {name for name in runs - published.keys() if holds(pods[name])}
             )
         ] + [
             f"{kubelet.name}: {key}" for key in keys if described["kubelet"].get(key) != config[key]
@@ -311,7 +317,10 @@ class Campaign:
         return not self.differs
 
     def wait_until(self, holds: Any) -> None:
-        """Wait; what does not come to hold is explained, with the files of the kubelets, which are kept."""
+        """Wait; what does not come to hold is explained.
+
+        The files of the kubelets are kept then.
+        """
         deadline = time.monotonic() + 90
         self.differs = []
         while not holds():
@@ -327,10 +336,10 @@ class Campaign:
         """Wait until nothing changes, without deletions; return the pods that wait."""
         calm, last = time.monotonic(), None
         while time.monotonic() - calm < 12:
-            there = self.look()
+            pods = self.look()
             now = {
-                name: (one["spec"].get("nodeName"), one.get("status", {}).get("phase"))
-                for name, one in there.items()
+                name: (pod["spec"].get("nodeName"), pod.get("status", {}).get("phase"))
+                for name, pod in pods.items()
             }
             if now != last or not all(map(self.is_reported, self.kubelets)):
                 calm, last = time.monotonic(), now
@@ -358,31 +367,33 @@ class Campaign:
         return taken
 
 
-def holds(one: dict[str, Any]) -> bool:
+def holds(pod: dict[str, Any]) -> bool:
     """Return whether a pod that a kubelet admitted holds something.
 
     Memory, if it is guaranteed, or a device.
     """
-    containers = [*one["spec"].get("initContainers", ()), *one["spec"]["containers"]]
-    asks = any(GPU in each.get("resources", {}).get("requests", ()) for each in containers)
-    return asks or one["status"].get("qosClass") == "Guaranteed"
+    containers = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+    asks = any(
+        GPU in container.get("resources", {}).get("requests", ()) for container in containers
+    )
+    return asks or pod["status"].get("qosClass") == "Guaranteed"
 
 
-def described_status(one: dict[str, Any] | None) -> str:
+def described_status(pod: dict[str, Any] | None) -> str:
     """Return phase and states of the containers of a pod."""
-    if one is None:
+    if pod is None:
         return "nothing"
-    status = one.get("status", {})
+    status = pod.get("status", {})
     states = {
-        each["name"]: each.get("state")
+        container["name"]: container.get("state")
         for key in ("initContainerStatuses", "containerStatuses")
-        for each in status.get(key, ())
+        for container in status.get(key, ())
     }
-    return f"{one['metadata']['uid']} {status.get('phase')} {status.get('reason')} {states}"
+    return f"{pod['metadata']['uid']} {status.get('phase')} {status.get('reason')} {states}"
 
 
-def on(one: dict[str, Any], name: str) -> bool:
-    return one["spec"].get("nodeName") == name
+def on(pod: dict[str, Any], name: str) -> bool:
+    return pod["spec"].get("nodeName") == name
 
 
 def test_the_extenders_yes_and_no_are_the_kubelets(capsys) -> None:
@@ -392,8 +403,8 @@ def test_the_extenders_yes_and_no_are_the_kubelets(capsys) -> None:
         control_plane() as plane,
         real_kubelets(plane, [node(number, random) for number in MACHINES]) as kubelets,
     ):
-        words = ("extender", "--kubeconfig", plane.kubeconfig, "--listen", EXTENDER)
-        with alignup(*words, ready=f"http://{EXTENDER}/healthz"):
+        arguments = ("extender", "--kubeconfig", plane.kubeconfig, "--listen", EXTENDER)
+        with alignup(*arguments, ready=f"http://{EXTENDER}/healthz"):
             wait_for_metric(
                 EXTENDER, 'alignup_extender_nodes{known_by="holdings"}', float(len(MACHINES))
             )
@@ -409,7 +420,8 @@ def test_the_extenders_yes_and_no_are_the_kubelets(capsys) -> None:
         "waited to the end": len(waiting),
     }
     with capsys.disabled():
-        print(json.dumps(numbers | dict(campaign.did) | {"rejected": campaign.rejected}))  # noqa: T201  # a campaign
+        numbers |= {**campaign.did, "rejected": campaign.rejected}
+        print(json.dumps(numbers))  # noqa: T201  # a campaign tells its numbers
 
     assert campaign.rejected == {}
     assert taken == []

@@ -1,9 +1,9 @@
-"""The chart is upgraded by a real helm, and the extender's replicas are replaced, while pods come all the time.
+"""The chart is upgraded by a real helm, and the extender's replicas are replaced.
 
-There is no container runtime here: the replicas of the Deployment are processes, each with the
-token and the Pod object of one replica, and are replaced as the Deployment says: a new one is ready
-before an old one gets SIGTERM. What stands for the Service takes each connection to the pod that
-has the label of the leader.
+Pods come all the time. There is no container runtime here: the replicas of the Deployment are
+processes, each with the token and the Pod object of one replica, and are replaced as the Deployment
+says: a new one is ready before an old one gets SIGTERM. What stands for the Service takes each
+connection to the pod that has the label of the leader.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ LEADER = "alignup.dev/leader"
 
 
 class Service:
-    """Stands for the Service: takes each connection to the replica whose pod has the label of the leader."""
+    """Stands for the Service.
+
+    It takes each connection to the replica whose pod has the label of the leader.
+    """
 
     def __init__(self, server: Server, addresses: dict[str, str]) -> None:
         self.server, self.addresses, self.leader = server, addresses, ""
@@ -57,8 +60,8 @@ class Service:
         selected = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={LEADER}%3Dtrue"
         async with await asyncio.start_server(self.forward, host, int(port)):
             while True:
-                found = await asyncio.to_thread(self.server.get, selected)
-                names = [one["metadata"]["name"] for one in found.get("items", ())]
+                listing = await asyncio.to_thread(self.server.get, selected)
+                names = [pod["metadata"]["name"] for pod in listing.get("items", ())]
                 if names and names[0] != self.leader:
                     self.leader = names[0]
                     self.changes.append((time.monotonic(), self.leader))
@@ -72,10 +75,10 @@ class Service:
         """Carry one connection."""
         with suppress(OSError, KeyError), closing(writer):
             host, _, port = self.addresses[self.leader].rpartition(":")
-            there, out = await asyncio.open_connection(host, int(port))
+            back, out = await asyncio.open_connection(host, int(port))
             both = [
                 asyncio.create_task(carry(reader, out)),
-                asyncio.create_task(carry(there, writer)),
+                asyncio.create_task(carry(back, writer)),
             ]
             with closing(out):
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -108,8 +111,8 @@ def next_chart(folder: Path) -> Path:
 
 def image(server: Server) -> str:
     """Return the image of the extender's Deployment."""
-    found = server.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}")
-    return found["spec"]["template"]["spec"]["containers"][0]["image"]
+    deployment = server.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}")
+    return deployment["spec"]["template"]["spec"]["containers"][0]["image"]
 
 
 class Replicas:
@@ -137,19 +140,20 @@ class Replicas:
         path = self.folder / f"kubeconfig-{number}"
         path.write_text(json.dumps(config))
         address = self.addresses[name] = free_address()
+
         stack = self.running[name] = ExitStack()
-        words = ("--kubeconfig", path, "--listen", address, "--leader-elect", "--pod", name)
-        stack.enter_context(alignup("extender", *words, ready=f"http://{address}/healthz"))
+        arguments = ("--kubeconfig", path, "--listen", address, "--leader-elect", "--pod", name)
+        stack.enter_context(alignup("extender", *arguments, ready=f"http://{address}/healthz"))
 
     def stop(self, number: int) -> float:
         """End one by SIGTERM, and return the seconds it took."""
         name, start = f"{NAME}-{number}", time.monotonic()
         self.running.pop(name).close()
-        took = time.monotonic() - start
+        duration = time.monotonic() - start
         self.server.ask(
             "DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", {"gracePeriodSeconds": 0}
         )
-        return took
+        return duration
 
     def stop_all(self) -> None:
         """End all."""
@@ -169,8 +173,8 @@ def test_an_upgrade_of_the_chart_lets_no_pod_be_rejected(tmp_path, capsys) -> No
         replicas = Replicas(server, plane.folder)
         stack.callback(replicas.stop_all)
         path = write_nodes(plane.folder, nodes)
-        words = ("--kubeconfig", plane.kubeconfig, "--listen", fleet, "--nodes", path)
-        stack.enter_context(alignup("fleet", *words, ready=f"http://{fleet}/healthz"))
+        arguments = ("--kubeconfig", plane.kubeconfig, "--listen", fleet, "--nodes", path)
+        stack.enter_context(alignup("fleet", *arguments, ready=f"http://{fleet}/healthz"))
         replicas.start(0)
         replicas.start(1)
         plane.schedule_with(service_address)
@@ -197,22 +201,22 @@ def test_an_upgrade_of_the_chart_lets_no_pod_be_rejected(tmp_path, capsys) -> No
             async with asyncio.timeout(60):
                 await service.is_new.wait()
             serving.cancel()
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for one in others:
-                one.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.sleep(0.25)  # connections take a moment to close
 
         asyncio.run(both())
 
-    found = outcome.summary() | {
+    figures = outcome.summary() | {
         "leaders": [name for _, name in service.changes],
-        "s to end after SIGTERM": [round(one, 2) for one in seconds],
+        "s to end after SIGTERM": [round(duration, 2) for duration in seconds],
     }
     with capsys.disabled():
-        print(json.dumps(found))  # noqa: T201  # a campaign tells its numbers
+        print(json.dumps(figures))  # noqa: T201  # a campaign tells its numbers
 
-    assert found["rejected"] == {}
-    assert found["never placed"] == 0
-    assert found["ran"] == PODS
+    assert figures["rejected"] == {}
+    assert figures["never placed"] == 0
+    assert figures["ran"] == PODS
     assert service.leader in NEW

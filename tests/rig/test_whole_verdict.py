@@ -132,15 +132,15 @@ def node_of(kubelet, described):
     return Node(read_machine(kubelet.root), config, node_object=described, whole_verdict=True)
 
 
-def compare(mine, phase, reason, message, told):
+def compare(verdict, phase, reason, message, context):
     """The verdict is the kubelet's; where its own checks refused, its message too."""
-    assert (mine.admitted, mine.reason) == (phase == "Running", reason), (
+    assert (verdict.admitted, verdict.reason) == (phase == "Running", reason), (
         message,
-        mine.message,
-        told,
+        verdict.message,
+        context,
     )
-    if mine.refusal is not None and mine.refusal.provider == "kubelet":
-        assert f"Pod was rejected: {mine.message}" == message, told
+    if verdict.refusal is not None and verdict.refusal.provider == "kubelet":
+        assert f"Pod was rejected: {verdict.message}" == message, context
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -153,32 +153,40 @@ def test_static_pods(folder, case):
         reasons = []
         for number in range(PODS):
             while node.pods and rng.random() < 0.3:
-                gone = rng.choice(node.pods)
-                rig.remove(gone.name)
-                node.remove(gone.uid)
+                removed = rng.choice(node.pods)
+                rig.remove(removed.name)
+                node.remove(removed.uid)
 
             manifest = random_pod(rng, number, bound=False)
             status = rig.admit(manifest)
             manifest["metadata"]["annotations"] = {"kubernetes.io/config.source": "file"}
-            mine = node.admit(manifest)
+            verdict = node.admit(manifest)
             compare(
-                mine, status["phase"], status.get("reason") or "", status.get("message"), manifest
+                verdict,
+                status["phase"],
+                status.get("reason") or "",
+                status.get("message"),
+                manifest,
             )
-            reasons.append(mine.reason)
-            if mine.admitted:
+            reasons.append(verdict.reason)
+            if verdict.admitted:
                 started(node, manifest)
             else:
                 rig.remove(manifest["metadata"]["name"])
 
     assert len(set(reasons)) > 3
-    print(case, {one: reasons.count(one) for one in sorted(set(reasons))})  # noqa: T201  # with -s
+    counts = {reason: reasons.count(reason) for reason in sorted(set(reasons))}
+    print(case, counts)  # noqa: T201  # with -s
 
 
 def started(node, manifest):
-    """Note that all containers of an admitted pod run, so that the memory of its init containers is free."""
+    """Note that all containers of an admitted pod run.
+
+    So the memory of its init containers is free.
+    """
     uid = f"default/{manifest['metadata']['name']}"
-    for one in manifest["spec"]["containers"]:
-        node.started(uid, one["name"])
+    for container in manifest["spec"]["containers"]:
+        node.started(uid, container["name"])
 
 
 class Api:
@@ -202,15 +210,15 @@ class Api:
         Those of the rig's runtime end with success.
         """
         pods = [
-            one
-            for one in self._client.get("/api/v1/namespaces/default/pods")["items"]
-            if one.get("status")
+            pod
+            for pod in self._client.get("/api/v1/namespaces/default/pods")["items"]
+            if pod.get("status")
         ]
         return {
-            one["metadata"]["name"]
-            for one in pods
-            if one["status"].get("reason") == "Preempting"
-            or one["status"].get("phase") == "Succeeded"
+            pod["metadata"]["name"]
+            for pod in pods
+            if pod["status"].get("reason") == "Preempting"
+            or pod["status"].get("phase") == "Succeeded"
         }
 
 
@@ -231,26 +239,33 @@ def test_bound_pods(folder, case):
         node = node_of(kubelet, plane.client.get(f"/api/v1/nodes/{NODE_NAME}"))
         for number in range(PODS):
             while node.pods and rng.random() < 0.2:
-                gone = rng.choice(node.pods)
-                api.delete(gone.name)
-                node.remove(gone.uid)
+                removed = rng.choice(node.pods)
+                api.delete(removed.name)
+                node.remove(removed.uid)
 
             manifest = random_pod(rng, number, bound=True)
             status = kubelet.admit(manifest)
-            mine = node.admit(manifest)
+            verdict = node.admit(manifest)
             compare(
-                mine, status["phase"], status.get("reason") or "", status.get("message"), manifest
+                verdict,
+                status["phase"],
+                status.get("reason") or "",
+                status.get("message"),
+                manifest,
             )
-            reasons.append(mine.reason)
-            names = {one.partition("/")[2] for one in mine.preempted}
+            reasons.append(verdict.reason)
+            names = {evicted_pod.partition("/")[2] for evicted_pod in verdict.preempted}
             deadline = time.monotonic() + PATIENCE
-            while (found := api.preempted()) != names and time.monotonic() < deadline:
+            while (evicted_names := api.preempted()) != names and time.monotonic() < deadline:
                 time.sleep(0.1)  # it tells the API server afterwards
-            assert found == names, (manifest, mine)
+            assert evicted_names == names, (manifest, verdict)
             evicted += len(names)
-            if mine.admitted:
+            if verdict.admitted:
                 started(node, manifest)
-            for name in {*names, *(() if mine.admitted else (manifest["metadata"]["name"],))}:
+            else:
+                names.add(manifest["metadata"]["name"])
+            for name in names:
                 api.delete(name)
 
-    print(case, {one: reasons.count(one) for one in sorted(set(reasons))}, f"{evicted} evicted")  # noqa: T201
+    counts = {reason: reasons.count(reason) for reason in sorted(set(reasons))}
+    print(case, counts, f"{evicted} evicted")  # noqa: T201

@@ -1,4 +1,4 @@
-"""The kind NodeResourceTopology (topology.node.k8s.io/v1alpha2), as an API server has to be told of it."""
+"""The kind NodeResourceTopology (topology.node.k8s.io/v1alpha2), as an API server is told of it."""
 
 from __future__ import annotations
 

@@ -24,25 +24,34 @@ CPUS = 8
 """Of each NUMA node."""
 
 
+def distance(first: int, second: int, count: int) -> int:
+    """Return the distance of two of so many NUMA nodes, which are on two sockets."""
+    if first == second:
+        return 10
+    if first * 2 // count == second * 2 // count:
+        return 12
+    return 32
+
+
 def node(number: int, random: Random) -> dict[str, Any]:
     """Return a node of 2 to 8 NUMA nodes, with a GPU on each and a NIC on every second one."""
     count = (2, 4, 8)[number % 3]
     policy, scope = POLICIES[number % len(POLICIES)]
     nodes = [
         {
-            "id": one,
+            "id": numa_id,
             "memory": 32 * GIBI,
             "cores": [
-                {"cpus": [cpu, cpu + count * CPUS // 2], "socket": one * 2 // count}
-                for cpu in range(one * CPUS // 2, (one + 1) * CPUS // 2)
+                {"cpus": [cpu, cpu + count * CPUS // 2], "socket": numa_id * 2 // count}
+                for cpu in range(numa_id * CPUS // 2, (numa_id + 1) * CPUS // 2)
             ],
-            "distances": [
-                10 if one == other else 12 if one * 2 // count == other * 2 // count else 32
-                for other in range(count)
-            ],
+            "distances": [distance(numa_id, column, count) for column in range(count)],
         }
-        for one in range(count)
+        for numa_id in range(count)
     ]
+    gpus = [{"id": f"gpu{numa_id}", "numa": numa_id} for numa_id in range(count)]
+    nics = [{"id": f"nic{numa_id}", "numa": numa_id} for numa_id in range(0, count, 2)]
+
     return {
         "name": f"node-{number:04}",
         "machine": {"numaNodes": nodes},
@@ -54,10 +63,7 @@ def node(number: int, random: Random) -> dict[str, Any]:
             "memoryManagerPolicy": "Static",
             "reservedMemory": [{"numaNode": random.choice([0, 1]), "limits": {"memory": "1Gi"}}],
         },
-        "devices": {
-            "example.com/gpu": [{"id": f"gpu{one}", "numa": one} for one in range(count)],
-            "example.com/nic": [{"id": f"nic{one}", "numa": one} for one in range(0, count, 2)],
-        },
+        "devices": {"example.com/gpu": gpus, "example.com/nic": nics},
     }
 
 
@@ -98,10 +104,17 @@ def pod(number: int, seconds: float, random: Random) -> dict[str, Any]:
     }
 
 
-def cpus_of(found: dict[str, Any]) -> float:
+def cpus_of(manifest: dict[str, Any]) -> float:
     """Return the CPUs that a pod asks for."""
-    texts = [one["resources"]["requests"]["cpu"] for one in found["spec"]["containers"]]
-    return sum(float(text[:-1]) / 1000 if text.endswith("m") else float(text) for text in texts)
+    cpus = 0.0
+    for requester in manifest["spec"]["containers"]:
+        text = requester["resources"]["requests"]["cpu"]
+        if text.endswith("m"):
+            cpus += float(text[:-1]) / 1000
+        else:
+            cpus += float(text)
+
+    return cpus
 
 
 def workload(
@@ -109,9 +122,9 @@ def workload(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return nodes and pods; pods run for so many seconds on average."""
     random = Random(seed)  # as above
-    return [node(one, random) for one in range(nodes)], [
-        pod(one, seconds, random) for one in range(pods)
-    ]
+    described = [node(number, random) for number in range(nodes)]
+    manifests = [pod(number, seconds, random) for number in range(pods)]
+    return described, manifests
 
 
 def span_for(
@@ -123,7 +136,7 @@ def span_for(
 
 def allocatable(nodes: list[dict[str, Any]]) -> float:
     """Return the CPUs that nodes can give to pods."""
-    return sum(len(one["machine"]["numaNodes"]) * CPUS - 1 for one in nodes)
+    return sum(len(node_line["machine"]["numaNodes"]) * CPUS - 1 for node_line in nodes)
 
 
 def write_nodes(folder: Path, nodes: list[dict[str, Any]]) -> Path:
