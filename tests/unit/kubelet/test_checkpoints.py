@@ -70,18 +70,18 @@ def test_maps_are_sorted_and_nil_is_told_apart():
 
 
 @pytest.mark.parametrize(
-    ("path", "read"),
+    ("path", "read", "key"),
     [
-        (CPU_STATE, read_cpu_state),
-        (MEMORY_STATE, read_memory_state),
-        (DEVICE_CHECKPOINT, read_device_checkpoint),
+        (CPU_STATE, read_cpu_state, "checksum"),
+        (MEMORY_STATE, read_memory_state, "checksum"),
+        (DEVICE_CHECKPOINT, read_device_checkpoint, "Checksum"),
     ],
 )
-def test_files_of_a_kubelet_are_intact_and_any_change_is_seen(path, read):
+def test_files_of_a_kubelet_are_intact_and_any_change_is_seen(path, read, key):
     data = FILES.read(path)
     assert read(data).is_intact
+
     document = json.loads(data)
-    key = "Checksum" if "Checksum" in document else "checksum"
     document[key] += 1
     assert not read(json.dumps(document).encode()).is_intact
 
@@ -246,12 +246,12 @@ def test_a_damaged_checkpoint_of_devices_is_one_line(data, message):
 
 
 @pytest.mark.parametrize("gate", BY_GATE)
-@pytest.mark.parametrize("version", [NEWEST, OLDER])
-def test_files_of_a_real_kubelet_are_intact_to_it_and_to_the_one_before(gate, version):
+@pytest.mark.parametrize(("version", "formats"), [(NEWEST, (4, 3)), (OLDER, (2, 1))])
+def test_files_of_a_real_kubelet_are_intact_to_it_and_to_the_one_before(gate, version, formats):
     cpu = read_cpu_state(BY_GATE[gate]["cpu"].encode(), version=version)
     memory = read_memory_state(BY_GATE[gate]["memory"].encode(), version=version)
     assert (cpu.is_intact, memory.is_intact) == (True, True)
-    assert (cpu.version, memory.version) == ((4, 3) if version == NEWEST else (2, 1))
+    assert (cpu.version, memory.version) == formats
     assert cpu.entries == CPUS
     assert cpu.shared == CPUSet([0, 4, 5, 7])
     assert memory.entries["uid-a"]["side"] == (MemoryBlock((0,), "memory", 1 << 30),)
@@ -303,8 +303,12 @@ def test_a_pod_keeps_what_it_has_as_a_whole_until_its_last_container_is_gone():
         assert ("uid-a" in cpu.pods) is ("uid-a" in memory.pods) is (len(stale) == 1)
 
 
-@pytest.mark.parametrize("written", RUNNING, ids=["default gates", "PodLevelResourceManagers"])
-def test_what_a_running_kubelet_wrote_is_read_and_verified(written):
+@pytest.mark.parametrize(
+    ("written", "whole"),
+    list(zip(RUNNING, ([], ["w-node-real"]), strict=True)),
+    ids=["default gates", "PodLevelResourceManagers"],
+)
+def test_what_a_running_kubelet_wrote_is_read_and_verified(written, whole):
     cpu = read_cpu_state(written["cpu"].encode())
     memory = read_memory_state(written["memory"].encode())
     assert (cpu.is_intact, cpu.version, memory.is_intact, memory.version) == (True, 4, True, 3)
@@ -314,8 +318,7 @@ def test_what_a_running_kubelet_wrote_is_read_and_verified(written):
     holding = {pod.name for pod in listed if pod.holds_something}
     assert {pod.name for pod in pods.values()} == holding
 
-    whole = [pod.name for uid, pod in pods.items() if uid in cpu.pods]
-    assert whole == (["w-node-real"] if written["gate"] else [])
+    assert [pod.name for uid, pod in pods.items() if uid in cpu.pods] == whole
     for uid in cpu.pods:
         assert pods[uid].cpus == cpu.pods[uid]
         assert pods[uid].memory == memory.pods[uid]

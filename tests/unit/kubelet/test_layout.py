@@ -169,7 +169,8 @@ def must_gather(
     for number, name in enumerate(nodes):
         rendered = f"rendered-{number}"
         annotation = f"machineconfiguration.openshift.io/currentConfig: {rendered}"
-        file = f"{{path: /etc/kubernetes/kubelet.conf, contents: {{source: 'data:,{quote(KUBELET_CONF)}'}}}}"
+        source = f"{{source: 'data:,{quote(KUBELET_CONF)}'}}"
+        file = f"{{path: /etc/kubernetes/kubelet.conf, contents: {source}}}"
         node_files = {
             f"nodes/{name}/sysinfo.tgz": packed_system(),
             f"cluster-scoped-resources/core/nodes/{name}.yaml": (

@@ -208,10 +208,12 @@ def test_the_merge_is_replayed_and_a_best_hint_that_differs_is_told(data):
         for _ in names
     ]
     policy = data.draw(st.sampled_from(("restricted", "single-numa-node", "best-effort")))
-    offers = [
-        {} if pairs is None else {name: [hint(*pair) for pair in pairs]}
-        for name, pairs in zip(names, lists, strict=True)
-    ]
+    offers = []
+    for name, pairs in zip(names, lists, strict=True):
+        if pairs is None:
+            offers.append({})
+        else:
+            offers.append({name: [hint(*pair) for pair in pairs]})
 
     every = {"CPUDetails": {str(node): {"NUMANodeID": node} for node in range(nodes)}}
     mask, preferred, admitted = best_of(policy, nodes, dict(zip(names, lists, strict=True)))
@@ -253,9 +255,8 @@ def best_of(policy, nodes, lists):
         name: pairs and [TopologyHint(BitMask.from_int(mask), good) for mask, good in pairs]
         for name, pairs in lists.items()
     }
-    return merged(
-        policy, nodes, [None if pairs is None else {name: pairs} for name, pairs in hints.items()]
-    )
+    offers = [pairs if pairs is None else {name: pairs} for name, pairs in hints.items()]
+    return merged(policy, nodes, offers)
 
 
 class TestReleases:
@@ -548,8 +549,10 @@ def test_values_of_any_type_do_no_harm(data):
     lines = [text("Other", "kubelet.go:1")]
     for message in data.draw(st.lists(st.sampled_from(MESSAGES), max_size=8)):
         values = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, any_value)))
-        line = json.dumps({"msg": message, **values}) + "\n"
-        lines.append(line if values else as_json(message))
+        if values:
+            lines.append(json.dumps({"msg": message, **values}) + "\n")
+        else:
+            lines.append(as_json(message))
 
     for explanation in explained(lines):
         json.dumps(explanation.to_dict(product=True))

@@ -480,12 +480,14 @@ def test_a_kubelet_that_runs_tells_where_its_files_are_and_its_flags_count(writt
 
 
 def listed_pod(name, cpus="", memory=(), devices=(), container="c"):
-    devices_by_resource = {"r": tuple(devices)} if devices else {}
-    return PodResources(
-        "n",
-        name,
-        (ContainerResources(container, CPUSet.parse(cpus), tuple(memory), devices_by_resource),),
+    devices_by_resource = {}
+    if devices:
+        devices_by_resource["r"] = tuple(devices)
+
+    resources = ContainerResources(
+        container, CPUSet.parse(cpus), tuple(memory), devices_by_resource
     )
+    return PodResources("n", name, (resources,))
 
 
 def state_of(cpus=(), memory=(), devices=()):
