@@ -510,7 +510,10 @@ PLACES = [
 @pytest.mark.parametrize(("kind", "path"), PLACES)
 def test_every_place_of_the_table_is_read_in_a_way_that_there_is(kind, path):
     """Where a number lies at the place, nothing is found."""
-    document = {} if kind.startswith(".") else {"kind": kind}
+    document = {}
+    if not kind.startswith("."):
+        document["kind"] = kind
+
     if path:
         value = 3
         for step in reversed(path.split(".")):

@@ -335,7 +335,11 @@ def places(value, way=()):
 @given(st.sampled_from(sorted(places(PLAIN), key=repr)), JUNK)
 def test_junk_anywhere_gives_a_pod_or_one_line(way, junk):
     """No value at any place ends in another error than ours, nor in more than a line."""
-    message = complaint(changed(way, junk) if way else junk)
+    manifest = junk
+    if way:
+        manifest = changed(way, junk)
+
+    message = complaint(manifest)
     assert message is None or (
         message.startswith("expected ") and "\n" not in message and len(message) < 400
     )

@@ -55,8 +55,10 @@ def manifest(init=(), containers=(), pod=None):
         if sidecar and sidecar[0]:
             container["restartPolicy"] = "Always"
 
-        kind = "initContainers" if index < len(init) else "containers"
-        spec[kind].append(container)
+        if index < len(init):
+            spec["initContainers"].append(container)
+        else:
+            spec["containers"].append(container)
 
     if pod is not None:
         spec["resources"] = pod
@@ -161,9 +163,11 @@ def test_the_pod_asks_for_what_is_needed_at_one_time(init, containers):
     assert dict(pod.devices).get("example.com/gpu", 0) == peak(init, containers, "example.com/gpu")
     assert dict(pod.memory)["memory"] == peak(init, containers, "memory")
 
-    pages = peak(init, containers, "hugepages-2Mi") * 2 * 2**20
-    has_pages = any("hugepages-2Mi" in amounts for amounts in containers)
-    assert dict(pod.memory).get("hugepages-2Mi", 0) == (pages if has_pages else 0)
+    pages = 0
+    if any("hugepages-2Mi" in amounts for amounts in containers):
+        pages = peak(init, containers, "hugepages-2Mi") * 2 * 2**20
+
+    assert dict(pod.memory).get("hugepages-2Mi", 0) == pages
     assert pod.memory == tuple(sorted(pod.memory))
 
     assert [container.is_sidecar for container in pod.init_containers] == [

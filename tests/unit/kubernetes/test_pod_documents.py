@@ -91,11 +91,15 @@ def identities(pods: list[Pod]) -> list[tuple[str, str]]:
     return [(made_pod.uid, made_pod.name) for made_pod in pods]
 
 
-@pytest.mark.parametrize("metadata", [{"name": "web"}, {"generateName": "web-"}])
-def test_copies_keep_their_names_however_a_kubelet_reads_them(metadata: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("metadata", "replicas"), [({"name": "web"}, 2), ({"generateName": "web-"}, 1)]
+)
+def test_copies_keep_their_names_however_a_kubelet_reads_them(
+    metadata: dict[str, Any], replicas: int
+) -> None:
     spec = {"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}, "containers": [{"name": "c0"}]}
     document = {"kind": "Pod", "metadata": metadata, "spec": spec}
-    pods = expanded(read(document, document), 1 if "generateName" in metadata else 2)
+    pods = expanded(read(document, document), replicas)
 
     for level in PodLevel:
         readings = [made_pod.read_as(PodReading(level)) for made_pod in pods]
