@@ -72,27 +72,33 @@ HOSTILE = [
 ]
 
 KEYS = (
-    *(
-        "pod",
-        "object",
-        "containerName",
-        "hints",
-        "bestHint",
-        "topology",
-        "topologyPolicyOptions",
-        "topologyScopeName",
-    ),
-    *("resource", "request", "available", "err", "podUID", "reason", "message", "operation"),
+    "pod",
+    "object",
+    "containerName",
+    "hints",
+    "bestHint",
+    "topology",
+    "topologyPolicyOptions",
+    "topologyScopeName",
+    "resource",
+    "request",
+    "available",
+    "err",
+    "podUID",
+    "reason",
+    "message",
+    "operation",
 )
 
 MESSAGES = (
-    *(
-        "Creating topology manager with policy per scope",
-        "Detected CPU topology",
-        "TopologyHints",
-        "Best TopologyHint",
-    ),
-    *("Topology Affinity", "Allocate error", "Pod admission denied", "Event occurred"),
+    "Creating topology manager with policy per scope",
+    "Detected CPU topology",
+    "TopologyHints",
+    "Best TopologyHint",
+    "Topology Affinity",
+    "Allocate error",
+    "Pod admission denied",
+    "Event occurred",
     "Unable to generate topology hints: requested number of devices unavailable",
 )
 

@@ -18,62 +18,66 @@ from alignup.text.json_text import decode_json
 from inputs.strategies import seeds
 
 AMOUNTS = (
-    *(
-        "0",
-        "1",
-        "7",
-        "16",
-        "4096",
-        3,
-        "2k",
-        "1Gi",
-        "1500m",
-        "1M",
-        "3Ki",
-        "2Ti",
-        "1001u",
-        "7n",
-        "0E",
-        "00016",
-        None,
-    ),
-    *(
-        "9" * 16,
-        "9" * 17,
-        str(1 << 55),
-        str((1 << 55) + 1),
-        "32Pi",
-        "33Pi",
-        "36P",
-        "37P",
-        "1Ei",
-        -1,
-        2.5,
-        "x",
-    ),
-    *(
-        "",
-        "-1",
-        "+3",
-        "1e3",
-        "1.5Gi",
-        "1K",
-        "1ki",
-        "1Kib",
-        "1mi",
-        " 16",
-        "16 ",
-        "\u0661",
-        True,
-        [],
-        {},
-        1e3,
-        10**18,
-    ),
+    "0",
+    "1",
+    "7",
+    "16",
+    "4096",
+    3,
+    "2k",
+    "1Gi",
+    "1500m",
+    "1M",
+    "3Ki",
+    "2Ti",
+    "1001u",
+    "7n",
+    "0E",
+    "00016",
+    None,
+    "9" * 16,
+    "9" * 17,
+    str(1 << 55),
+    str((1 << 55) + 1),
+    "32Pi",
+    "33Pi",
+    "36P",
+    "37P",
+    "1Ei",
+    -1,
+    2.5,
+    "x",
+    "",
+    "-1",
+    "+3",
+    "1e3",
+    "1.5Gi",
+    "1K",
+    "1ki",
+    "1Kib",
+    "1mi",
+    " 16",
+    "16 ",
+    "\u0661",
+    True,
+    [],
+    {},
+    1e3,
+    10**18,
 )
 TEXTS = (
-    *("a", "node", "node-1", "restricted", "NodeResourceTopology"),
-    *("\u00e9", 'a"b', "a\\b", "a\nb", "\U0001f600", 3, None),
+    "a",
+    "node",
+    "node-1",
+    "restricted",
+    "NodeResourceTopology",
+    "\u00e9",
+    'a"b',
+    "a\\b",
+    "a\nb",
+    "\U0001f600",
+    3,
+    None,
 )
 
 
@@ -417,10 +421,10 @@ def test_what_is_right_in_a_part_that_is_not_read_is_passed_over(place, entry):
     """Keys with escapes too, as the API server writes them of who manages a field."""
     text, items = with_entry(place, entry)
     decode_json(text, "an object")
-    told = TopologyText().read_object(text)
-    assert told is not None
-    assert told == TopologyText().read_object(UNREAD)
-    assert TopologyText().read_list(items) == [told]
+    straight = TopologyText().read_object(text)
+    assert straight is not None
+    assert straight == TopologyText().read_object(UNREAD)
+    assert TopologyText().read_list(items) == [straight]
 
 
 def test_so_many_keys_are_not_read():
