@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import socket
@@ -336,21 +337,27 @@ def test_what_is_no_certificate_has_no_end(tmp_path, text) -> None:
         end_of(tmp_path / "one.crt")
 
 
+def modules_for_traces() -> list[str]:
+    """Return the modules of OpenTelemetry that are imported."""
+    return [name for name in list(sys.modules) if name.partition(".")[0] == "opentelemetry"]
+
+
 def test_without_the_extra_a_wish_for_traces_is_answered_in_one_line_and_nothing_is_imported(
     monkeypatch,
 ) -> None:
+    """Whatever the environment asks for, and whatever tests before this one have imported."""
     said: list[str] = []
-    before = {name for name in sys.modules if name.startswith("opentelemetry")}
-    for name in (
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-        "OTEL_TRACES_EXPORTER",
-    ):
-        monkeypatch.delenv(name, raising=False)
+    for name in list(os.environ):
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
+
+    for name in modules_for_traces():
+        monkeypatch.delitem(sys.modules, name)
 
     trace(web.Application(), "e", said.append)
     assert said == []
-    assert {name for name in sys.modules if name.startswith("opentelemetry")} == before
+    assert modules_for_traces() == []
+
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     trace(web.Application(), "e", said.append)
