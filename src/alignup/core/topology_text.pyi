@@ -1,11 +1,11 @@
 from typing import TypeAlias, final
 
 _Amounts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-_Told: TypeAlias = tuple[
+_Contents: TypeAlias = tuple[
     str, int, str | None, tuple[str, ...], dict[str, _Amounts], tuple[tuple[int, ...], ...] | None
 ]
 
 @final
 class TopologyText:
-    def read_object(self, text: bytes) -> _Told | None: ...
-    def read_list(self, text: bytes) -> list[_Told | bytes] | None: ...
+    def read_object(self, text: bytes) -> _Contents | None: ...
+    def read_list(self, text: bytes) -> list[_Contents | bytes] | None: ...
