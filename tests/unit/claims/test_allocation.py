@@ -10,6 +10,7 @@ from alignup.claims.allocation import allocate, solve
 from alignup.claims.question import AllocationError
 from alignup.claims.search_tables import SearchTables
 from inputs.claim_questions import claim, devices_of, holder, question, request
+from inputs.small_claims import NUMA
 
 PLAIN = devices_of({"name": "d0"}, {"name": "d1"}, {"name": "d2"})
 
@@ -128,3 +129,18 @@ def test_an_error_of_a_selector_is_raised_when_the_search_comes_to_it() -> None:
     with pytest.raises(AllocationError, match=r"claim default/c: selector #0.*no such key: y"):
         allocate(question([PLAIN], [claim(wrong)]))
     assert allocate(question([PLAIN], [claim(request(count=4)), claim(wrong)])) is None
+
+
+def test_all_devices_that_a_constraint_forbids_are_an_error() -> None:
+    apart = devices_of(
+        *({"name": f"d{node}", "attributes": {NUMA: {"int": node}}} for node in range(2))
+    )
+    everything = claim(request("all", allocationMode="All"), constraints=[{"matchAttribute": NUMA}])
+    with pytest.raises(
+        AllocationError,
+        match=(
+            r"^claim default/c, request all: cannot add device gpu\.example\.com/n/d1 because "
+            r"a claim constraint would not be satisfied$"
+        ),
+    ):
+        allocate(question([apart], [everything]))

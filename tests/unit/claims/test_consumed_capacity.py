@@ -102,3 +102,14 @@ def test_a_negative_amount_is_an_error_since_1_37() -> None:
 def test_a_default_need_not_be_one_of_the_valid_values() -> None:
     policy = {"default": Amount(3 * ONE), "valid_values": (Amount(2 * ONE), Amount(4 * ONE))}
     assert consumed({}, {"memory": capacity(8 * ONE, **policy)}, GATES) == {"memory": 3 * ONE}
+
+
+@pytest.mark.parametrize(
+    ("value", "is_served"),
+    [(1000 * MILLI, True), (750 * MILLI, True), (800 * MILLI, False), (750 * MILLI + 1, False)],
+)
+def test_all_of_a_capacity_must_be_of_whole_steps(value: int, is_served: bool) -> None:
+    """Where nothing is requested and there is no default."""
+    bounds = limits(500 * MILLI, None, 250 * MILLI)
+    amounts = consumed({}, {"cores": capacity(value, valid_range=bounds)}, FRACTIONS)
+    assert amounts == ({"cores": value} if is_served else None)
