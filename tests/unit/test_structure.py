@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "alignup"
 COMPILED = ROOT / "cython"
+TESTS = ROOT / "tests"
 
 WINGS = {"host", "control_plane"}
 """Packages that hold rooms, and no module of their own but those that all of these rooms share."""
@@ -76,6 +77,12 @@ FILLED_ROOMS = {
 
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 """The fields of a statement that hold statements."""
+
+WITHOUT_TESTS = {
+    "cluster/json_lines",
+    "core/topology_text",
+}
+"""Modules whose tests are not in a file of their name yet."""
 
 MOST_MODULES = 260
 MOST_ENTRIES = 20
@@ -342,6 +349,40 @@ def test_narrow_and_wide_know_nothing_of_amounts() -> None:
     assert [
         name for name in machines if any("core.amounts" in target for target in graph[name])
     ] == []
+
+
+def modules_with_code() -> set[Path]:
+    """Return the modules that have something to test, from the package on, without suffixes."""
+    python = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
+    compiled = {path.relative_to(COMPILED / "alignup") for path in COMPILED.rglob("*.pyx")}
+    return {
+        path.with_suffix("")
+        for path in python | compiled
+        if not path.name.startswith("__") and "_pb2" not in path.name
+    }
+
+
+def test_each_module_has_its_tests_in_a_file_of_its_name() -> None:
+    """A stranger finds the tests of a module, and sees what a change of it may break."""
+    without_tests = {
+        str(module)
+        for module in modules_with_code()
+        if not (TESTS / "unit" / module.parent / f"test_{module.name}.py").is_file()
+    }
+    assert without_tests == WITHOUT_TESTS
+
+
+def test_each_test_is_in_a_file_that_is_collected() -> None:
+    """In another file pytest would never see it."""
+    unseen = [
+        f"{path.relative_to(TESTS)}::{node.name}"
+        for path in sorted(TESTS.rglob("*.py"))
+        if not path.name.startswith("test_") and path.name != "conftest.py"
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+    ]
+    assert unseen == []
 
 
 def test_modules_are_few() -> None:

@@ -152,3 +152,10 @@ def test_changes_reach_each_way_to_serve_a_request() -> None:
     single, several = (all_ways(wish, lambda _: Subrequest(count=7)) for wish in read.requests)
     assert (single.exactly, single.first_available) == (Subrequest(count=7), ())
     assert several.first_available == (Subrequest(count=7),) * 2
+
+
+def test_values_of_lists_are_numbered() -> None:
+    lists = [{"name": f"d{node}", "attributes": {NUMA: {"ints": [node]}}} for node in (5, 7)]
+    wish = claim(request("a", 2), constraints=[SAME_NODE])
+    apart = refusal([devices_of(*lists)], wish, DRAListTypeAttributes=True)
+    assert apart.text.endswith("free by value: value 1: a 1 of 2; value 2: a 1 of 2")

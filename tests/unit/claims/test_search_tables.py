@@ -10,10 +10,11 @@ from alignup.claims.question import AllocationError
 from alignup.claims.search_tables import MOST_RESULTS, SearchTables
 from alignup.errors import InputError
 from inputs.claim_questions import claim, devices_of, holder, question, request
-from inputs.small_claims import NUMA
+from inputs.small_claims import DRIVER, NUMA
 
 PLAIN = devices_of({"name": "d0"}, {"name": "d1"})
 SHAREABLE = {"allowMultipleAllocations": True}
+SLOTS = [{"name": "card", "counters": {"slots": {"value": "8"}}}]
 
 
 def tables(slices: list[Any], *claims: Any, **options: Any) -> SearchTables:
@@ -102,6 +103,36 @@ def test_shares_of_others_are_taken_off() -> None:
     made = tables([devices_of(device)], claim(wish), holders=[share])
     assert (made.taken, made.is_shared) == ([False], [True])
     assert (made.room, made.needs) == ([[1]], [[(1,)]])
+
+
+def test_devices_are_shareable_behind_a_gate() -> None:
+    devices = devices_of({"name": "d0", **SHAREABLE}, {"name": "d1"})
+    assert tables([devices], claim(request())).is_shareable == [True, False]
+    off = tables([devices], claim(request()), DRAConsumableCapacity=False)
+    assert off.is_shareable == [False, False]
+
+
+@pytest.mark.parametrize(("release", "is_shared"), [("1.37", True), ("1.36", False)])
+def test_a_share_without_amounts_is_one_since_1_37(release: str, is_shared: bool) -> None:
+    devices = devices_of({"name": "d0", **SHAREABLE}, {"name": "d1", **SHAREABLE})
+    share = holder("d0", shareID="1")
+    made = tables([devices], claim(request()), holders=[share], release=release)
+    assert made.is_shared == [is_shared, False]
+
+
+def test_pools_of_one_name_share_counters_in_1_36() -> None:
+    """Of the pool that the search comes to first."""
+
+    def devices(driver: str) -> list[dict[str, Any]]:
+        uses = [{"counterSet": "card", "counters": {"slots": {"value": "1"}}}]
+        return [
+            devices_of({"name": "d0", "consumesCounters": uses}, slices=2, driver=driver),
+            devices_of(slices=2, driver=driver, devices=[], sharedCounters=SLOTS),
+        ]
+
+    slices = [*devices(DRIVER), *devices("other.example.com")]
+    assert tables(slices, claim(request())).uses == [[(0, 1)], [(1, 1)]]
+    assert tables(slices, claim(request()), release="1.36").uses == [[(0, 1)], [(0, 1)]]
 
 
 def test_counters_are_what_devices_in_use_leave() -> None:
