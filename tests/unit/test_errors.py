@@ -38,9 +38,9 @@ def test_a_message_is_short_whatever_is_echoed_in_it(kind) -> None:
 
 
 def test_a_warning_is_short_too() -> None:
-    with pytest.warns(AlignupWarning) as found:
+    with pytest.warns(AlignupWarning) as caught:
         warn("x" * 65536)
-    assert len(str(found[0].message)) < 2100
+    assert len(str(caught[0].message)) < 2100
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,6 +65,7 @@ def test_refusals_are_one_line_whatever_resources_are_called() -> None:
         "metadata": {"name": "p\nq"},
         "spec": {"containers": [{"name": "c", "resources": {"limits": {"x/y\nz": "2"}}}]},
     }
+
     message = node.admit(pod).message
     assert message.isprintable()
     assert r"x/y\nz does not fit into one NUMA node" in message

@@ -65,7 +65,7 @@ def test_what_is_no_quantity_is_refused(written: object) -> None:
 def test_an_attribute_has_a_kind_and_values(document: dict[str, Any], kind: str, values) -> None:
     value = decode(document, AttributeValue)
     assert (value.kind, value.values) == (kind, values)
-    assert value.is_list is any(isinstance(given_value, list) for given_value in document.values())
+    assert value.is_list is any(isinstance(field, list) for field in document.values())
 
 
 @pytest.mark.parametrize(

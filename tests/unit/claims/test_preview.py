@@ -151,7 +151,7 @@ def test_changes_are_looked_for_on_request_only() -> None:
 
 
 def test_fewer_cpus_may_help() -> None:
-    """The reserved CPU is near the device, so that all CPUs of a NUMA node are to be had far away."""
+    """The reserved CPU is near the device: only far from it all CPUs of a NUMA node are free."""
     at = node_with_claims([slice_of([0]), class_of(), template()])
     outcome = preview_claims(at, pod_with_claim(cpu=64))
     assert outcome is not None

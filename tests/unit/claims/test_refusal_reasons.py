@@ -26,14 +26,14 @@ WAIT = "wait until other claims release devices"
 
 def refusal(slices: list[Any], *claims: Any, **options: Any) -> Refusal:
     """Return why claims are refused, which they must be."""
-    asked = question(slices, claims, **options)
-    assert not is_served(asked)
-    return why_not(asked)
+    refused_question = question(slices, claims, **options)
+    assert not is_served(refused_question)
+    return why_not(refused_question)
 
 
-def is_served(asked: Question) -> bool:
+def is_served(claims_question: Question) -> bool:
     try:
-        return allocate(asked) is not None
+        return allocate(claims_question) is not None
     except AllocationError:
         return False
 
@@ -46,9 +46,9 @@ def test_a_request_for_too_many_is_told_how_many_there_are() -> None:
 
 
 def test_what_others_hold_is_told() -> None:
-    held = refusal([THREE], claim(request(count=3)), holders=[holder("d0")])
-    assert held.text.endswith("of 3 devices: 2 free, 1 in use")
-    assert held.helps == ("ask for 2 in request r", WAIT)
+    reasons = refusal([THREE], claim(request(count=3)), holders=[holder("d0")])
+    assert reasons.text.endswith("of 3 devices: 2 free, 1 in use")
+    assert reasons.helps == ("ask for 2 in request r", WAIT)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_a_node_that_reaches_no_devices_says_why() -> None:
 
 
 def test_all_devices_are_asked_for_as_all() -> None:
-    held = refusal([THREE], claim(request(allocationMode="All")), holders=[holder("d1")])
-    assert held.text == "r asks for all devices; of 3 devices: 2 free, 1 in use"
-    assert held.helps == (WAIT,)
+    reasons = refusal([THREE], claim(request(allocationMode="All")), holders=[holder("d1")])
+    assert reasons.text == "r asks for all devices; of 3 devices: 2 free, 1 in use"
+    assert reasons.helps == (WAIT,)
 
 
 def test_earlier_claims_of_the_pod_may_have_taken_it() -> None:
@@ -136,13 +136,13 @@ def test_an_attribute_that_no_device_has_is_told() -> None:
 @pytest.mark.parametrize("count", [2, 4, 9])
 def test_a_smaller_count_that_is_advised_is_served(count: int) -> None:
     wish = claim(request(count=count), constraints=[SAME_NODE])
-    asked = question([THREE], [wish])
-    if is_served(asked):
+    too_much = question([THREE], [wish])
+    if is_served(too_much):
         pytest.fail("the constraint lets one device through only")
 
-    [advice] = [change for change in why_not(asked).helps if change.startswith("ask for ")]
+    [advice] = [change for change in why_not(too_much).helps if change.startswith("ask for ")]
     fewer = int(advice.split()[2])
-    again = replace(asked, claims=(read_claim(claim(request(count=fewer)), "c"),))
+    again = replace(too_much, claims=(read_claim(claim(request(count=fewer)), "c"),))
     assert is_served(again)
 
 

@@ -65,8 +65,10 @@ def test_a_scenario_is_answered_with_devices_shares_and_nodes() -> None:
 def test_where_nothing_fits_there_is_no_result_and_no_error() -> None:
     answer = answer_scenario(scenario(claim(request(count=3))), "line")
     assert (answer["result"], "error" in answer) == (None, False)
-    held = answer_scenario(scenario(claim(request(count=2)), allocated=[holder("d0")]), "line")
-    assert held["result"] is None
+    beside_holder = answer_scenario(
+        scenario(claim(request(count=2)), allocated=[holder("d0")]), "line"
+    )
+    assert beside_holder["result"] is None
 
 
 def test_an_error_of_the_scheduler_has_its_class() -> None:

@@ -92,12 +92,12 @@ def test_what_reads_the_driver_only_is_seen(expression: str, is_of_driver: bool)
 
 def test_a_call_has_the_overloads_that_its_arguments_allow() -> None:
     """One where the types are known, several where an attribute may be anything."""
-    [known] = check(parse("1 < 2")).calls.values()
-    assert [overload.parameters for overload in known.overloads] == [(INT, INT)]
+    [typed] = check(parse("1 < 2")).calls.values()
+    assert [overload.parameters for overload in typed.overloads] == [(INT, INT)]
     calls = check(parse(f"{ATTRIBUTE} < 2")).calls.values()
-    [unknown] = [call for call in calls if call.function.name == "_<_"]
-    assert len(unknown.overloads) > 1
-    assert {overload.parameters[1] for overload in unknown.overloads} == {INT}
+    [untyped] = [call for call in calls if call.function.name == "_<_"]
+    assert len(untyped.overloads) > 1
+    assert {overload.parameters[1] for overload in untyped.overloads} == {INT}
 
 
 @pytest.mark.parametrize(

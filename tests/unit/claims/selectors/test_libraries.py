@@ -1,4 +1,7 @@
-"""Functions of libraries: regular expressions, time, quantities, versions, addresses and formats."""
+"""Functions of libraries do what those of cel-go and of the API server do.
+
+They are about regular expressions, time, quantities, versions, addresses and formats.
+"""
 
 from __future__ import annotations
 

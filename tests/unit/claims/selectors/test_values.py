@@ -67,11 +67,11 @@ def test_numbers_are_equal_whatever_their_type_and_others_are_not(left, right, e
     assert equal(left, right) is expected
 
 
-@pytest.mark.parametrize("other", [1, "1", Semver((1, 0, 0))])
-def test_a_quantity_is_compared_with_quantities_only(other: object) -> None:
+@pytest.mark.parametrize("value", [1, "1", Semver((1, 0, 0))])
+def test_a_quantity_is_compared_with_quantities_only(value: object) -> None:
     with pytest.raises(EvaluationError, match="no such overload"):
-        equal(ONE, other)
-    assert not are_equal(ONE, other)
+        equal(ONE, value)
+    assert not are_equal(ONE, value)
 
 
 def test_a_calculated_quantity_is_equal_on_the_left_only() -> None:
