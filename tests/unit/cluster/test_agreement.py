@@ -1,4 +1,7 @@
-"""What a cluster of nodes answers must be what its nodes would answer themselves, for every node, option and pod."""
+"""What a cluster of nodes answers must be what its nodes would answer themselves.
+
+For every node, option and pod.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import replace
 from random import Random
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from alignup import read_pod
@@ -48,7 +52,10 @@ def pod_for(random, kinds, uid="new"):
 
 
 def own_answer(node, pod):
-    """Return verdict, reason, all affinities together, and whether all are preferred, from the node itself."""
+    """Return what the node itself answers.
+
+    Verdict, reason, all affinities together, and whether all are preferred.
+    """
     try:
         admission = node.try_admit(pod)
     except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
@@ -123,11 +130,11 @@ def test_amounts_decide_where_they_can(kinds):
         if len(node.machine.numa_nodes) <= 8 and not scenario["preferredSets"]
     ]
     cluster = Cluster.from_nodes([node for _, node in plain])
-    with patch.object(Node, "try_admit", autospec=True, side_effect=Node.try_admit) as asked:
+    with patch.object(Node, "try_admit", autospec=True, side_effect=Node.try_admit) as try_admit:
         for _ in range(40):
             cluster.evaluate(replace(pod_for(random, plain), annotations={}))
 
-    assert asked.call_count < 40 * len(plain) * 0.1
+    assert try_admit.call_count < 40 * len(plain) * 0.1
 
 
 def test_threads_change_nothing(kinds):
@@ -136,9 +143,9 @@ def test_threads_change_nothing(kinds):
     cluster = Cluster.from_nodes([node for _, node in kinds])
     for number in range(10):
         pod, strategy = pod_for(random, kinds), STRATEGIES[number % len(STRATEGIES)]
-        one, four = cluster.evaluate(pod, strategy), cluster.evaluate(pod, strategy, threads=4)
+        alone, shared = cluster.evaluate(pod, strategy), cluster.evaluate(pod, strategy, threads=4)
         for name in ("admitted", "reason", "affinity", "preferred", "score", "exact"):
-            assert (getattr(one, name) == getattr(four, name)).all(), name
+            assert (getattr(alone, name) == getattr(shared, name)).all(), name
 
 
 def test_evaluating_changes_no_node(kinds):
@@ -156,16 +163,19 @@ def test_evaluating_changes_no_node(kinds):
 
 
 def test_an_answer_follows_the_pods_that_come_and_go():
-    """A node that took a pod is judged as it is now, and after its removal as it was, without being told."""
+    """A node that took a pod is judged as it is now, and after its removal as it was.
+
+    The cluster is not told.
+    """
     random = Random(5)
-    taken = 0
+    admitted_pods = 0
     for scenario, node in kinds_of(21, 60):
         cluster = Cluster.from_nodes([node])
         first, second = (pod_for(random, [(scenario, node)], uid) for uid in ("first", "second"))
         before = cluster.evaluate(second)
         if not cluster.evaluate(first).admitted[0]:
             continue
-        taken += 1
+        admitted_pods += 1
         assert node.admit(first).admitted
         assert_agreement(cluster, second)
         node.remove("first")
@@ -173,11 +183,14 @@ def test_an_answer_follows_the_pods_that_come_and_go():
         assert after.score.tolist() == before.score.tolist()
         assert answer_at(after, 0) == answer_at(before, 0)
 
-    assert taken > 20
+    assert admitted_pods > 20
 
 
 def test_what_does_not_fit_one_numa_node(kinds):
-    """Pods of one container that several NUMA nodes must share, on machines of 4 to 8, busy ones too."""
+    """Pods of one container that several NUMA nodes must share.
+
+    On machines of 4 to 8, busy ones too.
+    """
     random = Random(11)
     shared = [
         node
@@ -261,7 +274,10 @@ def test_containers_that_are_alike(seed):
 @pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "best-effort"])
 @pytest.mark.parametrize("wish", [1, 2, 3])
 def test_devices_near_to_several_of_ten_numa_nodes(policy, wish):
-    """A single node that has enough is preferred on a wide machine too, wherever the other devices are."""
+    """A single node that has enough is preferred on a wide machine too.
+
+    Wherever the other devices are.
+    """
     nodes = [{"id": i, "memory": GIBI, "cores": [{"cpus": [i], "socket": 0}]} for i in range(10)]
     inventory = {
         RESOURCES[0]: [
@@ -278,6 +294,7 @@ def test_devices_near_to_several_of_ten_numa_nodes(policy, wish):
     containers = [{"name": "c0", "image": "i", "resources": {"limits": {RESOURCES[0]: str(wish)}}}]
     pod = read_pod({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
     admitted = assert_agreement(Cluster.from_nodes([node]), pod)
+
     assert admitted == (wish < 3 or policy != "single-numa-node")
 
 
@@ -299,6 +316,7 @@ def test_cores_of_several_sizes_give_more_than_is_free():
     pod = read_pod({"metadata": {"name": "p", "uid": "p"}, "spec": {"containers": containers}})
     assert len(node.cpu.free_cpus) < pod.exclusive_cpus
     assert node.try_admit(pod).admitted
+
     assert_agreement(Cluster.from_nodes([node]), pod)
 
 
@@ -356,7 +374,10 @@ def test_containers_that_are_alike_fill_one_numa_node_after_the_other(policy):
     ],
 )
 def test_devices_that_are_mixed_in_the_inventory_are_taken_in_its_order(places, policy, wishes):
-    """Amounts do not tell which of them are left for the second container, unless somebody keeps the order."""
+    """Amounts do not tell which of them are left for the second container.
+
+    Unless somebody keeps the order.
+    """
     name = "example.com/gpu"
     nodes = [{"id": i, "memory": GIBI, "cores": [{"cpus": [i], "socket": 0}]} for i in range(2)]
     inventory = {name: [{"id": f"d{index}", "numa": near} for index, near in enumerate(places)]}
@@ -367,6 +388,7 @@ def test_devices_that_are_mixed_in_the_inventory_are_taken_in_its_order(places, 
             "devices": inventory,
         }
     )
+
     containers = [
         {"name": f"c{index}", "resources": {"limits": {name: str(count)}}}
         for index, count in enumerate(wishes)
@@ -377,12 +399,13 @@ def test_devices_that_are_mixed_in_the_inventory_are_taken_in_its_order(places, 
 
 
 def crowded(random):
-    """Return a small node, and a pod of containers for one NUMA node, then one for several, then more for one."""
-    count, cpus, threads = (
-        random.choice([2, 2, 3, 4]),
-        random.choice([4, 6, 8]),
-        random.choice([1, 2]),
-    )
+    """Return a small node, and a pod for it.
+
+    Its containers are for one NUMA node, then one for several, then more for one.
+    """
+    count = random.choice([2, 2, 3, 4])
+    cpus = random.choice([4, 6, 8])
+    threads = random.choice([1, 2])
     nodes = [
         {
             "id": i,
@@ -446,8 +469,13 @@ def crowded(random):
 
 @pytest.mark.parametrize("seed", seeds(1, 80))
 def test_what_was_counted_is_settled_once_a_container_needs_more(seed):
-    """Which CPUs and devices the first containers took tells where those lie that are left for later ones."""
-    random, admitted, cases = Random(seed), 0, 500
+    """Which CPUs and devices the first containers took tells where the others lie.
+
+    They are left for later containers.
+    """
+    random = Random(seed)
+    admitted = 0
+    cases = 500
     for _ in range(cases):
         node, pod = crowded(random)
         admitted += assert_agreement(Cluster.from_nodes([node]), pod)
@@ -456,35 +484,33 @@ def test_what_was_counted_is_settled_once_a_container_needs_more(seed):
 
 @pytest.mark.parametrize("seed", seeds(1, 10))
 def test_nodes_that_are_alike_are_answered_as_each_by_itself(kinds, seed):
-    """Copies of nodes, some of which have changed since, beside the same nodes judged a few at a time."""
+    """Copies of nodes, some of which have changed since.
+
+    Beside the same nodes judged a few at a time.
+    """
     random = Random(seed)
     nodes = [node.copy() for _, node in kinds for _ in range(ALIKE)]
     random.shuffle(nodes)
     whole = Cluster.from_nodes(nodes)
     parts = [Cluster.from_nodes(nodes[start : start + FEW]) for start in range(0, len(nodes), FEW)]
     for number in range(3 * len(STRATEGIES)):
-        pod, strategy = (
-            pod_for(random, kinds, f"new-{number}"),
-            STRATEGIES[number % len(STRATEGIES)],
-        )
+        pod = pod_for(random, kinds, f"new-{number}")
+        strategy = STRATEGIES[number % len(STRATEGIES)]
         if number % 4:  # with a policy of its own, nodes that hold pods would be asked themselves
             pod = replace(pod, annotations={})
-        at_once, by_parts = (
-            whole.evaluate(pod, strategy),
-            [part.evaluate(pod, strategy) for part in parts],
-        )
+        at_once = whole.evaluate(pod, strategy)
+        by_parts = [part.evaluate(pod, strategy) for part in parts]
         for name in ("admitted", "reason", "affinity", "preferred", "score", "exact"):
-            assert getattr(at_once, name).tolist() == [
-                one for part in by_parts for one in getattr(part, name).tolist()
-            ], name
+            values = np.concatenate([getattr(part, name) for part in by_parts])
+            assert getattr(at_once, name).tolist() == values.tolist(), name
 
         for node in random.sample(nodes, 200):  # alike until now
-            held = random.choice(node.pods).uid if node.pods else None
-            if held is None or random.random() < 0.5:
+            uid = random.choice(node.pods).uid if node.pods else None
+            if uid is None or random.random() < 0.5:
                 with suppress(ConfigError):
                     node.admit(pod)
-            elif node.manager.has_pod(held):
-                node.remove(held)
+            elif node.manager.has_pod(uid):
+                node.remove(uid)
 
 
 @pytest.mark.parametrize("seed", seeds(1, 20))
@@ -512,7 +538,9 @@ def test_a_state_is_one_for_every_pod_until_its_node_changes(seed):
     empty = Node.from_dict({"machine": machine, "kubelet": kubelet, "devices": inventory})
     nodes = [empty.copy() for _ in range(200)]
     whole = Cluster.from_nodes(nodes)
-    admitted, verdicts, held = 0, 0, [[] for _ in nodes]
+    uids = [[] for _ in nodes]
+    admitted = 0
+    verdicts = 0
     for number in range(40):
         limits = {"cpu": str(random.choice([1, 2, 3])), "memory": "64Mi"}
         for name in random.sample(RESOURCES[:2], random.choice([0, 1, 1, 1, 2])):
@@ -528,21 +556,22 @@ def test_a_state_is_one_for_every_pod_until_its_node_changes(seed):
                 for start in range(0, len(nodes), FEW)
             ]
             for name in ("admitted", "reason", "affinity", "preferred", "score"):
-                assert getattr(answer, name).tolist() == [
-                    one for part in few for one in getattr(part, name)
-                ], name
+                values = np.concatenate([getattr(part, name) for part in few])
+                assert getattr(answer, name).tolist() == values.tolist(), name
 
-            admitted, verdicts = admitted + int(answer.admitted.sum()), verdicts + len(nodes)
+            admitted += int(answer.admitted.sum())
+            verdicts += len(nodes)
 
         for index in random.sample(range(len(nodes)), random.choice([0, 5, 60])):
-            if held[index] and random.random() < 0.5:
-                nodes[index].remove(held[index].pop())
+            if uids[index] and random.random() < 0.5:
+                nodes[index].remove(uids[index].pop())
             elif nodes[index].admit(pod):
-                held[index].append(pod.uid)
+                uids[index].append(pod.uid)
 
         for _ in range(random.choice([0, 5])):
-            index, other = random.sample(range(len(nodes)), 2)
-            nodes[index], held[index] = nodes[other].copy(), [*held[other]]
+            index, source = random.sample(range(len(nodes)), 2)
+            nodes[index] = nodes[source].copy()
+            uids[index] = uids[source].copy()
             whole.update(whole.names[index], nodes[index])
 
     assert verdicts // 10 < admitted < verdicts
@@ -551,19 +580,20 @@ def test_a_state_is_one_for_every_pod_until_its_node_changes(seed):
 def test_nodes_that_all_differ_are_judged_one_by_one(kinds):
     """After some hundreds of nodes that are like no other, no more are compared."""
     scenario = next(scenario for scenario, node in kinds if node.memory is not None)
-    made = []
+    nodes = []
     for number in range(1200):
         *others, last = scenario["machine"]["numaNodes"]
         last = {**last, "memory": last["memory"] + (number << 12)}
         machine = {**scenario["machine"], "numaNodes": [*others, last]}
-        made.append(Node.from_dict({**scenario, "machine": machine}))
+        nodes.append(Node.from_dict({**scenario, "machine": machine}))
 
-    made += [made[0].copy(), made[-1].copy()]
-    whole, random = Cluster.from_nodes(made), Random(1)
+    nodes += [nodes[0].copy(), nodes[-1].copy()]
+    whole = Cluster.from_nodes(nodes)
+    random = Random(1)
     for _ in range(10):
         pod = pod_for(random, kinds)
         answer = whole.evaluate(pod, "balanced-allocation")
         for index in (0, 1, 511, 512, 513, 1199, 1200, 1201):
-            one = Cluster.from_nodes([made[index]]).evaluate(pod, "balanced-allocation")
-            assert answer_at(answer, index) == answer_at(one, 0)
-            assert answer.score[index] == one.score[0]
+            alone = Cluster.from_nodes([nodes[index]]).evaluate(pod, "balanced-allocation")
+            assert answer_at(answer, index) == answer_at(alone, 0)
+            assert answer.score[index] == alone.score[0]

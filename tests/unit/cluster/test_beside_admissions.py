@@ -32,10 +32,10 @@ def pod(uid: str, cpus: int) -> Pod:
 
 
 def in_a_thread(call: Any) -> tuple[Thread, list[Any]]:
-    found: list[Any] = []
-    thread = Thread(target=lambda: found.append(call()))
+    results: list[Any] = []
+    thread = Thread(target=lambda: results.append(call()))
     thread.start()
-    return thread, found
+    return thread, results
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -50,14 +50,14 @@ def test_a_node_in_mid_change_is_waited_for(threads: int, monkeypatch: pytest.Mo
         ledger.give(ledger.capacity.allocatable)
         with changing.manager.lock:  # a change within this one does not end it
             pass
-        thread, found = in_a_thread(lambda: cluster.evaluate(pod("p", 4), threads=threads))
+        thread, answers = in_a_thread(lambda: cluster.evaluate(pod("p", 4), threads=threads))
         thread.join(0.2)
         assert thread.is_alive()
         ledger.take_back(ledger.capacity.allocatable)
 
     thread.join()
-    assert found[0].admitted.all()
-    assert found[0].exact.all()
+    assert answers[0].admitted.all()
+    assert answers[0].exact.all()
 
 
 def test_who_changes_a_node_may_ask_about_it() -> None:
@@ -75,25 +75,25 @@ def test_trials_beside_evaluations_change_no_answer() -> None:
     """Threads switch as often as they can; no pod is ever admitted for good."""
     nodes = [node() for _ in range(100)]
     cluster = Cluster.from_nodes(nodes)
-    asked = pod("asked", 7)
-    wanted = cluster.evaluate(asked).affinity.copy()
+    small = pod("asked", 7)
+    expected = cluster.evaluate(small).affinity.copy()
     tried = manifest("tried", 7, 20, 0)
     tried["spec"]["initContainers"] = [{**tried["spec"]["containers"][0], "name": "init"}]
     stop = Event()
 
     def churn() -> None:
         while not stop.is_set():
-            for one in nodes:
-                one.try_admit(tried)
+            for busy_node in nodes:
+                busy_node.try_admit(tried)
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     thread, _ = in_a_thread(churn)
     try:
         for _ in range(1000):
-            answer = cluster.evaluate(asked)
+            answer = cluster.evaluate(small)
             assert answer.admitted.all()
-            assert (answer.affinity == wanted).all()
+            assert (answer.affinity == expected).all()
     finally:
         stop.set()
         thread.join()

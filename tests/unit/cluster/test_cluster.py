@@ -1,11 +1,18 @@
-"""A cluster: what it keeps, how it scores, how it follows its nodes, what it refuses to do."""
+"""A cluster: what it keeps, how it scores, how it follows its nodes, what it refuses to do.
+
+Besides, what a pod asks of its rows, and the threads that share its work.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from random import Random
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import alignup
+from alignup import read_pod
 from alignup.cluster import (
     REASONS,
     STRATEGIES,
@@ -22,16 +30,23 @@ from alignup.cluster import (
     read_amounts,
     read_node_resource_topologies,
 )
-from alignup.cluster.cluster import NodeAmounts, row_of_amounts
-from alignup.errors import ConfigError, InputError
+from alignup.cluster.cluster import (
+    Helpers,
+    NodeAmounts,
+    request_of,
+    row_of_amounts,
+)
+from alignup.errors import InputError
 from alignup.koordinator.effective import document_score
+from alignup.kubernetes.quantity import LARGEST
 from alignup.machine.device_inventory import Device
 from alignup.node import Node
+from checks.many_cases import check_each
 from checks.memory_use import MEBI, at_most
 from fakes.hint_providers import Saying, Wrapped, hint
 from inputs.cluster_files import TOPOLOGY, node_line, pod_manifest
 from inputs.machines import machine_of
-from inputs.strategies import examples
+from inputs.strategies import examples, seeds
 
 GIBI = 1 << 30
 
@@ -58,6 +73,7 @@ def test_resources_by_node_and_numa_node():
     )
     assert cluster.names == ("a", "b")
     assert len(cluster) == 2
+
     assert cluster.resources == ("cpu", "memory", "example.com/any", "example.com/gpu")
     assert cluster.allocatable("cpu").tolist() == [[7, 8], [7, 8]]
     assert cluster.free("cpu").tolist() == [[4, 8], [7, 8]]
@@ -133,7 +149,8 @@ def offering(*nodes):
 
 def last_first(available, must_include, size):
     """Prefer the last devices: a device plugin that is a function."""
-    return [*must_include, *reversed([one for one in available if one not in must_include])][:size]
+    others = [device for device in available if device not in must_include]
+    return [*must_include, *reversed(others)][:size]
 
 
 @pytest.mark.parametrize(
@@ -252,11 +269,11 @@ def test_wide_machines_are_exact(policy):
         "metadata": {"name": "p", "uid": "p"},
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     }
-    asked = [
+    manifests = [
         pod_manifest("new", cpus=cpus, memory=memory)
         for cpus, memory in ((6, "4Gi"), (12, "4Gi"), (8, "40Gi"), (2, "9Ti"))
     ]
-    for manifest in (nothing, *asked):
+    for manifest in (nothing, *manifests):
         answer = cluster.evaluate(manifest)
         admission = node.try_admit(manifest)
         assert answer.exact.all()
@@ -286,12 +303,15 @@ def test_devices_without_a_place_that_an_init_container_leaves():
         answer = cluster.evaluate(manifest)
         assert answer.exact[0]
         assert answer.admitted[0] == admitted
-        own = cluster.nodes[0].admit(manifest)
-        assert own.admitted == admitted
+        admission = cluster.nodes[0].admit(manifest)
+        assert admission.admitted == admitted
 
 
 def test_amounts_are_small():
-    """A node of 8 NUMA nodes and four resources takes less than two kilobytes, Python objects included."""
+    """A node of 8 NUMA nodes and four resources takes less than two kilobytes.
+
+    Python objects included.
+    """
     amounts = NodeAmounts(
         8,
         "restricted",
@@ -305,39 +325,6 @@ def test_amounts_are_small():
     row_of_amounts(amounts)  # makes the capacities, which nodes that are alike share
     with at_most(2_000 * 1_000 / MEBI):
         Cluster([str(n) for n in range(1_000)], [row_of_amounts(amounts) for _ in range(1_000)])
-
-
-def test_json_lines_name_the_line_of_an_error():
-    good = node_line("a")
-    for line, message in (
-        ("[]", r"nodes:2: expected a node as a JSON object"),
-        ('{"name": "b"}', r"nodes:2: .*machine"),
-        (node_line("a"), r"nodes:2: expected a name that no other node has"),
-        (
-            node_line("b", pods=[pod_manifest("p", cpus=9)]),
-            r"nodes:2: .*TopologyAffinityError.* at pods\[0\]",
-        ),
-        (node_line("b", preferredSets={"example.com/gpu": [["x"]]}), r"nodes:2: .*device ids"),
-    ):
-        with pytest.raises(InputError, match=message):
-            cluster_of(good, line)
-
-    with pytest.raises(InputError, match="no nodes in"):
-        cluster_of("", " ")
-
-    with pytest.raises(ConfigError, match="nodes:1"):
-        cluster_of(
-            node_line("b", kubelet={"topologyManagerPolicy": "restricted", "cpuManagerPolicy": "x"})
-        )
-
-
-def test_json_lines_take_any_lines():
-    """Bytes, and lines one by one; devices can be missing."""
-    line = json.loads(node_line("a"))
-    del line["devices"]
-    cluster = Cluster.from_json_lines([json.dumps(line).encode(), b"", node_line("b").encode()])
-    assert cluster.names == ("a", "b")
-    assert cluster.nodes[0].devices is None
 
 
 def test_the_label_of_a_node_is_its_policy():
@@ -400,6 +387,7 @@ def test_a_cluster_knows_who_holds_the_nodes(new, admitted, masks):
     nodes[2].admit(pod_manifest("plain", cpus=2))
     cluster = Cluster.from_nodes(nodes)
     answer = cluster.evaluate(new)
+
     assert answer.exact.all()
     assert answer.admitted.tolist() == admitted
     assert answer.affinity.tolist() == masks
@@ -448,8 +436,8 @@ def test_another_node_in_a_nodes_place():
     assert answer.admitted.all()  # a node passes over resources that no plugin of its own has
     assert answer.affinity.tolist() == [1, 1 << 11, 1]
     assert node.admit(pod_manifest("new", cpus=2, tpu=1)).admitted
-    other = cluster.evaluate(pod_manifest("other", cpus=2, tpu=1))
-    assert other.admitted.tolist() == [True, False, True]
+    later_answer = cluster.evaluate(pod_manifest("other", cpus=2, tpu=1))
+    assert later_answer.admitted.tolist() == [True, False, True]
 
 
 def test_another_object_in_an_objects_place():
@@ -569,10 +557,10 @@ def test_an_update_keeps_one_default_of_exclusivity():
 @examples(40)
 @given(
     seed=st.integers(0, 1 << 20),
-    wanted=st.lists(st.integers(0, 12), min_size=1, max_size=4),
+    amounts=st.lists(st.integers(0, 12), min_size=1, max_size=4),
     resource=st.sampled_from(["cpu", "memory", "example.com/any", "example.com/gpu"]),
 )
-def test_numa_nodes_with_enough_are_those_of_the_table(seed, wanted, resource):
+def test_numa_nodes_with_enough_are_those_of_the_table(seed, amounts, resource):
     """`nodes_with` says in masks what `free` says in amounts."""
     random = Random(seed)
     lines = [
@@ -584,12 +572,13 @@ def test_numa_nodes_with_enough_are_those_of_the_table(seed, wanted, resource):
     cluster = cluster_of(*lines)
     unit = GIBI if resource == "memory" else 1
     indices = np.array(random.sample(range(4), random.randint(0, 4)), np.int64)
-    found = cluster.nodes_with(resource, [unit * amount for amount in wanted], indices)
-    assert found.shape == (len(indices), len(wanted))
-    for line, index in zip(found.tolist(), indices, strict=True):
+    masks = cluster.nodes_with(resource, [unit * amount for amount in amounts], indices)
+    assert masks.shape == (len(indices), len(amounts))
+
+    for line, index in zip(masks.tolist(), indices, strict=True):
         free = cluster.free(resource)[index].tolist()
-        for mask, amount in zip(line, wanted, strict=True):
-            bits = sum(1 << node for node, one in enumerate(free) if one >= unit * amount)
+        for mask, amount in zip(line, amounts, strict=True):
+            bits = sum(1 << node for node, units in enumerate(free) if units >= unit * amount)
             assert mask == (-1 if sum(free) < unit * amount else bits)
 
 
@@ -601,3 +590,175 @@ def test_numa_nodes_with_enough_are_asked_of_known_resources_and_nodes():
         cluster.nodes_with("cpu", [1], np.array([1]))
     with pytest.raises(ValueError, match="expected an array of 1 lines of 2 elements"):
         cluster.nodes_with("cpu", [1, 2], np.array([0]), np.zeros((1, 1), np.int64))
+
+
+def nothing(start, stop):
+    """Do a range of nothing."""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(("length", "part"), [(0, 4), (1, 4), (4, 4), (5, 4), (1000, 7)])
+def test_every_element_is_done_once(length, part, threads):
+    helpers, done = Helpers(), []
+    for _ in range(3):
+        done.clear()
+        helpers.share(lambda start, stop: done.extend(range(start, stop)), length, part, threads)
+        assert sorted(done) == list(range(length))
+
+
+def test_helpers_stay():
+    """The second run starts no thread."""
+    helpers, names = Helpers(), []
+    barrier = threading.Barrier(2, timeout=60)
+
+    def both(start, stop):  # noqa: ARG001  # a range
+        barrier.wait()
+        names.append(threading.current_thread().name)
+
+    for _ in range(3):
+        helpers.share(both, 2, 1, 2)
+    assert len(names) == 6
+    assert len(set(names)) == 2
+
+
+def test_a_helper_that_has_not_begun_is_not_waited_for():
+    """The only helper is busy elsewhere, so the caller does everything."""
+    helpers, release, done = Helpers(), threading.Event(), []
+    helpers.share(nothing, 2, 1, 2)  # the pool is there
+    busy = helpers._pool.submit(release.wait, 10)
+    try:
+        helpers.share(lambda start, stop: done.append((start, stop)), 3, 1, 2)
+        assert done == [(0, 1), (1, 2), (2, 3)]
+    finally:
+        release.set()
+        busy.result()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_is_raised(threads):
+    def fail(start, stop):
+        if start == 40:
+            raise ValueError(f"expected better, got {start} to {stop}")
+
+    with pytest.raises(ValueError, match="got 40 to 50"):
+        Helpers().share(fail, 100, 10, threads)
+
+
+def test_a_forked_process_starts_threads_of_its_own(monkeypatch):
+    helpers = Helpers()
+    helpers.share(nothing, 4, 1, 2)
+    first = helpers._pool
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    helpers.share(nothing, 4, 1, 2)
+    assert helpers._pool is not first
+
+
+def pod_of(first: str, second: str):
+    """Return a pod of an init container and another one, with so much memory."""
+
+    def container(name: str, memory: str) -> dict[str, object]:
+        return {"name": name, "resources": {"limits": {"cpu": "2", "memory": memory}}}
+
+    spec = {"initContainers": [container("i", first)], "containers": [container("c", second)]}
+    return read_pod({"metadata": {"name": "p"}, "spec": spec})
+
+
+def test_a_request_is_what_the_record_says() -> None:
+    pod = pod_of("1Ki", "2Ki")
+
+    assert request_of(pod) == (2, (("memory", 2048),), (), False)
+    assert [request_of(container) for container in pod.all_containers] == [
+        (2, (("memory", 1024),), (), True),
+        (2, (("memory", 2048),), (), False),
+    ]
+
+
+def test_a_fraction_of_a_byte_is_more_than_any_node_has() -> None:
+    """So that it has no hints and fails to allocate; the containers beside it are asked as ever."""
+    pod = pod_of("1Ki", "512m")
+
+    assert request_of(pod)[1] == (("memory", LARGEST),)
+    assert [request_of(container)[1] for container in pod.all_containers] == [
+        (("memory", 1024),),
+        (("memory", LARGEST),),
+    ]
+
+
+def test_rows_refuse_a_fraction_of_a_byte_as_nodes_do() -> None:
+    kinds = product(
+        ("container", "pod"),
+        ("none", "best-effort", "restricted", "single-numa-node"),
+        ("Static", "None"),
+        (("512m", "1Gi"), ("1Gi", "512m"), ("1500m", "1500m")),
+    )
+    check_each(rows_refuse_a_fraction_of_a_byte, [(str(kind), kind) for kind in kinds])
+
+
+def rows_refuse_a_fraction_of_a_byte(
+    scope: str, policy: str, managed: str, memory: tuple[str, str]
+) -> None:
+    kubelet = {
+        "topologyManagerPolicy": policy,
+        "topologyManagerScope": scope,
+        "cpuManagerPolicy": "static",
+        "memoryManagerPolicy": managed,
+        **(
+            {"reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}]}
+            if managed == "Static"
+            else {}
+        ),
+    }
+    node = Node.from_dict({"machine": machine_of(2, 4), "kubelet": kubelet})
+    answer = Cluster.from_nodes([node]).evaluate(pod_of(*memory))
+    admission = node.try_admit(pod_of(*memory))
+
+    assert admission.admitted is (managed == "None")
+    assert bool(answer.admitted[0]) == admission.admitted
+    assert REASONS[answer.reason[0]] == admission.reason
+
+
+@pytest.mark.parametrize("seed", seeds(4, 12))
+def test_init_containers_hand_their_memory_on_in_a_cluster_as_on_the_node(seed: int) -> None:
+    """Where memory is short, in either scope, of one type and of two.
+
+    On nodes that hold some already.
+    """
+    random = Random(seed)
+    for _ in range(30):
+        machine = machine_of(random.choice([2, 3, 4]), 2)
+        pages = random.random() < 0.5
+        for numa_node in machine["numaNodes"] if pages else ():
+            numa_node["hugepages"] = {"1Gi": random.choice([4, 8])}
+        kubelet = {
+            "topologyManagerPolicy": random.choice(
+                ["best-effort", "restricted", "single-numa-node"]
+            ),
+            "topologyManagerScope": random.choice(["container", "pod"]),
+            "memoryManagerPolicy": "Static",
+            "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+        }
+        version = random.choice(["1.29", "1.31", "1.36"])
+        node = Node.from_dict({"machine": machine, "kubelet": kubelet, "kubeletVersion": version})
+
+        def container(name: str, *, pages: bool = pages) -> dict[str, Any]:
+            limits = {"cpu": "1", "memory": f"{random.choice([1, 2, 16, 31, 32, 34, 64])}Gi"}
+            if pages and random.random() < 0.7:
+                limits["hugepages-1Gi"] = f"{random.choice([1, 4, 5, 8])}Gi"
+            always = (
+                {"restartPolicy": "Always"}
+                if name.startswith("i") and random.random() < 0.2
+                else {}
+            )
+            return {"name": name, "resources": {"limits": limits}, **always}
+
+        def pod(uid: str, inits: int) -> dict[str, Any]:
+            spec = {"initContainers": [container(f"i{number}") for number in range(inits)]}
+            spec["containers"] = [container(f"c{number}") for number in range(random.randint(1, 2))]
+            return {"metadata": {"name": uid, "uid": uid}, "spec": spec}
+
+        node.admit(pod("first", 0))
+        cluster = Cluster.from_nodes([node])
+        for number in range(3):
+            manifest = pod(f"p{number}", random.randint(1, 3))
+            answer = cluster.evaluate(manifest)
+            assert bool(answer.admitted[0]) == bool(node.try_admit(manifest)), manifest

@@ -1,4 +1,7 @@
-"""Plans that make room: as few evictions as an exhaustive search finds, and every step works on the nodes."""
+"""Plans that make room.
+
+There are as few evictions as an exhaustive search finds, and every step works on the nodes.
+"""
 
 from __future__ import annotations
 
@@ -22,46 +25,47 @@ def pod(name: str, cpu: int, gpu: int = 0) -> Pod:
 def node(*pods: Pod, has_gpus: bool = True, **kubelet: str) -> Node:
     """Return a node of two NUMA nodes of 3 and 4 CPUs, with these pods as far as it admits them."""
     described = description(**kubelet)
-    made = Node.from_dict(described if has_gpus else {**described, "devices": {}})
-    for one in pods:
-        made.admit(one)
-    return made
+    new_node = Node.from_dict(described if has_gpus else {**described, "devices": {}})
+    for pod in pods:
+        new_node.admit(pod)
+    return new_node
 
 
-def whole(found: Node) -> Node:
-    copy = found.copy()
+def whole(node: Node) -> Node:
+    copy = node.copy()
     copy.whole_verdict = True
     return copy
 
 
-def width(found: Node, one: Pod) -> int:
-    held = found.numa_nodes(one.uid, "main")
-    return held.bit_count() or 2
+def width(node: Node, pod: Pod) -> int:
+    numa_nodes = node.numa_nodes(pod.uid, "main")
+    return numa_nodes.bit_count() or 2
 
 
-def has_what_is_asked(found: Node, one: Pod) -> bool:
+def has_what_is_asked(node: Node, pod: Pod) -> bool:
     """Return whether a scheduler may send a pod to a node.
 
     A kubelet ignores devices that it does not know.
     """
-    return not any(container.devices for container in one.containers) or bool(found.pools)
+    return not any(container.devices for container in pod.containers) or bool(node.pools)
 
 
-def placed(nodes: dict[str, Node], wanted: list[tuple[Pod, int]]) -> bool:
+def placed(nodes: dict[str, Node], pods_with_widths: list[tuple[Pod, int]]) -> bool:
     """Return whether pods find places one after the other, by trying all."""
-    if not wanted:
+    if not pods_with_widths:
         return True
 
-    one, widest = wanted[0]
-    for name, found in nodes.items():
-        if not has_what_is_asked(found, one):
+    pod, widest = pods_with_widths[0]
+    for name, node in nodes.items():
+        if not has_what_is_asked(node, pod):
             continue
-        copy = found.copy()
-        admission = copy.admit(one)
+
+        copy = node.copy()
+        admission = copy.admit(pod)
         if (
             admission
-            and (not widest or width(copy, one) <= widest)
-            and placed({**nodes, name: copy}, wanted[1:])
+            and (not widest or width(copy, pod) <= widest)
+            and placed({**nodes, name: copy}, pods_with_widths[1:])
         ):
             return True
 
@@ -69,18 +73,23 @@ def placed(nodes: dict[str, Node], wanted: list[tuple[Pod, int]]) -> bool:
 
 
 def fewest(nodes: dict[str, Node], waiting: list[Pod], most: int) -> int | None:
-    """The plain model: the number of evictions after which all waiting pods, and the evicted ones, have places."""
-    running = [(name, one) for name, found in nodes.items() for one in found.pods]
+    """The plain model: try all sets of evictions, the smallest first.
+
+    Return the size of one after which all waiting pods, and the evicted ones, have places.
+    """
+    running = []
+    for name, node in nodes.items():
+        running += [(name, pod) for pod in node.pods]
+
     for size in range(most + 1):
-        for some in combinations(running, size):
-            copies = {name: whole(found) for name, found in nodes.items()}
-            for name, one in some:
-                copies[name].remove(one.uid)
-            back = [(one, width(nodes[name], one)) for name, one in some]
-            if any(
-                placed(copies, [(one, 0) for one in waiting] + list(order))
-                for order in permutations(back)
-            ):
+        for victims in combinations(running, size):
+            copies = {name: whole(node) for name, node in nodes.items()}
+            for name, pod in victims:
+                copies[name].remove(pod.uid)
+
+            first = [(pod, 0) for pod in waiting]
+            back = [(pod, width(nodes[name], pod)) for name, pod in victims]
+            if any(placed(copies, first + list(order)) for order in permutations(back)):
                 return size
 
     return None
@@ -88,13 +97,14 @@ def fewest(nodes: dict[str, Node], waiting: list[Pod], most: int) -> int | None:
 
 def replayed(nodes: dict[str, Node], plan) -> dict[str, Node]:
     """Return the nodes after a plan, each step of which must work."""
-    copies = {name: whole(found) for name, found in nodes.items()}
+    copies = {name: whole(node) for name, node in nodes.items()}
     for step in plan.steps:
         if step.action == "evict":
             copies[step.node].remove(step.pod.uid)
         else:
             assert has_what_is_asked(nodes[step.node], step.pod)
             assert copies[step.node].admit(step.pod)
+
     return copies
 
 
@@ -137,8 +147,10 @@ def test_pods_go_nowhere_where_their_devices_are_missing() -> None:
         "gpus": node(pod("x", 2, 2), topologyManagerPolicy="best-effort"),
     }
     assert plan_room(Cluster.from_nodes(nodes), [pod("w", 1, 1)]).left_out
+
     plan = plan_room(Cluster.from_nodes({**nodes, "more": node()}), [pod("w", 1, 1)])
     assert [(step.action, step.node) for step in plan.steps] == [("place", "more")]
+
     nodes = {"plain": node(has_gpus=False), "gpus": node(pod("x", 3), pod("y", 3))}
     plan = plan_room(Cluster.from_nodes(nodes), [pod("w", 2, 1)])
     assert [(step.action, step.node) for step in plan.steps] == [
@@ -166,7 +178,7 @@ def test_a_pod_that_only_the_sums_of_requests_keep_out_waits_until_another_has_g
 def test_of_two_pods_that_would_each_do_the_lesser_loss_goes() -> None:
     """By priority, then disruption budgets, then age; the nodes stay as they are."""
     nodes = {"a": node(pod("x", 3), pod("y", 2)), "b": node(pod("z", 3), pod("u", 2))}
-    before = {name: [one.uid for one in found.pods] for name, found in nodes.items()}
+    before = {name: [pod.uid for pod in node.pods] for name, node in nodes.items()}
     cluster = Cluster.from_nodes(nodes)
     for standings, gone in (
         ({"uid-y": Standing(1), "uid-u": Standing(0)}, "u"),
@@ -185,7 +197,7 @@ def test_of_two_pods_that_would_each_do_the_lesser_loss_goes() -> None:
         assert not plan.left_out
         assert plan.proven
 
-    assert before == {name: [one.uid for one in found.pods] for name, found in nodes.items()}
+    assert before == {name: [pod.uid for pod in node.pods] for name, node in nodes.items()}
 
 
 @pytest.mark.parametrize(
@@ -201,7 +213,7 @@ def test_pods_that_matter_more_or_would_be_lost_or_are_protected_stay(standing) 
         standings={**everybody, "uid-w": Standing(1)},
         budgets={"db": 0},
     )
-    assert [one.name for one in plan.left_out] == ["w"]
+    assert [pod.name for pod in plan.left_out] == ["w"]
     assert not plan.steps
     assert plan_room(Cluster.from_nodes(nodes), waiting).evictions
 
@@ -210,12 +222,14 @@ def test_a_plan_says_in_order_what_to_do() -> None:
     nodes = {"a": node(pod("x", 3), pod("y", 2)), "b": node(pod("z", 1))}
     plan = plan_room(Cluster.from_nodes(nodes), [pod("w", 4), pod("v", 4)])
     assert plan.proven
+
     done = [(step.action, step.pod.name) for step in plan.steps]
     assert done.index(("evict", "y")) < done.index(("move", "y"))
-    told = plan.to_dict()
-    assert told["placed"] == 2
-    assert told["leftOut"] == []
-    assert {key for step in told["steps"] for key in step} == {
+
+    document = plan.to_dict()
+    assert document["placed"] == 2
+    assert document["leftOut"] == []
+    assert {key for step in document["steps"] for key in step} == {
         "action",
         "pod",
         "namespace",
@@ -226,36 +240,33 @@ def test_a_plan_says_in_order_what_to_do() -> None:
 
 
 def test_a_pod_that_is_there_or_a_cluster_of_amounts_is_refused() -> None:
-    there = pod("x", 1)
+    running = pod("x", 1)
     with pytest.raises(InputError, match="a pod that is on no node"):
-        plan_room(Cluster.from_nodes({"a": node(there)}), [there])
+        plan_room(Cluster.from_nodes({"a": node(running)}), [running])
     with pytest.raises(InputError, match="amounts only: make it from nodes"):
-        plan_room(Cluster.from_nodes({}), [there])
+        plan_room(Cluster.from_nodes({}), [running])
 
 
 def test_one_node_loses_the_fewest_and_least_important_and_within_budgets() -> None:
     full = node(pod("x", 3), pod("y", 2), pod("z", 2))
     running = list(full.pods)
-    wanted = pod("w", 4)
+    waiting = pod("w", 4)
 
-    def gone(**standings) -> list[str]:
-        rules = Rules({f"uid-{name}": one for name, one in standings.items()}, {"db": 0})
-        return sorted(one.name for one in fewest_victims(full, wanted, running, rules) or ())
-
-    assert gone() == ["y", "z"]
-    assert fewest_victims(full, wanted, running[:2], Rules()) is None
+    victims = fewest_victims(full, waiting, running, Rules({}, {"db": 0}))
+    assert sorted(pod.name for pod in victims) == ["y", "z"]
+    assert fewest_victims(full, waiting, running[:2], Rules()) is None
     assert fewest_victims(full, pod("small", 1), [], Rules()) is None
+
     roomy = node(pod("x", 1), pod("y", 4), topologyManagerPolicy="restricted")
-    assert [one.name for one in fewest_victims(roomy, pod("w", 4), list(roomy.pods), Rules())] == [
-        "y"
-    ]
+    victims = fewest_victims(roomy, pod("w", 4), list(roomy.pods), Rules())
+    assert [pod.name for pod in victims] == ["y"]
+
     tied = node(pod("x", 3), pod("y", 3))
     for standings in (
         {"x": Standing(1)},
         {"x": Standing(budgets=("db",))},
         {"y": Standing(since=9.0)},
     ):
-        rules = Rules({f"uid-{name}": one for name, one in standings.items()}, {"db": 0})
-        assert [one.name for one in fewest_victims(tied, pod("w", 3), list(tied.pods), rules)] == [
-            "y"
-        ]
+        by_uid = {f"uid-{name}": standing for name, standing in standings.items()}
+        victims = fewest_victims(tied, pod("w", 3), list(tied.pods), Rules(by_uid, {"db": 0}))
+        assert [pod.name for pod in victims] == ["y"]

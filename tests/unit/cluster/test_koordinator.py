@@ -21,13 +21,13 @@ LABEL = "node.koordinator.sh/numa-topology-policy"
 
 def pod(uid, cpus, policy="", exclusive="", **more):
     """Return a Guaranteed pod that may bring a policy."""
-    made = pod_manifest(uid, cpus=cpus, **more)
+    manifest = pod_manifest(uid, cpus=cpus, **more)
     if policy:
         spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive}
-        made["metadata"]["annotations"] = {
+        manifest["metadata"]["annotations"] = {
             "scheduling.koordinator.sh/numa-topology-spec": json.dumps(spec)
         }
-    return made
+    return manifest
 
 
 def node(label="", pods=(), policy="none", scope="container", **more):
@@ -37,12 +37,12 @@ def node(label="", pods=(), policy="none", scope="container", **more):
         "topologyManagerScope": scope,
         "cpuManagerPolicy": "static",
     }
-    made = Node.from_dict(
+    made_node = Node.from_dict(
         {"machine": machine_of(2, 4), "kubelet": kubelet, "labels": {LABEL: label}, **more}
     )
-    for one in pods:
-        assert made.admit(one).admitted
-    return made
+    for manifest in pods:
+        assert made_node.admit(manifest).admitted
+    return made_node
 
 
 def judged(nodes, manifest, profile="document"):
@@ -51,18 +51,21 @@ def judged(nodes, manifest, profile="document"):
 
 def test_each_node_has_a_verdict_and_a_placement():
     """Full nodes score higher than empty ones, and a mismatch is for good."""
-    found = judged(
+    judgements = judged(
         [node(), node(pods=[pod("old", 4)]), node("Restricted")], pod("new", 2, "SingleNUMANode")
     )
-    assert [one.admitted for one in found] == [True, True, False]
-    assert [one.numa_nodes for one in found] == [(0,), (0,), None]
-    assert found[1].score > found[0].score > 90
-    assert found[2].verdict.status.code == "UnschedulableAndUnresolvable"
-    assert "Restricted" in found[2].message
+    assert [judgement.admitted for judgement in judgements] == [True, True, False]
+    assert [judgement.numa_nodes for judgement in judgements] == [(0,), (0,), None]
+    assert judgements[1].score > judgements[0].score > 90
+    assert judgements[2].verdict.status.code == "UnschedulableAndUnresolvable"
+    assert "Restricted" in judgements[2].message
 
 
 def test_profiles_differ_in_what_a_pod_across_nodes_is():
-    """The scheduler protects whoever has a CPU set in one NUMA node, the document only SingleNUMANode pods."""
+    """The scheduler protects whoever has a CPU set in one NUMA node.
+
+    The document protects only SingleNUMANode pods.
+    """
     nodes = [node(pods=[pod("old", 2)])]
     wide = pod("new", 9, "Restricted")
     assert judged(nodes, wide, "document")[0].numa_nodes == (0, 1)
@@ -72,8 +75,9 @@ def test_profiles_differ_in_what_a_pod_across_nodes_is():
 
 
 def test_a_refusal_names_exclusivity_and_the_pod():
-    found = judged([node(pods=[pod("old", 9, "Restricted")])], pod("new", 1, "SingleNUMANode"))[0]
-    assert found.message == (
+    nodes = [node(pods=[pod("old", 9, "Restricted")])]
+    judgement = judged(nodes, pod("new", 1, "SingleNUMANode"))[0]
+    assert judgement.message == (
         "exclusivity (singleNUMANodeExclusive Required) keeps it away from pod 'default/old' "
         "across NUMA nodes 0+1"
     )
@@ -91,15 +95,20 @@ def test_the_scheduler_knows_single_numa_node_in_pod_scope_only():
     """
     nodes = [node(policy="single-numa-node", scope=scope) for scope in ("container", "pod")]
     silent = pod("new", 1)
-    assert [one.verdict.policy for one in judged(nodes, silent, "scheduler")] == [
+    assert [judgement.verdict.policy for judgement in judged(nodes, silent, "scheduler")] == [
         "",
         "SingleNUMANode",
     ]
-    assert [one.verdict.policy for one in judged(nodes, silent)] == ["SingleNUMANode"] * 2
+    assert [judgement.verdict.policy for judgement in judged(nodes, silent)] == [
+        "SingleNUMANode"
+    ] * 2
 
 
 def test_fractions_of_cpus_and_other_memory_count():
-    """A Burstable pod is placed by its requests, without a memory manager on the machine's memory."""
+    """A Burstable pod is placed by its requests.
+
+    Without a memory manager, on the machine's memory.
+    """
     manifest = pod("new", 1, "SingleNUMANode", memory="33Gi")
     assert judged([node()], manifest)[0].message.startswith(
         "Unaligned NUMA Hint cause cpu prefer [11]"
@@ -113,16 +122,19 @@ def test_totals_and_devices():
     nodes = Cluster.from_json_lines(
         "\n".join([node_line("a", policy="none"), node_line("b", policy="none", devices={})])
     )
-    found = judge_nodes(nodes, read_pod(pod("new", 1, "SingleNUMANode", gpu=1)))
-    assert [one.admitted for one in found] == [True, False]
-    assert found[1].message == "Insufficient example.com/gpu"
+    judgements = judge_nodes(nodes, read_pod(pod("new", 1, "SingleNUMANode", gpu=1)))
+    assert [judgement.admitted for judgement in judgements] == [True, False]
+    assert judgements[1].message == "Insufficient example.com/gpu"
     both = judge_nodes(nodes, read_pod(pod("new", 1, "SingleNUMANode", gpu=2)))
     assert "NUMA" in both[0].message
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_totals_are_those_of_the_default_scheduler(seed):
-    """What `rank` finds too little of, overhead and requests of the pod as a whole included, and nothing else."""
+    """What `rank` finds too little of, and nothing else.
+
+    Overhead and requests of the pod as a whole are included.
+    """
     draw = Random(seed)
     nodes = [node(pods=[pod("old", draw.randint(1, 14))]) for _ in range(3)]
     for cluster in Cluster.from_nodes(nodes), read_node_resource_topologies(TOPOLOGY.encode()):
@@ -165,7 +177,7 @@ def test_topologies_are_judged_by_their_amounts():
 
 
 def test_what_a_pod_must_not_ask_is_an_error_of_each_node():
-    found = judged([node()], pod("new", 1, "Bogus"), "scheduler")[0]
-    assert (found.admitted, found.verdict.status.code) == (False, "Error")
+    judgement = judged([node()], pod("new", 1, "Bogus"), "scheduler")[0]
+    assert (judgement.admitted, judgement.verdict.status.code) == (False, "Error")
     with pytest.raises(InputError, match="one of document, scheduler, got 'x' at the profile"):
         judged([node()], pod("new", 1), "x")

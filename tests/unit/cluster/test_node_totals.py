@@ -29,6 +29,7 @@ def test_totals_are_what_the_default_scheduler_sees():
         "example.com/gpu": 2,
     }
     assert totals.free[0].tolist() == [13_000, 1, 1, 60 * GIBI]
+
     manifest = pod_manifest("new", cpus=2)
     manifest["spec"]["initContainers"] = [
         {
@@ -69,6 +70,7 @@ def test_blind_scores():
     assert totals.score(request, "balanced-allocation").tolist() == [
         pytest.approx(100 * (1 - np.std([0.2, 0.5])))
     ]
+
     strange = totals.request(read_pod(pod_manifest("strange", tpu=1)))
     assert totals.score(strange, "most-allocated").tolist() == [0]
     with pytest.raises(InputError, match="that sees totals only"):

@@ -9,9 +9,11 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from alignup import read_pod
+import pytest
+
+from alignup import read_machine, read_pod
 from alignup.cluster import Cluster, read_node_resource_topologies
-from alignup.cluster.ranking import Ranking, rank
+from alignup.cluster.ranking import MOST_PODS, Ranking, rank, replicas_that_fit
 from alignup.cluster.shortages import Fit
 from alignup.node import Node
 from inputs.machines import machine_of
@@ -38,8 +40,8 @@ def pod(limits: dict[str, Any], requests: dict[str, Any] | None = None, **annota
     return read_pod({"metadata": metadata, "spec": {"containers": [container]}})
 
 
-def ranked(cluster: Cluster, wanted: Pod) -> Ranking:
-    return rank(cluster, wanted, cluster.evaluate(wanted), Fit(cluster))
+def ranked(cluster: Cluster, replica: Pod) -> Ranking:
+    return rank(cluster, replica, cluster.evaluate(replica), Fit(cluster))
 
 
 def names(cluster: Cluster, ranking: Ranking) -> list[str]:
@@ -49,10 +51,10 @@ def names(cluster: Cluster, ranking: Ranking) -> list[str]:
 def test_a_node_without_enough_in_sum_is_out() -> None:
     """The kubelet's verdict stays what it is."""
     cluster = Cluster.from_nodes({"plain": node(devices=GPUS)})
-    wanted = pod({"cpu": "5000", "memory": "1Gi"})
-    ranking = ranked(cluster, wanted)
+    guaranteed = pod({"cpu": "5000", "memory": "1Gi"})
+    ranking = ranked(cluster, guaranteed)
 
-    assert cluster.evaluate(wanted).admitted.all()
+    assert cluster.evaluate(guaranteed).admitted.all()
     assert len(ranking.order) == 0
     assert ranking.refusals == {"Insufficient cpu": 1}
     [refused] = ranking.refused
@@ -70,17 +72,15 @@ def test_nodes_that_align_nothing_come_last() -> None:
             "best": node(ALIGNED),
         }
     )
-    wanted = pod({"cpu": "10", "memory": "1Gi"})
-    ranking = ranked(cluster, wanted)
+    guaranteed = pod({"cpu": "10", "memory": "1Gi"})
+    ranking = ranked(cluster, guaranteed)
 
     assert names(cluster, ranking) == ["best", "plain", "blind"]
     assert ranking.unmanaged == ("plain", "blind")
-    assert cluster.evaluate(wanted).score.argmax() == 0
+    assert cluster.evaluate(guaranteed).score.argmax() == 0
 
 
-def test_nodes_of_which_claims_cannot_be_told_come_between_those_that_meet_and_those_that_do_not() -> (
-    None
-):
+def test_nodes_of_which_claims_cannot_be_told_come_behind_those_that_meet_before_others() -> None:
     def with_device(near: int) -> Node:
         resources = [slice_of([near]), class_of(), template()]
         return Node.from_dict(
@@ -92,7 +92,7 @@ def test_nodes_of_which_claims_cannot_be_told_come_between_those_that_meet_and_t
     claims = [{"name": "c", "resourceClaimTemplateName": "t"}]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = read_pod(
+        claiming = read_pod(
             {
                 "metadata": {"name": "p"},
                 "spec": {"containers": [container], "resourceClaims": claims},
@@ -102,7 +102,7 @@ def test_nodes_of_which_claims_cannot_be_told_come_between_those_that_meet_and_t
     cluster = Cluster.from_nodes(
         {"far": with_device(1), "unknown": node(ALIGNED), "near": with_device(0)}
     )
-    assert names(cluster, ranked(cluster, wanted)) == ["near", "unknown", "far"]
+    assert names(cluster, ranked(cluster, claiming)) == ["near", "unknown", "far"]
 
 
 def test_a_pod_can_bring_its_policy_to_a_node_without_one() -> None:
@@ -172,9 +172,9 @@ def test_nodes_known_by_amounts_only() -> None:
 
 def full(cpus: int) -> Node:
     """Return an aligned node on which a pod holds so many CPUs."""
-    made = node(ALIGNED)
-    made.admit(pod({"cpu": str(cpus), "memory": "1Gi"}))
-    return made
+    busy_node = node(ALIGNED)
+    busy_node.admit(pod({"cpu": str(cpus), "memory": "1Gi"}))
+    return busy_node
 
 
 def test_nodes_that_refuse_alike_are_one_group() -> None:
@@ -183,8 +183,8 @@ def test_nodes_that_refuse_alike_are_one_group() -> None:
     The group with most nodes comes first, and tells the sentence of its first node.
     """
     nodes = {"a": full(6), "b": full(16), "c": full(15), "d": full(14), "e": node(ALIGNED)}
-    wanted = replace(pod({"cpu": "3", "memory": "1Gi"}), uid="new")
-    ranking = ranked(Cluster.from_nodes(nodes), wanted)
+    replica = replace(pod({"cpu": "3", "memory": "1Gi"}), uid="new")
+    ranking = ranked(Cluster.from_nodes(nodes), replica)
     [group] = ranking.groups
 
     assert group.nodes == ("b", "c", "d")
@@ -201,8 +201,77 @@ def test_causes_that_differ_are_groups_of_their_own() -> None:
         Cluster.from_nodes(nodes), replace(pod({"cpu": "17", "memory": "1Gi"}), uid="new")
     )
 
-    found = [(group.cause, group.nodes) for group in ranking.groups]
-    assert found == [
+    groups = [(group.cause, group.nodes) for group in ranking.groups]
+    assert groups == [
         ("not enough cpu is free on the node", ("full", "full too")),
         ("too little cpu in total", ("plain",)),
     ]
+
+
+SMALL = {
+    "topologyManagerPolicy": "restricted",
+    "cpuManagerPolicy": "static",
+    "reservedSystemCPUs": "0",
+}
+
+
+def replica(name="p", **limits):
+    """Return a Guaranteed pod, or one that asks for nothing."""
+    resources = {"limits": limits} if limits else {}
+    return read_pod(
+        {
+            "metadata": {"name": name},
+            "spec": {"containers": [{"name": "c0", "resources": resources}]},
+        }
+    )
+
+
+def small_node(policy="restricted"):
+    """Return a node of 2 NUMA nodes of 4 CPUs, one of which is reserved."""
+    return Node(read_machine("align-up-article"), {**SMALL, "topologyManagerPolicy": policy})
+
+
+@pytest.mark.parametrize(
+    ("policy", "cpus", "count"),
+    [
+        ("restricted", "3", 2),
+        ("restricted", "4", 1),
+        ("best-effort", "5", 1),
+        ("single-numa-node", "5", 0),
+    ],
+)
+def test_as_many_as_the_node_admits_one_after_the_other(policy, cpus, count):
+    empty_node = small_node(policy)
+    manifest = replica(cpu=cpus, memory="1Mi")
+    assert replicas_that_fit([empty_node, empty_node], manifest) == [count, count]
+    assert not empty_node.pods
+
+
+def test_pods_that_are_there_count():
+    busy_node = small_node()
+    busy_node.admit(replica("old", cpu="3", memory="1Mi"))
+    assert replicas_that_fit([busy_node], replica(cpu="3", memory="1Mi")) == [1]
+
+
+def test_totals_count_where_nothing_is_pinned():
+    """Fractions of CPUs are shared, and there are 8 to share, of which one is reserved."""
+    assert replicas_that_fit([small_node()], replica(cpu="1500m", memory="1Mi")) == [4]
+
+
+def test_pods_that_ask_for_nothing_are_as_many_as_a_kubelet_runs():
+    busy_node = small_node()
+    busy_node.admit(replica("old"))
+    assert replicas_that_fit([busy_node], replica()) == [MOST_PODS - 1]
+
+
+def test_what_no_node_has_fits_nowhere():
+    assert replicas_that_fit([small_node()], replica(cpu="1", memory="1Mi", **{"a/gpu": "1"})) == [
+        0
+    ]
+
+
+def test_a_pod_may_come_where_too_much_is_requested_of_what_it_does_not_request():
+    """Without a Static memory manager a kubelet admits more memory than there is."""
+    busy_node = small_node()
+    assert busy_node.admit(replica("old", cpu="1", memory="1Ti"))
+    assert replicas_that_fit([busy_node], replica(cpu="1")) == [6]

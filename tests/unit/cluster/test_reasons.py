@@ -38,10 +38,10 @@ PAIRS = 2000
 
 
 def pairs(seed: int, count: int):
-    """Yield random nodes with pods that they refuse, the causes, and all the resources that they blame."""
+    """Yield random nodes with pods that they refuse, and the causes."""
     random = Random(seed)
-    found = 0
-    while found < count:
+    refusals = 0
+    while refusals < count:
         scenario, node = node_of(random)
         for number in range(6):
             pod = read_pod(
@@ -53,25 +53,25 @@ def pairs(seed: int, count: int):
                 continue
 
             if not trial.admission:
-                found += 1
+                refusals += 1
                 yield node, pod, causes_of(node, trial)
 
 
-def check(words: str, causes) -> None:
+def check(reason: str, causes) -> None:
     """Check a short reason against the causes that an explanation tells."""
     kind, sentence = causes[0].kind, "; ".join(cause.sentence for cause in causes)
     blamed = {name.rpartition("/")[2] for cause in causes for name in cause.resources}
-    assert {word.strip(",;") for word in words.split()} & ALL == blamed, (words, sentence)
+    assert {word.strip(",;") for word in reason.split()} & ALL == blamed, (reason, sentence)
     if kind == "conflict":
-        assert "no set of NUMA nodes suits" in words or " only on NUMA node" in words, (
-            words,
+        assert "no set of NUMA nodes suits" in reason or " only on NUMA node" in reason, (
+            reason,
             sentence,
         )
     elif kind == "pod policy":
-        assert ("exclusivity" in words) is ("exclusivity" in sentence), (words, sentence)
-        assert "exclusivity" in words or "the pod's policy" in words
+        assert ("exclusivity" in reason) is ("exclusivity" in sentence), (reason, sentence)
+        assert "exclusivity" in reason or "the pod's policy" in reason
     else:
-        assert WORDS[kind] in words, (words, kind, sentence)
+        assert WORDS[kind] in reason, (reason, kind, sentence)
 
 
 @pytest.mark.parametrize("seed", seeds(1, 20))
@@ -84,11 +84,11 @@ def test_a_ranking_blames_what_the_node_blames(seed) -> None:
 
 def test_a_ranking_blames_what_an_explanation_says() -> None:
     for node, pod, _ in pairs(99, 20):
-        told = explain(node, pod)
+        explanation = explain(node, pod)
         cluster = Cluster.from_nodes({"n": node})
         [refused] = rank(cluster, pod, cluster.evaluate(pod), Fit(cluster)).refused
         assert {word.strip(",;") for word in refused.cause.split()} & ALL == {
-            name.rpartition("/")[2] for name in told.blamed
+            name.rpartition("/")[2] for name in explanation.blamed
         }
 
 
@@ -119,11 +119,11 @@ def pod(**limits: str) -> Pod:
     return read_pod({"metadata": {"name": "p"}, "spec": {"containers": [container]}})
 
 
-def causes_in(lines: list[str], asked: Pod) -> dict[str, str]:
+def causes_in(lines: list[str], manifest: Pod) -> dict[str, str]:
     cluster = Cluster.from_json_lines("\n".join(lines))
     return {
-        one.node: one.cause
-        for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused
+        refused.node: refused.cause
+        for refused in rank(cluster, manifest, cluster.evaluate(manifest), Fit(cluster)).refused
     }
 
 
@@ -131,38 +131,39 @@ def test_a_neighbour_with_a_memory_manager_puts_no_blame_on_memory() -> None:
     aligned = line(
         "aligned", "xeon-2s", topologyManagerPolicy="single-numa-node", cpuManagerPolicy="static"
     )
-    found = causes_in([line("plain", "xeon-2s"), aligned], pod(cpu="65", memory="1Mi"))
-    assert found["aligned"] == "no NUMA node has enough cpu"
+    causes = causes_in([line("plain", "xeon-2s"), aligned], pod(cpu="65", memory="1Mi"))
+    assert causes["aligned"] == "no NUMA node has enough cpu"
 
 
 def test_cpus_that_an_empty_node_would_spread_as_well_are_in_conflict() -> None:
-    found = causes_in([line("r", "epyc-2s-nps4")], pod(cpu="40", memory="64Gi"))
-    assert found == {"r": "no set of NUMA nodes suits cpu and memory"}
+    causes = causes_in([line("r", "epyc-2s-nps4")], pod(cpu="40", memory="64Gi"))
+    assert causes == {"r": "no set of NUMA nodes suits cpu and memory"}
 
 
 def zones(
     policy: str, resource: str, *available: int, capacity: int = 8, **others: int
 ) -> dict[str, Any]:
-    """Return a NodeResourceTopology object with amounts of one resource, and the same of others in each zone."""
+    """Return a NodeResourceTopology object with amounts of one resource.
+
+    Each zone has the same amounts of the others.
+    """
+    unused = [
+        {"name": name, "capacity": str(amount), "available": str(amount)}
+        for name, amount in others.items()
+    ]
+    zone_objects = []
+    for number, free in enumerate(available):
+        amounts = {"name": resource, "capacity": str(capacity), "available": str(free)}
+        zone_objects.append(
+            {"name": f"node-{number}", "type": "Node", "resources": [amounts, *unused]}
+        )
+
     return {
         "kind": "NodeResourceTopology",
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "metadata": {"name": f"{policy}-{resource}"},
         "topologyPolicies": [policy],
-        "zones": [
-            {
-                "name": f"node-{number}",
-                "type": "Node",
-                "resources": [
-                    {"name": resource, "capacity": str(capacity), "available": str(free)},
-                    *(
-                        {"name": name, "capacity": str(most), "available": str(most)}
-                        for name, most in others.items()
-                    ),
-                ],
-            }
-            for number, free in enumerate(available)
-        ],
+        "zones": zone_objects,
     }
 
 
@@ -173,32 +174,33 @@ def test_amounts_blame_what_the_node_manages_and_tell_spread_from_conflict() -> 
         zones("RestrictedContainerLevel", "memory", 1 << 30, 1 << 30, capacity=1 << 31, cpu=2),
     ]
     cluster = read_node_resource_topologies(objects)
-    asked = pod(cpu="4", memory="1Mi")
-    found = {
-        one.node: one.cause
-        for one in rank(cluster, asked, cluster.evaluate(asked), Fit(cluster)).refused
+    small = pod(cpu="4", memory="1Mi")
+    causes = {
+        refused.node: refused.cause
+        for refused in rank(cluster, small, cluster.evaluate(small), Fit(cluster)).refused
     }
     assert (
-        found["RestrictedContainerLevel-cpu"]
+        causes["RestrictedContainerLevel-cpu"]
         == "cpu would need more NUMA nodes than on an empty machine"
     )
-    assert found["RestrictedContainerLevel-memory"] == "no set of NUMA nodes suits cpu and memory"
+    assert causes["RestrictedContainerLevel-memory"] == "no set of NUMA nodes suits cpu and memory"
+
     wide = pod(cpu="9", memory="1Mi")
-    found = {
-        one.node: one.cause
-        for one in rank(cluster, wide, cluster.evaluate(wide), Fit(cluster)).refused
+    causes = {
+        refused.node: refused.cause
+        for refused in rank(cluster, wide, cluster.evaluate(wide), Fit(cluster)).refused
     }
-    assert found["SingleNUMANodeContainerLevel-cpu"] == "no NUMA node has enough cpu"
+    assert causes["SingleNUMANodeContainerLevel-cpu"] == "no NUMA node has enough cpu"
 
 
 def test_of_many_nodes_those_that_are_not_asked_say_what_those_alike_say() -> None:
     lines = [line(f"n{number}", "epyc-2s-nps4") for number in range(9)]
     cluster = Cluster.from_json_lines("\n".join(lines))
-    asked = pod(cpu="40", memory="64Gi")
-    answer = cluster.evaluate(asked)
+    wide = pod(cpu="40", memory="64Gi")
+    answer = cluster.evaluate(wide)
     for most in (0, 1, 4, 9):
         texts = refusal_texts(
-            cluster, layouts_of(cluster), asked, answer, np.arange(9), most_asked=most
+            cluster, layouts_of(cluster), wide, answer, np.arange(9), most_asked=most
         )
         assert set(texts) == {"NUMA: no set of NUMA nodes suits cpu and memory"}
 
@@ -212,8 +214,8 @@ def test_a_simulation_takes_requests_of_exbibytes(blind) -> None:
         pod(cpu="9e18"),
     ]
     events = [
-        Arrival(float(number), replace(one, uid=str(number), name=str(number)), 1.0)
-        for number, one in enumerate(pods)
+        Arrival(float(number), replace(large_pod, uid=str(number), name=str(number)), 1.0)
+        for number, large_pod in enumerate(pods)
     ]
     report = Simulation(cluster, blind=blind).run(events)
     assert (report.placed, report.no_room) == (1, len(pods) - 1)
@@ -241,7 +243,7 @@ def test_a_pod_with_a_policy_of_its_own_is_blamed_as_a_whole() -> None:
         for name in ("first", "second")
     ]
     spec = {"numaTopologyPolicy": "SingleNUMANode"}
-    asked = read_pod(
+    annotated = read_pod(
         {
             "metadata": {
                 "name": "p",
@@ -250,14 +252,15 @@ def test_a_pod_with_a_policy_of_its_own_is_blamed_as_a_whole() -> None:
             "spec": {"containers": containers},
         }
     )
-    own = TOPOLOGY_POLICIES.index("single-numa-node")
-    found = refusal_texts(
+    single_numa_node = TOPOLOGY_POLICIES.index("single-numa-node")
+    texts = refusal_texts(
         cluster,
         layouts_of(cluster),
-        asked,
-        cluster.evaluate(asked),
+        annotated,
+        cluster.evaluate(annotated),
         np.arange(1),
-        own_policy=own,
+        own_policy=single_numa_node,
         most_asked=0,
     )
-    assert found == ["NUMA: no NUMA node has enough cpu"]
+
+    assert texts == ["NUMA: no NUMA node has enough cpu"]

@@ -49,10 +49,10 @@ def pod(allocated=None, pod_level=None, init=False):
 
     made = {"metadata": {"name": "p"}, "spec": spec}
     if allocated:
-        one = {"allocatedResources": allocated}
+        status = {"allocatedResources": allocated}
         made["status"] = {
-            "containerStatuses": [{"name": "c0", **one}, {"name": "gone", **one}],
-            "initContainerStatuses": [{"name": "s0", **one}],
+            "containerStatuses": [{"name": "c0", **status}, {"name": "gone", **status}],
+            "initContainerStatuses": [{"name": "s0", **status}],
         }
 
     return made
@@ -156,14 +156,17 @@ def test_node_lines_name_their_release():
     )
     cluster = Cluster.from_json_lines(lines)
     assert [str(node.config.version) for node in cluster.nodes] == ["1.33", "1.36"]
-    one = Cluster.from_json_lines(lines, kubelet_version="1.34")
-    assert [str(node.config.version) for node in one.nodes] == ["1.34", "1.34"]
+    of_one_release = Cluster.from_json_lines(lines, kubelet_version="1.34")
+    assert [str(node.config.version) for node in of_one_release.nodes] == ["1.34", "1.34"]
     answer = cluster.evaluate(pod(pod_level=LEVEL), exact=True)
     assert answer.admitted.all()
 
 
 def test_amounts_are_judged_by_a_release_too():
-    """Kubelets before 1.36 offer masks of nodes without devices, so that two lists can meet there."""
+    """Kubelets before 1.36 offer masks of nodes without devices.
+
+    So two lists can meet there.
+    """
     resource = {"capacity": "1", "allocatable": "1", "available": "1"}
     zones = [
         {
@@ -196,6 +199,7 @@ def test_amounts_are_judged_by_a_release_too():
         )
         for version in ("1.35", "1.36")
     }
+
     assert affinity == {"1.35": 3, "1.36": 1}
 
 
@@ -223,6 +227,7 @@ def topology_named(name, policy="BestEffort"):
         }
         for number, (cpus, gpus) in enumerate((("2", "2"), ("4", "0")))
     ]
+
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
@@ -246,10 +251,12 @@ def test_node_objects_beside_topologies_tell_the_releases(as_text):
     source = json.dumps(data).encode() if as_text else data
     cluster = read_node_resource_topologies(source)
     assert cluster.evaluate(ACROSS).affinity.tolist() == [3, 1, 1]
+
     cluster.update("old", read_amounts(topology_named("old"), "old"))  # of the same kubelet
     assert cluster.evaluate(ACROSS).affinity.tolist() == [3, 1, 1]
-    given = read_node_resource_topologies(source, kubelet_version="1.35")
-    assert given.evaluate(ACROSS).affinity.tolist() == [3, 3, 3]
+
+    of_one_release = read_node_resource_topologies(source, kubelet_version="1.35")
+    assert of_one_release.evaluate(ACROSS).affinity.tolist() == [3, 3, 3]
 
 
 def test_node_objects_that_do_not_help_are_named():
@@ -272,11 +279,10 @@ def test_each_kubelet_of_amounts_reads_the_pod_in_its_way():
 
     1.36 lets them share, so that nothing is aligned.
     """
-    objects = [
-        one
-        for name, version in (("a", "v1.33.1"), ("b", "v1.36.1"), ("c", "v1.33.9"))
-        for one in (api_node(name, version), topology_named(name, "SingleNUMANode"))
-    ]
+    objects = []
+    for name, version in (("a", "v1.33.1"), ("b", "v1.36.1"), ("c", "v1.33.9")):
+        objects += [api_node(name, version), topology_named(name, "SingleNUMANode")]
+
     limits = {"cpu": "5", "memory": "1Gi"}
     manifest = {
         "metadata": {"name": "p"},
@@ -305,6 +311,7 @@ def test_a_node_line_may_carry_the_node_object():
     cluster = Cluster.from_json_lines("\n".join(map(json.dumps, ({**line, "name": "a"}, newer))))
     assert [str(node.config.version) for node in cluster.nodes] == ["1.33", "1.35"]
     assert [node.labels for node in cluster.nodes] == [{"zone": "z"}] * 2
+
     node = Node.from_dict({**line, "labels": {"zone": "y"}})
     assert (str(node.config.version), node.labels) == ("1.33", {"zone": "y"})
     assert str(Node.from_dict(line, kubelet_version="1.31").config.version) == "1.31"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
+import numpy as np
 import pytest
 
 from alignup import read_pod
 from alignup.cluster import Cluster, read_node_resource_topologies
+from alignup.cluster.node_totals import Totals
 from alignup.cluster.simulation import (
     Arrival,
+    Candidates,
+    Meter,
     Removal,
     Simulation,
     Waiting,
@@ -125,7 +130,10 @@ class Nothing:
 
 
 def test_nodes_that_are_asked_themselves_may_have_the_pod_that_asked_first():
-    """Pods that ask for the same share one question, whose pod may be there when a node is asked again."""
+    """Pods that ask for the same share one question.
+
+    Its pod may be there when a node is asked again.
+    """
     cluster = cluster_of(2)
     for name, node in zip(cluster.names, cluster.nodes, strict=True):
         node.manager.add_provider(Nothing())
@@ -197,14 +205,17 @@ def test_what_a_simulation_needs():
 
 def test_synthetic_traces_are_seeded():
     cluster = cluster_of(2)
-    one, other = synthetic_trace(cluster, 20, seed=1), synthetic_trace(cluster, 20, seed=1)
-    assert one == other
-    assert one != synthetic_trace(cluster, 20, seed=2)
-    assert [event.time for event in one] == sorted(event.time for event in one)
+    first, again = synthetic_trace(cluster, 20, seed=1), synthetic_trace(cluster, 20, seed=1)
+    assert first == again
+    assert first != synthetic_trace(cluster, 20, seed=2)
+    assert [event.time for event in first] == sorted(event.time for event in first)
 
 
 def narrow(count=2):
-    """Return nodes of two NUMA nodes of 3 and 4 CPUs, on which a container gets CPUs of one NUMA node only."""
+    """Return nodes of two NUMA nodes of 3 and 4 CPUs.
+
+    A container gets CPUs of one NUMA node only.
+    """
     return Cluster.from_nodes(
         {f"n{number}": Node.from_dict(description()) for number in range(count)}
     )
@@ -216,7 +227,7 @@ def of_cpus(uid, cpu, time, duration=None):
 
 def test_pods_wait_for_room_in_the_order_in_which_they_came():
     """Each NUMA node has room for two CPUs more, so a pod of three waits for the end of one."""
-    events = [of_cpus(f"p{one}", 2, 0.0, 100.0 + one) for one in range(2)]
+    events = [of_cpus(f"p{number}", 2, 0.0, 100.0 + number) for number in range(2)]
     events += [
         of_cpus("first", 3, 10.0),
         of_cpus("second", 3, 20.0),
@@ -226,6 +237,7 @@ def test_pods_wait_for_room_in_the_order_in_which_they_came():
     events += [Removal(60.0, "uid-gone"), of_cpus("late", 1, 200.0)]
     simulation = Simulation(narrow(1), waits=True)
     report = simulation.run(events)
+
     assert {pod.uid for node in simulation.cluster.nodes for pod in node.pods} == {
         "uid-first",
         "uid-second",
@@ -248,15 +260,18 @@ def test_room_is_made_for_pods_that_wait_because_of_alignment():
     simulation = Simulation(full(), rebalance=30.0)
     report = simulation.run(events)
     assert (report.placed, report.waiting) == (2, Waiting(0.0, 0.0, 0, 1))
-    there = [pod.name for node in simulation.cluster.nodes for pod in node.pods]
-    assert sorted(there) == ["last", "p0", "p1", "p2", "p3"]
+    placed = [pod.name for node in simulation.cluster.nodes for pod in node.pods]
+    assert sorted(placed) == ["last", "p0", "p1", "p2", "p3"]
     without = Simulation(full(), waits=True).run(events)
     assert (without.placed, without.waiting) == (1, Waiting(15.0, 30.0, 1, 0))
 
 
 @pytest.mark.parametrize("seed", seeds(2, 6))
 def test_rebalancing_loses_no_pod(seed):
-    """Whatever moves: who came and has not ended is on exactly one node, or waits, or no node takes it."""
+    """Whatever moves.
+
+    Who came and has not ended is on exactly one node, or waits, or no node takes it.
+    """
     lines = [
         node_line(f"n{index}", **({"devices": {}} if index == seed % 3 else {}))
         for index in range(3)
@@ -264,10 +279,116 @@ def test_rebalancing_loses_no_pod(seed):
     cluster = Cluster.from_json_lines(lines)
     simulation = Simulation(cluster, rebalance=200.0, seed=seed)
     report = simulation.run(synthetic_trace(cluster, 60, seed, load=1.3))
-    there = [pod.uid for node in simulation.cluster.nodes for pod in node.pods]
-    assert len(there) == len(set(there))
+    placed_uids = [pod.uid for node in simulation.cluster.nodes for pod in node.pods]
+
+    assert len(placed_uids) == len(set(placed_uids))
     assert report.placed + report.no_room + report.no_alignment + report.refused == report.arrivals
     assert report.waiting.pods <= report.no_room + report.no_alignment
     assert report.waiting.evictions >= 0
     assert report.waiting.mean <= report.waiting.longest
     assert max(report.peak.values()) <= 1
+
+
+@pytest.fixture
+def totals():
+    return Totals(Cluster.from_json_lines([node_line(name) for name in "ab"]).nodes)
+
+
+def request_of_cpus(totals, cpus):
+    return np.array([1000 * cpus if name == "cpu" else 0 for name in totals.resources], np.int64)
+
+
+def test_without_time_the_mean_is_what_is_used_now(totals):
+    meter = Meter(totals)
+    totals.add(0, request_of_cpus(totals, 3))
+    meter.note()
+    used = dict(zip(totals.resources, meter.mean.tolist(), strict=True))
+    assert used["cpu"] == pytest.approx(
+        3000 / totals.allocatable[:, totals.resources.index("cpu")].sum()
+    )
+
+
+def test_the_mean_is_weighted_with_time_and_the_peak_stays(totals):
+    cpu = totals.resources.index("cpu")
+    whole = totals.allocatable[:, cpu].sum()
+    meter = Meter(totals)
+    meter.advance(0)
+    for now, cpus in ((1, 4), (3, -2), (7, -2)):
+        meter.advance(now)
+        totals.add(0, request_of_cpus(totals, cpus))
+        meter.note()
+    meter.advance(7)  # no time passes
+    assert meter.mean[cpu] == pytest.approx((0 * 1 + 4000 * 2 + 2000 * 4) / 7 / whole)
+    assert meter.peak[cpu] == pytest.approx(4000 / whole)
+
+
+def test_what_is_free_where_a_pod_fits_and_is_refused_is_stranded(totals):
+    meter = Meter(totals)
+    assert meter.stranded.tolist() == [0] * len(totals.resources)
+    meter.strand(np.array([True, True]), np.array([True, False]))
+    meter.strand(np.array([True, True]), np.array([True, True]))
+    assert meter.stranded.tolist() == pytest.approx([0.25] * len(totals.resources))
+
+
+def test_what_is_stranded_is_a_part_of_what_is_free_by_amount_not_by_node(totals):
+    """Nodes with little free count for little, and each moment for as much as any other."""
+    cpu, used = totals.resources.index("cpu"), 3
+    whole = int(totals.allocatable[0, cpu]) // 1000
+    totals.add(0, request_of_cpus(totals, used))
+    meter = Meter(totals)
+    free = [whole - used, whole]
+    meter.strand(np.array([True, True]), np.array([False, True]))  # the first is stranded
+    meter.strand(np.array([True, False]), np.array([False, False]))  # where nothing fits nothing is
+    meter.strand(np.array([True, True]), np.array([False, False]))
+    parts = [free[0] / sum(free), free[0] / sum(free), 1]
+    assert meter.stranded[cpu] == pytest.approx(sum(parts) / 3)
+
+
+@pytest.mark.parametrize("blind", [False, True])
+@pytest.mark.parametrize("strategy", ["least-allocated", "balanced-allocation"])
+def test_kept_demands_follow_the_nodes(blind, strategy):
+    """Pods come and go.
+
+    After each step every demand that was asked for before is as a new one would be.
+    """
+    random = Random(f"{blind} {strategy}")
+    cluster = Cluster.from_json_lines([node_line(str(n)) for n in range(6)])
+    totals = Totals(cluster.nodes)
+    kept = Candidates(cluster, totals, strategy, blind=blind)
+    pods = [
+        read_pod(pod_manifest("a", cpus=cpus, gpu=gpu)) for cpus in (1, 3, 7) for gpu in (0, 1, 2)
+    ]
+    placed = {}
+    for number in range(60):
+        index = random.randrange(len(cluster))
+        if placed and random.random() < 0.4:
+            uid, (index, request) = random.choice(list(placed.items()))
+            del placed[uid]
+            cluster.nodes[index].remove(uid)
+            totals.remove(index, request)
+        else:
+            pod = read_pod(pod_manifest(f"p{number}", cpus=random.choice([1, 3, 7]), gpu=1))
+            if cluster.nodes[index].admit(pod).admitted:
+                placed[pod.uid] = (index, totals.request(pod))
+                totals.add(*placed[pod.uid])
+
+        kept.changed(index)
+        pod = random.choice(pods)
+        kept_demand = kept.of(pod)
+        fresh = Candidates(cluster, totals, strategy, blind=blind)
+        demand = fresh.of(pod)
+        assert kept_demand.fits.tolist() == demand.fits.tolist()
+        assert kept_demand.scores.tolist() == demand.scores.tolist()
+        fits = np.flatnonzero(kept_demand.fits)
+        assert kept.admitted(kept_demand)[fits].tolist() == fresh.admitted(demand)[fits].tolist()
+
+    assert placed
+
+
+def test_a_demand_of_what_no_node_has_fits_nowhere():
+    cluster = Cluster.from_json_lines([node_line("a")])
+    demand = Candidates(cluster, Totals(cluster.nodes), "least-numa-nodes", blind=False).of(
+        read_pod(pod_manifest("strange", tpu=1))
+    )
+    assert demand.request is None
+    assert demand.scores.tolist() == [-np.inf]
