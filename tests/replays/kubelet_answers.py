@@ -16,11 +16,11 @@ def check_attempt(case: dict[str, Any], attempt: int) -> None:
         zip(case["steps"], answers, case["expect"], strict=True)
     ):
         if "admit" in scenario_step:
-            refused[scenario_step["admit"]["metadata"]["uid"]] = (
-                {} if expected["admitted"] else expected
-            )
+            uid = scenario_step["admit"]["metadata"]["uid"]
+            refused[uid] = {} if expected["admitted"] else expected
+
         # the program that records passes over the start of a pod that is not there; no kubelet is
-        # scenario_step
+        # asked
         not_there = refused.get(scenario_step.get("start", ""), {})
         refusal = {
             key: not_there[key] for key in ("admitted", "reason", "message") if key in not_there

@@ -39,12 +39,14 @@ def compact_hints(resources: dict[str, Any] | None) -> dict[str, Any] | None:
     """
     if resources is None:
         return None
-    return {
-        resource: None
-        if hints is None
-        else sorted(mask_order(mask_of(hint["numaNodes"]), hint["preferred"]) for hint in hints)
-        for resource, hints in resources.items()
-    }
+
+    compact: dict[str, Any] = dict.fromkeys(resources)
+    for resource, hints in resources.items():
+        if hints is not None:
+            pairs = [(mask_of(hint["numaNodes"]), hint["preferred"]) for hint in hints]
+            compact[resource] = sorted(starmap(mask_order, pairs))
+
+    return compact
 
 
 def mask_order(mask: int | None, preferred: int) -> tuple[int, int]:
@@ -52,15 +54,16 @@ def mask_order(mask: int | None, preferred: int) -> tuple[int, int]:
 
 
 def expected_hints(providers: dict[str, Any] | None) -> dict[str, Any]:
-    return {
-        name: None
-        if resources is None
-        else {
-            r: None if hints is None else sorted(starmap(mask_order, hints))
-            for r, hints in resources.items()
-        }
-        for name, resources in (providers or {}).items()
-    }
+    """Return recorded hints in the same order."""
+    expected: dict[str, Any] = dict.fromkeys(providers or {})
+    for name, resources in (providers or {}).items():
+        if resources is not None:
+            expected[name] = {
+                resource: None if hints is None else sorted(starmap(mask_order, hints))
+                for resource, hints in resources.items()
+            }
+
+    return expected
 
 
 def where(case: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -84,10 +87,11 @@ def compact_container(case: dict[str, Any], got: dict[str, Any]) -> dict[str, An
             counts.setdefault(resource, {})[place] = counts.get(resource, {}).get(place, 0) + 1
 
     affinity = got["affinity"]
+    if affinity is not None:
+        affinity = [mask_of(affinity["numaNodes"]), int(affinity["preferred"])]
+
     return {
-        "affinity": None
-        if affinity is None
-        else [mask_of(affinity["numaNodes"]), int(affinity["preferred"])],
+        "affinity": affinity,
         "cpus": got["cpus"],
         "memory": sorted(
             ({"numa": b["numaNodes"], "type": b["type"], "size": b["size"]} for b in got["memory"]),
