@@ -1,4 +1,4 @@
-"""`alignup extender` and `fleet`: bad usage ends in one line.
+"""`alignup extender`, `fleet`, `reconcile` and `rebalance`: bad usage ends in one line.
 
 A served extender ends in order when it is told to.
 """
@@ -11,8 +11,13 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
+
+from alignup.cli.cluster import sockets_of
+from alignup.errors import InputError
+from inputs.cluster_files import node_line, pod_manifest
 
 
 @pytest.fixture
@@ -182,3 +187,66 @@ def test_a_host_that_a_fleet_cannot_listen_on_is_one_line(alignup, write) -> Non
     assert alignup("fleet", "--kubeconfig", path, *arguments).complains(
         r"\udcff:5: no host can have the name"
     )
+
+
+def test_a_node_of_a_fleet_has_a_socket_of_its_name(tmp_path) -> None:
+    nodes = [SimpleNamespace(name=name) for name in ("a", "b")]
+    assert sockets_of(nodes, tmp_path) == {
+        tmp_path / "a.sock": nodes[0],
+        tmp_path / "b.sock": nodes[1],
+    }
+
+    with pytest.raises(InputError, match="without a slash, got 'a/b'"):
+        sockets_of([SimpleNamespace(name="a/b")], tmp_path)
+
+
+# ---- reconcile and rebalance
+
+
+@pytest.fixture
+def full_node(write):
+    """Return the file of a node with one pod on it."""
+    return write("nodes.jsonl", node_line("n0", pods=[pod_manifest("old", cpus=6)]))
+
+
+def test_a_plan_says_who_goes_and_who_comes(alignup, full_node, write) -> None:
+    """A pod of 7 CPUs finds place on the other NUMA node; one that is too large finds none."""
+    small = write("small.json", pod_manifest("small", cpus=7))
+    planned = alignup("rebalance", "--nodes", full_node, small)
+    assert planned.status == 0
+    assert [line.split() for line in planned.out.splitlines()[2:]] == [
+        ["place", "default/small", "n0", "1"],
+        ["1", "pod", "placed,", "0", "evictions"],
+    ]
+
+    large = write("large.json", pod_manifest("large", cpus=64))
+    refused = alignup("rebalance", "--nodes", full_node, small, large)
+    assert refused.status == 1
+    assert refused.out.splitlines()[-1] == "no place for default/large"
+
+    [plan] = alignup("rebalance", "--nodes", full_node, "--json", small).lines
+    assert [step["pod"] for step in plan["steps"]] == ["small"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("--nodes", "n.jsonl"), "--nodes goes with files of pods"),
+        (("--nodes", "n.jsonl", "--apply", "pod.yaml"), "without --kubeconfig, --apply"),
+        (("--nodes", "n.jsonl", "--kubeconfig", "k", "pod.yaml"), "without --kubeconfig"),
+        (("pod.yaml",), "POD.yaml files need --nodes"),
+        (("--continuous",), "--continuous needs --apply"),
+    ],
+)
+def test_options_of_rebalance_that_do_not_go_together(alignup, arguments, part) -> None:
+    ended = alignup("rebalance", *arguments)
+
+    assert (ended.status, ended.out) == (2, "")
+    assert part in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize("command", ["reconcile", "rebalance"])
+def test_a_cluster_that_cannot_be_reached_is_one_line(alignup, tmp_path, command: str) -> None:
+    ended = alignup(command, "--kubeconfig", tmp_path / "none")
+
+    assert ended.complains("no such file", "none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib.util import find_spec
 
@@ -10,6 +11,13 @@ import pytest
 
 from alignup.cli import failures
 from alignup.cli.program import exit_status
+from alignup.errors import InputError
+
+
+class Exited(click.ClickException):
+    """An error with a status of its own."""
+
+    exit_code = 3
 
 
 @pytest.mark.parametrize(
@@ -81,3 +89,65 @@ def test_a_module_of_an_extra_that_is_missed_late_is_named(monkeypatch) -> None:
     assert said == [
         "this needs the module xxhash, which is not installed: pip install 'alignup[kubelet]'"
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "complaint"),
+    [
+        (InputError("no\nsuch"), "no\\nsuch"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "a.json"),
+            "no such file or directory at a.json",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "no space left on device at standard output",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), "too many open files"),
+        (ImportError("cannot open shared object"), "cannot open shared object"),
+    ],
+)
+def test_a_failure_is_one_line_and_the_status_that_is_asked_for(
+    monkeypatch, capsys, error: BaseException, complaint: str
+) -> None:
+    """Only what is written elsewhere than to a named file is on standard output."""
+
+    def work() -> int:
+        raise error
+
+    monkeypatch.setattr(failures, "forget_output", lambda: None)
+
+    assert failures.status_of(work, 125) == 125
+    assert capsys.readouterr().err == f"alignup: {complaint}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(click.UsageError("x"), 125), (Exited("x"), 3), (click.Abort(), 130)]
+)
+def test_statuses_of_clicks_errors_are_kept_where_they_say_more(error, status: int) -> None:
+    def work() -> int:
+        raise error
+
+    assert failures.status_of(work, 125) == status
+    assert failures.status_of(lambda: 7, 125) == 7
+
+
+def test_an_extra_is_named_by_each_module_that_it_brings() -> None:
+    assert "alignup[cluster]" in failures.missing_extra("aiohttp")
+    assert "alignup[kubelet]" in failures.missing_extra("google")
+    assert failures.missing_extra("nobody.has.this") == ""
+
+
+def test_extras_that_are_there_are_not_imported(monkeypatch) -> None:
+    """A module whose package is missing is missing, too."""
+    monkeypatch.setattr(failures, "EXTRAS", {"a": ("json.decoder",), "b": ("nobody.has.this",)})
+
+    failures.need_extra("a")
+    with pytest.raises(InputError, match=r"the module nobody\.has\.this, which is not installed"):
+        failures.need_extra("b")
+
+
+def test_words_for_a_server_are_text() -> None:
+    failures.need_text("--name", "knoten-ä")
+    with pytest.raises(InputError, match=r"expected UTF-8, got .* at --name"):
+        failures.need_text("--name", "\udcff")
