@@ -67,6 +67,7 @@ def question(
         (read_class(class_of(), "class"),),
         tuple(read_claim(other_claim, "holder") for other_claim in holders),
     )
+
     return question_of(
         NodeObject("n", {"zone": "a"}),
         resources,

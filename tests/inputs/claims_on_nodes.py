@@ -236,6 +236,7 @@ def pod_with_claim(
             }
         ],
     }
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return read_pod({"metadata": {"name": name}, "spec": spec})

@@ -79,7 +79,6 @@ BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 """The fields of a statement that hold statements."""
 
 WITHOUT_TESTS = {
-    "cluster/json_lines",
     "core/topology_text",
 }
 """Modules whose tests are not in a file of their name yet."""

@@ -14,6 +14,7 @@ from alignup.claims.objects import (
     CounterUse,
     Device,
     DeviceId,
+    NodeResource,
     Pool,
     Slice,
     Subrequest,
@@ -133,3 +134,12 @@ def test_compatibility_groups_are_seen() -> None:
         False,
         True,
     ]
+
+
+def test_a_device_counts_once_by_its_capacity_and_not_by_itself() -> None:
+    """Unless the driver says more."""
+    plain = decode({"mapping": {"capacityKey": "d/x"}}, NodeResource)
+    assert plain.mapping is not None
+    assert plain.mapping.capacity_multiplier == Amount.parse("1")
+    assert plain.mapping.device_multiplier == 0
+    assert (plain.overhead.per_pod, plain.overhead.per_container) == (0, 0)

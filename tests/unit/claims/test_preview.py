@@ -162,6 +162,7 @@ def test_an_outcome_is_plain_data() -> None:
     at = node_with_claims([slice_of([0, 1]), class_of(), template()])
     outcome = preview_claims(at, pod_with_claim())
     assert outcome is not None
+
     assert outcome.to_dict() == {
         "devices": [
             {

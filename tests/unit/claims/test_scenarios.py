@@ -40,6 +40,7 @@ def test_a_scenario_is_answered_with_devices_shares_and_nodes() -> None:
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
         ]
     }
+
     device = {"request": "r", "driver": DRIVER, "pool": "n"}
     assert answer.pop("ms") >= 0
     assert answer == {

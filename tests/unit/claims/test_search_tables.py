@@ -26,6 +26,7 @@ def test_ways_requests_and_claims_are_counted_through() -> None:
     made = tables(
         [PLAIN], claim(request("a"), {"name": "b", "firstAvailable": ways}), claim(request("c"))
     )
+
     assert [way.name for way in made.ways] == ["a", "b/x", "b/y", "c"]
     assert [(way.claim, way.request, way.count) for way in made.ways] == [
         (0, 0, 1),
@@ -52,6 +53,7 @@ def test_devices_match_are_free_or_are_errors() -> None:
         claim(request(selectors=[{"cel": {"expression": expression}}])),
         holders=[holder("d3")],
     )
+
     assert made.matches == [[1, 0, -1, 0]]
     assert made.taken == [False, False, False, True]
     assert [made.is_free(0, device) for device in range(4)] == [True, False, False, False]
@@ -173,6 +175,7 @@ def test_constraints_have_the_values_of_devices_as_bits() -> None:
         {"distinctAttribute": NUMA},
     ]
     made = tables([devices], claim(request("a"), request("b"), constraints=constraints))
+
     assert made.is_distinct == [False, True]
     assert made.covers == [[True, False], [True, True]]
     assert made.values == [[1, 2, 1, 0]] * 2

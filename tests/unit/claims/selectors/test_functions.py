@@ -84,6 +84,11 @@ def test_times_are_added_and_subtracted() -> None:
     assert cel.subtracted(Timestamp(10**9), Timestamp(0)) == second
     assert cel.subtracted(Timestamp(10**9), second) == Timestamp(0)
     assert cel.negative(second) == Duration(-(10**9))
+
+    years = 365 * 86400 * 10**9
+    assert cel.subtracted(Timestamp(100 * years), Timestamp(-100 * years)) == Duration(200 * years)
+    with pytest.raises(EvaluationError, match="integer overflow"):
+        cel.subtracted(Timestamp(200 * years), Timestamp(-200 * years))
     with pytest.raises(EvaluationError):
         cel.added(Timestamp(0), Timestamp(0))
 
@@ -164,11 +169,13 @@ def test_a_text_is_split_into_so_many_parts(separator: str, count: int, parts: l
 
 
 def test_places_beyond_the_text_are_errors() -> None:
+    assert (cel.char_at("ab", 0), cel.substring("ab", 0)) == ("a", "ab")
     assert (cel.char_at("ab", 2), cel.substring("abc", 1), cel.substring("abc", 1, 2)) == (
         "",
         "bc",
         "b",
     )
+
     for call in (
         lambda: cel.char_at("ab", 3),
         lambda: cel.substring("abc", 2, 1),

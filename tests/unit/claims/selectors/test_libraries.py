@@ -157,6 +157,13 @@ def test_versions_are_in_the_order_of_their_specification() -> None:
     assert libraries.to_semver("1.2.3+build") == libraries.to_semver("1.2.3")
 
 
+def test_numbers_of_a_version_are_those_of_64_bits() -> None:
+    """Without a sign there, and with one in CEL."""
+    version = libraries.to_semver(f"1.{2**63 - 1}.{2**64 - 1}")
+    assert [libraries.version_part(place, version) for place in "012"] == [1, 2**63 - 1, -1]
+    assert not libraries.succeeds("to_semver", f"1.2.{2**64}")
+
+
 @pytest.mark.parametrize(
     ("text", "normalized"), [("v1", "1.0.0"), ("01.2", "1.2.0"), ("1.2.3-rc.1", "1.2.3-rc.1")]
 )
@@ -215,7 +222,8 @@ def test_urls_are_taken_apart() -> None:
     assert (url.scheme, url.host, url.hostname, url.port) == ("https", "a.b:80", "a.b", "80")
     assert url.path == "/c%20d"
     assert libraries.query(url) == {"e": ["f", "g"]}
-    for text in ("a b", "relative", "http://[::1", "http://a/%zz"):
+    assert libraries.to_url("/a:b/c").path == "/a:b/c"
+    for text in ("a b", "a/b:c", "relative", "http://[::1", "http://a/%zz"):
         assert not libraries.succeeds("to_url", text)
 
 
@@ -258,6 +266,8 @@ def test_a_precision_has_a_bound() -> None:
         ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123"),
         ("date", "2020-02-29", "2021-02-29"),
         ("datetime", "2020-02-29T00:00:00Z", "2020-02-29"),
+        ("datetime", "2020-02-29T23:59:59Z", "2020-02-29T24:00:00Z"),
+        ("datetime", "2020-02-29T00:59:00Z", "2020-02-29T00:60:00Z"),
         ("uri", "http://a/b", "a b"),
         ("byte", "YWJj", "Y"),
     ],
@@ -284,6 +294,14 @@ def test_messages_are_the_values_that_they_hold(name: str, fields, value: object
     assert libraries.message_of(name, fields) == value
 
 
-def test_a_message_of_32_bits_has_a_bound() -> None:
-    with pytest.raises(EvaluationError, match="integer overflow"):
-        libraries.message_of("google.protobuf.Int32Value", {"value": 2**31})
+@pytest.mark.parametrize(
+    ("name", "lowest", "highest"),
+    [("Int32Value", -(2**31), 2**31 - 1), ("UInt32Value", 0, 2**32 - 1)],
+)
+def test_a_message_of_32_bits_has_bounds(name: str, lowest: int, highest: int) -> None:
+    message = f"google.protobuf.{name}"
+    assert libraries.message_of(message, {"value": lowest}) == lowest
+    assert libraries.message_of(message, {"value": highest}) == highest
+    for value in (lowest - 1, highest + 1):
+        with pytest.raises(EvaluationError, match="integer overflow"):
+            libraries.message_of(message, {"value": value})
