@@ -59,17 +59,18 @@ def one_request(devices: int, count: int) -> SimpleNamespace:
     )
 
 
-def two_requests(devices: int, counts: tuple[int, int]) -> SimpleNamespace:
-    """Return such tables of one claim with two requests, for so many devices each."""
+def several_requests(devices: int, *counts: int) -> SimpleNamespace:
+    """Return such tables of one claim with several requests, each for so many devices."""
     tables = one_request(devices, counts[0])
     tables.ways = [
         SimpleNamespace(claim=0, request=request, count=count, everything=None, is_admin=False)
         for request, count in enumerate(counts)
     ]
-    tables.first_way, tables.first_request = [0, 1, 2], [0, 2]
-    tables.has_alternatives = [False, False]
+    tables.first_way = list(range(len(counts) + 1))
+    tables.first_request = [0, len(counts)]
+    tables.has_alternatives = [False] * len(counts)
     for name in ("matches", "blocked", "amounts", "needs"):
         row = getattr(tables, name)[0]
-        setattr(tables, name, [row, row])
+        setattr(tables, name, [row] * len(counts))
 
     return tables

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from alignup.core.late_record import LateRecord
@@ -84,3 +87,20 @@ def test_a_record_that_was_made_as_ever_has_nothing_to_make() -> None:
     assert (verdict.is_good, verdict.reason, verdict.weight) == (False, "too wide", 0)
     with pytest.raises(AttributeError, match="colour"):
         _ = verdict.colour
+
+
+def test_what_a_record_is_made_from_is_let_go_once_it_is_made() -> None:
+    """It may be a whole node."""
+
+    class Source:
+        pass
+
+    source = Source()
+    reference = weakref.ref(source)
+    verdict = Verdict.later("is_good", True, lambda _: Verdict(True, "fine"), source)
+    del source
+    assert reference() is not None
+    assert verdict.reason == "fine"
+
+    gc.collect()
+    assert reference() is None

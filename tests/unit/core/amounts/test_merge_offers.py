@@ -135,3 +135,26 @@ def test_sums_are_met_together_or_dealt_out(
     answer = judged(board, Job(board, requests_of(cpu_count, 0, gpus)))[0]
 
     assert answer[:4] == (1, 0, affinity, is_preferred)
+
+
+@pytest.mark.parametrize(
+    ("near_pairs", "affinity"),
+    [((), 0b0011), (((1, 3),), 0b1010), (((2, 3), (0, 2)), 0b0101)],
+)
+def test_of_sets_of_one_size_the_nearest_is_chosen_then_the_lowest(near_pairs, affinity) -> None:
+    """Four nodes of four CPUs and one GPU: seven CPUs and two GPUs take two of them."""
+    rows = [[10 if node == far else 20 for far in range(4)] for node in range(4)]
+    for node, far in near_pairs:
+        rows[node][far] = rows[far][node] = 12
+
+    placed = row(
+        4,
+        RESTRICTED,
+        cpu=cpus(4, 4, 4, 4),
+        devices={"gpu": devices(4, (1, 2, 4, 8))},
+        distances=Distances(tuple(map(tuple, rows))),
+        prefer_closest=True,
+    )
+    board = Board([placed])
+
+    assert judged(board, Job(board, requests_of(7, 0, 2)))[0][:4] == (1, 0, affinity, 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 from alignup.claims.scenarios import answer_scenario
 from alignup.core.claims.search import search
-from inputs.search_questions import claim, exactly, two_requests
+from inputs.search_questions import claim, exactly, several_requests
 from inputs.small_claims import DRIVER, GROUP, class_of
 
 
@@ -67,7 +67,7 @@ def test_a_state_that_failed_is_not_walked_again() -> None:
 
     Without memory for states that is found out six times; the answer is the same.
     """
-    tables = two_requests(10, (1, 2))
+    tables = several_requests(10, 1, 2)
     tables.matches = [[1] * 6 + [0] * 4, [0] * 6 + [1] * 4]
     tables.constraints, tables.is_distinct, tables.covers = [(0, None)], [False], [[False, True]]
     tables.values = [[1 << device for device in range(10)]]
@@ -82,9 +82,23 @@ def test_a_state_that_failed_is_not_walked_again() -> None:
 
 def test_devices_that_later_requests_may_have_are_part_of_a_state() -> None:
     """The first choice takes what the second request needs; with another one it has it."""
-    tables = two_requests(4, (1, 1))
+    tables = several_requests(4, 1, 1)
     tables.matches = [[1, 1, 0, 0], [1, 0, 0, 0]]
 
     for most_memory in (0, 1 << 20):
         answer = search(tables, easy_steps=1 << 30, most_memory=most_memory)
         assert answer[:2] == ("found", [(0, 1), (1, 0)])
+
+
+def test_devices_that_the_walk_has_passed_count_for_later_requests() -> None:
+    """The last request needs devices 0 and 1, which are alike, and the first one takes either or 2.
+
+    When the second request has device 3, both lie behind it, whether one of them is taken or not.
+    """
+    tables = several_requests(5, 1, 2, 2)
+    tables.classes = [0, 0, 1, 2, 3]
+    tables.matches = [[1, 1, 1, 0, 0], [0, 0, 0, 1, 1], [1, 1, 0, 0, 0]]
+    expected = ("found", [(0, 2), (1, 3), (1, 4), (2, 0), (2, 1)])
+
+    assert search(tables, easy_steps=1 << 30)[:2] == expected
+    assert search(tables, prune=False)[:2] == expected

@@ -6,7 +6,7 @@ from typing import Any
 
 from alignup.claims.scenarios import answer_scenario
 from alignup.core.claims.search import search
-from inputs.search_questions import claim, exactly, one_request, two_requests
+from inputs.search_questions import claim, exactly, one_request, several_requests
 from inputs.small_claims import DRIVER, GROUP, class_of
 
 COUNTERS = {"counterSet": "chip", "counters": {"slices": {"value": "1"}}}
@@ -72,7 +72,7 @@ def test_devices_are_taken_in_their_order() -> None:
 def test_the_first_alternative_that_can_be_met_is() -> None:
     """A request with two ways: three devices, or one."""
     for devices, expected in ((3, [(0, 0), (0, 1), (0, 2)]), (2, [(1, 0)]), (0, [])):
-        tables = two_requests(devices, (3, 1))
+        tables = several_requests(devices, 3, 1)
         tables.first_way, tables.first_request = [0, 2], [0, 1]
         tables.has_alternatives = [True]
         for way in tables.ways:

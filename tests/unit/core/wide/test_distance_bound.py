@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from random import Random
 
 import pytest
@@ -94,3 +95,27 @@ def test_distances_that_differ_by_direction_count_both_ways() -> None:
     best, _ = make_policy("restricted", 9, distances, OPTIONS).merge([{"cpu": hints}])
 
     assert list(best.affinity) == [2, 3]
+
+
+@pytest.mark.parametrize("seed", seeds(4, 40))
+def test_where_distances_form_no_hierarchy_the_bound_is_never_too_high(seed: int) -> None:
+    """Six of 20 nodes: more sets than are all looked at, and each is weighed here."""
+    random = Random(seed)
+    distances = [[10] * 20 for _ in range(20)]
+    for row, column in combinations(range(20), 2):
+        distance = random.choice([11, 12, 40])
+        if seed % 2:
+            distance = 10 + (column - row) * random.choice([1, 1, 2])
+        distances[row][column] = distances[column][row] = distance
+
+    hints = feasible_hints(20, [(None, [1] * 20, 6)], universe=(1 << 20) - 1, preferred_size=6)
+    best, _ = make_policy("restricted", 20, distances, OPTIONS).merge([{"cpu": hints}])
+    _, expected = min(
+        (
+            sum(distances[row][column] for row, column in combinations(nodes, 2)),
+            sum(1 << node for node in nodes),
+        )
+        for nodes in combinations(range(20), 6)
+    )
+
+    assert int(best.affinity) == expected

@@ -186,6 +186,7 @@ def test_of_interchangeable_nodes_the_lowest_are_taken() -> None:
             universe=(1 << 64) - 1,
             preferred_size=len(expected),
         )
+
         assert hints.best() == (sum(1 << node for node in expected), True)
         assert Merger(64).merge([hints]).exact
 
