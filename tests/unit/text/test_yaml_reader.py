@@ -189,3 +189,19 @@ def test_the_bound_of_numbers_is_in_characters() -> None:
     assert read_yaml(f"a: {'9' * 64}", "t") == [{"a": int("9" * 64)}]
     with pytest.raises(InputError, match="more digits than are read at line 1, column 4 of t"):
         read_yaml(f"a: {'9' * 65}", "t")
+
+
+def test_values_side_by_side_are_no_depth() -> None:
+    """And leave the bound for what comes behind them."""
+    siblings = "[]," * 300
+    deepest = "[" + siblings + "[" * 199 + "]" * 199 + "]"
+    assert len(read_yaml(deepest, "t")[0]) == 301
+    with pytest.raises(InputError, match="nested more than 200 deep"):
+        read_yaml(f"[{siblings}{deepest}]", "t")
+
+
+def test_the_bound_of_values_is_exact(monkeypatch) -> None:
+    monkeypatch.setattr("alignup.text.yaml_reader._VALUE_LIMIT", 10)
+    assert read_yaml("- a\n" * 9, "t") == [["a"] * 9]
+    with pytest.raises(InputError, match="found more than 10 values at line 1"):
+        read_yaml("- a\n" * 10, "t")
