@@ -26,6 +26,7 @@ from aiohttp import web
 
 from alignup.control_plane import serving
 from alignup.control_plane.serving import ServedCertificate, end_of, trace
+from alignup.errors import InputError
 from running.certificates import certificate
 
 if TYPE_CHECKING:
@@ -364,3 +365,26 @@ def test_without_the_extra_a_wish_for_traces_is_answered_in_one_line_and_nothing
     assert said == [
         "OTEL_* ask for traces, which need the extra tracing: pip install 'alignup[tracing]'"
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(98, "address already in use"), "address already in use"),
+        (OSError("could not bind on any address"), "could not bind on any address"),
+        (OSError(), "OSError"),
+        (UnicodeError("label too long"), "no host can have the name"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_an_error_with_a_reason(
+    monkeypatch, error, reason
+) -> None:
+    """Some of asyncio's errors have no number of the system."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_server", fail)
+    with pytest.raises(InputError) as caught:
+        asyncio.run(serving.serve(web.Application(), ("127.0.0.1", 1)))
+    assert str(caught.value) == f"cannot listen on 127.0.0.1:1: {reason}"

@@ -141,12 +141,16 @@ def test_claims_made_of_templates_have_the_names_that_the_status_tells() -> None
 
 
 @pytest.mark.parametrize(
-    "containers", [[], [{"name": "c", "resources": {"requests": {"cpu": "x"}}}]]
+    ("containers", "said"),
+    [
+        ([], r"expected at least one container, got \[\] at spec\.containers"),
+        ([{"name": "c", "resources": {"requests": {"cpu": "x"}}}], r"'x' at .*containers\[0\]"),
+    ],
 )
-def test_requests_that_an_api_server_refuses_are_an_error(containers) -> None:
+def test_requests_that_an_api_server_refuses_are_an_error(containers, said) -> None:
     pod = pod_object("p")
     pod["spec"]["containers"] = containers
-    with pytest.raises(InputError, match=r"containers"):
+    with pytest.raises(InputError, match=said):
         read(pod)
 
 
