@@ -480,7 +480,8 @@ def test_a_node_line_and_a_scenario_may_bring_their_own_objects(alignup, write) 
 
 
 @pytest.mark.parametrize(
-    ("gates", "amounts"), [((), None), (("DRANodeAllocatableResources=true",), ["5", "1536"])]
+    ("gates", "amounts"),
+    [((), None), (("DRANodeAllocatableResources=true",), {"cpu": "5", "memory": "1536"})],
 )
 def test_what_a_claim_counts_as_on_the_node_is_told(run, gates, amounts) -> None:
     counts = {
@@ -508,9 +509,7 @@ def test_what_a_claim_counts_as_on_the_node_is_told(run, gates, amounts) -> None
     status, output = run(objects, claim(("gpu", GPU, 2)), pod, options=(*options, "--json"))
     assert status == 0
     node_amounts = json.loads(output)["result"][0].get("nodeAllocatableResources")
-    assert node_amounts == (
-        None if amounts is None else dict(zip(("cpu", "memory"), amounts, strict=True))
-    )
+    assert node_amounts == amounts
 
     status, output = run(objects, claim(("gpu", GPU, 2)), pod, options=tuple(options))
     assert ("counts on the node as cpu 5, memory 1536" in output) is (amounts is not None)

@@ -211,10 +211,10 @@ def test_one_pod_is_explained_as_it_is_among_all(
 
     Those that ended are not told.
     """
-    items = [
-        dead(f"p{n}", str(count)) if n in dead_at else pod(f"p{n}", cpu=str(count))
-        for n, count in enumerate(cpus)
-    ]
+    items = [pod(f"p{number}", cpu=str(count)) for number, count in enumerate(cpus)]
+    for number in dead_at & set(range(len(cpus))):
+        items[number] = dead(f"p{number}", str(cpus[number]))
+
     name = f"default/p{which % len(cpus)}"
     file = tmp_path_factory.mktemp("l") / "l.json"
     file.write_text(json.dumps({"kind": "List", "items": items}))

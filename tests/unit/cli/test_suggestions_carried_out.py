@@ -79,10 +79,14 @@ class Place:
 
     def hold(self, node: Node) -> None:
         """Write the state files of a node."""
-        cpu = cpu_document(node) if node.cpu else {"policyName": "none", "defaultCpuSet": ""}
-        memory = (
-            memory_document(node) if node.memory else {"policyName": "None", "machineState": {}}
-        )
+        cpu: dict[str, Any] = {"policyName": "none", "defaultCpuSet": ""}
+        if node.cpu:
+            cpu = cpu_document(node)
+
+        memory: dict[str, Any] = {"policyName": "None", "machineState": {}}
+        if node.memory:
+            memory = memory_document(node)
+
         (self.state / CPU).write_text(signed(cpu, "cpu"))
         (self.state / MEMORY).write_text(signed(memory, "memory"))
         (self.state / "device-plugins/kubelet_internal_checkpoint").write_text(
@@ -122,11 +126,9 @@ def place_of(chance: random.Random, root: Path) -> tuple[Place, Node] | None:
         return None
 
     # without the options of alpha stage and those that need other gates
-    kubelet |= (
-        {"systemReserved": {"memory": "924Mi"}}
-        if kubelet["memoryManagerPolicy"] == "Static"
-        else {}
-    )
+    if kubelet["memoryManagerPolicy"] == "Static":
+        kubelet["systemReserved"] = {"memory": "924Mi"}
+
     kubelet["featureGates"] = {"CPUManagerPolicyAlphaOptions": True}
     node = story.now()
     for pod in node.pods:
@@ -208,10 +210,11 @@ def check(alignup: Any, folder: Path, seed: int, count: int) -> None:
         ended = alignup("explain", *place.words, "--json", place.root / "new.json")
         assert ended.status in (0, 1), ended.err
         [explanation] = ended.lines
-        refused += not explanation["admitted"]
-        for index, suggestion in enumerate(
-            explanation["suggestions"] if not explanation["admitted"] else ()
-        ):
+        if explanation["admitted"]:
+            continue
+
+        refused += 1
+        for index, suggestion in enumerate(explanation["suggestions"]):
             ended = carry_out(
                 alignup, place, node, suggestion, manifest, folder / f"{number}-{index}"
             )
