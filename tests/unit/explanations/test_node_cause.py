@@ -33,7 +33,10 @@ def pod(
     name: str = "p", cpu: str = "1", memory: str = "1Gi", *, limits: bool = False, **spec: Any
 ) -> dict[str, Any]:
     amounts = {"cpu": cpu, "memory": memory}
-    resources = {"requests": amounts, **({"limits": amounts} if limits else {})}
+    resources = {"requests": amounts}
+    if limits:
+        resources["limits"] = amounts
+
     ports = spec.pop("ports", [])
     container = {"name": "c", "resources": resources, "ports": ports}
     return {"metadata": {"name": name, "uid": name}, "spec": {"containers": [container], **spec}}
