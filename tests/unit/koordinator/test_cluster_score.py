@@ -18,10 +18,10 @@ SPEC = "scheduling.koordinator.sh/numa-topology-spec"
 
 
 def pod(name: str, cpu: int, policy: str, exclusive: str = "") -> dict[str, Any]:
-    spec = {
-        "numaTopologyPolicy": policy,
-        **({"singleNUMANodeExclusive": exclusive} if exclusive else {}),
-    }
+    spec = {"numaTopologyPolicy": policy}
+    if exclusive:
+        spec["singleNUMANodeExclusive"] = exclusive
+
     resources = {"limits": {"cpu": str(cpu), "memory": "1Gi"}}
     return {
         "metadata": {"name": name, "uid": name, "annotations": {SPEC: json.dumps(spec)}},

@@ -25,6 +25,8 @@ from alignup.kubernetes.pod import Pod
 
 KUBELET = ["single-numa-node", "restricted", "best-effort", "none"]
 
+KEYS = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
+
 
 def pod(policy="", exclusive="", key=NUMA_TOPOLOGY_SPEC):
     text = json.dumps({"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive})
@@ -62,8 +64,10 @@ def test_the_matrix(pod_policy_name, node):
     All others are a mismatch.
     """
     joined = joined_policy(pod_policy_name, node, none="none")
-    if "none" in (pod_policy_name, node) or pod_policy_name == node:
-        assert joined == (node if pod_policy_name == "none" else pod_policy_name)
+    if pod_policy_name == "none":
+        assert joined == node
+    elif node in {"none", pod_policy_name}:
+        assert joined == pod_policy_name
     else:
         assert joined is None
 
@@ -78,9 +82,6 @@ def test_a_label_names_the_policy_of_a_node():
     )
     with pytest.raises(InputError, match=r"got 'Bogus' at metadata.labels"):
         labelled_config(config, {NODE_LABEL: "Bogus"})
-
-
-KEYS = (NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC)
 
 
 def annotation(text):

@@ -16,6 +16,20 @@ from models.koordinator import walk
 
 ONE, TWO, BOTH = ScoredHint(1, True), ScoredHint(2, True), ScoredHint(3, False)
 
+MASKS = st.one_of(st.none(), st.integers(0, 15), st.sampled_from([1, 2, 3, 12, 15]))
+SCORES = st.sampled_from([0, 0, 10, 20, 50, -5])
+MIXED_HINTS = st.builds(ScoredHint, MASKS, st.booleans(), st.booleans(), SCORES)
+PREFERRED_HINTS = st.builds(
+    ScoredHint, MASKS, st.just(True), st.sampled_from([False, False, True]), SCORES
+)
+OTHER_HINTS = st.builds(
+    ScoredHint, MASKS, st.just(False), st.sampled_from([False, False, True]), SCORES
+)
+LISTS = st.one_of(
+    st.lists(st.lists(hints, max_size=6), max_size=4)
+    for hints in (MIXED_HINTS, PREFERRED_HINTS, OTHER_HINTS)
+)
+
 
 @pytest.mark.parametrize(
     ("mask", "text"),
@@ -81,21 +95,6 @@ def test_a_single_numa_machine_needs_no_affinity():
 def test_an_unknown_policy_is_a_clear_error():
     with pytest.raises(InputError, match="got 'restricted' at policy"):
         merge("restricted", [], 3)
-
-
-MASKS = st.one_of(st.none(), st.integers(0, 15), st.sampled_from([1, 2, 3, 12, 15]))
-SCORES = st.sampled_from([0, 0, 10, 20, 50, -5])
-MIXED_HINTS = st.builds(ScoredHint, MASKS, st.booleans(), st.booleans(), SCORES)
-PREFERRED_HINTS = st.builds(
-    ScoredHint, MASKS, st.just(True), st.sampled_from([False, False, True]), SCORES
-)
-OTHER_HINTS = st.builds(
-    ScoredHint, MASKS, st.just(False), st.sampled_from([False, False, True]), SCORES
-)
-LISTS = st.one_of(
-    st.lists(st.lists(hints, max_size=6), max_size=4)
-    for hints in (MIXED_HINTS, PREFERRED_HINTS, OTHER_HINTS)
-)
 
 
 def never(_mask):

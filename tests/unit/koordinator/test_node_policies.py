@@ -69,14 +69,19 @@ def pod(
         spec = {"numaTopologyPolicy": policy, "singleNUMANodeExclusive": exclusive}
         metadata["annotations"] = {SPEC: json.dumps(spec) if text is None else text}
 
-    limits = {"cpu": str(cpus), "memory": "1Mi", **({"a/gpu": str(gpus)} if gpus else {})}
+    limits = {"cpu": str(cpus), "memory": "1Mi"}
+    if gpus:
+        limits["a/gpu"] = str(gpus)
+
     container = {"name": "c0", "image": "i", "resources": {"limits": limits}}
     return {"metadata": metadata, "spec": {"containers": [container]}}
 
 
 def got(admission: Any) -> list[int] | None:
     """Return the NUMA nodes of the only container; None if it was refused."""
-    return list(admission.containers["c0"].affinity.affinity) if admission.admitted else None
+    if not admission.admitted:
+        return None
+    return list(admission.containers["c0"].affinity.affinity)
 
 
 def test_a_pod_brings_its_policy_to_a_node_without_one() -> None:

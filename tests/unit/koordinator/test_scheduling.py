@@ -28,6 +28,8 @@ from replays.koordinator_answers import filter_case, merge_case
 
 SINGLE = json.dumps({"numaTopologyPolicy": "SingleNUMANode"})
 
+AMOUNTS = st.lists(st.integers(0, 50), min_size=1, max_size=6)
+
 
 def case(pod_spec=None, cpus=6, nodes=4, **changed):
     """A node of NUMA nodes with 4 CPUs and 16 MiB each; the pod asks for CPUs alone."""
@@ -250,9 +252,6 @@ def test_merge_demotes_a_mixed_result():
 def test_a_machine_with_fewer_states_than_ids_is_an_error():
     with pytest.raises(InputError, match="a state for each NUMA node id up to 5"):
         merge_of(numa_nodes=[0, 5])
-
-
-AMOUNTS = st.lists(st.integers(0, 50), min_size=1, max_size=6)
 
 
 def test_masks_come_by_size_then_in_lexicographic_order():
