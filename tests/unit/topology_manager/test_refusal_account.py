@@ -83,6 +83,19 @@ def test_types_of_memory_share_a_unit_where_one_suits_them() -> None:
     }
 
 
+def test_types_of_memory_are_both_told_in_gibibytes_though_one_has_a_larger_unit() -> None:
+    """2 TiB beside 4 GiB of pages: amounts in one unit are the easier to compare."""
+    accounts = {
+        "hugepages-1Gi": MemoryAccount(4 * GI, (2 * GI,), (0,)),
+        "memory": MemoryAccount(2048 * GI, (1024 * GI,), (0,)),
+    }
+
+    assert in_words(accounts) == {
+        "hugepages-1Gi": "4Gi asked, free: 2Gi on NUMA node 0",
+        "memory": "2048Gi asked, free: 1024Gi on NUMA node 0",
+    }
+
+
 def test_types_of_memory_keep_their_own_units_where_none_suits_both() -> None:
     """2 MiB of pages would be nothing in GiB, and 20 GiB a long number in MiB."""
     accounts = {

@@ -100,3 +100,19 @@ def test_a_list_may_leave_out_a_node_that_is_all_it_can_spare() -> None:
         for _ in range(2)
     ]
     assert Merger(9).merge(lists) == hint(False, *range(8))
+
+
+def test_a_division_that_is_short_by_one_is_none() -> None:
+    """The first list can spare 5, the second one 8, and each needs four nodes.
+
+    Without {3, 5, 6, 7, 8}: the first does without 3, 5 and 6, which are 3, the second without 7
+    and 8, which are 8. Without {4, 5, 6, 7, 8} the mask would be lower; but the second list would
+    have to do without 4 as well, which is 9.
+    """
+    demands = [([1, 9, 1, 1, 7, 1, 1, 9, 9], 34), ([7, 1, 7, 1, 1, 1, 7, 1, 7], 25)]
+    lists = [
+        feasible_hints(NODES, [(None, amounts, request)], universe=511, preferred_size=-1)
+        for amounts, request in demands
+    ]
+
+    assert Merger(NODES).merge(lists) == hint(False, 0, 1, 2, 4)

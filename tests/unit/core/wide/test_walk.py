@@ -203,3 +203,22 @@ def test_a_mask_reaches_all_that_it_has_to_touch() -> None:
 
     assert hints.best() == (1 | 1 << 40 | 1 << 50, True)
     assert hints.best_containing(1 << 51) == (1 | 1 << 40 | 1 << 51, True)
+
+
+def test_a_larger_mask_is_preferred_if_it_touches_as_few_sockets_as_it_should() -> None:
+    """Four sockets of five nodes, of which the first four nodes have no CPU.
+
+    Nodes 4 and 5 are the lowest two with enough, and lie in two sockets.
+    """
+    hints = feasible_hints(
+        20,
+        [(None, [0] * 4 + [1] * 16, 2)],
+        universe=(1 << 20) - 1,
+        preferred_size=1,
+        sockets=[0b11111 << start for start in range(0, 20, 5)],
+        preferred_sockets=1,
+    )
+
+    assert hints.best() == (1 << 5 | 1 << 6, True)
+    assert hints.best_containing(1 << 9) == (1 << 5 | 1 << 9, True)
+    assert hints.best_containing(1 << 4) == (1 << 4 | 1 << 5, False)

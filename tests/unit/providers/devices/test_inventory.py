@@ -147,16 +147,16 @@ def test_an_account_says_what_was_free_where(request_count, free, aligned, text)
 
 
 def test_a_plugin_advises_on_a_choice_and_no_more():
-    """What it names beyond the choice is passed over, and what it leaves out is filled up."""
+    """What it names beyond the choice or the request is passed over."""
     calls = []
 
     def preference(available, must_include, size):
         calls.append((available, must_include, size))
-        return ["a", "unheard", "c"]
+        return ["a", "unheard", "c", "b", "d"]
 
     pool = pool_of([0], [0], [0], [8], preference=preference)
 
-    assert pool.choose(2, 0, 0b01) == 0b011
+    assert pool.choose(2, 0, 0b01) == 0b110
     assert calls == [(("d", "c", "b"), (), 2)]
     assert pool.choose(3, 0, 0b01) == 0b111
     assert len(calls) == 1  # all that are near were needed
