@@ -61,9 +61,11 @@ def own_answer(node, pod):
     except ConfigError:  # the pod's own policy does not go with so many NUMA nodes
         return False, "UnschedulableAndUnresolvable", 0, False
     hints = [got.affinity for got in admission.containers.values() if got.affinity is not None]
+
     affinity = 0
     for hint in hints:
-        affinity |= 0 if hint.affinity is None else int(hint.affinity)
+        affinity |= int(hint.affinity or 0)
+
     preferred = bool(hints) and all(hint.preferred for hint in hints)
     return admission.admitted, admission.reason, affinity, preferred
 

@@ -19,13 +19,19 @@ from inputs.watched_objects import description, watched
 
 
 def pod(name: str, cpu: int, gpu: int = 0) -> Pod:
-    return watched(name, cpu=cpu, **({"gpu": gpu} if gpu else {})).pod
+    limits = {"cpu": cpu}
+    if gpu:
+        limits["gpu"] = gpu
+    return watched(name, **limits).pod
 
 
 def node(*pods: Pod, has_gpus: bool = True, **kubelet: str) -> Node:
     """Return a node of two NUMA nodes of 3 and 4 CPUs, with these pods as far as it admits them."""
     described = description(**kubelet)
-    new_node = Node.from_dict(described if has_gpus else {**described, "devices": {}})
+    if not has_gpus:
+        described["devices"] = {}
+
+    new_node = Node.from_dict(described)
     for pod in pods:
         new_node.admit(pod)
     return new_node

@@ -143,11 +143,13 @@ def test_totals_are_those_of_the_default_scheduler(seed):
                 f"p{number}", draw.randint(1, 16), memory=f"{draw.choice([1, 40, 70])}Gi"
             )
             container = manifest["spec"]["containers"][0]
-            for name in ("example.com/gpu", "ephemeral-storage", "hugepages-2Mi"):
+            for name, amount in (
+                ("example.com/gpu", "2"),
+                ("ephemeral-storage", "2"),
+                ("hugepages-2Mi", "2Mi"),
+            ):
                 if draw.random() < 0.3:
-                    container["resources"]["limits"][name] = (
-                        "2Mi" if name.startswith("huge") else "2"
-                    )
+                    container["resources"]["limits"][name] = amount
 
             if draw.random() < 0.5:
                 manifest["spec"]["overhead"] = {"cpu": str(draw.randint(1, 4)), "memory": "1Gi"}

@@ -107,11 +107,10 @@ def test_a_simulation_and_an_extender_blame_what_the_node_blames(seed) -> None:
 
 
 def line(name: str, machine: str, **kubelet: Any) -> str:
-    return json.dumps(
-        {"name": name, "machine": machine, "kubelet": kubelet}
-        if kubelet
-        else {"name": name, "machine": machine}
-    )
+    fields: dict[str, Any] = {"name": name, "machine": machine}
+    if kubelet:
+        fields["kubelet"] = kubelet
+    return json.dumps(fields)
 
 
 def pod(**limits: str) -> Pod:

@@ -272,10 +272,8 @@ def test_rebalancing_loses_no_pod(seed):
 
     Who came and has not ended is on exactly one node, or waits, or no node takes it.
     """
-    lines = [
-        node_line(f"n{index}", **({"devices": {}} if index == seed % 3 else {}))
-        for index in range(3)
-    ]
+    lines = [node_line(f"n{index}") for index in range(3)]
+    lines[seed % 3] = node_line(f"n{seed % 3}", devices={})
     cluster = Cluster.from_json_lines(lines)
     simulation = Simulation(cluster, rebalance=200.0, seed=seed)
     report = simulation.run(synthetic_trace(cluster, 60, seed, load=1.3))

@@ -146,7 +146,10 @@ async def no_http(request: web.Request) -> web.Response:
 
 
 async def one_that_is_there(request: web.Request) -> web.Response:
-    return ApiStub.status(404 if request.method == "PATCH" else 409, "one word for each")
+    status = 409
+    if request.method == "PATCH":
+        status = 404
+    return ApiStub.status(status, "one word for each")
 
 
 async def forgets(request: web.Request) -> web.Response:

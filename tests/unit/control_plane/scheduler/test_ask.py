@@ -77,21 +77,34 @@ def asked_why(monkeypatch, capsys, question: Question, api: Api) -> tuple[int, d
     return status, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("kind", ["pending", "in full", "fits", "rejected", "running"])
-def test_why_says_what_each_node_would_say(kind, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(
+    ("kind", "cpus", "expected"),
+    [
+        ("pending", 4, 1),
+        ("in full", 4, 1),
+        ("fits", 2, 0),
+        ("rejected", 4, 1),
+        ("running", 4, 0),
+    ],
+)
+def test_why_says_what_each_node_would_say(kind, cpus, expected, monkeypatch, capsys) -> None:
     async def scenario() -> None:
         async with published_nodes(a=(("x", 3), ("y", 2)), b=(("z", 3), ("u", 2))) as (stub, api):
-            pod = pod_object("w", cpu=2 if kind == "fits" else 4)
+            pod = pod_object("w", cpu=cpus)
             if kind == "rejected":
                 pod["spec"]["nodeName"] = "a"
                 reason = {"reason": "TopologyAffinityError", "message": "Pod was rejected: no"}
                 pod["status"] = {"phase": "Failed", **reason}
 
             await stub.put(PODS, pod)
-            pod = "default/x" if kind == "running" else "default/w"
-            question = Question(pod=pod, node_name="b" if kind == "in full" else None)
+            question = Question(pod="default/w")
+            if kind == "running":
+                question.pod = "default/x"
+            elif kind == "in full":
+                question.node_name = "b"
+
             status, answer = await asyncio.to_thread(asked_why, monkeypatch, capsys, question, api)
-            assert status == (0 if kind in {"fits", "running"} else 1)
+            assert status == expected
             if kind == "running":
                 assert answer == {"pod": "x", "namespace": "default", "admitted": True, "node": "a"}
             elif kind == "fits":
@@ -101,7 +114,7 @@ def test_why_says_what_each_node_would_say(kind, monkeypatch, capsys) -> None:
                 assert answer["example"]["cause"]
                 assert answer["room"]["evictions"] == 1
             else:
-                assert answer["node"] == ("b" if kind == "in full" else "a")
+                assert answer["node"] == {"in full": "b", "rejected": "a"}[kind]
                 assert not answer["admitted"]
                 assert ("was" in answer) is (kind == "rejected")
 

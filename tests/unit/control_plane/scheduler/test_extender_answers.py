@@ -216,11 +216,16 @@ def test_too_little_on_the_whole_node_is_said(answers) -> None:
     assert answer.unresolvable == {"exact-a": "NUMA: not enough gpu is free on the node"}
 
 
-@pytest.mark.parametrize(("opens", "passed"), [(True, ["stranger"]), (False, [])])
-def test_a_node_of_which_nothing_is_known_passes_or_not(answers, opens, passed) -> None:
+@pytest.mark.parametrize(
+    ("opens", "passed", "unresolvable"),
+    [(True, ["stranger"], {}), (False, [], {"stranger": UNKNOWN})],
+)
+def test_a_node_of_which_nothing_is_known_passes_or_not(
+    answers, opens, passed, unresolvable
+) -> None:
     answer = Answers(answers.state, fails_open=opens).filter(watched("p"), ["stranger"], 0)
     assert answer.passed == passed
-    assert answer.unresolvable == ({} if opens else {"stranger": UNKNOWN})
+    assert answer.unresolvable == unresolvable
 
 
 def test_a_node_of_which_nothing_is_known_passes_unless_told_otherwise(answers) -> None:
@@ -285,19 +290,20 @@ def test_as_few_pods_go_as_possible_and_budgets_are_kept_where_that_is_possible(
     everybody = ["uid-a", "uid-b", "uid-c", "uid-d"]
     assert len(evicted(answers, preemptor, everybody)) == 2
     assert evicted(answers, preemptor, everybody, x=0, y=2) == ["uid-c", "uid-d"]
-    assert (
-        answers.preempt(watched("w", priority=9, cpu=4), {"exact-a": everybody}, [])["exact-a"][1]
-        == 0
-    )
+
+    larger = watched("w", priority=9, cpu=4)
+    _, violations = answers.preempt(larger, {"exact-a": everybody}, [])["exact-a"]
+    assert violations == 0
 
 
 @pytest.mark.parametrize("least", ["first", "second"])
 def test_of_two_pods_that_would_each_do_the_less_important_one_is_evicted(answers, least) -> None:
     """Whichever came first."""
+    priorities = {"first": 2, "second": 2, least: 1}
     for name, cpus in (("first", 4), ("second", 3)):
-        answers.state.pod_seen(
-            watched(name, "exact-a", priority=1 if name == least else 2, cpu=cpus), 0
-        )
+        pod = watched(name, "exact-a", priority=priorities[name], cpu=cpus)
+        answers.state.pod_seen(pod, 0)
+
     assert evicted(answers, watched("p", priority=9, cpu=3), []) == [f"uid-{least}"]
 
 

@@ -52,7 +52,10 @@ SIZES = (
 
 
 def member(kubelet=None) -> ExactMember:
-    return ExactMember("n", EMPTY, [], Holdings([]) if kubelet is None else holdings_of(kubelet))
+    holdings = Holdings([])
+    if kubelet is not None:
+        holdings = holdings_of(kubelet)
+    return ExactMember("n", EMPTY, [], holdings)
 
 
 def test_a_bound_pod_counts_at_once() -> None:

@@ -84,7 +84,11 @@ def changed(place: str, value: Any) -> str:
     *path, last = place.split(".")
     for key in path:
         at = at[int(key)] if isinstance(at, list) else at.setdefault(key, {})
-    at[int(last) if isinstance(at, list) else last] = value
+
+    if isinstance(at, list):
+        at[int(last)] = value
+    else:
+        at[last] = value
     return json.dumps({"Pod": pod, "NodeNames": ["a"]})
 
 

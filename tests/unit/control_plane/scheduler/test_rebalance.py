@@ -52,23 +52,34 @@ def test_a_plan_is_carried_out_until_the_cluster_does_otherwise(end) -> None:
             await stub.put(PODS, pod_object("w", cpu=4))
             plan = await plan_cluster(api)
             assert plan.proven
-            (gone,), (placed,) = plan.evictions, plan.placements
-            stub.protected.update([gone.pod.name] if end == "protected" else [])
+            (eviction,) = plan.evictions
+            (placement,) = plan.placements
+            evicted = [eviction.pod.name]
+            if end == "protected":
+                stub.protected.update(evicted)
+                evicted = []
+
             said: list[str] = []
-            patience = 0.1 if end == "still waits" else 60.0
+            patience = 60.0
+            if end == "still waits":
+                patience = 0.1
+
             task = asyncio.ensure_future(apply_plan(api, plan, said.append, patience))
             if end in {"as foretold", "elsewhere"}:
                 await until(lambda: stub.evicted)
-                await bind(stub, "w", placed.node if end == "as foretold" else "elsewhere")
+                node = "elsewhere"
+                if end == "as foretold":
+                    node = placement.node
+                await bind(stub, "w", node)
 
             assert await task is (end == "as foretold")
-            assert stub.evicted == ([] if end == "protected" else [gone.pod.name])
+            assert stub.evicted == evicted
             last = {
                 "elsewhere": "went to elsewhere",
                 "still waits": "still waits",
                 "protected": "429",
             }
-            assert last.get(end, f"is on {placed.node}") in said[-1]
+            assert last.get(end, f"is on {placement.node}") in said[-1]
 
     asyncio.run(scenario())
 
