@@ -63,7 +63,10 @@ def merged(policy, *lists, numa_nodes=2):
     """Return (mask as printed, preferred, admitted) of one list of hints for each resource."""
     offered = {f"r{number}": hints(pairs) for number, pairs in enumerate(lists)}
     best, admit = make_policy(policy, numa_nodes).merge([offered])
-    mask = None if best.affinity is None else f"{int(best.affinity):0{numa_nodes}b}"
+    mask = None
+    if best.affinity is not None:
+        mask = f"{int(best.affinity):0{numa_nodes}b}"
+
     return mask, best.preferred, admit
 
 

@@ -153,7 +153,10 @@ def _container(
     requests, limits = {}, {}
     for resource in RESOURCES:
         value = amount(random, resource)
-        share = 0.25 if resource.startswith("hugepages") else 0.7
+        share = 0.7
+        if resource.startswith("hugepages"):
+            share = 0.25
+
         if is_lavish and resource in LAVISH:
             requests[resource], limits[resource] = LAVISH[resource][2], amount(random, resource, 12)
         elif random.random() < share:

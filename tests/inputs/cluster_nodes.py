@@ -71,7 +71,9 @@ def machine_of(random: Random) -> dict[str, Any]:
     def distance(a: int, b: int) -> int:
         if a == b:
             return 10
-        return 12 if a * sockets // count == b * sockets // count else 31
+        if a * sockets // count == b * sockets // count:
+            return 12
+        return 31
 
     for position, described in enumerate(nodes):
         described["distances"] = [distance(position, b) for b in range(count)]

@@ -42,7 +42,10 @@ def grid(
 
     def core(number: int) -> Core:
         cpus = tuple(number + k * total if split else number * smt + k for k in range(smt))
-        l3 = number * l3_groups * nodes // total if l3_groups else None
+        l3 = None
+        if l3_groups:
+            l3 = number * l3_groups * nodes // total
+
         return Core(cpus, number * sockets // total, l3)
 
     return machine_of(([core(i * cores + k) for k in range(cores)] for i in range(nodes)), ids)
@@ -65,7 +68,10 @@ def machines(draw: st.DrawFn, *, even: bool = False) -> Machine:
         per_node = draw(st.lists(st.integers(0, 4), min_size=nodes, max_size=nodes).filter(any))
 
     below = draw(st.booleans())
-    cuts = draw(st.sampled_from([1, 2])) if not even or cores % 2 == 0 else 1
+    cuts = 1
+    if not even or cores % 2 == 0:
+        cuts = draw(st.sampled_from([1, 2]))
+
     joined = draw(st.sampled_from([k for k in (1, 2, 3, nodes) if nodes % k == 0]))
     numbers = iter(draw(st.permutations(range(sum(per_node) * smt))))
     l3 = draw(st.sampled_from([0, 1, 2]))
@@ -108,7 +114,10 @@ def odd_machines(draw: st.DrawFn) -> Machine:
         for size in row:
             cpus = tuple(sorted(next(numbers) for _ in range(size)))
             socket = draw(st.integers(0, sockets - 1)) if crossed else node * sockets // nodes
-            l3 = draw(st.integers(0, l3_groups - 1)) if l3_groups else None
+            l3 = None
+            if l3_groups:
+                l3 = draw(st.integers(0, l3_groups - 1))
+
             cores.append(Core(cpus, socket, l3))
 
         made.append(cores)

@@ -55,4 +55,6 @@ def hints(made, count, *, uid="u", name="c"):
 
 
 def masks(hints):
-    return None if hints is None else {int(hint.affinity): hint.preferred for hint in hints}
+    if hints is None:
+        return None
+    return {int(hint.affinity): hint.preferred for hint in hints}

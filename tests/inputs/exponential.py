@@ -22,7 +22,9 @@ def machine(random: Random) -> dict[str, Any]:
     def distance(node: int, neighbour: int) -> int:
         if node == neighbour:
             return 10
-        return near if node // 4 == neighbour // 4 else far
+        if node // 4 == neighbour // 4:
+            return near
+        return far
 
     return {
         "numaNodes": [

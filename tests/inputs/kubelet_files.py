@@ -71,7 +71,10 @@ def signed(document, kind):
     read = {"cpu": read_cpu_state, "memory": read_memory_state, "devices": read_device_checkpoint}[
         kind
     ]
-    key = "Checksum" if kind == "devices" else "checksum"
+    key = "checksum"
+    if kind == "devices":
+        key = "Checksum"
+
     document = {**document, key: 0}
     document[key] = read(json.dumps(document).encode()).expected_checksum
     return json.dumps(document, separators=(",", ":"))

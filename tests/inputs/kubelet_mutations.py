@@ -46,7 +46,9 @@ class HeldFiles:
         self.changed = changed
 
     def read(self, path):
-        return self.changed[path] if path in self.changed else FILES.read(path)
+        if path in self.changed:
+            return self.changed[path]
+        return FILES.read(path)
 
     def names(self, _path):
         return ()

@@ -177,7 +177,9 @@ def rows(count: int, near: int = 1, far: int = 21) -> list[list[int]]:
     def distance(a: int, b: int) -> int:
         if a == b:
             return 10
-        return 11 if a // near == b // near else far
+        if a // near == b // near:
+            return 11
+        return far
 
     return [[distance(a, b) for b in range(count)] for a in range(count)]
 

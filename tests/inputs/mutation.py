@@ -217,7 +217,10 @@ def mutated_files(files, rng):
     """Return texts by path with some of them changed, left out, or under other paths."""
     changed = dict(files)
     for _ in range(rng.randint(1, 5)):
-        path = rng.choice(sorted(changed)) if changed else "proc/cpuinfo"
+        path = "proc/cpuinfo"
+        if changed:
+            path = rng.choice(sorted(changed))
+
         way = rng.randrange(4)
         if way == 0:
             changed.pop(path, None)
@@ -240,4 +243,6 @@ def as_json(document, rng):
     text = json.dumps(document, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
     if rng.random() < 0.02:
         return text[:-1] + b',"deep":' + b"[" * DEEP
-    return mutated_bytes(text, rng) if rng.random() < 0.2 else text
+    if rng.random() < 0.2:
+        return mutated_bytes(text, rng)
+    return text

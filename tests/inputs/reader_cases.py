@@ -177,7 +177,9 @@ def yaml_of(document):
             text = yaml.dump(changed, Dumper=yaml.CSafeDumper).encode("utf-8", "replace")
         except (yaml.YAMLError, ValueError):
             return as_json(changed, rng)
-        return mutated_bytes(text, rng) if rng.random() < 0.5 else text
+        if rng.random() < 0.5:
+            return mutated_bytes(text, rng)
+        return text
 
     return make
 
@@ -216,7 +218,9 @@ def an_archive(rng):
     else:
         packed = data
 
-    return mutated_bytes(packed, rng) if rng.random() < 0.2 else packed
+    if rng.random() < 0.2:
+        return mutated_bytes(packed, rng)
+    return packed
 
 
 def a_lease_file(rng):
@@ -283,7 +287,9 @@ def change_leases(path):
 def one_mapping(data):
     """Return the one document of a text."""
     documents = read_documents(data, "f")
-    return documents[0] if documents else None
+    if documents:
+        return documents[0]
+    return None
 
 
 def evaluated(data):

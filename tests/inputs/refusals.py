@@ -82,7 +82,10 @@ def gpu_pod(
 
     It is Guaranteed unless it requests less than its limits.
     """
-    more = {EXAMPLE_GPU: str(gpus)} if gpus else {}
+    more = {}
+    if gpus:
+        more = {EXAMPLE_GPU: str(gpus)}
+
     resources: dict[str, Any] = {"limits": {"memory": "1Gi", **limits, **more}}
     if requests:
         resources["requests"] = requests
@@ -186,7 +189,10 @@ def random_story(
         for node in machine["numaNodes"]:
             node["hugepages"] = {"2Mi": chance.choice((0, 512)), "1Gi": chance.choice((0, 4))}
 
-    cpu_manager = "static" if chance.random() < 0.85 else "none"
+    cpu_manager = "none"
+    if chance.random() < 0.85:
+        cpu_manager = "static"
+
     memory_manager = "Static" if chance.random() < 0.6 else "None"
     kubelet: dict[str, Any] = {
         "topologyManagerPolicy": chance.choice(

@@ -174,7 +174,10 @@ class Expressions:
         shape = OPERATORS.get(name) or (f"({{0}} {name[1:-1]} {{1}})" if name[0] == "_" else "")
         if shape:
             return shape.format(*parts, field=self._random.choice(("model", "absent", "x")))
-        target = f"({parts[0]})." if is_method else ""
+        target = ""
+        if is_method:
+            target = f"({parts[0]})."
+
         return f"{target}{name}({', '.join(parts[is_method:])})"
 
     def _macro(self, kind: Type, depth: int) -> str:

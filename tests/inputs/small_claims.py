@@ -233,7 +233,10 @@ def memory(random: Random) -> dict[str, Any]:
         {"default": "2Gi", "validValues": ["2Gi", "4Gi"]},
         {"default": "1Gi", "validRange": {"min": "1Gi", "max": "3Gi"}},
     )
-    policy = {"requestPolicy": random.choice(policies)} if random.random() < 0.5 else {}
+    policy = {}
+    if random.random() < 0.5:
+        policy = {"requestPolicy": random.choice(policies)}
+
     return {"value": random.choice(("4Gi", "8Gi", "16Gi")), **policy}
 
 
@@ -256,7 +259,10 @@ def claim(random: Random, number: int, drivers: list[str], *, plain: bool) -> di
     devices: dict[str, Any] = {"requests": requests}
     constraints = []
     for _ in range(random.choice((0, 0, 1, 1, 2))):
-        kind = "distinctAttribute" if random.random() < 0.3 and not plain else "matchAttribute"
+        kind = "matchAttribute"
+        if random.random() < 0.3 and not plain:
+            kind = "distinctAttribute"
+
         constraint: dict[str, Any] = {kind: random.choice((ROOT, NUMA, f"{drivers[0]}/model"))}
         if random.random() < 0.4:
             names = [request["name"] for request in requests]

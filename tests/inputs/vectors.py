@@ -51,4 +51,6 @@ def corner_cases() -> Iterator[dict[str, Any]]:
 def _of_release(line: str | bytes) -> dict[str, Any]:
     """Return the case of a line; scenarios that name no release are the kubelet 1.36.3's."""
     case: dict[str, Any] = msgspec.json.decode(line)
-    return {"kubeletVersion": "1.36", **case} if "kubelet" in case else case
+    if "kubelet" in case:
+        return {"kubeletVersion": "1.36", **case}
+    return case

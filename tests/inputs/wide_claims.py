@@ -197,7 +197,9 @@ class _Drawing:
 
     def pools(self) -> list[str]:
         further = [pool for pool in ("fabric", "node-9", "zone/b", "A") if self.chance(0.15)]
-        return [self.node] if self.is_single else [self.node, *further]
+        if self.is_single:
+            return [self.node]
+        return [self.node, *further]
 
     def slices(self, driver: str, pool: str) -> list[dict[str, Any]]:
         """Return the slices of a pool.
@@ -314,7 +316,10 @@ class _Drawing:
 
         if kind in ("whole", "mixed"):
             prefix = random.choice(("gpu-", "d", "x"))
-            most = 40 if self.chance(0.05) else 8
+            most = 8
+            if self.chance(0.05):
+                most = 40
+
             devices += [
                 self.described(driver, {"name": f"{prefix}{number}"}, number * self.spread // most)
                 for number in random.sample(range(most), random.randint(1, most))
@@ -370,7 +375,10 @@ class _Drawing:
         for name in names[: random.randint(1, 2)]:
             whole = random.choice((4, 8, 10, 64))
             capacity: dict[str, Any] = {"value": f"{whole}{random.choice(('', 'G', 'Gi', '000m'))}"}
-            suffix = capacity["value"].lstrip("0123456789") if capacity["value"][-1] in "Gi" else ""
+            suffix = ""
+            if capacity["value"][-1] in "Gi":
+                suffix = capacity["value"].lstrip("0123456789")
+
             if self.chance(0.7):
                 capacity["requestPolicy"] = self.policy(whole, suffix)
             capacities[name] = capacity
@@ -405,7 +413,9 @@ class _Drawing:
         random = self.random
 
         def named(name: str) -> str:
-            return f"{driver}/{name}" if self.prefixed[driver] else name
+            if self.prefixed[driver]:
+                return f"{driver}/{name}"
+            return name
 
         versions = ("1.2.3", "1.10.0", "2.0.0-rc1", "2.0.0")
         offered: tuple[tuple[float, str, dict[str, Any]], ...] = (
@@ -524,7 +534,10 @@ class _Drawing:
         own = random.choice(self.drivers)
         rare = random.choice(("index", "driverVersion", "healthy"))
         names = (ROOT, ROOT, NUMA, NUMA, NUMA, f"{own}/model", f"{own}/model", f"{own}/{rare}")
-        kind = "distinctAttribute" if self.chance(0.3) else "matchAttribute"
+        kind = "matchAttribute"
+        if self.chance(0.3):
+            kind = "distinctAttribute"
+
         constraint: dict[str, Any] = {kind: random.choice(names)}
         if self.chance(0.4):
             request_names = [request["name"] for request in requests]
@@ -594,7 +607,10 @@ class _Drawing:
                 {"key": key},
             )
         )
-        effect = {"effect": random.choice(("NoSchedule", "NoExecute"))} if self.chance(0.3) else {}
+        effect = {}
+        if self.chance(0.3):
+            effect = {"effect": random.choice(("NoSchedule", "NoExecute"))}
+
         return {**toleration, **effect}
 
     def expression(self, driver: str) -> str:

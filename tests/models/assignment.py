@@ -96,11 +96,15 @@ def node_order(topology: CpuTopology, free: int) -> Iterable[CpuGroup]:
 
     Socket by socket if these are larger.
     """
-    return _inner_order(topology, free) if topology.sockets_outer else _outer_order(topology, free)
+    if topology.sockets_outer:
+        return _inner_order(topology, free)
+    return _outer_order(topology, free)
 
 
 def _socket_order(topology: CpuTopology, free: int) -> Iterable[CpuGroup]:
-    return _outer_order(topology, free) if topology.sockets_outer else _inner_order(topology, free)
+    if topology.sockets_outer:
+        return _outer_order(topology, free)
+    return _inner_order(topology, free)
 
 
 def _lowest(cpus: int, count: int) -> int:

@@ -38,7 +38,9 @@ def plain_search(
     except FatalError as error:
         outcome, pairs = error.args
         return outcome, pairs
-    return ("found", model.results) if is_allocated else ("none", [])
+    if is_allocated:
+        return ("found", model.results)
+    return ("none", [])
 
 
 class _Model:
@@ -164,7 +166,10 @@ class _Model:
         if not self.is_open(claim, number, device) or tables.blocked[number][device]:
             return "refused"
 
-        uses = tables.uses[device] if self.pays(device) else []
+        uses = []
+        if self.pays(device):
+            uses = tables.uses[device]
+
         if any(amount > self.left[counter] for counter, amount in uses):
             return "refused"
 
@@ -227,7 +232,10 @@ class _Model:
         if not values[device]:
             return False
         if self.tables.is_distinct[place] and self.tables.forgets:
-            last_devices = list(self.last[place].values()) if self.members[place] else []
+            last_devices = []
+            if self.members[place]:
+                last_devices = list(self.last[place].values())
+
             if last_devices and self.tables.is_alone[place][device]:
                 return False
             return all(not values[device] & values[member] for member in last_devices)

@@ -124,7 +124,9 @@ def plan(left: Sequence[int], size: int, count: int, group_size: int):
                     final[i] -= group_size
                     rest -= group_size
 
-            return None if rest else deviation(final)
+            if rest:
+                return None
+            return deviation(final)
 
         able = [i for i in chosen if after[i] >= group_size]
         lowest, _, remainders[chosen] = best_of(
@@ -133,4 +135,6 @@ def plan(left: Sequence[int], size: int, count: int, group_size: int):
         return lowest
 
     lowest, best, remembered = best_of(range(len(left)), [size], score, stop=True)
-    return None if lowest is None else (remembered, share, remainders[best])
+    if lowest is None:
+        return None
+    return (remembered, share, remainders[best])

@@ -109,7 +109,10 @@ class Devices:
         if self.free.bit_count() < request - chosen.bit_count():
             return "too few"
 
-        near = 0 if mask is None else self.near(self.free, mask)
+        near = 0
+        if mask is not None:
+            near = self.near(self.free, mask)
+
         if request - chosen.bit_count() < near.bit_count():
             chosen = chosen if advise is None else advise(near, chosen, request)
             return chosen | first(near & ~chosen, request - chosen.bit_count())

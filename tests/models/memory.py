@@ -86,7 +86,9 @@ class Memory:
         """Return whether the group rule lets a container have these nodes."""
         if not mask & ~self.unused:
             return True
-        return bool(mask & self.alone) if mask.bit_count() == 1 else mask in self.groups
+        if mask.bit_count() == 1:
+            return bool(mask & self.alone)
+        return mask in self.groups
 
     def suffices(
         self, mask: int, requests: Iterable[tuple[str, int]], donors: Sequence[Held] = ()

@@ -76,7 +76,9 @@ def _state(occupancy: Occupancy, position: int) -> str:
     """
     if occupancy.multi >> position & 1:
         return "shared"
-    return "single" if occupancy.single >> position & 1 else "idle"
+    if occupancy.single >> position & 1:
+        return "single"
+    return "idle"
 
 
 def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,7 +108,10 @@ def merge_case(case: Mapping[str, Any]) -> dict[str, Any]:
     merged = merge(
         merge_request.policy, providers, all_nodes, lambda mask: profile.violates(mask, exclusivity)
     )
-    status = "Success" if merged.admitted else "Unschedulable"
+    status = "Unschedulable"
+    if merged.admitted:
+        status = "Success"
+
     return {
         "admit": merged.admitted,
         "hint": _hint_json(merged.hint),
@@ -191,7 +196,10 @@ def _scored(hints: Mapping[str, tuple[HintCase, ...] | None]) -> dict[str, list[
 
 
 def _scored_hint(hint: HintCase) -> ScoredHint:
-    mask = None if hint.nodes is None else _mask(hint.nodes)
+    mask = None
+    if hint.nodes is not None:
+        mask = _mask(hint.nodes)
+
     return ScoredHint(mask, hint.preferred, hint.unsatisfied, hint.score)
 
 
@@ -203,7 +211,10 @@ def _placed(pod: PodOnNode, case: FilterCase, rules: Profile) -> PlacedPod:
         if cpus >> first & (1 << numa.cpus) - 1:
             cpu_nodes |= 1 << position
         first += numa.cpus
-    annotations = {} if pod.numa_spec is None else {NUMA_TOPOLOGY_SPEC: pod.numa_spec}
+    annotations = {}
+    if pod.numa_spec is not None:
+        annotations = {NUMA_TOPOLOGY_SPEC: pod.numa_spec}
+
     used = _mask(tuple(used.node for used in pod.numa))
     return PlacedPod(cpu_nodes, used | cpu_nodes, rules.spec(annotations).policy)
 
@@ -242,7 +253,10 @@ def _hint_json(hint: ScoredHint | None) -> dict[str, Any] | None:
     if hint is None:
         return None
     mask = hint.mask
-    nodes = None if mask is None else [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+    nodes = None
+    if mask is not None:
+        nodes = [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
     return {
         "nodes": nodes,
         "preferred": hint.preferred,
@@ -252,4 +266,6 @@ def _hint_json(hint: ScoredHint | None) -> dict[str, Any] | None:
 
 
 def _status_json(status: Status | None) -> dict[str, Any] | None:
-    return None if status is None else {"code": status.code.value, "reasons": list(status.reasons)}
+    if status is None:
+        return None
+    return {"code": status.code.value, "reasons": list(status.reasons)}

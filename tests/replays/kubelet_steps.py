@@ -24,7 +24,9 @@ ATTEMPTS = 1000
 
 
 def mask_of(nodes: list[int] | None) -> int | None:
-    return None if nodes is None else _mask_of(tuple(nodes))
+    if nodes is None:
+        return None
+    return _mask_of(tuple(nodes))
 
 
 @cache
