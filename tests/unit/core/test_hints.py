@@ -115,11 +115,12 @@ def test_the_best_hint_is_preferred_then_narrowest_then_lowest(case: Any, inner:
     inner &= (1 << numa_nodes) - 1
     expected = model.feasible(numa_nodes, demands, **options)
     ordered = sorted(expected, key=lambda hint: (not hint[1], hint[0].bit_count(), hint[0]))
-    around = [hint for hint in ordered if hint[0] & inner == inner]
+    best = next(iter(ordered), None)
+    best_around = next((hint for hint in ordered if hint[0] & inner == inner), None)
 
     for hints in (feasible_hints(numa_nodes, demands, **options), hints_of(*expected)):
-        assert hints.best() == (ordered[0] if ordered else None)
-        assert hints.best_containing(inner) == (around[0] if around else None)
+        assert hints.best() == best
+        assert hints.best_containing(inner) == best_around
 
 
 def test_a_list_as_long_as_is_allowed_can_be_walked() -> None:

@@ -79,7 +79,11 @@ def test_many_merges_are_those_of_one_after_another(
     hints = pairs(numa_nodes) | pairs(8) | pairs(12)
     lists = st.lists(hints, max_size=5).map(lambda drawn: HintList(model.hint_list(drawn)))
     groups = data.draw(st.lists(st.lists(lists, max_size=3), max_size=6))
-    merger = Merger(numa_nodes, data.draw(distance_matrices(numa_nodes)) if closest else None)
+    distances = None
+    if closest:
+        distances = data.draw(distance_matrices(numa_nodes))
+
+    merger = Merger(numa_nodes, distances)
 
     merged = merger.merge_many(groups, single_nodes=single)
 

@@ -24,7 +24,11 @@ def faults_of(scenario: dict[str, Any], version: str, last: int | None = None) -
     """Return what each step of a scenario comes upon, up to the last one that is asked for."""
     node = Node.from_dict(scenario, kubelet_version=version)
     faults_by_step: list[set[str]] = []
-    for step in read_steps(scenario)[: None if last is None else last + 1]:
+    steps = read_steps(scenario)
+    if last is not None:
+        steps = steps[: last + 1]
+
+    for step in steps:
         faults_by_step.append(set())
         if isinstance(step, Admit):
             pod = node.read(step.pod)

@@ -411,14 +411,13 @@ def pod_with_init(uid: str, *init: tuple[str, str], memory: str = "1Gi") -> dict
     A name that starts with `side` is a sidecar.
     """
     described = pod(uid, memory=memory)
-    described["spec"]["initContainers"] = [
-        {
-            "name": name,
-            "resources": {"limits": {"cpu": "1", "memory": size}},
-            **({"restartPolicy": "Always"} if name.startswith("side") else {}),
-        }
-        for name, size in init
-    ]
+    containers = described["spec"]["initContainers"] = []
+    for name, size in init:
+        limits = {"cpu": "1", "memory": size}
+        containers.append({"name": name, "resources": {"limits": limits}})
+        if name.startswith("side"):
+            containers[-1]["restartPolicy"] = "Always"
+
     return described
 
 

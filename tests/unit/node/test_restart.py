@@ -40,7 +40,10 @@ def config_of(**kubelet: Any) -> KubeletConfig:
 
 
 def pod(uid: str, cpus: int, gpus: int = 0) -> dict[str, Any]:
-    limits = {"cpu": str(cpus), "memory": "1Gi"} | ({GPU: str(gpus)} if gpus else {})
+    limits = {"cpu": str(cpus), "memory": "1Gi"}
+    if gpus:
+        limits[GPU] = str(gpus)
+
     return {
         "metadata": {"name": uid, "uid": uid},
         "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]},

@@ -24,7 +24,10 @@ def node(*, whole=True, **more):
 
 def pod(name="p", cpu="1", memory="1Gi", *, guaranteed=False, priority=None):
     amounts = {"cpu": cpu, "memory": memory}
-    resources = {"requests": amounts, **({"limits": amounts} if guaranteed else {})}
+    resources = {"requests": amounts}
+    if guaranteed:
+        resources["limits"] = amounts
+
     spec = {"containers": [{"name": "c", "resources": resources}], "priority": priority}
     return {"metadata": {"name": name, "uid": name}, "spec": spec}
 

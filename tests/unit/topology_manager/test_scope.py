@@ -107,12 +107,16 @@ def test_every_provider_is_asked_before_any_allocates() -> None:
     ]
 
 
-@pytest.mark.parametrize(("scope", "container"), [(ContainerScope(), "b"), (PodScope(), None)])
-def test_a_refusal_carries_the_facts(scope: Scope, container: str | None) -> None:
+@pytest.mark.parametrize(
+    ("scope", "names", "container"),
+    [(ContainerScope(), ("b",), "b"), (PodScope(), ("a", "b"), None)],
+)
+def test_a_refusal_carries_the_facts(
+    scope: Scope, names: tuple[str, ...], container: str | None
+) -> None:
     """Policy, container, best hint and what was offered, so that somebody can explain it later."""
     offered = {"cpu": [hint(True, 0)]}
     taken = {"gpu": [hint(True, 1)]}
-    names = ("b",) if container else ("a", "b")
     refusal = scope.admit(
         pod_of("p", *names), RESTRICTED, [Saying(offered), Saying(taken), Saying(None)], Store()
     )

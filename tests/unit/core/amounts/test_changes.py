@@ -51,8 +51,12 @@ def test_a_provider_that_calls_back_is_refused(when: str, call: str) -> None:
     manager.admit(pod_of("first"))
     free = list(provider.free)
     provider.when = when
+    begin = {
+        "topology_hints": lambda: manager.admit(pod_of("second")),
+        "release": lambda: manager.remove("first"),
+    }
     with pytest.raises(RuntimeError, match="a provider must not call"):
-        manager.admit(pod_of("second")) if when == "topology_hints" else manager.remove("first")
+        begin[when]()
 
     provider.when = "never"
     if when == "topology_hints":
@@ -233,7 +237,10 @@ def test_no_change_begins_within_another(outer: str, inner: str) -> None:
 
 
 def test_all_is_released_though_a_provider_fails() -> None:
-    """Container by container, provider by provider; the first error is returned, and the pod forgotten."""
+    """Container by container, provider by provider.
+
+    The first error is returned, and the pod is forgotten.
+    """
     calls: list[tuple[str, str]] = []
 
     class Provider:

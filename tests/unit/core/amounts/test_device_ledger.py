@@ -144,11 +144,12 @@ def test_sets_that_are_none(count):
         for ask in (
             devices.give,
             devices.take_back,
-            lambda wrong=wrong: devices.choose(1, wrong, None),
-            lambda wrong=wrong: DeviceLedger(devices.inventory, wrong),
+            lambda reusable: devices.choose(1, reusable, None),
+            lambda allocated: DeviceLedger(devices.inventory, allocated),
         ):
             with pytest.raises((ValueError, OverflowError, TypeError, AttributeError)):
-                ask() if ask.__name__ == "<lambda>" else ask(wrong)
+                ask(wrong)
+
     assert devices.given == 0
 
 

@@ -1,4 +1,4 @@
-"""Where a pod goes whose resources are sums over NUMA nodes, beside the merge of all their hints."""
+"""Where a pod goes whose resources are sums over NUMA nodes: what the merge of its hints says."""
 
 from __future__ import annotations
 
