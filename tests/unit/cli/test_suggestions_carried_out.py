@@ -210,11 +210,12 @@ def check(alignup: Any, folder: Path, seed: int, count: int) -> None:
         ended = alignup("explain", *place.words, "--json", place.root / "new.json")
         assert ended.status in (0, 1), ended.err
         [explanation] = ended.lines
-        if explanation["admitted"]:
-            continue
+        suggestions = []
+        if not explanation["admitted"]:
+            refused += 1
+            suggestions = explanation["suggestions"]
 
-        refused += 1
-        for index, suggestion in enumerate(explanation["suggestions"]):
+        for index, suggestion in enumerate(suggestions):
             ended = carry_out(
                 alignup, place, node, suggestion, manifest, folder / f"{number}-{index}"
             )
