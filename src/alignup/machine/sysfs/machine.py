@@ -223,7 +223,7 @@ def _bandwidths(tree: KernelTree, ids: list[int]) -> dict[int, int]:
 
 
 def _present(tree: KernelTree, folder: str, name: str) -> int:
-    """Return the numbers of the CPUs, nodes or tiers that have a folder, `cpu0` by the name `cpu`."""
+    """Return the numbers of CPUs, nodes or tiers that have a folder, `cpu0` by the name `cpu`."""
     form = re.compile(rf"{name}(\d{{1,5}})")
     matches = map(form.fullmatch, tree.names(folder))
     numbers = (int(matched[1]) for matched in matches if matched)
