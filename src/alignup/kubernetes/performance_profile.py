@@ -128,7 +128,7 @@ def _snippet(text: str | None, where: str) -> dict[str, Any]:
         raise InputError.at(where, "a KubeletConfiguration", fields)
 
     for name in ("evictionHard", "kubeReserved", "systemReserved", "cpuManagerPolicyOptions"):
-        if not isinstance(fields.get(name) or {}, dict):
+        if not isinstance(fields.get(name), dict | None):
             raise InputError.at(f"{name} in {where}", "a mapping", fields[name])
 
     return {name: value for name, value in fields.items() if value is not None}

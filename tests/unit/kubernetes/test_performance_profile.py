@@ -193,3 +193,11 @@ def test_what_is_no_profile_is_one_line_with_a_place(document, message):
     with pytest.raises(InputError, match=f"{message}$") as caught:
         kubelet_of_profile(document, "p")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["evictionHard", "kubeReserved", "cpuManagerPolicyOptions"])
+@pytest.mark.parametrize("value", [[], "", 0, False, ["memory"]])
+def test_an_empty_value_that_is_no_mapping_is_refused_too(name: str, value: object) -> None:
+    document = profile({"numa": {"topologyPolicy": "single-numa-node"}}, **{name: value})
+    with pytest.raises(InputError, match=f"expected a mapping, got .* at {name} in {ANNOTATION}"):
+        kubelet_of_profile(document, "p")
