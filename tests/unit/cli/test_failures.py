@@ -66,9 +66,10 @@ def test_what_is_too_much_is_one_line(
     ],
 )
 def test_a_missing_extra_is_named(
-    alignup, monkeypatch, arguments: tuple[str, ...], missing: str, extra: str
+    alignup, monkeypatch, tmp_path, arguments: tuple[str, ...], missing: str, extra: str
 ) -> None:
-    """In one line, before anything is done."""
+    """In one line, before anything is done; where it is not, with a state of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(
         failures, "find_spec", lambda name: None if name == missing else find_spec(name)
     )
