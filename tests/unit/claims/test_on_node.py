@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from alignup import explain
+from alignup import explain, read_pod
 from alignup.claims.objects import Device
 from alignup.claims.on_node import ClaimProvider, numa_nodes_of
 from alignup.claims.read import resources_of
@@ -205,6 +205,18 @@ def test_a_device_without_a_numa_node_is_looked_up_on_the_machine(attributes, ex
 def test_a_node_that_is_not_named_is_asked_for() -> None:
     with pytest.raises(InputError, match="name of a node"):
         node_with_claims([slice_of([0]), slice_of([0], node="other"), class_of(), template()])
+
+
+def test_an_account_names_the_claims_of_who_asks_and_nothing_where_there_are_none() -> None:
+    at = node_with_claims([slice_of([1, 0]), class_of(), template()], hints=True)
+    assert at.claims is not None
+    claimant = pod_with_claim()
+    [container] = claimant.containers
+    accounts = at.claims.account(claimant, container)
+    assert {kind: account() for kind, account in accounts.items()} == {"claims": "devices of c"}
+
+    plain = read_pod({"metadata": {"name": "q"}, "spec": {"containers": [{"name": "main"}]}})
+    assert at.claims.account(plain, plain.containers[0]) == {}
 
 
 def test_copies_are_independent() -> None:

@@ -56,6 +56,15 @@ def test_boxes_lie_within_each_other_and_beside_each_other(name: str) -> None:
 
 
 @WHOLE
+def test_cpus_of_a_core_touch_each_other(name: str) -> None:
+    """So that one sees which are threads of one core."""
+    for box in walk(layout(name)):
+        if box.kind == "core":
+            ends = [child.y + child.height for child in box.children]
+            assert [child.y for child in box.children][1:] == ends[:-1]
+
+
+@WHOLE
 def test_labels_fit_their_boxes(name: str) -> None:
     for box in walk(layout(name)):
         size = FONT if box.kind in {"socket", "node", "l3", "apart"} else CELL_FONT

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alignup import Node, read_machine
+from alignup.claims.objects import Pool, Slice
 from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.scheduler.cluster_state import (
     LONGEST_BINDING,
@@ -15,11 +17,13 @@ from alignup.control_plane.scheduler.cluster_state import (
     SLOWEST_REPORT,
     ClusterState,
     View,
+    WatchedClaims,
 )
 from alignup.control_plane.scheduler.node_state import AmountsMember, ExactMember
 from alignup.errors import AlignupWarning
 from alignup.koordinator.effective import NODE_LABEL
 from alignup.kubelet.node_resource_topology.report import Description
+from alignup.kubernetes.node_fit import node_object
 from alignup.records import replace
 from inputs.strategies import examples
 from inputs.watched_objects import READER, description, pod_object, report, watched
@@ -321,3 +325,22 @@ def test_a_pod_that_a_list_shows_is_assumed_no_longer() -> None:
     assert not state.is_overdue(LONGEST_BINDING + REPORT_DELAY - 1)
     state.pods_listed([watched("a", "n")], 1)
     assert not state.assumed
+
+
+def test_what_gives_devices_is_made_once_for_a_node_and_its_slices() -> None:
+    """And anew for another machine, another Node object or other slices."""
+    claims = WatchedClaims(lambda _: None)
+    node = Node(read_machine("xeon-2s"))
+    described = node_object({"metadata": {"name": "n"}})
+    first = claims._provider(node, described)
+    assert claims._provider(node, described) is first
+    assert claims._provider(node.copy(), described) is first
+
+    relabelled = node_object({"metadata": {"name": "n", "labels": {"a": "b"}}})
+    second = claims._provider(node, relabelled)
+    assert second is not first
+    assert claims._provider(Node(read_machine("dgx-h100")), relabelled) is not second
+
+    third = claims._provider(node, described)
+    claims.slices.changed(Slice("s", "driver", Pool("p"), node_name="n"))
+    assert claims._provider(node, described) is not third

@@ -533,3 +533,9 @@ def test_hints_agree_with_counting_over_every_mask(places, request, reused, othe
         and sum(bool((near[i] or set()) & mask) for i in usable) >= request
     }
     assert got == (expected if universe else None)
+
+
+def test_a_pod_that_holds_nothing_has_no_devices_and_no_numa_nodes():
+    devices = provider(0)
+    assert devices.devices("nobody", "c") == {}
+    assert devices.numa_nodes("nobody", "c") == 0
