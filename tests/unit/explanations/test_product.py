@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup import explain
-from alignup.explanations.product import MOST_ROWS, Choice, product_of, reachable
+from alignup.explanations.product import MOST_PAIRS, MOST_ROWS, Choice, product_of, reachable
 from alignup.records import json_of
-from alignup.topology_manager.hints import BitMask, HintList, TopologyHint
+from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from fakes.hint_providers import hint
 from inputs.refusals import article, gpu_pod, node_of, wish
 
@@ -74,6 +74,16 @@ def test_rows_are_shown_up_to_a_number_and_counted() -> None:
     product = product_of({"a": {"x": full, "y": full, "z": full}}, "restricted", tuple(range(8)))
 
     assert (len(product.rows), product.count) == (MOST_ROWS, 255**3)
+
+
+def test_hints_too_many_to_count_have_a_product_of_some_rows() -> None:
+    amounts = [3**node % 1009 + 1 for node in range(40)]
+    varied = feasible_hints(
+        40, [(None, amounts, sum(amounts) // 3)], universe=(1 << 40) - 1, preferred_size=9
+    )
+    assert varied.total() is None
+    product = product_of({"a": {"x": varied}}, "restricted", tuple(range(40)))
+    assert (len(product.rows), product.count) == (MOST_ROWS, MOST_PAIRS + 1)
 
 
 @given(st.lists(MASKS, min_size=1, max_size=3), st.sampled_from(["restricted", "single-numa-node"]))

@@ -530,6 +530,17 @@ def test_pods_that_hold_the_same_memory_are_dealt_out():
     assert sorted(names_by_uid.values()) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("first", "names_by_uid"),
+    [((), {"1": "a", "2": "b"}), (("2",), {"1": "b", "2": "a"}), (("1",), {"1": "a", "2": "b"})],
+)
+def test_pods_that_hold_the_same_memory_go_to_the_first_uids(first, names_by_uid):
+    files = state_of(memory={"1": (GIB_BLOCK,), "2": (GIB_BLOCK,)})
+    listed = [listed_pod(name, memory=[GIB_BLOCK]) for name in ("a", "b")]
+    pods = pods_by_uid(files, listed, first)
+    assert {uid: pod_resources.name for uid, pod_resources in pods.items()} == names_by_uid
+
+
 def test_another_container_or_amount_is_another_pod():
     assert (
         pod_names(
