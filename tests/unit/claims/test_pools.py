@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from alignup.claims.objects import NodeSelector
-from alignup.claims.pools import selects
+from alignup.claims.objects import NodeSelector, Pool, Slice
+from alignup.claims.pools import gather_pools, selects
+from alignup.claims.scheduler_gates import gates_of
 from alignup.kubernetes.node_fit import NodeObject
 from alignup.text.typed import decode
 
@@ -30,3 +31,12 @@ def test_a_selector_is_for_the_nodes_of_any_term_and_an_empty_term_for_none(
 ) -> None:
     selector = decode({"nodeSelectorTerms": terms}, NodeSelector, "a selector")
     assert selects(selector, NodeObject("n", {"zone": "a"})) is is_selected
+
+
+def test_an_older_generation_of_a_pool_hides_no_other_pool() -> None:
+    slices = [
+        Slice(name, "gpu.example.com", Pool(pool, generation, 1), all_nodes=True)
+        for name, pool, generation in (("a", "p", 2), ("b", "p", 1), ("c", "q", 1))
+    ]
+    pools = gather_pools(slices, NodeObject("n"), gates_of())
+    assert [pool.name for pool in pools] == ["p", "q"]

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from alignup.cli import replay as replay_command
-from alignup.cli.replay import sparkline
+from alignup.cli.replay import alignment, sparkline
 from alignup.cli.terminal import progress
+from alignup.replay.summary import Counts
 from inputs.traces import scenario as trace_scenario
 
 CORES = [{"cpus": [cpu], "socket": cpu // 2} for cpu in range(4)]
@@ -447,3 +448,17 @@ def test_a_curve_in_letters() -> None:
     assert sparkline([0.0, 0.5, 1.0], "01234567") == "047"
     assert sparkline([], "01") == "-"
     assert len(sparkline([0.1] * 100, "01")) == 24
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        (Counts(), "no container was aligned"),
+        (
+            Counts(placed=2, numa_nodes=3),
+            "alignment: - of containers preferred, 1.50 NUMA nodes a container on average",
+        ),
+    ],
+)
+def test_alignment_is_said_as_far_as_it_is_known(counts: Counts, sentence: str) -> None:
+    assert alignment(counts) == sentence

@@ -63,6 +63,15 @@ def test_pairs_are_found_as_by_trying_all() -> None:
         assert suggestions[0].minimal is True
 
 
+def test_a_pair_may_make_room_on_several_numa_nodes() -> None:
+    node = node_of(topologyManagerPolicy="best-effort")
+    for uid in "abc":
+        assert node.admit(gpu_pod(uid, cpu="5"))
+    [suggestion] = by_kind(node, gpu_pod("x", cpu="10"))["remove"]
+
+    assert (suggestion.minimal, len(suggestion.attempt["remove"])) == (True, 2)
+
+
 def test_many_pods_are_removed_greedily() -> None:
     node = node_of()
     for number in range(16):

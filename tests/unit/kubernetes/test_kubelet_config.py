@@ -329,11 +329,12 @@ def test_a_misspelt_field_alone_is_an_error() -> None:
         load_config("topology_manager_policy: restricted", "k.yaml")
 
 
-def test_a_field_that_resembles_none_is_warned_of() -> None:
+@pytest.mark.parametrize("name", ["bogus", "bo_gus"])
+def test_a_field_that_resembles_none_is_warned_of(name: str) -> None:
     with pytest.warns(
-        AlignupWarning, match="'bogus' is no field of a KubeletConfiguration and ignored$"
+        AlignupWarning, match=f"'{name}' is no field of a KubeletConfiguration and ignored$"
     ):
-        KubeletConfig.from_dict({"bogus": 1})
+        KubeletConfig.from_dict({name: 1})
 
 
 @pytest.mark.parametrize(

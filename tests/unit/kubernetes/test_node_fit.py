@@ -212,6 +212,13 @@ def test_a_critical_pod_evicts_the_lowest_class_and_the_nearest_amount() -> None
     assert misfit_of(pod(cpu="1", critical=True), others[:1], limits).preempted == ()
 
 
+@pytest.mark.parametrize(("priority", "victims"), [(2_000_000_002, ["p"]), (2_000_000_001, [])])
+def test_of_critical_pods_the_one_of_higher_priority_evicts(priority, victims) -> None:
+    other = pod(cpu="3", critical=True, priority=2_000_000_001)
+    misfit = misfit_of(pod("q", cpu="2", critical=True, priority=priority), [other], LIMITS)
+    assert [victim.name for victim in misfit.preempted] == victims
+
+
 def test_a_critical_pod_that_finds_nobody_to_evict() -> None:
     misfit = misfit_of(
         pod(cpu="6", critical=True), [pod("a", "1"), pod("b", "2", critical=True)], LIMITS

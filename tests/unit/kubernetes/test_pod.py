@@ -383,3 +383,12 @@ def pod_of(*resources, **spec):
 )
 def test_the_first_container_is_told_why_it_shares(pod, reason):
     assert why_shared(pod, pod.containers[0]) == reason
+
+
+@pytest.mark.parametrize(
+    ("level", "is_shared"),
+    [(PodLevel.MANAGED, True), (PodLevel.SETS_QOS, False)],
+)
+def test_the_managers_may_give_to_a_pod_as_a_whole(level, is_shared):
+    made = read_pod(manifest([], [ONE], {"limits": BOTH}))
+    assert made.read_as(PodReading(level)).has_shared_pool is is_shared

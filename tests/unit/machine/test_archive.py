@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import tarfile
+import zipfile
 
 import pytest
 
@@ -68,6 +70,17 @@ def test_only_what_is_wanted_is_read_and_links_are_not_followed(tmp_path):
         packed_archive.addfile(link)
     (tmp_path / "x.tar").write_bytes(packed.getvalue())
     contents = read(tmp_path / "x.tar")
+    assert contents.files == {"a/b": b"x"}
+    assert contents.links == {"c": "/etc/passwd"}
+
+
+def test_links_in_a_zip_are_not_followed(tmp_path):
+    link = zipfile.ZipInfo("box/c")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
+        packed.writestr("box/a/b", b"x")
+        packed.writestr(link, "/etc/passwd")
+    contents = read(tmp_path / "x.zip", most=20)
     assert contents.files == {"a/b": b"x"}
     assert contents.links == {"c": "/etc/passwd"}
 

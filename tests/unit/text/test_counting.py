@@ -114,6 +114,7 @@ def test_sizes_are_short(size: int, text: str) -> None:
         (24_684_080 * KI, (239 * GI,), ["23.55Gi", "239Gi"]),
         (1, (0,), ["1", "0"]),
         (2 * GI, (MI,), ["2048Mi", "1Mi"]),
+        (5 * GI + KI, (5 * GI + 2 * KI,), ["5242881Ki", "5242882Ki"]),
     ],
 )
 def test_the_largest_unit_that_tells_them_apart(

@@ -205,3 +205,15 @@ def test_the_bound_of_values_is_exact(monkeypatch) -> None:
     assert read_yaml("- a\n" * 9, "t") == [["a"] * 9]
     with pytest.raises(InputError, match="found more than 10 values at line 1"):
         read_yaml("- a\n" * 10, "t")
+
+
+def test_the_bound_of_aliases_is_exact() -> None:
+    """It counts every value of the tree, and each list or mapping as a value too."""
+
+    def shared(size: int, references: int) -> str:
+        return f"- &a [{'x, ' * size}]\n" + "- *a\n" * (references - 1)
+
+    [values] = read_yaml(shared(100, 99), "t")
+    assert len(values) == 99
+    with pytest.raises(InputError, match=r"expand beyond measure in t$"):
+        read_yaml(shared(99, 100), "t")

@@ -9,7 +9,13 @@ import pytest
 
 from alignup.topology_manager.hints import BitMask, HintList, TopologyHint, feasible_hints
 from alignup.topology_manager.policy import make_policy
-from alignup.topology_manager.refusal_message import refusal_dict, refusal_message, view_of
+from alignup.topology_manager.refusal_message import (
+    Amounts,
+    refusal_dict,
+    refusal_message,
+    too_little,
+    view_of,
+)
 from alignup.topology_manager.scope import Refusal, Store, make_scope
 from fakes.hint_providers import Saying, hint, pod_of
 
@@ -235,3 +241,15 @@ def test_where_more_was_offered_than_was_looked_at_what_can_be_anywhere_is_not_n
     assert refusal_message(refusal).endswith(
         "or others, gpu prefers NUMA node 13; restricted needs both on the same NUMA nodes"
     )
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "sentence"),
+    [
+        (2, "4 cpu asked, the machine has 2"),
+        (3, "not enough cpu is free: 4 asked, 2 free"),
+    ],
+)
+def test_what_the_machine_never_had_is_not_called_taken(allocatable: int, sentence: str) -> None:
+    amounts = Amounts(requested=4, free=2, on_one_node=2, allocatable=allocatable)
+    assert too_little(["cpu"], {}, {"cpu": amounts}) == sentence

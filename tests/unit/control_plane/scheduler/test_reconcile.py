@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alignup.control_plane.api_server.api_client import TOPOLOGIES
+from alignup.control_plane.api_server.objects import decode_pod
 from alignup.control_plane.scheduler.reconcile import Reconciler, Rules
 from alignup.kubelet.node_resource_topology.report import Description
 from fakes.api_server import EVENTS, PODS, ApiStub, running, served, until
@@ -169,3 +170,18 @@ def test_a_dry_run_deletes_nothing() -> None:
     said, left = deleted(QUICK, failed("mine"), dry=True)
     assert left == ["mine", "last"]
     assert "would delete default/mine: TopologyAffinityError" in said
+
+
+def test_what_a_new_list_lacks_is_not_deleted() -> None:
+    said: list[str] = []
+
+    async def scenario() -> None:
+        nobody: Any = None
+        reconciler = Reconciler(nobody, QUICK, say=said.append, dry=True, writes_events=False)
+        pods = [decode_pod(json.dumps(failed(name))) for name in ("gone", "left")]
+        reconciler.listed(pods)
+        reconciler.listed(pods[1:])
+        await asyncio.sleep(0.1)
+
+    asyncio.run(scenario())
+    assert said == ["would delete default/left: TopologyAffinityError"]
