@@ -314,6 +314,23 @@ def test_private_names_stay_in_their_module() -> None:
     assert not private
 
 
+def test_each_compiled_module_that_python_imports_has_a_stub() -> None:
+    """Type checkers find a stub that was installed before where the tree lacks one."""
+    imported = {
+        node.module
+        for name in MODULES
+        for node, _ in import_statements(name)
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+    compiled = {
+        ".".join(path.relative_to(COMPILED).with_suffix("").parts)
+        for path in COMPILED.rglob("*.pyx")
+    }
+    lacking = {name for name in imported & compiled if name.removeprefix("alignup.") not in MODULES}
+    assert len(imported & compiled) > 10
+    assert lacking == set()
+
+
 def compiled_imports() -> dict[str, set[str]]:
     """Return what each compiled module cimports; a `.pxd` counts with its module."""
     graph: dict[str, set[str]] = {}
