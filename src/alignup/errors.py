@@ -156,10 +156,11 @@ def text_of(error: BaseException) -> str:
 
     An error without a text is as true as any other: `error or "..."` is always the error.
 
-    >>> text_of(ValueError("no such pod"))
-    'no such pod'
-    >>> text_of(TimeoutError())
-    'TimeoutError'
+    Examples:
+        >>> text_of(ValueError("no such pod"))
+        'no such pod'
+        >>> text_of(TimeoutError())
+        'TimeoutError'
     """
     return str(error) or type(error).__name__
 
@@ -167,10 +168,11 @@ def text_of(error: BaseException) -> str:
 def typed_text_of(error: BaseException) -> str:
     """Return the name of an error's type and what it says, if it says anything.
 
-    >>> typed_text_of(ValueError("no such pod"))
-    'ValueError: no such pod'
-    >>> typed_text_of(TimeoutError())
-    'TimeoutError'
+    Examples:
+        >>> typed_text_of(ValueError("no such pod"))
+        'ValueError: no such pod'
+        >>> typed_text_of(TimeoutError())
+        'TimeoutError'
     """
     text = str(error)
     name = type(error).__name__
