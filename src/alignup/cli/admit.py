@@ -119,7 +119,9 @@ def fault_of(node: Node, pod: Pod) -> dict[str, str]:
 
     faults = known_faults(node, pod)
     for fault in faults:
-        complain(f"{pod.namespaced_name}: kubelet {node.config.version} {fault.does}: {fault.text}")
+        complain(
+            f"{pod.namespaced_name}: kubelet {node.config.version.title} {fault.does}: {fault.text}"
+        )
 
     if not faults:
         return {}
@@ -225,7 +227,7 @@ def show_comparison(
 
     for version, report in reports.items():
         if "configError" in report:
-            click.echo(safe(f"kubelet {version} would not start: {report['configError']}"))
+            click.echo(safe(f"kubelet {version.title} would not start: {report['configError']}"))
 
     for name in options:
         texts = {

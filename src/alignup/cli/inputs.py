@@ -388,7 +388,7 @@ def load_node(source: NodeSource, version: KubeletVersion | None = None) -> Load
 
     Args:
         source: the options.
-        version: the kubelet's release; None: the newest known.
+        version: the kubelet's release; None: the newest that is out.
 
     Raises:
         InputError: an input is not what it should be.
@@ -697,7 +697,7 @@ def title_of(machine: str, node: Node) -> str:
     parts.append(f"CPU manager {config.cpu_manager_policy}")
     parts.append(f"memory manager {config.memory_manager_policy}")
     if config.version != NEWEST:
-        parts.append(f"kubelet {config.version}")
+        parts.append(f"kubelet {config.version.title}")
 
     return f"{name}: {nodes}, {cpus}; {', '.join(parts)}"
 

@@ -508,7 +508,10 @@ def _versions(
 
 def _version(addition: str, metavar: str, callback: Callable[..., Any]) -> Any:
     """Declare an option of releases, of which there is more to be said."""
-    text = f"Decide as this kubelet release, such as 1.33; {addition}  [default: the newest known]"
+    text = (
+        f"Decide as this kubelet release, such as 1.33; {addition}  [default: the newest that is "
+        "out]"
+    )
     return value(
         text,
         "--kubelet-version",

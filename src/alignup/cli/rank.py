@@ -208,7 +208,7 @@ def load_cluster(
     Args:
         name: of the file.
         version: the release of all kubelets; None: what node lines or Node objects say, or the
-            newest known.
+            newest that is out.
         can_admit: make nodes up where only amounts are known, so that pods can be admitted.
         resources: names of files with the objects of claims.
 

@@ -46,7 +46,7 @@ def command(
     versions: tuple[KubeletVersion, ...] = options.kubelet_versions,
     compares: bool = options.flag(
         "Compare the decisions of several releases: those of --kubelet-version, of a list that "
-        "follows (`--compare-versions 1.36,1.37 FILE`), or all known releases. With --json, an "
+        "follows (`--compare-versions 1.36,1.37 FILE`), or all that are out. With --json, an "
         "object for each release.",
         "--compare-versions",
     ),
@@ -122,13 +122,13 @@ def listed_versions(
     versions: tuple[KubeletVersion, ...], files: tuple[str, ...]
 ) -> tuple[tuple[KubeletVersion, ...], tuple[str, ...]]:
     """Return the releases to compare, of which the first argument may be a list, and the files."""
-    from alignup.kubernetes.versions import KNOWN_VERSIONS, parse_versions
+    from alignup.kubernetes.versions import RELEASED, parse_versions
 
     if not versions and len(files) > 1 and not Path(files[0]).exists():
         with suppress(InputError):
             return parse_versions(files[0], "--compare-versions"), files[1:]
 
-    return versions or KNOWN_VERSIONS, files
+    return versions or RELEASED, files
 
 
 def answer(
@@ -191,7 +191,7 @@ def compared_lines(answers: dict[KubeletVersion, dict[str, Any]], place: str = "
     steps_by_version = {}
     for version, answer in answers.items():
         if "configError" in answer:
-            yield f"  kubelet {version} would not start: {answer['configError']}"
+            yield f"  kubelet {version.title} would not start: {answer['configError']}"
         if "steps" in answer:
             steps_by_version[version] = answer["steps"]
 

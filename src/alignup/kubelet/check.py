@@ -180,7 +180,9 @@ def _findings(files: NodeFiles, options: KubeletOptions) -> list[Finding]:
     intact = {path: value for path, value in values.items() if path not in wrong_files}
 
     if records.newer:
-        doubt = f"as kubelet {records.version} reads it; what {records.newer} reads is not known"
+        doubt = (
+            f"as kubelet {records.version.title} reads it; what {records.newer} reads is not known"
+        )
         findings = [_doubted(problem, doubt) for problem in findings]
 
     intact_records = replace(records, state=checkpoints.state_of(intact))

@@ -293,7 +293,7 @@ def read_cpu_state(
         checkpoint = matching(_cpu_texts(wire, state), wire.checksum, likely)
 
     if checkpoint.version == 1 and "V1" not in versions:
-        reads = f"kubelet {version} reads states of version {versions[0][1:]} or later"
+        reads = f"kubelet {version.title} reads states of version {versions[0][1:]} or later"
         raise InputError(f"{reads}, and this is version 1 at {source}")
 
     return replace(state, **asdict(checkpoint))

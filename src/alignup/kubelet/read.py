@@ -660,7 +660,8 @@ class KubeletOptions(TypedDict, total=False):
         devices: by resource, the devices that plugins report, in place of those that the kubelet
             tells.
         node_name: the node, where an archive has several.
-        kubelet_version: the kubelet's release; None: what `node.json` says, or the newest known.
+        kubelet_version: the kubelet's release; None: what `node.json` says, or the newest that is
+            out.
     """
 
     kubelet_dir: str | os.PathLike[str] | None

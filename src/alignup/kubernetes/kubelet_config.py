@@ -321,7 +321,7 @@ def config_from_document(
             raise
 
         config = KubeletConfig.from_dict(configuration, source, version=version, reading=reading)
-        warn(f"accepted, although kubelet {config.version} rejects it by default: {error}")
+        warn(f"accepted, although kubelet {config.version.title} rejects it by default: {error}")
         return config
 
 
@@ -355,8 +355,9 @@ def _check_gates(
 
     if gates.get("SidecarContainers") is False:
         warn(
-            f"the feature gate SidecarContainers=false of kubelet {version} is not followed: pods "
-            "with restartable init containers, which that kubelet refuses, are judged as with it on"
+            f"the feature gate SidecarContainers=false of kubelet {version.title} is not followed: "
+            "pods with restartable init containers, which that kubelet refuses, are judged as with it "
+            "on"
         )
 
 

@@ -113,7 +113,7 @@ def check_available(
     if options and not gates[family.gate]:
         printed = " ".join(f"{name}:{options[name]}" for name in sorted(options, key=str))
         requirement = family.requirement.format(f"map[{printed}]")
-        raise ConfigError(f"{requirement} ({where} of kubelet {version})")
+        raise ConfigError(f"{requirement} ({where} of kubelet {version.title})")
 
     stages = option_stages(family, version)
     for name in sorted(options, key=str):
@@ -122,7 +122,10 @@ def check_available(
             reason = f"expected options among {', '.join(stages)}, got {name!r} at {where}"
             for release in KNOWN_VERSIONS:
                 if name in option_stages(family, release):
-                    reason = f"{where}: kubelet {version} does not know it, {release} and later do"
+                    reason = (
+                        f"{where}: kubelet {version.title} does not know it, {release.title} and "
+                        "later do"
+                    )
                     break
             raise ConfigError(f"{unknown} ({reason})")
 
@@ -130,7 +133,7 @@ def check_available(
         gate = family.gate_of(stage)
         if stage != "GA" and not gates[gate]:
             refusal = f"{family.manager} Policy {stage.title()}-level Options not enabled"
-            off = f"the feature gate {gate} of kubelet {version} is off"
+            off = f"the feature gate {gate} of kubelet {version.title} is off"
             raise ConfigError(f'{refusal}, but option "{name}" provided ({where}: {off})')
 
 
@@ -290,7 +293,7 @@ def gate_complaints(settings: Mapping[str, bool], version: KubeletVersion) -> It
         off = [need for need in needs if not gates.get(need)]
         if gates.get(name) and off:
             why = f"depends on features that are disabled: [{' '.join(off)}]"
-            yield f"{name} is enabled, but {why} (featureGates of kubelet {version})"
+            yield f"{name} is enabled, but {why} (featureGates of kubelet {version.title})"
 
 
 @cache
@@ -308,14 +311,14 @@ def _complaints(settings: Mapping[str, bool], version: KubeletVersion) -> Iterat
     stages = release_of(version).gates
     for name, close in unknown_keys(sorted(settings), (*stages, *ALL_OF)):
         hint = f"; {close} is one" if close and name not in known_names("managerGates") else ""
-        yield f"unrecognized feature gate: {name} (featureGates of kubelet {version}){hint}"
+        yield f"unrecognized feature gate: {name} (featureGates of kubelet {version.title}){hint}"
 
     for name in sorted(settings.keys() & stages.keys()):
         stage = stages[name]
         if stage.is_locked and settings[name] != stage.is_on:
             locked = (
                 f"feature is locked to {str(stage.is_on).lower()} (featureGates of kubelet "
-                f"{version})"
+                f"{version.title})"
             )
             yield f"cannot set feature gate {name} to {str(settings[name]).lower()}, {locked}"
 

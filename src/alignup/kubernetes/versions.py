@@ -33,6 +33,12 @@ class KubeletVersion(NamedTuple):
     def __str__(self) -> str:
         return f"1.{self.minor}"
 
+    @property
+    def title(self) -> str:
+        """The release as texts name it: `1.37`, or `1.38 (a preview: 1.38.0-beta.0)`."""
+        preview = PREVIEWS.get(self)
+        return f"{self} (a preview: {preview})" if preview else str(self)
+
 
 _HERE: Final = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is slow to import, as json is
 KNOWN_VERSIONS: Final = tuple(
@@ -42,8 +48,14 @@ KNOWN_VERSIONS: Final = tuple(
         if name.endswith(".json")
     )
 )
+# Releases that are not out, each with the version that its rules were read from. They judge only
+# who names one, or whose node reports one.
+PREVIEWS: Final[Mapping[KubeletVersion, str]] = {KubeletVersion(38): "1.38.0-beta.0"}
+RELEASED: Final = tuple(version for version in KNOWN_VERSIONS if version not in PREVIEWS)
+
 OLDEST: Final = KNOWN_VERSIONS[0]
-NEWEST: Final = KNOWN_VERSIONS[-1]
+NEWEST: Final = RELEASED[-1]
+NEWEST_KNOWN: Final = KNOWN_VERSIONS[-1]
 
 
 class GateStage(Record):
@@ -126,7 +138,8 @@ def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion
     """Return the release that a version names: `1.33`, `v1.33.13-eks-1` or `v1.33.4+k3s1`.
 
     Only the minor counts. A release newer than those known is judged as the newest known, with a
-    warning.
+    warning. So is one that is known as a preview only, where the text says more than the minor, as
+    nodes do: what is out by then may decide otherwise.
 
     Args:
         text: the version.
@@ -151,19 +164,27 @@ def parse_version(text: object, where: str = "kubeletVersion") -> KubeletVersion
 
     if newer := newer_release(text):
         unknown = "not known are its rules, feature gates, policy options and checkpoints"
-        warn(f"kubelet {newer} is newer than those known, and is judged as {NEWEST}; {unknown}")
-        return NEWEST
+        warn(
+            f"kubelet {newer} is newer than those known, and is judged as {NEWEST_KNOWN.title}; "
+            f"{unknown}"
+        )
+        return NEWEST_KNOWN
 
-    return KubeletVersion(numbers[1])
+    version = KubeletVersion(numbers[1])
+    preview = PREVIEWS.get(version)
+    if preview and str(text).removeprefix("v") not in (str(version), preview):
+        warn(f"kubelet {text} is judged by a preview of its release, {preview}")
+
+    return version
 
 
 def newer_release(text: object) -> str:
-    """Return the release that a version names, such as `1.38`, if it is newer than those known.
+    """Return the release that a version names, such as `1.39`, if it is newer than those known.
 
     Otherwise an empty text.
     """
     numbers = _numbers(text)
-    if numbers is None or numbers <= (1, NEWEST.minor):
+    if numbers is None or numbers <= (1, NEWEST_KNOWN.minor):
         return ""
     return f"{numbers[0]}.{numbers[1]}"
 

@@ -63,7 +63,7 @@ def version_of(
         data: has perhaps the key `kubeletVersion`.
         version: takes precedence over it.
         node: the Node object of the API, which counts where neither is there; without any it is the
-            newest known.
+            newest that is out.
 
     Raises:
         InputError: it is no version of a kubelet, or too old.

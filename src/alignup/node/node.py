@@ -66,7 +66,7 @@ class Node:
         reading: `kubelet`, or `documents`: decide as the design documents are written where
             kubelets have gone on since (`docs/documents.md`); None: that of the configuration.
         kubelet_version: the kubelet's release, such as `1.33`; None: that of the configuration, or
-            the newest known.
+            the newest that is out.
         node_object: the Node object of the API, for `whole_verdict`: its name, labels, taints and
             allocatable amounts.
         whole_verdict: let the kubelet's own checks follow those of its managers, see
@@ -844,7 +844,7 @@ def _checked_config(
     Args:
         config: a configuration, a mapping of its fields, or None.
         version: the kubelet's release, in place of that of a `KubeletConfig`; None: that, or the
-            newest known.
+            newest that is out.
         reading: the same of its reading.
 
     Raises:

@@ -146,7 +146,8 @@ def test_of_a_release_that_is_not_known_one_warning_says_what_is_not(place):
         assert check_node(FolderFiles(place.root), {}) == []
 
     sentence = (
-        "kubelet 1.99 is newer than those known, and is judged as 1.37; not known are its "
+        "kubelet 1.99 is newer than those known, and is judged as 1.38 (a "
+            "preview: 1.38.0-beta.0); not known are its "
         "rules, feature gates"
     )
     assert [sentence in str(warning.message) for warning in caught] == [True]

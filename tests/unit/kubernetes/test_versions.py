@@ -12,6 +12,9 @@ from alignup.kubernetes.policy_options import effective_gates
 from alignup.kubernetes.versions import (
     KNOWN_VERSIONS,
     NEWEST,
+    NEWEST_KNOWN,
+    PREVIEWS,
+    RELEASED,
     KubeletVersion,
     PodLevel,
     PodReading,
@@ -21,6 +24,7 @@ from alignup.kubernetes.versions import (
     parse_version,
     parse_versions,
     profile_of,
+    read_table,
     release_of,
 )
 
@@ -76,13 +80,39 @@ def test_what_is_too_old_is_refused(text):
         parse_version(text)
 
 
-@pytest.mark.parametrize("text", ["1.38", "v1.99.1", "2.0"])
+@pytest.mark.parametrize("text", ["1.39", "v1.99.1", "2.0"])
 def test_what_is_newer_is_judged_as_the_newest_known(text):
     with pytest.warns(
         AlignupWarning,
-        match=r"is newer than those known, and is judged as 1\.37; not known are its rules",
+        match=r"is newer than those known, and is judged as 1\.38 \(.*\); not known are its",
     ):
-        assert parse_version(text) == NEWEST
+        assert parse_version(text) == NEWEST_KNOWN
+
+
+@pytest.mark.parametrize("text", ["1.38", "v1.38", "1.38.0-beta.0", "v1.38.0-beta.0"])
+def test_the_preview_is_taken_by_its_name_without_a_word(text, recwarn):
+    version = parse_version(text)
+
+    assert version == KubeletVersion(38)
+    assert version.title == "1.38 (a preview: 1.38.0-beta.0)"
+    assert not recwarn
+
+
+@pytest.mark.parametrize("text", ["v1.38.0", "v1.38.4-eks-1", "1.38.0-rc.0"])
+def test_what_is_out_later_than_the_preview_is_judged_by_it_with_a_word(text):
+    with pytest.warns(
+        AlignupWarning, match=rf"kubelet {text} is judged by a preview of its release"
+    ):
+        assert parse_version(text) == KubeletVersion(38)
+
+
+def test_the_default_is_out_and_previews_are_not():
+    assert NEWEST in RELEASED
+    assert {*RELEASED, *PREVIEWS} == {*KNOWN_VERSIONS}
+    assert NEWEST.title == str(NEWEST)
+    for version in KNOWN_VERSIONS:
+        source = read_table(f"releases/{version}")["source"]
+        assert PREVIEWS.get(version) == (source if "-" in source else None)
 
 
 def test_several_versions_come_once_each():

@@ -63,7 +63,7 @@ class AgentOptions(Record):
         pod_resources: the socket of PodResources; None: it is not served.
         metrics: `[ADDRESS:]PORT`, or a path with a slash; empty: not served.
         durable: leases are on the disk before anybody is told.
-        version: the release of the kubelet whose managers decide; None: the newest known.
+        version: the release of the kubelet whose managers decide; None: the newest that is out.
         cgroups: commands get cgroups, where some can be made.
         cgroup: the cgroup (v2) below which they are made; None: that of each command.
         replaces_own_files: users who name no file of leases ask this agent from now on: it takes

@@ -212,7 +212,7 @@ def lease(
         wait: how many seconds to wait at most until it can be had, in order of arrival (`math.inf`:
             as long as it takes); None: not at all.
         kubelet_version: the release of a kubelet whose managers decide, such as `1.33`; None: the
-            newest known, or the agent's.
+            newest that is out, or the agent's.
 
     Raises:
         AllocationError: it cannot be had now, or not within that time; the sentence says why.

@@ -491,7 +491,8 @@ def nodes_of(
 
     Args:
         topologies: what the objects say.
-        version: the release of all kubelets; None: what is known of each, or the newest known.
+        version: the release of all kubelets; None: what is known of each, or the newest that is
+            out.
     """
     return {
         topology.name: node_of(topology, version or topology.version or NEWEST)
