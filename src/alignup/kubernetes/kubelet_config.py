@@ -356,8 +356,8 @@ def _check_gates(
     if gates.get("SidecarContainers") is False:
         warn(
             f"the feature gate SidecarContainers=false of kubelet {version.title} is not followed: "
-            "pods with restartable init containers, which that kubelet refuses, are judged as with it "
-            "on"
+            "pods with restartable init containers, which that kubelet refuses, are judged as with "
+            "it on"
         )
 
 

@@ -147,7 +147,7 @@ def test_of_a_release_that_is_not_known_one_warning_says_what_is_not(place):
 
     sentence = (
         "kubelet 1.99 is newer than those known, and is judged as 1.38 (a "
-            "preview: 1.38.0-beta.0); not known are its "
+        "preview: 1.38.0-beta.0); not known are its "
         "rules, feature gates"
     )
     assert [sentence in str(warning.message) for warning in caught] == [True]
@@ -160,7 +160,9 @@ def test_of_a_release_that_is_not_known_one_warning_says_what_is_not(place):
         with pytest.warns(AlignupWarning, match=r"1\.99"):
             findings = check_node(FolderFiles(place.root), {})
         (text,) = [finding.text for finding in findings if finding.kind == kind]
-        assert text.endswith("(as kubelet 1.37 reads it; what 1.99 reads is not known)")
+        assert text.endswith(
+            "(as kubelet 1.38 (a preview: 1.38.0-beta.0) reads it; what 1.99 reads is not known)"
+        )
 
 
 def place_with(root, *pods, **config):

@@ -139,8 +139,8 @@ def make_request(
         policy: how well they must be aligned.
         name: the name of the lease.
         part: the part of the machine.
-        kubelet_version: the release of a kubelet whose managers decide; None: the newest that is out,
-            or the agent's.
+        kubelet_version: the release of a kubelet whose managers decide; None: the newest that is
+            out, or the agent's.
         prefix: what an error puts before the name of a wish: `--` on the command line.
 
     Raises:
