@@ -62,16 +62,17 @@ _GATES: Final = (
     "InPlacePodVerticalScalingExclusiveMemory",
 )
 
-# Words of the kubelet, and what they mean.
+_KEEPS_CPUS: Final = "the pod is Guaranteed, and the static CPU policy takes no change of its CPUs"
+_KEEPS_MEMORY: Final = (
+    "the pod is Guaranteed, and the Static memory policy takes no change of its memory"
+)
+
+# Words of the kubelet, and what they mean; those of 1.38 and of releases before it.
 _CAUSES: Final = (
-    (
-        "alongside CPU Manager",
-        "the pod is Guaranteed, and the static CPU policy takes no change of its CPUs",
-    ),
-    (
-        "alongside Memory Manager",
-        "the pod is Guaranteed, and the Static memory policy takes no change of its memory",
-    ),
+    ("alongside CPU Manager", _KEEPS_CPUS),
+    ("CPU allocation mode is exclusive", _KEEPS_CPUS),
+    ("alongside Memory Manager", _KEEPS_MEMORY),
+    ("memory allocation mode is exclusive", _KEEPS_MEMORY),
     ("is disabled", "the feature gate for such a resize is off"),
     ("have enough capacity", "the pod would request more than the whole node has"),
     (

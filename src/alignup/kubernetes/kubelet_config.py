@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from alignup.errors import ConfigError, InputError, errors_in, warn
+from alignup.errors import ConfigError, InputError, errors_in, one_line, warn
 from alignup.kubernetes import policy_options
 from alignup.kubernetes.pod import is_pinned_memory
-from alignup.kubernetes.policy_options import effective_gates, gate_complaints
+from alignup.kubernetes.policy_options import also_unknown, effective_gates, gate_complaints
 from alignup.kubernetes.quantity import in_units, parse_quantity, whole_units
 from alignup.kubernetes.versions import (
     NEWEST,
     KubeletVersion,
     VersionProfile,
+    is_on_for_good,
     known_names,
+    later_fields,
     parse_version,
     profile_of,
 )
@@ -38,6 +40,7 @@ READINGS: Final = (KUBELET, DOCUMENTS)
 
 _CPU_POLICIES: Final = ("none", "static")
 _MEMORY_POLICIES: Final = ("None", "Static")
+_SWAP_BEHAVIOURS: Final = ("NoSwap", "LimitedSwap")
 
 
 class ReservedMemory(Record):
@@ -191,14 +194,15 @@ class KubeletConfig(Record):
         )
         from alignup.text.typed import decode  # noqa: PLC0415  # as above
 
-        check_fields(configuration, CONFIGURATION_FIELDS, source)
-        wire = decode(configuration, ConfigurationWire)
         release = parse_version(version)
+        check_fields(configuration, CONFIGURATION_FIELDS, source, release)
+        wire = decode(configuration, ConfigurationWire)
 
         gates = effective_gates(
             wire.feature_gates or None, release, option_gates_on=option_gates_on
         )
         _check_gates(wire.feature_gates or {}, gates, release, is_strict=not option_gates_on)
+        _check_swap(configuration.get("memorySwap"), release)
 
         if wire.kind is not None and wire.kind != "KubeletConfiguration":
             raise InputError.at("kind", "KubeletConfiguration", wire.kind)
@@ -350,7 +354,7 @@ def _check_gates(
 
     for complaint in gate_complaints(settings, version):
         if is_strict:
-            raise ConfigError(complaint)
+            raise ConfigError(complaint + also_unknown(complaint, settings, version))
         warn(f"accepted, although a kubelet rejects it: {complaint}")
 
     if gates.get("SidecarContainers") is False:
@@ -358,6 +362,27 @@ def _check_gates(
             f"the feature gate SidecarContainers=false of kubelet {version.title} is not followed: "
             "pods with restartable init containers, which that kubelet refuses, are judged as with "
             "it on"
+        )
+
+
+def _check_swap(swap: object, version: KubeletVersion) -> None:
+    """Refuse a behaviour with swap that a kubelet without the gate NodeSwap does not know.
+
+    What kubelets that have the gate refuse is not checked.
+
+    Args:
+        swap: the field `memorySwap` of the configuration.
+        version: the kubelet's release.
+
+    Raises:
+        ConfigError: the kubelet refuses it; its words.
+    """
+    behaviour = swap.get("swapBehavior") if isinstance(swap, Mapping) else None
+    if behaviour and behaviour not in _SWAP_BEHAVIOURS and is_on_for_good("NodeSwap", version):
+        choices = '"", "LimitedSwap" or "NoSwap"'
+        raise ConfigError(
+            f'memorySwap.swapBehavior "{one_line(str(behaviour))}" must be one of: {choices} '
+            f"(kubelet {version.title})"
         )
 
 
@@ -448,13 +473,19 @@ def _reserved_memory(entries: Sequence[ReservedMemoryWire]) -> tuple[ReservedMem
     return tuple(records)
 
 
-def check_fields(names: Iterable[object], fields: Iterable[str], source: str = "") -> None:
+def check_fields(
+    names: Iterable[object],
+    fields: Iterable[str],
+    source: str = "",
+    version: KubeletVersion = NEWEST,
+) -> None:
     """Warn of names that are no fields of a KubeletConfiguration.
 
     Args:
         names: those that a configuration has.
         fields: those that matter here.
         source: where it stands, such as a file's name.
+        version: the kubelet's release.
 
     Raises:
         InputError: a field that matters is spelt as in Python.
@@ -469,3 +500,11 @@ def check_fields(names: Iterable[object], fields: Iterable[str], source: str = "
 
         hint = f"; {nearest} is" if nearest else ""
         warn(f"{name!r} is no field of a KubeletConfiguration and ignored{where}{hint}")
+
+    later = later_fields(version)
+    for name in names:
+        if isinstance(name, str) and name in later:
+            warn(
+                f"{name!r} is no field of a KubeletConfiguration of kubelet {version.title} and "
+                f"ignored{where}; kubelet {later[name].title} has it"
+            )

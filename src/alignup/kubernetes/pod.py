@@ -346,7 +346,9 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
 
     first = len(source.raw_init)
     init_containers, containers = tuple(all_containers[:first]), tuple(all_containers[first:])
-    exclusive_cpus, memory, devices = effective_request(init_containers, containers)
+    exclusive_cpus, memory, devices = effective_request(
+        init_containers, containers, counts_init_only=reading.init_only_memory_counts
+    )
     if is_managed and level is not None:
         whole = _container(level, is_exclusive)
         exclusive_cpus = whole.exclusive_cpus
@@ -363,7 +365,11 @@ def _read_pod(source: PodSource, reading: PodReading) -> Pod:
         constraints = replace(constraints, claimed={})
 
     can_differ = (
-        source.raw_pod or source.allocated or source.stored_qos or source.constraints.claimed
+        source.raw_pod
+        or source.allocated
+        or source.stored_qos
+        or source.constraints.claimed
+        or (init_containers and _init_only_memory(init_containers, containers))
     )
     return Pod(
         **source.identity,
@@ -544,12 +550,20 @@ def _container(
 
 
 def effective_request(
-    init_containers: Sequence[Container], containers: Sequence[Container]
+    init_containers: Sequence[Container],
+    containers: Sequence[Container],
+    *,
+    counts_init_only: bool = False,
 ) -> tuple[int, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
     """Return the effective request of the pod: exclusive CPUs, memory and devices.
 
-    Each is what `peak` returns; of memory only the types that a container other than an init
-    container asks for.
+    Each is what `peak` returns.
+
+    Args:
+        init_containers: of the pod.
+        containers: its other containers.
+        counts_init_only: count the types of memory for which only init containers ask
+            (`getPodRequestedResources` of `memorymanager/policy_static.go`).
 
     Raises:
         InputError: one of them is beyond `LARGEST`, so that no kubelet can hold it.
@@ -567,10 +581,21 @@ def effective_request(
                 "spec", f"{resource} of all containers to add up to at most {LARGEST}", amount
             )
 
-    # the memory manager forgets what only init containers ask for
-    kept = {resource for container in containers for resource, _ in container.memory}
-    pinned = tuple(sorted([item for item in memory.items() if item[0] in kept]))
-    return cpus["cpu"], pinned, tuple(sorted(devices.items()))
+    if not counts_init_only:
+        for resource in _init_only_memory(init_containers, containers):
+            del memory[resource]
+
+    return cpus["cpu"], tuple(sorted(memory.items())), tuple(sorted(devices.items()))
+
+
+def _init_only_memory(
+    init_containers: Iterable[Container], containers: Iterable[Container]
+) -> set[str]:
+    """Return the types of memory for which only init containers ask."""
+    by_init = {resource for container in init_containers for resource, _ in container.memory}
+    return by_init.difference(
+        [resource for container in containers for resource, _ in container.memory]
+    )
 
 
 def _own_cpus(container: Container) -> int:

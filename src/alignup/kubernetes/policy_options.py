@@ -19,6 +19,7 @@ from alignup.kubernetes.versions import (
     NEWEST,
     GateStage,
     KubeletVersion,
+    is_on_for_good,
     known_names,
     release_of,
 )
@@ -261,7 +262,7 @@ def effective_gates(
 
     of_managers = {name: settings[name] for name in known_names("managerGates") if name in settings}
     for complaint in _complaints(of_managers, version):
-        raise ConfigError(complaint)
+        raise ConfigError(complaint + also_unknown(complaint, settings, version))
 
     return gates
 
@@ -269,9 +270,31 @@ def effective_gates(
 def gate_is_on(name: str, settings: Mapping[str, bool], version: KubeletVersion) -> bool:
     """Return whether any gate is on, of a configuration that sets these gates.
 
-    A gate that the release lacks is off.
+    A gate that the release lacks is off, unless it went after it was GA.
     """
-    return _all_gates(settings, release_of(version).gates).get(name, False)
+    gates = _all_gates(settings, release_of(version).gates)
+    if name in gates:
+        return gates[name]
+    return is_on_for_good(name, version)
+
+
+def also_unknown(complaint: str, settings: Mapping[str, bool], version: KubeletVersion) -> str:
+    """Return the end of a refusal: which other gates of a configuration the release lacks.
+
+    A kubelet names one of them, and once it is taken out the next.
+
+    Args:
+        complaint: the refusal so far.
+        settings: all gates that the configuration sets.
+        version: the kubelet's release.
+
+    Returns:
+        The end of the sentence; empty: there are no others.
+    """
+    known = (*release_of(version).gates, *ALL_OF)
+    said = complaint.split()
+    others = [one_line(name) for name in sorted(settings) if name not in known and name not in said]
+    return f"; nor does it know {', '.join(others)}" if others else ""
 
 
 def gate_complaints(settings: Mapping[str, bool], version: KubeletVersion) -> Iterator[str]:
@@ -310,8 +333,14 @@ def _complaints(settings: Mapping[str, bool], version: KubeletVersion) -> Iterat
     """
     stages = release_of(version).gates
     for name, close in unknown_keys(sorted(settings), (*stages, *ALL_OF)):
-        hint = f"; {close} is one" if close and name not in known_names("managerGates") else ""
-        yield f"unrecognized feature gate: {name} (featureGates of kubelet {version.title}){hint}"
+        place = f"featureGates of kubelet {version.title}"
+        hint = ""
+        if is_on_for_good(name, version):
+            place += ", where it is on for good"
+        elif close and name not in known_names("managerGates"):
+            hint = f"; {close} is one"
+
+        yield f"unrecognized feature gate: {name} ({place}){hint}"
 
     for name in sorted(settings.keys() & stages.keys()):
         stage = stages[name]

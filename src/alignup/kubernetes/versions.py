@@ -112,6 +112,27 @@ def release_of(version: KubeletVersion) -> Release:
     )
 
 
+def is_on_for_good(gate: str, version: KubeletVersion) -> bool:
+    """Return whether a release lacks a gate because what it opened is there for good.
+
+    That is so where the last release before that has the gate has it as GA, and on. A kubelet does
+    not start with such a gate in its configuration, and behaves as with the gate on.
+
+    Args:
+        gate: its name.
+        version: one of `KNOWN_VERSIONS`; a gate that it has itself did not go.
+    """
+    if gate in release_of(version).gates:
+        return False
+
+    for earlier in reversed(KNOWN_VERSIONS):
+        if earlier < version and gate in release_of(earlier).gates:
+            stage = release_of(earlier).gates[gate]
+            return stage.maturity == "GA" and stage.is_on
+
+    return False
+
+
 @cache
 def known_names(kind: str) -> KeysView[str]:
     """Return names that Kubernetes knows, in an order that stays.
@@ -123,6 +144,20 @@ def known_names(kind: str) -> KeysView[str]:
             that does not admit a pod, beside OutOf and a resource.
     """
     return dict.fromkeys(read_table("known_names")[kind]).keys()
+
+
+def later_fields(version: KubeletVersion) -> Mapping[str, KubeletVersion]:
+    """Return the fields of a `KubeletConfiguration` that came after a release, and with which.
+
+    Only those of releases after 1.37 are known.
+    """
+    new_fields = read_table("known_names")["newFields"]
+    return {
+        name: release
+        for release in KNOWN_VERSIONS
+        if release > version
+        for name in new_fields.get(str(release), ())
+    }
 
 
 @cache
@@ -233,13 +268,19 @@ class StatusRequests(Enum):
 
 
 class PodReading(Record):
-    """The way a kubelet reads the requests of a pod."""
+    """The way a kubelet reads the requests of a pod.
+
+    Attributes:
+        init_only_memory_counts: the pod as a whole requests the types of memory, too, for which
+            only its init containers ask.
+    """
 
     pod_level: PodLevel = PodLevel.SHARES
     from_status: StatusRequests = StatusRequests.NOBODY
     empty_pod_resources_ignored: bool = True
     pod_limits_defaulted_by_api_server: bool = True
     claims_count: bool = False
+    init_only_memory_counts: bool = False
 
 
 class VersionProfile(Record):
@@ -267,16 +308,22 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
 
     Args:
         version: the release.
-        gates: which of its feature gates are on; those that it does not know are missing.
+        gates: which of its feature gates are on; those that it does not know are missing, and
+            those of them that went after they were GA count as on.
     """
     rules = release_of(version).rules
 
+    def is_on(gate: str) -> bool:
+        if gate in gates:
+            return gates[gate]
+        return is_on_for_good(gate, version)
+
     def holds(rule: str, gate: str) -> bool:
-        return rule in rules and gates.get(gate, False)
+        return rule in rules and is_on(gate)
 
     pod_level = PodLevel.IGNORED
     if holds("pod_level_resources_set_qos", "PodLevelResources"):
-        if gates.get("PodLevelResourceManagers"):
+        if is_on("PodLevelResourceManagers"):
             pod_level = PodLevel.MANAGED
         elif "pod_level_resources_share" in rules:
             pod_level = PodLevel.SHARES
@@ -299,5 +346,6 @@ def profile_of(version: KubeletVersion, gates: Mapping[str, bool]) -> VersionPro
             "pod_limits_defaulted_by_api_server", "PodLevelResourcesFixDefaulting"
         ),
         claims_count=holds("claims_count_as_node_resources", "DRANodeAllocatableResources"),
+        init_only_memory_counts="init_only_memory_counts" in rules,
     )
     return VersionProfile(pods=reading, **{name: name in rules for name in _OWN_RULES})

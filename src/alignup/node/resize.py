@@ -43,18 +43,22 @@ class _Manager(Record):
     """A manager of the kubelet that its static policy can keep from resizes.
 
     Attributes:
+        amount: what it gives, in a kubelet's words.
         gate: the feature gate that allows them.
     """
 
     name: str
+    amount: str
     resource: str
     policy: str
     gate: str
 
 
-_CPU_MANAGER: Final = _Manager("CPU", "cpu", "static", "InPlacePodVerticalScalingExclusiveCPUs")
+_CPU_MANAGER: Final = _Manager(
+    "CPU", "CPU", "cpu", "static", "InPlacePodVerticalScalingExclusiveCPUs"
+)
 _MEMORY_MANAGER: Final = _Manager(
-    "Memory", "memory", "Static", "InPlacePodVerticalScalingExclusiveMemory"
+    "Memory", "memory", "memory", "Static", "InPlacePodVerticalScalingExclusiveMemory"
 )
 
 
@@ -195,7 +199,8 @@ def _beside_static_policy(node: _Node, resized: Pod, is_on: Callable[[str], bool
     if node.config.memory_manager_policy == "Static":
         static_managers.append(_MEMORY_MANAGER)
 
-    if "any_guaranteed_resize_refused" in release_of(node.config.version).rules:
+    rules = release_of(node.config.version).rules
+    if "any_guaranteed_resize_refused" in rules:
         if not static_managers or is_on(_CPU_MANAGER.gate):
             return ""
         return (
@@ -203,6 +208,8 @@ def _beside_static_policy(node: _Node, resized: Pod, is_on: Callable[[str], bool
             "static policy"
         )
 
+    # the words of who asks whether a manager gives anything to a container alone
+    names_mode = "resizes_name_allocation_mode" in rules
     with_init = is_on("InPlacePodVerticalScalingInitContainers")
     old_containers = {
         container.name: container for container in node.manager.pod(resized.uid).all_containers
@@ -214,10 +221,10 @@ def _beside_static_policy(node: _Node, resized: Pod, is_on: Callable[[str], bool
 
     for manager in static_managers:
         if manager.resource in changed and not is_on(manager.gate):
-            return (
-                f"Resize is infeasible for Guaranteed Pods alongside {manager.name} Manager policy "
-                f'"{manager.policy}"'
-            )
+            infeasible = "Resize is infeasible for Guaranteed Pods"
+            if names_mode:
+                return f"{infeasible} when {manager.amount} allocation mode is exclusive"
+            return f'{infeasible} alongside {manager.name} Manager policy "{manager.policy}"'
 
     return ""
 

@@ -54,6 +54,17 @@ def pod(name: str, resources: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+@pytest.mark.parametrize(
+    ("resources", "cause"),
+    [(amounts("3"), "static CPU policy"), (amounts("2", "2Gi"), "Static memory policy")],
+)
+def test_the_words_of_each_release_have_a_cause(version, resources, cause) -> None:
+    node = node_of(version)
+    assert node.admit(pod("a", amounts("2")))
+    assert cause in explain_resize(node, "a", {"c": resources}).cause
+
+
 def test_a_guaranteed_pod_may_be_made_anew_or_the_gate_turned_on() -> None:
     node = node_of()
     assert node.admit(pod("a", amounts("2")))

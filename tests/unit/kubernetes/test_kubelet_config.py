@@ -23,7 +23,7 @@ from alignup.kubernetes.policy_options import (
     parse_cpu_options,
     parse_topology_options,
 )
-from alignup.kubernetes.versions import known_names
+from alignup.kubernetes.versions import NEWEST_KNOWN, known_names
 from alignup.machine.cpuset import CPUSet
 
 GET = "`kubectl get --raw /api/v1/nodes/NODE/proxy/configz` prints the one that is in effect"
@@ -324,6 +324,26 @@ def test_a_misspelt_field_is_warned_of(name: str) -> None:
     assert config == KubeletConfig()
 
 
+@pytest.mark.parametrize("name", ["clientCertificateKeyAlgorithm", "serverCertificateKeyAlgorithm"])
+def test_a_field_of_a_later_release_is_warned_of(name: str) -> None:
+    with pytest.warns(
+        AlignupWarning, match=rf"{name}' is no field .* kubelet 1\.37 and ignored; kubelet 1\.38"
+    ):
+        KubeletConfig.from_dict({name: "RSA-2048"}, version="1.37")
+    KubeletConfig.from_dict({name: "RSA-2048"}, version="1.38")
+
+
+def test_a_behaviour_with_swap_is_checked_where_the_gate_is_gone() -> None:
+    fields = {"memorySwap": {"swapBehavior": "UnlimitedSwap"}}
+    assert KubeletConfig.from_dict(fields, version="1.37") == KubeletConfig()
+    with pytest.raises(
+        ConfigError, match=r'swapBehavior "UnlimitedSwap" must be one of: "", "LimitedSwap" or "No'
+    ):
+        KubeletConfig.from_dict(fields, version="1.38")
+    for behaviour in ({}, {"swapBehavior": ""}, {"swapBehavior": "LimitedSwap"}, None):
+        KubeletConfig.from_dict({"memorySwap": behaviour}, version="1.38")
+
+
 def test_a_misspelt_field_alone_is_an_error() -> None:
     with pytest.raises(InputError, match=r"did you mean topologyManagerPolicy\?"):
         load_config("topology_manager_policy: restricted", "k.yaml")
@@ -359,4 +379,4 @@ def test_a_whole_configuration_is_taken_without_a_word() -> None:
     others = known_names("KubeletConfiguration") - special
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        KubeletConfig.from_dict(dict.fromkeys(others))
+        KubeletConfig.from_dict(dict.fromkeys(others), version=NEWEST_KNOWN)

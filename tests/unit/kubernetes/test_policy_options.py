@@ -29,7 +29,7 @@ from alignup.node import Node
 
 ALPHA = "CPU Manager Policy Alpha-level Options not enabled, but option"
 
-COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240, 37: 252}
+COUNTS = {29: 160, 30: 167, 31: 165, 32: 177, 33: 189, 34: 206, 35: 216, 36: 240, 37: 252, 38: 241}
 
 
 def fields(*options, gates=None, **topology):
@@ -171,7 +171,6 @@ def test_a_nodes_version_goes_before_that_of_its_configuration():
 @pytest.mark.parametrize(
     ("minor", "gate", "value", "complaint"),
     [
-        (36, "MemoryManager", True, "unrecognized feature gate: MemoryManager"),
         (31, "PodLevelResources", True, "unrecognized feature gate: PodLevelResources"),
         (
             35,
@@ -263,7 +262,10 @@ def test_without_its_gate_there_is_no_memory_manager():
         (
             33,
             {"CPUManager": False},
-            "unrecognized feature gate: CPUManager (featureGates of kubelet 1.33)",
+            (
+                "unrecognized feature gate: CPUManager "
+                "(featureGates of kubelet 1.33, where it is on for good)"
+            ),
         ),
         (
             30,
@@ -282,6 +284,22 @@ def test_without_its_gate_there_is_no_memory_manager():
             ),
         ),
         (36, {"": True}, "unrecognized feature gate:  (featureGates of kubelet 1.36)"),
+        (
+            38,
+            {"NodeSwap": True},
+            (
+                "unrecognized feature gate: NodeSwap (featureGates of kubelet 1.38 "
+                "(a preview: 1.38.0-beta.0), where it is on for good)"
+            ),
+        ),
+        (
+            38,
+            {"PodGroupPreemptionPolicy": True},
+            (
+                "unrecognized feature gate: PodGroupPreemptionPolicy (featureGates of kubelet 1.38 "
+                "(a preview: 1.38.0-beta.0))"
+            ),
+        ),
         (
             36,
             {"PodLevelResources": False},
@@ -305,6 +323,28 @@ def test_what_a_kubelet_refuses_is_said_in_its_words(minor, gates, complaint):
 
 
 @pytest.mark.parametrize(
+    ("gates", "others"),
+    [
+        ({"NodeSwap": True, "AllBeta": True, "MemoryQoS": True}, ""),
+        ({"NodeSwap": True, "KubeletTracing": True}, "; nor does it know NodeSwap"),
+        (
+            {"InPlacePodVerticalScaling": True, "NodeSwap": True, "KubeletTracing": False},
+            "; nor does it know KubeletTracing, NodeSwap",
+        ),
+    ],
+)
+def test_all_gates_that_stop_a_kubelet_are_named(gates, others):
+    """A kubelet names one, and the next once that is taken out."""
+    with pytest.raises(ConfigError) as caught:
+        KubeletConfig.from_dict({"featureGates": gates}, version="1.38", option_gates_on=False)
+
+    sentence, is_on, end = str(caught.value).partition("where it is on for good)")
+    assert sentence.startswith("unrecognized feature gate: ")
+    assert is_on
+    assert end == others
+
+
+@pytest.mark.parametrize(
     ("minor", "gates"),
     [
         (29, {"CPUManager": True, "AllAlpha": True}),
@@ -316,6 +356,21 @@ def test_what_a_kubelet_refuses_is_said_in_its_words(minor, gates, complaint):
 )
 def test_what_a_kubelet_takes_is_taken(minor, gates):
     assert list(gate_complaints(gates, KubeletVersion(minor))) == []
+
+
+@pytest.mark.parametrize(
+    ("minor", "gate", "settings", "is_on"),
+    [
+        (34, "InPlacePodVerticalScaling", {"InPlacePodVerticalScaling": False}, False),
+        (37, "InPlacePodVerticalScaling", {}, True),
+        (38, "InPlacePodVerticalScaling", {}, True),
+        (38, "WindowsHostNetwork", {}, False),
+        (38, "InPlacePodVerticalScalingExclusiveCPUs", {}, False),
+        (38, "NoSuchGate", {}, False),
+    ],
+)
+def test_a_gate_that_went_after_it_was_ga_counts_as_on(minor, gate, settings, is_on):
+    assert gate_is_on(gate, settings, KubeletVersion(minor)) is is_on
 
 
 @pytest.mark.parametrize("version", KNOWN_VERSIONS)

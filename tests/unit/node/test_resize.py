@@ -1,6 +1,6 @@
-"""Resizes in place, as kubelets 1.33 to 1.37 answer them.
+"""Resizes in place, as kubelets 1.33 to 1.38 answer them.
 
-The table is what real kubelets 1.36.3 and 1.37.2 did.
+The table is what real kubelets 1.36.3 and 1.37.2 did; that of 1.38 is read in its sources.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ CPU_GATE = {"InPlacePodVerticalScalingExclusiveCPUs": True}
 BOTH_GATES = {**CPU_GATE, "InPlacePodVerticalScalingExclusiveMemory": True}
 CPU_STATIC = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
 MEMORY_STATIC = 'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"'
+CPU_MODE = "Resize is infeasible for Guaranteed Pods when CPU allocation mode is exclusive"
+MEMORY_MODE = "Resize is infeasible for Guaranteed Pods when memory allocation mode is exclusive"
 OLD_STATIC = "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy"
 LOCALITY = "Resources cannot be allocated with Topology locality"
 CAPACITY = "Node didn't have enough capacity: cpu, requested: 100000, capacity: 15000"
@@ -140,6 +142,12 @@ def pod_of(resources: dict[str, Any], level: dict[str, Any] | None = None) -> di
         ("1.36", {}, "none", amounts("2"), amounts("100", "90Gi"), "Infeasible", BOTH_SHORT, 2),
         ("1.35", {}, "none", BURSTABLE, TOO_MUCH, "Infeasible", MEMORY_CAPACITY, 0),
         ("1.32", {}, "none", BURSTABLE, {"requests": {"cpu": "2"}}, "Infeasible", DISABLED, 0),
+        ("1.38", {}, "none", amounts("2"), amounts("4"), "Infeasible", CPU_MODE, 2),
+        ("1.38", {}, "none", amounts("2"), amounts("2", "2Gi"), "Infeasible", MEMORY_MODE, 2),
+        ("1.38", {}, "none", BURSTABLE, {"requests": {"cpu": "2"}}, "allocated", "", 0),
+        ("1.38", CPU_GATE, "single-numa-node", amounts("2"), amounts("4"), "allocated", "", 2),
+        ("1.38", BOTH_GATES, "single-numa-node", amounts("2"), TWO_GIB, "allocated", "", 2),
+        ("1.38", {}, "none", amounts("2"), amounts("100"), "Infeasible", ALLOCATABLE, 2),
     ],
 )  # fmt: skip
 def test_what_a_kubelet_says_and_what_then_holds_cpus(
@@ -239,14 +247,14 @@ class PlainResizes:
             if amount[name] != self.containers[key][name]
         }
         if "cpu" in changed and self.static and not self.gates:
-            return CPU_STATIC
+            return CPU_STATIC if self.minor < 38 else CPU_MODE
         if "memory" in changed and self.gates != BOTH_GATES:
-            return MEMORY_STATIC
+            return MEMORY_STATIC if self.minor < 38 else MEMORY_MODE
         return ""
 
 
 @given(
-    version=st.sampled_from(["1.32", "1.33", "1.34", "1.35", "1.36", "1.37"]),
+    version=st.sampled_from(["1.32", "1.33", "1.34", "1.35", "1.36", "1.37", "1.38"]),
     gates=st.sampled_from([{}, CPU_GATE, BOTH_GATES]),
     policy=st.sampled_from(["none", "best-effort", *REFUSING]),
     static=st.booleans(),
