@@ -3,7 +3,8 @@
 It is to be looked at elsewhere.
 Of pods, the Node and the configuration only the fields that are read are kept: no environment,
 arguments, annotations or tokens. State files are kept as they are, since their checksums are over
-all of them.
+all of them; only what is allocated is written anew where it has whole pods, as a kubelet 1.38
+writes it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from alignup.errors import InputError
 from alignup.kubelet import layout
 from alignup.kubelet.config import read_configuration
 from alignup.kubelet.pod_resources_client import answers_of_kubelet
+from alignup.kubelet.read import without_pods
 from alignup.kubernetes.pod_documents import STATIC_UID
 from alignup.machine.archive import find_kernel_files, write_archive
 from alignup.text.json_text import decode_json
@@ -99,6 +101,8 @@ def _kubelet_files(
 
     for path in sorted(layout.FILES - {layout.CONFIG, *_KEPT}):
         data = files.read(path)
+        if data is not None and path == layout.ALLOCATED:
+            data = without_pods(data)
         if data is not None:
             yield path, data
 

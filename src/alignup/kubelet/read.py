@@ -72,6 +72,9 @@ if TYPE_CHECKING:
 # (KubeletPodResourcesListUseActivePods).
 _LISTS_ACTIVE_PODS: Final = 34
 
+# Of the file of what is allocated; up to Kubernetes 1.37 it names none.
+_ALLOCATED_VERSIONS: Final = ("", "v2")
+
 
 def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[PodDocument, ...]:
     """Return the pods of a List, in its order.
@@ -101,6 +104,7 @@ def read_node_pods(data: bytes, source: str = "pods.json") -> tuple[PodDocument,
 class _Allocated(msgspec.Struct):
     data: str = ""
     checksum: int = 0
+    version: str = ""
 
 
 def read_allocated(data: bytes, source: str = "allocated_pods_state") -> dict[str, Any]:
@@ -108,14 +112,21 @@ def read_allocated(data: bytes, source: str = "allocated_pods_state") -> dict[st
 
     Of those that it has admitted and not removed yet.
 
+    A kubelet 1.38 writes whole pods, and beside them what earlier ones wrote and read. Only the
+    latter is read here: all containers of a pod are in it then.
+
     Args:
         data: its own file (`pkg/kubelet/allocation/state/checkpoint.go`).
         source: the file's name in errors.
 
     Raises:
-        InputError: it is damaged.
+        InputError: it is damaged, or of a version that is not known.
     """
     wire = decode_checkpoint(data, _Allocated, "the JSON of allocated resources", source)
+    if wire.version not in _ALLOCATED_VERSIONS:
+        known = "no version or " + " or ".join(filter(None, _ALLOCATED_VERSIONS))
+        raise InputError.at(f"version in {source}", known, wire.version)
+
     if checksum_of(f"(string){wire.data}") != wire.checksum:
         raise InputError(f"expected another checksum than {wire.checksum} at {source}")
 
@@ -125,6 +136,34 @@ def read_allocated(data: bytes, source: str = "allocated_pods_state") -> dict[st
 
 class _Entries(msgspec.Struct):
     entries: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def without_pods(data: bytes) -> bytes | None:
+    """Return the file of what is allocated without the whole pods that a kubelet 1.38 writes.
+
+    These have environments, arguments and annotations. Files of earlier kubelets stay as they are.
+
+    Args:
+        data: the file; if its checksum is wrong, so is that of what is returned.
+
+    Returns:
+        The file; None: it has whole pods, and is so damaged that they cannot be taken out.
+    """
+    if b"podList" not in data:
+        return data
+
+    expected = "the JSON of allocated resources"
+    try:
+        wire = decode_checkpoint(data, _Allocated, expected, "")
+        plain: object = decode_json(wire.data, expected)
+        entries = decode(plain, _Entries).entries
+    except InputError:
+        return None
+
+    text = msgspec.json.encode({"entries": entries}).decode()
+    is_intact = checksum_of(f"(string){wire.data}") == wire.checksum
+    checksum = checksum_of(f"(string){text}") if is_intact else wire.checksum
+    return msgspec.json.encode({"version": wire.version, "data": text, "checksum": checksum})
 
 
 def with_allocated(pod: Pod, entry: Any) -> Pod:
@@ -138,9 +177,12 @@ def with_allocated(pod: Pod, entry: Any) -> Pod:
     if not isinstance(entry, dict):
         return pod
 
+    # ephemeral containers, which have none, are in it too
+    names = {container.name for container in pod.all_containers}
     containers = {
         name: _amounts(resources)
         for name, resources in (entry.get("ContainerResources") or {}).items()
+        if name in names or resources
     }
     whole = entry.get("PodLevelResources") if source_of(pod).raw_pod else None
     return resized_pod(pod, containers, whole and _amounts(whole))
@@ -149,7 +191,7 @@ def with_allocated(pod: Pod, entry: Any) -> Pod:
 def allocated_containers(entry: Any) -> set[str]:
     """Return the containers of a pod to which its kubelet has allocated something.
 
-    These are all but most init ones.
+    These are all but most init ones; with Kubernetes 1.38 all, ephemeral ones too.
     """
     if not isinstance(entry, dict):
         return set()

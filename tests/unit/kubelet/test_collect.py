@@ -8,8 +8,10 @@ import pytest
 
 from alignup import Node, read_kubelet_node, read_machine
 from alignup.errors import InputError
+from alignup.kubelet.checkpoints import checksum_of
 from alignup.kubelet.collect import collect
-from alignup.kubelet.layout import CONFIG, ArchiveFiles, FolderFiles, open_node
+from alignup.kubelet.layout import ALLOCATED, CONFIG, ArchiveFiles, FolderFiles, open_node
+from alignup.kubelet.read import read_allocated
 from inputs.kernel_trees import server
 from inputs.kubelet_files import CONFIG as FIELDS
 from inputs.kubelet_files import EXAMPLE, guaranteed, write_node, write_root
@@ -67,6 +69,43 @@ def test_no_secret_is_in_it(root, tmp_path):
     assert all(SECRET.encode() not in (files.read(name) or b"") for name in names)
     assert files.read("pods.json")
     assert json.loads(files.read(CONFIG))["topologyManagerPolicy"] == "best-effort"
+
+
+def allocated(pods: str, checksum: int | None = None) -> bytes:
+    """`allocated_pods_state` of a kubelet 1.38, with whole pods in protobuf."""
+    entries = {"uid-a": {"ContainerResources": {"c0": {}}}}
+    data = json.dumps({"podList": pods, "entries": entries})
+    if checksum is None:
+        checksum = checksum_of(f"(string){data}")
+    return json.dumps({"version": "v2", "data": data, "checksum": checksum}).encode()
+
+
+def test_whole_pods_of_what_is_allocated_are_left_out(root, tmp_path):
+    """A kubelet 1.38 keeps them with their environments."""
+    (root / ALLOCATED).write_bytes(allocated(SECRET))
+    collect(FolderFiles(root), tmp_path / "node.tar.xz")
+    kept = ArchiveFiles(tmp_path / "node.tar.xz").read(ALLOCATED)
+    assert SECRET.encode() not in kept
+    assert read_allocated(kept) == read_allocated(allocated(SECRET))
+
+
+@pytest.mark.parametrize(
+    ("file", "is_kept"),
+    [
+        (b'{"data": "x"}', True),
+        (b'{"podList": "hunter2', False),
+        (allocated(SECRET, 1), True),
+    ],
+)
+def test_what_is_damaged_of_it_stays_so_without_pods(root, tmp_path, file, is_kept):
+    (root / ALLOCATED).write_bytes(file)
+    names = collect(FolderFiles(root), tmp_path / "node.tar.xz")
+    assert (ALLOCATED in names) is is_kept
+    if is_kept:
+        kept = ArchiveFiles(tmp_path / "node.tar.xz").read(ALLOCATED)
+        assert SECRET.encode() not in kept
+        with pytest.raises(InputError):
+            read_allocated(kept)
 
 
 def test_pods_and_node_can_be_given(root, tmp_path):

@@ -20,6 +20,7 @@ from alignup.kubelet.checkpoints import (
 )
 from alignup.kubelet.pod_resources import ContainerResources, PodResources
 from alignup.kubelet.read import (
+    allocated_containers,
     pods_by_uid,
     read_allocated,
     read_kubelet,
@@ -645,6 +646,32 @@ def test_a_resize_that_waits_has_not_happened():
     assert resized.containers[0].requests == {"cpu": 2000, "memory": 1 << 30}
     assert resized.containers[0].exclusive_cpus == 2
     assert unchanged is documents[1].pod
+
+
+def test_what_kubelet_1_38_has_allocated_is_read_by_its_entries():
+    """It lists all containers, ephemeral ones too, beside whole pods that are not read."""
+    [document] = read_items(guaranteed("a", (3, 2)))
+    amounts = {"cpu": "2", "memory": "1Gi"}
+    entry = {
+        "ContainerResources": {
+            "c0": {"requests": amounts, "limits": amounts},
+            "debugger": {},
+        },
+        "PodLevelResources": None,
+        "EmptyDirVolumeLimits": None,
+    }
+    data = json.dumps({"podList": "CgA=", "entries": {"uid-a": entry}})
+    file = {"version": "v2", "data": data, "checksum": checksum_of(f"(string){data}")}
+    allocated = read_allocated(json.dumps(file).encode())
+    pod = with_allocated(document.pod, allocated["uid-a"])
+    assert pod.containers[0].exclusive_cpus == 2
+    assert allocated_containers(allocated["uid-a"]) == {"c0", "debugger"}
+
+
+def test_what_is_allocated_in_a_version_that_is_not_known_is_told():
+    file = {"version": "v3", "data": "{}", "checksum": checksum_of("(string){}")}
+    with pytest.raises(InputError, match="expected no version or v2, got 'v3' at version in allo"):
+        read_allocated(json.dumps(file).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", allocations({}, 1), allocations([])])
